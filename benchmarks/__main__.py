@@ -20,6 +20,7 @@ from likewise.cli import bench
 
 MEASUREMENTS = {
     "sup-con": "SupCon in all its forms, the matrix products it cannot avoid, and other sets of references",
+    "beside": "our losses beside those of other libraries: values, time, memory",
     "primitives": "`contrast` and `log_sum_exp`, with weights that cost more or less",
     "rascal": "RASCAL's rankings and SupCon, with few and many classes",
     "steps": "a training step of a small network, and its pieces: encoder, views, losses",

@@ -1,6 +1,7 @@
 """A script that draws the figures of the README into docs/images: ``uv run python docs/readme_figures.py [RUN]``.
 
 `cost.svg` shows time and memory against rows from results that ``likewise bench`` wrote, and that are committed.
+`beside.svg` shows how many times ours other libraries take, from results of `python -m benchmarks beside`.
 `weights.png` shows pull and push of three losses, drawn by `heat_maps`. With the folder of a run, `page.png` is the
 top of its page, opened in an installed Chromium.
 """
@@ -21,6 +22,7 @@ from PIL import Image
 
 HERE = Path(__file__).parent
 RESULTS = HERE.parent / "benchmarks" / "results" / "losses-AMD-EPYC.json"
+BESIDE = RESULTS.with_name("beside-AMD-EPYC.json")
 GREY = "#808080"  # readable on white and on black
 LOSS = "SupConLoss"
 CONTENDERS = {
@@ -43,6 +45,31 @@ def cost(results: Sequence[Mapping[str, Any]]) -> Figure:
     lines = figure.axes[0].get_legend_handles_labels()
     figure.legend(*lines, frameon=False, loc="lower center", bbox_to_anchor=(0.5, 0.96), ncols=len(CONTENDERS))
     figure.subplots_adjust(wspace=0.25)
+    return figure
+
+
+def beside(results: Sequence[Mapping[str, Any]]) -> Figure:
+    """Draw how many times ours the time and the memory of other libraries are, loss by loss."""
+    theirs = sorted((one for one in results if one["figures"]), key=lambda one: one["figures"]["time"])
+    figure = Figure(figsize=(8, 0.24 * len(theirs) + 0.4))
+    shown = figure.subplots(1, 2, sharey=True)
+    for axes, (quantity, title) in zip(
+        shown, (("time", "times our time"), ("memory", "times our memory")), strict=True
+    ):
+        ratios = [one["figures"][quantity] for one in theirs]
+        axes.barh(
+            range(len(theirs)),
+            [ratio - 1 for ratio in ratios],
+            left=1,
+            height=0.55,
+            color=CONTENDERS["dense form", ""][1],
+        )
+        for place, ratio in enumerate(ratios):
+            axes.text(1.1 * ratio, place, f"{ratio:.{ratio < 10:d}f}", va="center", fontsize="small")
+        axes.set(xscale="log", xlim=(1, 4000), title=title)
+        axes.set_yticks(range(len(theirs)), [f"{one['loss']} · {one['contender']}" for one in theirs])
+        axes.spines[:].set_visible(False)
+        axes.tick_params(length=0)
     return figure
 
 
@@ -98,7 +125,9 @@ if __name__ == "__main__":
     folder.mkdir(exist_ok=True)
     measured = json.loads(RESULTS.read_text(encoding="utf-8"))["results"]
     with mpl.rc_context({name: GREY if value == TEXT else value for name, value in STYLE.items()}):
-        for file, figure in {"cost.svg": cost(measured), "weights.png": weights()}.items():
+        pairs = json.loads(BESIDE.read_text(encoding="utf-8"))["results"]
+        drawn = {"cost.svg": cost(measured), "beside.svg": beside(pairs), "weights.png": weights()}
+        for file, figure in drawn.items():
             undated: dict[str, Any] = {"metadata": {"Date": None}} if file.endswith("svg") else {}
             figure.savefig(folder / file, transparent=True, bbox_inches="tight", pad_inches=0.05, dpi=200, **undated)
     for run in sys.argv[1:2]:

@@ -22,9 +22,9 @@ from typing import Any
 
 from likewise.evaluation.intervals import student
 from likewise.report.comparison import different, verdict
-from likewise.report.formatting import remarks
 from likewise.report.rows import Over, Row, rows_as_markdown
 from likewise.runs import Run
+from likewise.score_words import remarks
 from likewise.scores import ALL, ENCODER, FREQUENCIES, Group, Metric
 
 Line = Mapping[str, str]

@@ -14,7 +14,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from torch import Tensor, nn
 
 import likewise as lw
-from likewise.data import Draw, RandomAffine
+from likewise.data import RandomAffine
 
 EPOCHS, BATCH = 3, 128
 
@@ -40,19 +40,16 @@ def main() -> None:
     )
     head = nn.Sequential(nn.Linear(256, 128), nn.ReLU(), nn.Linear(128, 64))
     loss_of = lw.SupConLoss(temperature=0.1)  # it normalises the embeddings
-    augment = RandomAffine()  # any function that changes a batch of images will do
+    views = RandomAffine()  # any function that changes images will do, called twice
     optimizer = torch.optim.AdamW([*encoder.parameters(), *head.parameters()], lr=2e-3)
 
-    step = 0
     for epoch in range(EPOCHS):
         losses: list[float] = []
         order = train[torch.randperm(len(train))]
         for rows in order.split(BATCH):
-            step += 1
-            # each image twice, changed twice; the random numbers come from a seed
-            inputs = augment(images[rows].repeat_interleave(2, dim=0), Draw(seed=step, rows=2 * len(rows)))
-            embeddings = head(encoder(inputs)).unflatten(0, (len(rows), 2))  # (B, 2, D)
-            loss = loss_of(embeddings, labels[rows])
+            both = views(images[rows])  # (B, 2, 1, 8, 8): each image changed twice
+            embeddings = head(encoder(both.flatten(0, 1)))
+            loss = loss_of(embeddings.unflatten(0, (len(rows), 2)), labels[rows])
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()

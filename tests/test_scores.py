@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from likewise.report.comparison import compared, verdict
-from likewise.report.formatting import remarks, score_words
 from likewise.report.rows import rows_as_markdown
 from likewise.report.setting import in_settings, settings_of
 from likewise.runs import Run
 from likewise.score_files import as_csv, from_csv
+from likewise.score_words import remarks, score_words
 from likewise.scores import ALL, FREQUENCIES, Group, Metric, Outcomes, Result, Score, best, validation_score
 
 DISTANCE = Metric("distance", "plain", "lower", selects=True)

@@ -115,6 +115,20 @@ def warn_renamed(old: str, new: str, level: int = 3) -> None:
     warnings.warn(told, DeprecationWarning, stacklevel=level)
 
 
+def written(part: object) -> str:
+    """Write a part in a line, with what it is set to.
+
+    Example:
+        >>> class Steps:
+        ...     def __init__(self, size):
+        ...         self.size = size
+        >>> written(Steps(5))
+        'Steps(size=5)'
+    """
+    settings = (f"{name}={value!r}" for name, value in vars(part).items() if not name.startswith("_"))
+    return f"{type(part).__name__}({', '.join(settings)})"
+
+
 def is_spec(value: Any) -> TypeGuard[dict[str, Any]]:
     """Return whether a value describes a part.
 

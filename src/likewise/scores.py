@@ -150,6 +150,14 @@ class Score:
                 f"expected a Metric for a score, got {self.metric!r}: declare Metric(name, unit, better) once"
             )
 
+    def __str__(self) -> str:
+        """Write the number with its interval."""
+        return f"{self.metric} {self.value:.4g} [{self.low:.4g}, {self.high:.4g}]"
+
+    def __float__(self) -> float:
+        """Return the number."""
+        return float(self.value)
+
     @property
     def key(self) -> Key:
         """What its outcomes are found by."""
@@ -202,6 +210,10 @@ class Outcomes:
         if wrong:
             raise ValueError(f"expected a name of an evaluation or metric without {SEPARATOR!r}, got {wrong[0]!r}")
 
+    def __repr__(self) -> str:
+        """Say of what they are, and of how many samples."""
+        return f"Outcomes({self.evaluation}: {self.metric} of {len(self.rows):,}, {self.features}, {self.part})"
+
     @property
     def of_episodes(self) -> bool:
         """Whether they are of episodes, and not of samples."""
@@ -233,6 +245,22 @@ class Result:
     scores: tuple[Score, ...]
     candidates: tuple[Score, ...] = ()
     outcomes: tuple[Outcomes, ...] = ()
+
+    def __getitem__(self, metric: str) -> Score:
+        """Return the score of all samples by its metric's name.
+
+        Raises:
+            KeyError: It has no such metric.
+        """
+        found = next((score for score in self.headline if score.metric.name == metric), None)
+        if found is None:
+            raise KeyError(f"expected one of {', '.join(score.metric.name for score in self.headline)}, got {metric!r}")
+        return found
+
+    def __repr__(self) -> str:
+        """Write the scores of all samples in a line."""
+        evaluation = self.scores[0].evaluation if self.scores else "nothing"
+        return f"Result({', '.join([evaluation, *map(str, self.headline)])})"
 
     def at(self, epoch: int) -> "Result":
         """Return the scores as those of an epoch, without candidates and outcomes."""

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import likewise as lw
-from benchmarks import targets, views
+from benchmarks import beside, targets, views
 from benchmarks.__main__ import MEASUREMENTS, find, main
 from benchmarks.graphs import IN_GRAPH, GraphMeter
 from benchmarks.primitives import primitives
@@ -88,6 +88,36 @@ def test_every_target_is_measured_and_held_against_its_limit(tmp_path, monkeypat
     assert verdicts["SupCon, the whole loss", "1,048,576", "bfloat16"][:2] == ["≤ 2300 ms", "1,100 ms"]
     assert verdicts["dense form / SupConLoss, time", "16,384", "float32"][:2] == ["≥ 20 ×", "30 ×"]
     assert verdicts["peak memory beyond the inputs", "1,048,576", "bfloat16"][1] == "0.105 GB"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pair", beside.PAIRS, ids=lambda each: each.name)
+def test_ours_is_what_is_measured_beside_it(pair):
+    """Values and gradients, in float64; for more classes than rows, too."""
+    pytest.importorskip(beside.MODULES.get(pair.library, pair.library), reason="needs pip install 'likewise[bench]'")
+    assert max(beside.differences(pair, Case(48, 16, "float32", "cpu"))) < 1e-13
+
+
+def test_pairs_are_compared_in_turns_and_a_failure_is_a_line(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("pytorch_metric_learning", reason="needs pip install 'likewise[bench]'")
+
+    def tell(contender, rows):
+        if contender.loss == "lifted structure":
+            raise Failed("failed: RuntimeError: no luck")
+        return Peak(10 * rows, 1e-3) if contender.name == "likewise" else Peak(25 * rows, 3e-3)
+
+    monkeypatch.setattr(beside.Measure, "meter", lambda _: Told(tell))
+    words = ["--pairs", "lifted structure", "triplets, all", "--repeats", "3", "--out", str(tmp_path)]
+    assert main(["beside", *words]) == 0
+    (results,) = tmp_path.glob("*.json")
+    held = json.loads(results.read_text(encoding="utf-8"))["results"]
+    assert [bool(each["skipped"]) for each in held] == [True, True, False, False]
+    figures = held[-1]["figures"]
+    assert (figures["time"], figures["quartiles"], figures["memory"]) == (3.0, [3.0, 3.0], 2.5)
+    assert max(figures["loss"], figures["gradient"]) < 1e-13
+    rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| ")]
+    assert len(rows) == 2
+    assert "| 3.00 × (3.00 to 3.00) |" in rows[1]
 
 
 def test_what_needs_a_gpu_asks_for_one(monkeypatch, capsys):

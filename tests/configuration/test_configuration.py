@@ -239,7 +239,8 @@ def test_options_are_given_in_python_as_on_the_command_line():
     nested = resolve({"loss": class_, "trainer": {"max_epochs": 3}, "batches": {"batch_size": 9}, "inputs": []})
     assert nested == resolve({"loss": "simclr", "temperature": 0.2, "epochs": 3, "batch-size": 9, "inputs": []})
     assert resolve({"evaluations": ["KNN", "Retrieval"], "source": "."}, verb="evaluate")["evaluations"][1] == {
-        "class_path": "likewise.evaluation.Retrieval"
+        "class_path": "likewise.evaluation.Retrieval",
+        "init_args": {"gallery": "test"},
     }
 
 
@@ -344,6 +345,13 @@ def test_a_word_is_completed(words, current, expected):
 @pytest.mark.parametrize("verb", ["train", "evaluate", "compare"])
 def test_a_usual_name_of_a_part_has_its_help(verb):
     assert asked_help(["--report.sections.help"], verb) == asked_help(["--sections.help"], verb)
+
+
+@pytest.mark.parametrize("name", ["batches.augmentation", "augmentation"])
+def test_a_part_of_the_usual_part_has_its_help(name):
+    """As the guides write it, without the part above."""
+    assert "  SimCLRViews\n" in asked_help([f"--{name}.help"], "train")
+    assert "--batches.augmentation.flip float" in asked_help([f"--{name}.help", "SimCLRViews"], "train")
 
 
 @pytest.mark.process

@@ -1,7 +1,9 @@
 """Views: compared with torchvision image by image and in statistics, and with those of a single process."""
 
+import copy
 import functools
 import math
+import pickle
 
 import numpy as np
 import pytest
@@ -22,6 +24,7 @@ from likewise.data.augmentation import (
     ImageAugmentation,
     RandomAffine,
     RandomResizedCrop,
+    RandomShift,
     SimCLRViews,
     TokenDropout,
     usual_augmentation,
@@ -660,3 +663,103 @@ def test_an_augmentation_of_ones_own_gets_float32_and_keeps_the_inputs_dtype(dty
     assert torch.equal(mirrored.double(), images.flip(3).double() / (255 if dtype == torch.uint8 else 1))
     with pytest.raises(ValueError, match=r"Mirror expected images \(N, channels, height, width\), got \(2, 3\)"):
         Mirror()(torch.zeros(2, 3), Draw(0, rows=2))
+
+
+# --- in a loop of one's own
+
+
+@pytest.mark.parametrize("case", EVERY)
+def test_views_are_those_of_a_draw_with_torchs_next_number(case):
+    """Without a trainer: V views of each input, sample by sample, from one seed that torch's generator gives."""
+    augmentation, shape = EVERY[case]
+    inputs = inputs_for(augmentation, shape, 4)
+    torch.manual_seed(3)
+    views = augmentation(inputs, views=3)
+    torch.manual_seed(3)
+    draw = Draw(int(torch.randint(2**62, ())), rows=12)
+    assert torch.equal(views, augmentation(inputs.repeat_interleave(3, dim=0), draw).unflatten(0, (4, 3)))
+    assert augmentation(inputs).shape == (4, 2, *views.shape[2:])
+    assert augmentation(inputs[:0]).shape == (0, 2, *views.shape[2:])
+
+
+KINDS = {
+    **{kind.__name__: kind for kind in (SimCLRViews, RandomResizedCrop, ColourJitter, GaussianBlur, RandomAffine)},
+    **{kind.__name__: kind for kind in (RandomShift, FeatureDropout, TokenDropout)},
+    "Chain": functools.partial(Chain, [ColourJitter()]),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_seed_is_of_the_augmentation_alone(kind):
+    """Every call has other numbers, the next of a copy are the same, and torch's generator is left as it is."""
+    made = KINDS[kind](seed=5)
+    inputs = inputs_for(made, {"FeatureDropout": (30,), "TokenDropout": (30,)}.get(kind, (3, 10, 14)), 4)
+    again = KINDS[kind](seed=5)
+    again.fit(inputs if kind == "TokenDropout" else torch.zeros(2, *inputs.shape[1:]))
+    made.fit(inputs if kind == "TokenDropout" else torch.zeros(2, *inputs.shape[1:]))
+    state = torch.get_rng_state()
+    first, second = made(inputs), made(inputs)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert not torch.equal(first, second)
+    assert not torch.equal(first[:, 0], first[:, 1])
+    assert torch.equal(again(inputs), first)
+    for copied in (copy.deepcopy(again), pickle.loads(pickle.dumps(again))):  # noqa: S301 - of our own
+        assert torch.equal(copied(inputs), second)
+    with pytest.raises(ValueError, match=r"without a seed where training, or a Chain, seeds it.*seed=5.*: leave"):
+        made(inputs, Draw(0, rows=4))
+
+
+def test_the_representation_of_an_augmentation_is_the_call_that_made_it():
+    """In one line, though some are made of others."""
+    assert repr(SimCLRViews(size=32, blur=0.5)) == "SimCLRViews(size=32, blur=0.5)"
+    assert repr(Chain([RandomShift(), GaussianBlur()], seed=1)) == "Chain([RandomShift(), GaussianBlur()], seed=1)"
+
+
+def test_an_augmentation_is_a_module_without_state():
+    module = torch.nn.Sequential(SimCLRViews(size=8), torch.nn.Flatten(0, 1), torch.nn.Conv2d(3, 5, 3))
+    assert module(torch.rand(4, 3, 10, 14)).shape == (8, 5, 6, 6)
+    assert sorted(module.state_dict()) == ["2.bias", "2.weight"]
+
+
+WRONG_BATCHES = {
+    "a list": ([torch.rand(3, 8, 8)] * 2, "expected a batch in one tensor, got list: torch.stack"),
+    "one image": (torch.rand(3, 8, 8), r"got \(3, 8, 8\): .* a single image as image\[None\]"),
+    "normalised": (
+        torch.randn(2, 3, 8, 8),
+        r"from 0 to 1, got values from -\d.* to \d.*: make views before normalising",
+    ),
+    "up to 255": (torch.rand(2, 3, 8, 8) * 255, r"got values from \S+ to 2\d\d.*\.to\(torch.uint8\)"),
+    "not a number": (torch.full((2, 3, 8, 8), torch.nan), "got values from nan to nan"),
+    "integers": (torch.ones(2, 3, 8, 8, dtype=torch.int64), r"\.to\(torch\.uint8\)"),
+    "channels last": (torch.rand(2, 8, 8, 3), r"got 8: .*images\.permute\(0, 3, 1, 2\)"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG_BATCHES)
+def test_a_batch_of_which_no_views_can_be_made_is_refused(case):
+    batch, words = WRONG_BATCHES[case]
+    for augmentation in (SimCLRViews(), Chain([ColourJitter(), RandomResizedCrop()])):
+        with pytest.raises(ValueError, match=words):
+            augmentation(batch)
+
+
+def test_views_of_resized_images_and_at_least_one_are_made():
+    """Rounding may leave 0 to 1 by little; no views are a mistake."""
+    assert SimCLRViews()(torch.full((2, 3, 8, 8), 1.0002)).max() <= 1
+    with pytest.raises(ValueError, match="views of at least 1, got 0: contrast needs 2"):
+        SimCLRViews()(torch.rand(2, 3, 8, 8), views=0)
+
+
+def test_an_augmentation_with_a_call_of_its_own_goes_on_working():
+    """As was asked before: `__call__` with a draw, and no `super().__init__()`; it warns, and makes views as others."""
+    with pytest.warns(DeprecationWarning, match="__call__ of Shifted is now change"):
+
+        class Shifted(Augmentation):
+            def __init__(self):
+                self.by = 2
+
+            def __call__(self, inputs, draw):
+                return inputs + self.by + draw.uniform(1)
+
+    assert (Shifted()(torch.zeros(4, 1), Draw(0, rows=4)) >= 2).all()
+    assert Shifted()(torch.zeros(4, 1)).shape == (4, 2, 1)

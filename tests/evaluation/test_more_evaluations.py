@@ -30,8 +30,8 @@ from likewise.evaluation import (
 from likewise.evaluation.calibration import binned, calibration_error, temperature
 from likewise.evaluation.intervals import resampled
 from likewise.evaluation.out_of_distribution import Mahalanobis, auroc, false_positives
-from likewise.report.formatting import remarks
 from likewise.runs import Run
+from likewise.score_words import remarks
 
 pytestmark = [
     pytest.mark.slow,

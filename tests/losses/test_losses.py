@@ -465,6 +465,11 @@ NAN = torch.tensor([[1.0, 2.0], [torch.nan, 1.0]])
         (lambda: lw.SupConLoss(normalize="no"), "normalize to be one of True, False, got 'no'"),
         (lambda: lw.NTXentLoss()(ROWS, ROWS[:3]), "views of the same shape"),
         (lambda: lw.NTXentLoss()(ROWS[:2, :2], NAN), "view_1 to be finite"),
+        (lambda: lw.NTXentLoss()([ROWS[:2, :2], NAN]), "view_1 to be finite"),
+        (lambda: lw.SupConLoss()([ROWS, ROWS[:3]], LABELS), "views of the same shape"),
+        (lambda: lw.SupConLoss()([ROWS], LABELS), "two or more views for SupConLoss"),
+        (lambda: lw.SupConLoss()([], LABELS), "embeddings to be a tensor, got list"),
+        (lambda: lw.SupConLoss()(ROWS.tolist(), LABELS), "view_0 to be a tensor, got list"),
     ],
 )
 def test_bad_input_is_refused_with_a_remedy(call, message):
@@ -567,6 +572,22 @@ def test_annotations_are_read_however_they_are_written():
         Own(0.1)(torch.full((2, 3), torch.nan))
     with pytest.raises(ValueError, match="expected second to be rows"):
         Own(0.1)(torch.ones(2, 3), torch.ones(2, 4))
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [lw.NTXentLoss(), lw.DCLLoss(), lw.HardNegativeLoss(), lw.SupConLoss(), lw.SupConLoss(form="in"), lw.BCLLoss()],
+    ids=lambda loss: type(loss).__name__,
+)
+@pytest.mark.parametrize("kind", [list, tuple])
+def test_a_list_of_views_is_their_tensor(loss, kind):
+    """A loader's list of views, each (B, D), gives the loss and the gradients of (B, V, D), labels or none beside."""
+    views = torch.randn(4, 2, 5, dtype=torch.float64, requires_grad=True)
+    prototypes = {"prototypes": torch.randn(2, 5, dtype=torch.float64)} if isinstance(loss, lw.BCLLoss) else {}
+    labels = [] if isinstance(loss, lw.NTXentLoss | lw.DCLLoss | lw.HardNegativeLoss) else [torch.tensor([0, 0, 1, 1])]
+    listed, stacked = (loss(given, *labels, **prototypes) for given in (kind(views.unbind(dim=1)), views))
+    assert torch.equal(listed, stacked)
+    assert torch.equal(*(torch.autograd.grad(of, views)[0] for of in (listed, stacked)))
 
 
 def test_a_loss_of_views_keeps_its_own_options():

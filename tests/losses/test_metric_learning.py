@@ -204,6 +204,39 @@ def test_multi_similarity_keeps_the_pairs_of_its_miner(epsilon):
     assert compared(lambda z: kept(z, MANY), lambda z: other(z, mined=mine(z, MANY)), z) != everything
 
 
+def test_circle_loss_is_two_log_sum_exps_of_squared_features():
+    """What the page of the equation says of it: exact, with the square of the features."""
+    labels, scale, margin = torch.arange(60) % 12, 80.0, 0.4
+
+    def circle(x):
+        z = torch.nn.functional.normalize(x)
+        held, same = z.detach(), lw.pairs.SameClass(labels)
+        ones, square = torch.ones(60, 1, dtype=z.dtype), (z[:, :, None] * z[:, None, :]).flatten(1) / 2**0.5
+        opposite = lw.pairs.Below(held, limits=torch.full((60,), -margin))
+
+        def log_sum(push, shift, slope):
+            """Of scale·((s − shift)² − m²), where half of the square and the slope are all that has a gradient."""
+            left = [
+                square,
+                square.detach(),
+                -2 * shift * held,
+                slope * (z - held),
+                slope * held,
+                (shift - margin**2) * ones,
+            ]
+            right = [square, square.detach(), held, held, z - held, ones]
+            return lw.log_sum_exp(torch.cat(left, 1), torch.cat(right, 1), push=push, temperature=1 / scale)
+
+        settled = (~same & opposite).row_sum(z.dtype).log()  # exponents of 0
+        far = torch.logaddexp(log_sum(~same & ~opposite, 0, margin), settled)
+        near = log_sum(same & lw.pairs.NotSelf(60), 1, -1 - margin)
+        return torch.nn.functional.softplus(near + far).mean()
+
+    losses = pytest.importorskip("pytorch_metric_learning.losses", reason="needs pip install 'likewise[bench]'")
+    other = losses.CircleLoss(m=margin, gamma=scale)
+    compared(circle, lambda x: other(x, labels), draw(60, D).requires_grad_())
+
+
 @pytest.mark.parametrize("name", ["MultiSimilarity", "LiftedStructure", "SupCon pairs"])
 def test_without_negatives_or_positives(name):
     """One class alone, or only classes of one row: finite; no pair has a loss where either kind is needed."""

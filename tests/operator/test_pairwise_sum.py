@@ -7,7 +7,7 @@ import torch
 
 import likewise as lw
 from likewise import pairs
-from likewise.operator import Problem, Push, evaluate, tiles
+from likewise.operator import Problem, Push, evaluate, sums, tiles
 
 DOUBLE = torch.float64
 FUNCTIONS = {
@@ -29,11 +29,11 @@ def rows(n, noise, seed=0):
 def oracle(z, v, push, tau):
     """Return the sums, one row after another."""
     weights, f = push.weight.dense(DOUBLE), FUNCTIONS[push.function]
-    sums = []
+    found = []
     for i, one in enumerate(z):
         similarities = torch.stack([one @ other for other in v]) / tau
-        sums.append((weights[i] * f(push.power * similarities + push.bias)).sum())
-    return torch.stack(sums)
+        found.append((weights[i] * f(push.power * similarities + push.bias)).sum())
+    return torch.stack(found)
 
 
 def weights(n, r, among_itself):
@@ -93,6 +93,20 @@ def test_several_sums_and_sections(normalize):
         assert torch.allclose(found, torch.autograd.grad(sum(x.sum() for x in expected), z, retain_graph=True)[0])
         steps = (2.0 * (u @ torch.cat([u, w]).T) / 0.3 - 0.5 > 0) * push.dense(DOUBLE)
         assert torch.equal(outcome.counts[0], steps.sum(dim=1))
+
+
+@pytest.mark.parametrize("backend", ["dense", "tiled"])
+def test_slopes_are_computed_only_where_they_are_wanted(backend, monkeypatch):
+    """For the gradient of a bias, and of a hinge as its count; without them a forward takes no derivative at all."""
+    learned = torch.zeros((), requires_grad=True)
+    pushes = [Push(pairs.NotSelf(3), 1.0, *of) for of in (("hinge",), ("softplus", learned))]
+    counts = evaluate(Problem(tuple(pushes)), torch.eye(3), (torch.eye(3),), temperature=1.0, backend=backend).counts
+    assert [of.tolist() for of in counts] == [[0.0] * 3, [1.0] * 3]  # f'(0) is 0, and 1/2 for each of two pairs
+    for function in ("softplus", "squared hinge"):
+        monkeypatch.setitem(sums.SHAPES, function, sums.SHAPES[function]._replace(slope=None))
+        for bias in (0.5, learned.detach()):
+            assert (lw.pairwise_sum(torch.eye(3), weight=pairs.NotSelf(3), function=function, temperature=1.0,
+                                    bias=bias, backend=backend) >= 0).all()  # fmt: skip
 
 
 def test_large_arguments_lose_nothing():

@@ -19,9 +19,9 @@ from likewise.diagnostics.plots.images import montage
 from likewise.evaluation import KNN, FeatureParts, Features, LinearProbe, Retrieval, raw_features, save_features
 from likewise.evaluation.predictions import ACCURACY, COVERAGE, F1, HAMMING, MEAN_PRECISION
 from likewise.report import Subject, write_page
-from likewise.report.formatting import settings_words
 from likewise.report.sections import ChoicesSection, LabelsSection, MapSection, classes, maps, scores, training
 from likewise.runs import Run
+from likewise.score_words import settings_words
 from likewise.scores import ENCODER, RAW, Group, Metric, Result, Score
 
 NAMES = ("<cat>", '<a href="https://a.example">dog</a>', "cow</script>")

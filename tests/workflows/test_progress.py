@@ -11,7 +11,7 @@ from likewise.data import Parts, Samples
 from likewise.evaluation import FeatureParts, Features, save_features
 from likewise.report import SECTIONS, Subject, write_page
 from likewise.runs import Run
-from likewise.workflows import sweeps
+from likewise.workflows import progress, sweeps
 from likewise.workflows.plan import Planned
 
 pytestmark = pytest.mark.slow
@@ -41,7 +41,7 @@ class Record:
 def test_a_bar_is_drawn_on_a_terminal_for_what_takes_long(stream, seconds, monkeypatch):
     said = stream()
     monkeypatch.setattr(sys, "stderr", said)
-    monkeypatch.setattr(printing, "SECONDS", seconds)
+    monkeypatch.setattr(progress, "SECONDS", seconds)
     assert list(printing.TERMINAL.bar(range(5), "counting")) == [0, 1, 2, 3, 4]
     drawn = said.getvalue()
     assert bool(drawn) == (stream is Terminal and seconds == 0)

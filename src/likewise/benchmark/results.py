@@ -15,7 +15,9 @@ import torch
 
 from likewise.benchmark.prediction import in_units
 
-PACKAGES = "triton torchvision pytorch-metric-learning lightly inf-cl cut-cross-entropy"
+PACKAGES = (
+    "triton torchvision pytorch-metric-learning lightly open-clip-torch sentence-transformers inf-cl cut-cross-entropy"
+)
 HEAD = f"{'rows':>9}  {'loss':<17}{'contender':<32}{'ms':>10}  {'quartiles':<19}{'memory':>9}"
 
 

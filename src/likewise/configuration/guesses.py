@@ -104,12 +104,6 @@ def _data(value: str) -> list[tuple[str, Any]] | None:
     return [("data", f"likewise.data.{name}"), *options]
 
 
-def near_data(value: str) -> list[str]:
-    """Return the names of data sets that are near a word."""
-    sets = {folded(name): name for name in TORCHVISION}
-    return [sets[close] for close in get_close_matches(folded(value), sets, cutoff=0.75)]
-
-
 def kind_of_data(options: Mapping[str, Any]) -> str | None:
     """Return the name that recipes have for the data that options name, by what is there; None: there is none."""
     name = str(options.get("data") or "").rpartition(".")[2]
@@ -151,7 +145,9 @@ def near_classes(option: str, name: str, base: Class, names: Sequence[str] = ())
     folds |= {usual: path for usual, path in METHODS.items() if path in known}
     near = [folds[close] for close in get_close_matches(folded(last), folds, n=4, cutoff=0.65)]
     near += [close for close in get_close_matches(last, known, n=3) if close not in near]
-    near = near or (near_data(name) if base.name == "Source" else [])
+    if not near and base.name == "Source":
+        sets = {folded(known_set): known_set for known_set in TORCHVISION}
+        near = [sets[close] for close in get_close_matches(folded(name), sets, cutoff=0.75)]
     many = not names and len(known) > MANY
     told = f"a class for --{option}" if many else f"{option} to be one of {', '.join(known)}"
     told, unique = f"expected {told}, got {name}", list(dict.fromkeys(near))[:2]
@@ -161,7 +157,7 @@ def near_classes(option: str, name: str, base: Class, names: Sequence[str] = ())
 
 def near_options(option: str, values: Mapping[str, Any], root: Class, kind: Class | None) -> list[str]:
     """Return the options that are near one that does not exist: by its usual name, its last name, or its letters."""
-    known = list(_options(values, root))
+    known = [*root.parameters(), *_within(values, "")]
     part, _, last = option.rpartition(".")
     verb_has = {name: target for name, target in ALIASES.items() if target in known}
     short = SLIPS.get(option)
@@ -184,13 +180,8 @@ def _dashed(name: str) -> str:
     return f"--{name.replace('_', '-') if name in ALIASES else name}"
 
 
-def _options(values: Mapping[str, Any], root: Class) -> Iterator[str]:
-    """Yield the options that there are, with those of the chosen classes."""
-    yield from (name for name in root.parameters())
-    yield from _within(values, "")
-
-
 def _within(values: Mapping[str, Any], above: str) -> Iterator[str]:
+    """Yield the options of the chosen classes."""
     for name, value in values.items():
         spec = value[-1] if isinstance(value, list) and value else value
         if is_spec(spec) and (kind := find(spec["class_path"])):

@@ -55,7 +55,7 @@ def _of_part(option: Option, verb: str) -> str:
     name = option.name.removesuffix(".help")
     name = ALIASES.get(name, name)
     root = Draft(verb).root
-    place, base = root, None
+    place = part = root
     for step in name.split("."):
         parameter = place.parameters().get(step)
         base = part_of(parameter.annotation) if parameter else None
@@ -63,8 +63,8 @@ def _of_part(option: Option, verb: str) -> str:
             near = near_options(name, {}, root, None)
             told = f", did you mean {near[0]}.help?" if near else f": see likewise {verb} --help"
             raise ValueError(f"expected a part before .help, got --{name}{told}")
-        place = base
-    return _of_kind(name, option, place, verb)
+        part, place = base, (find(DEFAULTS[step]) if step in DEFAULTS else None) or base  # the usual class has parts
+    return _of_kind(name, option, part, verb)
 
 
 def _of_kind(name: str, option: Option, base: Class, verb: str) -> str:

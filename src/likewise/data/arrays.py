@@ -166,9 +166,9 @@ def labels_of(labels: NDArray[Any], names: NDArray[Any] | None) -> tuple[Tensor,
     if labels.ndim != 1 or labels.dtype.kind not in "uibSU":
         remedy = "give one class per sample"
         if labels.dtype.kind == "f":
-            remedy = "save labels.astype(int)" if labels.ndim == 1 else "save labels > 0.5"
+            remedy = "give labels.astype(int)" if labels.ndim == 1 else "give labels > 0.5"
         elif labels.ndim == 2:
-            remedy = "save labels > 0, or one class per sample"
+            remedy = "give labels > 0, or one class per sample"
         raise ValueError(
             "expected labels of shape (N,), integers or strings, or label sets of shape (N, L), booleans or 0 and 1, "
             f"got {labels.shape} of {labels.dtype}: {remedy}"

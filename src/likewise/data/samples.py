@@ -11,6 +11,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from likewise.data.rows import Rows, readable
+from likewise.parts import written
 
 LabelKind = Literal["classes", "label sets"]
 
@@ -184,6 +185,10 @@ class Samples:
 
 class Source(ABC):
     """Abstract: a data set. A source reads samples and does nothing else."""
+
+    def __repr__(self) -> str:
+        """Name what it is set to."""
+        return written(self)
 
     @abstractmethod
     def load(self) -> Samples:

@@ -15,6 +15,7 @@ from likewise.evaluation.linear import LinearProbe
 from likewise.evaluation.out_of_distribution import OutOfDistribution
 from likewise.evaluation.predictions import OwnClassifier
 from likewise.evaluation.raw import raw_features
+from likewise.evaluation.results import Results, evaluate
 from likewise.evaluation.retrieval import Retrieval
 from likewise.evaluation.robustness import Robustness
 from likewise.scores import Group, Metric, Outcomes, Result, Score
@@ -35,10 +36,12 @@ __all__ = [
     "Outcomes",
     "OwnClassifier",
     "Result",
+    "Results",
     "Retrieval",
     "Robustness",
     "Score",
     "applicable",
+    "evaluate",
     "features_of_file",
     "load_features",
     "paired_difference",

@@ -77,7 +77,7 @@ class Calibration(Evaluation):
         self.bins = bins
         self.temperature_scaling = temperature_scaling
         self.seed = seed
-        self._probe = LinearProbe(penalty)
+        self.probe = LinearProbe(penalty)
 
     def why_not_applicable(self, parts: FeatureParts) -> str | None:
         """Say why these parts can't be evaluated."""
@@ -88,7 +88,7 @@ class Calibration(Evaluation):
     def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Bar = silent) -> Result:
         """Choose the penalty on validation, and compare probabilities with outcomes on the test part."""
         train, validation, test = parts
-        chosen = self._probe.choose(train, validation, refit=refit, progress=progress)
+        chosen = self.probe.choose(train, validation, refit=refit, progress=progress)
         heat = temperature(chosen.held_out, validation) if self.temperature_scaling else 1.0
         settings = chosen.settings | ({"temperature": heat} if self.temperature_scaling else {})
         stated = _Stated.of(chosen.probe, test, heat)

@@ -2,12 +2,13 @@
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self, final
 
 from torch import Tensor
 
 from likewise.evaluation.features import Bar, FeatureParts, Features, silent
+from likewise.parts import written
 from likewise.scores import Metric, Outcomes, Result, Score
 
 
@@ -42,6 +43,10 @@ class Evaluation(ABC):
         """Return the evaluation as it is made where none is asked for, if it applies; and what is left out and why."""
         usual = cls()
         return (usual if usual.why_not_applicable(parts) is None else None), ""
+
+    def __repr__(self) -> str:
+        """Name what it is set to."""
+        return written(self)
 
     def refusal(self, parts: FeatureParts) -> str | None:
         """Return `why_not_applicable(parts)`: its name of before."""
@@ -146,6 +151,15 @@ class Findings:
     def result(self, candidates: tuple[Score, ...] = ()) -> Result:
         """Return all that was added."""
         return Result(tuple(self.scores), candidates, tuple(self.outcomes))
+
+
+def listed(name: str, value: int | Sequence[int]) -> list[int]:
+    """Return one whole number, or several different ones, as a list."""
+    numbers = list(value) if isinstance(value, Sequence) and not isinstance(value, str) else [value]
+    whole = all(isinstance(number, int) and not isinstance(number, bool) for number in numbers)
+    if not numbers or not whole or len(set(numbers)) < len(numbers):
+        raise ValueError(f"expected {name} as a whole number, or as different ones, got {value!r}: 5 is usual")
+    return [int(number) for number in numbers]
 
 
 def needs_seen_classes(parts: FeatureParts) -> str | None:

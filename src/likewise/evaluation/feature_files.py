@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from likewise.data import Samples, Split, Stratified
 from likewise.data.arrays import labels_of, parts_of_arrays
+from likewise.evaluation.arrays import parted, vectors_of
 from likewise.evaluation.features import PARTS, FeatureParts, Features
 
 NAMES = ("features", "embeddings", "vectors")
@@ -131,36 +132,18 @@ def features_of_file(path: Path, split: Split | None = None) -> FeatureParts:
     given = arrays["parts"].shape if "parts" in arrays else None
     if labels.ndim == 0 or given not in {None, labels.shape[:1]}:
         raise ValueError(f"expected labels (N,) and parts (N,) in {path}, got {labels.shape} and {given}")
-    if vectors.ndim != 2 or vectors.dtype.kind not in "uif":
-        raise ValueError(f"expected {key} (N, D), numbers, got {vectors.shape} of {vectors.dtype}: flatten them")
+    vectors = vectors_of(vectors, key)
     if len(vectors) != len(labels):
         raise ValueError(f"expected one label for each of {len(vectors)} {key}, got {len(labels)} labels")
-    wrong = int((~np.isfinite(vectors)).any(axis=1).sum())
-    if wrong:
-        raise ValueError(f"expected finite {key}, got NaN or infinity in {wrong} of {len(vectors)}: drop or mend them")
     classes, names = labels_of(labels, arrays.get("names"))
     rows = torch.from_numpy(arrays["rows"]) if together and "rows" in arrays else None
-    samples = Samples(torch.from_numpy(vectors.astype(np.float32)), classes, names, parts_of_arrays(arrays), rows)
-    return _parted(samples.numbered(), split or Stratified())
-
-
-def _parted(samples: Samples, split: Split) -> FeatureParts:
-    """Cut what parts are missing; parts with classes of their own, and test samples only, stay as they are."""
-    if samples.parts is not None and samples.labels is not None:
-        three = [samples[samples.parts == part] for part in range(3)]
-        if samples.label_kind == "classes":
-            train, _, test = (set(torch.as_tensor(of.labels).tolist()) for of in three)
-            if not test <= train:
-                return FeatureParts(*map(_features, (of.compact() for of in three), PARTS))
-        elif len(three[2]) == len(samples):
-            return FeatureParts(*map(_features, three, PARTS))
+    samples = Samples(torch.from_numpy(vectors), classes, names, parts_of_arrays(arrays), rows)
     try:
-        parts = split(samples)
+        return parted(samples.numbered(), split or Stratified())
     except ValueError as error:
         if len(samples.names) < 2:
             raise
         raise ValueError(f"{error}; or save parts='test' for all samples, to evaluate them by retrieval") from error
-    return FeatureParts(*map(_features, (parts.train, parts.validation, parts.test), PARTS))
 
 
 def _check_part(arrays: Mapping[str, NDArray[Any]], part: str, first: str) -> None:
@@ -193,11 +176,6 @@ def _check_part(arrays: Mapping[str, NDArray[Any]], part: str, first: str) -> No
             f"expected {part}_labels as integers from 0 to {len(names) - 1}, the numbers of {part}_names, got "
             f"{own.dtype}: leave out {part}_names, or renumber the labels"
         )
-
-
-def _features(samples: Samples, part: str) -> Features:
-    inputs = samples.inputs[torch.arange(len(samples))]
-    return Features(inputs, samples.labels, samples.names, samples.rows, part)
 
 
 def _together(arrays: Mapping[str, NDArray[Any]], path: Path) -> dict[str, NDArray[Any]]:

@@ -46,6 +46,10 @@ class Origin:
     samples: Samples
     encode: Callable[[Tensor | Rows], Tensor]
 
+    def __repr__(self) -> str:
+        """Say of what it is."""
+        return f"Origin({len(self.samples):,} samples of {self.input_shape})"
+
     @property
     def input_shape(self) -> tuple[int, ...]:
         """The shape of one input."""
@@ -149,6 +153,12 @@ class Features:
     def __len__(self) -> int:
         """Count the samples."""
         return len(self.vectors)
+
+    def __repr__(self) -> str:
+        """Say of what they are, and how many."""
+        count, width = self.vectors.shape
+        named = "" if self.label_kind is None else f", {len(self.names):,} {self.label_kind.removesuffix(' sets')}"
+        return f"Features({self.part}: {count:,} × {width:,}{named}, {self.kind})"
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the origin out: features are pickled without their encoder and inputs."""

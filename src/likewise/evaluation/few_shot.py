@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from likewise.data import EpisodeSampler, EpisodeShape
 from likewise.data.episode_sampler import fitting, fitting_words, shortage
-from likewise.evaluation.evaluation import Evaluation, Findings
+from likewise.evaluation.evaluation import Evaluation, Findings, listed
 from likewise.evaluation.features import Bar, FeatureParts, Features, silent
 from likewise.evaluation.intervals import of_share, over_classes, over_classes_of_episodes, student
 from likewise.evaluation.logistic_regression import episode_probe
@@ -96,7 +96,7 @@ class FewShot(Evaluation):
             raise ValueError(f"expected at least 2 episodes, got {episodes}: an interval needs two; 2,000 is usual")
         if not penalty > 0:
             raise ValueError(f"expected penalty above 0, got {penalty}: 1 is usual")
-        pairs = product(_listed("ways", ways), _listed("shots", shots))
+        pairs = product(listed("ways", ways), listed("shots", shots))
         self.shapes = tuple(EpisodeShape(episodes, *pair, queries) for pair in pairs)
         for shape in self.shapes:
             shape.check()
@@ -296,11 +296,3 @@ def _lacking(part: Features, shape: EpisodeShape) -> str | None:
         return None
     needed, found, remedy = lacking
     return f"it needs {needed}, and the {part.part} part has {found}: {remedy}"
-
-
-def _listed(name: str, value: int | Sequence[int]) -> list[int]:
-    numbers = list(value) if isinstance(value, Sequence) and not isinstance(value, str) else [value]
-    whole = all(isinstance(number, int) and not isinstance(number, bool) for number in numbers)
-    if not numbers or not whole or len(set(numbers)) < len(numbers):
-        raise ValueError(f"expected {name} as a whole number, or as different ones, got {value!r}: 5 is usual")
-    return [int(number) for number in numbers]

@@ -1,13 +1,16 @@
 """Retrieval: are the samples nearest to a query of its class? The classes need not have been trained on."""
 
+from collections.abc import Iterator
+from copy import copy
 from dataclasses import replace
-from typing import ClassVar, final
+from typing import Any, ClassVar, Literal, final, get_args
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from likewise.evaluation.evaluation import Evaluation, Findings
+from likewise.evaluation.arrays import gathered, three_parts
+from likewise.evaluation.evaluation import Evaluation, Findings, listed
 from likewise.evaluation.features import Bar, FeatureParts, Features, silent
 from likewise.evaluation.intervals import of_share, over_classes, student, wilson
 from likewise.evaluation.nearest import TILE, nearest
@@ -16,15 +19,20 @@ from likewise.scores import Metric, Result, Score
 NEAREST = 10  # of label sets
 PRECISION = Metric("precision@1", selects=True)
 METRICS = (PRECISION, Metric("R-precision"), Metric("MAP@R"))
-LEFT_OUT = {"classes": "the only ones of their class", "label sets": "with no label or none that is shared"}
+Gallery = Literal["test", "train"]
+LEFT_OUT = {
+    (True, "classes"): "the only ones of their class",
+    (False, "classes"): "of a class that the gallery lacks",
+    **dict.fromkeys(((True, "label sets"), (False, "label sets")), "with no label or none that is shared"),
+}
 
 
 @final
 class Retrieval(Evaluation):
     """Rank the test samples by their cosine similarity to each of them: the protocol of metric learning.
 
-    Every test sample is a query among all others, R of which have its class. With hit_j whether the j-th nearest has
-    its class:
+    Every test sample is a query among all others, or among the training samples, its gallery, R of which have its
+    class. With hit_j whether the j-th nearest has its class:
 
         precision@1 = hit_1,   R-precision = 1/R Σ_{j≤R} hit_j,   MAP@R = 1/R Σ_{j≤R} hit_j · (1/j Σ_{i≤j} hit_i)
 
@@ -33,15 +41,28 @@ class Retrieval(Evaluation):
     Intervals are over classes where the test classes weren't trained on, since other classes would have given other
     numbers, and turns of a class count as one; else over samples: Wilson's for precision@1, Student's for the others.
 
-    Label sets: precision@1 is the share of queries whose nearest has a label of theirs, and with J the Jaccard
-    similarity of two label sets
+    For each k of `at` also
+
+        precision@k = 1/k Σ_{j≤k} hit_j,   recall@k = 1/R Σ_{j≤k} hit_j,   hit rate@k = 1 if any hit_j with j ≤ k
+
+    What papers on metric learning and on CLIP call recall@k is the hit rate; with one right answer they are equal.
+
+    Label sets: a hit has a label of the query, and with J the Jaccard similarity of two label sets there are, beside
+    precision@1,
 
         Jaccard@10 = 1/10 Σ_{j≤10} J_j,   nDCG@10 = Σ_{j≤10} J_j / log2(j + 1), divided by its highest value
 
     Samples without a label aren't queries, but are ranked.
 
+    Args:
+        at: k, of precision, recall and hit rate; or several. None: precision@1 alone.
+        gallery: What is ranked: the other "test" samples, or the "train" samples, as for queries and a gallery.
+
+    Raises:
+        ValueError: k or the gallery has no meaning.
+
     Memory:
-        O(M·D + M) and one tile of similarities, for M test samples; label sets: two.
+        O((M + R)·D + M) and one tile of similarities, for M queries among R samples; label sets: two.
 
     Source:
         K. Musgrave, S. Belongie and S.-N. Lim, A Metric Learning Reality Check, 2020, section 3.2.
@@ -54,14 +75,41 @@ class Retrieval(Evaluation):
 
     name: ClassVar[str] = "retrieval"
 
+    def __init__(self, at: int | list[int] | None = None, gallery: Gallery = "test") -> None:
+        depths = [] if at is None else sorted(listed("at", at))
+        if depths and depths[0] < 1:
+            raise ValueError(f"expected at of at least 1, got {depths[0]}: 1, 5 and 10 are usual")
+        if gallery not in get_args(Gallery):
+            raise ValueError(f"expected gallery as one of {', '.join(get_args(Gallery))}, got {gallery!r}")
+        self.at = tuple(depths)
+        self.gallery: Gallery = gallery
+
     def why_not_applicable(self, parts: FeatureParts) -> str | None:
         """Say why these parts can't be evaluated."""
-        if parts.test.label_kind is None:
+        test, ranked = parts.test, len(self._ranked(parts) or parts.test) - (self.gallery == "test")
+        if test.label_kind is None:
             return "it needs classes or label sets, and there are no labels"
-        if parts.test.label_kind == "label sets":
-            shared = int(parts.test.counts.max()) if len(parts.test) else 0
+        lacking = self._lacks_answers(parts)
+        if lacking is None and self.at and ranked < max(self.at):
+            return f"it needs {max(self.at)} samples to rank for precision@{max(self.at)}, and there are {ranked}"
+        return lacking
+
+    def _ranked(self, parts: FeatureParts) -> Features | None:
+        """Return what is ranked; None for the other queries."""
+        return parts.train if self.gallery == "train" else None
+
+    def _lacks_answers(self, parts: FeatureParts) -> str | None:
+        """Say why no query has a right answer, and a wrong one."""
+        test, gallery = parts.test, self._ranked(parts)
+        if gallery is not None:
+            if len(gallery) == 0 or len(test) == 0:
+                return f"it needs test samples and a gallery, and there are {len(test)} and {len(gallery)}"
+            answered = bool((_answers(test, gallery) > 0).any())
+            return None if answered else "it needs a test sample with a right answer in the gallery, and there is none"
+        if test.label_kind == "label sets":
+            shared = int(test.counts.max()) if len(test) else 0
             return None if shared > 1 else "it needs a label that 2 test samples have, and there is none"
-        occurring = parts.test.counts[parts.test.counts > 0]
+        occurring = test.counts[test.counts > 0]
         if len(occurring) < 2:
             are = "is 1" if len(occurring) else "are none"
             return f"it needs at least 2 classes in the test part, and there {are}"
@@ -76,64 +124,139 @@ class Retrieval(Evaluation):
             tried = self._found(chosen_by, progress).selecting
         return replace(self._found(parts, progress), candidates=tried)
 
+    def rank(
+        self,
+        queries: Any,
+        labels: Any,
+        gallery: Any = None,
+        gallery_labels: Any = None,
+        *,
+        names: Any = None,
+        progress: Bar = silent,
+    ) -> Result:
+        """Rank arrays: each query among a gallery, or among the other queries.
+
+        Args:
+            queries: Vectors (M, D), an array, a tensor or lists of numbers.
+            labels: Their classes (M,), integers or strings, or label sets (M, L); of pairs the pair's number.
+            gallery: Vectors (R, D). None: the other queries.
+            gallery_labels: Their labels: all of a query's class, or with a label of it, are right answers.
+            names: The classes' or labels' names.
+            progress: Wraps the tiles.
+
+        Raises:
+            ValueError: Shapes, lengths or kinds disagree, a vector isn't finite, or no query has a right answer.
+
+        Example:
+            >>> import numpy as np
+            >>> images, texts = np.eye(3), np.array([[1, 0.1, 0], [0, 1, 0], [0, 0.9, 0.8]])
+            >>> Retrieval(at=[1, 2]).rank(texts, [0, 1, 2], images, [0, 1, 2])["hit rate@2"].value
+            1.0
+        """
+        given = {"test": ("queries", queries, "labels", labels)}
+        if gallery is not None:
+            given["train"] = ("gallery", gallery, "gallery_labels", gallery_labels)
+        parts = three_parts(gathered(given, names))
+        one = copy(self)
+        one.gallery = "test" if gallery is None else "train"
+        one.check(parts)
+        return one.evaluate(parts, progress=progress)
+
     def _found(self, parts: FeatureParts, progress: Bar) -> Result:
-        test = parts.test
-        values = (_of_sets if test.label_kind == "label sets" else _of_classes)(test, progress)
+        test, gallery = parts.test, self._ranked(parts)
+        values = (self._of_sets if test.label_kind == "label sets" else self._of_classes)(test, gallery, progress)
         unseen = test.label_kind == "classes" and len(parts.train) > 0 and not parts.closed
-        found = Findings(self.name, test)
+        found, protocol = Findings(self.name, test), {} if gallery is None else {"gallery": "training part"}
+        binary = {PRECISION, *(_metric("hit rate", k) for k in self.at)}
         for metric, value in values.items():
             known = ~value.isnan()
             own, lost = value[known], int((~known).sum())
-            notes = (f"{lost} samples left out, {LEFT_OUT[str(test.label_kind)]}",) if lost else ()
+            notes = (f"{lost} samples left out, {LEFT_OUT[gallery is None, str(test.label_kind)]}",) if lost else ()
             classes = test.groups[known] if unseen else None
-            low, high = _interval(metric, own, classes)
+            low, high = _interval(own, classes, binary=metric in binary)
             over = None if classes is None else len(classes.unique())
-            found.add(metric, float(own.mean()), low, high, len(own), classes=over, notes=notes)
+            found.add(metric, float(own.mean()), low, high, len(own), classes=over, notes=notes, protocol=protocol)
             found.contributed(metric.name, value, known)
         return found.result()
 
+    def _of_classes(self, test: Features, gallery: Features | None, progress: Bar) -> dict[Metric, Tensor]:
+        """Return each metric of every query, (M,), float64; NaN of one without a right answer."""
+        positives = _answers(test, gallery)
+        others = test if gallery is None else gallery
+        wanted, known = (of.classes for of in (test, others))
+        if gallery is not None:
+            wanted = _among(test, gallery)
+        most = max(int(positives.max()), *self.at, 1)
+        values = torch.full((len(METRICS) + 3 * len(self.at), len(test)), torch.nan, dtype=torch.float64)
+        places = torch.arange(1, most + 1)
+        vectors = None if gallery is None else gallery.vectors
+        for part, _, indices in nearest(test.vectors, vectors, most, progress=progress, doing=self.name):
+            allowed = positives[part]
+            hits = (known[indices.cpu()] == wanted[part].unsqueeze(1)).double()
+            within = hits * (places <= allowed.unsqueeze(1))
+            precisions = (within * within.cumsum(dim=1) / places).sum(dim=1)
+            own = [hits[:, 0], within.sum(dim=1) / allowed, precisions / allowed]
+            values[:, part] = torch.stack([*own, *self._at_each(hits, allowed)])
+        values[:, positives == 0] = torch.nan
+        return dict(zip((*METRICS, *self._metrics()), values, strict=True))
 
-def _of_classes(test: Features, progress: Bar) -> dict[Metric, Tensor]:
-    """Return each metric of every query, (M,), float64; NaN of the only sample of a class."""
-    positives = test.counts[test.classes] - 1
-    most = int(positives.max())
-    values = torch.full((len(METRICS), len(test)), torch.nan, dtype=torch.float64)
-    places = torch.arange(1, most + 1)
-    for part, _, indices in nearest(test.vectors, None, most, progress=progress, doing="retrieval"):
-        classes, allowed = test.classes[part], positives[part]
-        hits = (test.classes[indices.cpu()] == classes.unsqueeze(1)).double()
-        within = hits * (places <= allowed.unsqueeze(1))
-        precisions = (within * within.cumsum(dim=1) / places).sum(dim=1)
-        values[:, part] = torch.stack([hits[:, 0], within.sum(dim=1) / allowed, precisions / allowed])
-    values[:, positives == 0] = torch.nan
-    return dict(zip(METRICS, values, strict=True))
+    def _of_sets(self, test: Features, gallery: Features | None, progress: Bar) -> dict[Metric, Tensor]:
+        """Return each metric of every query, (M,), float64; NaN of samples without a label or a shared one."""
+        sets, known = test.sets, (gallery or test).sets
+        depth = min(NEAREST, len(known) - (gallery is None))
+        discount = torch.arange(2, depth + 2).log2().reciprocal().double()
+        highest, answers = _highest(sets, None if gallery is None else known, depth)
+        ideal = highest @ discount
+        values = torch.zeros(3 + 3 * len(self.at), len(sets), dtype=torch.float64)
+        vectors = None if gallery is None else gallery.vectors
+        for part, _, indices in nearest(
+            test.vectors, vectors, max(depth, *self.at, 1), progress=progress, doing=self.name
+        ):
+            near, own = known[indices.cpu()], sets[part].unsqueeze(1)
+            gains, hits = jaccard(own, near[:, :depth]), (near & own).any(dim=2).double()
+            cumulated = torch.where(ideal[part] > 0, gains @ discount / ideal[part], torch.nan)
+            values[:, part] = torch.stack(
+                [hits[:, 0], gains.mean(dim=1), cumulated, *self._at_each(hits, answers[part])]
+            )
+        metrics = (PRECISION, *(Metric(f"{name}@{NEAREST}") for name in ("Jaccard", "nDCG")), *self._metrics())
+        values[:, ~sets.any(dim=1)] = torch.nan
+        return dict(zip(metrics, values, strict=True))
+
+    def _metrics(self) -> list[Metric]:
+        return [_metric(name, k) for k in self.at for name in ("precision", "recall", "hit rate")]
+
+    def _at_each(self, hits: Float[Tensor, "m k"], answers: Int[Tensor, " m"]) -> Iterator[Tensor]:
+        """Yield precision, recall and hit rate of queries, (m,) each, for each k."""
+        for k in self.at:
+            found = hits[:, :k].sum(dim=1)
+            yield from (found / k, found / answers, (found > 0).double())
 
 
-def _of_sets(test: Features, progress: Bar) -> dict[Metric, Tensor]:
-    """Return each metric of every query, (M,), float64; NaN of samples without a label or a shared one."""
-    sets = test.sets
-    depth = min(NEAREST, len(sets) - 1)
-    gains = torch.zeros(len(sets), depth, dtype=torch.float64)
-    shared = torch.zeros(len(sets), dtype=torch.float64)
-    for part, _, indices in nearest(test.vectors, None, depth, progress=progress, doing="retrieval"):
-        near = sets[indices.cpu()]
-        gains[part] = jaccard(sets[part].unsqueeze(1), near)
-        shared[part] = (near[:, 0] & sets[part]).any(dim=1).double()
-    discount = torch.arange(2, depth + 2).log2().reciprocal().double()
-    ideal = _highest(sets, depth) @ discount
-    values = {
-        PRECISION: shared,
-        Metric(f"Jaccard@{NEAREST}"): gains.mean(dim=1),
-        Metric(f"nDCG@{NEAREST}"): torch.where(ideal > 0, gains @ discount / ideal, torch.nan),
-    }
-    return {metric: value.where(sets.any(dim=1), torch.nan) for metric, value in values.items()}
+def _metric(name: str, k: int) -> Metric:
+    return PRECISION if (name, k) == ("precision", 1) else Metric(f"{name}@{k}")
 
 
-def _interval(metric: Metric, values: Tensor, classes: Tensor | None) -> tuple[float, float]:
+def _among(test: Features, gallery: Features) -> Int[Tensor, " m"]:
+    """Return the queries' classes by the gallery's numbers, which may be others; -1 for one that it lacks."""
+    numbers = {name: number for number, name in enumerate(gallery.names)}
+    return torch.tensor([numbers.get(name, -1) for name in test.names], dtype=torch.int64)[test.classes]
+
+
+def _answers(test: Features, gallery: Features | None) -> Int[Tensor, " m"]:
+    """Return how many right answers each query has; of label sets whether there is one."""
+    if gallery is None:
+        return test.counts[test.classes] - 1
+    if test.label_kind == "label sets":
+        return (test.sets & (gallery.counts > 0)).any(dim=1).long()
+    wanted = _among(test, gallery)
+    return gallery.counts[wanted].where(wanted >= 0, 0)
+
+
+def _interval(values: Tensor, classes: Tensor | None, *, binary: bool) -> tuple[float, float]:
     mean = float(values.mean())
     if classes is not None:
         return of_share(over_classes(values, classes), mean, len(classes.unique()))
-    if metric == PRECISION:
+    if binary:
         return wilson(int(values.sum()), len(values))
     return of_share(student(values), mean, len(values))
 
@@ -144,13 +267,19 @@ def jaccard(first: Bool[Tensor, "... l"], second: Bool[Tensor, "... l"]) -> Floa
     return both / either.clamp(min=1)
 
 
-def _highest(sets: Bool[Tensor, "m l"], depth: int) -> Float[Tensor, "m k"]:
-    """Return the highest Jaccard similarities of each set to others, highest first, tile by tile."""
-    numbers, sizes = sets.float(), sets.sum(dim=1).float()
+def _highest(
+    sets: Bool[Tensor, "m l"], gallery: Bool[Tensor, "r l"] | None, depth: int
+) -> tuple[Float[Tensor, "m k"], Int[Tensor, " m"]]:
+    """Return each set's highest Jaccard similarities to others, highest first, and how many share a label: in tiles."""
+    numbers, others = sets.float(), (sets if gallery is None else gallery).float()
+    sizes = others.sum(dim=1)
     found: list[Tensor] = []
-    for rows in torch.arange(len(sets)).split(max(1, TILE // max(1, len(sets)))):
-        both = numbers[rows] @ numbers.T
-        alike = both / (sizes[rows].unsqueeze(1) + sizes - both).clamp(min=1)
-        alike[torch.arange(len(rows)), rows] = -1
+    answers: list[Tensor] = []
+    for rows in torch.arange(len(sets)).split(max(1, TILE // max(1, len(others)))):
+        both = numbers[rows] @ others.T
+        alike = both / (numbers[rows].sum(dim=1, keepdim=True) + sizes - both).clamp(min=1)
+        if gallery is None:
+            alike[torch.arange(len(rows)), rows] = -1
         found.append(alike.topk(depth, dim=1).values.double())
-    return torch.cat(found)
+        answers.append((alike > 0).sum(dim=1))
+    return torch.cat(found), torch.cat(answers)

@@ -72,7 +72,7 @@ class Robustness(Evaluation):
         if wrong is not None:
             raise ValueError(f"expected severities from 1 to {len(SEVERITIES)}, got {wrong}: 1 is the mildest")
         self.seed = seed
-        self._probe = LinearProbe(penalty)
+        self.probe = LinearProbe(penalty)
 
     @property
     def settings(self) -> list[tuple[str, int]]:
@@ -91,7 +91,7 @@ class Robustness(Evaluation):
     def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Bar = silent) -> Result:
         """Choose the penalty on clean validation samples, and predict the classes of corrupted test images."""
         train, validation, test = parts
-        chosen = self._probe.choose(train, validation, refit=refit, progress=progress)
+        chosen = self.probe.choose(train, validation, refit=refit, progress=progress)
         clean = chosen.probe.predict(test.vectors) == test.classes
         hits = {
             setting: chosen.probe.predict(self._encoded(test, *setting)) == test.classes

@@ -56,7 +56,7 @@ class BatchTripletLoss(ContrastiveLoss):
 
     Source:
         Schroff, Kalenichenko, Philbin, "FaceNet", 2015, section 3.2, with distances; semi-hard as in TensorFlow
-        Addons; Hermans, Beyer, Leibe, "In Defense of the Triplet Loss for Person Re-Identification", 2017, equation 5
+        Addons; Hermans, Beyer, Leibe, "In Defense of the Triplet Loss for Person Re-Identification", 2017
         ("hard") and its mean over triplets with a loss ("all"), as pytorch-metric-learning's
         TripletMarginLoss(distance=CosineSimilarity()).
 

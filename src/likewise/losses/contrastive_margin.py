@@ -44,8 +44,8 @@ class ContrastiveMarginLoss(ContrastiveLoss):
         O(N·D + tile).
 
     Source:
-        Hadsell, Chopra, LeCun, "Dimensionality Reduction by Learning an Invariant Mapping", 2006, equation 4, which
-        squares distances instead: its slope has no bound where two negatives meet. With similarities, and the mean over
+        Hadsell, Chopra, LeCun, "Dimensionality Reduction by Learning an Invariant Mapping", 2006, which squares
+        distances instead: its slope has no bound where two negatives meet. With similarities, and the mean over
         pairs with a loss, as pytorch-metric-learning's ContrastiveLoss(distance=CosineSimilarity()).
 
     Example:

@@ -58,7 +58,7 @@ class OfEpisodes(Input):
 @final
 @dataclass(frozen=True)
 class Embeddings(Input):
-    """One view of each sample, (N, D), or V views, (B, V, D)."""
+    """One view of each sample, (N, D), or V views, (B, V, D), which a loss is also given as a list of (B, D) each."""
 
     def check(self, name: str, value: Any, given: Given, loss: Any) -> None:
         checks.check_embeddings(name, value)
@@ -165,6 +165,7 @@ def checked(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
             )
         order += ready
     names = {of.name: None for of in parameters}
+    listed = next((name for name in [*names][:1] if isinstance(kinds.get(name), Embeddings)), "")
     optional = {of.name: of.default for of in parameters if of.default is not of.empty}
     takes_more, together = len(parameters) < len(every), {of for of in kinds if isinstance(kinds[of], LabelSets)}
 
@@ -173,7 +174,8 @@ def checked(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
         found = optional | dict(zip(names, args, strict=False)) | kwargs
         fits = takes_more or (len(args) <= len(names) and found.keys() <= names.keys())
         if fits and kinds.keys() <= found.keys():
-            with loss.checks(*args[:1], **found) as given:
+            with loss.checks(*(_listed(args) or args)[:1], **found) as given:
+                args = _in_one(args, given, listed, loss)
                 for name in order:
                     value, kind = given[name], kinds[name]
                     if value is None and name not in optional:
@@ -204,12 +206,26 @@ def _of_views(forward: Callable[..., Tensor], options: set[str]) -> Callable[...
     def call(loss: Any, *args: Any, **kwargs: Any) -> Tensor:
         if not kwargs.keys() <= options:
             return forward(loss, *args, **kwargs)  # which says what is too much
+        args = _listed(args) or args
         with loss.checks(*args[:1]) as given:
             embeddings = given["embeddings"] = _stacked(args, type(loss).__name__)
             loss.check(given)
         return forward(loss, embeddings, **kwargs)
 
     return call
+
+
+def _listed(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the views of a list of them, as loaders make it, if that is the first argument."""
+    return tuple(args[0]) if args and isinstance(args[0], list | tuple) else ()
+
+
+def _in_one(args: tuple[Any, ...], given: dict[str, Any], first: str, loss: Any) -> tuple[Any, ...]:
+    """Return the arguments, with a list of views as one tensor, which replaces it among the named ones too."""
+    if not first or not _listed(args):
+        return args
+    given[first] = _stacked(_listed(args), type(loss).__name__)
+    return given[first], *args[1:]
 
 
 def _parameters(forward: Callable[..., Tensor]) -> list[inspect.Parameter]:

@@ -50,7 +50,7 @@ class LiftedStructureLoss(ContrastiveLoss):
 
     Source:
         Oh Song, Xiang, Jegelka, Savarese, "Deep Metric Learning via Lifted Structured Feature Embedding", 2016,
-        equation 4, whose sum over unordered pairs over 2 |P| is this mean.
+        whose sum over unordered pairs over 2 |P| is this mean.
 
     Example:
         >>> import torch

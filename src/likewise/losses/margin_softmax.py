@@ -120,8 +120,8 @@ class CosFaceLoss(MarginSoftmax):
         As `ArcFaceLoss`.
 
     Source:
-        Wang, Wang, Zhou, Ji, Gong, Zhou, Li, Liu, "CosFace: Large Margin Cosine Loss for Deep Face Recognition", 2018,
-        equation 4, with s = 1/τ = 64 and m = 0.35.
+        Wang, Wang, Zhou, Ji, Gong, Zhou, Li, Liu, "CosFace: Large Margin Cosine Loss for Deep Face Recognition", 2018;
+        s = 1/τ = 64 and m = 0.35.
 
     Example:
         >>> import torch

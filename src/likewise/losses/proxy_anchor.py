@@ -44,8 +44,8 @@ class ProxyAnchorLoss(ContrastiveLoss):
         O((N + C)·D + tile).
 
     Source:
-        Kim, Kim, Cho, Kwak, "Proxy Anchor Loss for Deep Metric Learning", 2020, equation 4;
-        there α = 1/τ = 32 and δ = 0.1.
+        Kim, Kim, Cho, Kwak, "Proxy Anchor Loss for Deep Metric Learning", 2020; there α = 1/τ = 32
+        and δ = 0.1.
 
     Example:
         >>> import torch

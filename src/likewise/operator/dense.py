@@ -42,7 +42,8 @@ def _pairwise(problem: Problem, s: Float[Tensor, "n r"]) -> Outcome:
         weights, argument = push.weight.dense(s.dtype, s.device), s * push.power + push.bias
         shape = SHAPES[push.function]
         sums["value"].append((weights * shape.value(argument)).sum(dim=1))
-        sums["slope"].append((weights * shape.slope(argument.detach())).sum(dim=1))
+        slope = shape.slope if push.is_counted else torch.zeros_like
+        sums["slope"].append((weights * slope(argument.detach())).sum(dim=1))
     return Outcome(tuple(sums["value"]), (), None, None, tuple(sums["slope"]))
 
 

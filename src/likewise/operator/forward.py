@@ -72,12 +72,13 @@ class Forward:
                 self._sum(k, view, e)
 
     def _add_pairwise(self, k: int, of: Pairwise, view: View) -> None:
-        """Add f and its derivative."""
+        """Add f, and its derivative where that is counted."""
         if view.known.pushes[k] == 0:
             return
         tile, argument = view.tile, of.argument(view.x, view.buffer(1))
         across = self.forth[k] if self.tiled.is_mirrored(tile) else None
-        for name, shape, out in (("slopes", of.slope, view.buffer(2)), ("total", of.value, argument)):
+        of_slopes = (("slopes", of.slope, view.buffer(2)),) if of.push.is_counted else ()
+        for name, shape, out in (*of_slopes, ("total", of.value, argument)):
             values = self.tiled.weighed(k, view, shape(argument, out=out), out)
             if values is None:
                 continue

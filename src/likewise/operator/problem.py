@@ -23,6 +23,11 @@ class Push(NamedTuple):
     """f; None: a log-sum-exp."""
     bias: Tensor | float = 0.0
 
+    @property
+    def is_counted(self) -> bool:
+        """Whether Σ weight·f' is wanted: a learned bias has it as gradient, and a hinge as its pairs with a loss."""
+        return self.function == "hinge" or (isinstance(self.bias, Tensor) and self.bias.requires_grad)
+
 
 class Part(NamedTuple):
     """Queries that are consecutive ones of the references; the others are the queries of other processes."""
@@ -122,7 +127,7 @@ class Outcome(NamedTuple):
     """One for each row, (N,), or their sum or mean, as specified by the problem, if requested."""
     counts: tuple[Any, ...]
     """With losses: which rows are active, (N,), and how many; and each row's positives if the backend counted them. Of
-    pairwise sums: Σ_u weight_iu f'(power·s_iu + bias) of each, (N,)."""
+    pairwise sums: Σ_u weight_iu f'(power·s_iu + bias) of each, (N,), if it is counted, else zeros."""
 
     def detached(self) -> "Outcome":
         """Return the same values detached: a graph that holds its own outputs would never be freed."""

@@ -7,10 +7,10 @@ import torch
 
 from likewise.evaluation import Difference, paired_difference
 from likewise.evaluation.intervals import student
-from likewise.report.formatting import marked
 from likewise.report.rows import Over, Row
 from likewise.report.setting import Setting
 from likewise.report.subject import Subject
+from likewise.score_words import marked
 from likewise.scores import ALL, ENCODER, FREQUENCIES, Group, Metric, Outcomes, Score
 
 OTHER_SAMPLES = "other test samples"

@@ -9,7 +9,8 @@ from typing import Literal, final
 from scipy.stats import t
 
 from likewise.evaluation import Difference
-from likewise.report.formatting import counted, difference_words, number_words
+from likewise.report.formatting import difference_words
+from likewise.score_words import counted, number_words
 from likewise.scores import ALL, Group, Metric
 
 ROUNDING = 1e-6  # of a mean: a smaller spread is that of floating-point numbers

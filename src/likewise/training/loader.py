@@ -7,6 +7,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
 import torch
@@ -165,6 +166,7 @@ class Fetched(NamedTuple):
 
 
 @final
+@dataclass(frozen=True, eq=False)
 class Fetching(Dataset[Fetched]):
     """The batches of an epoch: rows (batches, B), of which this process reads its own, each by one indexing operation.
 
@@ -173,23 +175,22 @@ class Fetching(Dataset[Fetched]):
     are broken, two places may get the same.
     """
 
-    def __init__(self, samples: Samples, order: Tensor, own: slice, seeds: Sequence[int], together: int | None) -> None:
-        self._samples = samples
-        self._order = order
-        self._own = own
-        self._seeds = seeds
-        self._together = together
+    samples: Samples
+    order: Tensor
+    own: slice
+    seeds: Sequence[int]
+    together: int | None
 
     def __len__(self) -> int:
-        return len(self._order)
+        return len(self.order)
 
     def __getitem__(self, index: int) -> Fetched:
-        rows = self._order[index, self._own].clone()
-        inputs = self._samples.inputs[rows]
-        lost = unreadable(self._samples.inputs, rows)
+        rows = self.order[index, self.own].clone()
+        inputs = self.samples.inputs[rows]
+        lost = unreadable(self.samples.inputs, rows)
         for place in [one.place for one in lost]:
             rows[place] = NOBODY
-            for row in self._others(self._order[index], self._own.start + place, self._seeds[index]):
+            for row in self._others(self.order[index], self.own.start + place, self.seeds[index]):
                 read, problem = self._read(row)
                 lost += problem
                 if not problem:
@@ -200,8 +201,8 @@ class Fetching(Dataset[Fetched]):
     def _read(self, row: Tensor) -> tuple[Tensor, list[Unreadable]]:
         """Read one input."""
         one = row.view(1)
-        read = self._samples.inputs[one]
-        return read, unreadable(self._samples.inputs, one)
+        read = self.samples.inputs[one]
+        return read, unreadable(self.samples.inputs, one)
 
     def _others(self, batch: Tensor, place: int, seed: int) -> Iterator[Tensor]:
         """Yield the samples that may take a place in a batch, in the order in which they are tried.
@@ -211,12 +212,12 @@ class Fetching(Dataset[Fetched]):
         that are drawn already. At last come those of other classes, but not where samples belong
         together, and a place has a class.
         """
-        together = self._together or len(batch)
+        together = self.together or len(batch)
         first, own = place // together * together, place % together
         drawn = batch[first : first + together]
-        labels = self._samples.labels
+        labels = self.samples.labels
         if labels is None or labels.ndim > 1:
-            labels = torch.zeros(len(self._samples), dtype=torch.int64)
+            labels = torch.zeros(len(self.samples), dtype=torch.int64)
         places = (labels[drawn] == labels[drawn[own]]).nonzero().flatten().tolist()
         generator = torch.Generator().manual_seed(seed)
         alike = (labels == labels[drawn[own]]).nonzero().flatten()
@@ -225,5 +226,5 @@ class Fetching(Dataset[Fetched]):
         yield from alike[~taken][places.index(own) :: len(places)]
         yield from alike[~taken]
         yield from alike[taken]
-        if self._together is None:
+        if self.together is None:
             yield from torch.randperm(len(labels), generator=generator)

@@ -1,5 +1,6 @@
 """One batch and its results from encoder and head, computed once and shared by all inputs of the loss."""
 
+from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
 from typing import Any, final
 
@@ -12,6 +13,7 @@ from likewise.models import in_chunks
 
 
 @final
+@dataclass(eq=False, repr=False)
 class Step:
     """A batch of B samples in V views, with outputs of encoder and head, each computed when it is first read.
 
@@ -22,29 +24,20 @@ class Step:
         slow: A momentum encoder of both, or None.
         keyed: Whether the last view is a key, which only the momentum encoder sees if there is one.
         chunk_size: Inputs that are encoded at a time; see `likewise.models.in_chunks`. None: all.
-
-    Attributes:
-        inputs: The views, (B, V, ...).
-        slow: The momentum encoder, or None.
     """
 
-    def __init__(
-        self,
-        batch: Batch,
-        encoder: nn.Module,
-        head: nn.Module | None,
-        *,
-        slow: nn.Module | None = None,
-        keyed: bool = False,
-        chunk_size: int | None = None,
-    ) -> None:
-        self.batch = batch
-        self.inputs: Shaped[Tensor, "b v ..."] = batch["inputs"]
-        self._encoder = encoder
-        self._head = head
-        self.slow = slow
-        self._keyed = keyed
-        self._chunk_size = chunk_size
+    batch: Batch
+    encoder: nn.Module
+    head: nn.Module | None
+    _: KW_ONLY
+    slow: nn.Module | None = None
+    keyed: bool = False
+    chunk_size: int | None = None
+
+    @property
+    def inputs(self) -> Shaped[Tensor, "b v ..."]:
+        """The views, (B, V, ...)."""
+        return self.batch["inputs"]
 
     @property
     def views(self) -> int:
@@ -54,7 +47,7 @@ class Step:
     @property
     def encoded(self) -> int:
         """Number of views that the encoder sees: all, except a key that goes to the momentum encoder."""
-        return self.views - (self.slow is not None and self._keyed and self.views > 1)
+        return self.views - (self.slow is not None and self.keyed and self.views > 1)
 
     @property
     def labels(self) -> Tensor:
@@ -68,13 +61,13 @@ class Step:
     def features(self) -> Float[Tensor, "b v d"]:
         """Features f(x) of the views that the encoder sees."""
         seen = self.inputs[:, : self.encoded]
-        return in_chunks(self._encoder, seen.flatten(0, 1), self._chunk_size).unflatten(0, seen.shape[:2])
+        return in_chunks(self.encoder, seen.flatten(0, 1), self.chunk_size).unflatten(0, seen.shape[:2])
 
     @cached_property
     def maps(self) -> Float[Tensor, "b d h w"]:
         """Feature maps of the first view."""
-        maps: Any = self._encoder.maps  # an `Encoder`
-        return in_chunks(self._encoder, self.inputs[:, 0], self._chunk_size, maps)
+        maps: Any = self.encoder.maps  # an `Encoder`
+        return in_chunks(self.encoder, self.inputs[:, 0], self.chunk_size, maps)
 
     @property
     def represented(self) -> Float[Tensor, "n d"] | None:
@@ -102,9 +95,9 @@ class Step:
     @cached_property
     def embeddings(self) -> Float[Tensor, "b v e"]:
         """Embeddings z = g(f) of the views that the encoder sees."""
-        if self._head is None:
+        if self.head is None:
             return self.features
-        return self._head(self.features.flatten(0, 1)).unflatten(0, self.features.shape[:2])
+        return self.head(self.features.flatten(0, 1)).unflatten(0, self.features.shape[:2])
 
     @cached_property
     def keys(self) -> Float[Tensor, "b e"]:
@@ -122,7 +115,7 @@ class Step:
 
     @torch.no_grad()
     def _followed(self, slow: nn.Module, inputs: Tensor) -> Tensor:
-        return in_chunks(slow, inputs, self._chunk_size)
+        return in_chunks(slow, inputs, self.chunk_size)
 
     def draw(self, purpose: int) -> Draw:
         """Return random numbers for each sample, different for each purpose."""

@@ -5,18 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
+from likewise import report
 from likewise.parts import Spec, built
-from likewise.report import (
-    Row,
-    Section,
-    compared,
-    in_settings,
-    rows_as_csv,
-    rows_as_markdown,
-    settings_of,
-    verdict,
-    write_page,
-)
 from likewise.runs import Run
 from likewise.workflows.progress import PRINTED, Progress
 
@@ -33,7 +23,7 @@ class Comparison:
     """
 
     page: Path
-    rows: Sequence[Row]
+    rows: Sequence[report.Row]
     verdict: Sequence[str]
 
     @property
@@ -47,7 +37,7 @@ def compare(
     output: Path | str = "compare.html",
     *,
     names: Mapping[Path, str] | None = None,
-    sections: Sequence[Section | Spec] | Section | Spec | None = None,
+    sections: Sequence[report.Section | Spec] | report.Section | Spec | None = None,
     progress: Progress = PRINTED,
 ) -> Comparison:
     """Compare runs: tell the table, and write it as CSV and Markdown next to a page that shows more.
@@ -74,15 +64,15 @@ def compare(
     opened = [run if isinstance(run, Run) else Run.open(run) for run in given if run not in files]
     _check(opened)
     progress.say("comparing ...")
-    subjects = in_settings(opened, names, progress=progress.bar)
-    settings = settings_of(subjects)
-    rows = compared(settings)
-    comparison = Comparison(page, rows, verdict(rows))
+    subjects = report.in_settings(opened, names, progress=progress.bar)
+    settings = report.settings_of(subjects)
+    rows = report.compared(settings)
+    comparison = Comparison(page, rows, report.verdict(rows))
     page.parent.mkdir(parents=True, exist_ok=True)
-    comparison.table.write_text(rows_as_csv(rows), encoding="utf-8")
-    written = [rows_as_markdown(rows, settings[0].name), *comparison.verdict]
+    comparison.table.write_text(report.rows_as_csv(rows), encoding="utf-8")
+    written = [report.rows_as_markdown(rows, settings[0].name), *comparison.verdict]
     page.with_suffix(".md").write_text("\n\n".join(written) + "\n", encoding="utf-8")
-    write_page(page, subjects, sections=built(sections, Section))
+    report.write_page(page, subjects, sections=built(sections, report.Section))
     progress.tell(f"Scores on the test part with 95 % intervals, and paired differences to {settings[0].name}\n")
     progress.tell(_table(rows))
     progress.tell("\n" + "\n\n".join(comparison.verdict))
@@ -105,7 +95,7 @@ def _check(runs: Sequence[Run]) -> None:
             )
 
 
-def _table(rows: Sequence[Row]) -> str:
+def _table(rows: Sequence[report.Row]) -> str:
     """Return rows in columns, with a line for each score above its settings."""
     cells = [[row.setting, *row.cells[1:]] for row in rows]
     head = ["", "score", "over", "difference", "paired over"]

@@ -9,32 +9,18 @@ from typing import Any
 
 import torch
 
+from likewise import evaluation
 from likewise.configuration import resolve
 from likewise.data import Parts, parts_of_run
-from likewise.evaluation import (
-    Retrieval,
-    applicable,
-    features_of_file,
-    load_features,
-    save_features,
-)
 from likewise.models import Encoder
 from likewise.parts import build, built
 from likewise.pickled import pickled
 from likewise.report import Section
 from likewise.runs import Run
+from likewise.workflows import scoring
 from likewise.workflows.failures import removed_if_idle
 from likewise.workflows.metadata import device_named, versions
 from likewise.workflows.progress import PRINTED, Progress
-from likewise.workflows.scoring import (
-    EvaluationOptions,
-    check_applicable,
-    encoded,
-    say_lost,
-    score,
-    with_origin,
-    write_report,
-)
 
 
 def evaluate(
@@ -72,7 +58,7 @@ def evaluate(
     path = source.folder if isinstance(source, Run) else Path(source)
     given = resolve({**(config or {}), **options, "source": path}, verb="evaluate")
     if path.suffix == ".npz":
-        run = _of_file(path, Path(given["runs"]), EvaluationOptions.of(given), progress)
+        run = _of_file(path, Path(given["runs"]), scoring.EvaluationOptions.of(given), progress)
     else:
         before = _opened(path)
         if given["sections"] is None:
@@ -93,13 +79,13 @@ def _sections_of(run: Run) -> list[Section] | None:
         return None
 
 
-def _of_file(path: Path, root: Path, options: EvaluationOptions, progress: Progress) -> Run:
+def _of_file(path: Path, root: Path, options: scoring.EvaluationOptions, progress: Progress) -> Run:
     """Evaluate the features of an array file, as a run of its own."""
-    features = features_of_file(path)
-    if not applicable(features, options.evaluations):
+    features = evaluation.features_of_file(path)
+    if not evaluation.applicable(features, options.evaluations):
         raise ValueError(
             f"expected features that can be evaluated, got {path}: kNN, the probe and retrieval do not "
-            f"apply; of retrieval, {Retrieval().why_not_applicable(features) or 'no evaluation applies'}"
+            f"apply; of retrieval, {evaluation.Retrieval().why_not_applicable(features) or 'no evaluation applies'}"
         )
     run = Run.create(root, "evaluation", path.stem)
     with removed_if_idle(run, _left):
@@ -112,37 +98,37 @@ def _of_file(path: Path, root: Path, options: EvaluationOptions, progress: Progr
             }
         )
         with run.writing(run.embeddings.name) as beside:
-            save_features(beside, features)
-        score(run, features, None, options, progress, refit=False)
-        write_report(run, None, options, progress)
+            evaluation.save_features(beside, features)
+        scoring.score(run, features, None, options, progress, refit=False)
+        scoring.write_report(run, None, options, progress)
     return run.finished()
 
 
 def _of_run(path: Path, before: Run, config: Mapping[str, Any], progress: Progress) -> Run:
     """Evaluate a run, or a checkpoint of it as a run of its own."""
-    checkpoint, options = path if path.is_file() else None, EvaluationOptions.of(config)
+    checkpoint, options = path if path.is_file() else None, scoring.EvaluationOptions.of(config)
     device = device_named(config["device"])
     encoder: Any = None
     if checkpoint or not before.embeddings.is_file():
         encoder = (_checkpoint_encoder(before, checkpoint) if checkpoint else _encoder(before)).to(device)
     samples, refit = _samples(before, progress, needed=encoder is not None)
-    saved = None if encoder is not None else load_features(before.embeddings)
+    saved = None if encoder is not None else evaluation.load_features(before.embeddings)
     if samples is not None:
         predicts = saved is not None and saved.test.predictions is not None
-        check_applicable(samples, options, predicts=predicts)
+        scoring.check_applicable(samples, options, predicts=predicts)
     run = before if checkpoint is None else _created(Path(config["runs"]), before, checkpoint)
     with removed_if_idle(run, _left, new=checkpoint is not None):
         if encoder is None or samples is None:
-            features = saved or load_features(run.embeddings)
+            features = saved or evaluation.load_features(run.embeddings)
             if samples is not None:
-                features = with_origin(features, samples, cache(lambda: _encoder(run).to(device)))
+                features = scoring.with_origin(features, samples, cache(lambda: _encoder(run).to(device)))
         else:
             progress.say("encoding ...")
-            features = encoded(run, encoder, samples, progress)
-        score(run, features, samples, options, progress, refit=refit)
-        write_report(run, samples, options, progress)
+            features = scoring.encoded(run, encoder, samples, progress)
+        scoring.score(run, features, samples, options, progress, refit=refit)
+        scoring.write_report(run, samples, options, progress)
         if encoder is not None:
-            say_lost(run, progress)
+            scoring.say_lost(run, progress)
     return run if checkpoint is None else run.finished()
 
 

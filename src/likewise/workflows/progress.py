@@ -41,21 +41,17 @@ class Printed:
     """
 
     def say(self, doing: str) -> None:
-        """Print what is going on."""
         print(doing, flush=True)
 
     def tell(self, result: str) -> None:
-        """Print a result."""
         print(result, flush=True)
 
     def bar(self, walked: Iterable[Any], doing: str) -> Iterable[Any]:
-        """Show a bar for what takes over two seconds."""
         from tqdm.auto import tqdm  # noqa: PLC0415 - looks for a notebook
 
         return tqdm(walked, desc=doing, delay=SECONDS, leave=False, disable=None)
 
     def steps(self, total: int | None, doing: str) -> "tqdm[Any] | None":
-        """Open a bar, unless neither a notebook nor a terminal would draw it."""
         from tqdm.auto import tqdm  # noqa: PLC0415 - likewise
 
         made = tqdm(total=total, unit="step", desc=doing, disable=None)

@@ -31,8 +31,9 @@ from likewise.files.formats import NAMED
 from likewise.models import Encoder
 from likewise.parts import built
 from likewise.report import Section, Subject, write_page
-from likewise.report.formatting import difference_words, remarks, score_words, settings_words
+from likewise.report.formatting import difference_words
 from likewise.runs import Run
+from likewise.score_words import aligned, remarks, score_words, settings_words
 from likewise.scores import ALL, ENCODER, RAW, Outcomes
 from likewise.workflows.progress import Progress
 
@@ -251,11 +252,7 @@ def class_table(scores: Collection[Score], test: Features, evaluations: Collecti
     corner = MEAN_PRECISION.name if {score.metric for score in final} == {MEAN_PRECISION} else ""
     table = [[corner, *(f"{evaluation}{'' if what == ENCODER else f', {RAW}'}" for evaluation, what in columns)]]
     table += [[_short(row), *(cells.get((row, *column), "") for column in columns)] for row in rows]
-    first, *others = [max(len(row[column]) for row in table) for column in range(len(table[0]))]
-    return [
-        "  ".join([name.ljust(first), *(cell.rjust(width) for cell, width in zip(values, others, strict=True))])
-        for name, *values in table
-    ]
+    return aligned(table, right=True)
 
 
 def _short(name: str) -> str:

@@ -12,8 +12,8 @@ from tqdm import tqdm
 
 from likewise.configuration import read
 from likewise.configuration.recipes import studies, study
-from likewise.report.formatting import counted, score_words
 from likewise.runs import Run
+from likewise.score_words import counted, score_words
 from likewise.scores import Score, best, validation_score
 from likewise.workflows import plan, training
 from likewise.workflows.comparison import Comparison, compare

@@ -17,14 +17,15 @@ from likewise import distributed
 from likewise.configuration import resolve, written
 from likewise.evaluation import Result
 from likewise.evaluation.choice import while_training
-from likewise.parts import Spec, arguments
-from likewise.report.formatting import score_words
+from likewise.parts import arguments
+from likewise.report.formatting import short_name
 from likewise.runs import Run
+from likewise.score_words import score_words
 from likewise.training import Assembled, Checkpoints, Collapse, Snapshots, Statistics, Terminated, Validation, assemble
 from likewise.training.fitting import as_list, fit, last_whole, trainer_of
 from likewise.training.launch import from_slurm, rank, refused_together
 from likewise.training.loggers.boards import Drawings
-from likewise.training.loggers.making import check_tools, hyperparameters, logging_to
+from likewise.training.loggers.making import check_tools, logging_to, named
 from likewise.training.processes import joined, leave
 from likewise.training.validation import best_epoch
 from likewise.workflows.failures import check_same, removed_if_idle, terminable, unfinished
@@ -112,7 +113,7 @@ def _trained(
         return None
     for note in ready.notes:
         progress.say(note)
-    names = [config["name"]] if config["name"] else [_name(config["loss"]), _name(config["data"])]
+    names = [config["name"]] if config["name"] else [short_name(config["loss"]), short_name(config["data"])]
     run = before or Run.create(Path(config["runs"]), *names)
     with removed_if_idle(run, _left, new=before is None):
         if before is None:
@@ -223,7 +224,7 @@ class _Training:
         evaluations, note = while_training(ready.parts, ready.data.batches, asked)
         if note:
             self.progress.say(note)
-        drawings = Drawings(hyperparameters(run), ready.trained)
+        drawings = Drawings(dict(named(run.options)), ready.trained)
         validation = Validation(
             run,
             ready.parts,
@@ -295,7 +296,3 @@ def _end() -> None:
 
 def _left(folder: Path) -> str:
     return f"what the run had written is left in {folder}; resume it with likewise train --resume {folder}"
-
-
-def _name(spec: Spec) -> str:
-    return spec["class_path"].rpartition(".")[2]

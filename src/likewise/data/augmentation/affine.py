@@ -22,16 +22,17 @@ class RandomAffine(ImageAugmentation):
         shear: Largest shear in either direction, in degrees.
         noise: Standard deviation of Gaussian noise, relative to that of the image's pixels.
         padding: What lies outside the image: "zeros", its "border", or its "reflection".
+        seed: Of views outside of training; see `Augmentation`.
 
     Returns:
-        Calling it with images (N, channels, height, width) returns images of the same shape; see `ImageAugmentation`.
+        Calling it with images (N, channels, height, width) returns views of the same shape; see `ImageAugmentation`.
 
     Raises:
         ValueError: A parameter is out of range, or the input is not a batch of images.
 
     Example:
-        >>> RandomAffine()(torch.zeros(4, 1, 8, 8), Draw(0, rows=4)).shape
-        torch.Size([4, 1, 8, 8])
+        >>> RandomAffine()(torch.zeros(4, 1, 8, 8)).shape
+        torch.Size([4, 2, 1, 8, 8])
     """
 
     def __init__(
@@ -43,7 +44,9 @@ class RandomAffine(ImageAugmentation):
         shear: float = 8.0,
         noise: float = 0.1,
         padding: Literal["zeros", "border", "reflection"] = "zeros",
+        seed: int | None = None,
     ) -> None:
+        super().__init__(seed)
         check_size("degrees", degrees)
         check_size("translate", translate)
         check_size("scale", scale, most=0.99)
@@ -91,9 +94,10 @@ class RandomShift(ImageAugmentation):
     Args:
         padding: Pixels on each side, so that an image moves by up to as many.
         flip: Probability of a horizontal flip.
+        seed: Of views outside of training; see `Augmentation`.
 
     Returns:
-        Calling it with images (N, channels, height, width) returns images of the same shape; see `ImageAugmentation`.
+        Calling it with images (N, channels, height, width) returns views of the same shape; see `ImageAugmentation`.
 
     Raises:
         ValueError: padding is negative, flip is outside [0, 1], or the input is not a batch of images.
@@ -102,11 +106,12 @@ class RandomShift(ImageAugmentation):
         The padded images.
 
     Example:
-        >>> RandomShift(padding=4)(torch.zeros(2, 3, 32, 32, dtype=torch.uint8), Draw(0, rows=2)).shape
-        torch.Size([2, 3, 32, 32])
+        >>> RandomShift(padding=4)(torch.zeros(2, 3, 32, 32, dtype=torch.uint8)).shape
+        torch.Size([2, 2, 3, 32, 32])
     """
 
-    def __init__(self, *, padding: int = 4, flip: float = 0.5) -> None:
+    def __init__(self, *, padding: int = 4, flip: float = 0.5, seed: int | None = None) -> None:
+        super().__init__(seed)
         if padding < 0:
             raise ValueError(f"expected padding of at least 0 pixels, got {padding}: 4 is usual for 32 pixels")
         check_probability("flip", flip)

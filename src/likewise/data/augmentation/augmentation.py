@@ -1,11 +1,16 @@
 """What all augmentations share: their random numbers, the dtype of images, checks, and several one after another."""
 
 from abc import ABC, abstractmethod
-from typing import final
+from typing import Any, Self, final
 
 import torch
 from jaxtyping import Float, Shaped
-from torch import Tensor
+from torch import Tensor, nn
+
+from likewise.parts import warn_renamed
+
+ROUNDING = 0.001
+"""How far outside of 0 to 1 a pixel may be that was resized."""
 
 
 @final
@@ -45,45 +50,125 @@ class Draw:
         return torch.randn(self.rows, *shape, generator=self._generator, device=self.device)[self._own]
 
 
-class Augmentation(ABC):
-    """Abstract: a random change of a whole batch at once, on its device, that keeps the labels valid."""
+class Augmentation(nn.Module, ABC):
+    """Abstract: a random change of a whole batch at once, on its device, that keeps the labels valid.
 
-    @abstractmethod
-    def __call__(self, inputs: Shaped[Tensor, "n ..."], draw: Draw) -> Float[Tensor, "n ..."]:
-        """Change every input independently.
+    A module without parameters: `augmentation(inputs)` makes views of each input. One of your own defines `change`.
+
+    Args:
+        seed: Of the random numbers of its calls, each of which has others. None: `torch.manual_seed` fixes them.
+
+    Example:
+        >>> from likewise.data import SimCLRViews
+        >>> views = SimCLRViews(size=32, seed=0)
+        >>> views, views(torch.rand(8, 3, 40, 40)).shape
+        (SimCLRViews(size=32, seed=0), torch.Size([8, 2, 3, 32, 32]))
+    """
+
+    _given = ""
+    _seeds: torch.Generator | None = None
+
+    def __new__(cls, *args: Any, **given: Any) -> Self:
+        """Note the arguments for the repr; a class of one's own may leave out `super().__init__()`."""
+        made = super().__new__(cls)
+        nn.Module.__init__(made)
+        made._given = ", ".join([*map(repr, args), *(f"{name}={value!r}" for name, value in given.items())])
+        return made
+
+    def __init_subclass__(cls) -> None:
+        """Take a `__call__` that a class defines, as was asked of it before, for its `change`."""
+        if "__call__" in vars(cls):
+            warn_renamed(f"__call__ of {cls.__name__}", "change")
+            cls.change = vars(cls)["__call__"]
+            del cls.__call__
+
+    def __init__(self, seed: int | None = None) -> None:
+        super().__init__()
+        self._seeds = None if seed is None else torch.Generator().manual_seed(seed)
+
+    def __repr__(self) -> str:
+        """Return the call that made it."""
+        return f"{type(self).__name__}({self._given})"
+
+    def forward(
+        self, inputs: Shaped[Tensor, "n ..."], draw: Draw | None = None, *, views: int = 2
+    ) -> Shaped[Tensor, "n ..."]:
+        """Return views of every input, (N, V, ...); with a draw, as training gives one, a single one, (N, ...).
 
         Args:
-            inputs: Images (N, channels, height, width), uint8 or floating from 0 to 1, or vectors (N, F).
-            draw: The random numbers, for N rows and on the inputs' device.
-
-        Returns:
-            Floating inputs; images from 0 to 1.
+            inputs: Images (N, channels, height, width), uint8 or floating from 0 to 1, vectors (N, F), or token rows.
+            draw: Random numbers for N rows, on the inputs' device.
+            views: Views of each input, V, where there is no draw.
         """
+        if draw is not None and self._seeds is not None:
+            raise ValueError(
+                f"expected {type(self).__name__} without a seed where training, or a Chain, seeds it, got {self}: "
+                "leave the seed out"
+            )
+        if draw is not None:
+            return self._changed(inputs, draw)
+        if views < 1:
+            raise ValueError(
+                f"expected views of at least 1, got {views}: contrast needs 2 unless labels give positives"
+            )
+        self.check(inputs)
+        seed = int(torch.randint(2**62, (), generator=self._seeds))
+        draw = Draw(seed, len(inputs) * views, device=inputs.device)
+        return self._changed(inputs.repeat_interleave(views, dim=0), draw).unflatten(0, (len(inputs), views))
 
-    def fit(self, inputs: Tensor) -> None:  # noqa: B027 - most have nothing to fit
+    def _changed(self, inputs: Tensor, draw: Draw) -> Tensor:
+        return self.change(inputs, draw)
+
+    def check(self, inputs: Any) -> None:
+        """Raise unless views can be made of inputs that no training has checked."""
+        if not isinstance(inputs, Tensor):
+            raise ValueError(  # noqa: TRY004 - bad input is always a ValueError
+                f"{type(self).__name__} expected a batch in one tensor, got {type(inputs).__name__}: "
+                "torch.stack tensors; torchvision's pil_to_tensor makes one of a picture"
+            )
+
+    @abstractmethod
+    def change(self, inputs: Shaped[Tensor, "n ..."], draw: Draw, /) -> Shaped[Tensor, "n ..."]:
+        """Change every input once, independently, by random numbers for N rows on the inputs' device."""
+
+    def fit(self, inputs: Tensor) -> None:
         """Fit to inputs of the training part, once before training, if the change depends on their statistics."""
 
 
 class ImageAugmentation(Augmentation):
     """Abstract: a random change of images, computed in float32 or wider whatever precision the training has.
 
+    Args:
+        seed: Of views outside of training; see `Augmentation`.
+
     Returns:
-        Calling it with images (N, channels, height, width), uint8 or floating from 0 to 1, returns images from 0 to 1,
-        of the inputs' dtype; uint8 becomes float32.
+        Calling it with images (N, channels, height, width), uint8 or floating from 0 to 1, returns views from 0 to 1,
+        (N, V, channels, height, width), of the images' dtype; uint8 becomes float32.
 
     Raises:
-        ValueError: The input is not a batch of images.
+        ValueError: The input is not a batch of images, or, seen on a CPU, its values are not from 0 to 1.
     """
 
-    def __call__(self, inputs: Shaped[Tensor, "n ch h w"], draw: Draw) -> Float[Tensor, "n ch new_h new_w"]:
-        """Change every image independently."""
+    def check(self, inputs: Any) -> None:
+        super().check(inputs)
+        check_images(inputs, type(self).__name__)
+        if inputs.device.type != "cpu" or not inputs.is_floating_point() or not inputs.numel():
+            return
+        low, high = map(float, inputs.aminmax())
+        if not (low >= -ROUNDING and high <= 1 + ROUNDING):
+            raise ValueError(
+                f"{type(self).__name__} expected images from 0 to 1, got values from {low:.4g} to {high:.4g}: "
+                "make views before normalising; for values up to 255 use .to(torch.uint8)"
+            )
+
+    def _changed(self, inputs: Tensor, draw: Draw) -> Tensor:
         # without autocast: pixel coordinates need more than half precision
         with torch.autocast(inputs.device.type, enabled=False):
             changed = self.change(floating(inputs, type(self).__name__), draw)
         return changed.to(inputs.dtype) if inputs.is_floating_point() else changed
 
     @abstractmethod
-    def change(self, images: Float[Tensor, "n ch h w"], draw: Draw) -> Float[Tensor, "n ch new_h new_w"]:
+    def change(self, images: Float[Tensor, "n ch h w"], draw: Draw, /) -> Float[Tensor, "n ch new_h new_w"]:
         """Change images in float32 or wider, which must stay as they are."""
 
 
@@ -93,9 +178,10 @@ class Chain(Augmentation):
 
     Args:
         augmentations: The augmentations, in order; each takes the output of the one before.
+        seed: Of views outside of training; see `Augmentation`.
 
     Returns:
-        Calling it with inputs of the first returns outputs of the last.
+        Calling it with inputs of the first returns views as outputs of the last.
 
     Raises:
         ValueError: The list is empty.
@@ -103,20 +189,24 @@ class Chain(Augmentation):
     Example:
         >>> from likewise.data.augmentation import ColourJitter, GaussianBlur, RandomResizedCrop
         >>> chain = Chain([RandomResizedCrop(size=24), ColourJitter(), GaussianBlur()])
-        >>> chain(torch.rand(4, 3, 32, 32), Draw(0, rows=4)).shape
-        torch.Size([4, 3, 24, 24])
+        >>> chain(torch.rand(4, 3, 32, 32)).shape
+        torch.Size([4, 2, 3, 24, 24])
     """
 
-    def __init__(self, augmentations: list[Augmentation]) -> None:
+    def __init__(self, augmentations: list[Augmentation], *, seed: int | None = None) -> None:
+        super().__init__(seed)
         if not augmentations:
             raise ValueError("expected augmentations to apply, got none: name at least one")
         self.augmentations = augmentations
 
-    def __call__(self, inputs: Shaped[Tensor, "n ..."], draw: Draw) -> Shaped[Tensor, "n ..."]:
+    def change(self, inputs: Shaped[Tensor, "n ..."], draw: Draw) -> Shaped[Tensor, "n ..."]:
         """Apply one after another."""
         for augmentation in self.augmentations:
             inputs = augmentation(inputs, draw)
         return inputs
+
+    def check(self, inputs: Any) -> None:
+        self.augmentations[0].check(inputs)
 
     def fit(self, inputs: Tensor) -> None:
         """Fit each of them to the training part, without augmentation."""
@@ -126,19 +216,24 @@ class Chain(Augmentation):
 
 def floating(inputs: Shaped[Tensor, "n ch h w"], name: str) -> Float[Tensor, "n ch h w"]:
     """Return images in float32 or wider: uint8 is divided by 255, half precision is converted."""
+    check_images(inputs, name)
+    if inputs.dtype == torch.uint8:
+        return inputs / 255
+    return inputs.float() if inputs.dtype.itemsize < 4 else inputs
+
+
+def check_images(inputs: Tensor, name: str) -> None:
+    """Refuse what is no batch of images, or not in uint8 or floating."""
     if inputs.ndim != 4:
         raise ValueError(
             f"{name} expected images (N, channels, height, width), got {tuple(inputs.shape)}: "
-            "choose FeatureDropout for vectors"
+            "choose FeatureDropout for vectors, and give a single image as image[None]"
         )
-    if inputs.dtype == torch.uint8:
-        return inputs / 255
-    if not inputs.is_floating_point():
+    if inputs.dtype != torch.uint8 and not inputs.is_floating_point():
         raise ValueError(
             f"{name} expected images of uint8 or floating from 0 to 1, got {inputs.dtype}: "
             "convert them with .to(torch.uint8)"
         )
-    return inputs.float() if inputs.dtype.itemsize < 4 else inputs
 
 
 def uniform(draw: Draw, inputs: Tensor, *shape: int) -> Float[Tensor, "n ..."]:

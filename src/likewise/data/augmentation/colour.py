@@ -43,17 +43,18 @@ class ColourJitter(ImageAugmentation):
         probability: Probability that brightness, contrast, saturation and hue of an image are changed.
         grey: Probability that an image becomes grey.
         hue_form: "affine", or "exact", which makes the default recipe four times slower.
+        seed: Of views outside of training; see `Augmentation`.
 
     Returns:
-        Calling it with images (N, 3 or 1, height, width) returns images of the same shape; see `ImageAugmentation`.
+        Calling it with images (N, 3 or 1, height, width) returns views of the same shape; see `ImageAugmentation`.
         Images with one channel change in brightness and contrast only.
 
     Raises:
         ValueError: A parameter is out of range, or the input is not a batch of images with 1 or 3 channels.
 
     Example:
-        >>> ColourJitter()(torch.rand(4, 3, 8, 8), Draw(0, rows=4)).shape
-        torch.Size([4, 3, 8, 8])
+        >>> ColourJitter()(torch.rand(4, 3, 8, 8)).shape
+        torch.Size([4, 2, 3, 8, 8])
     """
 
     def __init__(
@@ -66,7 +67,9 @@ class ColourJitter(ImageAugmentation):
         probability: float = 0.8,
         grey: float = 0.2,
         hue_form: HueForm = "affine",
+        seed: int | None = None,
     ) -> None:
+        super().__init__(seed)
         for name, value in {"brightness": brightness, "contrast": contrast, "saturation": saturation}.items():
             check_size(name, value)
         check_size("hue", hue, most=0.5)
@@ -91,7 +94,7 @@ class ColourJitter(ImageAugmentation):
         if images.shape[1] not in (1, 3):
             raise ValueError(
                 f"ColourJitter expected images with 3 channels or 1, got {images.shape[1]}: "
-                "choose RandomAffine for others"
+                "choose RandomAffine for others, and images.permute(0, 3, 1, 2) if channels come last"
             )
         numbers = uniform(draw, images, 10)
         sizes = (self.brightness, self.contrast, self.saturation, self.hue)

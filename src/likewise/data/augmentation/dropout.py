@@ -19,9 +19,10 @@ class FeatureDropout(Augmentation):
     Args:
         probability: Probability that a feature is replaced.
         noise: Standard deviation of Gaussian noise, relative to that of the feature over the training part.
+        seed: Of views outside of training; see `Augmentation`.
 
     Returns:
-        Calling it with vectors (N, F), floating, returns vectors of the same shape and dtype.
+        Calling it with vectors (N, F), floating, returns views, (N, V, F), of the same dtype.
 
     Raises:
         ValueError: A probability is outside [0, 1], noise is negative, the input is not a batch of vectors or has
@@ -30,11 +31,12 @@ class FeatureDropout(Augmentation):
     Example:
         >>> augmentation = FeatureDropout()
         >>> augmentation.fit(torch.rand(100, 3))
-        >>> augmentation(torch.zeros(4, 3), Draw(0, rows=4)).shape
-        torch.Size([4, 3])
+        >>> augmentation(torch.zeros(4, 3)).shape
+        torch.Size([4, 2, 3])
     """
 
-    def __init__(self, *, probability: float = 0.2, noise: float = 0.1) -> None:
+    def __init__(self, *, probability: float = 0.2, noise: float = 0.1, seed: int | None = None) -> None:
+        super().__init__(seed)
         check_probability("probability", probability)
         check_size("noise", noise)
         self.probability = probability
@@ -46,7 +48,7 @@ class FeatureDropout(Augmentation):
         vectors = self._vectors(inputs)
         self._mean_and_spread = torch.stack([vectors.mean(dim=0), vectors.std(dim=0, correction=0)])
 
-    def __call__(self, inputs: Float[Tensor, "n f"], draw: Draw) -> Float[Tensor, "n f"]:
+    def change(self, inputs: Float[Tensor, "n f"], draw: Draw) -> Float[Tensor, "n f"]:
         """Change every vector independently; the shape stays the same."""
         vectors = self._vectors(inputs)
         mean, spread = self._fitted(vectors)
@@ -87,27 +89,29 @@ class TokenDropout(Augmentation):
     Args:
         probability: Probability that a token is replaced.
         mask_id: What replaces it: the vocabulary's mask, or its unknown word, above 0.
+        seed: Of views outside of training; see `Augmentation`.
 
     Returns:
-        Calling it with token rows (N, T), integers, returns integers of the same shape and dtype; other augmentations
+        Calling it with token rows (N, T), integers, returns views, (N, V, T), of the same dtype; other augmentations
         return floating-point values.
 
     Raises:
         ValueError: A probability is outside [0, 1], mask_id is below 1, or the input is not a batch of token rows.
 
     Example:
-        >>> TokenDropout(probability=1.0, mask_id=3)(torch.tensor([[5, 7, 0]]), Draw(0, rows=1))
-        tensor([[3, 3, 0]])
+        >>> TokenDropout(probability=1.0, mask_id=3)(torch.tensor([[5, 7, 0]]), views=1)
+        tensor([[[3, 3, 0]]])
     """
 
-    def __init__(self, *, probability: float = 0.1, mask_id: int = 1) -> None:
+    def __init__(self, *, probability: float = 0.1, mask_id: int = 1, seed: int | None = None) -> None:
+        super().__init__(seed)
         check_probability("probability", probability)
         if mask_id <= PADDING:
             raise ValueError(f"expected mask_id above 0, which is padding, got {mask_id}: use the vocabulary's mask")
         self.probability = probability
         self.mask_id = mask_id
 
-    def __call__(self, inputs: Int[Tensor, "n t"], draw: Draw) -> Int[Tensor, "n t"]:
+    def change(self, inputs: Int[Tensor, "n t"], draw: Draw) -> Int[Tensor, "n t"]:
         """Mask some tokens of each row."""
         if inputs.ndim != 2 or inputs.is_floating_point() or inputs.dtype == torch.bool:
             raise ValueError(

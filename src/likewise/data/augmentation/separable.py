@@ -29,9 +29,10 @@ class RandomResizedCrop(ImageAugmentation):
         scale: Smallest and largest area of a box, as a fraction of the image's.
         ratio: Smallest and largest aspect ratio of a box, width divided by height.
         flip: Probability of a horizontal flip.
+        seed: Of views outside of training; see `Augmentation`.
 
     Returns:
-        Calling it with images (N, channels, height, width) returns images (N, channels, size, size); see
+        Calling it with images (N, channels, height, width) returns views (N, V, channels, size, size); see
         `ImageAugmentation`.
 
     Raises:
@@ -43,8 +44,8 @@ class RandomResizedCrop(ImageAugmentation):
 
     Example:
         >>> images = torch.zeros(4, 3, 32, 48, dtype=torch.uint8)
-        >>> RandomResizedCrop(size=24)(images, Draw(0, rows=4)).shape
-        torch.Size([4, 3, 24, 24])
+        >>> RandomResizedCrop(size=24)(images).shape
+        torch.Size([4, 2, 3, 24, 24])
     """
 
     def __init__(
@@ -54,7 +55,9 @@ class RandomResizedCrop(ImageAugmentation):
         scale: tuple[float, float] = (0.2, 1.0),
         ratio: tuple[float, float] = (3 / 4, 4 / 3),
         flip: float = 0.5,
+        seed: int | None = None,
     ) -> None:
+        super().__init__(seed)
         if size is not None and size < 1:
             raise ValueError(f"expected size of at least 1 pixel, got {size}: leave it out to keep the image's own")
         check_range("scale", scale, most=1)
@@ -183,9 +186,10 @@ class GaussianBlur(ImageAugmentation):
         probability: Probability that an image is blurred.
         size: Side of the kernel in pixels, odd. None: SimCLR's, a tenth of the image's shorter side made odd, and at
             least 3.
+        seed: Of views outside of training; see `Augmentation`.
 
     Returns:
-        Calling it with images (N, channels, height, width) returns images of the same shape; see `ImageAugmentation`.
+        Calling it with images (N, channels, height, width) returns views of the same shape; see `ImageAugmentation`.
 
     Raises:
         ValueError: A range is invalid, a probability is outside [0, 1], the size is even, or the input is not a batch
@@ -198,13 +202,19 @@ class GaussianBlur(ImageAugmentation):
         T. Chen et al., A Simple Framework for Contrastive Learning of Visual Representations, ICML 2020, appendix A.
 
     Example:
-        >>> GaussianBlur()(torch.rand(4, 3, 8, 8), Draw(0, rows=4)).shape
-        torch.Size([4, 3, 8, 8])
+        >>> GaussianBlur()(torch.rand(4, 3, 8, 8)).shape
+        torch.Size([4, 2, 3, 8, 8])
     """
 
     def __init__(
-        self, *, sigma: tuple[float, float] = (0.1, 2.0), probability: float = 0.5, size: int | None = None
+        self,
+        *,
+        sigma: tuple[float, float] = (0.1, 2.0),
+        probability: float = 0.5,
+        size: int | None = None,
+        seed: int | None = None,
     ) -> None:
+        super().__init__(seed)
         check_range("sigma", sigma)
         check_probability("probability", probability)
         if size is not None and (size < 1 or size % 2 == 0):

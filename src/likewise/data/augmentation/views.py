@@ -28,9 +28,10 @@ class SimCLRViews(ImageAugmentation):
         grey: Probability that an image becomes grey.
         blur: Probability that an image is blurred.
         hue_form: "affine" or "exact"; see `ColourJitter`.
+        seed: Of views outside of training; see `Augmentation`.
 
     Returns:
-        Calling it with images (N, 3 or 1, height, width) returns images (N, channels, size, size); see
+        Calling it with images (N, 3 or 1, height, width) returns views (N, V, channels, size, size); see
         `ImageAugmentation`.
 
     Raises:
@@ -42,8 +43,8 @@ class SimCLRViews(ImageAugmentation):
 
     Example:
         >>> images = torch.zeros(8, 3, 32, 32, dtype=torch.uint8)
-        >>> SimCLRViews()(images, Draw(0, rows=8)).shape
-        torch.Size([8, 3, 32, 32])
+        >>> SimCLRViews()(images).shape
+        torch.Size([8, 2, 3, 32, 32])
     """
 
     def __init__(
@@ -57,7 +58,9 @@ class SimCLRViews(ImageAugmentation):
         grey: float = 0.2,
         blur: float = 0.0,
         hue_form: HueForm = "affine",
+        seed: int | None = None,
     ) -> None:
+        super().__init__(seed)
         check_probability("jitter", jitter)
         check_size("strength", strength, most=5)
         check_probability("blur", blur)

@@ -10,9 +10,10 @@ from torch import Tensor
 from likewise.diagnostics import plots
 from likewise.evaluation.predictions import F1, THIRDS
 from likewise.report.elements import heading, sentence, table
-from likewise.report.formatting import counted, dot_of, score_words, slug
+from likewise.report.formatting import dot_of, slug
 from likewise.report.sections.section import Content, Section
 from likewise.report.subject import KINDS, Subject
+from likewise.score_words import counted, score_words
 from likewise.scores import ALL, ENCODER, Group, Score
 
 MOST = 40  # classes or labels that are shown

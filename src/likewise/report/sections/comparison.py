@@ -8,10 +8,11 @@ from likewise.diagnostics import plots
 from likewise.evaluation import Difference
 from likewise.report.comparison import OTHER_SAMPLES, compared, difference, verdict
 from likewise.report.elements import heading, paragraphs, sentence, table
-from likewise.report.formatting import difference_words, marked, slug
+from likewise.report.formatting import difference_words, slug
 from likewise.report.sections.section import Content, Section
 from likewise.report.setting import Setting, settings_of
 from likewise.report.subject import Subject
+from likewise.score_words import marked
 from likewise.scores import ENCODER, Group
 
 MOST_ROWS = 400  # of the table of scores

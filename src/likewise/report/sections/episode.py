@@ -18,6 +18,7 @@ from likewise.report.subject import Subject
 from likewise.scores import ENCODER
 
 SHAPE = EpisodeShape(episodes=20, ways=5, shots=1, queries=3)
+TRUTH = torch.arange(SHAPE.ways).repeat_interleave(SHAPE.queries)  # each query's class
 SHOWN = 8
 TINT = (1.0, 0.55, 0.0)  # orange
 STRENGTH = 0.65
@@ -36,13 +37,12 @@ class EpisodeSection(Section):
         images = subject.inputs_of("test", features.test.numbers[rows.flatten()])
         if images is None or images.ndim != 4:
             return None
-        truth = _truth()
-        right = predicted == truth
+        right = predicted == TRUTH
         order = right.long().argsort(stable=True)  # the wrong ones first
         chosen = torch.cat([order[: SHOWN // 2], order[-(SHOWN // 2) :]])
         names = [features.test.names[label] for label in features.test.classes[rows[:, 0]].tolist()]
         columns = [f"class {place}" for place in range(1, SHAPE.ways + 1)]
-        pairs = list(zip(truth[chosen].tolist(), predicted[chosen].tolist(), strict=True))
+        pairs = list(zip(TRUTH[chosen].tolist(), predicted[chosen].tolist(), strict=True))
         captions = ["supports", *(_caption(place, *classes) for place, classes in enumerate(pairs, 1))]
         supports = [[column, name, ""] for column, name in zip(columns, names, strict=True)]
         queries = [[f"query {place}", names[true], names[found]] for place, (true, found) in enumerate(pairs, 1)]
@@ -87,13 +87,9 @@ def _episode(features: FeatureParts, distance: Distance) -> tuple[Int[Tensor, "n
     vectors = as_compared(test.vectors, features.train.vectors, distance)[drawn]
     support, queries = vectors[:, :, : SHAPE.shots].mean(dim=2), vectors[:, :, SHAPE.shots :].flatten(1, 2)
     predicted = nearest_means(support, queries, distance).argmax(dim=2)
-    wrong = (predicted != _truth()).any(dim=1).nonzero().flatten()
+    wrong = (predicted != TRUTH).any(dim=1).nonzero().flatten()
     place = int(wrong[0]) if len(wrong) else 0
     return drawn[place], predicted[place]
-
-
-def _truth() -> Int[Tensor, " q"]:
-    return torch.arange(SHAPE.ways).repeat_interleave(SHAPE.queries)
 
 
 @torch.no_grad()

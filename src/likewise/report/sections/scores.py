@@ -12,17 +12,10 @@ from likewise.evaluation.calibration import CONFIDENCE
 from likewise.evaluation.predictions import ACCURACY
 from likewise.evaluation.robustness import CLEAN
 from likewise.report.elements import element, folded, sentence, table
-from likewise.report.formatting import (
-    counted,
-    difference_words,
-    dot_of,
-    marked,
-    remarks,
-    score_words,
-    settings_words,
-)
+from likewise.report.formatting import difference_words, dot_of
 from likewise.report.sections.section import Content, Section
 from likewise.report.subject import KINDS, Subject
+from likewise.score_words import counted, marked, remarks, score_words, settings_words
 from likewise.scores import ALL, ENCODER, RAW, Score
 
 MOST = 400  # rows of a table

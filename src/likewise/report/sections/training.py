@@ -11,10 +11,11 @@ from likewise.diagnostics import plots
 from likewise.evaluation.predictions import frequency
 from likewise.records import ClassMean
 from likewise.report.elements import definitions, heading, sentence, table
-from likewise.report.formatting import counted, part_words, slug
+from likewise.report.formatting import part_words, slug
 from likewise.report.sections.section import Content, Section
 from likewise.report.setting import Setting, settings_of
 from likewise.report.subject import Subject
+from likewise.score_words import counted
 from likewise.scores import ALL, ENCODER, Score
 
 MOST_POINTS = 2000  # of a curve; a page has no more pixels across

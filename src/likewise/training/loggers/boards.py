@@ -1,7 +1,7 @@
 """The tools that show a training: TensorBoard, Weights & Biases and MLflow, and what each shows besides curves."""
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -23,7 +23,6 @@ from likewise.evaluation import Features
 from likewise.evaluation.features import label_words
 
 MOST_NAMED = 24  # classes that have a colour of their own
-PAIRS = ("same class", "different classes")
 COMPONENTS = 50  # of features, which the projector lays out
 TAG = "validation"
 MOST = 1000  # validation samples that are shown
@@ -47,6 +46,14 @@ class Seen:
     places: Float[Tensor, "n 2"]
     pictures: Float[Tensor, "n 3 h w"] | None = None
     similarities: tuple[Float[Tensor, " edges"], Float[Tensor, " bins"], Float[Tensor, " bins"]] | None = None
+
+    @property
+    def histograms(self) -> Iterator[tuple[str, Tensor, Tensor]]:
+        """Of pairs of one class and of two, the edges of bins and each one's share in percent; none without classes."""
+        if self.similarities is not None:
+            edges, *shares = self.similarities
+            for name, share in zip(("same class", "different classes"), shares, strict=True):
+                yield f"{TAG}/cosine, {name}", edges, 100 * share
 
     @property
     def map(self) -> Any:
@@ -85,11 +92,11 @@ class OnTensorBoard:
     def epoch(self, seen: Seen) -> None:
         """Add histograms, and a map for the projector, which is told of earlier maps in a resumed training too."""
         writer: Any = self.logger.experiment
-        for name, (edges, shares) in _histograms(seen).items():
-            percent, middles = 100 * shares, (edges[1:] + edges[:-1]) / 2
+        for name, edges, percent in seen.histograms:
+            middles = (edges[1:] + edges[:-1]) / 2
             moments = float(percent.sum()), float(percent @ middles), float(percent @ middles.square())
             buckets = edges[1:].tolist(), percent.tolist()
-            writer.add_histogram_raw(f"{TAG}/cosine, {name}", -1, 1, *moments, *buckets, seen.step)
+            writer.add_histogram_raw(name, -1, 1, *moments, *buckets, seen.step)
         folder = Path(writer.log_dir)
         config = folder / "projector_config.pbtxt"
         before = _maps(config)
@@ -115,10 +122,8 @@ class OnWandb:
         """Log histograms and a figure."""
         wandb: Any = import_module("wandb")
         shown: dict[str, Any] = {"validation/map": wandb.Plotly(seen.map)}
-        if seen.similarities is not None:
-            edges, *shares = (tensor.numpy() for tensor in seen.similarities)
-            for name, share in zip(PAIRS, shares, strict=True):
-                shown[f"validation/cosine, {name}"] = wandb.Histogram(np_histogram=(100 * share, edges))
+        for name, edges, percent in seen.histograms:
+            shown[name] = wandb.Histogram(np_histogram=(percent.numpy(), edges.numpy()))
         self.logger.log_metrics(shown, seen.step)
 
 
@@ -166,13 +171,6 @@ def components(features: Float[Tensor, "n d"]) -> Float[Tensor, "n k"]:
     units = unit_rows(features)
     u, s, _ = torch.linalg.svd((units - units.mean(dim=0)).float(), full_matrices=False)
     return (u * s)[:, :COMPONENTS].double().round(decimals=4)
-
-
-def _histograms(seen: Seen) -> dict[str, tuple[Tensor, Tensor]]:
-    if seen.similarities is None:
-        return {}
-    edges, *shares = seen.similarities
-    return {name: (edges, share) for name, share in zip(PAIRS, shares, strict=True)}
 
 
 def _maps(config: Path) -> list[str]:

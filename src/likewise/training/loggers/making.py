@@ -100,13 +100,8 @@ def _quiet() -> Generator[None]:
         logging.disable(level)
 
 
-def hyperparameters(run: Run) -> dict[str, Any]:
-    """Return the options that a run began with, by the names that the command line gives them, as numbers and words."""
-    return dict(named(run.options))
-
-
 def named(options: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield options with their values; of a part its class, and then its arguments.
+    """Yield options by the names that the command line gives them, as numbers and words; of a part its class first.
 
     Example:
         >>> dict(named({"seed": 3, "loss": {"class_path": "likewise.SupConLoss", "init_args": {"temperature": 0.1}}}))

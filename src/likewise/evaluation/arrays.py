@@ -1,0 +1,127 @@
+"""Arrays of vectors and labels in memory, from anywhere: checked at the door, and parted."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from likewise.data import Samples, Split
+from likewise.data.arrays import labels_of
+from likewise.evaluation.features import PARTS, FeatureParts, Features
+
+FEWEST_SETS = 10  # with fewer label sets, a tenth is none
+Given = tuple[str, Any, str, Any]
+"""The vectors of a part and their labels, each after its name."""
+
+
+def vectors_of(values: Any, name: str) -> NDArray[np.float32]:
+    """Return vectors (N, D) in float32, by a ValueError that names them if they are none."""
+    array = _array(values, name)
+    if array.ndim != 2 or array.dtype.kind not in "uifb":
+        remedy = f"{name}.reshape(-1, 1) if it is one number a sample" if array.ndim == 1 else "flatten or convert them"
+        raise ValueError(f"expected {name} (N, D), numbers, got {array.shape} of {array.dtype}: {remedy}")
+    if array.shape[1] == 0:
+        raise ValueError(f"expected {name} (N, D) with D of at least 1, got {array.shape}: encode the samples")
+    with np.errstate(over="ignore"):  # said as infinity
+        array = array.astype(np.float32, copy=False)
+    wrong = int((~np.isfinite(array)).any(axis=1).sum())
+    if wrong:
+        raise ValueError(f"expected finite {name}, got NaN or infinity in {wrong} of {len(array)}: drop or mend them")
+    return array
+
+
+def gathered(given: Mapping[str, Given], names: Sequence[str] | None = None) -> Samples:
+    """Check the arrays of parts, and put them together, with classes numbered over all of them.
+
+    Args:
+        given: Vectors and labels of "train", "validation" and "test", or some of these.
+        names: The names of classes 0 to C - 1, or of L labels.
+
+    Raises:
+        ValueError: An array isn't of its kind or is empty, or two of them disagree.
+
+    Example:
+        >>> parts = {"train": ("x", [[1.0], [2.0]], "y", ["a", "b"]), "test": ("x_test", [[3.0]], "y_test", ["b"])}
+        >>> gathered(parts).labels
+        tensor([0, 1, 1])
+    """
+    vectors = {part: vectors_of(x, name) for part, (name, x, _, _) in given.items()}
+    labels = {part: _labels(y, name) for part, (_, _, name, y) in given.items()}
+    first = next(iter(given))
+    for part, (name, _, name_of_labels, _) in given.items():
+        own, count = labels[part], len(vectors[part])
+        if own.ndim == 0 or len(own) != count or count == 0:
+            got = "none" if own.ndim == 0 or count == 0 else f"{len(own)} labels"
+            raise ValueError(
+                f"expected samples in {name}, with a label of each in {name_of_labels}, got {count} samples and {got}: "
+                "drop what has no partner"
+            )
+        _check_like(vectors[part], name, vectors[first], given[first][0], "encode both with one encoder")
+        _check_like(own, name_of_labels, labels[first], given[first][2], "give both labels of one kind")
+    every, named = labels_of(np.concatenate([*labels.values()]), None if names is None else np.array(names))
+    parts = torch.cat([torch.full((len(of),), PARTS.index(part)) for part, of in vectors.items()])
+    return Samples(torch.from_numpy(np.concatenate([*vectors.values()])), every, named, parts).numbered()
+
+
+def three_parts(samples: Samples) -> FeatureParts:
+    """Return samples as their own parts have them; of those that lack a part none."""
+    own = torch.zeros(len(samples), dtype=torch.int64) if samples.parts is None else samples.parts
+    return FeatureParts(*(_features(samples[own == number], part) for number, part in enumerate(PARTS)))
+
+
+def parted(samples: Samples, split: Split) -> FeatureParts:
+    """Cut what parts are missing; parts with classes of their own, and test samples only, stay as they are."""
+    if samples.parts is not None and samples.labels is not None:
+        three = [samples[samples.parts == part] for part in range(3)]
+        if samples.label_kind == "classes":
+            train, _, test = (set(torch.as_tensor(of.labels).tolist()) for of in three)
+            if not test <= train:
+                return FeatureParts(*map(_features, (of.compact() for of in three), PARTS))
+        elif len(three[2]) == len(samples):
+            return three_parts(samples)
+    parts = split(samples)
+    return FeatureParts(*map(_features, (parts.train, parts.validation, parts.test), PARTS))
+
+
+def can_be_cut(samples: Samples) -> bool:
+    """Return whether the training samples can spare some for validation."""
+    train = samples if samples.parts is None else samples[samples.parts == 0]
+    if train.label_kind == "classes":
+        return bool((train.counts > 1).any())
+    return len(train) >= FEWEST_SETS
+
+
+def _check_like(array: NDArray[Any], name: str, other: NDArray[Any], name_of_other: str, remedy: str) -> None:
+    if array.shape[1:] != other.shape[1:]:
+        ours, theirs = (("N", *of.shape[1:]) for of in (array, other))
+        said = [f"({', '.join(map(str, shape))}{',' * (len(shape) == 1)})" for shape in (theirs, ours)]
+        raise ValueError(f"expected {name} like {name_of_other}, {said[0]}, got {said[1]}: {remedy}")
+
+
+def _features(samples: Samples, part: str) -> Features:
+    inputs = samples.inputs[torch.arange(len(samples))]
+    return Features(inputs, samples.labels, samples.names, samples.rows, part)
+
+
+def _array(values: Any, name: str) -> NDArray[Any]:
+    """Return values as an array; a tensor without its gradient, from any device."""
+    if isinstance(values, Tensor):
+        tensor = values.detach().cpu()
+        return (tensor.float() if tensor.is_floating_point() else tensor).numpy()
+    try:
+        return np.asarray(values)
+    except ValueError as error:  # lists of different lengths
+        raise ValueError(f"expected {name} as one array, got rows of different lengths: pad or drop some") from error
+
+
+def _labels(values: Any, name: str) -> NDArray[Any]:
+    """Return labels as an array; words that are kept as objects, as pandas does, as words."""
+    array = _array(values, name)
+    if array.ndim == 2 and array.shape[1] == 1:
+        raise ValueError(f"expected {name} (N,), or of several labels (N, L), got {array.shape}: {name}.ravel() is one")
+    if array.dtype.kind != "O" or not all(isinstance(value, str | int) for value in array.ravel().tolist()):
+        return array
+    return np.asarray(array.tolist())

@@ -1,0 +1,181 @@
+"""Evaluate arrays in one call: what several evaluations find, as a table and by their names."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from html import escape
+from typing import Any, final
+
+from likewise.data import Stratified
+from likewise.evaluation.arrays import Given, can_be_cut, gathered, parted, three_parts
+from likewise.evaluation.calibration import Calibration
+from likewise.evaluation.choice import DEFAULT, applicable, left_out
+from likewise.evaluation.evaluation import Evaluation
+from likewise.evaluation.features import Bar, FeatureParts, silent
+from likewise.files.formats import first_of
+from likewise.score_words import aligned, counted, marked, remarks, score_words
+from likewise.scores import Result
+
+HEAD = ("evaluation", "metric", "value, 95 % interval", "of", "settings and notes")
+NAMED: tuple[type[Evaluation], ...] = (*DEFAULT, Calibration)
+
+
+@final
+class Results(dict[str, Result]):
+    """What several evaluations found, by their names; printed, and in a notebook, a table.
+
+    Names are found without regard to case, spaces and hyphens: "kNN" by "knn", "linear probe" by "LinearProbe".
+
+    Args:
+        found: What each found.
+        note: What to know about all of them, in a sentence.
+    """
+
+    def __init__(self, found: Iterable[tuple[str, Result]] = (), note: str = "") -> None:
+        super().__init__(found)
+        self.note = note
+
+    def __missing__(self, name: str) -> Result:
+        """Find a name that is written otherwise."""
+        known = {_plain(own): result for own, result in self.items()}
+        if _plain(name) not in known:
+            raise KeyError(f"expected one of {', '.join(self)}, got {name!r}")
+        return known[_plain(name)]
+
+    def __repr__(self) -> str:
+        """Write the table."""
+        return "\n".join(filter(None, [*aligned(self._table), self.note]))
+
+    def _repr_html_(self) -> str:
+        head, *rows = ("".join(f"<td>{escape(cell)}</td>" for cell in row) for row in self._table)
+        table = "".join(f"<tr>{row}</tr>" for row in (head.replace("td>", "th>"), *rows))
+        return f"<table>{table}</table><p>{escape(self.note)}</p>"
+
+    @property
+    def _table(self) -> list[list[str]]:
+        """The scores of all samples that are shown, under a head."""
+        scores = [score for result in self.values() for score in result.headline if score.metric.shown]
+        return [
+            [*HEAD],
+            *(
+                [
+                    score.evaluation,
+                    marked(score.metric.name, score.metric),
+                    score_words(score),
+                    counted(score.count, score.counted),
+                    remarks(score),
+                ]
+                for score in scores
+            ),
+        ]
+
+
+def evaluate(
+    x: Any,
+    y: Any,
+    x_test: Any,
+    y_test: Any,
+    *,
+    x_validation: Any = None,
+    y_validation: Any = None,
+    evaluations: Evaluation | str | Sequence[Evaluation | str] | None = None,
+    names: Sequence[str] | None = None,
+    refit: bool | None = None,
+    seed: int = 0,
+    progress: Bar = silent,
+) -> Results:
+    """Evaluate vectors with their labels: by kNN, a linear probe and retrieval, or whatever applies.
+
+    Arrays, tensors, data frames or lists are taken, and copied to the CPU in float32. Settings such as k and the
+    penalty are chosen on the validation part, never on the test part. Where none is given, a tenth of each training
+    class is set aside for the choice; then it is learned from too. If there are other classes in the test part, it is
+    evaluated by retrieval and few-shot episodes.
+
+    Args:
+        x: The vectors to learn from, (N, D).
+        y: Their classes, (N,), integers or strings; or label sets, (N, L), booleans or 0 and 1.
+        x_test: The vectors to report on, (M, D).
+        y_test: Their classes or label sets.
+        x_validation: Vectors to choose settings by. None: a part of x.
+        y_validation: Their classes or label sets.
+        evaluations: Names such as "kNN", or objects such as `KNN(k=5)`; one or several. None: those that
+            `likewise evaluate` makes.
+        names: The names of classes 0 to C - 1, or of L labels.
+        refit: Whether to learn again from the training and validation parts together, after the choices. None: where
+            the validation part was cut from x. The command does not.
+        seed: Seed of that cut.
+        progress: Wraps what takes time, as tqdm does.
+
+    Returns:
+        A `Result` of each evaluation, by name, of which `result["accuracy"]` is a `Score` with its interval.
+
+    Raises:
+        ValueError: Shapes, lengths or kinds disagree, a vector isn't finite, there is one class, or an evaluation
+            doesn't apply.
+
+    Memory:
+        Three times the vectors in float32, and what the evaluations take.
+
+    Example:
+        >>> import numpy as np
+        >>> y = np.arange(200) % 2
+        >>> x = np.random.default_rng(0).normal(size=(200, 4)) + y[:, None]
+        >>> results = evaluate(x[:120], y[:120], x[120:], y[120:], evaluations=["kNN", "retrieval"])
+        >>> round(results["knn"]["accuracy"].value, 2)
+        0.79
+    """
+    given: dict[str, Given] = {"train": ("x", x, "y", y), "test": ("x_test", x_test, "y_test", y_test)}
+    if x_validation is not None:
+        given["validation"] = ("x_validation", x_validation, "y_validation", y_validation)
+    samples = gathered(given, names)
+    asked = None if evaluations is None else _asked(evaluations)
+    whole = x_validation is None and not can_be_cut(samples)
+    parts = three_parts(samples) if whole else parted(samples, Stratified(seed=seed))
+    if asked is None:
+        _check_trained(parts)
+    cut = x_validation is None and len(parts.validation) > 0
+    if cut:
+        train, validation, _ = parts
+        parts = parts._replace(train=replace(train, whole=train.counts + validation.counts))
+    refit = cut if refit is None else refit
+    found = [(one.name, one(*parts, refit=refit, progress=progress)) for one in applicable(parts, asked)]
+    said = [_said(parts, seed if cut else None, refit=refit), left_out(parts) if asked is None else ""]
+    return Results(found, "; ".join(filter(None, said)))
+
+
+def _asked(evaluations: Evaluation | str | Sequence[Evaluation | str]) -> list[Evaluation]:
+    """Return evaluations that are named or made."""
+    several = [evaluations] if isinstance(evaluations, Evaluation | str) else evaluations
+    known = {_plain(name): kind for kind in NAMED for name in (kind.name, kind.__name__)}
+    unknown = next((one for one in several if not isinstance(one, Evaluation) and _plain(str(one)) not in known), None)
+    if unknown is not None:
+        named = ", ".join(kind.__name__ for kind in NAMED)
+        raise ValueError(f"expected evaluations by name or made, got {unknown!r}: name one of {named}")
+    return [one if isinstance(one, Evaluation) else known[_plain(one)]() for one in several]
+
+
+def _plain(name: str) -> str:
+    return "".join(filter(str.isalnum, name.casefold()))
+
+
+def _check_trained(parts: FeatureParts) -> None:
+    """Refuse a few test classes without a training sample: neither all evaluations nor those of new classes apply."""
+    missing = [name for name in parts.test.names if name not in parts.train.names]
+    if 0 < len(missing) < len(parts.test.names):
+        raise ValueError(
+            f"expected test classes that were trained on, got no training sample of {first_of(missing)}: drop them "
+            "from the test part, or give evaluations=Retrieval(), which learns nothing"
+        )
+
+
+def _said(parts: FeatureParts, seed: int | None, *, refit: bool) -> str:
+    """Say how many samples there are, and what settings were chosen by."""
+    train, validation, test = (len(part) for part in parts)
+    if seed is None and validation == 0:
+        return f"{train:,} training and {test:,} test samples; no validation part to choose settings by"
+    if seed is None:
+        return f"{train:,} training, {validation:,} validation and {test:,} test samples"
+    again = ", then learned from all" if refit else ""
+    return (
+        f"{train + validation:,} training and {test:,} test samples; settings chosen on {validation:,} of the training "
+        f"samples (seed {seed}){again}"
+    )

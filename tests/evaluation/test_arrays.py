@@ -1,0 +1,434 @@
+"""Evaluating arrays from anywhere: by scikit-learn, by plain loops, by the command; and what stops at the door."""
+
+import gzip
+import inspect
+import pickle
+from itertools import chain
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import f1_score
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import likewise.evaluation
+from likewise.cli import main
+from likewise.evaluation import (
+    KNN,
+    Calibration,
+    Evaluation,
+    FeatureParts,
+    Features,
+    FewShot,
+    LinearProbe,
+    Metric,
+    OutOfDistribution,
+    OwnClassifier,
+    Result,
+    Results,
+    Retrieval,
+    Robustness,
+    Score,
+    evaluate,
+)
+from likewise.evaluation.intervals import wilson
+from likewise.runs import Run
+
+RANDOM = np.random.default_rng(0)
+Y = RANDOM.permutation(np.arange(300) % 4)
+X = (RANDOM.normal(size=(300, 6)) + 1.5 * np.eye(6)[Y]).astype(np.float32)
+SETS = (RANDOM.random((300, 5)) < 0.3) | (np.arange(5) == Y[:, None])
+PARTS = X[:220], Y[:220], X[220:], Y[220:]
+OF_SETS = X[:220], SETS[:220], X[220:], SETS[220:]
+
+
+def values(results):
+    return {(name, score.metric.name): score.value for name, found in results.items() for score in found.headline}
+
+
+# --- what is found ---------------------------------------------------------------------------------------------------
+
+
+def test_neighbours_and_the_probe_are_those_of_scikit_learn_on_the_whole_training_part():
+    """Learned from all that was given, though a tenth was set aside for choices."""
+    x, y, x_test, y_test = X[:220], Y[:220] % 2, X[220:], Y[220:] % 2  # of two classes seven votes are never equal
+    neighbours = KNeighborsClassifier(7, metric="cosine").fit(x, y)
+    probe = make_pipeline(StandardScaler(), LogisticRegression(C=1 / (0.003 * len(x)), tol=1e-8, max_iter=1000))
+    evaluations = [KNN(7, "uniform"), LinearProbe(0.003, tolerance=1e-9)]
+    results = evaluate(x, y, x_test, y_test, evaluations=evaluations)
+    assert results["kNN"]["accuracy"].value == pytest.approx(neighbours.score(x_test, y_test))
+    assert results["linear probe"]["accuracy"].value == pytest.approx(probe.fit(x, y).score(x_test, y_test))
+    assert results["kNN"]["accuracy"].count == len(y_test)
+    assert float(results["kNN"]["accuracy"]) == results["kNN"]["accuracy"].value
+
+
+def test_digits_of_scikit_learn_are_evaluated_in_one_line():
+    """Real data, with labels as words."""
+    pixels, digits = load_digits(return_X_y=True)
+    words = np.array(["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"])[digits]
+    results = evaluate(pixels[:1200], words[:1200], pixels[1200:], words[1200:])
+    nearest = KNeighborsClassifier(1, metric="cosine").fit(pixels[:1200], words[:1200])
+    assert list(results) == ["kNN", "linear probe", "retrieval"]
+    assert results["kNN"]["accuracy"].settings["k"] in {1, 3, 5}
+    assert results["kNN"]["accuracy"].value == pytest.approx(nearest.score(pixels[1200:], words[1200:]), abs=0.02)
+    assert {str(score.group) for score in results["kNN"].scores} >= {"class zero", "class nine"}
+
+
+@pytest.mark.slow
+def test_label_sets_of_real_data_are_those_of_scikit_learn(real_data):
+    """Scenes of the Mulan repository by their official parts."""
+    file = np.load(real_data / "mulan" / "scene.npz")
+    x, y, x_test, y_test = (file[name] for name in ("x_train", "y_train", "x_test", "y_test"))
+    results = evaluate(x, y, x_test, y_test, evaluations=[KNN(9, "uniform"), LinearProbe(), Retrieval()])
+    nearest = KNeighborsClassifier(9, metric="cosine").fit(x.astype(np.float32), y).predict(x_test.astype(np.float32))
+    expected = f1_score(y_test, nearest, average="micro")
+    assert results["kNN"]["micro-F1 at 0.5"].value == pytest.approx(expected, abs=1e-3)
+    assert results["linear probe"]["mAP"].value > 0.7
+    assert results["retrieval"]["precision@1"].value > 0.6
+
+
+@pytest.mark.slow
+def test_translations_of_real_sentences_are_found_as_numpy_finds_them(real_data):
+    """English among German captions, by the letters that they share."""
+    sentences = []
+    for language in ("en", "de"):
+        with gzip.open(real_data / "multi30k" / f"test_2016_flickr.{language}.gz", "rt", encoding="utf-8") as file:
+            sentences.append(file.read().splitlines()[:1000])
+    letters = TfidfVectorizer(analyzer="char_wb", ngram_range=(2, 4), max_features=3000).fit(chain(*sentences))
+    english, german = (letters.transform(of).toarray().astype(np.float32) for of in sentences)
+    found = Retrieval(at=[1, 5, 10]).rank(english, np.arange(1000), german, np.arange(1000))
+    similar = english @ german.T
+    places = (similar > np.diag(similar)[:, None]).sum(axis=1)
+    assert found["hit rate@1"].value > 0.1
+    for k in (1, 5, 10):
+        assert found[f"hit rate@{k}"].value == pytest.approx((places < k).mean(), abs=0.005)
+        assert found[f"recall@{k}"].value == found[f"hit rate@{k}"].value
+
+
+@pytest.mark.parametrize(
+    "taken",
+    [
+        lambda array: array.tolist(),
+        lambda array: torch.from_numpy(array).double() if array.dtype.kind == "f" else torch.from_numpy(array),
+        lambda array: torch.from_numpy(array).clone().requires_grad_() if array.dtype.kind == "f" else array,
+        lambda array: np.asfortranarray(array)[::-1][::-1],
+        lambda array: array if array.dtype.kind == "f" else np.array([f"c{of}" for of in array], dtype=object),
+    ],
+    ids=["lists", "float64", "with a gradient", "strided", "words as objects"],
+)
+def test_arrays_of_any_kind_give_the_same(taken):
+    assert values(evaluate(*map(taken, PARTS))) == pytest.approx(values(evaluate(*PARTS)))
+
+
+def test_half_precision_is_taken():
+    half = [torch.from_numpy(of).bfloat16() if of.dtype.kind == "f" else of for of in PARTS]
+    assert evaluate(*half)["kNN"]["accuracy"].value == pytest.approx(evaluate(*PARTS)["kNN"]["accuracy"].value, abs=0.1)
+
+
+@pytest.mark.parametrize("given", [PARTS, OF_SETS], ids=["classes", "label sets"])
+def test_without_a_refit_the_command_finds_the_same(given, tmp_path, capsys):
+    names = ("train_features", "train_labels", "test_features", "test_labels")
+    np.savez(tmp_path / "mine.npz", **dict(zip(names, given, strict=True)))
+    assert main(["evaluate", str(tmp_path / "mine.npz"), "--runs", str(tmp_path / "runs")]) == 0
+    capsys.readouterr()
+    (run,) = (tmp_path / "runs").iterdir()
+    told = {(score.evaluation, score.metric.name): score for score in Run(run).scores if score.part == "test"}
+    results = evaluate(*given, refit=False)
+    for name, found in results.items():
+        for score in (one for one in found.scores if str(one.group) == "all"):
+            own = [one for one in Run(run).scores if one.what == score.what and one.part == "test"]
+            assert [(one.value, one.low, one.high, one.settings) for one in own] == [
+                (score.value, score.low, score.high, dict(score.settings))
+            ], (name, told)
+
+
+def test_settings_are_chosen_on_a_seeded_part_of_training_and_never_on_test():
+    x, y, x_test, y_test = PARTS
+    results, other = evaluate(*PARTS), evaluate(x, y, x_test, (y_test + 1) % 4)
+    for name, metric in (("kNN", "accuracy"), ("linear probe", "accuracy")):
+        assert results[name][metric].settings == other[name][metric].settings
+        assert results[name].candidates == other[name].candidates
+        assert {score.count for score in results[name].candidates} == {22}
+    assert "220 training and 80 test samples; settings chosen on 22 of the training samples (seed 0)" in str(results)
+    again, moved = evaluate(*PARTS), evaluate(*PARTS, seed=1)
+    assert again["kNN"].scores == results["kNN"].scores
+    assert moved["kNN"].candidates != results["kNN"].candidates
+    assert "(seed 1)" in moved.note
+
+
+def test_a_validation_part_of_ones_own_chooses():
+    x, y, x_test, y_test = PARTS
+    results = evaluate(x[:150], y[:150], x_test, y_test, x_validation=x[150:], y_validation=y[150:])
+    names = tuple("0123")
+    parts = [Features(torch.from_numpy(X[some]), torch.from_numpy(Y[some]), names, part=part) for some, part in (
+        (slice(150), "train"), (slice(150, 220), "validation"), (slice(220, None), "test"))]  # fmt: skip
+    for evaluation in (KNN(), LinearProbe(), Retrieval()):
+        assert results[evaluation.name].scores == evaluation(*parts).scores
+    assert results.note == "150 training, 70 validation and 80 test samples"
+
+
+def test_frequencies_are_those_of_the_whole_training_part():
+    """A class of 105 samples is one of many, though fewer are left after the cut."""
+    y = np.repeat([0, 1], [105, 15])
+    results = evaluate(X[:120], y, X[:120], y, evaluations="kNN")
+    assert {str(score.group) for score in results["knn"].scores} == {"all", "many", "few", "class 0", "class 1"}
+
+
+def test_single_samples_of_classes_leave_nothing_to_choose_by():
+    results = evaluate(np.eye(4), list("abcd"), np.eye(4) + 0.1, list("abcd"))
+    assert results["kNN"]["accuracy"].value == 1
+    assert results["kNN"]["accuracy"].settings == {"k": 1, "weights": "uniform"}
+    assert "no validation part to choose settings by" in results.note
+
+
+def test_other_classes_in_the_test_part_are_ranked():
+    x, y, x_test, y_test = PARTS
+    results = evaluate(x, y, x_test, y_test + 10, evaluations="retrieval")
+    assert results["retrieval"]["precision@1"].classes == 4
+    assert results["retrieval"]["precision@1"].value == Retrieval().rank(x_test, y_test)["precision@1"].value
+
+
+# --- retrieval -------------------------------------------------------------------------------------------------------
+
+
+def ranked(queries, gallery):
+    """The cosines of each query, in float64, the gallery's places nearest first."""
+    queries, gallery = (of.astype(np.float64) for of in (queries, gallery))
+    cosines = queries @ gallery.T / np.linalg.norm(queries, axis=1)[:, None] / np.linalg.norm(gallery, axis=1)
+    return [sorted(range(len(gallery)), key=lambda row: -own[row]) for own in cosines]
+
+
+def plain(order, right, k):
+    """precision, recall and hit rate at k of one query, and R-precision and MAP@R, in plain words."""
+    hits = [bool(right[row]) for row in order]
+    answers = sum(hits)
+    if not answers:
+        return (sum(hits[:k]) / k, np.nan, 0.0, np.nan, np.nan)
+    average = sum(sum(hits[: j + 1]) / (j + 1) for j in range(answers) if hits[j]) / answers
+    return sum(hits[:k]) / k, sum(hits[:k]) / answers, float(any(hits[:k])), sum(hits[:answers]) / answers, average
+
+
+@pytest.mark.parametrize("apart", [True, False], ids=["gallery", "among themselves"])
+@pytest.mark.parametrize("several", [False, True], ids=["classes", "label sets"])
+def test_depths_are_those_of_a_loop_with_several_right_answers(apart, several, monkeypatch):
+    monkeypatch.setattr("likewise.evaluation.nearest.TILE", 700)  # several tiles
+    monkeypatch.setattr("likewise.evaluation.retrieval.TILE", 700)
+    labels = SETS[:60] if several else np.minimum(RANDOM.geometric(0.3, size=60), 6)
+    x, wanted = X[:60], labels
+    gallery, known = x, labels
+    if apart:
+        gallery, known = X[100:170], SETS[100:170] if several else RANDOM.permutation(np.arange(70) % 5)
+    found = Retrieval(at=[1, 3, 20]).rank(x, wanted, *((gallery, known) if apart else ()))
+    expected = {1: [], 3: [], 20: []}
+    for row, order in enumerate(ranked(x, gallery)):
+        right = (known & wanted[row]).any(axis=1) if several else known == wanted[row]
+        others = [place for place in order if apart or place != row]
+        if wanted[row].any() if several else any(right[place] for place in others):
+            for k, rows in expected.items():
+                rows.append(plain(others, right, k))
+    for k, rows in expected.items():
+        table = np.array(rows)
+        for name, column in zip(("precision", "recall", "hit rate"), table.T[:3], strict=True):
+            score = found[f"{name}@{k}"]
+            assert score.value == pytest.approx(np.nanmean(column), abs=1e-6), (name, k)
+            assert score.low <= score.value <= score.high
+            (own,) = (one for one in found.outcomes if one.metric == f"{name}@{k}")
+            assert own.values.tolist() == pytest.approx(column[~np.isnan(column)].tolist(), abs=1e-6)
+        if not several:
+            assert found["R-precision"].value == pytest.approx(table[:, 3].mean(), abs=1e-6)
+            assert found["MAP@R"].value == pytest.approx(table[:, 4].mean(), abs=1e-6)
+    names = [score.metric.name for score in found.scores]
+    assert len(set(names)) == len(names)
+
+
+def test_label_sets_of_a_gallery_have_the_gains_of_a_loop():
+    found = Retrieval().rank(X[:40], SETS[:40], X[100:160], SETS[100:160])
+    gains, cumulated = [], []
+    for row, order in enumerate(ranked(X[:40], X[100:160])):
+        alike = [(SETS[row] & of).sum() / (SETS[row] | of).sum() for of in SETS[100:160]]
+        own, discount = np.array([alike[place] for place in order[:10]]), 1 / np.log2(np.arange(2, 12))
+        gains.append(own.mean())
+        cumulated.append(own @ discount / (np.sort(alike)[::-1][:10] @ discount))
+    assert found["Jaccard@10"].value == pytest.approx(np.mean(gains), abs=1e-6)
+    assert found["nDCG@10"].value == pytest.approx(np.mean(cumulated), abs=1e-6)
+
+
+def test_pairs_are_found_by_their_numbers():
+    """As captions and images: one right answer, so that recall is the hit rate."""
+    numbers = np.arange(80)
+    found = Retrieval(at=5).rank(X[:80] + 0.3, numbers, X[:80], numbers)
+    assert found["recall@5"].value == found["hit rate@5"].value > found["precision@1"].value > 0.2
+    assert found["precision@5"].value == pytest.approx(found["recall@5"].value / 5)
+    score = found["hit rate@5"]
+    assert (score.low, score.high) == wilson(round(80 * score.value), 80)
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_numbers_are_those_of_pytorch_metric_learning(apart):
+    accuracy = pytest.importorskip("pytorch_metric_learning.utils.accuracy_calculator", reason="of the extra bench")
+    distances = pytest.importorskip("pytorch_metric_learning.distances")
+    inference = pytest.importorskip("pytorch_metric_learning.utils.inference")
+    names = {"precision_at_1": "precision@1", "r_precision": "R-precision", "mean_average_precision_at_r": "MAP@R"}
+    theirs = accuracy.AccuracyCalculator(
+        tuple(names), k="max_bin_count", knn_func=inference.CustomKNN(distances.CosineSimilarity())
+    )
+    queries, labels, gallery, gallery_labels = (torch.from_numpy(of) for of in (X[:80], Y[:80], X[100:], Y[100:]))
+    given = (queries, labels, gallery, gallery_labels) if apart else (queries, labels)
+    expected, found = theirs.get_accuracy(*given), Retrieval().rank(*given)
+    for old, new in names.items():
+        assert found[new].value == pytest.approx(expected[old], abs=1e-6)
+
+
+def test_equal_similarities_give_chance_at_every_depth():
+    labels = np.arange(10).repeat(40)
+    found = Retrieval(at=[1, 10]).rank(np.ones((400, 8)), labels, np.ones((400, 8)), labels)
+    assert found["precision@10"].value == pytest.approx(0.1, abs=0.05)
+    assert found["hit rate@1"].value < 0.2
+
+
+def test_a_gallery_has_its_own_classes_and_those_of_queries_alone_are_told():
+    found = Retrieval(at=2).rank(X[:6], list("aabbxx"), X[10:14], ["b", "a", "b", "z"])
+    assert found["recall@2"].count == 4
+    assert found["recall@2"].notes == ("2 samples left out, of a class that the gallery lacks",)
+    assert found["recall@2"].protocol == {"gallery": "training part"}
+    train = Features(torch.from_numpy(X[10:14]), torch.tensor([0, 1, 0, 2]), ("b", "a", "z"), part="train")
+    test = Features(torch.from_numpy(X[:6]), torch.tensor([0, 0, 1, 1, 2, 2]), ("a", "b", "x"))
+    other = Retrieval(2, "train")(train, test, test)  # whose classes have other numbers
+    assert [score.value for score in other.scores] == [score.value for score in found.scores]
+
+
+def test_the_training_part_is_the_gallery_from_the_command_too(tmp_path, capsys):
+    x, y, x_test, y_test = PARTS
+    np.savez(tmp_path / "mine.npz", train_features=x, train_labels=y, test_features=x_test, test_labels=y_test)
+    asked = ["--evaluations", "Retrieval", "--evaluations.at", "1,5", "--evaluations.gallery", "train"]
+    assert main(["evaluate", str(tmp_path / "mine.npz"), *asked, "--runs", str(tmp_path / "runs")]) == 0
+    told = capsys.readouterr().out
+    results = evaluate(*PARTS, evaluations=Retrieval([1, 5], "train"), refit=False)
+    assert f"retrieval, hit rate@5: {100 * results['retrieval']['hit rate@5'].value:.2f} %" in told
+    assert "gallery=training part" in told
+
+
+# --- what is shown ---------------------------------------------------------------------------------------------------
+
+
+def test_results_print_as_a_table_and_are_found_by_name():
+    results = evaluate(*PARTS)
+    head, first, *_, last = str(results).splitlines()
+    score = results["kNN"]["accuracy"]
+    assert head.split("  ")[0] == "evaluation"
+    assert f"kNN           accuracy     {100 * score.value:.2f} % [" in first
+    assert f"k={score.settings['k']}" in first
+    assert last == results.note
+    assert results["knn"] is results["KNN"] is results["kNN"]
+    assert results["LinearProbe"] is results["linear-probe"] is results["linear probe"]
+    assert str(score) == f"accuracy {score.value:.4g} [{score.low:.4g}, {score.high:.4g}]"
+    with pytest.raises(KeyError, match="expected one of kNN, linear probe, retrieval, got 'mlp'"):
+        results["mlp"]
+    with pytest.raises(KeyError, match="expected one of precision@1, R-precision, MAP@R, got 'recall'"):
+        results["retrieval"]["recall"]
+    assert pickle.loads(pickle.dumps(results)).note == results.note  # noqa: S301 - our own
+    assert repr(Results()).startswith("evaluation  metric  value")
+
+
+def test_a_notebook_shows_names_as_they_are():
+    results = Results([("<b>", Result((Score("<b>", Metric("a & b", "plain", "lower"), 0.5, 0.4, 0.6, 9),)))], "1 < 2")
+    html = results._repr_html_()
+    assert "<td>&lt;b&gt;</td><td>a &amp; b (lower is better)</td><td>0.5000 [0.4000, 0.6000]</td>" in html
+    assert html.endswith("<p>1 &lt; 2</p>")
+
+
+def part(name):
+    return Features(torch.from_numpy(X), torch.from_numpy(Y), part=name)
+
+
+def test_everything_public_is_written_in_a_line():
+    made = {
+        Calibration: Calibration(), KNN: KNN(5), FewShot: FewShot(), LinearProbe: LinearProbe(),
+        OutOfDistribution: OutOfDistribution(likewise.data.Digits()), OwnClassifier: OwnClassifier(),
+        Retrieval: Retrieval(at=[5, 1]), Robustness: Robustness(), Features: part("train"),
+        FeatureParts: FeatureParts(*map(part, ("train", "validation", "test"))),
+    }  # fmt: skip
+    found = KNN(5)(*made[FeatureParts])
+    kinds = {one for one in vars(likewise.evaluation).values() if inspect.isclass(one) and issubclass(one, Evaluation)}
+    assert kinds - {Evaluation} <= set(made)
+    for one in (*made.values(), found, found.scores[0], found.outcomes[0]):
+        assert len(repr(one).splitlines()) == 1
+        assert " at 0x" not in repr(one)
+        assert "tensor(" not in repr(one)
+    assert repr(KNN(5)) == "KNN(k=5, weights=None, temperature=0.07)"
+    assert repr(made[Retrieval]) == "Retrieval(at=(1, 5), gallery='test')"
+    assert repr(part("train")) == "Features(train: 300 × 6, 4 classes, encoder)"
+    assert repr(found).startswith("Result(kNN, accuracy 0.")
+
+
+# --- the door --------------------------------------------------------------------------------------------------------
+
+
+def changed(**arrays):
+    """The four arrays, some replaced."""
+    return tuple({**dict(zip(("x", "y", "x_test", "y_test"), PARTS, strict=True)), **arrays}.values())
+
+
+HOLE = PARTS[0].copy()
+HOLE[3, 2] = np.nan
+UNSEEN = np.where(np.arange(80) == 0, 7, PARTS[3])
+
+
+@pytest.mark.parametrize(
+    ("given", "options", "words"),
+    [
+        (changed(x=HOLE), {}, "finite x, got NaN or infinity in 1 of 220: drop or mend"),
+        (changed(x_test=np.full((80, 6), 1e300)), {}, "finite x_test, got NaN or infinity in 80 of 80"),
+        (changed(y=PARTS[1][:9]), {}, "a label of each in y, got 220 samples and 9 labels: drop"),
+        (changed(y=None), {}, "a label of each in y, got 220 samples and none"),
+        (changed(x=PARTS[0][:, 0]), {}, r"x \(N, D\), numbers, got \(220,\).*x.reshape\(-1, 1\)"),
+        (changed(x=PARTS[0][:, :0]), {}, "D of at least 1"),
+        (changed(x=PARTS[0].astype(str)), {}, r"x \(N, D\), numbers, got \(220, 6\) of <U"),
+        (changed(x=[[1.0, 2.0], [3.0]], y=[0, 1]), {}, "x as one array, got rows of different lengths"),
+        (changed(x_test=PARTS[2][:, :5]), {}, r"x_test like x, \(N, 6\), got \(N, 5\): encode both with one encoder"),
+        (changed(y_test=SETS[220:]), {}, r"y_test like y, \(N,\), got \(N, 5\): give both labels of one kind"),
+        (changed(y=PARTS[1] * 0, y_test=PARTS[3] * 0), {}, "at least 2 classes, got 1"),
+        (changed(y_test=UNSEEN), {}, r"no training sample of 7: drop them .*evaluations=Retrieval\(\)"),
+        (changed(y_test=UNSEEN), {"evaluations": "kNN"}, "KNN does not apply.*those that apply: Retrieval"),
+        (changed(x=PARTS[0][:0], y=PARTS[1][:0]), {}, "samples in x, .* got 0 samples"),
+        (changed(x_test=PARTS[2][:0], y_test=PARTS[3][:0]), {}, "samples in x_test, .* got 0 samples"),
+        (changed(y=PARTS[1].astype(float)), {}, r"labels of shape \(N,\).* give labels.astype\(int\)"),
+        (changed(y=PARTS[1][:, None]), {}, r"y \(N,\).* got \(220, 1\): y.ravel\(\)"),
+        (PARTS, {"evaluations": "k-means"}, "by name or made, got 'k-means': name one of KNN, LinearProbe"),
+        (PARTS, {"evaluations": [3]}, "by name or made, got 3"),
+        (PARTS, {"evaluations": ["knn", KNN(3)]}, "every evaluation once, got kNN twice"),
+        (PARTS, {"evaluations": Retrieval(at=80)}, "it needs 80 samples to rank for precision@80, and there are 79"),
+        (PARTS, {"x_validation": PARTS[0]}, "a label of each in y_validation"),
+        (PARTS, {"names": ["a", "b"]}, "labels from 0 to 1 for 2 names"),
+    ],
+    ids=range(23),
+)
+def test_what_does_not_fit_is_told_in_a_line_with_a_remedy(given, options, words):
+    with pytest.raises(ValueError, match=words) as told:
+        evaluate(*given, **options)
+    assert len(str(told.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: Retrieval(at=0), "at of at least 1, got 0"),
+        (lambda: Retrieval(at=[5, 5]), r"different ones, got \[5, 5\]"),
+        (lambda: Retrieval(gallery="all"), "gallery as one of test, train, got 'all'"),
+        (lambda: Retrieval().rank(X[:4], range(4)), "a class with 2 test samples"),
+        (lambda: Retrieval().rank(X[:4], range(4), X[4:8], range(4, 8)), "a right answer in the gallery"),
+        (lambda: Retrieval().rank(X[:4], range(4), X[4:8]), "a label of each in gallery_labels"),
+        (lambda: Retrieval(at=5).rank(X[:4], range(4), X[4:8], range(4)), "5 samples to rank .* there are 4"),
+        (lambda: Retrieval(gallery="train")(part("train")[torch.arange(0)], part("validation"), part("test")),
+         "test samples and a gallery, and there are 300 and 0"),
+    ],
+    ids=range(8),
+)  # fmt: skip
+def test_retrieval_says_what_it_needs(make, words):
+    with pytest.raises(ValueError, match=words):
+        make()

@@ -12,7 +12,7 @@ import likewise as lw
 from likewise.integrations import ForMetricLearning, ForOpenClip
 from likewise.memory import Prototypes, Queue
 
-WORKER = Path(__file__).parents[1] / "processes" / "trainers_worker.py"
+WORKER = Path(__file__).parents[1] / "processes" / "other_losses_worker.py"
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # of libraries
 
@@ -25,7 +25,7 @@ def grads_of(found):
 def one():
     for module in ("open_clip", "lightly"):
         pytest.importorskip(module, reason="needs the group integrations of pyproject.toml")
-    from trainers_worker import measured  # noqa: PLC0415 - which imports them
+    from other_losses_worker import measured  # noqa: PLC0415 - which imports them
 
     return measured(0, 1)
 

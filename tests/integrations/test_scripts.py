@@ -35,6 +35,6 @@ def test_a_script_is_short_and_says_how_it_is_run(script):
     """And a page shows all of it."""
     text = script.read_text(encoding="utf-8")
     assert text.count("\n") < 60
-    assert re.search(rf"^    (python|torchrun .*) {script.name}", text, re.MULTILINE)
+    assert re.search(rf"^ *(python|torchrun .*) {script.name}", text, re.MULTILINE)
     pages = [page.read_text(encoding="utf-8") for page in (ROOT / "docs" / "integrations").glob("*.md")]
     assert any(f'\n--8<-- "examples/integrations/{script.name}"\n' in page for page in pages)

@@ -1,93 +1,128 @@
-"""One process of several: losses of open_clip and lightly, and ours in their place, on its shard of a batch.
+"""One process of several: the gradient of a step in Hugging Face's and sentence-transformers' trainers.
 
-python trainers_worker.py RANK WORLD FOLDER
+python trainers_worker.py RANK WORLD PORT FOLDER
 """
 
+import os
 import sys
+import warnings
 from pathlib import Path
 
-import torch
-import torch.distributed as dist
-from torch import nn
-from torch.nn.functional import normalize
-from torch.nn.parallel import DistributedDataParallel
+RANK, WORLD, PORT = map(int, sys.argv[1:4])
+FOLDER = Path(sys.argv[4])
+os.environ |= {"RANK": str(RANK), "LOCAL_RANK": str(RANK), "WORLD_SIZE": str(WORLD)}
+os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(PORT), "HF_HUB_OFFLINE": "1"}
+if WORLD == 1:
+    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+        del os.environ[name]
+warnings.simplefilter("ignore")  # of libraries
 
-import likewise as lw
-from likewise.integrations import ForOpenClip
+import torch  # noqa: E402 - after the environment
+import torch.distributed as dist  # noqa: E402
+from datasets import Dataset  # noqa: E402
+from sentence_transformers import (  # noqa: E402
+    SentenceTransformer,
+    SentenceTransformerTrainer,
+    SentenceTransformerTrainingArguments,
+)
+from torch import nn  # noqa: E402
+from transformers import Trainer, TrainerCallback, TrainingArguments  # noqa: E402
 
-SAMPLES = 12
+import likewise as lw  # noqa: E402
+from likewise.integrations import ForSentences  # noqa: E402
+
+ROWS = 16
 
 
-class TwoTowers(nn.Module):
-    """A model that returns what open_clip's do."""
+class Pairs(nn.Module):
+    """An encoder and a loss with a learned temperature."""
 
-    def __init__(self, *, sigmoid):
+    def __init__(self):
         super().__init__()
-        generator = torch.Generator().manual_seed(0)
-        self.image, self.text = (
-            nn.Parameter(torch.randn(9, 5, generator=generator, dtype=torch.float64)) for _ in range(2)
-        )
-        self.logit_scale = nn.Parameter(torch.tensor(2.3, dtype=torch.float64))
-        self.logit_bias = nn.Parameter(torch.tensor(-4.0, dtype=torch.float64)) if sigmoid else None
+        torch.manual_seed(0)
+        self.encoder = nn.Linear(6, 5)
+        self.loss = lw.InfoNCELoss(temperature="learned", gather_distributed=True)
 
-    def forward(self, images, texts):
-        bias = {} if self.logit_bias is None else {"logit_bias": self.logit_bias}
-        features = normalize(images @ self.image), normalize(texts @ self.text)
-        return {
-            "image_features": features[0],
-            "text_features": features[1],
-            "logit_scale": self.logit_scale.exp(),
-            **bias,
-        }
+    def forward(self, queries, keys, *, return_loss=True):
+        return {"loss": self.loss(self.encoder(queries), self.encoder(keys))} if return_loss else {}
 
 
-def cases(rank, world):
-    """Return each loss by name, with whether it is SigLIP's, and whether it is of two views."""
-    from lightly.loss import NTXentLoss  # noqa: PLC0415 - where they are installed
-    from open_clip.loss import ClipLoss, SigLipLoss  # noqa: PLC0415
+class Step(TrainerCallback):
+    """What an optimizer would meet."""
 
-    place = {"rank": rank, "world_size": world}
-    variants = {(local, grad): f"clip, local={local}, grad={grad}" for local in (False, True) for grad in (False, True)}
+    def __init__(self, parameters):
+        self.parameters = parameters
+
+    def on_pre_optimizer_step(self, *_, **__):
+        self.found = [of.grad.clone() for of in self.parameters if of.grad is not None]
+
+
+def options(steps=1):
     return {
-        "ours": (ForOpenClip(), False, False),
-        "our sigmoid": (ForOpenClip(sigmoid=True), True, False),
-        "sigmoid": (SigLipLoss(**place), True, False),
-        **{
-            name: (ClipLoss(local_loss=local, gather_with_grad=grad, **place), False, False)
-            for (local, grad), name in variants.items()
-        },
-        "our views": (lw.NTXentLoss(temperature=0.5, gather_distributed=True), False, True),
-        "views": (NTXentLoss(temperature=0.5, gather_distributed=world > 1), False, True),
-    }
+        "output_dir": str(FOLDER / f"run{RANK}"), "per_device_train_batch_size": ROWS // WORLD // steps, "max_steps": 1,
+        "gradient_accumulation_steps": steps, "learning_rate": 0.0, "max_grad_norm": 1e9, "report_to": "none",
+        "use_cpu": True, "save_strategy": "no", "disable_tqdm": True, "logging_steps": 1,
+    }  # fmt: skip
 
 
-def measured(rank, world):
-    """Return value and gradients of each loss, averaged over processes as DistributedDataParallel does it."""
+def logged(trainer):
+    return next(each["loss"] for each in trainer.state.log_history if "loss" in each)
+
+
+def in_trainer(steps):
+    """Return loss and gradients in the Trainer; two batches of an accumulation are the same rows twice."""
     generator = torch.Generator().manual_seed(1)
-    images, texts = (torch.randn(SAMPLES, 9, generator=generator, dtype=torch.float64) for _ in range(2))
-    own, found = slice(rank * SAMPLES // world, (rank + 1) * SAMPLES // world), {}
-    for name, (loss_of, sigmoid, of_views) in cases(rank, world).items():
-        model = TwoTowers(sigmoid=sigmoid)
-        called = DistributedDataParallel(model, find_unused_parameters=of_views) if world > 1 else model
-        made = called(images[own], texts[own])
-        views = made["image_features"], made["text_features"]
-        if of_views:
-            loss = loss_of(list(views)) if name == "our views" else loss_of(*views)
-        else:
-            loss = loss_of(**made, output_dict=True)["contrastive_loss"]
-        loss.backward()
-        grads = {key: of.grad for key, of in model.named_parameters() if of.grad is not None}
-        found[name] = loss.detach(), grads
-    return found
+    rows = [torch.randn(2, 6, generator=generator) for _ in range(ROWS // steps)] * steps
+    data = [{"queries": one, "keys": other} for one, other in rows]
+
+    class InOrder(Trainer):
+        def _get_train_sampler(self, *_):
+            return torch.utils.data.SequentialSampler(data)
+
+    model = Pairs()
+    step = Step(list(model.parameters()))
+    trainer = InOrder(model, TrainingArguments(**options(steps)), train_dataset=data, callbacks=[step])
+    trainer.train()
+    return logged(trainer), step.found
 
 
-def main(rank, world, folder):
-    """Measure on this rank, and save it."""
+def directly():
+    """Return loss and gradients of the rows of the accumulation without any trainer."""
+    generator, model = torch.Generator().manual_seed(1), Pairs()
+    queries, keys = torch.stack([torch.randn(2, 6, generator=generator) for _ in range(ROWS // 2)], dim=1)
+    loss = model(queries, keys)["loss"]
+    loss.backward()
+    return float(loss), [of.grad for of in model.parameters()]
+
+
+def of_sentences(chunk_size):
+    """Return loss and gradients with hard negatives."""
+    torch.manual_seed(0)
+    model = SentenceTransformer(str(FOLDER.parent / "model"), device="cpu")
+    loss_of = lw.InfoNCELoss(temperature="learned", gather_distributed=True)
+    loss = ForSentences(model, loss_of, chunk_size=chunk_size)
+    columns = {name: [f"{1 + n} {2 + n + k}" for n in range(ROWS)] for k, name in enumerate(("anchor", "one", "two"))}
+    step = Step([*loss_of.parameters(), *(of for name, of in model.named_parameters() if "pooler" not in name)])
+    arguments = SentenceTransformerTrainingArguments(**options())
+    data = Dataset.from_dict(columns)
+    trainer = SentenceTransformerTrainer(model, arguments, train_dataset=data, loss=loss, callbacks=[step])
+    trainer.train()
+    return logged(trainer), step.found
+
+
+def main():
+    """Save the loss and the gradients of every case."""
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=world)
-    torch.save(measured(rank, world), folder / f"{rank}.pt")
-    dist.destroy_process_group()
+    found = {
+        "Trainer": in_trainer(1), "Trainer, accumulation": in_trainer(2),
+        "sentences": of_sentences(None), "sentences, in chunks": of_sentences(3),
+    }  # fmt: skip
+    if WORLD == 1:
+        found["directly"] = directly()
+    torch.save(found, FOLDER / f"{WORLD}-{RANK}.pt")
+    if WORLD > 1:
+        dist.destroy_process_group()
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))
+    main()

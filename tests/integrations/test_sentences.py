@@ -1,0 +1,144 @@
+"""Our losses as sentence-transformers calls them: values and gradients beside its own, and what is told at the door."""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import normalize
+
+import likewise as lw
+from likewise import pairs
+from likewise.integrations import ForSentences
+
+PAGE = Path(__file__).parents[2] / "docs" / "coming-from" / "sentence-transformers.md"
+NEAR, ROWS = 2e-6, 24
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # of libraries
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """Return two SentenceTransformers with random weights."""
+    sentence_transformers = pytest.importorskip("sentence_transformers", reason="not installed")
+    from tokenizers import Tokenizer  # noqa: PLC0415 - where it is needed
+    from tokenizers.models import WordLevel  # noqa: PLC0415
+    from tokenizers.pre_tokenizers import WhitespaceSplit  # noqa: PLC0415
+    from transformers import BertConfig, BertModel, PreTrainedTokenizerFast  # noqa: PLC0415
+
+    words = Tokenizer(WordLevel({"[PAD]": 0, **{str(n): n for n in range(1, 60)}}, unk_token="[PAD]"))  # noqa: S106 - no secret
+    words.pre_tokenizer = WhitespaceSplit()
+    made = []
+    for seed in range(2):
+        torch.manual_seed(seed)
+        folder = tmp_path_factory.mktemp("model")
+        PreTrainedTokenizerFast(tokenizer_object=words, pad_token="[PAD]").save_pretrained(folder)  # noqa: S106
+        size = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "initializer_range": 0.3}
+        BertModel(BertConfig(vocab_size=60, **size)).save_pretrained(folder)
+        made.append(sentence_transformers.SentenceTransformer(str(folder), device="cpu").eval())
+    return made
+
+
+def columns(model, count):
+    """Return the features of columns of texts, as the trainer's collator makes them."""
+    generator = torch.Generator().manual_seed(0)
+    texts = [[torch.randint(1, 60, (4,), generator=generator).tolist() for _ in range(ROWS)] for _ in range(count)]
+    tokens = [[" ".join(map(str, text)) for text in column] for column in texts]
+    return [dict(model.tokenizer(column, padding=True, return_tensors="pt")) for column in tokens]
+
+
+def step(loss, model, count, labels=None):
+    """Return the loss and the gradients of all parameters in one vector."""
+    model.zero_grad()
+    value = loss(columns(model, count), labels)
+    value.backward()
+    return value.detach(), torch.cat([of.grad.flatten() for of in model.parameters() if of.grad is not None])
+
+
+def assert_equal(ours, theirs, model, count):
+    (mine, gradient), (value, expected) = step(ours, model, count), step(theirs, model, count)
+    torch.testing.assert_close(mine.reshape(()), value.reshape(()), rtol=NEAR, atol=0)
+    assert (gradient - expected).norm() <= NEAR * expected.norm()
+
+
+@pytest.fixture(scope="module")
+def losses():
+    return pytest.importorskip("sentence_transformers.losses", reason="not installed")
+
+
+@pytest.mark.parametrize("chunk_size", [None, 7])
+@pytest.mark.parametrize("negatives", range(6))
+def test_hard_negatives_are_those_of_multiple_negatives_ranking(negatives, chunk_size, models, losses):
+    """At once, and in chunks as the cached form of theirs."""
+    model, info_nce = models[0], lw.InfoNCELoss(temperature=0.05)
+    theirs = losses.MultipleNegativesRankingLoss(model)
+    if chunk_size:
+        theirs = losses.CachedMultipleNegativesRankingLoss(model, mini_batch_size=chunk_size)
+    assert_equal(ForSentences(model, info_nce, chunk_size=chunk_size), theirs, model, 2 + negatives)
+
+
+@pytest.mark.parametrize("chunk_size", [None, 7])
+def test_widths_are_matryoshkas(chunk_size, models, losses):
+    model, widths, weights = models[0], (32, 16, 8), (1.0, 0.5, 0.25)
+    theirs = losses.MatryoshkaLoss(model, losses.MultipleNegativesRankingLoss(model), list(widths), list(weights))
+    info_nce = lw.InfoNCELoss(temperature=0.05)
+    ours = ForSentences(model, info_nce, chunk_size=chunk_size, widths=widths, weights=weights)
+    assert_equal(ours, theirs, model, 3)
+
+
+def test_the_guide_of_the_page_is_gist_embeds(models, losses):
+    (code,) = re.findall(r"```python\n(class Guided.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    names = {"nn": nn, "torch": torch, "normalize": normalize, "pairs": pairs, "lw": lw}
+    exec(code, names)  # noqa: S102 - our own
+    model, guide = models
+    assert_equal(names["Guided"](model, guide, 0.05), losses.GISTEmbedLoss(model, guide, temperature=0.05), model, 2)
+
+
+class Identity(nn.Module):
+    """As a SentenceTransformer, of vectors."""
+
+    def forward(self, features):
+        return {"sentence_embedding": features["vectors"]}
+
+
+def vectors(count, rows=6):
+    generator = torch.Generator().manual_seed(1)
+    return [torch.randn(rows, 4, generator=generator) for _ in range(count)]
+
+
+def call(loss, columns, labels=None, **options):
+    return ForSentences(Identity(), loss, **options)([{"vectors": column} for column in columns], labels)
+
+
+def test_columns_are_the_arguments_of_the_loss():
+    """Classes of one column, or of views; views alone; a triple; documents as ids."""
+    a, b, c = vectors(3)
+    labels, ids = torch.arange(6) % 2, torch.tensor([[0, 9], [1, 2], [0, 1], [3, 4], [4, 5], [5, 6]])
+    sup_con, info_nce, triplet = lw.SupConLoss(), lw.InfoNCELoss(), lw.TripletLoss()
+    assert torch.equal(call(sup_con, [a], labels), sup_con(a, labels))
+    assert torch.equal(call(sup_con, [a, b], labels), sup_con(torch.stack([a, b], dim=1), labels))
+    assert torch.equal(call(lw.NTXentLoss(), [a, b]), lw.NTXentLoss()(a, b))
+    assert torch.equal(call(triplet, [a, b, c]), triplet(a, b, c))
+    one = info_nce(a, b, ids=ids[:, 0])
+    assert torch.equal(call(info_nce, [a, b], ids[:, 0], ids_in_labels=True), one)
+    two = info_nce(a, b, negatives=c[:, None], ids=ids[:, 0], negative_ids=ids[:, 1:])
+    assert torch.equal(call(info_nce, [a, b, c], ids, ids_in_labels=True), two)
+    assert one != info_nce(a, b)
+
+
+@pytest.mark.parametrize(
+    ("loss", "count", "labels", "options", "told"),
+    [
+        (lw.InfoNCELoss(), 1, None, {}, "expected what InfoNCELoss takes, queries, keys, .* got 1 columns"),
+        (lw.TripletLoss(), 4, None, {}, "expected what TripletLoss takes, anchors, positives, negatives, got 4"),
+        (lw.NPairsLoss(), 3, None, {}, "expected what NPairsLoss takes"),
+        (lw.ProxyNCALoss(), 1, torch.arange(6), {}, "wrap the loss in a module of your own .* such as prototypes"),
+        (lw.InfoNCELoss(), 2, torch.arange(6), {}, "expected no column of labels, as InfoNCELoss takes none"),
+        (lw.InfoNCELoss(), 2, None, {"widths": (4, 5)}, "expected widths of 1 to the model's 4 features, got 5"),
+        (lw.InfoNCELoss(), 2, None, {"weights": (1, 2)}, "expected weights to be one for each of the widths"),
+    ],
+)
+def test_what_does_not_fit_is_told(loss, count, labels, options, told):
+    with pytest.raises(ValueError, match=told):
+        call(loss, vectors(count), labels, **options)

@@ -1,0 +1,68 @@
+"""A loss as pytorch-metric-learning calls it."""
+
+from typing import Any, final
+
+from torch import Tensor, nn
+
+from likewise.memory import Queue
+from likewise.operator import normalized
+
+
+@final
+class ForMetricLearning(nn.Module):
+    """A loss of classes for the trainers of pytorch-metric-learning, such as `MetricLossOnly`.
+
+    Args:
+        loss: A loss of this library that takes embeddings and labels.
+        prototypes: `Prototypes`, if the loss takes these; give the parameters to an optimizer.
+        queue: A `Queue` of earlier embeddings, for a loss that takes one, in place of `CrossBatchMemory`.
+
+    Returns:
+        A call on embeddings and labels returns the loss; with a queue the embeddings are enqueued afterwards.
+
+    Raises:
+        ValueError: If a miner's tuples are given.
+
+    Memory:
+        That of the loss and of the queue.
+
+    Source:
+        Musgrave, Belongie, Lim, "PyTorch Metric Learning", 2020.
+
+    Example:
+        >>> import torch
+        >>> from likewise import SupConLoss
+        >>> loss_of = ForMetricLearning(SupConLoss(temperature=0.1), queue=Queue(4, 2))
+        >>> loss_of(torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 1])), len(loss_of.queue)
+        (tensor(0.), 2)
+    """
+
+    def __init__(self, loss: nn.Module, *, prototypes: nn.Module | None = None, queue: Queue | None = None) -> None:
+        super().__init__()
+        self.loss, self.prototypes, self.queue = loss, prototypes, queue
+
+    def forward(
+        self,
+        embeddings: Tensor,
+        labels: Tensor,
+        indices_tuple: Any = None,
+        ref_emb: Tensor | None = None,
+        ref_labels: Tensor | None = None,
+    ) -> Tensor:
+        """Return the loss of embeddings, (N, D), and classes, (N,), with references instead of the batch if given."""
+        if indices_tuple is not None:
+            raise ValueError(
+                "expected no pairs of a miner, got indices_tuple: leave the miner out, and give the loss its selection "
+                "instead, as epsilon= of MultiSimilarityLoss or mining= of BatchTripletLoss"
+            )
+        labels, also = labels.to(embeddings.device), dict[str, Any]()
+        if self.prototypes is not None:
+            also["prototypes"] = self.prototypes()
+        if ref_emb is not None:
+            also |= {"references": ref_emb, "reference_labels": ref_labels}
+        if self.queue is not None and len(self.queue):
+            also |= {"queue": self.queue.keys, "queue_labels": self.queue.labels}
+        loss = self.loss(embeddings, labels, **also)
+        if self.queue is not None:
+            self.queue.enqueue(normalized(embeddings.detach()), labels)
+        return loss

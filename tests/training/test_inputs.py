@@ -238,7 +238,13 @@ class Names(Loss):
 
 
 REFUSED = [
-    (Names(), "classes", None, "Names, which needs phase_of_the_moon: write a LossInput with that method"),
+    (Names(), "classes", None, "Names, which needs phase_of_the_moon: .* write a LossInput with that method"),
+    (
+        lw.ClipLoss(),
+        None,
+        None,
+        "image_features .*: take InfoNCELoss or NTXentLoss for views, .*call ClipLoss in your own loop",
+    ),
     (lw.PatchLoss(), "classes", None, "expected an encoder with feature maps, got MLP"),
     (lw.SupConLoss(), None, None, "classes or label sets as labels for SupConLoss, got no labels: choose one of"),
     (lw.MSCLoss(), "classes", None, "label sets as labels for MSCLoss, got classes: choose one of .*SupConLoss"),

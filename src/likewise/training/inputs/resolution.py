@@ -174,6 +174,7 @@ def _nothing_supplies(missing: frozenset[str], signature: LossSignature) -> str:
     if able:
         return f"expected inputs for all that {signature.loss} needs, got none for {words}: add {' or '.join(able)}"
     return (
-        f"expected a loss whose arguments are supplied, got {signature.loss}, which needs {words}: write a LossInput "
-        f"with {'these methods' if len(missing) > 1 else 'that method'}, or call the loss in your own loop"
+        f"expected a loss whose arguments are supplied, got {signature.loss}, which needs {words}: take InfoNCELoss "
+        f"or NTXentLoss for views, write a LossInput with {'these methods' if len(missing) > 1 else 'that method'}, or "
+        f"call {signature.loss} in your own loop"
     )

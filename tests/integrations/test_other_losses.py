@@ -114,6 +114,20 @@ def test_a_queue_is_a_memory_of_batches():
     assert ours.state_dict()["queue.enqueued"] == 72
 
 
+def test_a_queue_keeps_the_lengths_that_a_loss_without_normalisation_reads():
+    loss = lw.SupConLoss(temperature=2.0, normalize=False)
+    ours = ForMetricLearning(loss, queue=Queue(30, 6).double())
+    ours(X, Y)
+    torch.testing.assert_close(ours(X, Y), loss(X, Y, queue=X, queue_labels=Y))
+
+
+def test_a_scale_in_half_precision_is_inverted_in_a_wider_one():
+    images, texts = torch.nn.functional.normalize(X[:12]), torch.nn.functional.normalize(X[12:])
+    scale, bias = torch.tensor(73.5, dtype=torch.bfloat16), torch.tensor(-10.0, dtype=torch.bfloat16)
+    wide = ForOpenClip(sigmoid=True)(images, texts, scale.float(), bias.float())
+    torch.testing.assert_close(ForOpenClip(sigmoid=True)(images, texts, scale, bias), wide, rtol=1e-6, atol=0)
+
+
 def test_prototypes_are_parameters_of_the_loss():
     losses = pytest.importorskip("pytorch_metric_learning.losses")
     theirs, ours = losses.ProxyAnchorLoss(4, 6), ForMetricLearning(lw.ProxyAnchorLoss(), prototypes=Prototypes(4, 6))

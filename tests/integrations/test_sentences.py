@@ -142,3 +142,8 @@ def test_columns_are_the_arguments_of_the_loss():
 def test_what_does_not_fit_is_told(loss, count, labels, options, told):
     with pytest.raises(ValueError, match=told):
         call(loss, vectors(count), labels, **options)
+
+
+def test_what_a_loss_has_that_does_not_learn_is_taken():
+    loss = lw.InfoNCELoss(temperature="learned").requires_grad_(requires_grad=False)
+    assert torch.equal(call(loss, vectors(2)), loss(*vectors(2)))

@@ -5,7 +5,6 @@ from typing import Any, final
 from torch import Tensor, nn
 
 from likewise.memory import Queue
-from likewise.operator import normalized
 
 
 @final
@@ -64,5 +63,5 @@ class ForMetricLearning(nn.Module):
             also |= {"queue": self.queue.keys, "queue_labels": self.queue.labels}
         loss = self.loss(embeddings, labels, **also)
         if self.queue is not None:
-            self.queue.enqueue(normalized(embeddings.detach()), labels)
+            self.queue.enqueue(embeddings, labels)
         return loss

@@ -2,6 +2,7 @@
 
 from typing import Any, final
 
+import torch
 from torch import Tensor, nn
 
 from likewise.losses import ClipLoss, SigLIPLoss
@@ -68,7 +69,7 @@ class ForOpenClip(nn.Module):
             loss = ClipLoss(gather_distributed=self.gather_distributed)(image_features, text_features, logit_scale)
         else:
             loss = SigLIPLoss(
-                temperature=1 / logit_scale,
+                temperature=1 / logit_scale.to(torch.promote_types(logit_scale.dtype, torch.float32)),
                 bias=logit_bias + 0,  # not the parameter itself, which is the model's
                 normalize=False,
                 gather_distributed=self.gather_distributed,

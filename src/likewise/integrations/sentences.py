@@ -71,7 +71,8 @@ class ForSentences(nn.Module):
         self.model, self.loss, self.chunk_size = model, loss, chunk_size
         self.widths, self.weights, self.ids_in_labels = widths, weights, ids_in_labels
         for parameter in loss.parameters():  # the trainer distributes the model alone
-            parameter.register_hook(_mean_over_processes)
+            if parameter.requires_grad:
+                parameter.register_hook(_mean_over_processes)
 
     def forward(self, sentence_features: Iterable[dict[str, Any]], labels: Tensor | None = None) -> Tensor:
         """Return the loss of a batch: the features of each column as the trainer makes them, and its labels."""

@@ -637,3 +637,12 @@ def test_a_file_that_is_no_array_file_is_refused(tmp_path):
     (tmp_path / "cut.npz").write_bytes(b"PK\x03\x04 cut")
     with pytest.raises(ValueError, match=r"can't be read.*numpy\.savez"):
         features_of_file(tmp_path / "cut.npz")
+
+
+def test_a_bare_array_lacks_labels_and_an_error_says_how_to_save_them(tmp_path):
+    np.save(tmp_path / "mine.npy", np.eye(4))
+    with pytest.raises(
+        ValueError, match=r"got .*mine.npy, which has one array: .*savez\('mine.npz', features=..., labels="
+    ):
+        likewise.evaluate(tmp_path / "mine.npy", runs=tmp_path / "runs")
+    assert not (tmp_path / "runs").exists()

@@ -404,9 +404,10 @@ UNSEEN = np.where(np.arange(80) == 0, 7, PARTS[3])
         (PARTS, {"evaluations": ["knn", KNN(3)]}, "every evaluation once, got kNN twice"),
         (PARTS, {"evaluations": Retrieval(at=80)}, "it needs 80 samples to rank for precision@80, and there are 79"),
         (PARTS, {"x_validation": PARTS[0]}, "a label of each in y_validation"),
+        (PARTS, {"y_validation": PARTS[1]}, r"x_validation \(N, D\), numbers, got \(\)"),
         (PARTS, {"names": ["a", "b"]}, "labels from 0 to 1 for 2 names"),
     ],
-    ids=range(23),
+    ids=range(24),
 )
 def test_what_does_not_fit_is_told_in_a_line_with_a_remedy(given, options, words):
     with pytest.raises(ValueError, match=words) as told:
@@ -423,11 +424,12 @@ def test_what_does_not_fit_is_told_in_a_line_with_a_remedy(given, options, words
         (lambda: Retrieval().rank(X[:4], range(4)), "a class with 2 test samples"),
         (lambda: Retrieval().rank(X[:4], range(4), X[4:8], range(4, 8)), "a right answer in the gallery"),
         (lambda: Retrieval().rank(X[:4], range(4), X[4:8]), "a label of each in gallery_labels"),
+        (lambda: Retrieval().rank(X, Y, gallery_labels=Y), r"gallery \(N, D\), numbers, got \(\)"),
         (lambda: Retrieval(at=5).rank(X[:4], range(4), X[4:8], range(4)), "5 samples to rank .* there are 4"),
         (lambda: Retrieval(gallery="train")(part("train")[torch.arange(0)], part("validation"), part("test")),
          "test samples and a gallery, and there are 300 and 0"),
     ],
-    ids=range(8),
+    ids=range(9),
 )  # fmt: skip
 def test_retrieval_says_what_it_needs(make, words):
     with pytest.raises(ValueError, match=words):

@@ -154,7 +154,7 @@ class Retrieval(Evaluation):
             1.0
         """
         given = {"test": ("queries", queries, "labels", labels)}
-        if gallery is not None:
+        if gallery is not None or gallery_labels is not None:
             given["train"] = ("gallery", gallery, "gallery_labels", gallery_labels)
         parts = three_parts(gathered(given, names))
         one = copy(self)

@@ -291,6 +291,22 @@ def test_equal_similarities_give_chance_at_every_depth():
     assert found["hit rate@1"].value < 0.2
 
 
+@pytest.mark.parametrize("given", [PARTS, OF_SETS], ids=["classes", "label sets"])
+def test_a_gallery_of_arrays_is_all_of_them(given):
+    """Also what was set aside for choices, unless it is to stay aside."""
+    x, y, x_test, y_test = given
+    ranked = Retrieval(at=5).rank(x_test, y_test, x, y)
+    whole, most = (
+        evaluate(*given, evaluations=Retrieval(at=5, gallery="train"), refit=refit)["retrieval"]
+        for refit in (None, False)
+    )
+    of_all, of_whole, of_most = (
+        {score.metric.name: score.value for score in of.headline} for of in (ranked, whole, most)
+    )
+    assert of_whole == of_all
+    assert of_most != of_all
+
+
 def test_a_gallery_has_its_own_classes_and_those_of_queries_alone_are_told():
     found = Retrieval(at=2).rank(X[:6], list("aabbxx"), X[10:14], ["b", "a", "b", "z"])
     assert found["recall@2"].count == 4

@@ -709,6 +709,20 @@ def test_a_seed_is_of_the_augmentation_alone(kind):
         made(inputs, Draw(0, rows=4))
 
 
+def test_workers_of_a_loader_have_numbers_of_their_own():
+    """By torch's generator, which each worker has for itself; those of a seed would be the same in all."""
+    images = torch.rand(3, 8, 8, generator=torch.Generator().manual_seed(0)).expand(4, 3, 8, 8)
+
+    def loaded(augmentation):
+        made = functools.partial(torch.utils.data.DataLoader, images, batch_size=2, num_workers=2)
+        return [*made(collate_fn=lambda batch: augmentation(torch.stack(batch)))]
+
+    first, second = loaded(SimCLRViews())
+    assert not torch.equal(first, second)
+    with pytest.raises(ValueError, match=r"without a seed in workers .* leave the seed out"):
+        loaded(SimCLRViews(seed=0))
+
+
 def test_the_representation_of_an_augmentation_is_the_call_that_made_it():
     """In one line, though some are made of others."""
     assert repr(SimCLRViews(size=32, blur=0.5)) == "SimCLRViews(size=32, blur=0.5)"

@@ -291,6 +291,22 @@ def test_equal_similarities_give_chance_at_every_depth():
     assert found["hit rate@1"].value < 0.2
 
 
+@pytest.mark.parametrize("given", [PARTS, OF_SETS], ids=["classes", "label sets"])
+def test_a_gallery_of_arrays_is_all_of_them(given):
+    """Also what was set aside for choices, unless it is to stay aside."""
+    x, y, x_test, y_test = given
+    ranked = Retrieval(at=5).rank(x_test, y_test, x, y)
+    whole, most = (
+        evaluate(*given, evaluations=Retrieval(at=5, gallery="train"), refit=refit)["retrieval"]
+        for refit in (None, False)
+    )
+    of_all, of_whole, of_most = (
+        {score.metric.name: score.value for score in of.headline} for of in (ranked, whole, most)
+    )
+    assert of_whole == of_all
+    assert of_most != of_all
+
+
 def test_a_gallery_has_its_own_classes_and_those_of_queries_alone_are_told():
     found = Retrieval(at=2).rank(X[:6], list("aabbxx"), X[10:14], ["b", "a", "b", "z"])
     assert found["recall@2"].count == 4
@@ -404,9 +420,10 @@ UNSEEN = np.where(np.arange(80) == 0, 7, PARTS[3])
         (PARTS, {"evaluations": ["knn", KNN(3)]}, "every evaluation once, got kNN twice"),
         (PARTS, {"evaluations": Retrieval(at=80)}, "it needs 80 samples to rank for precision@80, and there are 79"),
         (PARTS, {"x_validation": PARTS[0]}, "a label of each in y_validation"),
+        (PARTS, {"y_validation": PARTS[1]}, r"x_validation \(N, D\), numbers, got \(\)"),
         (PARTS, {"names": ["a", "b"]}, "labels from 0 to 1 for 2 names"),
     ],
-    ids=range(23),
+    ids=range(24),
 )
 def test_what_does_not_fit_is_told_in_a_line_with_a_remedy(given, options, words):
     with pytest.raises(ValueError, match=words) as told:
@@ -423,11 +440,12 @@ def test_what_does_not_fit_is_told_in_a_line_with_a_remedy(given, options, words
         (lambda: Retrieval().rank(X[:4], range(4)), "a class with 2 test samples"),
         (lambda: Retrieval().rank(X[:4], range(4), X[4:8], range(4, 8)), "a right answer in the gallery"),
         (lambda: Retrieval().rank(X[:4], range(4), X[4:8]), "a label of each in gallery_labels"),
+        (lambda: Retrieval().rank(X, Y, gallery_labels=Y), r"gallery \(N, D\), numbers, got \(\)"),
         (lambda: Retrieval(at=5).rank(X[:4], range(4), X[4:8], range(4)), "5 samples to rank .* there are 4"),
         (lambda: Retrieval(gallery="train")(part("train")[torch.arange(0)], part("validation"), part("test")),
          "test samples and a gallery, and there are 300 and 0"),
     ],
-    ids=range(8),
+    ids=range(9),
 )  # fmt: skip
 def test_retrieval_says_what_it_needs(make, words):
     with pytest.raises(ValueError, match=words):

@@ -124,7 +124,7 @@ def evaluate(
         0.79
     """
     given: dict[str, Given] = {"train": ("x", x, "y", y), "test": ("x_test", x_test, "y_test", y_test)}
-    if x_validation is not None:
+    if x_validation is not None or y_validation is not None:
         given["validation"] = ("x_validation", x_validation, "y_validation", y_validation)
     samples = gathered(given, names)
     asked = None if evaluations is None else _asked(evaluations)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from likewise.evaluation.arrays import gathered, three_parts
 from likewise.evaluation.evaluation import Evaluation, Findings, listed
-from likewise.evaluation.features import Bar, FeatureParts, Features, silent
+from likewise.evaluation.features import Bar, FeatureParts, Features, joined, silent
 from likewise.evaluation.intervals import of_share, over_classes, student, wilson
 from likewise.evaluation.nearest import TILE, nearest
 from likewise.scores import Metric, Result, Score
@@ -117,11 +117,12 @@ class Retrieval(Evaluation):
 
     def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Bar = silent) -> Result:
         """Rank the test samples for each query."""
-        del refit
         tried: tuple[Score, ...] = ()
         chosen_by = parts._replace(test=parts.validation)
         if chosen_by.test.part != parts.test.part and self.why_not_applicable(chosen_by) is None:
             tried = self._found(chosen_by, progress).selecting
+        if refit and self.gallery == "train" and parts.train.names == parts.validation.names:
+            parts = parts._replace(train=joined(parts.train, parts.validation))
         return replace(self._found(parts, progress), candidates=tried)
 
     def rank(
@@ -154,7 +155,7 @@ class Retrieval(Evaluation):
             1.0
         """
         given = {"test": ("queries", queries, "labels", labels)}
-        if gallery is not None:
+        if gallery is not None or gallery_labels is not None:
             given["train"] = ("gallery", gallery, "gallery_labels", gallery_labels)
         parts = three_parts(gathered(given, names))
         one = copy(self)

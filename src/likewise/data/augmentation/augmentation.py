@@ -111,6 +111,11 @@ class Augmentation(nn.Module, ABC):
             raise ValueError(
                 f"expected views of at least 1, got {views}: contrast needs 2 unless labels give positives"
             )
+        if self._seeds is not None and torch.utils.data.get_worker_info() is not None:
+            raise ValueError(
+                f"expected {type(self).__name__} without a seed in workers of a DataLoader, which would all have the "
+                f"same numbers, in every epoch, got {self}: leave the seed out, torch.manual_seed fixes them"
+            )
         self.check(inputs)
         seed = int(torch.randint(2**62, (), generator=self._seeds))
         draw = Draw(seed, len(inputs) * views, device=inputs.device)

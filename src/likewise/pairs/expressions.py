@@ -3,7 +3,7 @@
 import copy
 import math
 from abc import ABC
-from typing import NamedTuple, final
+from typing import NamedTuple, NoReturn, final
 
 import torch
 from jaxtyping import Float, Int
@@ -38,6 +38,10 @@ class PairWeight(Weight, ABC):
         if not (self.is_set and _weight(other, "&").is_set):
             raise TypeError(f"expected sets of pairs (weights 0 and 1), got {self} & {other}: use * for other weights")
         return self * other
+
+    def __bool__(self) -> NoReturn:
+        """Refuse Python's ``and``, ``or`` and ``not``, which return one of two weights."""
+        raise TypeError(f"expected &, | and ~ between sets of pairs, got {self} as true or false: not and, or, not")
 
     def __or__(self, other: "PairWeight") -> "PairWeight":
         """Return the pairs that are in either set, or in both."""

@@ -423,5 +423,8 @@ def test_a_run_that_has_been_finished_is_found_by_the_name_that_it_had(tmp_path)
     for name in ("run", "run.partial"):
         found = read(["--resume", name, "--epochs", "7"])
         assert (found["seed"], found["resume"], found["trainer"]["max_epochs"]) == (5, name, 7)
-    with pytest.raises(ValueError, match=r"with --resume no option but --trainer.\*, got --loss: "):
+    assert [read(["--resume", "run", *words])["report"] for words in ([], ["--report", "false"])] == [True, False]
+    with pytest.raises(ValueError, match="--report"):
+        read(["--resume", "run", "--report", "perhaps"])
+    with pytest.raises(ValueError, match=r"with --resume no option but --report and --trainer.\*, got --loss: "):
         read(["--resume", "run", "--loss", "supcon"])

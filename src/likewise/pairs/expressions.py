@@ -50,6 +50,10 @@ class PairWeight(Weight, ABC):
         same_shape(self, other)
         return ~(~self & ~other)
 
+    def __bool__(self) -> NoReturn:
+        """Refuse ``and``, ``or`` and ``not``, which would choose one of two sets."""
+        raise TypeError(f"expected &, | or ~ for sets of pairs, got {self} in and, or, not or if: use & | ~, is None")
+
     def __invert__(self) -> "PairWeight":
         """Return the pairs that are not in this set."""
         if not self.is_set:

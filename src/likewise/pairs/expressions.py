@@ -39,10 +39,6 @@ class PairWeight(Weight, ABC):
             raise TypeError(f"expected sets of pairs (weights 0 and 1), got {self} & {other}: use * for other weights")
         return self * other
 
-    def __bool__(self) -> NoReturn:
-        """Refuse Python's ``and``, ``or`` and ``not``, which return one of two weights."""
-        raise TypeError(f"expected &, | and ~ between sets of pairs, got {self} as true or false: not and, or, not")
-
     def __or__(self, other: "PairWeight") -> "PairWeight":
         """Return the pairs that are in either set, or in both."""
         if not (self.is_set and _weight(other, "|").is_set):

@@ -7,7 +7,7 @@ python deepspeed_zero.py        # or: torchrun --nproc-per-node 2 deepspeed_zero
 import os
 from typing import Any
 
-import deepspeed  # pyright: ignore[reportMissingImports] - Linux alone has it
+import deepspeed  # pyright: ignore[reportMissingImports] - for Linux alone
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn

@@ -180,8 +180,9 @@ def test_data_is_read_by_what_is_there(tmp_path):
     (tmp_path / "photos" / "cats" / "1.png").touch()
     (tmp_path / "stories.jsonl").write_text('{"text": "a story", "label": "x"}\n')
     (tmp_path / "flowers.csv").write_text("x,y,label\n1,2,rose\n")
+    (tmp_path / "tags.csv").write_text("file,sky,animal\n1.png,1,0\n")
     sources = {}
-    for path in ("photos", "stories.jsonl", "flowers.csv"):
+    for path in ("photos", "stories.jsonl", "flowers.csv", "tags.csv"):
         for words in ([path], ["--data", path]):
             found = read(words)
             sources[path] = [name_of(found[part]) for part in ("data", "encoder")]
@@ -190,7 +191,9 @@ def test_data_is_read_by_what_is_there(tmp_path):
         "photos": ["Hub", "ResNet"],
         "stories.jsonl": ["Text", "Transformer"],
         "flowers.csv": ["Hub", "MLP"],
+        "tags.csv": ["Hub", "ResNet"],
     }
+    assert read(["tags.csv", "--data.label", "[sky, animal]"])["data"]["init_args"]["label"] == ["sky", "animal"]
     assert name_of(read(["photos", "--encoder", "ConvNet"])["encoder"]) == "ConvNet"
     assert name_of(read(["--data", "Hub", "--data.path", "photos"])["encoder"]) == "ConvNet"  # as it was named
     assert read(["photos", "--recipe", "simclr"])["recipe"] == "simclr-image-folder"
@@ -420,5 +423,8 @@ def test_a_run_that_has_been_finished_is_found_by_the_name_that_it_had(tmp_path)
     for name in ("run", "run.partial"):
         found = read(["--resume", name, "--epochs", "7"])
         assert (found["seed"], found["resume"], found["trainer"]["max_epochs"]) == (5, name, 7)
-    with pytest.raises(ValueError, match=r"with --resume no option but --trainer.\*, got --loss: "):
+    assert [read(["--resume", "run", *words])["report"] for words in ([], ["--report", "false"])] == [True, False]
+    with pytest.raises(ValueError, match="--report"):
+        read(["--resume", "run", "--report", "perhaps"])
+    with pytest.raises(ValueError, match=r"with --resume no option but --report and --trainer.\*, got --loss: "):
         read(["--resume", "run", "--loss", "supcon"])

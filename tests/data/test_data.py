@@ -181,6 +181,32 @@ def test_wrong_arrays_are_refused_by_name_and_value(saved, case):
     assert "\n" not in str(raised.value)
 
 
+@pytest.mark.parametrize("key", ["vectors", "features", "embeddings"])
+def test_vectors_are_read_by_every_name_that_evaluate_knows(saved, key):
+    samples = saved(**{key: VECTORS}, labels=np.arange(len(VECTORS)) % 2).load()
+    assert torch.equal(samples.inputs, torch.from_numpy(VECTORS).float())
+    with pytest.raises(ValueError, match=r"^expected labels of shape \(.*one per input, got .*drop the inputs"):
+        saved(**{key: VECTORS}, labels=[0, 1]).load()
+    with pytest.raises(ValueError, match=rf"got .*{key}.*: save it with numpy.savez\(path, {key}=..., labels=...\)"):
+        saved(**{key: VECTORS}, label=np.arange(len(VECTORS))).load()
+
+
+def test_features_beside_images_or_vectors_are_no_inputs(saved):
+    labels = np.arange(len(VECTORS)) % 2
+    samples = saved(features=VECTORS + 1, vectors=VECTORS, labels=labels).load()
+    assert torch.equal(samples.inputs, torch.from_numpy(VECTORS).float())
+
+
+def test_a_bare_array_is_vectors_without_labels(tmp_path):
+    np.save(tmp_path / "x.npy", VECTORS)
+    samples = Arrays(tmp_path / "x.npy").load()
+    assert samples.labels is None
+    assert torch.equal(samples.inputs, torch.from_numpy(VECTORS).float())
+    np.save(tmp_path / "images.npy", np.zeros((4, 8, 8)))
+    with pytest.raises(ValueError, match=r"expected vectors of shape \(N, F\), .* or save images under 'images'"):
+        Arrays(tmp_path / "images.npy").load()
+
+
 def test_a_file_that_is_not_an_npz_is_refused(tmp_path):
     for name, content in (("text.npz", b"not an archive"), ("empty.npz", b""), ("pickled.npy", None)):
         path = tmp_path / name

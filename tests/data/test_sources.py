@@ -515,6 +515,51 @@ def test_a_label_called_0_is_one_of_a_separated_column(tmp_path, cells, names, s
     assert samples.labels.tolist() == [[name in own for name in names] for own in sets]
 
 
+TAGS = {"sky": [1, 0, 1, 0], "animal": [0, 1, 1, 0]}
+
+
+def test_columns_of_0_and_1_are_label_sets_of_images_and_of_vectors(tmp_path):
+    for row in range(4):
+        picture().save(tmp_path / f"{row}.png")
+    (tmp_path / "2.png").write_bytes(b"cut off")
+    photos = write_table(tmp_path / "photos.csv", {"file": [f"{row}.png" for row in range(4)], **TAGS})
+    with pytest.warns(UserWarning, match="left out 1 of 4"):
+        samples = Hub(str(photos), label=["sky", "animal"]).load()
+    assert samples.input_shape == (3, 12, 16)
+    assert samples.names == ("sky", "animal")
+    assert samples.labels.tolist() == [[True, False], [False, True], [False, False]]
+    vectors = write_table(tmp_path / "vectors.jsonl", {"x": [1, 2, 3, 4], "y": [5, 6, 7, 8], **TAGS})
+    samples = Hub(str(vectors), label=["animal", "sky"]).load()
+    assert samples.inputs.tolist() == [[1, 5], [2, 6], [3, 7], [4, 8]]
+    assert samples.labels.T.int().tolist() == [TAGS["animal"], TAGS["sky"]]
+
+
+def test_one_column_in_a_list_is_a_set_of_one_label(tmp_path):
+    table = write_table(tmp_path / "t.jsonl", {"x": [1, 2], "sky": [True, False]})
+    assert Hub(str(table), label=["sky"]).load().labels.tolist() == [[True], [False]]
+
+
+@pytest.mark.parametrize(
+    ("label", "words"),
+    [
+        (["sky", "size"], "expected 0 or 1 in column 'size' of data.label, got 2 in row 1: correct it, or leave"),
+        (["sky", "kind"], "expected 0 or 1 in column 'kind' of data.label, got 'a' in row 0"),
+        (["sky", "gap"], "expected 0 or 1 in column 'gap' of data.label, got None in row 1"),
+        (["sky", "list"], r"expected 0 or 1 in column 'list' of data.label, got \[1\] in row 0"),
+        (["sky", "sea"], r"expected a column of labels \(sea\)"),
+        (["sky", "sky"], r"expected as data.label different columns of 0 and 1, got \['sky', 'sky'\]: name each once"),
+        ([], r"expected as data.label different columns of 0 and 1, got \[\]"),
+    ],
+)
+def test_columns_of_anything_but_0_and_1_are_refused_by_name_and_row(tmp_path, label, words):
+    columns = {"x": [1, 2], "sky": [1, 0], "size": [1, 2], "kind": ["a", "b"], "gap": [1, None], "list": [[1], [0]]}
+    table = write_table(tmp_path / "t.jsonl", columns)
+    with pytest.raises(ValueError, match=words):
+        Hub(str(table), label=label).load()
+    with pytest.raises(ValueError, match=r"different columns of 0 and 1, got separator ';'"):
+        Hub(str(table), label=["sky"], separator=";")
+
+
 def test_named_classes_keep_their_numbers_and_a_part_with_hidden_labels_is_left_out(tmp_path):
     features = datasets.Features({"x": datasets.Value("float32"), "label": datasets.ClassLabel(names=["oak", "ash"])})
     splits = {

@@ -161,6 +161,14 @@ def test_settings_are_chosen_on_a_seeded_part_of_training_and_never_on_test():
     assert "(seed 1)" in moved.note
 
 
+def test_fewer_neighbours_than_asked_for_are_told():
+    told = "k=1000 was asked for, of 198 training samples besides those for choices"
+    for k, notes in ((1000, True), (5, False)):
+        result = evaluate(*PARTS, evaluations=KNN(k=k))["knn"]
+        assert all((told in score.notes) == notes for score in result.scores)
+        assert {score.settings["k"] for score in result.scores} == {min(k, 198)}
+
+
 def test_a_validation_part_of_ones_own_chooses():
     x, y, x_test, y_test = PARTS
     results = evaluate(x[:150], y[:150], x_test, y_test, x_validation=x[150:], y_validation=y[150:])
@@ -291,6 +299,22 @@ def test_equal_similarities_give_chance_at_every_depth():
     assert found["hit rate@1"].value < 0.2
 
 
+@pytest.mark.parametrize("given", [PARTS, OF_SETS], ids=["classes", "label sets"])
+def test_a_gallery_of_arrays_is_all_of_them(given):
+    """Also what was set aside for choices, unless it is to stay aside."""
+    x, y, x_test, y_test = given
+    ranked = Retrieval(at=5).rank(x_test, y_test, x, y)
+    whole, most = (
+        evaluate(*given, evaluations=Retrieval(at=5, gallery="train"), refit=refit)["retrieval"]
+        for refit in (None, False)
+    )
+    of_all, of_whole, of_most = (
+        {score.metric.name: score.value for score in of.headline} for of in (ranked, whole, most)
+    )
+    assert of_whole == of_all
+    assert of_most != of_all
+
+
 def test_a_gallery_has_its_own_classes_and_those_of_queries_alone_are_told():
     found = Retrieval(at=2).rank(X[:6], list("aabbxx"), X[10:14], ["b", "a", "b", "z"])
     assert found["recall@2"].count == 4
@@ -327,6 +351,10 @@ def test_results_print_as_a_table_and_are_found_by_name():
     assert results["knn"] is results["KNN"] is results["kNN"]
     assert results["LinearProbe"] is results["linear-probe"] is results["linear probe"]
     assert str(score) == f"accuracy {score.value:.4g} [{score.low:.4g}, {score.high:.4g}]"
+    assert "knn" in results
+    assert "mlp" not in results
+    assert results.get("knn") is results["kNN"]
+    assert results.get("mlp", 3) == 3
     with pytest.raises(KeyError, match="expected one of kNN, linear probe, retrieval, got 'mlp'"):
         results["mlp"]
     with pytest.raises(KeyError, match="expected one of precision@1, R-precision, MAP@R, got 'recall'"):
@@ -392,6 +420,8 @@ UNSEEN = np.where(np.arange(80) == 0, 7, PARTS[3])
         (changed(x=[[1.0, 2.0], [3.0]], y=[0, 1]), {}, "x as one array, got rows of different lengths"),
         (changed(x_test=PARTS[2][:, :5]), {}, r"x_test like x, \(N, 6\), got \(N, 5\): encode both with one encoder"),
         (changed(y_test=SETS[220:]), {}, r"y_test like y, \(N,\), got \(N, 5\): give both labels of one kind"),
+        (changed(y_test=PARTS[3].astype(str)), {}, "expected y_test like y, numbers, got words: give both"),
+        (changed(y=PARTS[1].astype(str)), {}, "expected y_test like y, words, got numbers: give both"),
         (changed(y=PARTS[1] * 0, y_test=PARTS[3] * 0), {}, "at least 2 classes, got 1"),
         (changed(y_test=UNSEEN), {}, r"no training sample of 7: drop them .*evaluations=Retrieval\(\)"),
         (changed(y_test=UNSEEN), {"evaluations": "kNN"}, "KNN does not apply.*those that apply: Retrieval"),
@@ -404,9 +434,10 @@ UNSEEN = np.where(np.arange(80) == 0, 7, PARTS[3])
         (PARTS, {"evaluations": ["knn", KNN(3)]}, "every evaluation once, got kNN twice"),
         (PARTS, {"evaluations": Retrieval(at=80)}, "it needs 80 samples to rank for precision@80, and there are 79"),
         (PARTS, {"x_validation": PARTS[0]}, "a label of each in y_validation"),
+        (PARTS, {"y_validation": PARTS[1]}, r"x_validation \(N, D\), numbers, got \(\)"),
         (PARTS, {"names": ["a", "b"]}, "labels from 0 to 1 for 2 names"),
     ],
-    ids=range(23),
+    ids=range(26),
 )
 def test_what_does_not_fit_is_told_in_a_line_with_a_remedy(given, options, words):
     with pytest.raises(ValueError, match=words) as told:
@@ -423,11 +454,12 @@ def test_what_does_not_fit_is_told_in_a_line_with_a_remedy(given, options, words
         (lambda: Retrieval().rank(X[:4], range(4)), "a class with 2 test samples"),
         (lambda: Retrieval().rank(X[:4], range(4), X[4:8], range(4, 8)), "a right answer in the gallery"),
         (lambda: Retrieval().rank(X[:4], range(4), X[4:8]), "a label of each in gallery_labels"),
+        (lambda: Retrieval().rank(X, Y, gallery_labels=Y), r"gallery \(N, D\), numbers, got \(\)"),
         (lambda: Retrieval(at=5).rank(X[:4], range(4), X[4:8], range(4)), "5 samples to rank .* there are 4"),
         (lambda: Retrieval(gallery="train")(part("train")[torch.arange(0)], part("validation"), part("test")),
          "test samples and a gallery, and there are 300 and 0"),
     ],
-    ids=range(8),
+    ids=range(9),
 )  # fmt: skip
 def test_retrieval_says_what_it_needs(make, words):
     with pytest.raises(ValueError, match=words):

@@ -438,13 +438,15 @@ def test_features_that_do_not_fit_are_refused(vectors, labels, words):
     ("make", "words"),
     [
         (lambda: KNN(0), "k of at least 1, got 0"),
+        (lambda: KNN("5"), "k of at least 1, got '5'"),
+        (lambda: KNN(2.5), "k of at least 1, got 2.5"),
         (lambda: KNN(weights="distance"), "one of uniform, similarity"),
         (lambda: KNN(temperature=0), "temperature above 0"),
         (lambda: LinearProbe(0), "penalty above 0"),
         (lambda: LinearProbe(penalties=()), "at least one of penalties"),
         (lambda: LinearProbe(tolerance=-1), "tolerance above 0"),
     ],
-    ids=range(6),
+    ids=range(8),
 )
 def test_settings_without_meaning_are_refused(make, words):
     with pytest.raises(ValueError, match=words):
@@ -637,3 +639,12 @@ def test_a_file_that_is_no_array_file_is_refused(tmp_path):
     (tmp_path / "cut.npz").write_bytes(b"PK\x03\x04 cut")
     with pytest.raises(ValueError, match=r"can't be read.*numpy\.savez"):
         features_of_file(tmp_path / "cut.npz")
+
+
+def test_a_bare_array_lacks_labels_and_an_error_says_how_to_save_them(tmp_path):
+    np.save(tmp_path / "mine.npy", np.eye(4))
+    with pytest.raises(
+        ValueError, match=r"got .*mine.npy, which has one array: .*savez\('mine.npz', features=..., labels="
+    ):
+        likewise.evaluate(tmp_path / "mine.npy", runs=tmp_path / "runs")
+    assert not (tmp_path / "runs").exists()

@@ -114,6 +114,20 @@ def test_a_queue_is_a_memory_of_batches():
     assert ours.state_dict()["queue.enqueued"] == 72
 
 
+def test_a_queue_keeps_the_lengths_that_a_loss_without_normalisation_reads():
+    loss = lw.SupConLoss(temperature=2.0, normalize=False)
+    ours = ForMetricLearning(loss, queue=Queue(30, 6).double())
+    ours(X, Y)
+    torch.testing.assert_close(ours(X, Y), loss(X, Y, queue=X, queue_labels=Y))
+
+
+def test_a_scale_in_half_precision_is_inverted_in_a_wider_one():
+    images, texts = torch.nn.functional.normalize(X[:12]), torch.nn.functional.normalize(X[12:])
+    scale, bias = torch.tensor(73.5, dtype=torch.bfloat16), torch.tensor(-10.0, dtype=torch.bfloat16)
+    wide = ForOpenClip(sigmoid=True)(images, texts, scale.float(), bias.float())
+    torch.testing.assert_close(ForOpenClip(sigmoid=True)(images, texts, scale, bias), wide, rtol=1e-6, atol=0)
+
+
 def test_prototypes_are_parameters_of_the_loss():
     losses = pytest.importorskip("pytorch_metric_learning.losses")
     theirs, ours = losses.ProxyAnchorLoss(4, 6), ForMetricLearning(lw.ProxyAnchorLoss(), prototypes=Prototypes(4, 6))
@@ -121,6 +135,32 @@ def test_prototypes_are_parameters_of_the_loss():
         next(ours.parameters()).copy_(theirs.proxies)
     for one, other in zip(value_and_gradient(ours.double()), value_and_gradient(theirs.double()), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-7, atol=1e-12)
+
+
+class Passing(torch.nn.Module):
+    """A loss of one's own that passes on what it gets."""
+
+    def forward(self, embeddings, labels, **also):
+        return lw.SupConLoss()(embeddings, labels, **also)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: ForMetricLearning(lw.MultiSimilarityLoss(), queue=Queue(20, 6)), "got queue, where MultiSimilarity"),
+        (lambda: ForMetricLearning(lw.SupConLoss(), prototypes=Prototypes(4, 6)), "got prototypes, where SupCon"),
+        (lambda: ForMetricLearning(lw.ProxyNCALoss()), r"prototypes for ProxyNCALoss, got none: prototypes=Proto"),
+        (lambda: ForMetricLearning(lw.ProxyNCALoss(), prototypes=X), "prototypes as a module, got Tensor: give"),
+        (lambda: ForMetricLearning(lw.SupConLoss), r"such as SupConLoss\(\), got SupConLoss: call the class"),
+        (lambda: ForMetricLearning(lw.MultiSimilarityLoss())(X, Y, ref_emb=X, ref_labels=Y), "got references, where"),
+        (lambda: ForOpenClip(sigmoid="yes"), "sigmoid as True or False, got 'yes'"),
+    ],
+    ids=range(7),
+)
+def test_what_a_loss_does_not_take_is_told(make, words):
+    with pytest.raises((TypeError, ValueError), match=words):
+        make()
+    assert ForMetricLearning(Passing(), queue=Queue(20, 6).double())(X, Y).ndim == 0
 
 
 def test_pairs_of_a_miner_are_refused():

@@ -469,7 +469,7 @@ NAN = torch.tensor([[1.0, 2.0], [torch.nan, 1.0]])
         (lambda: lw.SupConLoss()([ROWS, ROWS[:3]], LABELS), "views of the same shape"),
         (lambda: lw.SupConLoss()([ROWS], LABELS), "two or more views for SupConLoss"),
         (lambda: lw.SupConLoss()([], LABELS), "embeddings to be a tensor, got list"),
-        (lambda: lw.SupConLoss()(ROWS.tolist(), LABELS), "view_0 to be a tensor, got list"),
+        (lambda: lw.SupConLoss()(ROWS.tolist(), LABELS), "embeddings to be a tensor, got list: convert"),
     ],
 )
 def test_bad_input_is_refused_with_a_remedy(call, message):
@@ -523,7 +523,7 @@ def test_annotations_declare_inputs(arguments, message):
         with pytest.raises(ValueError, match=message):
             call()
     assert Declared()(torch.arange(4), torch.eye(4), torch.eye(4)) == 4
-    with pytest.raises(TypeError, match="missing 1 required positional argument: 'embeddings'"):
+    with pytest.raises(TypeError, match="expected labels, embeddings for Declared, got no embeddings: pass all"):
         Declared()(labels)
     with pytest.raises(TypeError, match="unexpected keyword argument 'mask'"):
         Declared()(labels, embeddings, prototypes, mask=labels)
@@ -537,6 +537,9 @@ def test_an_argument_that_a_loss_does_not_have_is_refused():
             loss(views, labels=labels)
         with pytest.raises(TypeError, match="unexpected keyword argument 'embeddings'"):
             loss(embeddings=views)
+    for loss, missing in ((lw.ArcFaceLoss(), "prototypes"), (lw.ClipLoss(), "logit_scale")):
+        with pytest.raises(TypeError, match=f"for {type(loss).__name__}, got no {missing}: pass all of them"):
+            loss(torch.eye(4), labels if missing == "prototypes" else torch.eye(4))
     with pytest.raises(TypeError, match="unexpected keyword argument 'key'"):
         lw.InfoNCELoss()(views[:, 0], key=views[:, 1])
 

@@ -453,6 +453,7 @@ MAPS, LABELS = torch.ones(2, 3, 4, 2, 2), torch.zeros(2, 3, 2, 2, dtype=torch.in
         (lambda: lw.InfoNCELoss()(A, A, queue=NAN), "queue to be finite.*in 4 of 4 rows"),
         (lambda: lw.InfoNCELoss()(NAN, A), "queries to be finite"),
         (lambda: lw.InfoNCELoss()([1.0], A), "queries to be a tensor, got list"),
+        (lambda: lw.InfoNCELoss()([A, A], A), r"one to one with the queries, shape \(4, 2, 3\)"),
         (lambda: lw.InfoNCELoss(symmetric=True)(A, A, queue=A), "symmetric.*got a queue: leave it out"),
         (lambda: lw.DCLLoss()(A), "two or more views for DCLLoss"),
         (lambda: lw.DCLLoss(weighted=True)(A, A, A), "two views for .*, got 3"),

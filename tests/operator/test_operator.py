@@ -647,6 +647,7 @@ Z, ALL = torch.ones(3, 2), pairs.AllPairs(3, 3)
         ),
         ({"temperature": torch.tensor([torch.nan])}, "positive number.*got nan.*learn its logarithm"),
         ({"push": pairs.AllPairs(3, 4)}, "push for 3 queries by 3 references"),
+        ({"pull": None}, "pull to be a pair weight, got NoneType"),
         ({"pull": pairs.AllPairs(2, 3)}, "pull for 3 queries by 3 references"),
         ({"push": ALL * -1.0}, "push to have weights ≥ 0"),
         ({"backend": "fast"}, "backend to be one of auto, dense, tiled, triton, got 'fast'"),

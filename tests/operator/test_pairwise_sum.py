@@ -125,7 +125,8 @@ def test_large_arguments_lose_nothing():
         ({"sign": 2}, "expected sign to be 1 or -1, got 2"),
         ({"bias": math.nan}, "expected bias to be a finite number"),
         ({"bias": torch.zeros(2)}, r"a tensor of it of shape \(\) or \(1,\), got tensor"),
-        ({"weight": pairs.NotSelf(4)}, "for 3 queries by 3 references"),
+        ({"weight": "x"}, "weight to be a pair weight, got str"),
+        ({"weight": pairs.NotSelf(4)}, "weight for 3 queries by 3 references"),
         ({"temperature": 0.0}, "expected temperature to be a positive number"),
     ],
 )

@@ -42,10 +42,33 @@ def test_hardest_is_the_sorted_similarities(k, farthest, separate):
     assert not found.similarities.requires_grad
 
 
-@pytest.mark.parametrize(("k", "among"), [(0, pairs.NotSelf(4)), (1, pairs.NotSelf(3)), (1, pairs.NotSelf(4) * 2.0)])
-def test_bad_input_is_told(k, among):
-    with pytest.raises(ValueError, match="expected k ≥ 1 of a set of pairs of 4 anchors and 4 references, got"):
-        pairs.Hardest(unit(4), among, k)
+Z, NOT_SELF = unit(4), pairs.NotSelf(4)
+K, AMONG = "k to be an integer of at least 1, got ", "among to be a set .* of 4 anchors and 4 references, got "
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (lambda: pairs.Hardest(Z, NOT_SELF, 0), K + "0"),
+        (lambda: pairs.Hardest(Z, NOT_SELF, "1"), K + "'1'"),
+        (lambda: pairs.Hardest(Z, NOT_SELF, 1.5), K + "1.5"),
+        (lambda: pairs.Hardest(Z, pairs.NotSelf(3)), AMONG + r"NotSelf\(3, 3\)"),
+        (lambda: pairs.Hardest(Z, NOT_SELF * 2.0), AMONG + r"Scaled\(4, 4\)"),
+        (lambda: pairs.Hardest(Z, torch.eye(4)), AMONG + "Tensor: build a set"),
+        (lambda: pairs.Hardest(Z * torch.nan, NOT_SELF), "queries to be finite"),
+        (lambda: pairs.Hardest(Z, NOT_SELF, references=Z * torch.inf), "references to be finite"),
+        (lambda: pairs.Hardest(Z, NOT_SELF, references=Z[:, :2]), "references to be .* width of the queries'"),
+        (lambda: pairs.Hardest(Z.tolist(), NOT_SELF), "queries to be a tensor, got list"),
+        (lambda: pairs.LowRank(Z.tolist()), "anchors to be a tensor, got list"),
+        (lambda: pairs.Below("guide", limits=Z[:, 0]), "anchors to be a tensor, got str"),
+        (lambda: pairs.Below(Z, limits=0.5), "limits as a tensor, one for each of 4 anchors, got float"),
+        (lambda: pairs.Below(Z, limits=Z[:2, 0]), r"limits as .*, got torch.Size\(\[2\]\)"),
+        (lambda: pairs.Below(Z, limits=Z[:, 0] * torch.nan), "limits that are numbers or infinite, got NaN"),
+    ],
+)
+def test_bad_input_is_told(make, told):
+    with pytest.raises(ValueError, match=told):
+        make()
 
 
 def test_hardest_needs_no_autocast():

@@ -359,6 +359,17 @@ def test_class_sums_repeat_bit_for_bit():
     assert torch.equal(first, second)
 
 
+class Column(pairs.PairWeight):
+    """One's own, whose tiles lack columns."""
+
+    def __init__(self, shape):
+        super().__init__(shape, is_set=False, is_nonnegative=True, symmetric_at=None)
+
+    def tile(self, rows, columns, dtype, device):
+        del columns
+        return torch.ones(rows.stop - rows.start, 1, dtype=dtype, device=device)
+
+
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
@@ -396,6 +407,9 @@ def test_class_sums_repeat_bit_for_bit():
         (lambda: 1 - pairs.Explicit(torch.tensor([[-0.5]])), TypeError, "1 - a set"),
         (lambda: pairs.Explicit(torch.ones(1, 1, requires_grad=True)), ValueError, r"requires a gradient: .detach\(\)"),
         (lambda: pairs.AllPairs(2, 2) * 0.5 | pairs.NotSelf(2), TypeError, r"sets .* \| .* use \+"),
+        (lambda: pairs.AllPairs(2, 2) and pairs.NotSelf(2), TypeError, "expected &, .* or ~ .* got AllPairs"),
+        (lambda: pairs.AllPairs(2, 2) or pairs.NotSelf(2), TypeError, "expected &, .* or ~ .* got AllPairs"),
+        (lambda: not pairs.NotSelf(2) * 0.5, TypeError, "expected &, .* or ~"),
         (lambda: pairs.NotSelf(2) | 1, TypeError, r"another pair weight for \|, got int"),
         (lambda: pairs.NotSelf(2) | pairs.NotSelf(3), ValueError, "same shape"),
         (lambda: pairs.SharesLabel(ONE) | pairs.NotSelf(2), ValueError, r"same shape, got SharesLabel.* and NotSelf"),
@@ -411,6 +425,12 @@ def test_class_sums_repeat_bit_for_bit():
         (lambda: pairs.Explicit(torch.ones(3)), ValueError, "matrix"),
         (lambda: pairs.Explicit(torch.ones(2, 2), rows=torch.tensor([2])), ValueError, "0 … 1"),
         (lambda: pairs.NotSelf(-1), ValueError, "n=-1"),
+        (lambda: pairs.NotSelf("3"), ValueError, "integers of at least 0, got str"),
+        (lambda: pairs.NotSelf(torch.arange(3)), ValueError, "integers of at least 0, got Tensor"),
+        (lambda: pairs.Explicit("x"), ValueError, "weights as a matrix of numbers, got str"),
+        (lambda: pairs.NotSelf(2) and pairs.AllPairs(2, 2), TypeError, r"&, \| or ~ for sets .* got NotSelf\(2, 2\)"),
+        (lambda: Column((3, 2)).dense(), ValueError, r"tile of Column\(3, 2\) of shape \(3, 2\), got \(3, 1\)"),
+        (lambda: Column((3, 2)) @ torch.ones(2, 1), ValueError, "tile of Column"),
         (lambda: pairs.AllPairs(2, -3), ValueError, "-3"),
         (lambda: pairs.AllPairs(2, 2).scale(torch.ones(3)), ValueError, "2 anchors"),
         (lambda: pairs.AllPairs(2, 2).scale(torch.tensor([1, torch.inf])), ValueError, "finite"),

@@ -8,28 +8,19 @@ import sys
 import warnings
 from pathlib import Path
 
-RANK, WORLD, PORT = map(int, sys.argv[1:4])
-FOLDER = Path(sys.argv[4])
-os.environ |= {"RANK": str(RANK), "LOCAL_RANK": str(RANK), "WORLD_SIZE": str(WORLD)}
-os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(PORT), "HF_HUB_OFFLINE": "1"}
-if WORLD == 1:
-    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
-        del os.environ[name]
-warnings.simplefilter("ignore")  # of libraries
-
-import torch  # noqa: E402 - after the environment
-import torch.distributed as dist  # noqa: E402
-from datasets import Dataset  # noqa: E402
-from sentence_transformers import (  # noqa: E402
+import torch
+import torch.distributed as dist
+from datasets import Dataset
+from sentence_transformers import (
     SentenceTransformer,
     SentenceTransformerTrainer,
     SentenceTransformerTrainingArguments,
 )
-from torch import nn  # noqa: E402
-from transformers import Trainer, TrainerCallback, TrainingArguments  # noqa: E402
+from torch import nn
+from transformers import Trainer, TrainerCallback, TrainingArguments
 
-import likewise as lw  # noqa: E402
-from likewise.integrations import ForSentences  # noqa: E402
+import likewise as lw
+from likewise.integrations import ForSentences
 
 ROWS = 16
 
@@ -112,6 +103,10 @@ def of_sentences(chunk_size):
 
 def main():
     """Save the loss and the gradients of every case."""
+    if WORLD > 1:
+        os.environ |= {"RANK": str(RANK), "LOCAL_RANK": str(RANK), "WORLD_SIZE": str(WORLD)}
+        os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(PORT)}
+    warnings.simplefilter("ignore")  # of libraries
     torch.set_num_threads(1)
     found = {
         "Trainer": in_trainer(1), "Trainer, accumulation": in_trainer(2),
@@ -125,4 +120,6 @@ def main():
 
 
 if __name__ == "__main__":
+    RANK, WORLD, PORT = map(int, sys.argv[1:4])
+    FOLDER = Path(sys.argv[4])
     main()

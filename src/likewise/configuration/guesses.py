@@ -133,7 +133,8 @@ def _has_images(path: Path) -> bool:
     if any(file.suffix.lower() in suffixes for file in files):
         return True
     tables = [file for file in files if file.suffix.lower() in TABLES]
-    return not tables or any(name in IMAGE_COLUMNS for name in first_row(tables[0]))
+    row = first_row(tables[0]).items() if tables else ()
+    return not tables or any(n in IMAGE_COLUMNS or Path(str(cell)[:255]).suffix.lower() in suffixes for n, cell in row)
 
 
 def near_classes(option: str, name: str, base: Class, names: Sequence[str] = ()) -> str:

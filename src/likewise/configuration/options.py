@@ -93,7 +93,7 @@ class TrainOptions(SharedOptions):
         recipe: A configuration that comes with likewise, METHOD-DATA or METHOD: simclr, supcon, moco, byol, rascal or
             cross-entropy, for digits, omniglot, cifar10, cifar100, cifar100-lt, image-folder and more. All other
             options win over it.
-        resume: The folder of an interrupted run to resume; no other options but --trainer.* go with it.
+        resume: The folder of an interrupted run to resume; of other options, --report and --trainer.* go with it.
         seed: Seed of everything random except the split.
         name: What the run's folder is called after its date. Default: the loss and the data.
         checkpoint_minutes: Minutes between checkpoints within an epoch.

@@ -91,13 +91,14 @@ def _canonical(option: Option, root: Class) -> list[Option]:
 
 
 def _resumed(given: Sequence[Option]) -> list[Option]:
-    """Return the options that a run began with, and those of the trainer that it is resumed with."""
+    """Return the options that a run began with, and those of trainer and report that it is resumed with."""
     folder = str(next(option.value for option in reversed(given) if option.name == "resume"))
-    others = [option for option in given if option.name != "resume" and not option.name.startswith("trainer.")]
+    allowed = ("resume", "report")
+    others = [option for option in given if option.name not in allowed and not option.name.startswith("trainer.")]
     if others:
         raise ValueError(
-            f"expected with --resume no option but --trainer.*, got --{others[0].name}: a run goes on as it began; "
-            "leave it out, or train anew with --config"
+            f"expected with --resume no option but --report and --trainer.*, got --{others[0].name}: a run goes on "
+            "as it began; leave it out, or train anew with --config"
         )
     place = Path(folder) if Path(folder).is_dir() else Path(folder.removesuffix(PARTIAL))  # it has been finished since
     lacks = "does not exist" if not place.is_dir() else "has no run.json"

@@ -17,6 +17,7 @@ from likewise.files.formats import PART_NAMES
 from likewise.pickled import pickled
 
 _INPUTS = ("images", "vectors")
+_FEATURES = ("features", "embeddings")  # what `likewise evaluate` calls vectors
 _OPTIONAL = ("labels", "names", "test", "parts")
 _CHANNELS = {1, 3}
 _ROUNDING = 1e-4  # tolerance around [0, 1] for floating-point images; half precision needs it
@@ -48,22 +49,22 @@ class Digits(Source):
 class Arrays(Source):
     """Images or vectors from a file written by numpy.savez, with classes, label sets or no labels.
 
-    The file's keys:
+    A file written by numpy.save has vectors, (N, F), without labels. Keys of the other:
 
     - `images`, (N, height, width), (N, height, width, channels) or (N, channels, height, width), 1 or 3 channels:
       integers from 0 to 255, which stay uint8, floating-point values from 0 to 1, or booleans, True for white. Or
-      `vectors`, (N, F), any numbers.
+      `vectors`, (N, F), any numbers; without these two, `features` or `embeddings` are read as vectors.
     - `labels`, optional: one class per sample, (N,), integers or strings; or label sets, (N, L), booleans or 0 and 1.
     - `names`, optional: those of the L labels, (L,), or of the classes 0 to C - 1, (C,).
     - `test`, (N,), booleans, optional: which samples are held out. Or `parts`, (N,), strings: "train", "validation",
       "test".
 
     Args:
-        path: The .npz file.
+        path: The .npz or .npy file.
         size: Side of the square that images are center-cropped and resized to, in pixels. None: keep their size.
 
     Raises:
-        ValueError: The file does not exist, is not an .npz, lacks a key, or has an array of the wrong shape or dtype.
+        ValueError: The file does not exist, is neither, lacks a key, or has an array of the wrong shape or dtype.
 
     Memory:
         uint8 images take one byte per pixel, and twice that while channels are moved first.
@@ -85,7 +86,7 @@ class Arrays(Source):
 
     def load(self) -> Samples:
         arrays = self._read()
-        kind = "images" if "images" in arrays else "vectors"
+        kind = _inputs_in(tuple(arrays))[0]
         if arrays[kind].size == 0:
             raise ValueError(
                 f"expected {kind} that are not empty, got {arrays[kind].shape}: fill the array before saving"
@@ -99,8 +100,8 @@ class Arrays(Source):
         labels, names = labels_of(arrays["labels"], arrays.get("names")) if "labels" in arrays else (None, ())
         parts = parts_of_arrays(arrays)
         inputs = arrays.pop(kind)
-        if kind == "vectors" and self.size is not None:
-            raise ValueError(f"expected no size for vectors, got {self.size}: leave out data.size")
+        if kind != "images" and self.size is not None:
+            raise ValueError(f"expected no size for {kind}, got {self.size}: leave out data.size")
         return Samples(as_images(inputs, self.size) if kind == "images" else _vectors(inputs), labels, names, parts)
 
     def _read(self) -> dict[str, NDArray[Any]]:
@@ -110,9 +111,12 @@ class Arrays(Source):
         if objects:
             raise ValueError(f"expected an .npz file, got {self.path}, {objects}")
         try:
-            with np.load(self.path, allow_pickle=False) as file:
+            loaded = np.load(self.path, allow_pickle=False)
+            if isinstance(loaded, np.ndarray):
+                return {"vectors": loaded}
+            with loaded as file:
                 keys = file.files
-                arrays = {key: _plain(file, key) for key in keys if key in {*_INPUTS, *_OPTIONAL}}
+                arrays = {key: _plain(file, key) for key in keys if key in {*_inputs_in(keys), *_OPTIONAL}}
         except (ValueError, EOFError, zipfile.BadZipFile, zlib.error, AttributeError, TypeError) as error:
             raise ValueError(
                 f"expected an .npz file of plain arrays, got {self.path}, which is not one: write it with numpy.savez"
@@ -135,15 +139,21 @@ def _plain(file: Any, key: str) -> NDArray[Any]:
         return np.empty(0, dtype=object)
 
 
+def _inputs_in(keys: Sequence[str]) -> list[str]:
+    """Return the keys of inputs; those of features count where there are neither images nor vectors."""
+    return [key for key in _INPUTS if key in keys] or [key for key in _FEATURES if key in keys][:1]
+
+
 def _check_keys(keys: Sequence[str], path: Path) -> None:
     """Refuse a file without inputs, with two kinds of inputs, or with a misspelt key that may be the labels."""
-    kinds = [key for key in keys if key in _INPUTS]
-    if len(kinds) == 1 and ("labels" in keys or set(keys) <= {*_INPUTS, *_OPTIONAL}):
+    kinds = _inputs_in(keys)
+    if len(kinds) == 1 and ("labels" in keys or set(keys) <= {*_INPUTS, *_FEATURES, *_OPTIONAL}):
         return
     got = "both" if len(kinds) == 2 else ", ".join(sorted(keys)) or "none"
     save = f"save it with numpy.savez(path, {kinds[0] if kinds else 'images'}=..., labels=...)"
     raise ValueError(
-        f"expected one of the keys 'images', 'vectors' (optional: {', '.join(map(repr, _OPTIONAL))}) in {path}, "
+        f"expected one of the keys {', '.join(map(repr, (*_INPUTS, *_FEATURES)))} "
+        f"(optional: {', '.join(map(repr, _OPTIONAL))}) in {path}, "
         f"got {got}: {'keep one' if len(kinds) == 2 else save}"
     )
 

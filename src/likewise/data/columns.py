@@ -84,6 +84,21 @@ def labels_in(tables: Sequence[Any], column: str, separator: str | None) -> tupl
     return labels_of([one for values in each for one in values], separator, None if len(set(names)) > 1 else names[0])
 
 
+def indicators_in(tables: Sequence[Any], columns: Sequence[str]) -> tuple[Tensor, tuple[str, ...]]:
+    """Return label sets, (N, L), of one column of 0 and 1 for each label."""
+    sets: list[list[bool]] = []
+    for column in columns:
+        values = [value for table in tables for value in values_of(table, column)]
+        for row, value in enumerate(values):
+            if value not in (0, 1):  # a list has no hash
+                raise ValueError(
+                    f"expected 0 or 1 in column {column!r} of data.label, got {value!r} in row {row}: correct it, or "
+                    "leave the column out"
+                )
+        sets.append([value == 1 for value in values])
+    return torch.tensor(sets).T.contiguous(), tuple(columns)
+
+
 def _names(feature: Any) -> tuple[str, ...] | None:
     """Return the names of the classes, or of the labels in lists, that a feature numbers; None where it has none."""
     inner = _inner(feature)

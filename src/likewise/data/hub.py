@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, final
 
 import torch
+from torch import Tensor
 
 from likewise.data import columns
 from likewise.data.image_files import Encoded, Item, check_size, read_images
@@ -39,17 +40,18 @@ class Hub(Source):
       numbers and of lists of numbers, which together make a vector.
     - What `datasets` has saved to disk, or a data set on the Hub by its name.
 
-    Labels are classes (integers, strings) or label sets (lists of them, lists of only 0 and 1, or strings of several
-    with a separator). If there is a validation part and no test part, the validation part is used for testing. Images
-    that cannot be read are left out, and so are links to nothing and kinds such as HEIC; warnings count and name them.
+    Labels are classes (integers, strings) or label sets (lists of them, lists of only 0 and 1, strings of several with
+    a separator, or a column of 0 and 1 for each label). If there is a validation part and no test part, the validation
+    part is used for testing. Images that cannot be read are left out, and so are links to nothing and kinds such as
+    HEIC; warnings count and name them.
 
     Args:
         path: A file, a folder, or a name on the Hub; what looks like a path is never looked up there.
         config: The configuration, for a data set on the Hub with several.
         inputs: The columns to learn from. None: the image column if there is one, else the column called text,
             sentence, document or body, else all number columns.
-        label: The column of labels, or "none" for no labels. None: the one named label, labels, fine_label, target or
-            class.
+        label: The column of labels, a list of columns of 0 and 1, or "none" for no labels. None: the one named label,
+            labels, fine_label, target or class.
         size: Side of the square that images are center-cropped and resized to, in pixels. None: all have the same size.
         memory: GiB of decoded images to hold in memory. A larger data set is decoded on demand.
         separator: What separates the labels of a sample, if the column's strings hold several, such as ",".
@@ -81,7 +83,7 @@ class Hub(Source):
         path: str,
         config: str | None = None,
         inputs: list[str] | None = None,
-        label: str | None = None,
+        label: str | list[str] | None = None,
         *,
         size: int | None = None,
         memory: float = 2.0,
@@ -89,6 +91,9 @@ class Hub(Source):
     ) -> None:
         check_size(size, memory)
         columns.check_separator(separator)
+        if isinstance(label, list) and (len(set(label)) < max(1, len(label)) or separator is not None):
+            got = f"separator {separator!r}" if separator is not None else f"{label}"
+            raise ValueError(f"expected as data.label different columns of 0 and 1, got {got}: name each once, alone")
         self.path = path
         self.config = config
         self.inputs = inputs
@@ -100,9 +105,8 @@ class Hub(Source):
     def load(self) -> Samples:
         tables = open_tables(self.path, self.config, labelled=self.label != "none")
         known = next(iter(tables.splits.values())).features
-        label = (
-            None if self.label == "none" else columns.column_of(known, self.label, LABEL_COLUMNS, "label", self.path)
-        )
+        wanted = self.label if isinstance(self.label, list) else [self.label] * (self.label != "none")
+        label = [columns.column_of(known, name, LABEL_COLUMNS, "label", self.path) for name in wanted]
         inputs, kind = self._inputs(tables, label)
         if self.size is not None and kind != "images":
             what = "texts" if kind == "text" else "columns of numbers"
@@ -110,7 +114,7 @@ class Hub(Source):
         _check_columns(self.path, tables.splits, inputs, label)
         given = _parts(self.path, tables, label)
         splits = [tables.splits[name] for name in given]
-        labels, names = (None, ()) if label is None else columns.labels_in(splits, label, self.separator)
+        labels, names = self._labels(splits, label)
         parts = torch.repeat_interleave(torch.tensor(list(given.values())), torch.tensor(list(map(len, splits))))
         kept = torch.arange(len(parts))
         if kind == "images":
@@ -124,6 +128,11 @@ class Hub(Source):
             _check_filled(self.path, {name: int((parts[kept] == part).sum()) for name, part in given.items()})
         return Samples(read, None if labels is None else labels[kept], names, parts[kept] if len(given) > 1 else None)
 
+    def _labels(self, splits: Sequence[Any], label: Sequence[str]) -> tuple[Tensor | None, tuple[str, ...]]:
+        if isinstance(self.label, list):
+            return columns.indicators_in(splits, label)
+        return columns.labels_in(splits, label[0], self.separator) if label else (None, ())
+
     def _texts(self, splits: Sequence[Any], column: str) -> Rows:
         strings = [
             "" if value is None else str(value) for split in splits for value in columns.values_of(split, column)
@@ -132,7 +141,7 @@ class Hub(Source):
             warnings.warn(f"{blank:,} of {len(strings):,} texts of {self.path} are empty", stacklevel=4)
         return Texts(strings)
 
-    def _inputs(self, tables: Tables, label: str | None) -> tuple[list[str], columns.ColumnKind]:
+    def _inputs(self, tables: Tables, label: Sequence[str]) -> tuple[list[str], columns.ColumnKind]:
         """Return the input columns, and what they hold: one column of images or texts, or several of numbers."""
         table = next(iter(tables.splits.values()))
         unknown = [name for name in self.inputs or [] if name not in table.features]
@@ -141,7 +150,9 @@ class Hub(Source):
                 f"expected columns of {self.path} in data.inputs, got {unknown[0]!r}: "
                 f"choose from {', '.join(table.features)}"
             )
-        wanted = self.inputs or [name for name in table.features if name != label and not name.startswith(ROW_NUMBERS)]
+        wanted = self.inputs or [
+            name for name in table.features if name not in label and not name.startswith(ROW_NUMBERS)
+        ]
         kinds = {name: columns.kind_of(table.features[name]) for name in wanted}
         if "images" not in kinds.values():
             kinds |= {name: "images" for name in wanted if kinds[name] == "text" and _are_paths(table, name)}
@@ -169,7 +180,7 @@ class Hub(Source):
         return [name for name in kinds if name not in odd], "numbers"
 
 
-def _parts(path: str, tables: Tables, label: str | None) -> dict[str, int]:
+def _parts(path: str, tables: Tables, label: Sequence[str]) -> dict[str, int]:
     """Return each split's part, as a number, without splits of hidden labels or of other names."""
     _check_filled(path, {name: len(split) for name, split in tables.splits.items() if name.lower() in PART_NAMES})
     shown = [name for name, split in tables.splits.items() if len(split) and not _is_hidden(split, label)]
@@ -189,16 +200,16 @@ def _check_filled(path: str, counts: Mapping[str, int]) -> None:
         raise ValueError(f"expected samples in the {empty} part of {path}, got none: fill it, or remove it")
 
 
-def _check_columns(path: str, splits: Mapping[str, Any], inputs: Sequence[str], label: str | None) -> None:
+def _check_columns(path: str, splits: Mapping[str, Any], inputs: Sequence[str], label: Sequence[str]) -> None:
     """Raise unless every part has the columns, and lists of labels where the others have lists."""
     for part, split in splits.items():
-        for column in [*inputs, *([] if label is None else [label])]:
+        for column in [*inputs, *label]:
             if column not in split.features:
                 raise ValueError(
                     f"expected a column {column!r} in the {part} part of {path}, got {', '.join(split.features)}: "
                     "add it, or leave the part out"
                 )
-    lists = {} if label is None else {part: columns.is_list(split.features[label]) for part, split in splits.items()}
+    lists = {part: columns.is_list(split.features[label[0]]) for part, split in splits.items()} if label else {}
     if len(set(lists.values())) > 1:
         single = next(part for part, has_lists in lists.items() if not has_lists)
         raise ValueError(
@@ -207,11 +218,11 @@ def _check_columns(path: str, splits: Mapping[str, Any], inputs: Sequence[str], 
         )
 
 
-def _is_hidden(split: Any, label: str | None) -> bool:
+def _is_hidden(split: Any, label: Sequence[str]) -> bool:
     """Tell whether a part's classes are all hidden, None or -1; lists and strings never are."""
-    if label is None or columns.kind_of(split.features[label]) != "classes":
+    if not label or columns.kind_of(split.features[label[0]]) != "classes":
         return False
-    return all(value in {None, -1} for value in columns.values_of(split, label))
+    return all(value in {None, -1} for value in columns.values_of(split, label[0]))
 
 
 def _are_paths(table: Any, column: str) -> bool:

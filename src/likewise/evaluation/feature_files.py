@@ -65,12 +65,13 @@ def load_features(path: Path) -> FeatureParts:
 
 
 def arrays_of(path: Path) -> dict[str, NDArray[Any]]:
-    """Read all arrays of an .npz file; nothing in it is executed, and a ValueError names a missing or unfit file."""
+    """Read the arrays of an .npz file, or features alone; nothing in it runs, and a ValueError names an unfit file."""
     if not path.is_file():
         raise ValueError(f"expected an .npz file, got {path}, which does not exist: check the path")
     try:
-        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-            return {key: file[key] for key in file.files}
+        with path.open("rb") as opened:
+            file = np.load(opened, allow_pickle=False)
+            return {"features": file} if isinstance(file, np.ndarray) else {key: file[key] for key in file.files}
     except (ValueError, EOFError, OSError, zipfile.BadZipFile, zlib.error, AttributeError, TypeError) as error:
         remedy = "save labels.astype(str) instead of objects" if "Object arrays" in str(error) else "use numpy.savez"
         raise ValueError(f"expected an .npz file of plain arrays, got {path}, which can't be read: {remedy}") from error
@@ -123,6 +124,11 @@ def features_of_file(path: Path, split: Split | None = None) -> FeatureParts:
     if together:
         arrays, key = _together(arrays, path), "features"
     if key is not None and "labels" not in arrays:
+        if path.suffix == ".npy":
+            raise ValueError(
+                f"expected features with labels, got {path}, which has one array: save both, "
+                f"numpy.savez({path.stem + '.npz'!r}, features=..., labels=...)"
+            )
         raise ValueError(
             f"expected 'labels' (N,) next to {key!r} in {path}, got {', '.join(sorted(arrays))}: save them"
         )

@@ -11,9 +11,10 @@ from torch import Tensor
 
 from likewise.evaluation.arrays import gathered, three_parts
 from likewise.evaluation.evaluation import Evaluation, Findings, listed
-from likewise.evaluation.features import Bar, FeatureParts, Features, silent
+from likewise.evaluation.features import Bar, FeatureParts, Features, joined, silent
 from likewise.evaluation.intervals import of_share, over_classes, student, wilson
 from likewise.evaluation.nearest import TILE, nearest
+from likewise.score_words import counted
 from likewise.scores import Metric, Result, Score
 
 NEAREST = 10  # of label sets
@@ -21,7 +22,7 @@ PRECISION = Metric("precision@1", selects=True)
 METRICS = (PRECISION, Metric("R-precision"), Metric("MAP@R"))
 Gallery = Literal["test", "train"]
 LEFT_OUT = {
-    (True, "classes"): "the only ones of their class",
+    (True, "classes"): "with no other of the class",
     (False, "classes"): "of a class that the gallery lacks",
     **dict.fromkeys(((True, "label sets"), (False, "label sets")), "with no label or none that is shared"),
 }
@@ -117,11 +118,12 @@ class Retrieval(Evaluation):
 
     def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Bar = silent) -> Result:
         """Rank the test samples for each query."""
-        del refit
         tried: tuple[Score, ...] = ()
         chosen_by = parts._replace(test=parts.validation)
         if chosen_by.test.part != parts.test.part and self.why_not_applicable(chosen_by) is None:
             tried = self._found(chosen_by, progress).selecting
+        if refit and self.gallery == "train" and parts.train.names == parts.validation.names:
+            parts = parts._replace(train=joined(parts.train, parts.validation))
         return replace(self._found(parts, progress), candidates=tried)
 
     def rank(
@@ -154,7 +156,7 @@ class Retrieval(Evaluation):
             1.0
         """
         given = {"test": ("queries", queries, "labels", labels)}
-        if gallery is not None:
+        if gallery is not None or gallery_labels is not None:
             given["train"] = ("gallery", gallery, "gallery_labels", gallery_labels)
         parts = three_parts(gathered(given, names))
         one = copy(self)
@@ -171,7 +173,8 @@ class Retrieval(Evaluation):
         for metric, value in values.items():
             known = ~value.isnan()
             own, lost = value[known], int((~known).sum())
-            notes = (f"{lost} samples left out, {LEFT_OUT[gallery is None, str(test.label_kind)]}",) if lost else ()
+            why = LEFT_OUT[gallery is None, str(test.label_kind)]
+            notes = (f"{counted(lost, 'sample')} left out, {why}",) if lost else ()
             classes = test.groups[known] if unseen else None
             low, high = _interval(own, classes, binary=metric in binary)
             over = None if classes is None else len(classes.unique())

@@ -2,6 +2,7 @@
 
 from typing import Any, final
 
+import torch
 from torch import Tensor, nn
 
 from likewise.losses import ClipLoss, SigLIPLoss
@@ -22,6 +23,7 @@ class ForOpenClip(nn.Module):
 
     Raises:
         ValueError: If the model has no logit_bias for SigLIP's, or has one for CLIP's.
+        TypeError: If sigmoid is no boolean.
 
     Memory:
         O(B·D + tile), of all processes.
@@ -37,6 +39,8 @@ class ForOpenClip(nn.Module):
 
     def __init__(self, *, sigmoid: bool = False, gather_distributed: bool = True) -> None:
         super().__init__()
+        if not isinstance(sigmoid, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"expected sigmoid as True or False, got {sigmoid!r}: True is for a model with logit_bias")
         self.sigmoid, self.gather_distributed = sigmoid, gather_distributed
 
     @classmethod
@@ -68,7 +72,7 @@ class ForOpenClip(nn.Module):
             loss = ClipLoss(gather_distributed=self.gather_distributed)(image_features, text_features, logit_scale)
         else:
             loss = SigLIPLoss(
-                temperature=1 / logit_scale,
+                temperature=1 / logit_scale.to(torch.promote_types(logit_scale.dtype, torch.float32)),
                 bias=logit_bias + 0,  # not the parameter itself, which is the model's
                 normalize=False,
                 gather_distributed=self.gather_distributed,

@@ -115,8 +115,9 @@ class Loss(nn.Module, ABC):
         return frozenset()
 
     def extra_repr(self) -> str:
-        """Return what ``repr`` shows: the parameters that are not tensors."""
-        return ", ".join(f"{name}={value!r}" for name, value in self._settings() if not isinstance(value, Tensor))
+        """Return what ``repr`` shows: the parameters that are not tensors, and which are learned."""
+        shown = ((name, "learned" if isinstance(value, nn.Parameter) else value) for name, value in self._settings())
+        return ", ".join(f"{name}={value!r}" for name, value in shown if not isinstance(value, Tensor))
 
     def _settings(self) -> Iterator[tuple[str, object]]:
         """Yield name and value of each constructor argument that is kept as an attribute."""
@@ -357,7 +358,9 @@ class ContrastiveLoss(Loss):
         if together:
             self._note(count, positives, active.device)
             return outcome.losses
-        stands_for = pull.known_row_sum(outcome.losses.dtype, active.device) if pull and self.counts_pull else None
+        stands_for = (
+            pull.known_row_sum(outcome.losses.dtype, active.device) if pull is not None and self.counts_pull else None
+        )
         return self.reduce(outcome.losses, active, positives, stands_for)
 
     def reduce(

@@ -173,7 +173,8 @@ def checked(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
     def call(loss: Any, *args: Any, **kwargs: Any) -> Tensor:
         found = optional | dict(zip(names, args, strict=False)) | kwargs
         fits = takes_more or (len(args) <= len(names) and found.keys() <= names.keys())
-        if fits and kinds.keys() <= found.keys():
+        if fits:
+            _check_all(found, names, optional, loss)
             with loss.checks(*(_listed(args) or args)[:1], **found) as given:
                 args = _in_one(args, given, listed, loss)
                 for name in order:
@@ -183,9 +184,18 @@ def checked(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
                     if value is not None or name in together:
                         kind.check(name, value, given, loss)
                 loss.check(given)
-        return forward(loss, *args, **kwargs)  # which says what is missing, or too much
+        return forward(loss, *args, **kwargs)  # which says what is too much
 
     return call
+
+
+def _check_all(found: Given, names: Given, optional: Given, loss: Any) -> None:
+    """Raise unless each of the names has a value."""
+    if missing := [name for name in names if name not in found]:
+        raise TypeError(
+            f"expected {', '.join(name for name in names if name not in optional)} for {type(loss).__name__}, "
+            f"got no {', '.join(missing)}: pass all of them"
+        )
 
 
 def _check_names(forward: Callable[..., Tensor], kinds: dict[str, Input], names: set[str]) -> None:
@@ -216,8 +226,9 @@ def _of_views(forward: Callable[..., Tensor], options: set[str]) -> Callable[...
 
 
 def _listed(args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return the views of a list of them, as loaders make it, if that is the first argument."""
-    return tuple(args[0]) if args and isinstance(args[0], list | tuple) else ()
+    """Return the views of a list of them, as loaders make it, if that is the first argument; numbers are no views."""
+    listed = args and isinstance(args[0], list | tuple) and any(isinstance(of, Tensor) for of in args[0])
+    return tuple(args[0]) if listed else ()
 
 
 def _in_one(args: tuple[Any, ...], given: dict[str, Any], first: str, loss: Any) -> tuple[Any, ...]:

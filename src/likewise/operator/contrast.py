@@ -180,6 +180,7 @@ def contrast(
         raise ValueError(
             f"expected reduction to be one of {', '.join(get_args(Reduction))}, got {reduction!r}: pass one of these"
         )
+    _check_weight("pull", pull)
     sections = _given(queries, references)
     problem = Problem((Push(push),), pull, (_coefficient(coefficient, queries),), reduction)
     return evaluate(problem, queries, sections, temperature=temperature, backend=backend).losses
@@ -206,7 +207,7 @@ def evaluate(
     """
     shape = queries.shape[0], sum([v.shape[0] for v in sections])
     for push in problem.pushes:
-        _check_shape("push", push.weight, shape)
+        _check_shape("push" if push.function is None else "weight", push.weight, shape)
         if not push.weight.is_nonnegative and push.function is None:
             raise ValueError(
                 f"expected push to have weights ≥ 0, got {push.weight} with negative ones: only pull may be negative"
@@ -283,11 +284,15 @@ def _coefficient(coefficient: Tensor | None, queries: Tensor) -> Tensor | None:
     return coefficient.detach().clone()  # the caller may change it before the backward
 
 
-def _check_shape(name: str, weight: PairWeight, shape: tuple[int, int]) -> None:
-    if not isinstance(weight, PairWeight):  # pyright: ignore[reportUnnecessaryIsInstance]
+def _check_weight(name: str, weight: object) -> None:
+    if not isinstance(weight, PairWeight):
         raise ValueError(  # noqa: TRY004 - bad input is a ValueError at every door
             f"expected {name} to be a pair weight, got {type(weight).__name__}: put a matrix into pairs.Explicit"
         )
+
+
+def _check_shape(name: str, weight: PairWeight, shape: tuple[int, int]) -> None:
+    _check_weight(name, weight)
     if weight.shape != shape:
         raise ValueError(
             f"expected {name} for {shape[0]} queries by {shape[1]} references, got {weight}: "

@@ -67,8 +67,8 @@ class Concat(PairWeight):
             return super().split()
         none = [NoPairs(*part.shape) for part in self.parts]
         return Split(
-            Concat(tuple(part.within or no for part, no in zip(parts, none, strict=True))),
-            Concat(tuple(part.beside or no for part, no in zip(parts, none, strict=True))),
+            Concat(tuple(no if part.within is None else part.within for part, no in zip(parts, none, strict=True))),
+            Concat(tuple(no if part.beside is None else part.beside for part, no in zip(parts, none, strict=True))),
         )
 
     def constant(self, rows: slice, columns: slice) -> float | None:

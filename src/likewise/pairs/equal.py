@@ -1,5 +1,6 @@
 """Sets of pairs with equal keys, [key_i = key'_r], closed under &, | and ~; their sums need no N x R matrix."""
 
+from numbers import Integral
 from typing import final
 
 import torch
@@ -275,10 +276,11 @@ class NotSelf(KeySet):
 
     def __init__(self, n: int, references: int | None = None, offset: int = 0) -> None:
         r = n if references is None else references
-        if min(n, r, offset) < 0:
+        others = [type(of).__name__ for of in (n, r, offset) if not isinstance(of, Integral | torch.SymInt)]
+        if others or min(n, r, offset) < 0:
+            found = others[0] if others else f"n={n}, references={r}, offset={offset}"
             raise ValueError(
-                f"expected counts and an offset of at least 0, got n={n}, references={r}, offset={offset}: "
-                "pass the numbers of rows"
+                f"expected counts and an offset, integers of at least 0, got {found}: pass the numbers of rows"
             )
         super().__init__((n, r), {None: 1, Shifted(n, r, offset): -1})
 

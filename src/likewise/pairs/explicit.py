@@ -44,7 +44,12 @@ class Explicit(PairWeight):
         rows: Int[Tensor, " n"] | None = None,
         columns: Int[Tensor, " r"] | None = None,
     ) -> None:
-        weights = torch.as_tensor(weights)
+        try:
+            weights = torch.as_tensor(weights)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise ValueError(
+                f"expected weights as a matrix of numbers, got {type(weights).__name__}: convert with torch.as_tensor"
+            ) from error
         if weights.requires_grad:
             raise ValueError("expected weights without gradient, got a tensor that requires a gradient: .detach() it")
         if weights.ndim != 2:

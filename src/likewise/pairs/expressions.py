@@ -3,7 +3,7 @@
 import copy
 import math
 from abc import ABC
-from typing import NamedTuple, final
+from typing import NamedTuple, NoReturn, final
 
 import torch
 from jaxtyping import Float, Int
@@ -45,6 +45,10 @@ class PairWeight(Weight, ABC):
             raise TypeError(f"expected sets of pairs (weights 0 and 1), got {self} | {other}: use + for other weights")
         same_shape(self, other)
         return ~(~self & ~other)
+
+    def __bool__(self) -> NoReturn:
+        """Refuse ``and``, ``or`` and ``not``, which would choose one of two sets."""
+        raise TypeError(f"expected &, | or ~ for sets of pairs, got {self} in and, or, not or if: use & | ~, is None")
 
     def __invert__(self) -> "PairWeight":
         """Return the pairs that are not in this set."""

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from likewise.pairs.explicit import Listed
 from likewise.pairs.expressions import PairWeight
+from likewise.pairs.vectors import checked_vectors
 from likewise.pairs.weight import STREAM, blocks
 
 
@@ -27,7 +28,8 @@ class Hardest(Listed):
         similarities: Those of the pairs, the hardest first, (N, k); −∞ (or +∞, if farthest) where there is none.
 
     Raises:
-        ValueError: If k < 1, or ``among`` is not a set of pairs of these rows.
+        ValueError: If k is no integer ≥ 1, ``among`` is not a set of pairs of these rows, or rows are not finite
+            matrices of the same width (values are checked on the CPU only).
 
     Memory:
         O((N + R)·D + N·k + tile): similarities are computed once, tile by tile.
@@ -51,11 +53,16 @@ class Hardest(Listed):
         references: Float[Tensor, "r d"] | None = None,
         farthest: bool = False,
     ) -> None:
-        z, v = queries.detach(), (queries if references is None else references).detach()
-        if k < 1 or among.shape != (len(z), len(v)) or not among.is_set:
+        z, v = (of.detach() for of in checked_vectors(queries, references, "queries"))
+        if not isinstance(k, int) or k < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ValueError(
-                f"expected k ≥ 1 of a set of pairs of {len(z)} anchors and {len(v)} references, got {k} of {among}: "
-                "build the set for these rows"
+                f"expected k to be an integer of at least 1, got {k!r}: pass how many each anchor is to have"
+            )
+        known = isinstance(among, PairWeight)  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not known or among.shape != (len(z), len(v)) or not among.is_set:
+            raise ValueError(
+                f"expected among to be a set of pairs (weights 0 and 1) of {len(z)} anchors and {len(v)} references, "
+                f"got {among if known else type(among).__name__}: build a set for these rows with likewise.pairs"
             )
         highest, index = z.new_full((len(z), k), -torch.inf), torch.full((len(z), k), len(v), device=z.device)
         sign, everyone = -1 if farthest else 1, torch.arange(len(v), device=z.device)

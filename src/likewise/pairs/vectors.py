@@ -34,7 +34,7 @@ class LowRank(PairWeight):
     """
 
     def __init__(self, anchors: Float[Tensor, "n k"], references: Float[Tensor, "r k"] | None = None) -> None:
-        self.anchors, self.references = _vectors(anchors, references)
+        self.anchors, self.references = checked_vectors(anchors, references)
         seen = anchors.device.type == "cpu"  # elsewhere it is assumed, as for `Explicit`
         positive = not seen or (bool((self.anchors >= 0).all()) and bool((self.references >= 0).all()))
         symmetric = 0 if references is None else None
@@ -74,8 +74,8 @@ class Below(PairWeight):
         limits: t, one for each anchor, shape (N,).
 
     Raises:
-        ValueError: If vectors are not finite matrices of the same width without gradient, or there is not one limit for
-            each anchor (values are checked on the CPU only).
+        ValueError: If vectors are not finite matrices of the same width without gradient, or there is not one limit, a
+            number or infinite, for each anchor (values are checked on the CPU only).
 
     Memory:
         O((N + R)·K).
@@ -99,16 +99,19 @@ class Below(PairWeight):
         *,
         limits: Float[Tensor, " n"],
     ) -> None:
-        self.anchors, self.references = _vectors(anchors, references)
+        self.anchors, self.references = checked_vectors(anchors, references)
+        shape = limits.shape if isinstance(limits, Tensor) else type(limits).__name__  # pyright: ignore[reportUnnecessaryIsInstance]
+        if shape != anchors.shape[:1]:
+            raise ValueError(
+                f"expected limits as a tensor, one for each of {len(anchors)} anchors, got {shape}: pass the "
+                "similarity to the own key, less a margin"
+            )
+        if limits.device.type == "cpu" and limits.isnan().any():
+            raise ValueError("expected limits that are numbers or infinite, got NaN: check what made them")
         if anchors.requires_grad or self.references.requires_grad or limits.requires_grad:
             raise ValueError(
                 "expected a guide without gradient, as a set of pairs has none, got one that requires it: .detach() "
                 "it, or weigh pairs by a sigmoid, in a pair weight of your own"
-            )
-        if limits.shape != anchors.shape[:1]:
-            raise ValueError(
-                f"expected limits to be one for each of {len(anchors)} anchors, got shape {tuple(limits.shape)}: pass "
-                "the similarity to the own key, less a margin"
             )
         self.limits = limits
         super().__init__((len(self.anchors), len(self.references)), is_set=True, is_nonnegative=True, symmetric_at=None)
@@ -118,13 +121,17 @@ class Below(PairWeight):
         return (similarities <= self.limits[rows, None].to(similarities)).to(dtype)
 
 
-def _vectors(anchors: Tensor, references: Tensor | None) -> tuple[Tensor, Tensor]:
+def checked_vectors(anchors: Tensor, references: Tensor | None, of: str = "anchors") -> tuple[Tensor, Tensor]:
     """Return the vectors of both sides; raise unless they are finite, floating and of the same width."""
-    given = {"anchors": anchors} | ({} if references is None else {"references": references})
+    given = {of: anchors} | ({} if references is None else {"references": references})
     for name, vectors in given.items():
+        if not isinstance(vectors, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ValueError(  # noqa: TRY004 - bad input is a ValueError at every door
+                f"expected {name} to be a tensor, got {type(vectors).__name__}: convert with torch.as_tensor"
+            )
         if not vectors.is_floating_point() or vectors.ndim != 2 or vectors.shape[1] != anchors.shape[1]:
             raise ValueError(
-                f"expected {name} to be floating vectors of the width of the anchors', shape (n, {anchors.shape[-1]}), "
+                f"expected {name} to be floating vectors of the width of the {of}', shape (n, {anchors.shape[-1]}), "
                 f"got {vectors.dtype} of shape {tuple(vectors.shape)}: make both by the same model"
             )
         if vectors.device.type == "cpu" and not vectors.isfinite().all():

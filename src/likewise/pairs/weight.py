@@ -1,6 +1,7 @@
 """The definition of a pair weight: a value for every (anchor, reference), given by tiles, and what tiles imply."""
 
 import copy
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, final
@@ -39,10 +40,12 @@ class Weight(ABC):
     """Whether anything in it requires a gradient."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Let the weights of others be looked through for gradients; the library's own tell when they are made."""
+        """Look through the weights of others for gradients, and at their tiles' shapes; the library's own are known."""
         super().__init_subclass__(**kwargs)
         if not cls.__module__.startswith("likewise."):
             cls.is_learned = property(_looks)  # pyright: ignore[reportAttributeAccessIssue, reportAssignmentType]
+            if "tile" in vars(cls):
+                cls.tile = _whole(cls.tile)
 
     def __init__(self, shape: tuple[int, int], *, is_set: bool, is_nonnegative: bool, symmetric_at: int | None) -> None:
         self.shape = shape
@@ -341,6 +344,19 @@ def _gradients(weight: Weight, slope: Slope, like: Tensor) -> list[Tensor]:
             f"expected tiles of {weight} that depend on what requires a gradient in it, got constant ones: .detach() it"
         )
     return [total.to(x.dtype) for total, x in zip(totals, learned, strict=True)]
+
+
+def _whole(tile: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Return a method that raises unless a tile has a weight for each row and column: others would be broadcast."""
+
+    @functools.wraps(tile)
+    def call(weight: Weight, rows: slice, columns: slice, *form: Any) -> Tensor:
+        found, shape = tile(weight, rows, columns, *form), (rows.stop - rows.start, columns.stop - columns.start)
+        if found.shape != shape:
+            raise ValueError(f"expected a tile of {weight} of shape {shape}, got {tuple(found.shape)}: .expand it")
+        return found
+
+    return call
 
 
 def _looks(weight: Weight) -> bool:

@@ -12,6 +12,7 @@ import torch
 from likewise import evaluation
 from likewise.configuration import resolve
 from likewise.data import Parts, parts_of_run
+from likewise.files.detection import ARRAYS
 from likewise.models import Encoder
 from likewise.parts import build, built
 from likewise.pickled import pickled
@@ -57,7 +58,7 @@ def evaluate(
     """
     path = source.folder if isinstance(source, Run) else Path(source)
     given = resolve({**(config or {}), **options, "source": path}, verb="evaluate")
-    if path.suffix == ".npz":
+    if path.suffix in ARRAYS:
         run = _of_file(path, Path(given["runs"]), scoring.EvaluationOptions.of(given), progress)
     else:
         before = _opened(path)

@@ -606,6 +606,8 @@ def test_a_draw_for_another_number_of_rows_is_refused(rows):
 
 WRONG_PARAMETERS = [
     (RandomResizedCrop, {"size": 0}),
+    (RandomResizedCrop, {"size": (24, 24)}),
+    (SimCLRViews, {"size": "32"}),
     (RandomResizedCrop, {"scale": (0.5, 0.2)}),
     (RandomResizedCrop, {"scale": (0.0, 1.0)}),
     (RandomResizedCrop, {"scale": (0.2, 1.1)}),
@@ -760,8 +762,9 @@ def test_a_batch_of_which_no_views_can_be_made_is_refused(case):
 def test_views_of_resized_images_and_at_least_one_are_made():
     """Rounding may leave 0 to 1 by little; no views are a mistake."""
     assert SimCLRViews()(torch.full((2, 3, 8, 8), 1.0002)).max() <= 1
-    with pytest.raises(ValueError, match="views of at least 1, got 0: contrast needs 2"):
-        SimCLRViews()(torch.rand(2, 3, 8, 8), views=0)
+    for views in (0, 1.5, "2"):
+        with pytest.raises(ValueError, match=f"views of at least 1, got {views!r}: contrast needs 2"):
+            SimCLRViews()(torch.rand(2, 3, 8, 8), views=views)
 
 
 def test_an_augmentation_with_a_call_of_its_own_goes_on_working():

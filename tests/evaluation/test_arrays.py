@@ -161,6 +161,14 @@ def test_settings_are_chosen_on_a_seeded_part_of_training_and_never_on_test():
     assert "(seed 1)" in moved.note
 
 
+def test_fewer_neighbours_than_asked_for_are_told():
+    told = "k=1000 was asked for, of 198 training samples besides those for choices"
+    for k, notes in ((1000, True), (5, False)):
+        result = evaluate(*PARTS, evaluations=KNN(k=k))["knn"]
+        assert all((told in score.notes) == notes for score in result.scores)
+        assert {score.settings["k"] for score in result.scores} == {min(k, 198)}
+
+
 def test_a_validation_part_of_ones_own_chooses():
     x, y, x_test, y_test = PARTS
     results = evaluate(x[:150], y[:150], x_test, y_test, x_validation=x[150:], y_validation=y[150:])
@@ -343,6 +351,10 @@ def test_results_print_as_a_table_and_are_found_by_name():
     assert results["knn"] is results["KNN"] is results["kNN"]
     assert results["LinearProbe"] is results["linear-probe"] is results["linear probe"]
     assert str(score) == f"accuracy {score.value:.4g} [{score.low:.4g}, {score.high:.4g}]"
+    assert "knn" in results
+    assert "mlp" not in results
+    assert results.get("knn") is results["kNN"]
+    assert results.get("mlp", 3) == 3
     with pytest.raises(KeyError, match="expected one of kNN, linear probe, retrieval, got 'mlp'"):
         results["mlp"]
     with pytest.raises(KeyError, match="expected one of precision@1, R-precision, MAP@R, got 'recall'"):
@@ -408,6 +420,8 @@ UNSEEN = np.where(np.arange(80) == 0, 7, PARTS[3])
         (changed(x=[[1.0, 2.0], [3.0]], y=[0, 1]), {}, "x as one array, got rows of different lengths"),
         (changed(x_test=PARTS[2][:, :5]), {}, r"x_test like x, \(N, 6\), got \(N, 5\): encode both with one encoder"),
         (changed(y_test=SETS[220:]), {}, r"y_test like y, \(N,\), got \(N, 5\): give both labels of one kind"),
+        (changed(y_test=PARTS[3].astype(str)), {}, "expected y_test like y, numbers, got words: give both"),
+        (changed(y=PARTS[1].astype(str)), {}, "expected y_test like y, words, got numbers: give both"),
         (changed(y=PARTS[1] * 0, y_test=PARTS[3] * 0), {}, "at least 2 classes, got 1"),
         (changed(y_test=UNSEEN), {}, r"no training sample of 7: drop them .*evaluations=Retrieval\(\)"),
         (changed(y_test=UNSEEN), {"evaluations": "kNN"}, "KNN does not apply.*those that apply: Retrieval"),
@@ -423,7 +437,7 @@ UNSEEN = np.where(np.arange(80) == 0, 7, PARTS[3])
         (PARTS, {"y_validation": PARTS[1]}, r"x_validation \(N, D\), numbers, got \(\)"),
         (PARTS, {"names": ["a", "b"]}, "labels from 0 to 1 for 2 names"),
     ],
-    ids=range(24),
+    ids=range(26),
 )
 def test_what_does_not_fit_is_told_in_a_line_with_a_remedy(given, options, words):
     with pytest.raises(ValueError, match=words) as told:

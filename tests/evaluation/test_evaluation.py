@@ -438,13 +438,15 @@ def test_features_that_do_not_fit_are_refused(vectors, labels, words):
     ("make", "words"),
     [
         (lambda: KNN(0), "k of at least 1, got 0"),
+        (lambda: KNN("5"), "k of at least 1, got '5'"),
+        (lambda: KNN(2.5), "k of at least 1, got 2.5"),
         (lambda: KNN(weights="distance"), "one of uniform, similarity"),
         (lambda: KNN(temperature=0), "temperature above 0"),
         (lambda: LinearProbe(0), "penalty above 0"),
         (lambda: LinearProbe(penalties=()), "at least one of penalties"),
         (lambda: LinearProbe(tolerance=-1), "tolerance above 0"),
     ],
-    ids=range(6),
+    ids=range(8),
 )
 def test_settings_without_meaning_are_refused(make, words):
     with pytest.raises(ValueError, match=words):

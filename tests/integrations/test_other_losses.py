@@ -137,6 +137,32 @@ def test_prototypes_are_parameters_of_the_loss():
         torch.testing.assert_close(one, other, rtol=1e-7, atol=1e-12)
 
 
+class Passing(torch.nn.Module):
+    """A loss of one's own that passes on what it gets."""
+
+    def forward(self, embeddings, labels, **also):
+        return lw.SupConLoss()(embeddings, labels, **also)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: ForMetricLearning(lw.MultiSimilarityLoss(), queue=Queue(20, 6)), "got queue, where MultiSimilarity"),
+        (lambda: ForMetricLearning(lw.SupConLoss(), prototypes=Prototypes(4, 6)), "got prototypes, where SupCon"),
+        (lambda: ForMetricLearning(lw.ProxyNCALoss()), r"prototypes for ProxyNCALoss, got none: prototypes=Proto"),
+        (lambda: ForMetricLearning(lw.ProxyNCALoss(), prototypes=X), "prototypes as a module, got Tensor: give"),
+        (lambda: ForMetricLearning(lw.SupConLoss), r"such as SupConLoss\(\), got SupConLoss: call the class"),
+        (lambda: ForMetricLearning(lw.MultiSimilarityLoss())(X, Y, ref_emb=X, ref_labels=Y), "got references, where"),
+        (lambda: ForOpenClip(sigmoid="yes"), "sigmoid as True or False, got 'yes'"),
+    ],
+    ids=range(7),
+)
+def test_what_a_loss_does_not_take_is_told(make, words):
+    with pytest.raises((TypeError, ValueError), match=words):
+        make()
+    assert ForMetricLearning(Passing(), queue=Queue(20, 6).double())(X, Y).ndim == 0
+
+
 def test_pairs_of_a_miner_are_refused():
     with pytest.raises(ValueError, match=r"indices_tuple: leave the miner out.*epsilon="):
         ForMetricLearning(lw.SupConLoss())(X, Y, (torch.arange(2),) * 3)

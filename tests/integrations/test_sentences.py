@@ -102,6 +102,13 @@ class Identity(nn.Module):
         return {"sentence_embedding": features["vectors"]}
 
 
+class Swapped(Identity):
+    """As the model where the loss belongs."""
+
+    def encode(self):
+        pass
+
+
 def vectors(count, rows=6):
     generator = torch.Generator().manual_seed(1)
     return [torch.randn(rows, 4, generator=generator) for _ in range(count)]
@@ -130,13 +137,22 @@ def test_columns_are_the_arguments_of_the_loss():
 @pytest.mark.parametrize(
     ("loss", "count", "labels", "options", "told"),
     [
-        (lw.InfoNCELoss(), 1, None, {}, "expected what InfoNCELoss takes, queries, keys, .* got 1 columns"),
+        (lw.InfoNCELoss(), 1, None, {}, "expected what InfoNCELoss takes, queries, keys, .* got 1 column of texts:"),
         (lw.TripletLoss(), 4, None, {}, "expected what TripletLoss takes, anchors, positives, negatives, got 4"),
         (lw.NPairsLoss(), 3, None, {}, "expected what NPairsLoss takes"),
         (lw.ProxyNCALoss(), 1, torch.arange(6), {}, "wrap the loss in a module of your own .* such as prototypes"),
         (lw.InfoNCELoss(), 2, torch.arange(6), {}, "expected no column of labels, as InfoNCELoss takes none"),
         (lw.InfoNCELoss(), 2, None, {"widths": (4, 5)}, "expected widths of 1 to the model's 4 features, got 5"),
-        (lw.InfoNCELoss(), 2, None, {"weights": (1, 2)}, "expected weights to be one for each of the widths"),
+        (lw.InfoNCELoss(), 2, None, {"weights": (1, 2)}, r"weights to be one for each .* got weights=\(1, 2\) .*None"),
+        (lw.InfoNCELoss(), 2, None, {"widths": (2,), "weights": ("a",)}, "each of the widths, numbers, got weights="),
+        (lw.InfoNCELoss(), 2, None, {"widths": "32"}, "widths as whole numbers, got '32'"),
+        (lw.InfoNCELoss(), 2, None, {"widths": (2.5,)}, r"widths as whole numbers, got \(2.5,\)"),
+        (lw.InfoNCELoss(), 2, None, {"widths": 32}, "widths as whole numbers, got 32"),
+        (lw.InfoNCELoss(), 2, None, {"chunk_size": "8"}, "chunk_size of at least 1, got '8'"),
+        (lw.InfoNCELoss, 2, None, {}, r"a loss that is made, such as InfoNCELoss\(\), got InfoNCELoss as loss"),
+        (Swapped(), 2, None, {}, "expected a model, and then a loss .* got Swapped as loss"),
+        (lw.InfoNCELoss(), 2, None, {"ids_in_labels": True}, "a column label, got InfoNCELoss and no column: leave"),
+        (lw.SupConLoss(), 1, torch.arange(6), {"ids_in_labels": True}, "InfoNCELoss .* got SupConLoss and a column"),
     ],
 )
 def test_what_does_not_fit_is_told(loss, count, labels, options, told):

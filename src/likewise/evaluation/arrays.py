@@ -99,6 +99,9 @@ def _check_like(array: NDArray[Any], name: str, other: NDArray[Any], name_of_oth
         ours, theirs = (("N", *of.shape[1:]) for of in (array, other))
         said = [f"({', '.join(map(str, shape))}{',' * (len(shape) == 1)})" for shape in (theirs, ours)]
         raise ValueError(f"expected {name} like {name_of_other}, {said[0]}, got {said[1]}: {remedy}")
+    theirs, ours = ("words" if of.dtype.kind in "UST" else "numbers" for of in (other, array))
+    if theirs != ours and "O" not in (other.dtype.kind, array.dtype.kind):
+        raise ValueError(f"expected {name} like {name_of_other}, {theirs}, got {ours}: {remedy}")
 
 
 def _features(samples: Samples, part: str) -> Features:

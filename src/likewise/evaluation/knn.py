@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from numbers import Integral
 from typing import ClassVar, Literal, final, get_args
 
 import torch
@@ -56,8 +57,8 @@ class KNN(Evaluation):
     name: ClassVar[str] = "kNN"
 
     def __init__(self, k: int | None = None, weights: Weights | None = None, temperature: float = 0.07) -> None:
-        if k is not None and k < 1:
-            raise ValueError(f"expected k of at least 1, got {k}: leave it out to have it chosen on validation")
+        if k is not None and (not isinstance(k, Integral) or k < 1):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ValueError(f"expected k of at least 1, got {k!r}: leave it out to have it chosen on validation")
         if weights is not None and weights not in WEIGHTS:
             raise ValueError(f"expected weights to be one of {', '.join(WEIGHTS)}, got {weights!r}")
         if not temperature > 0:
@@ -81,6 +82,9 @@ class KNN(Evaluation):
         chosen_by, _ = tried.get((k, weights), (blank, None))
         settings = _settings(k, weights)
         found = scored(self.name, Predicted(predicted, test), chosen_by, train.frequencies, settings)
+        if self.k is not None and self.k > k:
+            fewer = f"k={self.k} was asked for, of {k} training samples besides those for choices"
+            found = replace(found, scores=tuple(replace(one, notes=(*one.notes, fewer)) for one in found.scores))
         return replace(found, candidates=tuple(score for _, score in tried.values()))
 
     def _choose(

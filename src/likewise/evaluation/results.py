@@ -41,6 +41,17 @@ class Results(dict[str, Result]):
             raise KeyError(f"expected one of {', '.join(self)}, got {name!r}")
         return known[_plain(name)]
 
+    def __contains__(self, name: object) -> bool:
+        """Return whether a name is found."""
+        return _plain(str(name)) in map(_plain, self)
+
+    def get(self, name: str, default: Any = None, /) -> Any:
+        """Return what is found by a name, or the default."""
+        try:
+            return self[name]
+        except KeyError:
+            return default
+
     def __repr__(self) -> str:
         """Write the table."""
         return "\n".join(filter(None, [*aligned(self._table), self.note]))

@@ -14,6 +14,7 @@ from likewise.evaluation.evaluation import Evaluation, Findings, listed
 from likewise.evaluation.features import Bar, FeatureParts, Features, joined, silent
 from likewise.evaluation.intervals import of_share, over_classes, student, wilson
 from likewise.evaluation.nearest import TILE, nearest
+from likewise.score_words import counted
 from likewise.scores import Metric, Result, Score
 
 NEAREST = 10  # of label sets
@@ -21,7 +22,7 @@ PRECISION = Metric("precision@1", selects=True)
 METRICS = (PRECISION, Metric("R-precision"), Metric("MAP@R"))
 Gallery = Literal["test", "train"]
 LEFT_OUT = {
-    (True, "classes"): "the only ones of their class",
+    (True, "classes"): "with no other of the class",
     (False, "classes"): "of a class that the gallery lacks",
     **dict.fromkeys(((True, "label sets"), (False, "label sets")), "with no label or none that is shared"),
 }
@@ -172,7 +173,8 @@ class Retrieval(Evaluation):
         for metric, value in values.items():
             known = ~value.isnan()
             own, lost = value[known], int((~known).sum())
-            notes = (f"{lost} samples left out, {LEFT_OUT[gallery is None, str(test.label_kind)]}",) if lost else ()
+            why = LEFT_OUT[gallery is None, str(test.label_kind)]
+            notes = (f"{counted(lost, 'sample')} left out, {why}",) if lost else ()
             classes = test.groups[known] if unseen else None
             low, high = _interval(own, classes, binary=metric in binary)
             over = None if classes is None else len(classes.unique())

@@ -1,5 +1,7 @@
 """A loss as pytorch-metric-learning calls it."""
 
+import inspect
+from collections.abc import Iterable
 from typing import Any, final
 
 from torch import Tensor, nn
@@ -20,7 +22,8 @@ class ForMetricLearning(nn.Module):
         A call on embeddings and labels returns the loss; with a queue the embeddings are enqueued afterwards.
 
     Raises:
-        ValueError: If a miner's tuples are given.
+        ValueError: If a miner's tuples are given, or what the loss does not take, or if its prototypes are missing.
+        TypeError: If the loss or its prototypes are no module.
 
     Memory:
         That of the loss and of the queue.
@@ -38,6 +41,18 @@ class ForMetricLearning(nn.Module):
 
     def __init__(self, loss: nn.Module, *, prototypes: nn.Module | None = None, queue: Queue | None = None) -> None:
         super().__init__()
+        if not isinstance(loss, nn.Module):  # pyright: ignore[reportUnnecessaryIsInstance]
+            got = getattr(loss, "__name__", type(loss).__name__)
+            raise TypeError(f"expected a loss that is made, such as SupConLoss(), got {got}: call the class")
+        if not isinstance(prototypes, nn.Module | None):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"expected prototypes as a module, got {type(prototypes).__name__}: give a Prototypes")
+        also = {"prototypes": prototypes, "queue": queue}
+        _check_taken(loss, [name for name, value in also.items() if value is not None])
+        needed = inspect.signature(loss.forward).parameters.get("prototypes")
+        if prototypes is None and needed is not None and needed.default is inspect.Parameter.empty:
+            raise ValueError(
+                f"expected prototypes for {type(loss).__name__}, got none: prototypes=Prototypes(classes, dimension)"
+            )
         self.loss, self.prototypes, self.queue = loss, prototypes, queue
 
     def forward(
@@ -58,6 +73,7 @@ class ForMetricLearning(nn.Module):
         if self.prototypes is not None:
             also["prototypes"] = self.prototypes()
         if ref_emb is not None:
+            _check_taken(self.loss, ["references"])
             also |= {"references": ref_emb, "reference_labels": ref_labels}
         if self.queue is not None and len(self.queue):
             also |= {"queue": self.queue.keys, "queue_labels": self.queue.labels}
@@ -65,3 +81,12 @@ class ForMetricLearning(nn.Module):
         if self.queue is not None:
             self.queue.enqueue(embeddings, labels)
         return loss
+
+
+def _check_taken(loss: nn.Module, names: Iterable[str]) -> None:
+    takes = inspect.signature(loss.forward).parameters
+    more = any(of.kind is inspect.Parameter.VAR_KEYWORD for of in takes.values())
+    for name in names:
+        if name not in takes and not more:
+            own = f"{type(loss).__name__} takes {', '.join(takes)}"
+            raise ValueError(f"expected what the loss takes, got {name}, where {own}: leave it out")

@@ -23,6 +23,7 @@ class ForOpenClip(nn.Module):
 
     Raises:
         ValueError: If the model has no logit_bias for SigLIP's, or has one for CLIP's.
+        TypeError: If sigmoid is no boolean.
 
     Memory:
         O(B·D + tile), of all processes.
@@ -38,6 +39,8 @@ class ForOpenClip(nn.Module):
 
     def __init__(self, *, sigmoid: bool = False, gather_distributed: bool = True) -> None:
         super().__init__()
+        if not isinstance(sigmoid, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"expected sigmoid as True or False, got {sigmoid!r}: True is for a model with logit_bias")
         self.sigmoid, self.gather_distributed = sigmoid, gather_distributed
 
     @classmethod

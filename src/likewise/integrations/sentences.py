@@ -24,7 +24,8 @@ class ForSentences(nn.Module):
         model: The SentenceTransformer.
         loss: A loss of this library, or a module of your own that takes embeddings, one argument for each column or
             ``(embeddings, labels)``. With ``gather_distributed=True`` it contrasts with the texts of all processes.
-            What it learns, such as a temperature, is averaged over processes, as the trainer does with the model.
+            What it learns, such as a temperature, is averaged over processes, as the trainer does with the model, but
+            is not in the trainer's checkpoints: save and load ``loss.state_dict()`` to resume.
         chunk_size: Texts at a time, so that memory is that of one chunk (see `likewise.models.in_chunks`); None: all.
         widths: How many of the first features the loss is evaluated on, once for each width (Matryoshka); None: all.
         weights: What the loss of each width counts; None: 1 each.
@@ -35,8 +36,8 @@ class ForSentences(nn.Module):
         A call on the features of each column, and labels, returns the loss.
 
     Raises:
-        ValueError: If the columns are not what the loss takes, a width is larger than the embeddings, or the weights
-            are not as many as widths.
+        ValueError: If the columns are not what the loss takes, a width is larger than the embeddings, the weights are
+            not as many as widths, or an argument is of another kind.
 
     Memory:
         The embeddings, twice with several widths, the loss's own, and the activations of chunk_size texts.
@@ -66,8 +67,18 @@ class ForSentences(nn.Module):
         ids_in_labels: bool = False,
     ) -> None:
         super().__init__()
-        if weights is not None and len(weights) != len(widths or ()):
-            raise ValueError(f"expected weights to be one for each of the widths {widths}, got {weights}: pass both")
+        if not isinstance(loss, nn.Module) or hasattr(loss, "encode"):  # pyright: ignore[reportUnnecessaryIsInstance]
+            got = getattr(loss, "__name__", type(loss).__name__)
+            raise ValueError(
+                f"expected a model, and then a loss that is made, such as InfoNCELoss(), got {got} as loss"
+            )
+        if widths is not None and not _are(int, widths):
+            raise ValueError(f"expected widths as whole numbers, got {widths!r}: widths=(64, 32), for example")
+        if weights is not None and not (_are(int | float, weights) and len(weights) == len(widths or ())):
+            raise ValueError(
+                f"expected weights to be one for each of the widths, numbers, got weights={weights!r} and "
+                f"widths={widths}: give as many, or leave weights out"
+            )
         self.model, self.loss, self.chunk_size = model, loss, chunk_size
         self.widths, self.weights, self.ids_in_labels = widths, weights, ids_in_labels
         for parameter in loss.parameters():  # the trainer distributes the model alone
@@ -96,9 +107,12 @@ class ForSentences(nn.Module):
         """Return the columns as arguments of the loss, or say what they should have been."""
         signature, named = inspect.signature(self.loss.forward), dict[str, Any]()
         takes = signature.parameters
+        if self.ids_in_labels and ("ids" not in takes or labels is None):
+            got = f"{type(self.loss).__name__} and {'no' if labels is None else 'a'} column"
+            raise ValueError(f"expected InfoNCELoss and a column label, got {got}: leave ids_in_labels out")
         if "labels" in takes:
             texts, named = [torch.stack(texts, dim=1) if len(texts) > 1 else texts[0]], {"labels": labels}
-        elif "ids" in takes and self.ids_in_labels and labels is not None:
+        elif self.ids_in_labels and labels is not None:
             of_each = labels[:, None] if labels.ndim == 1 else labels
             named = {"ids": of_each[:, 0]} | ({"negative_ids": of_each[:, 1:]} if of_each.shape[1] > 1 else {})
         elif labels is not None:
@@ -111,11 +125,15 @@ class ForSentences(nn.Module):
         try:
             return signature.bind(*texts, **named)
         except TypeError:
-            given = f"{len(texts)} columns of texts" + (", labels" if labels is not None else "")
+            given = f"{len(texts)} column{'s' * (len(texts) > 1)} of texts" + (", labels" if labels is not None else "")
             raise ValueError(
                 f"expected what {type(self.loss).__name__} takes, {', '.join(takes)}, got {given}: select columns, "
                 "or wrap the loss in a module of your own that has its other arguments, such as prototypes"
             ) from None
+
+
+def _are(kind: Any, values: Any) -> bool:
+    return isinstance(values, Sequence) and all(isinstance(each, kind) for each in values)  # pyright: ignore[reportUnknownVariableType]
 
 
 def _mean_over_processes(gradient: Tensor) -> Tensor:

@@ -75,7 +75,7 @@ def in_chunks(
         torch.Size([10, 2])
     """
     if chunk_size is not None and (not isinstance(chunk_size, int) or chunk_size < 1):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ValueError(f"expected chunk_size of at least 1, got {chunk_size}: it is the number of rows at a time")
+        raise ValueError(f"expected chunk_size of at least 1, got {chunk_size!r}: it is the number of rows at a time")
     call: Callable[[Any], Any] = partial(_unpacked, network) if method is None else method
     if chunk_size is None or count_of_rows(inputs) <= chunk_size:
         return call(inputs)

@@ -1,6 +1,7 @@
 """What all augmentations share: their random numbers, the dtype of images, checks, and several one after another."""
 
 from abc import ABC, abstractmethod
+from numbers import Integral
 from typing import Any, Self, final
 
 import torch
@@ -107,9 +108,9 @@ class Augmentation(nn.Module, ABC):
             )
         if draw is not None:
             return self._changed(inputs, draw)
-        if views < 1:
+        if not isinstance(views, Integral) or views < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ValueError(
-                f"expected views of at least 1, got {views}: contrast needs 2 unless labels give positives"
+                f"expected views of at least 1, got {views!r}: contrast needs 2 unless labels give positives"
             )
         if self._seeds is not None and torch.utils.data.get_worker_info() is not None:
             raise ValueError(

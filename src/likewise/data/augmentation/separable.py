@@ -2,6 +2,7 @@
 
 import math
 from functools import lru_cache
+from numbers import Integral
 from typing import final
 
 import torch
@@ -58,8 +59,8 @@ class RandomResizedCrop(ImageAugmentation):
         seed: int | None = None,
     ) -> None:
         super().__init__(seed)
-        if size is not None and size < 1:
-            raise ValueError(f"expected size of at least 1 pixel, got {size}: leave it out to keep the image's own")
+        if size is not None and (not isinstance(size, Integral) or size < 1):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ValueError(f"expected size of at least 1 pixel, got {size!r}: leave it out to keep the image's own")
         check_range("scale", scale, most=1)
         check_range("ratio", ratio)
         check_probability("flip", flip)

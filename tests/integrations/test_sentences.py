@@ -160,6 +160,24 @@ def test_what_does_not_fit_is_told(loss, count, labels, options, told):
         call(loss, vectors(count), labels, **options)
 
 
+def test_a_learned_temperature_adds_up_where_the_model_does():
+    """Trainers before 6.2 clear the model's gradients alone: a step must not add the temperature's of earlier ones."""
+    model, loss = Identity(), lw.InfoNCELoss(temperature="learned")
+    model.weight = nn.Parameter(torch.eye(4))
+    model.register_forward_hook(lambda own, _, found: {name: of @ own.weight for name, of in found.items()})
+    loss_of, batch = ForSentences(model, loss), [{"vectors": column} for column in vectors(2)]
+    found = []
+    for accumulated in (1, 1, 2):
+        model.zero_grad()
+        for _ in range(accumulated):
+            loss_of(batch).backward()
+        with torch.no_grad():
+            loss_of(batch)  # an evaluation clears nothing
+        found.append(float(loss.log_temperature.grad))
+    assert found[0] != 0
+    assert found == pytest.approx([found[0], found[0], 2 * found[0]])
+
+
 def test_what_a_loss_has_that_does_not_learn_is_taken():
     loss = lw.InfoNCELoss(temperature="learned").requires_grad_(requires_grad=False)
     assert torch.equal(call(loss, vectors(2)), loss(*vectors(2)))

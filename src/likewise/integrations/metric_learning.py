@@ -22,8 +22,8 @@ class ForMetricLearning(nn.Module):
         A call on embeddings and labels returns the loss; with a queue the embeddings are enqueued afterwards.
 
     Raises:
-        ValueError: If a miner's tuples are given, or what the loss does not take, or if its prototypes are missing.
-        TypeError: If the loss or its prototypes are no module.
+        ValueError: If a miner's tuples are given, or what the loss does not take, if its prototypes are missing, or if
+            the loss or its prototypes are no module.
 
     Memory:
         That of the loss and of the queue.
@@ -43,9 +43,13 @@ class ForMetricLearning(nn.Module):
         super().__init__()
         if not isinstance(loss, nn.Module):  # pyright: ignore[reportUnnecessaryIsInstance]
             got = getattr(loss, "__name__", type(loss).__name__)
-            raise TypeError(f"expected a loss that is made, such as SupConLoss(), got {got}: call the class")
+            raise ValueError(  # noqa: TRY004 - bad input is a ValueError at every door
+                f"expected a loss that is made, such as SupConLoss(), got {got}: call the class"
+            )
         if not isinstance(prototypes, nn.Module | None):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise TypeError(f"expected prototypes as a module, got {type(prototypes).__name__}: give a Prototypes")
+            raise ValueError(  # noqa: TRY004 - bad input is a ValueError at every door
+                f"expected prototypes as a module, got {type(prototypes).__name__}: give a Prototypes"
+            )
         also = {"prototypes": prototypes, "queue": queue}
         _check_taken(loss, [name for name, value in also.items() if value is not None])
         needed = inspect.signature(loss.forward).parameters.get("prototypes")

@@ -22,8 +22,7 @@ class ForOpenClip(nn.Module):
         A call on what a model returns gives the loss, or with ``output_dict=True`` a dictionary of it.
 
     Raises:
-        ValueError: If the model has no logit_bias for SigLIP's, or has one for CLIP's.
-        TypeError: If sigmoid is no boolean.
+        ValueError: If the model has no logit_bias for SigLIP's, or has one for CLIP's, or sigmoid is no boolean.
 
     Memory:
         O(B·D + tile), of all processes.
@@ -40,7 +39,9 @@ class ForOpenClip(nn.Module):
     def __init__(self, *, sigmoid: bool = False, gather_distributed: bool = True) -> None:
         super().__init__()
         if not isinstance(sigmoid, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise TypeError(f"expected sigmoid as True or False, got {sigmoid!r}: True is for a model with logit_bias")
+            raise ValueError(  # noqa: TRY004 - bad input is a ValueError at every door
+                f"expected sigmoid as True or False, got {sigmoid!r}: True is for a model with logit_bias"
+            )
         self.sigmoid, self.gather_distributed = sigmoid, gather_distributed
 
     @classmethod

@@ -87,9 +87,11 @@ class ForSentences(nn.Module):
 
     def forward(self, sentence_features: Iterable[dict[str, Any]], labels: Tensor | None = None) -> Tensor:
         """Return the loss of a batch: the features of each column as the trainer makes them, and its labels."""
+        self._start_anew()
         texts = [in_chunks(self.model, each, self.chunk_size, self._embeddings) for each in sentence_features]
         total, widest = texts[0].new_zeros(()), texts[0].shape[-1]
-        for width, weight in zip(self.widths or [widest], self.weights or [1] * widest, strict=False):
+        widths = self.widths or [widest]
+        for width, weight in zip(widths, self.weights or [1] * len(widths), strict=True):
             if not 0 < width <= widest:
                 raise ValueError(f"expected widths of 1 to the model's {widest} features, got {width}: leave it out")
             arguments = self._arguments([of[:, :width] for of in texts], labels)
@@ -99,6 +101,12 @@ class ForSentences(nn.Module):
     def get_config_dict(self) -> dict[str, Any]:
         """Return what sentence-transformers writes about the loss into a model card."""
         return {"loss": repr(self.loss), "chunk_size": self.chunk_size, "widths": self.widths, "weights": self.weights}
+
+    def _start_anew(self) -> None:
+        """Clear the loss's gradients where the model's are: until version 6.2 the trainer clears the model's alone."""
+        trained = [of.grad for of in self.model.parameters() if of.requires_grad]
+        if torch.is_grad_enabled() and trained and all(of is None for of in trained):
+            self.loss.zero_grad()
 
     def _embeddings(self, features: dict[str, Any]) -> Tensor:
         return self.model(features)["sentence_embedding"]

@@ -213,6 +213,8 @@ def test_rows_without_pairs_have_no_gradient():
         assert all(x.isfinite().all() for x in found)
         assert torch.equal(found[2][0], torch.zeros(K, dtype=DOUBLE))
         assert found[2][1].abs().sum() > 0
+    total = lw.log_sum_exp(q, v, push=pairs.LowRank(a, b), temperature=tau).sum()  # −∞, whose slope is none either
+    assert torch.equal(torch.autograd.grad(total, a)[0][0], torch.zeros(K, dtype=DOUBLE))
 
 
 def test_pairs_that_are_left_out_do_not_overflow():

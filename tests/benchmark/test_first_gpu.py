@@ -266,7 +266,16 @@ def test_without_a_gpu_one_line_says_so(tmp_path, capsys):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.fixture
+def heard():
+    """Let new processes hear Ctrl-C, which tests that run in the background ignore, and what these start with them."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.process
+@pytest.mark.usefixtures("heard")
 def test_ctrl_c_keeps_what_was_written(tmp_path):
     """And ends what runs."""
     command = [sys.executable, str(ROOT / "benchmarks" / "first_gpu.py"), "--out", str(tmp_path), "--dry-run"]

@@ -744,7 +744,7 @@ def test_pull_and_push_together(name):
         assert int(counts[1]) == int(true_counts[1])
     if len(counts) > 2:  # of the weight that is counted, without the factors of anchors
         push, pull = options["pushes"][-1].weight, options.get("pull")
-        assert torch.equal(counts[2] > 0, (pull or push).support(DEVICE))
+        assert torch.equal(counts[2] > 0, (push if pull is None else pull).support(DEVICE))
 
 
 def classes(kind, n):

@@ -109,7 +109,7 @@ def test_a_run_is_resumed_from_python_bit_for_bit(trained, few, tmp_path, monkey
             lw.train(few, loss="supcon", runs=str(tmp_path), progress=Silent())
     (folder,) = tmp_path.iterdir()
     assert f"likewise train --resume {folder}" in ended.value.__notes__[-1]
-    with pytest.raises(ValueError, match="no option but --trainer"):
+    with pytest.raises(ValueError, match="no option but --report and --trainer"):
         lw.train(resume=folder, seed=1)
     resumed = lw.train(resume=folder, progress=Silent())
     assert same(resumed, trained[0])

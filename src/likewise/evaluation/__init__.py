@@ -48,11 +48,3 @@ __all__ = [
     "raw_features",
     "save_features",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    """Return a name of before, with a warning."""
-    if name == "Found":
-        warnings.warn("likewise.evaluation.Found is called Result now", DeprecationWarning, stacklevel=2)
-        return Result
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

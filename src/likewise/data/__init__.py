@@ -1,8 +1,5 @@
 """Data: sources that read samples, splits that divide them, and batches of views."""
 
-import warnings
-from typing import Any
-
 from likewise.data.arrays import Arrays, Digits
 from likewise.data.augmentation import (
     Augmentation,

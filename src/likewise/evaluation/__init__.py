@@ -1,8 +1,5 @@
 """What frozen features are worth: each evaluation takes features and labels, and knows no trainer."""
 
-import warnings
-from typing import Any
-
 from likewise.evaluation.calibration import Calibration
 from likewise.evaluation.choice import applicable
 from likewise.evaluation.evaluation import Evaluation

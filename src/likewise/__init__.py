@@ -68,7 +68,7 @@ __all__ = [
 ]
 _ROOMS = [
     "benchmark", "cli", "configuration", "data", "diagnostics", "distributed", "evaluation", "files", "inference",
-    "integrations", "losses", "memory", "models", "old_scores", "operator", "pairs", "parts", "pickled", "records",
+    "integrations", "losses", "memory", "models", "operator", "pairs", "parts", "pickled", "records",
     "report", "runs", "score_files", "score_words", "scores", "training", "workflows",
 ]
 # fmt: on

@@ -1,8 +1,5 @@
 """Data: sources that read samples, splits that divide them, and batches of views."""
 
-import warnings
-from typing import Any
-
 from likewise.data.arrays import Arrays, Digits
 from likewise.data.augmentation import (
     Augmentation,
@@ -31,25 +28,16 @@ from likewise.data.rows import Rows
 from likewise.data.samplers import Balanced, Sampler, Shuffled, SimilarLength
 from likewise.data.samples import LabelKind, Samples, Source
 from likewise.data.split import Parts, Split, Stratified
-from likewise.data.subset import Classes, Fraction, Labelled, LongTail, Subset
+from likewise.data.subset import Classes, Fraction, Labelled, LongTail, MinPerClass, Subset
 from likewise.data.texts import Text, Texts, TokenRows
 from likewise.data.torchvision import Torchvision
 
 __all__ = [
     "CORRUPTIONS", "Arrays", "Augmentation", "Balanced", "Batch", "Batches", "ByClass", "Chain", "Classes",
     "ColourJitter", "CorruptedRows", "Digits", "Draw", "EpisodeSampler", "EpisodeShape", "Episodes", "FeatureDropout",
-    "Fraction", "GaussianBlur", "Hub", "ImageAugmentation", "LabelKind", "Labelled", "LongTail", "Mix", "Parts",
-    "RandomAffine", "RandomResizedCrop", "RandomShift", "Rows", "Sampler", "Samples", "Share", "Shuffled",
+    "Fraction", "GaussianBlur", "Hub", "ImageAugmentation", "LabelKind", "Labelled", "LongTail", "MinPerClass", "Mix",
+    "Parts", "RandomAffine", "RandomResizedCrop", "RandomShift", "Rows", "Sampler", "Samples", "Share", "Shuffled",
     "SimCLRViews", "SimilarLength", "Source", "Split", "Stratified", "Subset", "Text", "Texts", "TokenDropout",
     "TokenRows", "Torchvision", "Views", "corrupted", "fingerprint", "mixed", "owned_by_partner", "parts_of",
     "parts_of_run", "read_image", "some_inputs",
 ]  # fmt: skip
-_RENAMED = {"EpisodeDraw": "EpisodeSampler"}
-
-
-def __getattr__(name: str) -> Any:
-    """Give what has another name now."""
-    if name not in _RENAMED:
-        raise AttributeError(f"module 'likewise.data' has no attribute {name!r}")
-    warnings.warn(f"likewise.data.{name} is called {_RENAMED[name]} now", DeprecationWarning, stacklevel=2)
-    return globals()[_RENAMED[name]]

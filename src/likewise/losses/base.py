@@ -7,7 +7,6 @@ push for those rows, and passes both to `ContrastiveLoss.evaluate`.
 import functools
 import inspect
 import math
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -41,7 +40,8 @@ class LossOptions(TypedDict, total=False):
     """Options that every contrastive loss takes in addition to its own parameters.
 
     Args:
-        reduction: "mean" over the active anchors, "sum", or "none" for one loss per row. Default: "mean".
+        reduction: "mean" over the active anchors, "sum", or "none" for one loss per row, (N,), 0 on inactive ones. Of
+            (B, V, D), or of V views, view v of sample b is row v·B + b. Default: "mean".
         normalize: Whether the loss L2-normalises the embeddings. Default: True.
         gather_distributed: Whether to contrast with the references of all processes. The loss is then that of the whole
             batch, and its gradient, averaged over processes, is that of one process holding everything. "ring": the
@@ -62,24 +62,12 @@ def scalar(value: float | Tensor, rows: Tensor) -> Tensor:
     return value.to(rows).reshape(()) if isinstance(value, Tensor) else rows.new_full((), value)
 
 
-class _OldName:
-    """`recommended_offers`, the old name of `recommended_inputs`, for one release."""
-
-    def __get__(self, loss: Any, kind: type) -> Any:
-        self.warn(kind)
-        return kind.recommended_inputs  # pyright: ignore[reportAttributeAccessIssue]
-
-    @staticmethod
-    def warn(kind: type) -> None:
-        """Warn that the name is old."""
-        told = (
-            f"recommended_offers of {kind.__name__} is now recommended_inputs; the old name goes with the next release"
-        )
-        warnings.warn(told, DeprecationWarning, stacklevel=3)
-
-
 class Loss(nn.Module, ABC):
     """Abstract base class of all losses, of embeddings or of what is computed from them.
+
+    Each raises a ValueError: when it is made, if a parameter is unknown or out of range; in a call, if shapes, lengths
+    or devices do not match, labels are not of its kind or not among its classes, or a value is not finite. Values are
+    checked on the CPU only, as a GPU would have to be waited for.
 
     Attributes:
         label_kinds: Which kinds of labels its forward takes: "classes", "label sets", both or neither.
@@ -90,7 +78,6 @@ class Loss(nn.Module, ABC):
 
     label_kinds: ClassVar[frozenset[LabelKind]] = frozenset()
     recommended_inputs: ClassVar[tuple[str, ...]] = ()
-    recommended_offers: Any = _OldName()
     last: dict[str, Tensor]
 
     whole: bool = False
@@ -99,9 +86,6 @@ class Loss(nn.Module, ABC):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if "recommended_offers" in vars(cls):
-            _OldName.warn(cls)
-            cls.recommended_inputs = vars(cls)["recommended_offers"]
         if "forward" in vars(cls):
             cls.forward = uncompiled(cls.forward, unless=_is_whole)
 

@@ -41,7 +41,7 @@ __all__ = [
     "ColourJitter", "CorruptedRows", "Digits", "Draw", "EpisodeSampler", "EpisodeShape", "Episodes", "FeatureDropout",
     "Folder", "Fraction", "GaussianBlur", "Hub", "Ids", "ImageAugmentation", "ImagePreprocessing", "LabelKind",
     "Labelled", "LongTail", "MinPerClass", "Mix", "Parts", "RandomAffine", "RandomResizedCrop", "RandomShift", "Rows",
-    "Sampler", "Samples", "Share", "Shuffled", "SimCLRViews", "SimilarLength", "Source", "Split", "Stratified", "Subset",
-    "Table", "Text", "Texts", "TokenDropout", "TokenRows", "Torchvision", "Views", "corrupted", "fingerprint",
-    "mixed", "owned_by_partner", "parts_of", "parts_of_run", "read_image", "some_inputs",
+    "Sampler", "Samples", "Share", "Shuffled", "SimCLRViews", "SimilarLength", "Source", "Split", "Stratified",
+    "Subset", "Table", "Text", "Texts", "TokenDropout", "TokenRows", "Torchvision", "Views", "corrupted",
+    "fingerprint", "mixed", "owned_by_partner", "parts_of", "parts_of_run", "read_image", "some_inputs",
 ]  # fmt: skip

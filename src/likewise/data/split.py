@@ -12,7 +12,7 @@ from likewise.data.rows import JoinedRows
 from likewise.data.samples import Samples, some_of_each_class
 from likewise.data.subset import Subset
 from likewise.data.texts import Texts
-from likewise.files.formats import PARTS, first_of
+from likewise.files.formats import PARTS, Part, first_of
 
 
 @final
@@ -24,11 +24,13 @@ class Parts:
         train: The samples to train on.
         validation: The samples for model selection, such as a penalty, a threshold or an epoch.
         test: The samples held out from both.
+        given: Which of the parts are as the source has them.
     """
 
     train: Samples
     validation: Samples
     test: Samples
+    given: tuple[Part, ...] = ()
 
     @property
     def new_in_validation(self) -> bool:

@@ -1,6 +1,7 @@
 """What a loss does to the embedding: its geometry, its gradient, and pictures of both."""
 
 from likewise.diagnostics.cells import cell_matches
+from likewise.diagnostics.descent import Descent, descent
 from likewise.diagnostics.geometry import (
     Hubness,
     alignment,
@@ -25,6 +26,7 @@ from likewise.diagnostics.unit_rows import collapsed, effective_rank, singular_v
 
 __all__ = [
     "AnchorGradients",
+    "Descent",
     "HardPairs",
     "HardestShares",
     "Hubness",
@@ -34,6 +36,7 @@ __all__ = [
     "cell_matches",
     "class_distances",
     "collapsed",
+    "descent",
     "effective_rank",
     "grouped",
     "hardest_pairs",

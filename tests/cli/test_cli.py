@@ -463,6 +463,21 @@ def test_labels_with_a_separator_are_told_before_a_split_finds_them_rare(tmp_pat
     _refused([*data, "--loss", "BCELoss"], words, tmp_path, capsys)
 
 
+@pytest.mark.filterwarnings("ignore:left out 2 of 4 classes, with 3 of 43")
+def test_an_option_of_the_data_leaves_out_classes_of_few_samples(tmp_path, capsys):
+    labels = [*np.array(["ash", "elm"])[LABELS].tolist(), "fir", "oak", "oak"]
+    data = _npz(tmp_path / "tail.npz", vectors=np.random.default_rng(0).normal(size=(43, 3)), labels=labels)
+    words = ["--encoder", "MLP", "--encoder.width", "4", "--epochs", "1", "--evaluations", "[]", "--report", "false"]
+    _refused(
+        [*data, *words], "got 1 of 'fir'; 2 of 4 classes have fewer: add samples, or --data.min_per_c", tmp_path, capsys
+    )
+    for runs, more in ((tmp_path / "a", ["--data.min-per-class", "3"]), (tmp_path / "b", [])):
+        given = [*data, *words, *more] if more else ["--config", str(next(tmp_path.glob("a/*/config.yaml")))]
+        assert main(["train", *given, "--runs", str(runs)]) == 0
+        (run,) = runs.iterdir()
+        assert json.loads((run / "run.json").read_text())["labels"]["names"] == ["ash", "elm"]
+
+
 @pytest.mark.parametrize("case", BAD_ARRAYS)
 def test_bad_arrays_are_refused_in_one_line_and_leave_no_run(case, tmp_path, capsys):
     arrays, words = BAD_ARRAYS[case]

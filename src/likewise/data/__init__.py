@@ -28,15 +28,15 @@ from likewise.data.rows import Rows
 from likewise.data.samplers import Balanced, Sampler, Shuffled, SimilarLength
 from likewise.data.samples import LabelKind, Samples, Source
 from likewise.data.split import Parts, Split, Stratified
-from likewise.data.subset import Classes, Fraction, Labelled, LongTail, Subset
+from likewise.data.subset import Classes, Fraction, Labelled, LongTail, MinPerClass, Subset
 from likewise.data.texts import Text, Texts, TokenRows
 from likewise.data.torchvision import Torchvision
 
 __all__ = [
     "CORRUPTIONS", "Arrays", "Augmentation", "Balanced", "Batch", "Batches", "ByClass", "Chain", "Classes",
     "ColourJitter", "CorruptedRows", "Digits", "Draw", "EpisodeSampler", "EpisodeShape", "Episodes", "FeatureDropout",
-    "Fraction", "GaussianBlur", "Hub", "ImageAugmentation", "LabelKind", "Labelled", "LongTail", "Mix", "Parts",
-    "RandomAffine", "RandomResizedCrop", "RandomShift", "Rows", "Sampler", "Samples", "Share", "Shuffled",
+    "Fraction", "GaussianBlur", "Hub", "ImageAugmentation", "LabelKind", "Labelled", "LongTail", "MinPerClass", "Mix",
+    "Parts", "RandomAffine", "RandomResizedCrop", "RandomShift", "Rows", "Sampler", "Samples", "Share", "Shuffled",
     "SimCLRViews", "SimilarLength", "Source", "Split", "Stratified", "Subset", "Text", "Texts", "TokenDropout",
     "TokenRows", "Torchvision", "Views", "corrupted", "fingerprint", "mixed", "owned_by_partner", "parts_of",
     "parts_of_run", "read_image", "some_inputs",

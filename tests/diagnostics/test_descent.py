@@ -55,7 +55,7 @@ def test_the_numbers_are_those_of_a_plain_loop():
         width = len(losses) // 10 + (number < len(losses) % 10)
         tenths.append(sum(losses[start : start + width]) / width)
         start += width
-    steps = [(later - earlier) ** 2 for earlier, later in pairwise(losses)]
+    steps = [(later - earlier) ** 2 for earlier, later in pairwise(losses[13:])]
     found = descent(losses)
     assert found[:3] == pytest.approx((max(tenths), tenths[-1], (sum(steps) / len(steps) / 2) ** 0.5))
 

@@ -111,7 +111,7 @@ def test_parts_that_the_data_gives_are_told_from_those_that_are_cut(tmp_path):
         (given, "test as given, validation by Stratified("),
         (np.where(np.arange(150) % 5 == 0, "validation", given), "validation and test as given"),
     ):
-        _, record = trained(tmp_path, data=vectors(tmp_path, split=splits), encoder="MLP")
+        _, record = trained(tmp_path, data=vectors(tmp_path, parts=splits), encoder="MLP")
         assert f"; {words}" in record.lines["parts"]
     assert record.lines["data"] == "150 vectors of 64 numbers; 3 classes, from 30 (class 2) to 70 (class 0)"
     _, record = trained(tmp_path, data=vectors(tmp_path), encoder="MLP", **{"split.refit": True, "subset": "Fraction"})

@@ -50,8 +50,7 @@ def parts_of(specs: Mapping[str, Any], check: Callable[[Samples], None] | None =
     others = [one for one in subsets if not one.every_part]
     split = build(specs["split"], Split)
     parts = split(samples, _InTurn(others) if others else None)
-    whole = zip(PARTS, (parts.train, parts.validation, parts.test), strict=True)
-    given = (name for number, (name, part) in enumerate(whole) if _is_given(part, numbers, number))
+    given = (PARTS[n] for n, part in ((1, parts.validation), (2, parts.test)) if _is_given(part, numbers, n))
     return replace(parts, given=tuple(given)), split.refit
 
 

@@ -24,7 +24,7 @@ class Parts:
         train: The samples to train on.
         validation: The samples for model selection, such as a penalty, a threshold or an epoch.
         test: The samples held out from both.
-        given: Which of the parts are as the source has them.
+        given: Which of validation and test are as the source gives them.
     """
 
     train: Samples

@@ -20,7 +20,7 @@ class Descent(NamedTuple):
     last: float
     """The mean of the last tenth."""
     noise: float
-    """How much it varies between one step and the next, as a standard deviation."""
+    """How much it varies between one step and the next, after the first tenth, as a standard deviation."""
     fell: bool
     """Whether the difference is more than chance, and than a thousandth."""
 
@@ -34,7 +34,7 @@ def descent(losses: Sequence[float]) -> Descent | None:
     $$
 
     with the means m of tenths of n steps each. The highest is compared, not the first: while a queue fills, a loss over
-    its keys rises, whether anything is learned or not.
+    its keys rises, whether anything is learned or not; and σ is that of the steps after the first tenth.
 
     Args:
         losses: The loss of each step, in order.
@@ -50,7 +50,7 @@ def descent(losses: Sequence[float]) -> Descent | None:
         return None
     values = torch.tensor(losses, dtype=torch.float64)
     means = torch.stack([tenth.mean() for tenth in values.tensor_split(TENTHS)])
-    noise = math.sqrt(float(values.diff().square().mean()) / 2)
+    noise = math.sqrt(float(values[len(values) // TENTHS :].diff().square().mean()) / 2)
     highest, last = float(means.max()), float(means[-1])
     error = noise * math.sqrt(2 * TENTHS / len(values))
     return Descent(highest, last, noise, highest - last > max(ERRORS * error, LEAST * abs(highest)))

@@ -1,7 +1,7 @@
 """Splits: samples divided into training, validation and test; the test part is chosen first and never reduced."""
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import final
 
 import torch
@@ -30,7 +30,7 @@ class Parts:
     train: Samples
     validation: Samples
     test: Samples
-    given: tuple[Part, ...] = ()
+    given: tuple[Part, ...] = field(default=(), kw_only=True)
 
     @property
     def new_in_validation(self) -> bool:

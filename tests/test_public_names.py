@@ -85,14 +85,6 @@ def test_the_package_and_the_commands_help_load_nothing_heavy(words):
     assert loaded_by(words) == set()
 
 
-def test_a_renamed_class_of_the_data_is_found_by_its_old_name_with_a_warning():
-    with pytest.warns(DeprecationWarning, match=r"likewise\.data\.EpisodeDraw is called EpisodeSampler now"):
-        assert data.EpisodeDraw is data.EpisodeSampler
-    assert "EpisodeDraw" not in data.__all__
-    with pytest.raises(AttributeError, match=r"module 'likewise\.data' has no attribute 'Episode'"):
-        data.Episode  # noqa: B018
-
-
 def test_every_public_name_of_the_data_is_found():
     assert len(set(data.__all__)) == len(data.__all__)
     assert all(getattr(data, name) is not None for name in data.__all__)

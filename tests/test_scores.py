@@ -12,14 +12,9 @@ from likewise.report.setting import in_settings, settings_of
 from likewise.runs import Run
 from likewise.score_files import as_csv, from_csv
 from likewise.score_words import remarks, score_words
-from likewise.scores import ALL, FREQUENCIES, Group, Metric, Outcomes, Result, Score, best, validation_score
+from likewise.scores import Group, Metric, Outcomes, Result, Score, best, validation_score
 
 DISTANCE = Metric("distance", "plain", "lower", selects=True)
-OLD_HEAD = "evaluation,metric,value,low,high,count,features,part,subset,epoch,choices\n"
-
-
-def old(metric="accuracy", bounds="0.5,0.4,0.6", subset="all", choices="", epoch=""):
-    return from_csv(f'{OLD_HEAD}"kNN","{metric}",{bounds},9,"encoder","test","{subset}",{epoch},"{choices}"\n')[0]
 
 
 def test_files_keep_every_field():
@@ -43,57 +38,6 @@ def test_files_keep_every_field():
         ),
     )
     assert from_csv(as_csv(scores)) == scores
-
-
-@pytest.mark.parametrize(
-    ("metric", "bounds", "expected"),
-    [
-        ("accuracy", "0.5,0.4,0.6", Metric("accuracy", selects=True)),
-        ("mAP", "0.5,0.4,0.6", Metric("mAP", selects=True)),
-        ("5-way 1-shot accuracy", "0.5,0.4,0.6", Metric("5-way 1-shot accuracy", selects=True)),
-        ("negative log-likelihood", "0.5,0.4,0.6", Metric("negative log-likelihood", "nats", "lower")),
-        ("Brier score", "0.5,0.4,0.6", Metric("Brier score", "plain", "lower")),
-        ("coverage error", "0.5,0.4,0.6", Metric("coverage error", "plain", "lower", shown=False)),
-        ("Hamming loss", "0.5,0.4,0.6", Metric("Hamming loss", better="lower", shown=False)),
-        ("FPR at 95 % TPR, kNN distance", "0.5,0.4,0.6", Metric("FPR at 95 % TPR, kNN distance", better="lower")),
-        ("effective rank", "0.5,0.5,0.5", Metric("effective rank", "plain", "neither")),
-        ("mine", "3.0,2.0,4.0", Metric("mine", "plain")),
-    ],
-)
-def test_old_files_are_read_by_what_metrics_were_taken_for(metric, bounds, expected):
-    assert old(metric, bounds).metric == expected
-
-
-def test_old_sentences_become_what_they_said():
-    said = "distance=centred cosine; interval over 20 classes; ± 0.47 points over 2,000 episodes; episodes=b2be9095"
-    score = old("5-way 1-shot accuracy", choices=said)
-    assert (score.settings, score.classes) == ({"distance": "centred cosine"}, 20)
-    assert (score.protocol, score.notes) == ({"episodes": "b2be9095"}, ("± 0.47 points over 2,000 episodes",))
-    assert score.counted == "episode"
-    assert old(choices="k=5, weights=uniform").settings == {"k": 5, "weights": "uniform"}
-    spread = old("mAP", choices="penalty=1e-05 to 0.1, median 0.01; 1 of 3 labels not in this part")
-    assert spread.settings == {"penalty": "1e-05 to 0.1, median 0.01"}
-    assert spread.notes == ("1 of 3 labels not in this part",)
-    fewer = old(choices="k=3, weights=uniform; on 5,000 training and 2,000 test samples only")
-    assert fewer.protocol != old(choices="k=3, weights=uniform").protocol
-    corrupted = [old(choices=f"penalty=0.1; all 9 corruptions at severities {of}") for of in ("1, 3", "1")]
-    assert corrupted[0].protocol != corrupted[1].protocol
-    today = {  # as the evaluations write it, so that runs from before are paired with new ones
-        "penalty=0.1; all 9 corruptions at severities 1, 3": {"corruptions": "all 9", "severities": [1, 3]},
-        "penalty=0.1; corruptions gaussian noise, rotation at severities 2": {
-            "corruptions": ["gaussian noise", "rotation"],
-            "severities": [2],
-        },
-        "k=4; 1,040 outside samples of Arrays a,b.npz": {"outside samples": 1040, "outside": "Arrays a,b.npz"},
-        "k=3; on 5,000 training and 2,000 test samples only": {"training samples": 5000, "test samples": 2000},
-    }
-    assert {said: old(choices=said).protocol for said in today} == today
-    groups = [old(subset=of).group for of in ("all", "few", "class few", "label a b", "rotation severity 3")]
-    assert groups == [
-        *(ALL, FREQUENCIES[2], Group("class", "few"), Group("label", "a b")),
-        Group("corruption", "rotation severity 3"),
-    ]
-    assert old(epoch="7").epoch == 7
 
 
 def test_a_damaged_file_is_named_with_its_row():

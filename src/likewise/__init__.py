@@ -67,7 +67,7 @@ __all__ = [
 ]
 _ROOMS = [
     "benchmark", "cli", "configuration", "data", "diagnostics", "distributed", "evaluation", "files", "integrations",
-    "losses", "memory", "models", "old_scores", "operator", "pairs", "parts", "pickled", "records", "report", "runs",
+    "losses", "memory", "models", "operator", "pairs", "parts", "pickled", "records", "report", "runs",
     "score_files", "score_words", "scores", "training", "workflows",
 ]
 # fmt: on

@@ -5,8 +5,6 @@ only subclasses of the class expected there.
 """
 
 import inspect
-import re
-import warnings
 from collections.abc import Mapping
 from datetime import timedelta
 from importlib import import_module
@@ -96,23 +94,6 @@ def arguments(owner: type, given: Mapping[str, Any]) -> dict[str, Any]:
         {'a': 2}
     """
     return {name: _made(value, owner, name) for name, value in given.items()}
-
-
-def renamed(text: str) -> str:
-    r"""Return the text of a config.yaml or run.json with today's names in place of those of earlier releases.
-
-    Example:
-        >>> renamed("offers:\n- class_path: likewise.training.offers.Momentum")
-        'inputs:\n- class_path: likewise.training.inputs.Momentum'
-    """
-    text = re.sub(r'^(    ")?offers("?):', r"\1inputs\2:", text, flags=re.MULTILINE)
-    return text.replace("likewise.training.offers.", "likewise.training.inputs.")
-
-
-def warn_renamed(old: str, new: str, level: int = 3) -> None:
-    """Warn that a public name has another now."""
-    told = f"{old} is now {new}, and the old name goes with the next release"
-    warnings.warn(told, DeprecationWarning, stacklevel=level)
 
 
 def written(part: object) -> str:

@@ -15,7 +15,7 @@ from typing import Any, Literal, Self, final
 
 from torch import Tensor, nn
 
-from likewise.parts import Spec, build, class_of, renamed
+from likewise.parts import Spec, build, class_of
 from likewise.pickled import pickled
 from likewise.records import ClassMean, Curves, Histograms, class_means_of, curves_of, histograms_of
 from likewise.score_files import as_csv, from_csv, outcomes_of, save_outcomes
@@ -155,7 +155,7 @@ class Run:
     def facts(self) -> dict[str, Any]:
         """What the run was made of: the contents of run.json."""
         try:
-            return json.loads(renamed((self.folder / "run.json").read_text(encoding="utf-8")))
+            return json.loads((self.folder / "run.json").read_text(encoding="utf-8"))
         except ValueError as error:
             raise ValueError(
                 f"expected run.json of plain JSON in {self.folder}, got {error}: restore the file"
@@ -169,7 +169,7 @@ class Run:
         import yaml  # noqa: PLC0415 - a library of the extras
 
         try:
-            read: Any = yaml.safe_load(renamed(self.configuration.read_text(encoding="utf-8")))
+            read: Any = yaml.safe_load(self.configuration.read_text(encoding="utf-8"))
         except yaml.YAMLError as error:
             raise ValueError(f"expected YAML in {self.configuration}, got {error}: restore the file") from error
         return read if isinstance(read, dict) else {}

@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 
-from likewise.old_scores import converted
 from likewise.scores import SEPARATOR, Group, Metric, Outcomes, Score
 
 COLUMNS = (
@@ -73,7 +72,7 @@ def of_row(row: Mapping[str, str]) -> Score:
 
 
 def from_csv(text: str) -> tuple[Score, ...]:
-    """Read scores from CSV, also as earlier versions wrote them.
+    """Read scores from CSV.
 
     Raises:
         ValueError: A column is missing or a value isn't of its kind.
@@ -85,7 +84,7 @@ def from_csv(text: str) -> tuple[Score, ...]:
     scores: list[Score] = []
     for row in csv.DictReader(io.StringIO(text, newline="")):
         try:
-            scores.append(of_row(converted(row) if "choices" in row else row))
+            scores.append(of_row(row))
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(
                 f"expected scores as CSV with the columns {', '.join(COLUMNS)}, got row {len(scores) + 2} with a wrong "

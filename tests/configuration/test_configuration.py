@@ -405,17 +405,6 @@ def test_a_section_is_added_below_those_of_every_page_or_stands_alone(tmp_path):
     assert [name_of(one) for one in alone] == ["ScoresSection", "Mine"]
 
 
-def test_old_names_are_read():
-    file = {
-        "offers": [{"class_path": "likewise.training.offers.Momentum"}],
-        "loss": {"class_path": "likewise.SupConLoss"},
-    }
-    found = read(["--config", json.dumps(file), "--offers+", "KeyQueue"])
-    assert [name_of(one) for one in found["inputs"]] == ["Momentum", "KeyQueue"]
-    assert found["inputs"][0]["class_path"] == "likewise.training.inputs.Momentum"
-    assert found["loss"]["class_path"] == "likewise.losses.SupConLoss"
-
-
 def test_a_run_that_has_been_finished_is_found_by_the_name_that_it_had(tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "config.yaml").write_text("seed: 5\nloss: NTXentLoss\n")

@@ -765,18 +765,3 @@ def test_views_of_resized_images_and_at_least_one_are_made():
     for views in (0, 1.5, "2"):
         with pytest.raises(ValueError, match=f"views of at least 1, got {views!r}: contrast needs 2"):
             SimCLRViews()(torch.rand(2, 3, 8, 8), views=views)
-
-
-def test_an_augmentation_with_a_call_of_its_own_goes_on_working():
-    """As was asked before: `__call__` with a draw, and no `super().__init__()`; it warns, and makes views as others."""
-    with pytest.warns(DeprecationWarning, match="__call__ of Shifted is now change"):
-
-        class Shifted(Augmentation):
-            def __init__(self):
-                self.by = 2
-
-            def __call__(self, inputs, draw):
-                return inputs + self.by + draw.uniform(1)
-
-    assert (Shifted()(torch.zeros(4, 1), Draw(0, rows=4)) >= 2).all()
-    assert Shifted()(torch.zeros(4, 1)).shape == (4, 2, 1)

@@ -15,15 +15,11 @@ import likewise.evaluation
 from likewise.data import Parts, Samples
 from likewise.evaluation import (
     KNN,
-    Evaluation,
     FeatureParts,
     Features,
     LinearProbe,
-    Metric,
     Outcomes,
-    Result,
     Retrieval,
-    Score,
     applicable,
     features_of_file,
     paired_difference,
@@ -451,32 +447,6 @@ def test_features_that_do_not_fit_are_refused(vectors, labels, words):
 def test_settings_without_meaning_are_refused(make, words):
     with pytest.raises(ValueError, match=words):
         make()
-
-
-def test_an_evaluation_of_the_names_of_before_still_works(parts):
-    with pytest.warns(DeprecationWarning, match="called Result now"):
-        found = likewise.evaluation.Found
-    assert found is Result
-    with pytest.warns(DeprecationWarning, match=r"rename Old\.refusal to why_not_applicable"):
-
-        class Old(Evaluation):
-            name = "old"
-
-            def refusal(self, parts):
-                return None if len(parts.train) else "it needs a training part, and there is none"
-
-            def __call__(self, train, validation, test, *, refit=False, progress=None):
-                del validation, refit, progress
-                assert self.refusal(FeatureParts(train, test, test)) is None
-                return Result((Score(self.name, Metric("size", "plain"), len(test), 0, 99, 1),))
-
-    assert Old()(*parts).scores[0].value == Old().evaluate(parts).scores[0].value == len(parts.test)
-    assert [of.name for of in applicable(parts, [Old()])] == ["old"]
-    none = parts._replace(train=parts.train[torch.arange(0)])
-    with pytest.raises(ValueError, match="Old does not apply: it needs a training part"):
-        applicable(none, [Old()])
-    with pytest.warns(DeprecationWarning, match="refusal is called why_not_applicable now"):
-        assert KNN().refusal(none) == KNN().why_not_applicable(none) is not None
 
 
 def test_an_evaluation_is_named_once(parts):

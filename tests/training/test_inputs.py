@@ -1,7 +1,6 @@
 """What each loss is given in a step, and what is refused; the arithmetic of momentum, queue and keys, step by step."""
 
 import copy
-import importlib
 import math
 
 import pytest
@@ -13,8 +12,7 @@ from likewise.configuration import read
 from likewise.data import Episodes, Samples, Views
 from likewise.losses import Loss
 from likewise.models import MLP, ProjectionHead
-from likewise.runs import Run
-from likewise.training import InputContext, KeyQueue, LabelPrototypes, LossInput, Momentum, Predictor, Pretraining, Step
+from likewise.training import InputContext, KeyQueue, LabelPrototypes, LossInput, Momentum, Predictor, Step
 from likewise.training.inputs import LossInputs, LossSignature
 from likewise.training.inputs.resolution import reads_embeddings, resolve
 
@@ -515,42 +513,3 @@ def test_losses_and_inputs_say_which_batches_they_need():
     made.check_batches(Episodes(ways=2))
     with pytest.raises(ValueError, match="expected Episodes as batches for PrototypicalLoss, got Views: choose Ep"):
         made.check_batches(Views())
-
-
-def test_the_old_names_still_work_for_one_release():
-    with pytest.warns(DeprecationWarning, match="Offer is now likewise.training.inputs.LossInput"):
-        assert lw.training.Offer is LossInput
-    with pytest.warns(DeprecationWarning, match="offers.Momentum is now"):
-        assert importlib.import_module("likewise.training.offers").Momentum is Momentum
-    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
-        _ = importlib.import_module("likewise.training.offers").Nothing
-    with pytest.warns(DeprecationWarning, match="recommended_offers of Old is now recommended_inputs"):
-        old = type("Old", (lw.InfoNCELoss,), {"recommended_offers": ("KeyQueue",)})
-    assert old.recommended_inputs == ("KeyQueue",)
-    with pytest.warns(DeprecationWarning, match="recommended_offers of NWSLoss"):
-        assert lw.NWSLoss.recommended_offers == ("Momentum", "KeyQueue")
-
-
-def test_weights_and_arguments_of_earlier_releases_are_taken():
-    encoder, head = _networks()
-    adam = torch.optim.AdamW
-    with pytest.warns(DeprecationWarning, match=r"Pretraining\(offers=\) is now inputs="):
-        module = Pretraining(encoder, head, lw.InfoNCELoss(), adam, offers=[Momentum(0.5), KeyQueue(8)])
-    with pytest.warns(DeprecationWarning, match="Pretraining.offers is now inputs"):
-        assert module.offers is module.inputs
-    before = {name.replace("inputs.", "offers."): of for name, of in module.state_dict().items()}
-    assert any(name.startswith("offers.") for name in before)
-    module.load_state_dict(before)
-
-
-def test_options_and_runs_of_earlier_releases_are_read(tmp_path):
-    momentum = "likewise.training.offers.Momentum"
-    file = tmp_path / "config.yaml"
-    file.write_text(f"seed: 3\noffers:\n- class_path: {momentum}\n")
-    options = read(["--config", str(file), "--offers.momentum", "0.5"])
-    assert options["seed"] == 3
-    (one,) = options["inputs"]
-    assert (one["class_path"], one["init_args"]["momentum"]) == ("likewise.training.inputs.Momentum", 0.5)
-    run = Run.create(tmp_path, "old")
-    run.describe({"parts": {"offers": [{"class_path": momentum}]}})
-    assert run.facts == {"parts": {"inputs": [{"class_path": "likewise.training.inputs.Momentum"}]}}

@@ -20,7 +20,7 @@ from likewise.configuration.classes import (
 from likewise.configuration.guesses import class_named, near_classes, near_options
 from likewise.configuration.options import FILLED, HIDDEN, TRAINER, VERBS
 from likewise.configuration.values import FLAG, LISTS, MAPPINGS, parsed, part_of, plain, takes
-from likewise.parts import is_spec, renamed
+from likewise.parts import is_spec
 
 
 class Option(NamedTuple):
@@ -172,7 +172,6 @@ class Draft:
 
     def class_path(self, option: str, name: str, base: Class) -> str:
         """Return the import path of a class that a word names; a ValueError says why there is none of that kind."""
-        name = renamed(name)
         known = class_named(name, base)
         if known is not None:
             return known

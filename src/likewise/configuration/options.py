@@ -249,7 +249,6 @@ ALIASES = {
     "backbone": "encoder",
     "projector": "head",
     "criterion": "loss",
-    "offers": "inputs",
     "report.sections": "sections",
     "evaluation": "evaluations",
     "scheduler": "schedule",

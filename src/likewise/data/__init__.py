@@ -1,8 +1,5 @@
 """Data: sources that read samples, splits that divide them, and batches of views."""
 
-import warnings
-from typing import Any
-
 from likewise.data.arrays import Arrays, Digits
 from likewise.data.augmentation import (
     Augmentation,
@@ -44,12 +41,3 @@ __all__ = [
     "TokenRows", "Torchvision", "Views", "corrupted", "fingerprint", "mixed", "owned_by_partner", "parts_of",
     "parts_of_run", "read_image", "some_inputs",
 ]  # fmt: skip
-_RENAMED = {"EpisodeDraw": "EpisodeSampler"}
-
-
-def __getattr__(name: str) -> Any:
-    """Give what has another name now."""
-    if name not in _RENAMED:
-        raise AttributeError(f"module 'likewise.data' has no attribute {name!r}")
-    warnings.warn(f"likewise.data.{name} is called {_RENAMED[name]} now", DeprecationWarning, stacklevel=2)
-    return globals()[_RENAMED[name]]

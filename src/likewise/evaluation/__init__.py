@@ -1,8 +1,5 @@
 """What frozen features are worth: each evaluation takes features and labels, and knows no trainer."""
 
-import warnings
-from typing import Any
-
 from likewise.evaluation.calibration import Calibration
 from likewise.evaluation.choice import applicable
 from likewise.evaluation.evaluation import Evaluation
@@ -48,11 +45,3 @@ __all__ = [
     "raw_features",
     "save_features",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    """Return a name of before, with a warning."""
-    if name == "Found":
-        warnings.warn("likewise.evaluation.Found is called Result now", DeprecationWarning, stacklevel=2)
-        return Result
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,6 +1,5 @@
 """The base class of evaluations, what they find of a part, and what several of them need."""
 
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self, final
@@ -24,16 +23,6 @@ class Evaluation(ABC):
 
     name: ClassVar[str]
 
-    def __init_subclass__(cls, **keywords: Any) -> None:
-        """Take an evaluation as it was written for the names of before."""
-        super().__init_subclass__(**keywords)
-        own = vars(cls)
-        if "refusal" in own and "why_not_applicable" not in own:
-            warnings.warn(f"rename {cls.__name__}.refusal to why_not_applicable", DeprecationWarning, stacklevel=2)
-            cls.why_not_applicable = own["refusal"]
-        if "__call__" in own and "evaluate" not in own:  # does by itself what `evaluate` is for
-            cls.evaluate = Evaluation._by_call
-
     @abstractmethod
     def why_not_applicable(self, parts: FeatureParts) -> str | None:
         """Say why these parts can't be evaluated, as "it needs ..., and there is ..."; None if they can."""
@@ -47,11 +36,6 @@ class Evaluation(ABC):
     def __repr__(self) -> str:
         """Name what it is set to."""
         return written(self)
-
-    def refusal(self, parts: FeatureParts) -> str | None:
-        """Return `why_not_applicable(parts)`: its name of before."""
-        warnings.warn("refusal is called why_not_applicable now", DeprecationWarning, stacklevel=2)
-        return self.why_not_applicable(parts)
 
     @abstractmethod
     def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Bar = silent) -> Result:
@@ -96,9 +80,6 @@ class Evaluation(ABC):
         parts = FeatureParts(train, validation, test)
         self.check(parts)
         return self.evaluate(parts, refit=refit, progress=progress)
-
-    def _by_call(self, parts: FeatureParts, *, refit: bool = False, progress: Bar = silent) -> Result:
-        return self(*parts, refit=refit, progress=progress)
 
 
 @final

@@ -7,7 +7,6 @@ push for those rows, and passes both to `ContrastiveLoss.evaluate`.
 import functools
 import inspect
 import math
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -62,22 +61,6 @@ def scalar(value: float | Tensor, rows: Tensor) -> Tensor:
     return value.to(rows).reshape(()) if isinstance(value, Tensor) else rows.new_full((), value)
 
 
-class _OldName:
-    """`recommended_offers`, the old name of `recommended_inputs`, for one release."""
-
-    def __get__(self, loss: Any, kind: type) -> Any:
-        self.warn(kind)
-        return kind.recommended_inputs  # pyright: ignore[reportAttributeAccessIssue]
-
-    @staticmethod
-    def warn(kind: type) -> None:
-        """Warn that the name is old."""
-        told = (
-            f"recommended_offers of {kind.__name__} is now recommended_inputs; the old name goes with the next release"
-        )
-        warnings.warn(told, DeprecationWarning, stacklevel=3)
-
-
 class Loss(nn.Module, ABC):
     """Abstract base class of all losses, of embeddings or of what is computed from them.
 
@@ -90,7 +73,6 @@ class Loss(nn.Module, ABC):
 
     label_kinds: ClassVar[frozenset[LabelKind]] = frozenset()
     recommended_inputs: ClassVar[tuple[str, ...]] = ()
-    recommended_offers: Any = _OldName()
     last: dict[str, Tensor]
 
     whole: bool = False
@@ -99,9 +81,6 @@ class Loss(nn.Module, ABC):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if "recommended_offers" in vars(cls):
-            _OldName.warn(cls)
-            cls.recommended_inputs = vars(cls)["recommended_offers"]
         if "forward" in vars(cls):
             cls.forward = uncompiled(cls.forward, unless=_is_whole)
 

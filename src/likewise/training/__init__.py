@@ -55,8 +55,6 @@ _MODULES = {
 
 def __getattr__(name: str) -> Any:
     """Import the module that defines a name."""
-    if name in {"Offer", "Plan"}:  # old names, for one release
-        return import_module("likewise.training.offers").renamed(name, 4)
     for module, names in _MODULES.items():
         if name in names:
             value = globals()[name] = getattr(import_module(f"likewise.training.{module}"), name)

@@ -95,7 +95,7 @@ def assemble(
     Raises:
         ValueError: A part refuses its arguments, the data, or the parts before it.
     """
-    specs = {"inputs" if part == "offers" else part: _normal(spec) for part, spec in chosen.items()}  # its old name
+    specs = {part: _normal(spec) for part, spec in chosen.items()}
     kind = class_of(specs["loss"]["class_path"], Loss)
     parts, refit = parts_of(specs, lambda samples: check_labels(kind, samples.label_kind, samples.names))
     train = parts.refitted().train if refit else parts.train

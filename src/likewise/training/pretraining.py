@@ -1,7 +1,6 @@
 """Pretraining: encoder, head, loss and inputs as one Lightning module."""
 
 import math
-import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -20,7 +19,6 @@ from likewise.evaluation import Features
 from likewise.losses import Loss
 from likewise.models import Encoder, Head
 from likewise.models.encoder import frozen
-from likewise.parts import warn_renamed
 from likewise.training.callbacks import BY_ANCHOR, HISTOGRAM
 from likewise.training.inputs import InputContext, LossInput, LossInputs
 from likewise.training.inputs.resolution import reads_embeddings
@@ -52,7 +50,6 @@ class Pretraining(lightning.LightningModule):
         chunk_size: Inputs that are encoded at a time, so that a batch may be larger than the memory for its
             activations; the loss is that of the whole batch. See `likewise.models.in_chunks`. None: all.
         temperature_rate_factor: Factor of a learned temperature's learning rate.
-        offers: The old name of inputs.
 
     Attributes:
         inputs: The `LossInputs` in force.
@@ -83,12 +80,8 @@ class Pretraining(lightning.LightningModule):
         schedule: Schedule | None = None,
         chunk_size: int | None = None,
         temperature_rate_factor: float = 1.0,
-        offers: Sequence[LossInput] | None = None,
     ) -> None:
         super().__init__()
-        if offers is not None:
-            inputs = offers
-            warn_renamed("Pretraining(offers=)", "inputs=")
         if getattr(loss, "reduction", "mean") == "none":
             raise ValueError("expected a loss with reduction mean or sum, one value per batch, got none: choose mean")
         learned = getattr(loss, "log_temperature", None)
@@ -110,18 +103,6 @@ class Pretraining(lightning.LightningModule):
     def forward(self, inputs: Float[Tensor, "n ..."]) -> Float[Tensor, "n d"]:
         """Encode inputs (N, ...) to features (N, D), without the head."""
         return self.encoder(inputs)
-
-    @property
-    def offers(self) -> LossInputs:
-        """The old name of `inputs`."""
-        warn_renamed("Pretraining.offers", "inputs")
-        return self.inputs
-
-    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
-        """Load weights, also those saved when the inputs were called offers."""
-        return super().load_state_dict(
-            {re.sub(r"^offers\.", "inputs.", name): state_dict[name] for name in state_dict}, strict, assign
-        )
 
     @property
     def predicts(self) -> bool:

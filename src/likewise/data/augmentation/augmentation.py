@@ -8,8 +8,6 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
-from likewise.parts import warn_renamed
-
 ROUNDING = 0.001
 """How far outside of 0 to 1 a pixel may be that was resized."""
 
@@ -75,13 +73,6 @@ class Augmentation(nn.Module, ABC):
         nn.Module.__init__(made)
         made._given = ", ".join([*map(repr, args), *(f"{name}={value!r}" for name, value in given.items())])
         return made
-
-    def __init_subclass__(cls) -> None:
-        """Take a `__call__` that a class defines, as was asked of it before, for its `change`."""
-        if "__call__" in vars(cls):
-            warn_renamed(f"__call__ of {cls.__name__}", "change")
-            cls.change = vars(cls)["__call__"]
-            del cls.__call__
 
     def __init__(self, seed: int | None = None) -> None:
         super().__init__()

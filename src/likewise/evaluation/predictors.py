@@ -19,6 +19,7 @@ from likewise.evaluation.logistic_regression import LinearClassifier
 from likewise.evaluation.predictions import Predicted, Thresholds
 
 HOTTEST = 20.0  # temperatures lie between 1/20 and 20
+FACTS = ("by", "names", "width", "temperature", "probabilities", "settings")
 OF_COSINES = 0.1  # the temperature of cosines where no validation part chooses one
 
 
@@ -121,9 +122,8 @@ class LinearPredictor(Predictor):
             tensors["thresholds"] = self.thresholds.double()
         for name, tensor in ({} if self.head is None else self.head.state_dict()).items():
             tensors[f"head.{name}"] = tensor
-        facts = {
-            name: getattr(self, name) for name in ("by", "names", "width", "temperature", "probabilities", "settings")
-        }
+        facts = {name: getattr(self, name) for name in FACTS}
+        facts["head"] = None if self.head is None else "none" if isinstance(self.head, nn.Identity) else "head"
         kept = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
         return save(kept, {"likewise": json.dumps(facts)})
 
@@ -144,13 +144,13 @@ class LinearPredictor(Predictor):
             with safe_open(path, "pt") as file:
                 tensors: dict[str, Tensor] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
                 facts = json.loads(file.metadata()["likewise"])
-            weights = {name.removeprefix("head."): of for name, of in tensors.items() if name.startswith("head.")}
-            network = head().eval() if weights else None
-            if network is not None:
-                network.load_state_dict(weights)
-            classifier = LinearClassifier(tensors["weight"], tensors["bias"])
+            if facts["head"] is not None:
+                facts["head"] = head().eval() if facts["head"] == "head" else nn.Identity()
+                weights = {name.removeprefix("head."): of for name, of in tensors.items() if name.startswith("head.")}
+                facts["head"].load_state_dict(weights)
             facts["names"] = tuple(facts["names"])
-            return cls(**facts, classifier=classifier, head=network, thresholds=tensors.get("thresholds"))
+            classifier = LinearClassifier(tensors["weight"], tensors["bias"])
+            return cls(**facts, classifier=classifier, thresholds=tensors.get("thresholds"))
         except (SafetensorError, OSError, KeyError, TypeError, ValueError, RuntimeError) as error:
             reason = " ".join(str(error).split())[:200]
             raise ValueError(f"expected a classifier in {path}, got {reason}: evaluate the run again") from error

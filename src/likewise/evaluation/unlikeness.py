@@ -36,8 +36,8 @@ class Unlikeness:
         The training features, and one tile of similarities.
 
     Source:
-        Y. Sun et al., Out-of-Distribution Detection with Deep Nearest Neighbors, 2022; shares: V. Vovk, A. Gammerman and
-        G. Shafer, Algorithmic Learning in a Random World, 2005.
+        Y. Sun et al., Out-of-Distribution Detection with Deep Nearest Neighbors, 2022; shares: V. Vovk, A. Gammerman
+        and G. Shafer, Algorithmic Learning in a Random World, 2005.
 
     Example:
         >>> from likewise.evaluation import Features
@@ -48,7 +48,9 @@ class Unlikeness:
 
     def __init__(self, parts: FeatureParts, *, refit: bool = False, seed: int = 0) -> None:
         train, validation, test = parts
-        learned, held_out = (joined(train, validation), test) if refit else (train, validation if len(validation) else test)
+        learned, held_out = (
+            (joined(train, validation), test) if refit else (train, validation if len(validation) else test)
+        )
         if not len(learned) or not len(held_out):
             raise ValueError(
                 f"expected training and held-out samples to measure distances by, got {len(learned)} and "

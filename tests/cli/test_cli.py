@@ -232,13 +232,13 @@ def files(tmp_path_factory):
 
 
 READ = {
-    "photos": ["--data", "Hub", "--data.path", "photos", "--data.size", "16", "--encoder.width", "4"],
+    "photos": ["--data", "Folder", "--data.path", "photos", "--data.size", "16", "--encoder.width", "4"],
     "photos by torchvision": [
         *("--data", "Torchvision", "--data.name", "ImageFolder", "--data.root", "photos", "--data.size", "16"),
         *("--encoder", "ResNet", "--encoder.depth", "8", "--encoder.width", "4"),
     ],
-    "table": ["--data", "Hub", "--data.path", "flowers.csv", "--encoder", "MLP", "--encoder.width", "4"],
-    "lines": ["--data", "Hub", "--data.path", "tags.jsonl", "--encoder", "MLP", "--encoder.width", "4"],
+    "table": ["--data", "Table", "--data.path", "flowers.csv", "--encoder", "MLP", "--encoder.width", "4"],
+    "lines": ["--data", "Table", "--data.path", "tags.jsonl", "--encoder", "MLP", "--encoder.width", "4"],
     "a long tail": ["--subset", "LongTail", "--subset.imbalance", "10", "--encoder.width", "4"],
     "balanced": ["--batches.sampler", "Balanced", "--batches.sampler.samples_per_class", "5", "--encoder.width", "4"],
 }
@@ -462,6 +462,21 @@ def test_labels_with_a_separator_are_told_before_a_split_finds_them_rare(tmp_pat
     data = _npz(tmp_path / "several.npz", vectors=np.ones((40, 3)), labels=labels)
     words = "expected label sets as labels for BCELoss, got classes such as 'a;b0': set --data.separator ';' if a cell"
     _refused([*data, "--loss", "BCELoss"], words, tmp_path, capsys)
+
+
+@pytest.mark.filterwarnings("ignore:left out 2 of 4 classes, with 3 of 43")
+def test_an_option_of_the_data_leaves_out_classes_of_few_samples(tmp_path, capsys):
+    labels = [*np.array(["ash", "elm"])[LABELS].tolist(), "fir", "oak", "oak"]
+    data = _npz(tmp_path / "tail.npz", vectors=np.random.default_rng(0).normal(size=(43, 3)), labels=labels)
+    words = ["--encoder", "MLP", "--encoder.width", "4", "--epochs", "1", "--evaluations", "[]", "--report", "false"]
+    _refused(
+        [*data, *words], "got 1 of 'fir'; 2 of 4 classes have fewer: add samples, or --data.min_per_c", tmp_path, capsys
+    )
+    for runs, more in ((tmp_path / "a", ["--data.min-per-class", "3"]), (tmp_path / "b", [])):
+        given = [*data, *words, *more] if more else ["--config", str(next(tmp_path.glob("a/*/config.yaml")))]
+        assert main(["train", *given, "--runs", str(runs)]) == 0
+        (run,) = runs.iterdir()
+        assert json.loads((run / "run.json").read_text())["labels"]["names"] == ["ash", "elm"]
 
 
 @pytest.mark.parametrize("case", BAD_ARRAYS)

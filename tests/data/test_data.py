@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import warnings
 from collections import Counter
 
 import numpy as np
@@ -20,6 +21,7 @@ from likewise.data import (
     Digits,
     Fraction,
     LongTail,
+    MinPerClass,
     Samples,
     Shuffled,
     Stratified,
@@ -300,6 +302,22 @@ def test_classes_leave_every_part_and_are_renumbered():
     assert Stratified()(samples, Classes(count=2)).test.names == ("class 0", "class 1")
 
 
+def test_classes_of_few_samples_leave_every_part_and_are_counted():
+    labels = samples_of(9, 1, 5, 2).labels
+    samples = samples_of(9, 1, 5, 2, parts=torch.where(torch.arange(17) % 3 == 2, 2, 0))
+    with pytest.warns(
+        UserWarning, match="left out 2 of 4 classes, with 3 of 17 samples, as they .* than 3 each: class"
+    ):
+        kept = MinPerClass(3)(samples)
+    assert kept.tolist() == [row for row in range(17) if sum(labels == labels[row]) >= 3]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len(MinPerClass(1)(samples)) == 17
+    with pytest.warns(UserWarning, match="left out 2 of 4"):
+        cut = Stratified()(samples, MinPerClass(3))
+    assert cut.train.names == cut.test.names == ("class 0", "class 2")
+
+
 SETS = Samples(torch.zeros(8, 1), torch.zeros(8, 2, dtype=torch.bool), ("a", "b"))
 WRONG_SUBSETS = {
     "imbalance": (lambda: LongTail(0.5), "imbalance of at least 1, got 0.5"),
@@ -311,6 +329,8 @@ WRONG_SUBSETS = {
     "one class": (lambda: Classes(["a"]), "at least 2 classes, got 1"),
     "unknown class": (lambda: Classes(["class 0", "clas 1"])(samples_of(3, 3)), "did you mean 'class 1'"),
     "too many": (lambda: Classes(count=3)(samples_of(3, 3)), "at most 2, .*got 3"),
+    "all small": (lambda: MinPerClass(5)(samples_of(9, 4, 3, 1)), "5 samples or more, got 1 of 4: .* to 4 or less"),
+    "no classes": (lambda: MinPerClass()(SETS), "one class each, got label sets: leave it out"),
 }
 
 
@@ -474,7 +494,9 @@ WRONG_SPLITS = {
     "validation": (lambda: Stratified(validation=0.0), "validation between 0 and 1, got 0.0"),
     "one class": (cut_error(samples_of(12)), "at least 2 classes, got 1 .'class 0'."),
     "rare class": (cut_error(samples_of(10, 2)), "at least 3 samples of every class.*got 2 of 'class 1'"),
-    "single": (cut_error(samples_of(10, 1)), "got 1 of 'class 1'.*add samples, drop the class or change test"),
+    "single": (cut_error(samples_of(10, 1)), "got 1 of 'class 1'; 1 of 2 .*, or --data.min_per_class 3 leaves"),
+    "small test": (cut_error(samples_of(*[4] * 9), test=0.2), "got 7 of 36 samples, test=0.2: --split.test 0.25 fits"),
+    "large test": (cut_error(samples_of(*[4] * 9), test=0.8), "got 29 of 36 samples, test=0.8: --split.test 0.5 fits"),
     "unseen": (
         cut_error(samples_of(6, 6, parts=samples_of(6, 6).labels * 2)),
         "no training sample for class 1",
@@ -483,7 +505,7 @@ WRONG_SPLITS = {
         cut_error(Samples(torch.zeros(4, 1), torch.tensor([0, 1] * 2), ("a", "b"), torch.tensor([0, 0, 2, 2]))),
         "for validation, got 2 samples of 2 classes",
     ),
-    "few": (cut_error(Samples(torch.zeros(2, 1))), "at least 3 samples, .* got 2 and"),
+    "few": (cut_error(Samples(torch.zeros(2, 1))), "at least 3 samples, .* got 2: add samples"),
     "only a test part": (cut_error(samples_of(6, 6, parts=torch.full((12,), 2))), "got 0 samples"),
 }
 

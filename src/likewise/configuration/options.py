@@ -110,6 +110,7 @@ class TrainOptions(SharedOptions):
         report: Whether to write the page; `likewise evaluate RUN --evaluations []` writes it later.
         log: Tools to look at the training in: tensorboard, wandb, mlflow, csv; several as --log [tensorboard,mlflow].
         data: Where the samples come from: a class, a folder of photos, a file, or a data set of torchvision.
+        min_per_class: Samples that a class needs, or else it is left out of every part; --data.min_per_class 2 does it.
         subset: Fewer training samples: a long tail, a fraction, some classes; several with --subset+. Default: all.
         split: How samples are split into training, validation and test parts.
         batches: Which samples form a batch, and the views made of them.
@@ -138,6 +139,7 @@ class TrainOptions(SharedOptions):
     report: bool = True
     log: list[str] | str | None = None
     data: Source
+    min_per_class: int = 1
     subset: Subset | list[Subset] | None = None
     split: Split
     batches: Batches
@@ -244,6 +246,7 @@ ALIASES = {
     "precision": "trainer.precision",
     "output": "runs",
     "dataset": "data",
+    "data.min_per_class": "min_per_class",
     "model": "encoder",
     "network": "encoder",
     "backbone": "encoder",

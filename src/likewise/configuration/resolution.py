@@ -226,6 +226,7 @@ def _check(options: Mapping[str, Any]) -> None:
     for name, least, remedy in (
         ("chunk_size", 1, "leave it out to encode all at once"),
         ("validation_epochs", 0, "0 is none"),
+        ("min_per_class", 1, "1 keeps every class"),
         ("workers", 0, "0 is none, and without it there are as many as help"),
     ):
         value = options[name]

@@ -112,7 +112,11 @@ def shortage(
     lower = f"queries or {room}.shots" if held > shape.shots else "shots"
     words = f"{_counted(shape.shots, 'shot', 'shots')} and {_counted(shape.queries, 'query', 'queries')}"
     needed = f"at least {shape.each} samples of every class, {words}"
-    return needed, f"{held} of {names[fewest]!r}", f"lower {room}.{lower}, or leave the class out"
+    return (
+        needed,
+        f"{held} of {names[fewest]!r}",
+        f"lower {room}.{lower}, or leave out such classes with --data.min_per_class {shape.each}",
+    )
 
 
 def fitting(counts: Int[Tensor, " c"], shape: EpisodeShape) -> EpisodeShape | None:

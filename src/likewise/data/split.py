@@ -92,12 +92,13 @@ def _joined(first: Samples, second: Samples) -> Samples:
     else:
         inputs = JoinedRows(first.inputs, second.inputs)
     rows = None if first.rows is None or second.rows is None else torch.cat([first.rows, second.rows])
+    ids, made_of = first.ids + second.ids, first.preprocessing
     if first.labels is None or second.labels is None:
-        return Samples(inputs, rows=rows)
+        return Samples(inputs, rows=rows, ids=ids, preprocessing=made_of)
     names, labels = first.names, second.labels
     if first.names != second.names:
         names, labels = first.names + second.names, second.labels + len(first.names)
-    return Samples(inputs, torch.cat([first.labels, labels]), names, rows=rows)
+    return Samples(inputs, torch.cat([first.labels, labels]), names, rows=rows, ids=ids, preprocessing=made_of)
 
 
 @final
@@ -166,12 +167,19 @@ class Stratified(Split):
         labels = None if samples.classes is None else samples.classes[rows]
         counts = torch.tensor([len(rows)]) if labels is None else torch.bincount(labels, minlength=len(samples.names))
         smallest = int(counts.argmin())
-        if counts[smallest] < 3 or not len(counts) <= held_out <= len(rows) - 2 * len(counts):
-            few = f"{int(counts[smallest])}" + ("" if labels is None else f" of {samples.names[smallest]!r}")
+        if counts[smallest] < 3:
+            few, remedy = f"{int(counts[smallest])}", "add samples"
+            if labels is not None:
+                few += f" of {samples.names[smallest]!r}; {int((counts < 3).sum())} of {len(counts)} classes have fewer"
+                remedy += ", or --data.min_per_class 3 leaves such classes out"
+            every = "" if labels is None else " of every class"
+            raise ValueError(f"expected at least 3 samples{every}, 2 to train and 1 to test, got {few}: {remedy}")
+        least, most = len(counts), len(rows) - 2 * len(counts)
+        if not least <= held_out <= most:
+            fits = min(max(held_out, least), most) / len(rows)
             raise ValueError(
-                f"expected at least 3 samples{'' if labels is None else ' of every class'}, 2 to train and 1 to test, "
-                f"got {few} and test={self.test} of {len(rows)} samples: "
-                "add samples, drop the class or change test"
+                f"expected a test part of 1 to all but 2 samples of each of {len(counts)} classes, got {held_out} of "
+                f"{len(rows)} samples, test={self.test}: --split.test {fits:.4g} fits"
             )
         stratify = None if labels is None else labels.numpy()
         _, held = train_test_split(rows.numpy(), test_size=held_out, stratify=stratify, random_state=self.seed)

@@ -1,5 +1,6 @@
 """Subsets: fewer samples to train on. The test part stays whole, unless classes are left out of every part."""
 
+import warnings
 from abc import ABC, abstractmethod
 from difflib import get_close_matches
 from typing import Literal, final
@@ -9,6 +10,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from likewise.data.samples import Samples, some_of_each_class
+from likewise.files.formats import first_of
 
 
 class Subset(ABC):
@@ -174,3 +176,45 @@ class Classes(Subset):
                 raise ValueError(f"expected names of classes, got {name!r}: did you mean {near[0]!r}?")
         kept = torch.tensor([label for label, name in enumerate(samples.names) if name in set(names)])
         return torch.isin(labels, kept).nonzero().flatten()
+
+
+@final
+class MinPerClass(Subset):
+    """The samples of classes that have at least so many, in every part; a warning counts the others.
+
+    Args:
+        count: The fewest samples of a class that is kept.
+
+    Raises:
+        ValueError: Fewer than two classes are kept, or samples do not have one class each.
+
+    Example:
+        >>> samples = Samples(torch.zeros(6, 1), torch.tensor([0, 0, 0, 1, 1, 1]), ("ash", "elm"))
+        >>> samples[MinPerClass(count=2)(samples)].counts
+        tensor([3, 3])
+    """
+
+    every_part = True
+
+    def __init__(self, count: int = 2) -> None:
+        self.count = count
+
+    def __call__(self, samples: Samples) -> Int[Tensor, " k"]:
+        labels, counts = samples.classes_for("MinPerClass", "leave it out"), samples.counts
+        kept = (counts >= self.count)[labels]
+        dropped = ((counts > 0) & (counts < self.count)).nonzero().flatten().tolist()
+        occurring, left = int((counts > 0).sum()), int((counts >= self.count).sum())
+        if left < 2:
+            most = int(counts.sort(descending=True).values[:2].min()) if len(counts) > 1 else 0
+            raise ValueError(
+                f"expected at least 2 classes of {self.count:,} samples or more, got {left} of {occurring:,}: "
+                f"lower min_per_class to {most} or less"
+            )
+        if dropped:
+            warnings.warn(
+                f"left out {len(dropped):,} of {occurring:,} classes, with {int((~kept).sum()):,} of {len(samples):,} "
+                f"samples, as they have fewer than {self.count:,} each: "
+                f"{first_of([samples.names[label] for label in dropped])}",
+                stacklevel=2,
+            )
+        return kept.nonzero().flatten()

@@ -137,6 +137,9 @@ def _assembled(config: Mapping[str, Any]) -> tuple[Assembled, EvaluationOptions]
     """Put together what is trained and how it is evaluated."""
     lightning.seed_everything(config["seed"], workers=True, verbose=False)
     chosen = {part: config[part] for part in CHOSEN}
+    if config["min_per_class"] > 1:
+        smallest = {"class_path": "likewise.data.MinPerClass", "init_args": {"count": config["min_per_class"]}}
+        chosen["subset"] = [smallest, *as_list(chosen["subset"])]
     ready = assemble(chosen, config["seed"], config["chunk_size"], config["workers"], config["temperature_rate_factor"])
     evaluations = EvaluationOptions.of(config)
     check_applicable(ready.parts, evaluations, predicts=ready.module.predicts)

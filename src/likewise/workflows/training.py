@@ -195,6 +195,8 @@ class _Training:
                 with self._timed("evaluation"):
                     self.progress.say("evaluating ...")
                     features = encoded(run, module.encoder, ready.parts, self.progress, module.with_predictions)
+                    if (own := module.predictor(features)) is not None:
+                        run.write(run.classifier.name, own.saved())
                     score(run, features, ready.parts, self.evaluations, self.progress, refit=ready.refit)
             for doubt in went_in.doubts(run.facts, run.metrics):
                 self.progress.say(f"warning: {doubt}")

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from likewise.runs import Run
-from likewise.workflows.progress import PRINTED, Progress
+from likewise.workflows.progress import PRINTED, Progress, shown
 
 FORMATS = {"safetensors": ".safetensors", "onnx": ".onnx"}
 
@@ -58,5 +58,5 @@ def export(
         to_onnx(encoder, path)
     else:
         path.write_bytes(opened.weights.read_bytes())
-    progress.tell(f"{kind}: {path}")
+    progress.tell(f"{kind}: {shown(path)}")
     return path

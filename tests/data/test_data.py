@@ -4,8 +4,8 @@ import json
 import subprocess
 import sys
 import warnings
-from itertools import chain
 from collections import Counter
+from itertools import chain
 
 import numpy as np
 import pytest

@@ -27,8 +27,10 @@ from likewise.data import (
     Shuffled,
     Stratified,
     Subset,
+    Views,
 )
 from likewise.data.rows import JoinedRows
+from likewise.training import Cosine
 
 LABELS = np.arange(12) % 2
 VECTORS = np.zeros((12, 3))
@@ -340,6 +342,19 @@ def test_invalid_subsets_are_refused(case):
     make, words = WRONG_SUBSETS[case]
     with pytest.raises(ValueError, match=words):
         make()
+
+
+@pytest.mark.parametrize(
+    ("part", "said"),
+    [
+        (Stratified(0.2), "Stratified(refit=False, test=0.2, validation=0.1, seed=0)"),
+        (Views(sampler=Balanced(4)), "Views(views=2, batch_size=128, sampler=Balanced(samples_per_class=4), augm"),
+        (Classes(count=3), "Classes(names=None, count=3)"),
+        (Cosine(), "Cosine(warmup_epochs="),
+    ],
+)
+def test_parts_name_what_they_are_set_to(part, said):
+    assert repr(part).startswith(said)
 
 
 # Splits

@@ -63,8 +63,8 @@ class Episodes(Batches):
         mix: bool | None = None,
         augmentation: Augmentation | None = None,
     ) -> None:
-        self.given = {"ways": ways, "queries": queries}
-        self.shape = self.wanted = EpisodeShape.usual(episodes, ways, shots, queries)
+        self._given = {"ways": ways, "queries": queries}
+        self.shape = self._wanted = EpisodeShape.usual(episodes, ways, shots, queries)
         self.shape.check()
         if steps is not None and steps < 1:
             raise ValueError(f"expected steps of at least 1 batch an epoch, got {steps}: leave it out for one pass")
@@ -73,6 +73,11 @@ class Episodes(Batches):
         self.steps = steps
         self.mix = mix
         self.augmentation = augmentation
+
+    @property
+    def wanted(self) -> EpisodeShape:
+        """The shape before it was fitted."""
+        return self._wanted
 
     def suit(self, loss: str, arguments: Collection[str]) -> None:
         """Mix queries for losses of cells, unless `mix` says; refuse it for others, which would take them for whole."""
@@ -96,7 +101,7 @@ class Episodes(Batches):
         return torch.stack([sampled(generator).flatten() for generator in seeds])
 
     def fit(self, samples: Samples) -> None:
-        self.shape = fitted(samples.counts, self.shape, self.given)
+        self.shape = fitted(samples.counts, self.shape, self._given)
         self.together = self.shape.samples
         self.batch_size = self.shape.episodes * self.together
         if self.augmentation is not None:

@@ -97,7 +97,7 @@ class FewShot(Evaluation):
         if not penalty > 0:
             raise ValueError(f"expected penalty above 0, got {penalty}: 1 is usual")
         pairs = product([None] if ways is None else listed("ways", ways), listed("shots", shots))
-        self.given = (("ways", ways), ("queries", queries))
+        self._given = (("ways", ways), ("queries", queries))
         self.shapes = tuple(EpisodeShape.usual(episodes, *pair, queries) for pair in pairs)
         for shape in self.shapes:
             shape.check()
@@ -117,7 +117,7 @@ class FewShot(Evaluation):
 
     def _shapes_for(self, test: Features) -> list[EpisodeShape]:
         """Return the episodes of a part: with no more ways and queries than it has, where they aren't given."""
-        fits = [fitted(test.counts, shape, dict(self.given)) for shape in self.shapes]
+        fits = [fitted(test.counts, shape, dict(self._given)) for shape in self.shapes]
         return [shape._replace(queries=min(shape.queries for shape in fits)) for shape in fits]
 
     @classmethod

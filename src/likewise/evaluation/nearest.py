@@ -1,15 +1,19 @@
-"""The nearest vectors by cosine similarity, tile by tile: never all pairs in memory."""
+"""The nearest vectors by cosine similarity, exact, tile by tile: never all pairs in memory."""
 
 from collections.abc import Iterator
+from typing import final
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional
 
 from likewise.evaluation.features import Bar, silent
 
 TILE = 2**23  # similarities at a time: 32 MiB in float32
+CACHED = {"cpu": 2**21}  # of `Nearest`: 8 MiB, which a cache holds; elsewhere more are faster
+BLOCK = 64  # similarities of which the largest is looked at first
+NARROWEST = 32  # blocks of a tile
 
 
 def nearest(
@@ -40,3 +44,137 @@ def nearest(
             tile[torch.arange(len(tile)), place[part]] = -torch.inf
         similarities, indices = tile.topk(count, dim=1)
         yield part, similarities, order[indices]
+
+
+@final
+class Nearest:
+    """The nearest references of queries by cosine similarity; references may come piece by piece.
+
+    Of a tile of similarities, the largest of each block is compared with the k-th best so far, and only blocks that
+    change something are looked at. Of equal similarities, the earlier reference comes first.
+
+    Args:
+        queries: Vectors, (M, D). A zero vector has similarity 0 to all.
+        count: How many references of each query, k.
+        least: The smallest similarity that counts.
+        own: The place among all references of each query, (M,), which isn't compared with itself. None: there is none.
+
+    Memory:
+        (M, k) similarities and indices, what waits to be merged with them, and a tile.
+
+    Example:
+        >>> found = Nearest(torch.tensor([[1.0, 0.0]]), 2)
+        >>> found.add(torch.tensor([[0.0, 1.0], [2.0, 0.0]]))
+        >>> found.add(torch.tensor([[3.0, 3.0]]))
+        >>> found.indices
+        tensor([[1, 2]])
+    """
+
+    def __init__(
+        self,
+        queries: Float[Tensor, "m d"],
+        count: int,
+        *,
+        least: float = -torch.inf,
+        own: Int[Tensor, " m"] | None = None,
+    ) -> None:
+        self._units, self._least, self._own = functional.normalize(queries), least, own
+        self._best = self._units.new_full((len(queries), count), -torch.inf)
+        self._places = torch.full(self._best.shape, -1, device=queries.device)
+        self._bound = self._bounds(self._best)
+        self._waiting: list[tuple[Tensor, Tensor, Tensor]] = []
+        self._seen = 0
+
+    def add(self, references: Float[Tensor, "r d"]) -> None:
+        """Compare the queries with the next references."""
+        if not self._best.numel():
+            return
+        count = self._best.shape[1]
+        for start, first, tile in _tiles(self._units, functional.normalize(references), max(NARROWEST, count)):
+            rows = slice(start, start + len(tile))
+            if self._own is not None:
+                own = self._own[rows] - (self._seen + first)
+                there = ((own >= 0) & (own < tile.shape[1])).nonzero().flatten()
+                tile[there, own[there]] = -torch.inf
+            blocks = tile.unflatten(1, (-1, BLOCK))
+            largest, bound = blocks.amax(2), self._bound[rows]
+            row, block = (largest >= bound).nonzero(as_tuple=True)
+            if len(row) > count * len(tile) and count <= largest.shape[1]:  # as of the first references
+                bound = bound.maximum(largest.topk(count).values[:, -1:])
+                row, block = (largest >= bound).nonzero(as_tuple=True)
+            if len(row):
+                values = blocks[row, block]
+                found = values >= bound[row]
+                of, column = found.nonzero(as_tuple=True)
+                places = block[of] * BLOCK + column + (self._seen + first)
+                self._waiting.append((row[of] + start, places, values[found]))
+            if sum(len(of) for of, *_ in self._waiting) > count * len(tile):
+                self._merge()
+        self._merge()
+        self._seen += len(references)
+
+    @property
+    def similarities(self) -> Float[Tensor, "m k"]:
+        """The largest similarities, (M, k), in descending order; −∞ where fewer references count."""
+        return self._best
+
+    @property
+    def indices(self) -> Int[Tensor, "m k"]:
+        """The places of the nearest among all references, (M, k); -1 where fewer count."""
+        return self._places
+
+    def _merge(self) -> None:
+        """Put what waits among the best: rows that have something new are widened, sorted, and cut."""
+        if not self._waiting:
+            return
+        row, places, values = map(torch.cat, zip(*self._waiting, strict=True))
+        self._waiting = []
+        row, order = row.sort(stable=True)
+        rows, of, counts = row.unique_consecutive(return_inverse=True, return_counts=True)
+        count, more = self._best.shape[1], (0, int(counts.max()))
+        column = count + torch.arange(len(row), device=row.device) - (counts.cumsum(0) - counts)[of]
+        best = functional.pad(self._best[rows], more, value=-torch.inf)
+        where = functional.pad(self._places[rows], more, value=-1)
+        best[of, column], where[of, column] = values[order], places[order]
+        best, order = best.sort(dim=1, descending=True, stable=True)
+        self._best[rows], self._places[rows] = best[:, :count], where.gather(1, order[:, :count])
+        self._bound[rows] = self._bounds(best[:, :count])
+
+    def _bounds(self, best: Float[Tensor, "m k"]) -> Float[Tensor, "m 1"]:
+        """Return from which similarity on a reference counts: above the k-th best."""
+        return best[:, -1:].nextafter(best.new_tensor(torch.inf)).clamp(min=self._least)
+
+
+def close_pairs(
+    queries: Float[Tensor, "m d"], references: Float[Tensor, "r d"], least: float
+) -> Iterator[tuple[Int[Tensor, " p"], Int[Tensor, " p"], Float[Tensor, " p"]]]:
+    """Yield the pairs of a query and a reference with at least a similarity: their places, and the similarities.
+
+    Example:
+        >>> vectors = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.1]])
+        >>> [(int(row), int(of)) for row, of, _ in close_pairs(vectors[:1], vectors, 0.9) for row, of in zip(row, of)]
+        [(0, 0), (0, 2)]
+    """
+    for start, first, tile in _tiles(functional.normalize(queries), functional.normalize(references), NARROWEST):
+        row, column = (tile >= least).nonzero(as_tuple=True)
+        if len(row):
+            yield row + start, column + first, tile[row, column]
+
+
+def _tiles(
+    queries: Float[Tensor, "m d"], references: Float[Tensor, "r d"], blocks: int
+) -> Iterator[tuple[int, int, Float[Tensor, "m n"]]]:
+    """Yield tiles of similarities, in whole blocks of columns with −∞ beyond the last, and where each begins."""
+    size = CACHED.get(queries.device.type, TILE * 8)
+    blocks = min(max(blocks, size // (BLOCK * max(1, len(queries)))), -(-len(references) // BLOCK))
+    rows = max(1, size // (BLOCK * max(1, blocks)))
+    buffer = queries.new_empty(min(rows, len(queries)) * blocks * BLOCK)
+    for start in range(0, len(queries), rows):
+        some = queries[start : start + rows]
+        for first in range(0, len(references), max(1, blocks) * BLOCK):
+            others = references[first : first + blocks * BLOCK]
+            wide = -(-len(others) // BLOCK) * BLOCK
+            tile = buffer[: len(some) * wide].view(len(some), wide)
+            torch.mm(some, others.T, out=tile[:, : len(others)])
+            tile[:, len(others) :] = -torch.inf
+            yield start, first, tile

@@ -40,7 +40,8 @@ class LossOptions(TypedDict, total=False):
     """Options that every contrastive loss takes in addition to its own parameters.
 
     Args:
-        reduction: "mean" over the active anchors, "sum", or "none" for one loss per row. Default: "mean".
+        reduction: "mean" over the active anchors, "sum", or "none" for one loss per row, (N,), 0 on inactive ones. Of
+            (B, V, D), or of V views, view v of sample b is row v·B + b. Default: "mean".
         normalize: Whether the loss L2-normalises the embeddings. Default: True.
         gather_distributed: Whether to contrast with the references of all processes. The loss is then that of the whole
             batch, and its gradient, averaged over processes, is that of one process holding everything. "ring": the
@@ -63,6 +64,10 @@ def scalar(value: float | Tensor, rows: Tensor) -> Tensor:
 
 class Loss(nn.Module, ABC):
     """Abstract base class of all losses, of embeddings or of what is computed from them.
+
+    Each raises a ValueError: when it is made, if a parameter is unknown or out of range; in a call, if shapes, lengths
+    or devices do not match, labels are not of its kind or not among its classes, or a value is not finite. Values are
+    checked on the CPU only, as a GPU would have to be waited for.
 
     Attributes:
         label_kinds: Which kinds of labels its forward takes: "classes", "label sets", both or neither.

@@ -48,9 +48,6 @@ class BatchTripletLoss(ContrastiveLoss):
     Returns:
         A call returns that mean, a scalar; with ``reduction="none"`` the sum of each anchor's triplets, (N,).
 
-    Raises:
-        ValueError: If shapes do not match, embeddings hold NaN or infinity, m is not finite, or mining is unknown.
-
     Memory:
         O((N + R)·D), and a few of `CELLS` similarities at a time, or of one row of them.
 

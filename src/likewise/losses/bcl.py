@@ -29,13 +29,6 @@ class BCLLoss(ContrastiveLoss):
         temperature: τ > 0, a number, "learned", or a 0-d or (1,) tensor or parameter, which then receives a gradient.
         **options: reduction, normalize (of embeddings and prototypes), gather_distributed, backend; see `LossOptions`.
 
-    Returns:
-        A call returns the mean over all rows, a scalar; with ``reduction="none"``, one loss for each row,
-        (N,); for (B, V, D), view v of sample b is row v·B + b.
-
-    Raises:
-        ValueError: If τ ≤ 0, or a call's input is invalid; see `forward`.
-
     Memory:
         O((N + R + C)·D + tile).
 
@@ -69,10 +62,6 @@ class BCLLoss(ContrastiveLoss):
             embeddings: One view of each sample, (N, D), or V views, (B, V, D). B below is N for one view.
             labels: Classes of the samples, 0 … C − 1, (B,).
             prototypes: One row for each class, (C, D), with or without gradient; the same on every process.
-
-        Raises:
-            ValueError: If shapes, devices or lengths do not match, embeddings or prototypes hold NaN or infinity, or a
-                label is not one of the C classes (values are checked on the CPU only).
         """
         rows = self.rows(embeddings, whole=(prototypes,))
         anchors = rows.of_anchors(labels.to(rows.queries.device, torch.int64))

@@ -28,10 +28,6 @@ class BYOLLoss(Loss):
         rows. For two views, (B, 2, D) each, view 0's prediction is compared with view 1's target and vice versa, and it
         is the sum of both directions, averaged over samples.
 
-    Raises:
-        ValueError: If shapes or devices do not match, there are not exactly two views, or a value is NaN or infinite
-            (checked on the CPU only).
-
     Memory:
         O(N·D).
 

@@ -149,6 +149,39 @@ def check_label_sets(name: str, labels: Tensor, rows: str, count: int, length: i
         )
 
 
+def check_episodes(given: dict[str, Any], names: tuple[str, str, str], remedy: str) -> None:
+    """Raise unless features or maps of queries, those of classes, and the queries' labels are of the same episodes.
+
+    Each rank has its own episodes: only dtype and features remain, for ranks to compare. On a GPU, where values are not
+    checked, a label that is none of the classes leaves its query or cell out.
+    """
+    queries, means, labels = (given[name] for name in names)
+    maps = names[0].endswith("maps")
+    for name, features in zip(names, (queries, means), strict=False):
+        if features.ndim != (5 if maps else 3):
+            kind = "feature maps of episodes, (E, Q or K, D, H, W)" if maps else "features of episodes, (E, Q or K, D)"
+            raise ValueError(
+                f"expected {name} to be {kind}, got shape {tuple(features.shape)}: pass one episode as a batch of one, "
+                f"{name}[None]"
+            )
+        check_embeddings(name, features.flatten(2).flatten(0, 1))
+    episodes, features = queries.shape[0], queries.shape[2]
+    if (episodes, features, queries.device) != (means.shape[0], means.shape[2], means.device):
+        raise ValueError(
+            f"expected {names[1]} to have the {names[0]}' {episodes} episodes, {features} features and device "
+            f"{queries.device}, got shape {tuple(means.shape)} on {means.device}: encode both with the same encoder"
+        )
+    each, shape = "cell of each query" if maps else "query", (*queries.shape[:2], *queries.shape[3:])
+    if labels.shape != shape:
+        raise ValueError(
+            f"expected {names[2]} to have one class for each {each}, shape {tuple(shape)}, got shape "
+            f"{tuple(labels.shape)}: {remedy}"
+        )
+    check_classes(names[2], labels.flatten(), "cells" if maps else "queries", labels.numel(), means.shape[1])
+    given.update({name: given[name][:, :0].movedim(2, -1).flatten(0, -2) for name in names[:2]})
+    del given[names[2]]
+
+
 def check_prototypes(prototypes: Tensor, queries: Tensor, count: int, of: str = "label") -> None:
     """Raise unless there is one prototype with the queries' features for each label (or class), (count, D)."""
     check_references("prototypes", prototypes, queries, beside="queries")

@@ -35,9 +35,6 @@ class CrossEntropyLoss(Loss):
     Returns:
         A call returns the mean over all rows, a scalar, float32 or wider; 0 for an empty batch.
 
-    Raises:
-        ValueError: If ε is not between 0 and 1, or a call's input is invalid; see `forward`.
-
     Memory:
         O(N·C).
 
@@ -67,10 +64,6 @@ class CrossEntropyLoss(Loss):
         Args:
             class_logits: One logit per class for each sample, (B, C), or for each of its V views, (B, V, C).
             labels: Classes of the samples, 0 … C − 1, (B,).
-
-        Raises:
-            ValueError: If shapes or lengths do not match, there is only one class, logits hold NaN or infinity, or a
-                label is not one of the C classes (values are checked on the CPU only).
         """
         rows, classes = _with_classes(class_logits, labels)
         count = max(len(rows), 1)
@@ -102,9 +95,6 @@ class BCELoss(Loss):
     Returns:
         A call returns the mean over labels and rows, as in PyTorch, a scalar, float32 or wider; 0 for an empty batch.
 
-    Raises:
-        ValueError: If w is not positive, or a call's input is invalid; see `forward`.
-
     Memory:
         O(N·L).
 
@@ -134,10 +124,6 @@ class BCELoss(Loss):
         Args:
             class_logits: One logit per label for each sample, (B, L), or for each of its V views, (B, V, L).
             labels: Multi-hot labels of the samples, zeros and ones, (B, L).
-
-        Raises:
-            ValueError: If shapes or lengths do not match, logits hold NaN or infinity, or labels are not zeros and ones
-                (values are checked on the CPU only).
         """
         rows, sets = _with_label_sets(class_logits, labels)
         self.last = {"micro_f1": _micro_f1(rows.detach(), sets)}
@@ -173,9 +159,6 @@ class AsymmetricLoss(Loss):
     Returns:
         A call returns the sum over labels, averaged over rows, a scalar, float32 or wider; 0 for an empty batch.
 
-    Raises:
-        ValueError: If γ₋ or γ₊ is negative, m is not between 0 and 0.99, or a call's input is invalid; see `forward`.
-
     Memory:
         O(N·L).
 
@@ -208,10 +191,6 @@ class AsymmetricLoss(Loss):
         Args:
             class_logits: One logit per label for each sample, (B, L), or for each of its V views, (B, V, L).
             labels: Multi-hot labels of the samples, zeros and ones, (B, L).
-
-        Raises:
-            ValueError: If shapes or lengths do not match, logits hold NaN or infinity, or labels are not zeros and ones
-                (values are checked on the CPU only).
         """
         rows, sets = _with_label_sets(class_logits, labels)
         self.last = {"micro_f1": _micro_f1(rows.detach(), sets)}

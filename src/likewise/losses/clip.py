@@ -29,11 +29,7 @@ class ClipLoss(ContrastiveLoss):
             given, as open_clip's models return normalised features.
 
     Returns:
-        A call returns the mean over the B pairs, a scalar; with ``reduction="none"``, one loss for each, (B,); with
-        ``output_dict=True``, a dictionary with it as ``"contrastive_loss"``.
-
-    Raises:
-        ValueError: If α ≤ 0, shapes, features or devices do not match, or values are not finite (checked on the CPU).
+        The loss, a scalar; with ``output_dict=True``, a dictionary with it as ``"contrastive_loss"``.
 
     Memory:
         O(B·D + tile); both directions share one product of similarities.

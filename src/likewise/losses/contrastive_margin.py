@@ -37,9 +37,6 @@ class ContrastiveMarginLoss(ContrastiveLoss):
         A call returns L, a scalar; with ``reduction="none"`` the share of each row times their number, (N,), whose mean
         is L.
 
-    Raises:
-        ValueError: If shapes do not match, embeddings hold NaN or infinity, or a margin is not a number.
-
     Memory:
         O(N·D + tile).
 

@@ -40,14 +40,6 @@ class DCLLoss(ContrastiveLoss):
         **options: reduction, normalize, gather_distributed, backend; see `LossOptions`. If gathered, B and ω's sum
             cover the samples of all processes. ω uses the cosine even with ``normalize=False``.
 
-    Returns:
-        A call on ``view_0, view_1, …``, each (B, D), or on one tensor of embeddings, (B, V, D), returns the mean over
-        all B·V anchors, a scalar; with ``reduction="none"``, one loss for each row, (B·V,), all first views first.
-
-    Raises:
-        ValueError: If there is only one view, or not two when weighted, views differ in shape, embeddings hold NaN or
-            infinity, or τ or σ is not positive.
-
     Memory:
         O(B·V·D); see `likewise.contrast`.
 

@@ -40,14 +40,6 @@ class HardNegativeLoss(ContrastiveLoss):
         **options: reduction, normalize, gather_distributed, backend; see `LossOptions`. The lower bound e^{−1/τ} is the
             smallest possible e^{s} for unit vectors; with ``normalize=False`` it is just a bound.
 
-    Returns:
-        A call on ``view_0, view_1``, each (B, D), or on one tensor of embeddings, (B, 2, D), returns the mean over all
-        2·B anchors, a scalar; with ``reduction="none"``, one loss for each row, (2·B,), all first views first.
-
-    Raises:
-        ValueError: If there are not exactly two views, they differ in shape, embeddings hold NaN or infinity, or τ, β
-            or τ⁺ is out of range.
-
     Memory:
         O(B·D + tile). Both sums share one product of similarities, with an exponential for each.
 

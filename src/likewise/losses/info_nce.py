@@ -47,13 +47,6 @@ class InfoNCELoss(ContrastiveLoss):
         **options: reduction, normalize, gather_distributed, backend; see `LossOptions`. If gathered, keys and negatives
             are those of all processes; the queue must be the same on every process and is not gathered.
 
-    Returns:
-        A call returns the mean over the B queries, a scalar; with ``reduction="none"``, one loss for each, (B,).
-
-    Raises:
-        ValueError: If τ ≤ 0, shapes, features or devices do not match, values are not finite (checked on the CPU only),
-            ids are given without what they are compared with, or a symmetric loss is given a queue.
-
     Memory:
         O(((1 + K)·B + Q)·D + tile), for K negatives of each query. A queue without gradient takes only one pass.
 

@@ -39,10 +39,6 @@ class InfoPatchLoss(Loss):
         A call returns a scalar. If every process holds the same number of episodes, the mean of the processes' losses
         is the loss of all of them.
 
-    Raises:
-        ValueError: If the scale is not positive, a weight is negative or both are 0; or a call's input is invalid; see
-            `forward`.
-
     Memory:
         That of `PatchLoss`, and O(cells·C).
 
@@ -104,10 +100,6 @@ class InfoPatchLoss(Loss):
             map_logits: For each cell of M images one logit for each of the C training classes, (M, H, W, C). Needed
                 unless global_weight is 0.
             map_labels: The training class of each of these cells, 0 … C − 1, (M, H, W).
-
-        Raises:
-            ValueError: If shapes or devices do not match, values are not finite, a label is not one of its classes, or
-                map_logits or map_labels are missing.
         """
         local = self.patch(query_maps, support_maps, cell_labels)
         self.last = {"local_loss": local.detach()}

@@ -34,13 +34,9 @@ class KCLLoss(ContrastiveLoss):
         **options: reduction, normalize, gather_distributed, backend; see `LossOptions`.
 
     Returns:
-        A call returns the mean over active anchors, a scalar; with ``reduction="none"``, one loss for each
-        row, (N,), 0 on inactive ones; for (B, V, D), view v of sample b is row v·B + b. Sampling is seeded with one
-        number from torch's global generator (rank 0's, if gathered), so ``torch.manual_seed`` makes it reproducible; on
-        a GPU, if not gathered, the GPU's own generator is used, which ``torch.manual_seed`` also seeds.
-
-    Raises:
-        ValueError: If k < 1, τ ≤ 0, or a call's input is invalid; see `forward`.
+        The loss, a scalar. Sampling is seeded with one number from torch's global generator (rank 0's, if gathered), so
+        ``torch.manual_seed`` makes it reproducible; on a GPU, if not gathered, the GPU's own generator is used, which
+        ``torch.manual_seed`` also seeds.
 
     Memory:
         O((N + R)·(D + k) + tile).
@@ -77,9 +73,6 @@ class KCLLoss(ContrastiveLoss):
         Args:
             embeddings: One view of each sample, (N, D), or V views, (B, V, D). B below is N for one view.
             labels: Classes of the samples, any integers, (B,).
-
-        Raises:
-            ValueError: If shapes or lengths do not match, or embeddings hold NaN or infinity (checked on the CPU only).
         """
         rows = self.rows(embeddings)
         push = rows.not_self()

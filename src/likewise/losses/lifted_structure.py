@@ -40,10 +40,7 @@ class LiftedStructureLoss(ContrastiveLoss):
 
     Returns:
         A call returns the mean over all positive pairs (i, p) with negatives, a scalar; with ``reduction="none"`` each
-        row's sum over its pairs, (N,); for (B, V, D), view v of sample b is row v·B + b.
-
-    Raises:
-        ValueError: If lengths do not match, values are not finite, or a parameter is out of range.
+        row's sum over its pairs, (N,).
 
     Memory:
         O(N·D + tile).

@@ -63,14 +63,6 @@ class ArcFaceLoss(MarginSoftmax):
         **options: reduction, normalize, gather_distributed, backend; see `LossOptions`. Embeddings and prototypes that
             are not normalised here must have length 1.
 
-    Returns:
-        A call returns the mean over all rows, a scalar; with ``reduction="none"`` one loss for each row, (N,); for
-        (B, V, D), view v of sample b is row v·B + b.
-
-    Raises:
-        ValueError: If shapes do not match, values are not finite, a label is not one of the C classes, or τ or m is out
-            of range.
-
     Memory:
         O((N + C)·D + tile).
 
@@ -116,7 +108,7 @@ class CosFaceLoss(MarginSoftmax):
         margin: m, in units of the cosine.
         **options: reduction, normalize (of both), gather_distributed, backend; see `LossOptions`.
 
-    Returns, raises, memory:
+    Memory:
         As `ArcFaceLoss`.
 
     Source:

@@ -33,11 +33,7 @@ class MSCLoss(ContrastiveLoss):
         **options: reduction, normalize, gather_distributed, backend; see `LossOptions`.
 
     Returns:
-        A call returns the mean over the queries with labels, a scalar; with ``reduction="none"``, one loss for each
-        row, (N,). ``last["positives_per_anchor"]`` counts instances and prototypes.
-
-    Raises:
-        ValueError: If α or β is not positive; see `forward`.
+        The loss, a scalar. ``last["positives_per_anchor"]`` counts instances and prototypes.
 
     Memory:
         O((N + R)·(D + L)); see `likewise.contrast`.
@@ -80,10 +76,6 @@ class MSCLoss(ContrastiveLoss):
             prototypes: One for each label, (L, D), with gradient; the same on every process.
             queue: Further instances, (Q, D), the same on every process (see `likewise.memory.Queue`).
             queue_labels: Their multi-hot labels, (Q, L).
-
-        Raises:
-            ValueError: If shapes or lengths do not match, there is not one prototype per label, a queue has no labels,
-                values are not finite, or labels are not zeros and ones (values are checked on the CPU only).
         """
         whole = (prototypes,) if queue is None else (queue, prototypes)
         rows = self.rows(queries, whole=whole)

@@ -32,9 +32,6 @@ class MulSupConLoss(ContrastiveLoss):
         over its labels, (N,). ``last["active_anchors"]`` counts (query, label) anchors, and
         ``last["positives_per_anchor"]`` is each query's mean over its labels.
 
-    Raises:
-        ValueError: If τ ≤ 0, or a call's input is invalid; see `forward`.
-
     Memory:
         O((N + R)·(D + L)); see `likewise.contrast`.
 
@@ -75,10 +72,6 @@ class MulSupConLoss(ContrastiveLoss):
             reference_labels: Their multi-hot labels, (R, L).
             queue: Further references, (Q, D), the same on every process (see `likewise.memory.Queue`).
             queue_labels: Their multi-hot labels, (Q, L).
-
-        Raises:
-            ValueError: If shapes or lengths do not match, references or a queue have no labels, values are not finite,
-                or labels are not zeros and ones (values are checked on the CPU only).
         """
         whole = () if queue is None else (queue,)
         rows = self.rows(queries, references, whole=whole)

@@ -33,13 +33,6 @@ class MultiSimilarityLoss(ContrastiveLoss):
         epsilon: ε, to keep only positives with s ≤ max_n s_in + ε and negatives with s > min_p s_ip − ε; None: all.
         **options: reduction, normalize, gather_distributed, backend; see `LossOptions`.
 
-    Returns:
-        A call returns the mean over all rows, a scalar; with ``reduction="none"`` one loss for each row, (N,); for
-        (B, V, D), view v of sample b is row v·B + b.
-
-    Raises:
-        ValueError: If lengths do not match, values are not finite, or a parameter is out of range.
-
     Memory:
         O(N·D + tile). With ε, similarities are computed twice more, and again wherever the weights are.
 

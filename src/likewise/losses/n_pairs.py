@@ -25,13 +25,6 @@ class NPairsLoss(ContrastiveLoss):
     Args:
         **options: reduction, gather_distributed, backend; see `LossOptions`. ``normalize`` is False unless set.
 
-    Returns:
-        A call on anchors and positives, (N, D) each, paired by row, returns the mean over anchors, a scalar; with
-        ``reduction="none"``, one loss for each, (N,).
-
-    Raises:
-        ValueError: If shapes, features or devices do not match, or embeddings hold NaN or infinity.
-
     Memory:
         O(N·D + tile).
 

@@ -23,13 +23,6 @@ class NTXentLoss(ContrastiveLoss):
         temperature: τ > 0, a number, "learned", or a 0-d or (1,) tensor or parameter, which then receives a gradient.
         **options: reduction, normalize, gather_distributed, backend; see `LossOptions`.
 
-    Returns:
-        A call on ``view_0, view_1, …``, each (B, D), or on one tensor of embeddings, (B, V, D), returns the mean over
-        all B·V anchors, a scalar; with ``reduction="none"``, one loss for each row, (B·V,), all first views first.
-
-    Raises:
-        ValueError: If there is only one view, views differ in shape, embeddings hold NaN or infinity, or τ ≤ 0.
-
     Memory:
         O(B·V·D); see `likewise.contrast`.
 

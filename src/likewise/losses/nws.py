@@ -53,12 +53,7 @@ class NWSLoss(ContrastiveLoss):
         **options: reduction, normalize, gather_distributed, backend; see `LossOptions`.
 
     Returns:
-        A call returns the mean over the active queries, a scalar; with ``reduction="none"``, one loss for each row,
-        (N,). ``last["positives_per_anchor"]`` counts instances and prototypes.
-
-    Raises:
-        ValueError: If α or β is not positive, S is the name of a method, or not symmetric and within [0, 1], the
-            aggregation is unknown, or a call's input is invalid; see `forward`.
+        The loss, a scalar. ``last["positives_per_anchor"]`` counts instances and prototypes.
 
     Memory:
         O((N + R)·(D + L) + L²); the backward visits keys and queue again only if they have a gradient. This has a price
@@ -125,11 +120,6 @@ class NWSLoss(ContrastiveLoss):
             key_labels: Their multi-hot labels, (B, L), equal to those of the queries.
             queue: Earlier keys, (Q, D), the same on every process (see `likewise.memory.Queue`).
             queue_labels: Their multi-hot labels, (Q, L).
-
-        Raises:
-            ValueError: If shapes or lengths do not match, prototypes or labels do not match S, keys or a queue have no
-                labels, key labels are not the queries', values are not finite, or labels are not zeros and ones (values
-                are checked on the CPU only).
         """
         whole = (prototypes,) if queue is None else (queue, prototypes)
         here = prototypes[:0] if keys is None else keys  # no keys: an empty section

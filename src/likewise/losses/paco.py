@@ -35,13 +35,6 @@ class PaCoLoss(ContrastiveLoss):
             It divides the similarities only, not the logits.
         **options: reduction, normalize (of the embeddings), gather_distributed, backend; see `LossOptions`.
 
-    Returns:
-        A call returns the mean over all rows, a scalar; with ``reduction="none"``, one loss for each row,
-        (N,); for (B, V, D), view v of sample b is row v·B + b.
-
-    Raises:
-        ValueError: If α < 0, τ ≤ 0, or a call's input is invalid; see `forward`.
-
     Memory:
         O(N·(D + C) + R·D + tile).
 
@@ -77,10 +70,6 @@ class PaCoLoss(ContrastiveLoss):
             embeddings: One view of each sample, (N, D), or V views, (B, V, D). B below is N for one view.
             labels: Classes of the samples, 0 … C − 1, (B,).
             class_logits: One logit per class for each embedding, (N, C) or (B, V, C).
-
-        Raises:
-            ValueError: If shapes, devices or lengths do not match, embeddings or logits hold NaN or infinity, or a
-                label is not one of the C classes (values are checked on the CPU only).
         """
         rows = self.rows(embeddings)
         dtype = torch.promote_types(rows.dtype, class_logits.dtype)

@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from likewise.losses.base import ContrastiveLoss, LossOptions
-from likewise.losses.checks import check_classes, check_embeddings
+from likewise.losses.checks import check_episodes
 from likewise.losses.inputs import OfEpisodes
 from likewise.operator.inputs import check_temperature
 from likewise.pairs import SameClass
@@ -29,13 +29,6 @@ class PatchLoss(ContrastiveLoss):
         scale: 1/τ > 0, a number, or a 0-d or (1,) tensor or parameter, which then receives a gradient.
         **options: reduction, normalize, gather_distributed, backend; see `LossOptions`. If gathered, a cell is still
             compared only with the classes of its own episode, but the mean is over the cells of all processes.
-
-    Returns:
-        A call returns the mean over cells, a scalar; with ``reduction="none"``, one loss for each,
-        (E·Q·H·W,), in the order of ``cell_labels.flatten()``.
-
-    Raises:
-        ValueError: If the scale is not positive, or a call's input is invalid; see `forward`.
 
     Memory:
         O((E·Q·H·W + E·K)·D + tile).
@@ -67,7 +60,7 @@ class PatchLoss(ContrastiveLoss):
         support_maps: Annotated[Float[Tensor, "e k d h2 w2"], OfEpisodes()],
         cell_labels: Annotated[Int[Tensor, "e q h w"], OfEpisodes()],
     ) -> Float[Tensor, "..."]:
-        """Return the loss of a batch of episodes.
+        """Return the loss of a batch of episodes; of single cells in the order of ``cell_labels.flatten()``.
 
         Args:
             query_maps: Feature maps of each episode's queries, (E, Q, D, H, W).
@@ -75,10 +68,6 @@ class PatchLoss(ContrastiveLoss):
                 mean of their maps.
             cell_labels: Each cell's class within its episode, 0 … K − 1, (E, Q, H, W). Cells of one query may have
                 different labels, for example if queries were mixed.
-
-        Raises:
-            ValueError: If shapes or devices do not match, values are not finite, or labels are outside 0 … K − 1.
-                Values are checked on the CPU only; on a GPU a cell with such a label is left out.
         """
         wide = torch.promote_types(support_maps.dtype, torch.float32)
         means = support_maps.mean(dim=(-2, -1), dtype=wide).flatten(0, 1)
@@ -95,27 +84,4 @@ class PatchLoss(ContrastiveLoss):
     def check(self, given: dict[str, Any]) -> None:
         """Raise unless the inputs of a batch of episodes are consistent."""
         check_temperature(self.scale, "scale", "1 to 20; it is 1/τ, the paper's is 7")
-        query_maps, support_maps, cell_labels = (given[name] for name in ("query_maps", "support_maps", "cell_labels"))
-        for name, maps in (("query_maps", query_maps), ("support_maps", support_maps)):
-            if maps.ndim != 5:
-                raise ValueError(
-                    f"expected {name} to be feature maps of episodes, (E, Q or K, D, H, W), got shape "
-                    f"{tuple(maps.shape)}: pass one episode as a batch of one, maps[None]"
-                )
-            check_embeddings(name, maps.flatten(2).flatten(0, 1))
-        (e, q, d, h, w), (e_support, k, d_support, _, _) = query_maps.shape, support_maps.shape
-        if (e, d, query_maps.device) != (e_support, d_support, support_maps.device):
-            raise ValueError(
-                f"expected support_maps to have the query_maps' {e} episodes, {d} features and device "
-                f"{query_maps.device}, got shape {tuple(support_maps.shape)} on {support_maps.device}: encode both "
-                "with the same encoder"
-            )
-        if cell_labels.shape != (e, q, h, w):
-            raise ValueError(
-                f"expected cell_labels to have one class for each cell of each query, shape {(e, q, h, w)}, got shape "
-                f"{tuple(cell_labels.shape)}: repeat a query's label over its cells"
-            )
-        check_classes("cell_labels", cell_labels.flatten(), "cells", e * q * h * w, k)
-        for name, maps in (("query_maps", query_maps), ("support_maps", support_maps)):
-            given[name] = maps[:, :0, :, 0, 0].flatten(0, 1)  # each rank has its own episodes
-        del given["cell_labels"]
+        check_episodes(given, ("query_maps", "support_maps", "cell_labels"), "repeat a query's label over its cells")

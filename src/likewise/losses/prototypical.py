@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from likewise.losses.base import ContrastiveLoss, LossOptions, Temperature, scalar
-from likewise.losses.checks import check_classes, check_embeddings
+from likewise.losses.checks import check_episodes
 from likewise.losses.inputs import OfEpisodes
 from likewise.operator import normalized
 
@@ -35,13 +35,6 @@ class PrototypicalLoss(ContrastiveLoss):
     Attributes:
         last: Also ``"accuracy"``, the share of queries whose nearest class mean is that of their class.
 
-    Returns:
-        A call returns the mean over queries, a scalar; with ``reduction="none"``, one loss for each, (E·Q,), in the
-        order of ``query_labels.flatten()``.
-
-    Raises:
-        ValueError: If τ is not positive, or a call's input is invalid; see `forward`.
-
     Memory:
         O((E·Q + E·K)·D + E·Q·K).
 
@@ -67,16 +60,12 @@ class PrototypicalLoss(ContrastiveLoss):
         class_means: Annotated[Float[Tensor, "e k d"], OfEpisodes()],
         query_labels: Annotated[Int[Tensor, "e q"], OfEpisodes()],
     ) -> Float[Tensor, "..."]:
-        """Return the loss of a batch of episodes.
+        """Return the loss of a batch of episodes; of single queries in the order of ``query_labels.flatten()``.
 
         Args:
             query_features: Features of each episode's queries, (E, Q, D).
             class_means: For each class of each episode the mean of its support features, (E, K, D).
             query_labels: Each query's class within its episode, 0 … K − 1, (E, Q).
-
-        Raises:
-            ValueError: If shapes or devices do not match, values are not finite, or labels are outside 0 … K − 1.
-                Values are checked on the CPU only; on a GPU a query with such a label is left out.
         """
         rows = self.rows(query_features.flatten(0, 1), class_means.flatten(0, 1), local=True)
         queries, means = (self._compared(of, rows.dtype) for of in (query_features, class_means))
@@ -98,32 +87,8 @@ class PrototypicalLoss(ContrastiveLoss):
 
     def check(self, given: dict[str, Any]) -> None:
         """Raise unless the inputs of a batch of episodes are consistent."""
-        query_features, class_means, query_labels = (
-            given[name] for name in ("query_features", "class_means", "query_labels")
-        )
-        for name, features in (("query_features", query_features), ("class_means", class_means)):
-            if features.ndim != 3:
-                raise ValueError(
-                    f"expected {name} to be features of episodes, (E, Q or K, D), got shape {tuple(features.shape)}: "
-                    "pass one episode as a batch of one, features[None]"
-                )
-            check_embeddings(name, features.flatten(0, 1))
-        (e, q, d), (e_means, k, d_means) = query_features.shape, class_means.shape
-        if (e, d, query_features.device) != (e_means, d_means, class_means.device):
-            raise ValueError(
-                f"expected class_means to have the query_features' {e} episodes, {d} features and device "
-                f"{query_features.device}, got shape {tuple(class_means.shape)} on {class_means.device}: encode both "
-                "with the same encoder"
-            )
-        if query_labels.shape != (e, q):
-            raise ValueError(
-                f"expected query_labels to have one class for each query, shape {(e, q)}, got shape "
-                f"{tuple(query_labels.shape)}: number the classes of each episode from 0"
-            )
-        check_classes("query_labels", query_labels.flatten(), "queries", e * q, k)
-        for name, features in (("query_features", query_features), ("class_means", class_means)):
-            given[name] = features[:, :0].flatten(0, 1)  # each rank has its own episodes
-        del given["query_labels"]
+        names = "query_features", "class_means", "query_labels"
+        check_episodes(given, names, "number the classes of each episode from 0")
 
 
 def squared_distances(queries: Float[Tensor, "e q d"], means: Float[Tensor, "e k d"]) -> Float[Tensor, "e q k"]:

@@ -36,10 +36,6 @@ class ProxyAnchorLoss(ContrastiveLoss):
         A call returns the loss, a scalar: the mean of one for each class, (C,), which ``reduction="none"`` returns; if
         gathered, divided by the number of processes, so that these add up.
 
-    Raises:
-        ValueError: If shapes do not match, values are not finite, a label is not one of the C classes, or τ or δ is out
-            of range.
-
     Memory:
         O((N + C)·D + tile).
 

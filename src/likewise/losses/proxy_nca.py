@@ -26,13 +26,6 @@ class ProxyNCALoss(ContrastiveLoss):
             It is half the paper's T, which divides squared distances.
         **options: reduction, normalize (of embeddings and prototypes), gather_distributed, backend; see `LossOptions`.
 
-    Returns:
-        A call returns the mean over all rows, a scalar; with ``reduction="none"``, one loss for each row,
-        (N,); for (B, V, D), view v of sample b is row v·B + b.
-
-    Raises:
-        ValueError: If τ ≤ 0, or a call's input is invalid; see `forward`.
-
     Memory:
         O((N + C)·D + tile).
 
@@ -66,10 +59,6 @@ class ProxyNCALoss(ContrastiveLoss):
             embeddings: One view of each sample, (N, D), or V views, (B, V, D). B below is N for one view.
             labels: Classes of the samples, 0 … C − 1, (B,).
             prototypes: One row for each class, (C, D), usually a parameter; the same on every process.
-
-        Raises:
-            ValueError: If shapes, devices or lengths do not match, embeddings or prototypes hold NaN or infinity, or a
-                label is not one of the C classes (values are checked on the CPU only).
         """
         rows = self.rows(embeddings, prototypes[:0], whole=(prototypes,))  # the only references: no rows to gather
         classes = rows.of_anchors(labels.to(rows.queries.device))

@@ -67,14 +67,6 @@ class RASCALLoss(ContrastiveLoss):
             completely cached, with any ranking; without such pairs, all three are 0. ``"rank_drift_by_anchor"``, (2,
             N), has the sum of the drifts of each of this process's anchors, and how many there are.
 
-    Returns:
-        A call returns the mean over active anchors, a scalar; with ``reduction="none"``, one loss for each
-        row, (N,), 0 on inactive ones; for (B, V, D), view v of sample b is row v·B + b.
-
-    Raises:
-        ValueError: If num_samples or feature_dim is below 1, ranking or rank_level is unknown, τ ≤ 0, or a call's input
-            is invalid; see `forward`.
-
     Memory:
         O(N·D + num_samples·D + tile): ranks are computed for a few classes at a time, and in a large class for a few
         anchors. Up to 2²¹ weights are kept for the backward, twice; if there are more, they are recomputed. Class sizes
@@ -124,11 +116,6 @@ class RASCALLoss(ContrastiveLoss):
             embeddings: One view of each sample, (N, D), or V views, (B, V, D). B below is N for one view.
             labels: Class of each sample, any integers, (B,).
             sample_index: Index of each sample in the training set, integers from 0 to num_samples − 1, (B,).
-
-        Raises:
-            ValueError: If shapes or lengths do not match, embeddings are not finite or do not have the cache's number
-                of features, labels are not classes, or an index is outside the cache (values are checked on the CPU
-                only).
         """
         rows = self.rows(embeddings)
         classes, index = (rows.of_anchors(of.to(rows.queries.device, torch.int64)) for of in (labels, sample_index))

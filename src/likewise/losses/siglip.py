@@ -30,13 +30,6 @@ class SigLIPLoss(ContrastiveLoss):
         **options: reduction, normalize, gather_distributed, backend; see `LossOptions`. If gathered, the keys are those
             of all processes. Kernels leave it to tiles.
 
-    Returns:
-        A call returns the mean over the B queries, a scalar; with ``reduction="none"``, one loss for each, (B,).
-
-    Raises:
-        ValueError: If shapes, features or devices do not match, embeddings hold NaN or infinity, τ ≤ 0, or b is not
-            finite.
-
     Memory:
         O(B·D + tile).
 

@@ -47,13 +47,6 @@ class SupConLoss(ContrastiveLoss):
             "pairs", each pair's own.
         **options: reduction, normalize, gather_distributed, backend; see `LossOptions`.
 
-    Returns:
-        A call returns the mean over active anchors, a scalar; with ``reduction="none"``, one loss for each
-        row, (N,), 0 on inactive ones; for (B, V, D), view v of sample b is row v·B + b.
-
-    Raises:
-        ValueError: If τ ≤ 0, form is unknown, or a call's input is invalid; see `forward`.
-
     Memory:
         O((N + R)·D + tile) with class labels; a mask adds its own size, label sets add O((N + R)·L).
 
@@ -104,11 +97,6 @@ class SupConLoss(ContrastiveLoss):
             queue: Rows to contrast with in addition to the batch or the references, (Q, D), the same on every process
                 (see `likewise.memory.Queue`); with labels, not with a mask.
             queue_labels: Their classes, (Q,), or label sets, (Q, L).
-
-        Raises:
-            ValueError: If shapes or lengths do not match, both labels and a mask are given, nothing defines the
-                positives, values are not finite, or label sets or a mask are not zeros and ones (values are checked on
-                the CPU only).
         """
         rows = self.rows(embeddings, references, whole=() if queue is None else (queue,))
         push = rows.not_self()

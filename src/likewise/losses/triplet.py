@@ -37,14 +37,6 @@ class TripletLoss(ContrastiveLoss):
         **options: reduction, normalize, gather_distributed, backend; see `LossOptions`. Gathered, an anchor still meets
             its own triple only; the mean is over the triples of all processes.
 
-    Returns:
-        From a call on anchors, positives and negatives, (N, D) each: the mean over triples, a scalar; with
-        ``reduction="none"`` one loss for each, (N,).
-
-    Raises:
-        ValueError: If shapes, features or devices do not match, embeddings hold NaN or infinity, τ ≤ 0, or m is not
-            finite.
-
     Memory:
         O(N·D).
 

@@ -1,0 +1,204 @@
+"""Exact search by cosine: against plain loops, and faiss where it is installed; near-duplicates, and labels."""
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits
+from torch import Tensor
+from torch.nn import functional
+
+from likewise.evaluation import nearest as module
+from likewise.evaluation.duplicates import Groups, neighbours_labels
+from likewise.evaluation.nearest import Nearest, close_pairs
+
+
+@pytest.fixture(autouse=True)
+def small_tiles(monkeypatch):
+    monkeypatch.setitem(module.CACHED, "cpu", 2**13)
+    monkeypatch.setattr(module, "NARROWEST", 2)
+
+
+def vectors(count: int, width: int, seed: int = 0) -> Tensor:
+    """Clusters with a long tail, of different lengths; some vectors twice, some zero."""
+    generator = torch.Generator().manual_seed(seed)
+    centres = torch.randn(12, width, generator=generator)
+    of = (torch.rand(count, generator=generator) ** 3 * 12).long()
+    found = centres[of] + 0.4 * torch.randn(count, width, generator=generator)
+    found *= torch.rand(count, 1, generator=generator) * 5 + 0.01
+    found[count // 2 : count // 2 + 5] = found[0]
+    found[count // 3] = 0
+    return found
+
+
+def plain(queries: Tensor, references: Tensor, k: int, own=None, least: float = -1) -> list[list[tuple[int, float]]]:
+    """The nearest by a loop in float64."""
+    found = []
+    for row, query in enumerate(queries.double().numpy()):
+        pairs = []
+        for place, reference in enumerate(references.double().numpy()):
+            norms = np.linalg.norm(query) * np.linalg.norm(reference)
+            cosine = float(query @ reference / norms) if norms else 0.0
+            if (own is None or own[row] != place) and cosine >= least:
+                pairs.append((place, cosine))
+        found.append(sorted(pairs, key=lambda pair: -pair[1])[:k])
+    return found
+
+
+def check(found: Nearest, wanted: list[list[tuple[int, float]]], queries: Tensor, references: Tensor):
+    """The similarities are those of the loop, and the places have them; no place comes twice."""
+    cosines = functional.normalize(queries.double()) @ functional.normalize(references.double()).T
+    for row, pairs in enumerate(wanted):
+        places = found.indices[row][found.indices[row] >= 0]
+        assert len(places) == len(pairs) == len(set(places.tolist()))
+        torch.testing.assert_close(
+            found.similarities[row, : len(pairs)].double(),
+            torch.tensor([cosine for _, cosine in pairs], dtype=torch.float64),
+            rtol=0,
+            atol=2e-6,
+        )
+        torch.testing.assert_close(
+            cosines[row, places], found.similarities[row, : len(pairs)].double(), rtol=0, atol=2e-6
+        )
+        assert bool((found.similarities[row, len(pairs) :] == -torch.inf).all())
+
+
+@pytest.mark.parametrize("k", [1, 5, 300, 700])
+@pytest.mark.parametrize("pieces", [1, 7, 250, 643])
+def test_the_nearest_are_those_of_a_loop_whatever_the_pieces(k, pieces):
+    references, queries = vectors(643, 9), vectors(41, 9, seed=1)
+    found = Nearest(queries, k)
+    for some in references.split(pieces):
+        found.add(some)
+    check(found, plain(queries, references, k), queries, references)
+
+
+def test_ascending_similarities_change_the_best_with_every_reference():
+    angles = torch.linspace(3, 0, 2000)
+    references = torch.stack([angles.cos(), angles.sin()], dim=1)
+    found = Nearest(torch.tensor([[1.0, 0.0]]).expand(70, 2), 3)
+    for some in references.split(300):
+        found.add(some)
+    assert found.indices.tolist() == [[1999, 1998, 1997]] * 70
+
+
+def test_of_equal_similarities_the_earlier_comes_first():
+    references = torch.tensor([[0.0, 1.0], [1.0, 0.0]]).repeat(500, 1)
+    found = Nearest(torch.tensor([[2.0, 0.0]] * 9), 4)
+    for some in references.split(333):
+        found.add(some)
+    assert found.indices.tolist() == [[1, 3, 5, 7]] * 9
+
+
+def test_a_zero_vector_is_as_near_to_all():
+    found = Nearest(torch.zeros(2, 4), 3)
+    found.add(torch.cat([torch.zeros(1, 4), torch.randn(900, 4)]))
+    assert found.indices.tolist() == [[0, 1, 2]] * 2
+    assert found.similarities.tolist() == [[0.0] * 3] * 2
+
+
+def test_in_a_set_a_sample_is_not_its_own_neighbour():
+    samples = vectors(400, 6)
+    own = torch.arange(100, 250)
+    found = Nearest(samples[own], 4, own=own)
+    for some in samples.split(37):
+        found.add(some)
+    assert not bool((found.indices == own.unsqueeze(1)).any())
+    check(found, plain(samples[own], samples, 4, own=own.tolist()), samples[own], samples)
+
+
+def test_a_threshold_leaves_fewer_than_k():
+    references, queries = vectors(300, 5), vectors(30, 5, seed=3)
+    found = Nearest(queries, 50, least=0.9)
+    found.add(references)
+    wanted = plain(queries, references, 50, least=0.9)
+    assert min(map(len, wanted)) < 50
+    check(found, wanted, queries, references)
+
+
+def test_no_queries_and_no_references_are_no_neighbours():
+    none = Nearest(torch.empty(0, 3), 2)
+    none.add(torch.randn(5, 3))
+    assert none.indices.shape == (0, 2)
+    found = Nearest(torch.randn(4, 3), 2)
+    found.add(torch.empty(0, 3))
+    assert found.indices.tolist() == [[-1, -1]] * 4
+    assert list(close_pairs(torch.empty(0, 3), torch.randn(2, 3), 0)) == []
+    assert list(close_pairs(torch.randn(2, 3), torch.empty(0, 3), 0)) == []
+
+
+@pytest.mark.parametrize("k", [5, 50])
+def test_the_nearest_digits_are_those_of_faiss(k):
+    faiss = pytest.importorskip("faiss")
+    digits = functional.normalize(torch.from_numpy(load_digits().data).float())
+    index = faiss.IndexFlatIP(digits.shape[1])
+    index.add(digits[200:].numpy())
+    similarities, places = index.search(digits[:200].numpy(), k)
+    found = Nearest(digits[:200], k)
+    found.add(digits[200:])
+    torch.testing.assert_close(found.similarities, torch.from_numpy(similarities), rtol=0, atol=1e-6)
+    far = found.indices != torch.from_numpy(places)  # similarities that rounding orders one way or the other
+    ours, theirs = (digits[200:].double()[of[far]] for of in (found.indices, torch.from_numpy(places)))
+    query = digits[:200].double().repeat_interleave(far.sum(1), dim=0)
+    torch.testing.assert_close((query * ours).sum(1), (query * theirs).sum(1), rtol=0, atol=1e-6)
+
+
+def test_the_close_pairs_are_those_of_a_loop():
+    queries, references = vectors(80, 7), vectors(500, 7, seed=2)
+    found = [
+        (row, place)
+        for rows, places, similarities in close_pairs(queries, references, 0.8)
+        for row, place, similarity in zip(rows.tolist(), places.tolist(), similarities.tolist(), strict=True)
+        if similarity >= 0.8
+    ]
+    wanted = {
+        (row, place) for row, pairs in enumerate(plain(queries, references, 500, least=0.8)) for place, _ in pairs
+    }
+    assert len(found) == len(set(found))
+    assert set(found) == wanted
+    assert 100 < len(wanted) < 40_000
+
+
+@pytest.mark.parametrize("waiting", [1, 2**20])
+def test_groups_are_what_pairs_link(monkeypatch, waiting):
+    monkeypatch.setattr("likewise.evaluation.duplicates.WAITING", waiting)
+    samples = vectors(60, 3)
+    units = functional.normalize(samples.double())
+    cosines = units @ units.T
+    wanted = [{place} for place in range(60)]
+    for one, other in combinations(range(60), 2):
+        if cosines[one, other] >= 0.995:
+            joined = [of for of in wanted if one in of or other in of]
+            wanted = [of for of in wanted if of not in joined] + [set().union(*joined)]
+    groups = Groups(60)
+    for rows, others, similarities in close_pairs(samples, samples, 0.995):
+        for some in (rows < others).nonzero().flatten().split(3):
+            groups.link(rows[some], others[some], similarities[some])
+    found = groups.members()
+    assert sorted(sorted(of.tolist()) for of in found) == sorted(sorted(of) for of in wanted if len(of) > 1)
+    assert [len(of) for of in found] == sorted((len(of) for of in found), reverse=True)
+    for of in found:
+        for place in of.tolist():
+            others = [other for other in range(60) if other != place]
+            assert abs(float(groups.closest[place]) - float(cosines[place, others].max())) < 2e-6
+
+
+def test_neighbours_say_which_label_may_be_wrong():
+    labels = torch.from_numpy(load_digits().target)
+    digits = torch.from_numpy(load_digits().data).float()
+    wrong = labels.clone()
+    wrong[::100] = (labels[::100] + 1) % 10
+    found = Nearest(digits, 10, own=torch.arange(len(digits)))
+    found.add(digits)
+    share, said = neighbours_labels(wrong, slice(0, len(digits)), found.indices)
+    for place in (0, 100, 7, 1500):
+        own = [int(wrong[near]) for near in found.indices[place]]
+        assert float(share[place]) == pytest.approx(own.count(int(wrong[place])) / 10)
+        assert own.count(int(said[place])) == max(map(own.count, own))
+    suspects = share.argsort(stable=True)[:30]
+    assert len(set(suspects.tolist()) & set(range(0, len(digits), 100))) >= 16  # of 18
+    sets = torch.tensor([[1, 1, 0], [1, 0, 0], [1, 0, 0], [0, 0, 0]], dtype=torch.bool)
+    share, said = neighbours_labels(sets, slice(0, 1), torch.tensor([[1, 2, 3]]))
+    assert float(share) == pytest.approx(1 / 3)
+    assert said.tolist() == [[True, False, False]]

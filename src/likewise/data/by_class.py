@@ -18,7 +18,7 @@ from likewise.data.rows import Rows, Unreadable, unreadable
 from likewise.data.samples import Samples, some_of_each_class
 from likewise.data.split import Parts, Split, whole_classes
 from likewise.data.subset import Subset
-from likewise.files.formats import PART_NAMES, PARTS
+from likewise.files.formats import PART_NAMES, PARTS, Part
 
 SPLITS = Path(__file__).parent / "splits"
 FEWEST = 6  # classes, for three parts of two
@@ -90,7 +90,7 @@ class ByClass(Split):
         file = None if self.file is None else _found(Path(self.file))
         given = _given(samples) if file is None else _named(samples, _read(file), file)
         chosen = given or self._drawn(len(samples.names))
-        short = [] if given or len(samples.names) >= FEWEST else self._short(*map(len, chosen))
+        short: list[Part] = [] if given or len(samples.names) >= FEWEST else self._short(*map(len, chosen))
         for part, classes in zip(PARTS, chosen, strict=True):
             if len(classes) < 2 and part not in short:
                 where = "" if file is None else f" in {file}"
@@ -140,9 +140,9 @@ class ByClass(Split):
         shuffled = torch.randperm(total, generator=torch.Generator().manual_seed(self.seed))
         return shuffled[: sum(numbers.values())].split(list(numbers.values()))
 
-    def _short(self, train: int, validation: int, test: int) -> list[str]:
+    def _short(self, train: int, validation: int, test: int) -> list[Part]:
         """Name the parts that have samples of training classes too: fractions, of too few classes."""
-        lacking = {"test": test == 1, "validation": validation == 0}
+        lacking: dict[Part, bool] = {"test": test == 1, "validation": validation == 0}
         return [part for part, lacks in lacking.items() if lacks and train > 1 and self.sizes[part] < 1]
 
 

@@ -121,7 +121,7 @@ class ByClass(Split):
     def _drawn(self, total: int) -> tuple[Tensor, ...]:
         """Return the classes of each part, by their numbers."""
         numbers = {part: int(size) if size >= 1 else round(size * total) for part, size in self.sizes.items()}
-        free = total - sum(number for part, number in numbers.items() if self.sizes[part] >= 1)
+        free = total - sum(numbers[part] for part in PARTS if self.sizes[part] >= 1)
         for part in ("train", "test", "validation"):  # in this order, where there are few
             if self.sizes[part] < 1:
                 least = min(2, max(free, 0)) if part != "validation" else 2 * (free >= 2)

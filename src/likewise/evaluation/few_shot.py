@@ -104,7 +104,6 @@ class FewShot(Evaluation):
         self.seed = seed
 
     def why_not_applicable(self, parts: FeatureParts) -> str | None:
-        """Say why these parts can't be evaluated."""
         test = parts.test
         if test.label_kind != "classes":
             return f"it needs one class a sample, and there are {test.label_kind or 'no labels'}"

@@ -6,7 +6,7 @@ from typing import Any
 
 from likewise.inference import Model, load
 from likewise.runs import Run
-from likewise.workflows.progress import PRINTED, Progress
+from likewise.workflows.progress import PRINTED, Progress, shown
 
 FORMATS = {"safetensors": ".safetensors", "onnx": ".onnx"}
 
@@ -60,7 +60,7 @@ def export(
         to_onnx(model.encoder, path, facts=_facts(model))
     else:
         path.write_bytes(opened.weights.read_bytes())
-    progress.tell(f"{kind}: {path}")
+    progress.tell(f"{kind}: {shown(path)}")
     return path
 
 

@@ -32,7 +32,7 @@ from likewise.training.validation import best_epoch
 from likewise.workflows.failures import check_same, removed_if_idle, terminable, unfinished
 from likewise.workflows.lightning_trainer import TrainingBar, in_our_words, quiet_lightning
 from likewise.workflows.metadata import device_of, device_words, flat, shared_options, versions
-from likewise.workflows.progress import PRINTED, Progress
+from likewise.workflows.progress import PRINTED, Progress, shown
 from likewise.workflows.scoring import EvaluationOptions, check_applicable, encoded, say_lost, score, write_report
 
 CPU = torch.device("cpu")
@@ -122,7 +122,7 @@ def _trained(
         else:
             _note_device(run, device_words(config["trainer"]), progress)
         finished = _Training(config, run, ready, trainer, evaluations, progress).finished()
-    progress.tell(f"\nreport: {finished.report}" if config["report"] else f"\nrun: {finished.folder}")
+    progress.tell(f"\nreport: {shown(finished.report)}" if config["report"] else f"\nrun: {shown(finished.folder)}")
     return finished
 
 

@@ -179,17 +179,53 @@ class ExportOptions:
     """Write a run's encoder as a file for elsewhere.
 
         likewise export runs/RUN --format onnx            RUN.onnx: any number of inputs, checked against the encoder
+        likewise export runs/RUN --with probe             encoder and classifier as one, in RUN.onnx
         likewise export runs/RUN --output encoder.safetensors
 
     Args:
         run: The run's folder.
         output: The file to write. Default: the run's folder with the ending of the format.
-        format: What to write. Default: what the output's name says, else safetensors.
+        format: What to write. Default: what the output's name says, else safetensors, or onnx with a classifier.
+        classifier: What an ONNX file predicts by, the run's linear probe; --with is the same. Default: features alone.
     """
 
     run: Path
     output: Path | None = None
     format: Literal["safetensors", "onnx"] | None = None
+    classifier: Literal["probe"] | None = None
+
+
+@dataclass(kw_only=True)
+class PredictOptions:
+    """Predict the class or the labels of samples by what a run has learned, and say what is unlike its training data.
+
+        likewise predict runs/RUN photos/ --output photos.csv        a row a photo
+        likewise predict runs/RUN photo.jpg                          one photo, printed
+        likewise predict runs/RUN photos/ --by knn                   by the nearest training samples
+        likewise predict runs/RUN photos/ --among support/           by the nearest of these, such as new classes
+
+    The columns are id, class and probability, or labels and their probabilities, and unlike: the share of held-out
+    samples that are nearer to the training data; unlike_training is true above 0.95. Where the samples have labels,
+    these stand beside, and the accuracy and the most frequent confusions are printed.
+
+    Args:
+        run: The run's folder.
+        input: What to predict, whatever `likewise train` takes as data, labelled or not, or one image.
+        output: The table to write: .csv, .jsonl or .parquet. Default: none, the first 20 are printed.
+        by: What predicts: probe, the linear probe; own, the classifier or prototypes that the encoder was trained with;
+            knn, the nearest training samples. Default: the first of these that the run has.
+        among: Labelled samples to predict by instead, by the nearest 20 of them.
+        force: Whether to replace an output that exists.
+        device: Where the encoder runs: auto, cpu, cuda ...
+    """
+
+    run: Path
+    input: str
+    output: Path | None = None
+    by: Literal["probe", "own", "knn"] | None = None
+    among: str | None = None
+    force: bool = False
+    device: str = "auto"
 
 
 VERBS = {
@@ -197,6 +233,7 @@ VERBS = {
     "evaluate": ("EvaluateOptions", "SOURCE"),
     "compare": ("CompareOptions", "RUNS ..."),
     "export": ("ExportOptions", "RUN"),
+    "predict": ("PredictOptions", "RUN INPUT"),
 }
 """For each verb the record of its options, and what the words without a name are."""
 PARTS = ("data", "split", "batches", "encoder", "head", "loss", "optimizer", "schedule")
@@ -256,6 +293,7 @@ ALIASES = {
     "evaluation": "evaluations",
     "scheduler": "schedule",
     "num_workers": "workers",
+    "with": "classifier",
 }
 """Other names of options and of parts, as people first guess them."""
 SLIPS = {

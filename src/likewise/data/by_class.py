@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from likewise.data.ids import Ids
 from likewise.data.rows import Rows, Unreadable, unreadable
 from likewise.data.samples import Samples, some_of_each_class
 from likewise.data.split import Parts, Split, whole_classes
@@ -282,7 +283,9 @@ def rotated(samples: Samples, rows: int) -> Samples:
     turns = torch.arange(TURNS).repeat_interleave(len(samples))
     classes = len(samples.names)
     names = samples.names + tuple(f"{name}, turned {90 * turn}°" for turn in range(1, TURNS) for name in samples.names)
-    turned = TurnedRows(samples.inputs)
+    turned, ids = TurnedRows(samples.inputs), samples.ids
+    for turn in range(1, TURNS):
+        ids += Ids.of(f"{name}, turned {90 * turn}°" for name in samples.ids)
     return replace(
         samples,
         inputs=turned[torch.arange(len(turned))] if isinstance(samples.inputs, Tensor) else turned,
@@ -290,6 +293,7 @@ def rotated(samples: Samples, rows: int) -> Samples:
         names=names,
         parts=None if samples.parts is None else samples.parts.repeat(TURNS),
         rows=None if samples.rows is None else samples.rows.repeat(TURNS) + turns * rows,
+        ids=ids,
     )
 
 

@@ -1,15 +1,18 @@
 """What a run can predict by: the classifiers that it keeps, and its training features."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Literal, final, get_args
 
-from torch import nn
+from jaxtyping import Float
+from torch import Tensor, nn
 
 from likewise.evaluation.evaluation import needs_seen_labels
 from likewise.evaluation.feature_files import load_features
 from likewise.evaluation.features import FeatureParts, Features, joined, that_chooses
 from likewise.evaluation.knn import KNN, Weights
+from likewise.evaluation.prediction_table import Predictions
 from likewise.evaluation.predictors import LinearPredictor, NeighbourPredictor, Predictor
 from likewise.evaluation.unlikeness import Unlikeness
 from likewise.parts import build
@@ -31,6 +34,7 @@ class Learned:
 
     def __init__(self, run: Run) -> None:
         self.run = run
+        self._last: tuple[By | None, Features | None, Predictor] | None = None
 
     @cached_property
     def features(self) -> FeatureParts | None:
@@ -76,6 +80,22 @@ class Learned:
         if not files[first].is_file():
             raise ValueError(self._missing(first))
         return LinearPredictor.load(files[first], lambda: build(self.run.facts["parts"]["head"], nn.Module))
+
+    def predictions(
+        self, features: Float[Tensor, "m d"], ids: Sequence[str], by: By | None = None, among: Features | None = None
+    ) -> Predictions:
+        """Predict the class or labels of M samples, which are called `ids`, and how unlike the training data each is.
+
+        Raises:
+            ValueError: As `predictor`; or the features are of another length.
+        """
+        if self._last is None or self._last[0] != by or self._last[1] is not among:
+            self._last = by, among, self.predictor(by, among)
+        predictor = self._last[2]
+        scores, limits = predictor.scores(features), predictor.thresholds
+        sets = None if limits is None else (scores > limits).numpy()
+        unlike = None if self.unlikeness is None else self.unlikeness(features).numpy()
+        return Predictions(ids, predictor.names, scores.numpy(), sets, unlike, predictor.probabilities)
 
     def _neighbours(self, *, asked: bool) -> NeighbourPredictor:
         features = self.features

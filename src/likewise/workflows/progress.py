@@ -6,7 +6,7 @@ from typing import Any, Protocol, final
 
 from tqdm import tqdm
 
-SECONDS = 2.0  # what takes less has no bar
+SECONDS = 1.0  # what takes less has no bar
 
 
 class Progress(Protocol):

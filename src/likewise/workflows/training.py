@@ -17,6 +17,7 @@ from likewise import distributed
 from likewise.configuration import resolve, written
 from likewise.evaluation import Result
 from likewise.evaluation.choice import while_training
+from likewise.files.waiting import shown_by
 from likewise.parts import arguments
 from likewise.report import went_in
 from likewise.report.formatting import short_name
@@ -105,7 +106,8 @@ def _trained(
     config: Mapping[str, Any], trainer: Mapping[str, Any], before: Run | None, progress: Progress
 ) -> Run | None:
     """Train as one of the processes that have met."""
-    with distributed.agreement(CPU, lambda: flat(ready.facts), of="data and parts", remedy=ALIKE):
+    bars = shown_by(progress.bar if rank() == 0 else None)
+    with bars, distributed.agreement(CPU, lambda: flat(ready.facts), of="data and parts", remedy=ALIKE):
         ready, evaluations = _assembled(config)
         if before is not None:
             check_same(before, ready.facts)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # for type checkers and the documentation; `__getattr__` finds the same names at run time
     from likewise import pairs
+    from likewise.inference import load
     from likewise.losses import (
         ArcFaceLoss,
         AsymmetricLoss,
@@ -63,17 +64,18 @@ __all__ = [
     "InfoPatchLoss", "KCLLoss", "LiftedStructureLoss", "MSCLoss", "MulSupConLoss", "MultiSimilarityLoss", "NPairsLoss",
     "NTXentLoss", "NWSLoss", "PaCoLoss", "PatchLoss", "PrototypicalLoss", "ProxyAnchorLoss", "ProxyNCALoss",
     "RASCALLoss", "SigLIPLoss", "SupConLoss", "TripletLoss", "compare", "contrast", "evaluate", "export",
-    "label_pair_similarity", "load_encoder", "log_sum_exp", "pairs", "pairwise_sum", "sweep", "train",
+    "label_pair_similarity", "load", "load_encoder", "log_sum_exp", "pairs", "pairwise_sum", "sweep", "train",
 ]
 _ROOMS = [
-    "benchmark", "cli", "configuration", "data", "diagnostics", "distributed", "evaluation", "files", "integrations",
-    "losses", "memory", "models", "operator", "pairs", "parts", "pickled", "records", "report", "runs",
-    "score_files", "score_words", "scores", "training", "workflows",
+    "benchmark", "cli", "configuration", "data", "diagnostics", "distributed", "evaluation", "files", "inference",
+    "integrations", "losses", "memory", "models", "operator", "pairs", "parts", "pickled", "records",
+    "report", "runs", "score_files", "score_words", "scores", "training", "workflows",
 ]
 # fmt: on
 __version__ = "0.1.0"
 _ROOM_OF = {  # all other names are in losses
     **dict.fromkeys(("contrast", "log_sum_exp", "pairwise_sum"), "operator"),
+    "load": "inference",
     "load_encoder": "runs",
     **dict.fromkeys(("compare", "evaluate", "export", "sweep", "train"), "workflows"),
 }

@@ -231,13 +231,13 @@ def files(tmp_path_factory):
 
 
 READ = {
-    "photos": ["--data", "Hub", "--data.path", "photos", "--data.size", "16", "--encoder.width", "4"],
+    "photos": ["--data", "Folder", "--data.path", "photos", "--data.size", "16", "--encoder.width", "4"],
     "photos by torchvision": [
         *("--data", "Torchvision", "--data.name", "ImageFolder", "--data.root", "photos", "--data.size", "16"),
         *("--encoder", "ResNet", "--encoder.depth", "8", "--encoder.width", "4"),
     ],
-    "table": ["--data", "Hub", "--data.path", "flowers.csv", "--encoder", "MLP", "--encoder.width", "4"],
-    "lines": ["--data", "Hub", "--data.path", "tags.jsonl", "--encoder", "MLP", "--encoder.width", "4"],
+    "table": ["--data", "Table", "--data.path", "flowers.csv", "--encoder", "MLP", "--encoder.width", "4"],
+    "lines": ["--data", "Table", "--data.path", "tags.jsonl", "--encoder", "MLP", "--encoder.width", "4"],
     "a long tail": ["--subset", "LongTail", "--subset.imbalance", "10", "--encoder.width", "4"],
     "balanced": ["--batches.sampler", "Balanced", "--batches.sampler.samples_per_class", "5", "--encoder.width", "4"],
 }

@@ -188,14 +188,14 @@ def test_data_is_read_by_what_is_there(tmp_path):
             sources[path] = [name_of(found[part]) for part in ("data", "encoder")]
             assert found["data"]["init_args"]["path"] == path
     assert sources == {
-        "photos": ["Hub", "ResNet"],
+        "photos": ["Folder", "ResNet"],
         "stories.jsonl": ["Text", "Transformer"],
-        "flowers.csv": ["Hub", "MLP"],
-        "tags.csv": ["Hub", "ResNet"],
+        "flowers.csv": ["Table", "MLP"],
+        "tags.csv": ["Table", "ResNet"],
     }
     assert read(["tags.csv", "--data.label", "[sky, animal]"])["data"]["init_args"]["label"] == ["sky", "animal"]
     assert name_of(read(["photos", "--encoder", "ConvNet"])["encoder"]) == "ConvNet"
-    assert name_of(read(["--data", "Hub", "--data.path", "photos"])["encoder"]) == "ConvNet"  # as it was named
+    assert name_of(read(["--data", "Folder", "--data.path", "photos"])["encoder"]) == "ConvNet"  # as it was named
     assert read(["photos", "--recipe", "simclr"])["recipe"] == "simclr-image-folder"
     assert read(["stories.jsonl", "--recipe", "supcon"])["recipe"] == "supcon-texts"
 

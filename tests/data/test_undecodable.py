@@ -11,7 +11,7 @@ from command_worker import start_together
 from PIL import Image
 
 from likewise.cli import main
-from likewise.data import Balanced, Episodes, Hub, Samples, Stratified, Views, mixed, parts_of_run, some_inputs
+from likewise.data import Balanced, Episodes, Folder, Samples, Stratified, Views, mixed, parts_of_run, some_inputs
 from likewise.data.by_class import rotated
 from likewise.data.rows import readable, unreadable
 from likewise.evaluation import load_features, raw_features
@@ -46,7 +46,7 @@ def photos(root, broken=BROKEN, each=EACH):
 
 def samples_of(root, **options):
     """Read the photos on demand, in the order of their names."""
-    return Hub(str(root), size=32, memory=0, **options).load()
+    return Folder(str(root), size=32, memory=0, **options).load()
 
 
 def plainly(root, samples):
@@ -182,7 +182,7 @@ def test_features_have_no_row_for_it(memory, root):
     """Read on demand as well as at once: the same features of the same samples."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        samples = Hub(str(root), size=32, memory=memory).load()
+        samples = Folder(str(root), size=32, memory=memory).load()
     torch.manual_seed(0)
     encoder = ConvNet((3, 32, 32), width=4)
     features = features_of(samples, encoder, "train")
@@ -215,7 +215,7 @@ def test_a_training_warns_once_of_what_its_workers_found(root):
     assert told[0].startswith("left out 4 images, which cannot be decoded: ")
 
 
-WORDS = ["train", "--data", "Hub", "--data.path", "photos", "--data.size", "32", "--data.memory", "0"]
+WORDS = ["train", "--data", "Folder", "--data.path", "photos", "--data.size", "32", "--data.memory", "0"]
 WORDS += ["--encoder", "ConvNet", "--encoder.width", "4", "--batches.batch_size", "12", "--trainer.max_epochs", "2"]
 WORDS += ["--trainer.accelerator", "cpu", "--trainer.enable_progress_bar", "false"]
 

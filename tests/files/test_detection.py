@@ -29,16 +29,16 @@ TABLES = {
     "marks.csv": ("Text", 'label,text\na,"two\nlines, and a comma"\n', {}),
     "other.csv": ("Text", "review,label\nlong and dull,b\nshort,c\n", {"text": "review"}),
     "texts.jsonl": ("Text", lines({"body": "a", "labels": ["b"]}), {}),
-    "numbers.csv": ("Hub", ",petal,sepal,class\n0,1.5,,lily\n", {}),
-    "several.csv": ("Hub", "colour,petal,class\nred,1.5,lily\n", {}),
-    "paths.csv": ("Hub", "file,text,label\ncat/1.JPG,a cat,cat\n", {}),
-    "phones.csv": ("Hub", "file,label\n1.heic,cat\n", {}),
-    "vectors.jsonl": ("Hub", lines({"v": [1, 2], "label": "a"}), {}),
-    "texts.json": ("Hub", lines({"text": "a"}), {}),
-    "broken.jsonl": ("Hub", "{", {}),
-    "list.ndjson": ("Hub", "[1]", {}),
-    "empty.csv": ("Hub", "", {}),
-    "x.parquet": ("Hub", "", {}),
+    "numbers.csv": ("Table", ",petal,sepal,class\n0,1.5,,lily\n", {}),
+    "several.csv": ("Table", "colour,petal,class\nred,1.5,lily\n", {}),
+    "paths.csv": ("Table", "file,text,label\ncat/1.JPG,a cat,cat\n", {}),
+    "phones.csv": ("Table", "file,label\n1.heic,cat\n", {}),
+    "vectors.jsonl": ("Table", lines({"v": [1, 2], "label": "a"}), {}),
+    "texts.json": ("Table", lines({"text": "a"}), {}),
+    "broken.jsonl": ("Table", "{", {}),
+    "list.ndjson": ("Table", "[1]", {}),
+    "empty.csv": ("Table", "", {}),
+    "x.parquet": ("Table", "", {}),
     "x.npz": ("Arrays", "", {}),
     "x.npy": ("Arrays", "", {}),
 }
@@ -62,10 +62,10 @@ def test_a_folder_is_told_by_what_is_in_it(tmp_path):
     (tmp_path / "saved" / "state.json").write_text("{}")
     found = {name: source_for(str(tmp_path / name)) for name in ("photos", "texts", "tables", "saved")}
     assert {name: kind for name, (kind, _) in found.items()} == {
-        "photos": "Hub",
+        "photos": "Folder",
         "texts": "Text",
-        "tables": "Hub",
-        "saved": "Hub",
+        "tables": "Table",
+        "saved": "Table",
     }
     assert all(options == {"path": str(tmp_path / name)} for name, (_, options) in found.items())
 
@@ -90,7 +90,7 @@ def test_a_name_is_told_whatever_its_case_and_hyphens(name):
 def test_a_folder_wins_over_a_name_and_a_name_on_the_hub_has_its_user(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     image_in(tmp_path / "cifar10" / "cat")
-    assert source_for("cifar10") == ("Hub", {"path": "cifar10"})
+    assert source_for("cifar10") == ("Folder", {"path": "cifar10"})
     assert source_for("uoft-cs/cifar100") == ("Hub", {"path": "uoft-cs/cifar100"})
 
 

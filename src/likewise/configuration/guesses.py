@@ -32,7 +32,14 @@ METHODS = {
     "supervisedcontrastive": "SupConLoss",
 }
 """What methods are usually called, beside the names of their losses."""
-OF_CLASS = {"Digits": "digits", "Arrays": "vectors", "Text": "texts", "Hub": "image-folder"}
+OF_CLASS = {
+    "Digits": "digits",
+    "Arrays": "vectors",
+    "Text": "texts",
+    "Folder": "image-folder",
+    "Table": "image-folder",
+    "Hub": "image-folder",
+}
 LOOKED_AT = 1000  # entries of a folder
 WORD = {*ascii_letters, *digits, *"-_ "}
 SURE = 0.9
@@ -113,7 +120,7 @@ def kind_of_data(options: Mapping[str, Any]) -> str | None:
     path = Path(str(options.get("data.path") or ""))
     if name == "Arrays" and "images" in _arrays(path):
         return None
-    if name == "Hub" and path.exists() and not _has_images(path):
+    if name == "Table" and not _has_images(path):
         return "vectors"
     return OF_CLASS.get(name)
 

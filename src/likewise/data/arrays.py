@@ -11,14 +11,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from likewise.data.image_files import check_size
+from likewise.data.ids import Ids
+from likewise.data.image_files import Size, check_size, sides
+from likewise.data.preprocessing import ImagePreprocessing, Resize
 from likewise.data.samples import Samples, Source
 from likewise.files.formats import PART_NAMES
 from likewise.pickled import pickled
 
 _INPUTS = ("images", "vectors")
 _FEATURES = ("features", "embeddings")  # what `likewise evaluate` calls vectors
-_OPTIONAL = ("labels", "names", "test", "parts")
+_OPTIONAL = ("labels", "names", "ids", "test", "parts")
 _CHANNELS = {1, 3}
 _ROUNDING = 1e-4  # tolerance around [0, 1] for floating-point images; half precision needs it
 
@@ -42,7 +44,8 @@ class Digits(Source):
 
         pixels, classes = load_digits(return_X_y=True)
         images = torch.from_numpy(pixels).float().reshape(-1, 1, 8, 8) / 16
-        return Samples(images, torch.from_numpy(classes), tuple(str(digit) for digit in range(10)))
+        names = tuple(str(digit) for digit in range(10))
+        return Samples(images, torch.from_numpy(classes), names, preprocessing=ImagePreprocessing(1, 8, 8))
 
 
 @final
@@ -55,13 +58,15 @@ class Arrays(Source):
       integers from 0 to 255, which stay uint8, floating-point values from 0 to 1, or booleans, True for white. Or
       `vectors`, (N, F), any numbers; without these two, `features` or `embeddings` are read as vectors.
     - `labels`, optional: one class per sample, (N,), integers or strings; or label sets, (N, L), booleans or 0 and 1.
+    - `ids`, optional: what each sample is called, (N,), strings or integers. Without it that is its place.
     - `names`, optional: those of the L labels, (L,), or of the classes 0 to C - 1, (C,).
     - `test`, (N,), booleans, optional: which samples are held out. Or `parts`, (N,), strings: "train", "validation",
       "test".
 
     Args:
         path: The .npz or .npy file.
-        size: Side of the square that images are center-cropped and resized to, in pixels. None: keep their size.
+        size: Side of the square that images are resized to, in pixels, or height and width. None: keep their size.
+        resize: How images of another ratio are brought to it; see `ImagePreprocessing`.
 
     Raises:
         ValueError: The file does not exist, is neither, lacks a key, or has an array of the wrong shape or dtype.
@@ -79,10 +84,11 @@ class Arrays(Source):
         >>> folder.cleanup()
     """
 
-    def __init__(self, path: str | Path, size: int | None = None) -> None:
+    def __init__(self, path: str | Path, size: Size = None, resize: Resize = "crop") -> None:
         self.path = Path(path)
-        check_size(size)
-        self.size = size
+        check_size(size, resize)
+        self.size: Size = size
+        self.resize: Resize = resize
 
     def load(self) -> Samples:
         arrays = self._read()
@@ -91,18 +97,22 @@ class Arrays(Source):
             raise ValueError(
                 f"expected {kind} that are not empty, got {arrays[kind].shape}: fill the array before saving"
             )
-        for key in ("labels", "test", "parts"):
+        for key in ("labels", "ids", "test", "parts"):
             if key in arrays and arrays[key].shape[:1] != arrays[kind].shape[:1]:
                 raise ValueError(
                     f"expected {key} of shape ({len(arrays[kind])},), one per input, got {arrays[key].shape}: "
                     f"drop the inputs or {key} that have no counterpart"
                 )
         labels, names = labels_of(arrays["labels"], arrays.get("names")) if "labels" in arrays else (None, ())
-        parts = parts_of_arrays(arrays)
+        parts, ids = parts_of_arrays(arrays), ids_of(arrays)
         inputs = arrays.pop(kind)
         if kind != "images" and self.size is not None:
             raise ValueError(f"expected no size for {kind}, got {self.size}: leave out data.size")
-        return Samples(as_images(inputs, self.size) if kind == "images" else _vectors(inputs), labels, names, parts)
+        if kind != "images":
+            return Samples(_vectors(inputs), labels, names, parts, ids=ids)
+        images = as_images(inputs, self.size, self.resize)
+        made_of = ImagePreprocessing.of(images, self.resize)
+        return Samples(images, labels, names, parts, ids=ids, preprocessing=made_of)
 
     def _read(self) -> dict[str, NDArray[Any]]:
         if not self.path.is_file():
@@ -202,6 +212,14 @@ def _numbered(labels: NDArray[Any], names: tuple[str, ...]) -> tuple[Tensor, tup
     return torch.from_numpy(labels.astype(np.int64)), names
 
 
+def ids_of(arrays: Mapping[str, NDArray[Any]]) -> Any:
+    """Return what samples are called; None, which stands for their places, where the arrays don't say."""
+    given: Any = arrays.get("ids")
+    if given is not None and (given.ndim != 1 or given.dtype.kind not in "uiSU"):
+        raise ValueError(f"expected ids of shape (N,), strings, got {given.shape} of {given.dtype}: leave them out")
+    return given if given is None else Ids.of(given.astype(str).tolist())
+
+
 def parts_of_arrays(arrays: Mapping[str, NDArray[Any]]) -> Tensor | None:
     """Return the part of each sample, (N,): 0 train, 1 validation, 2 test; None where the arrays don't say."""
     if "test" in arrays and "parts" in arrays:
@@ -224,24 +242,13 @@ def parts_of_arrays(arrays: Mapping[str, NDArray[Any]]) -> Tensor | None:
     return torch.tensor([PART_NAMES[part] for part in given.tolist()])
 
 
-def as_images(images: NDArray[Any], size: int | None = None) -> Tensor:
+def as_images(images: NDArray[Any], size: Size = None, resize: Resize = "crop") -> Tensor:
     """Return images as a tensor (N, channels, height, width): uint8 if they are integers or booleans, else float32."""
-    tensor = _channels_first(torch.from_numpy(_pixels(images)))
-    return tensor.contiguous() if size is None else squares(tensor, size)
-
-
-def squares(images: Tensor, size: int) -> Tensor:
-    """Crop the central square of every image and resize it, (N, channels, size, size)."""
-    height, width = images.shape[-2:]
-    side = min(height, width)
-    top, left = (height - side) // 2, (width - side) // 2
-    middle = images[..., top : top + side, left : left + side]
-    if side == size:
-        return middle.contiguous()
-    scaled = torch.empty(*images.shape[:2], size, size, dtype=images.dtype)
-    for rows, some in zip(scaled.split(1024), middle.split(1024), strict=True):
-        rows.copy_(torch.nn.functional.interpolate(some.contiguous(), size, mode="bilinear", antialias=True))
-    return scaled
+    tensor = _channels_first(torch.from_numpy(np.require(_pixels(images), requirements="W")))
+    if size is None:
+        return tensor.contiguous()
+    height, width = sides(size)
+    return ImagePreprocessing(tensor.shape[1], height, width, resize).of_tensor(tensor)
 
 
 def _pixels(images: NDArray[Any]) -> NDArray[Any]:

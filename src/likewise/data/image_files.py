@@ -12,20 +12,20 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
-import numpy as np
 import torch
 from jaxtyping import UInt8
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import get_worker_info
 
+from likewise.data.preprocessing import GREY, ImagePreprocessing, Resize, check_rule
 from likewise.data.rows import Rows, SomeRows, Unreadable
-from likewise.files.formats import UNREAD, first_of, image_suffixes
+from likewise.files.formats import HEIC, UNREAD, first_of, image_suffixes
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-_GREY = {"1", "L", "LA", "I", "I;16", "I;16B", "I;16L"}
+Size = int | list[int] | None
+"""Side of a square, or height and width, in pixels; None: as they are."""
 _CHUNK = 256
 
 
@@ -43,26 +43,25 @@ Item = Path | Encoded
 
 @final
 class ImageFiles(Rows):
-    """Images decoded on demand, uint8, channels first.
+    """Images decoded on demand and preprocessed, uint8, channels first.
 
-    With `square`, their central square is resized to the shape; otherwise they have it already. A file that cannot be
-    decoded becomes a black image, which `unreadable` tells from others, and a warning names the first.
+    A file that cannot be decoded becomes a black image, which `unreadable` tells from others, and a warning names the
+    first.
     """
 
-    def __init__(self, items: Sequence[Item], shape: tuple[int, int, int], *, square: bool) -> None:
-        self.shape, self.dtype = (len(items), *shape), torch.uint8
+    def __init__(self, items: Sequence[Item], preprocessing: ImagePreprocessing) -> None:
+        self.shape, self.dtype = (len(items), *preprocessing.shape), torch.uint8
         self.items = items
-        self._image_shape = shape
-        self._square = square
+        self.preprocessing = preprocessing
         self._lost: set[int] = set()
 
     def __getitem__(self, rows: Tensor) -> Tensor:
-        images = torch.zeros(len(rows), *self._image_shape, dtype=torch.uint8)
+        images = torch.zeros(len(rows), *self.shape[1:], dtype=torch.uint8)
         for image, row in zip(images, rows.tolist(), strict=True):
             item = self.items[row]
             pixels = self.decode(item)
             if pixels is not None:
-                image.copy_(torch.from_numpy(pixels))
+                image.copy_(pixels)
                 continue
             if not self._lost and get_worker_info() is None:  # of what workers read, the training tells
                 warnings.warn(
@@ -75,16 +74,16 @@ class ImageFiles(Rows):
         places = enumerate(rows.tolist()) if self._lost else ()
         return [Unreadable(place, row, _name(self.items[row])) for place, row in places if row in self._lost]
 
-    def decode(self, item: Item) -> NDArray[np.uint8] | None:
-        """Decode one file, (channels, height, width); None if that fails."""
+    def decode(self, item: Item) -> UInt8[Tensor, "ch h w"] | None:
+        """Decode one file; None if that fails."""
         try:
-            return _pixels(item, self._image_shape, square=self._square)
+            return _decoded(item, self.preprocessing)
         except Exception:  # noqa: BLE001 - a broken file can raise anything
             return None
 
     def read(self, rows: Sequence[int]) -> tuple[Tensor, list[int]]:
         """Decode images into memory, (n, channels, height, width), and return the n rows that could be decoded."""
-        images = torch.empty(len(rows), *self._image_shape, dtype=torch.uint8)
+        images = torch.empty(len(rows), *self.shape[1:], dtype=torch.uint8)
         kept: list[int] = []
         with ThreadPoolExecutor() as pool:
             for start in range(0, len(rows), _CHUNK):
@@ -92,18 +91,18 @@ class ImageFiles(Rows):
                 decoded = pool.map(self.decode, [self.items[row] for row in chunk])
                 for row, pixels in zip(chunk, decoded, strict=True):
                     if pixels is not None:
-                        images[len(kept)] = torch.from_numpy(pixels)
+                        images[len(kept)] = pixels
                         kept.append(row)
         return images[: len(kept)], kept
 
 
-def read_image(file: str | Path, shape: tuple[int, int, int]) -> UInt8[Tensor, "ch h w"]:
-    """Read an image file as training and evaluation do: upright, grey or RGB, its central square resized.
+def read_image(file: str | Path, preprocessing: ImagePreprocessing | tuple[int, int, int]) -> UInt8[Tensor, "ch h w"]:
+    """Read an image file as training and evaluation do.
 
     Args:
         file: The file.
-        shape: (channels, height, width), such as `encoder.input_shape`. Channels are 1 for grey or 3; where height and
-            width differ, the image must have that size.
+        preprocessing: What is made of it; or the shape (channels, height, width), such as `encoder.input_shape`, to
+            which it is then cropped and resized.
 
     Raises:
         ValueError: The file cannot be read, or the shape isn't one of images.
@@ -117,22 +116,27 @@ def read_image(file: str | Path, shape: tuple[int, int, int]) -> UInt8[Tensor, "
         >>> image.shape, image.unique()
         (torch.Size([3, 16, 16]), tensor([255], dtype=torch.uint8))
     """
-    given: Any = shape
-    if not isinstance(given, tuple | list) or len(given) != 3 or given[0] not in {1, 3} or min(given) < 1:
-        raise ValueError(f"expected a shape (1 or 3, height, width), got {given}: give encoder.input_shape")
+    given: Any = preprocessing
+    if not isinstance(given, ImagePreprocessing):
+        if not isinstance(given, tuple | list) or len(given) != 3:
+            raise ValueError(f"expected a shape (1 or 3, height, width), got {given}: give encoder.input_shape")
+        given = ImagePreprocessing(*given)
     try:
-        return torch.from_numpy(_pixels(Path(file), shape, square=shape[1] == shape[2]))
+        return _decoded(Path(file), given)
     except Exception as error:
-        why = _why(Path(file)).strip(" ()") or f"{' '.join(str(error).split())[:160]}: check the file, and the shape"
-        raise ValueError(f"expected an image of shape {tuple(shape)}, got {file}, {why}") from error
+        why = _why(Path(file)).strip(" ()") or f"{' '.join(str(error).split())[:160]}: check the file"
+        raise ValueError(f"expected an image, got {file}, {why}") from error
 
 
-def read_images(items: Sequence[Item], size: int | None, memory: float) -> tuple[Tensor | Rows, Tensor]:
+def read_images(
+    items: Sequence[Item], size: Size, resize: Resize, memory: float
+) -> tuple[Tensor | Rows, Tensor, ImagePreprocessing]:
     """Read images into memory, or leave them to be decoded on demand if they would take too much memory.
 
     Every file's header is read either way. Files that cannot be read are left out; a warning counts them and names the
     first three. If images are decoded on demand, an error beyond the header shows only then. Returned are the images,
-    (n, channels, height, width), uint8, with one channel if all are grey, and the indices of their items, (n,).
+    (n, channels, height, width), uint8, with one channel if all are grey, the indices of their items, (n,), and what
+    was made of them.
     """
     kinds = _headers(items, upright=size is None)
     readable = [row for row, kind in enumerate(kinds) if kind is not None]
@@ -143,9 +147,9 @@ def read_images(items: Sequence[Item], size: int | None, memory: float) -> tuple
         raise ValueError(f"expected images, got {got}: check the path")
     if size is None:
         check_one_size(sizes)
-    side = (size, size) if size is not None else next(iter(sizes))
+    height, width = next(iter(sizes)) if size is None else sides(size)
     grey = all(kind[0] for kind in kinds if kind is not None)
-    files = ImageFiles(items, (1 if grey else 3, *side), square=size is not None)
+    files = ImageFiles(items, ImagePreprocessing(1 if grey else 3, height, width, resize))
     images: Tensor | Rows = SomeRows(files, torch.tensor(readable))
     if math.prod(images.shape) <= memory * 2**30:
         images, readable = files.read(readable)
@@ -154,15 +158,24 @@ def read_images(items: Sequence[Item], size: int | None, memory: float) -> tuple
         why = {row: _why(items[row]) for row in lost}
         names = first_of([_name(items[row]) + why[row] for row in sorted(lost, key=lambda row: not why[row])])
         warnings.warn(f"left out {len(lost)} of {len(items)} images, which cannot be read: {names}", stacklevel=2)
-    return images, torch.tensor(readable, dtype=torch.int64)
+    return images, torch.tensor(readable, dtype=torch.int64), files.preprocessing
 
 
-def check_size(size: int | None, memory: float = 0.0) -> None:
-    """Raise a ValueError unless images of this size, in pixels, can be held in so many GiB; 0 GiB hold none of them."""
-    if size is not None and size < 1:
-        raise ValueError(f"expected data.size of at least 1 pixel, got {size}: leave it out to keep the images' own")
+def check_size(size: Size, resize: Resize = "crop", memory: float = 0.0) -> None:
+    """Raise a ValueError unless images can be brought to a size, and held in so many GiB; 0 GiB hold none of them."""
+    if size is not None and (len(sides(size)) != 2 or min(sides(size)) < 1):
+        raise ValueError(
+            f"expected data.size of at least 1 pixel, or a height and a width, got {size}: leave it out to keep the "
+            "images' own"
+        )
+    check_rule(resize)
     if not memory >= 0:
         raise ValueError(f"expected data.memory of 0 GiB or more, got {memory}: 0 decodes images each time")
+
+
+def sides(size: int | list[int]) -> list[int]:
+    """Return a height and a width; of one number, those of a square."""
+    return [size, size] if isinstance(size, int) else list(size)
 
 
 def check_one_size(sizes: Collection[tuple[int, int]]) -> None:
@@ -185,32 +198,16 @@ def _headers(items: Sequence[Item], *, upright: bool) -> list[tuple[bool, int, i
 
 
 def _header(item: Item, *, upright: bool) -> tuple[bool, int, int] | None:
-    from PIL import ExifTags, Image  # noqa: PLC0415 - only images in files need it
+    from PIL import ExifTags  # noqa: PLC0415 - only images in files need it
 
     try:
-        with Image.open(_source(item)) as image:
+        with _opened(item) as image:
             # only if needed: it makes a PNG decode
             turned = upright and image.getexif().get(ExifTags.Base.Orientation, 1) > 4
             width, height = image.size[::-1] if turned else image.size
-            return None if image.mode == "F" else (image.mode in _GREY, height, width)
+            return None if image.mode == "F" else (image.mode in GREY, height, width)
     except Exception:  # noqa: BLE001 - a broken file can raise anything
         return None
-
-
-def plain_image(image: "Image", size: int | None) -> "Image":
-    """Return the image upright, grey or RGB, 8 bits per channel; with a size, its central square of that side."""
-    from PIL import Image, ImageOps  # noqa: PLC0415 - only images in files need it
-
-    if image.mode == "F":
-        raise ValueError("which has floating-point pixels, of no known range")
-    ImageOps.exif_transpose(image, in_place=True)
-    grey = image.mode in _GREY
-    if image.mode.startswith("I"):  # 16 bits, which a conversion would clip
-        image = Image.fromarray((np.asarray(image).clip(0, 65535) // 257).astype(np.uint8))
-    if image.mode == "P" and "transparency" in image.info:
-        image = image.convert("RGBA")
-    image = image.convert("L" if grey else "RGB")
-    return image if size is None else ImageOps.fit(image, (size, size), Image.Resampling.BILINEAR)
 
 
 def _why(item: Item) -> str:
@@ -219,9 +216,10 @@ def _why(item: Item) -> str:
 
     suffix = Path(_name(item)).suffix.lower()
     if suffix in UNREAD and suffix not in image_suffixes():
-        return " (a kind that Pillow does not read: convert it to JPEG or PNG)"
+        first = "pip install 'likewise[heic]', or " if suffix in HEIC else ""
+        return f" (a kind that Pillow does not read: {first}convert it to JPEG or PNG)"
     try:
-        Image.open(_source(item)).close()
+        _opened(item).close()
     except Image.DecompressionBombError as error:
         size, most = (f"{int(number):,}" for number in re.findall(r"\d+", str(error))[:2])
         return f" ({size} pixels, more than Pillow's {most}: make it smaller)"
@@ -230,23 +228,17 @@ def _why(item: Item) -> str:
     return ""
 
 
-def _pixels(item: Item, shape: tuple[int, int, int], *, square: bool) -> NDArray[np.uint8]:
-    """Decode one file, (channels, height, width); whatever the file makes Pillow raise is raised."""
+def _decoded(item: Item, preprocessing: ImagePreprocessing) -> UInt8[Tensor, "ch h w"]:
+    """Decode one file; whatever the file makes Pillow raise is raised."""
+    with _opened(item) as image:
+        return preprocessing(image)
+
+
+def _opened(item: Item) -> "Image":
     from PIL import Image  # noqa: PLC0415 - only images in files need it
 
-    channels, height, width = shape
-    with Image.open(_source(item)) as image:
-        if square:
-            image.draft("RGB", (2 * width, 2 * height))  # a large JPEG is decoded faster at reduced size
-        plain = plain_image(image, width if square else None)
-        if plain.size != (width, height):
-            raise ValueError(f"which has {plain.width} x {plain.height} pixels")
-        pixels = np.array(plain.convert("RGB" if channels == 3 else "L")).reshape(height, width, channels)
-    return np.ascontiguousarray(np.moveaxis(pixels, -1, 0))
-
-
-def _source(item: Item) -> Any:
-    return io.BytesIO(item.content) if isinstance(item, Encoded) else item
+    image_suffixes()  # in a worker, too, a kind that an extension reads is to be known
+    return Image.open(io.BytesIO(item.content) if isinstance(item, Encoded) else item)
 
 
 def _name(item: Item) -> str:

@@ -3,13 +3,14 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import count
-from typing import Literal, final
+from typing import Any, Literal, final
 
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from likewise.data.ids import Ids, distinct
+from likewise.data.preprocessing import ImagePreprocessing
 from likewise.data.rows import Rows, readable
 from likewise.parts import written
 
@@ -28,6 +29,8 @@ class Samples:
         names: The names of the C classes or L labels, in order.
         parts: The part of each sample if the source gives it, (N,): 0 train, 1 validation, 2 test; or None.
         rows: Row of each sample in the source, (N,), set by a split; or None.
+        ids: What each sample is called, (N,). None: its number here.
+        preprocessing: What the source made of images; None for other inputs.
 
     Raises:
         ValueError: Lengths differ, an input is not finite, labels are of another kind, or a label has no name.
@@ -45,10 +48,14 @@ class Samples:
     names: tuple[str, ...] = ()
     parts: Int[Tensor, " n"] | None = None
     rows: Int[Tensor, " n"] | None = None
+    ids: Ids = None  # pyright: ignore[reportAssignmentType] - numbers are set where it is left out
+    preprocessing: ImagePreprocessing | None = None
 
     def __post_init__(self) -> None:
         """Check lengths, labels and inputs, and number the names that occur twice."""
-        object.__setattr__(self, "names", distinct_names(self.names))
+        object.__setattr__(self, "names", tuple(distinct(self.names)))
+        if self.ids is None:  # pyright: ignore[reportUnnecessaryComparison]
+            object.__setattr__(self, "ids", Ids.numbers(torch.arange(len(self.inputs))))
         for name, given in self._beside_inputs.items():
             if given is not None and len(given) != len(self.inputs):
                 raise ValueError(
@@ -68,13 +75,15 @@ class Samples:
         """Take the rows given by a mask or by indices, without reading inputs on demand."""
         index = rows.nonzero().flatten() if rows.dtype == torch.bool else rows
         inputs = self.inputs[index] if isinstance(self.inputs, Tensor) else self.inputs.take(index)
-        beside = {name: None if given is None else given[index] for name, given in self._beside_inputs.items()}
+        beside: dict[str, Any] = {
+            name: None if given is None else given[index] for name, given in self._beside_inputs.items()
+        }
         return replace(self, inputs=inputs, **beside)
 
     @property
-    def _beside_inputs(self) -> Mapping[str, Tensor | None]:
+    def _beside_inputs(self) -> Mapping[str, Tensor | Ids | None]:
         """What each sample may have beside its input, by name."""
-        return {"labels": self.labels, "parts": self.parts, "rows": self.rows}
+        return {"labels": self.labels, "parts": self.parts, "rows": self.rows, "ids": self.ids}
 
     def readable(self) -> "Samples":
         """Return the samples without those that turned out to be unreadable when they were read; see `Rows`."""
@@ -193,18 +202,6 @@ class Source(ABC):
     @abstractmethod
     def load(self) -> Samples:
         """Read all samples. Their inputs may be `Rows`, which are read on demand."""
-
-
-def distinct_names(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Number the names that occur again: two classes called crane become "crane" and "crane (2)"."""
-    if len(set(names)) == len(names):
-        return names
-    distinct: dict[str, None] = {}
-    for name in names:
-        numbered = (f"{name} ({number})" for number in count(2))
-        free = (new for new in numbered if new not in {*names, *distinct})
-        distinct[name if name not in distinct else next(free)] = None
-    return tuple(distinct)
 
 
 def rows_by_class(labels: Int[Tensor, " n"], classes: int) -> tuple[Int[Tensor, " k"], ...]:

@@ -92,12 +92,13 @@ def _joined(first: Samples, second: Samples) -> Samples:
     else:
         inputs = JoinedRows(first.inputs, second.inputs)
     rows = None if first.rows is None or second.rows is None else torch.cat([first.rows, second.rows])
+    ids, made_of = first.ids + second.ids, first.preprocessing
     if first.labels is None or second.labels is None:
-        return Samples(inputs, rows=rows)
+        return Samples(inputs, rows=rows, ids=ids, preprocessing=made_of)
     names, labels = first.names, second.labels
     if first.names != second.names:
         names, labels = first.names + second.names, second.labels + len(first.names)
-    return Samples(inputs, torch.cat([first.labels, labels]), names, rows=rows)
+    return Samples(inputs, torch.cat([first.labels, labels]), names, rows=rows, ids=ids, preprocessing=made_of)
 
 
 @final

@@ -49,13 +49,14 @@ class Tables:
     cache: TemporaryFolder | None
 
 
-def open_tables(path: str, config: str | None, *, labelled: bool) -> Tables:
+def open_tables(path: str, config: str | None, *, labelled: bool, local: bool) -> Tables:
     """Open the data at a path, or the data set of that name on the Hub."""
     where = expanded(path)
-    if not exists(where) and not may_be_on_the_hub(path):
+    if exists(where) != local or not (local or may_be_on_the_hub(path)):
+        kind = "file or a folder" if local else "name of a data set on the Hub, such as user/name"
+        got = "which is here: choose --data Folder or Table" if exists(where) else "which does not exist"
         raise ValueError(
-            f"expected a file, a folder or a data set on the Hub, got {path}, which does not exist: check data.path"
-            f"{near(where)}"
+            f"expected a {kind}, got {path}, {got}{'' if exists(where) else f': check data.path{near(where)}'}"
         )
     with _quiet():
         import datasets  # noqa: PLC0415 - only sets that the library reads need it
@@ -66,10 +67,10 @@ def open_tables(path: str, config: str | None, *, labelled: bool) -> Tables:
                 return Tables(_splits(datasets.load_from_disk(str(where))), where, None)
             if not where.exists():
                 return Tables(_splits(datasets.load_dataset(path, config)), None, None)
-            local = _local(where, labelled=labelled)
-            if isinstance(local, Tables):
-                return local
-            builder, options = local
+            opened = _local(where, labelled=labelled)
+            if isinstance(opened, Tables):
+                return opened
+            builder, options = opened
             cache = TemporaryFolder()
             read = _read(builder, options, cache.path)
         except folders.RefusedError as error:
@@ -191,7 +192,7 @@ def _unreadable(path: str, where: Path, error: BaseException) -> str:
         return f"expected data that the datasets library can read, got {path}: {what.rstrip('.')}: repair the file"
     similar = near(where)
     remedy = f"check data.path and data.config, or your connection{similar if similar.endswith('?') else ''}"
-    return f"expected a file, a folder or a data set on the Hub, got {path}: {what.rstrip('.')}: {remedy}"
+    return f"expected a data set on the Hub, got {path}: {what.rstrip('.')}: {remedy}"
 
 
 @contextmanager

@@ -11,9 +11,10 @@ from jaxtyping import Int
 from torch import Tensor
 
 from likewise.data.columns import check_separator, column_of, labels_of
+from likewise.data.ids import Ids
 from likewise.data.rows import Rows
 from likewise.data.samples import Samples, Source
-from likewise.files.formats import JSON_LINES, PART_NAMES, PARTS, SEPARATED, TEXT_COLUMNS, Lines
+from likewise.files.formats import ID_COLUMN, JSON_LINES, PART_NAMES, PARTS, SEPARATED, TEXT_COLUMNS, Lines
 from likewise.pickled import pickled
 
 PADDING = 0
@@ -32,7 +33,8 @@ class Text(Source):
     folder of such files named after their parts: train, validation (valid, val, dev), test. Labels are classes (a
     string or number each) or label sets: lists in JSON lines, and strings with a separator. Lines that can't be read
     are left out; a warning counts them and names the first. Quotation marks around a cell of a table are taken off,
-    and the cell may then have several lines; a mark that is never closed, or stands within a text, is kept.
+    and the cell may then have several lines; a mark that is never closed, or stands within a text, is kept. A column id
+    says what each text is called; without one it is the file's name and the line, such as "train.csv:7".
 
     Args:
         path: The file or folder.
@@ -69,12 +71,11 @@ class Text(Source):
 
     def load(self) -> Samples:
         read = {part: self._read(file) for part, file in self._files().items()}
-        texts = Texts(text for strings, _ in read.values() for text in strings)
-        numbers = torch.tensor([PART_NAMES[part] for part, (strings, _) in read.items() for _ in strings])
+        texts, labels, ids = ([one for of in read.values() for one in of[place]] for place in range(3))
+        numbers = torch.tensor([PART_NAMES[part] for part, (strings, *_) in read.items() for _ in strings])
         parts = numbers if len(read) > 1 else None
-        if self.label == "none":
-            return Samples(texts, parts=parts)
-        return Samples(texts, *labels_of([label for _, own in read.values() for label in own], self.separator), parts)
+        known = (None, ()) if self.label == "none" else labels_of(labels, self.separator)
+        return Samples(Texts(texts), *known, parts, ids=Ids.of(ids))
 
     def _files(self) -> dict[str, Path]:
         """Return the file of each part; a file alone is one of training."""
@@ -95,8 +96,8 @@ class Text(Source):
             )
         return {part: found[part] for part in PARTS if part in found}
 
-    def _read(self, file: Path) -> tuple[list[str], list[Any]]:
-        """Return the texts of a file and their labels."""
+    def _read(self, file: Path) -> tuple[list[str], list[Any], list[str]]:
+        """Return the texts of a file, their labels, and their ids: of its id column, else its name and the line."""
         lines = Lines(file)
         rows = list(lines)
         known = dict.fromkeys(name for _, row in rows[:LOOKED_AT] for name in row)
@@ -104,7 +105,7 @@ class Text(Source):
             raise _nothing(lines)
         text = column_of(known, self.text, TEXT_COLUMNS, "text", self.path)
         label = None if self.label == "none" else column_of(known, self.label, LABELS, "label", self.path)
-        texts, labels = list[str](), list[Any]()
+        texts, labels, ids = list[str](), list[Any](), list[str]()
         for line, row in rows:
             given = None if label is None else row.get(label)
             if not isinstance(row.get(text), str):
@@ -115,12 +116,13 @@ class Text(Source):
             else:
                 texts.append(row[text].encode("utf-8", "replace").decode())  # half a surrogate pair is no text
                 labels.append(given)
+                ids.append(str(row.get(ID_COLUMN, f"{file.name}:{line}")))
         if not texts:
             raise _nothing(lines)
         if lines.lost:
             total = len(lines.lost) + len(texts)
             warnings.warn(f"left out {len(lines.lost)} of {total} lines of {file}: {lines.reasons}", stacklevel=3)
-        return texts, labels
+        return texts, labels, ids
 
     def _is_label(self, label: Any) -> bool:
         """Tell whether a value is a class or a set of labels; an empty one is a set without labels."""

@@ -11,8 +11,10 @@ import torch
 from torch import Tensor
 
 from likewise.data.arrays import as_images
-from likewise.data.image_files import check_one_size, check_size, plain_image, read_images
-from likewise.data.samples import Samples, Source, distinct_names
+from likewise.data.ids import Ids, distinct
+from likewise.data.image_files import Size, check_one_size, check_size, read_images
+from likewise.data.preprocessing import ImagePreprocessing, Resize, pixels_of
+from likewise.data.samples import Samples, Source
 from likewise.files.formats import with_test_part
 
 # torchvision's names of parts, by our numbers
@@ -42,7 +44,8 @@ class Torchvision(Source):
         name: The data set's name in torchvision.datasets.
         root: The folder for its files.
         download: Whether to download missing files.
-        size: Side of the square that images are center-cropped and resized to, in pixels. None: keep their size.
+        size: Side of the square that images are resized to, in pixels, or height and width. None: keep their size.
+        resize: How images of another ratio are brought to it; see `ImagePreprocessing`.
         memory: GiB of decoded images to hold in memory. A larger data set is decoded on demand.
 
     Raises:
@@ -60,14 +63,17 @@ class Torchvision(Source):
         name: str,
         root: Path = Path("data"),
         download: bool = False,
-        size: int | None = None,
+        *,
+        size: Size = None,
         memory: float = 2.0,
+        resize: Resize = "crop",
     ) -> None:
         self.name = name
         self.root = Path(root)
         self.download = download
-        check_size(size, memory)
-        self.size = size
+        check_size(size, resize, memory)
+        self.size: Size = size
+        self.resize: Resize = resize
         self.memory = memory
 
     def load(self) -> Samples:
@@ -83,10 +89,14 @@ class Torchvision(Source):
         given = None if len(parts) == 1 else numbers
         tensors = [part.images for part in parts if isinstance(part.images, Tensor)]
         if tensors:
-            return Samples(torch.cat(tensors), labels, names, given)
+            images = torch.cat(tensors)
+            made_of = ImagePreprocessing.of(images, self.resize)
+            return Samples(images, labels, names, given, preprocessing=made_of)
         files = [file for part in parts for file in part.images if isinstance(file, Path)]
-        images, kept = read_images(files, self.size, self.memory)
-        return Samples(images, labels[kept], names, None if given is None else given[kept])
+        read, kept, made_of = read_images(files, self.size, self.resize, self.memory)
+        ids = Ids.of(str(file.relative_to(self.root) if file.is_relative_to(self.root) else file) for file in files)
+        given = None if given is None else given[kept]
+        return Samples(read, labels[kept], names, given, ids=ids[kept], preprocessing=made_of)
 
     def _parts(self) -> Iterator[_Part]:
         """Read one part after another, so that only one is held twice at a time."""
@@ -100,7 +110,7 @@ class Torchvision(Source):
                     if isinstance(error, ValueError) and "Unknown value" in str(error):
                         continue  # the part has another name here, or does not exist
                     raise ValueError(self._missing(error, parameters)) from error
-                read = _read(part, number, self.size, self.name)
+                read = self._read(part, number)
                 del part
                 yield read
                 break
@@ -139,6 +149,38 @@ class Torchvision(Source):
         )
         return f"expected the files of {self.name} in {self.root}, got: {what.rstrip('.')}: {remedy}"
 
+    def _read(self, part: Any, number: int) -> _Part:
+        names = _names(part)
+        data = torch.as_tensor(part.data) if isinstance(getattr(part, "data", None), (np.ndarray, Tensor)) else None
+        given = getattr(part, "targets", getattr(part, "labels", None))
+        if data is not None and data.dtype == torch.uint8 and given is not None and np.ndim(given) == 1:
+            targets = torch.as_tensor(given).long()
+            return _Part(number, as_images(data.numpy(), self.size, self.resize), targets, names or _numbers(targets))
+        images: list[Any] = []
+        wanted: list[Tensor] = []
+        for item in (part[row] for row in range(len(part))):
+            if not isinstance(item, tuple) or len(item) != 2 or not isinstance(item[1], int | Tensor | None):
+                raise ValueError(
+                    f"expected a data set for classification, got {self.name}, whose targets are not classes: choose "
+                    "another"
+                )
+            if item[1] is not None:
+                images.append(item[0] if isinstance(item[0], Path) else pixels_of(item[0]))
+                wanted.append(torch.as_tensor(item[1]))
+        targets = torch.stack(wanted) if wanted else torch.zeros(0, dtype=torch.int64)
+        targets = targets.bool() if targets.ndim == 2 else targets.long()
+        files = all(isinstance(image, Path) for image in images)
+        return _Part(number, images if files else self._stacked(images), targets, names or _numbers(targets))
+
+    def _stacked(self, images: Sequence[Any]) -> Tensor:
+        """Return images as a tensor, with one channel if all are grey."""
+        if any(image.ndim == 3 for image in images):
+            images = [image if image.ndim == 3 else np.stack([image] * 3, axis=-1) for image in images]
+        if self.size is None:
+            check_one_size({image.shape[:2] for image in images})
+            return as_images(np.stack(images))
+        return torch.cat([as_images(image[None], self.size, self.resize) for image in images])
+
 
 def _ways(parameters: Mapping[str, Any]) -> list[tuple[int, list[dict[str, Any]]]]:
     """Return each part's number and the arguments that select it, in alternatives."""
@@ -152,33 +194,10 @@ def _ways(parameters: Mapping[str, Any]) -> list[tuple[int, list[dict[str, Any]]
     return [(0, [{}])]
 
 
-def _read(part: Any, number: int, size: int | None, name: str) -> _Part:
-    names = _names(part)
-    data = torch.as_tensor(part.data) if isinstance(getattr(part, "data", None), (np.ndarray, Tensor)) else None
-    given = getattr(part, "targets", getattr(part, "labels", None))
-    if data is not None and data.dtype == torch.uint8 and given is not None and np.ndim(given) == 1:
-        targets = torch.as_tensor(given).long()
-        return _Part(number, as_images(data.numpy(), size), targets, names or _numbers(targets))
-    images: list[Any] = []
-    wanted: list[Tensor] = []
-    for item in (part[row] for row in range(len(part))):
-        if not isinstance(item, tuple) or len(item) != 2 or not isinstance(item[1], int | Tensor | None):
-            raise ValueError(
-                f"expected a data set for classification, got {name}, whose targets are not classes: choose another"
-            )
-        if item[1] is not None:
-            images.append(item[0] if isinstance(item[0], Path) else np.asarray(plain_image(item[0], size)))
-            wanted.append(torch.as_tensor(item[1]))
-    targets = torch.stack(wanted) if wanted else torch.zeros(0, dtype=torch.int64)
-    targets = targets.bool() if targets.ndim == 2 else targets.long()
-    files = all(isinstance(image, Path) for image in images)
-    return _Part(number, images if files else _stacked(images), targets, names or _numbers(targets))
-
-
 def _names(part: Any) -> tuple[str, ...]:
     found = next((getattr(part, name) for name in _NAMES if getattr(part, name, None)), ())
     # ImageNet's names have synonyms, and crane is a bird and a machine; CelebA's end with an empty name
-    return distinct_names(tuple(name if isinstance(name, str) else ", ".join(name) for name in found if name))
+    return tuple(distinct([name if isinstance(name, str) else ", ".join(name) for name in found if name]))
 
 
 def _numbers(targets: Tensor) -> tuple[str, ...]:
@@ -200,11 +219,3 @@ def _file_or_pixels(image: Any) -> Any:
         return image
     image.close()
     return Path(file)
-
-
-def _stacked(images: Sequence[Any]) -> Tensor:
-    """Return images of one size as a tensor, with one channel if all are grey."""
-    check_one_size({image.shape[:2] for image in images})
-    if any(image.ndim == 3 for image in images):
-        images = [image if image.ndim == 3 else np.stack([image] * 3, axis=-1) for image in images]
-    return as_images(np.stack(images))

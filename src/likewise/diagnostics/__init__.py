@@ -1,4 +1,7 @@
-"""What a loss does to the embedding: its geometry, its gradient, and pictures of both."""
+"""What a loss does to the embedding: its geometry, its gradient, and pictures of both.
+
+Features and labels that are no numbers, not finite, or of other lengths, and parameters out of range, are a ValueError.
+"""
 
 from likewise.diagnostics.cells import cell_matches
 from likewise.diagnostics.geometry import (

@@ -28,9 +28,6 @@ def alignment(features: Float[Array, "n d"], labels: Int[Array, "n"]) -> float:
     Returns:
         The alignment, from 0 to 4; less is better aligned. NaN when no class has two samples.
 
-    Raises:
-        ValueError: Lengths disagree or an entry is not finite.
-
     Memory:
         O(N·D + C·D): class sums, no pairs.
 
@@ -68,9 +65,6 @@ def class_distances(features: Float[Array, "n d"], labels: Int[Array, "n"], clas
     Returns:
         Distances (C, C) from 0 to 4, in float64; NaN where there are no such pairs.
 
-    Raises:
-        ValueError: Lengths disagree or an entry is not finite.
-
     Memory:
         O(N·D + C·D + C²): class sums, no pairs.
 
@@ -104,9 +98,6 @@ def uniformity(features: Float[Array, "n d"]) -> float:
 
     Returns:
         The uniformity, at most 0, where every sample is the same point; less is more uniform. NaN for one sample.
-
-    Raises:
-        ValueError: An entry is not finite.
 
     Memory:
         O(N·D) and one tile of 2²⁰ similarities at a time.
@@ -142,9 +133,6 @@ def similarity_histogram(
 
     Returns:
         The edges (bins + 1,), and the share of each bin among positive pairs and among negative pairs, (bins,) each.
-
-    Raises:
-        ValueError: Lengths disagree or an entry is not finite.
 
     Memory:
         O(N·D) and one tile of 2²⁰ similarities at a time.
@@ -201,9 +189,6 @@ def hubness(features: Float[Array, "n d"], k: int = 10, *, progress: Bar = silen
         features: (N, D); L2-normalised here.
         k: Neighbours of each sample; fewer where there are fewer others.
         progress: Wraps the tiles.
-
-    Raises:
-        ValueError: The shape is another, an entry is not finite, or k < 1.
 
     Memory:
         O(N·D) and one tile of similarities.

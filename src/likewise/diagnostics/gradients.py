@@ -99,10 +99,6 @@ def anchor_gradients(
     Returns:
         An `AnchorGradients`, computed in float64 on the CPU.
 
-    Raises:
-        ValueError: Embeddings or labels are invalid, nothing defines the positives, τ ≤ 0, form is unknown, or an
-            anchor is not a row.
-
     Memory:
         O(N·D + A·N): four float64 matrices (A, N) are kept. For a large N, choose some anchors.
 
@@ -250,9 +246,6 @@ def hardest_shares(gradients: AnchorGradients, fraction: float = 0.1) -> Hardest
 
     Returns:
         The shares of pull and push; NaN where there is none.
-
-    Raises:
-        ValueError: fraction is outside (0, 1].
 
     Example:
         >>> from likewise.diagnostics import anchor_gradients

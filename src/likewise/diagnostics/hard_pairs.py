@@ -56,9 +56,6 @@ def hardest_pairs(
     Returns:
         The pairs; of equally hard ones the choice is arbitrary, but always the same.
 
-    Raises:
-        ValueError: The shapes are others, or an entry is not finite.
-
     Memory:
         O(N·(D + L)) and one tile of 2²³ similarities.
 

@@ -72,9 +72,6 @@ def singular_values(features: Float[Array, "n d"]) -> Float[Tensor, " k"]:
         min(N, D) values, from 0 to 1, in float64: their squares sum to the variance 1 − ‖z̄‖². What is below 1e-5 is
         rounding and given as 0.
 
-    Raises:
-        ValueError: The shape is another, or an entry is not finite.
-
     Memory:
         O(N·D + min(N, D)²).
 
@@ -103,9 +100,6 @@ def effective_rank(features: Float[Array, "n d"]) -> float:
     Returns:
         From 1, a line, to min(N − 1, D), every direction alike; 0 where all features have the same direction. Classes
         as points at equal distances have C − 1.
-
-    Raises:
-        ValueError: The shape is another, or an entry is not finite.
 
     Memory:
         O(N·D + min(N, D)²).
@@ -138,9 +132,6 @@ def spread(features: Float[Array, "n d"]) -> float:
     Args:
         features: (N, D); L2-normalised here.
 
-    Raises:
-        ValueError: The shape is another, or an entry is not finite.
-
     Example:
         >>> spread(torch.eye(4)), spread(torch.ones(4, 2))
         (0.75, 0.0)
@@ -154,9 +145,6 @@ def collapsed(features: Float[Array, "n d"]) -> bool:
 
     Args:
         features: (N, D); L2-normalised here.
-
-    Raises:
-        ValueError: The shape is another, or an entry is not finite.
 
     Example:
         >>> collapsed(torch.ones(5, 3)), collapsed(torch.eye(3))

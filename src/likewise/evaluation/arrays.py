@@ -106,7 +106,7 @@ def _check_like(array: NDArray[Any], name: str, other: NDArray[Any], name_of_oth
 
 def _features(samples: Samples, part: str) -> Features:
     inputs = samples.inputs[torch.arange(len(samples))]
-    return Features(inputs, samples.labels, samples.names, samples.rows, part)
+    return Features(inputs, samples.labels, samples.names, samples.rows, part, ids=samples.ids)
 
 
 def _array(values: Any, name: str) -> NDArray[Any]:

@@ -50,9 +50,6 @@ class Calibration(Evaluation):
         penalty: The probe's penalty. None: chosen on validation.
         seed: Seed of the bootstrap.
 
-    Raises:
-        ValueError: The number of bins is not from 1 to 100, or the penalty isn't positive.
-
     Memory:
         As the probe, and 2²² resampled indices.
 

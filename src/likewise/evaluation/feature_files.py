@@ -11,7 +11,8 @@ import torch
 from numpy.typing import NDArray
 
 from likewise.data import Samples, Split, Stratified
-from likewise.data.arrays import labels_of, parts_of_arrays
+from likewise.data.arrays import ids_of, labels_of, parts_of_arrays
+from likewise.data.ids import Ids
 from likewise.evaluation.arrays import parted, vectors_of
 from likewise.evaluation.features import PARTS, FeatureParts, Features
 
@@ -25,7 +26,8 @@ EXPECTED = (
 def save_features(path: Path, parts: FeatureParts) -> None:
     """Write the features of three parts as an .npz file.
 
-    For each part: `train_features` (N, D), `train_rows` (N,), where there are labels `train_labels` and `train_names`,
+    For each part: `train_features` (N, D), `train_rows` (N,), `train_ids` (N,) where these are no numbers, where there
+    are labels `train_labels` and `train_names`,
     and where there is a classifier `train_logits` (N, C), or `train_predictions` if these are no logits.
 
     Example:
@@ -42,6 +44,8 @@ def save_features(path: Path, parts: FeatureParts) -> None:
     for part, features in zip(PARTS, parts, strict=True):
         arrays[f"{part}_features"] = features.vectors.numpy()
         arrays[f"{part}_rows"] = features.numbers.numpy()
+        if not features.ids.plain:
+            arrays[f"{part}_ids"] = np.array(list(features.ids), dtype=str)
         if features.labels is not None:
             arrays[f"{part}_labels"] = features.labels.numpy()
             arrays[f"{part}_names"] = np.array(features.names, dtype=str)
@@ -79,8 +83,9 @@ def arrays_of(path: Path) -> dict[str, NDArray[Any]]:
 
 def _of_part(arrays: Mapping[str, NDArray[Any]], part: str) -> Features:
     labels, names = arrays.get(f"{part}_labels"), arrays.get(f"{part}_names")
-    rows, logits = arrays.get(f"{part}_rows"), arrays.get(f"{part}_logits")
+    rows, ids, logits = (arrays.get(f"{part}_{name}") for name in ("rows", "ids", "logits"))
     predictions = arrays.get(f"{part}_predictions") if logits is None else logits
+    called: Any = None if ids is None else Ids.of(ids.tolist())
     return Features(
         torch.from_numpy(arrays[f"{part}_features"]),
         None if labels is None else torch.from_numpy(labels),
@@ -89,6 +94,7 @@ def _of_part(arrays: Mapping[str, NDArray[Any]], part: str) -> Features:
         part,
         predictions=None if predictions is None else torch.from_numpy(predictions),
         logits=logits is not None,
+        ids=called,
     )
 
 
@@ -96,7 +102,7 @@ def features_of_file(path: Path, split: Split | None = None) -> FeatureParts:
     """Read features and labels from an .npz file, in either of two forms.
 
     - `features` (or `embeddings`, `vectors`), (N, D), and `labels`, (N,), integers or strings; optionally `names`,
-      (C,), and `parts`, (N,), of "train", "validation", "test", or `test`, (N,), booleans.
+      (C,), `ids`, (N,), strings, and `parts`, (N,), of "train", "validation", "test", or `test`, (N,), booleans.
     - For each part `train_features`, `train_labels`, and so on, as a run's `embeddings.npz` has them.
 
     A validation part is cut from the training part where there is none; without parts, a test part too. A file of
@@ -143,7 +149,7 @@ def features_of_file(path: Path, split: Split | None = None) -> FeatureParts:
         raise ValueError(f"expected one label for each of {len(vectors)} {key}, got {len(labels)} labels")
     classes, names = labels_of(labels, arrays.get("names"))
     rows = torch.from_numpy(arrays["rows"]) if together and "rows" in arrays else None
-    samples = Samples(torch.from_numpy(vectors), classes, names, parts_of_arrays(arrays), rows)
+    samples = Samples(torch.from_numpy(vectors), classes, names, parts_of_arrays(arrays), rows, ids_of(arrays))
     try:
         return parted(samples.numbered(), split or Stratified())
     except ValueError as error:
@@ -198,6 +204,10 @@ def _together(arrays: Mapping[str, NDArray[Any]], path: Path) -> dict[str, NDArr
         _check_part(arrays, part, found[0])
     parts = np.concatenate([np.full(len(of), part) for part, of in zip(found, features, strict=True)])
     together = {"features": np.concatenate(features), "parts": parts}
+    if all(
+        arrays.get(f"{part}_ids", np.empty(0)).shape == of.shape[:1] for part, of in zip(found, features, strict=True)
+    ):
+        together["ids"] = np.concatenate([arrays[f"{part}_ids"] for part in found])
     return together | _labels_together(arrays, found) | _rows_together(arrays, found)
 
 

@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from likewise.data.by_class import unturned
+from likewise.data.ids import Ids
 from likewise.data.rows import Rows, readable
 from likewise.data.samples import LabelKind, Samples, some_rows
 from likewise.models import Encoder
@@ -94,6 +95,7 @@ class Features:
             number, and not each by its own spread, which would make rare words as large as frequent ones.
         origin: The inputs and the encoder that the vectors come from, where these are at hand. It is neither saved nor
             pickled.
+        ids: What each sample is called, (N,). None: its row.
 
     Raises:
         ValueError: Shapes or lengths disagree, labels are of another kind, or a vector isn't finite.
@@ -115,6 +117,7 @@ class Features:
     logits: bool = False
     one_unit: bool = False
     origin: Origin | None = field(default=None, compare=False, repr=False)
+    ids: Ids = None  # pyright: ignore[reportAssignmentType] - numbers are set where it is left out
 
     def __post_init__(self) -> None:
         """Check the vectors and labels, and number the rows."""
@@ -149,6 +152,8 @@ class Features:
             object.__setattr__(self, "labels", self._checked(labels))
         if self.rows is None:
             object.__setattr__(self, "rows", torch.arange(len(vectors)))
+        if self.ids is None:  # pyright: ignore[reportUnnecessaryComparison]
+            object.__setattr__(self, "ids", Ids.numbers(self.numbers))
 
     def __len__(self) -> int:
         """Count the samples."""
@@ -180,8 +185,8 @@ class Features:
         """Take some of the samples, by their indices."""
         labels = None if self.labels is None else self.labels[index]
         predictions = None if self.predictions is None else self.predictions[index]
-        rows = self.numbers[index]
-        return replace(self, vectors=self.vectors[index], labels=labels, rows=rows, predictions=predictions)
+        rows, ids = self.numbers[index], self.ids[index]
+        return replace(self, vectors=self.vectors[index], labels=labels, rows=rows, ids=ids, predictions=predictions)
 
     @property
     def predicted(self) -> Float[Tensor, "n c"]:
@@ -278,7 +283,7 @@ def features_of(samples: Samples, encoder: Encoder, part: str, progress: Bar = s
     vectors, kept = encoder.encode(samples.inputs, progress=shown), samples.readable()
     if len(kept) < len(samples):
         vectors = vectors[readable(samples.inputs, torch.arange(len(samples)))]
-    return Features(vectors, kept.labels, kept.names, kept.rows, part)
+    return Features(vectors, kept.labels, kept.names, kept.rows, part, ids=kept.ids)
 
 
 def that_chooses(validation: Features) -> Features:
@@ -292,7 +297,8 @@ def joined(first: Features, second: Features) -> Features:
     labels = None if first.labels is None or second.labels is None else torch.cat([first.labels, second.labels])
     vectors = torch.cat([first.vectors, second.vectors])
     rows = torch.cat([first.numbers, second.numbers])
-    return replace(first, vectors=vectors, labels=labels, rows=rows, predictions=None, origin=None)
+    ids = first.ids + second.ids
+    return replace(first, vectors=vectors, labels=labels, rows=rows, ids=ids, predictions=None, origin=None)
 
 
 def label_words(features: Features) -> list[str]:

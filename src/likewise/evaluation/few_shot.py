@@ -55,9 +55,6 @@ class FewShot(Evaluation):
         penalty: Of the logistic regression, λ/2·‖W‖² beside the sum of cross-entropies: 1/C of scikit-learn.
         seed: Seed of the episodes.
 
-    Raises:
-        ValueError: A number or a name has no meaning.
-
     Memory:
         O(M·D), and 16 MiB for episodes, or for one episode if it takes more.
 

@@ -58,7 +58,7 @@ def raw_features(parts: Parts, features: FeatureParts | None = None, seed: int =
         counts = None if whole.labels is None else whole.counts if of is None else of.frequencies
         origin = Origin(few, encode) if len(shape) == 1 and not texts else None
         where = (few.labels, few.names, few.rows, part, RAW, counts)
-        raw.append(Features(encode(few.inputs), *where, one_unit=texts, origin=origin))
+        raw.append(Features(encode(few.inputs), *where, one_unit=texts, origin=origin, ids=few.ids))
     return FeatureParts(*raw)
 
 

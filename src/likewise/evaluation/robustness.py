@@ -37,9 +37,6 @@ class Robustness(Evaluation):
         penalty: The probe's penalty. None: chosen on validation.
         seed: Seed of what is random in the corruptions.
 
-    Raises:
-        ValueError: A corruption or severity is unknown or occurs twice, or the penalty isn't positive.
-
     Memory:
         As the probe, and one batch of corrupted images.
 

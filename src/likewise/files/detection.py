@@ -82,18 +82,18 @@ def near(where: Path) -> str:
 
 def _of_folder(where: Path) -> tuple[str, dict[str, Any]]:
     if any((where / name).is_file() for name in SAVED):
-        return "Hub", {"path": str(where)}
+        return "Table", {"path": str(where)}
     images, tables, other = {*formats.image_suffixes(), *formats.UNREAD}, list[Path](), list[Path]()
     for file in (where / place for place in walked(where, {})):
         if file.suffix.lower() in images:
-            return "Hub", {"path": str(where)}
+            return "Folder", {"path": str(where)}
         (tables if file.suffix.lower() in formats.TABLES else other).append(file)
     train = [table for table in tables if table.parent == where and formats.PART_NAMES.get(table.stem.lower()) == 0]
     if train:
         kind, options = _of_table(train[0])
         return kind, {**options, "path": str(where)}
     if tables:
-        return "Hub", {"path": str(where)}
+        return "Table", {"path": str(where)}
     arrays = [file for file in other if file.suffix.lower() in ARRAYS]
     got = f"only files such as {other[0].name}" if other else "an empty folder"
     raise ValueError(
@@ -123,12 +123,12 @@ def _of_table(where: Path) -> tuple[str, dict[str, Any]]:
     others = {name: value for name, value in others.items() if not name.startswith(formats.ROW_NUMBERS)}
     strings = [name for name, value in others.items() if isinstance(value, str) and not _is_number(value)]
     if any(name in formats.IMAGE_COLUMNS or Path(row[name][:255]).suffix.lower() in images for name in strings):
-        return "Hub", {"path": str(where)}
+        return "Table", {"path": str(where)}
     if any(name in formats.TEXT_COLUMNS for name in strings):
         return "Text", {"path": str(where)}
     if len(strings) == 1 == len(others):
         return "Text", {"path": str(where), "text": strings[0]}
-    return "Hub", {"path": str(where)}
+    return "Table", {"path": str(where)}
 
 
 def first_row(where: Path) -> dict[str, Any]:

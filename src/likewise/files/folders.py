@@ -5,9 +5,13 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from likewise.files.formats import PART_NAMES, PARTS, UNREAD, first_of
+from likewise.files.formats import HEIC, PART_NAMES, PARTS, UNREAD, first_of
 
-_FIRST = {**dict.fromkeys(UNREAD, "converted to JPEG or PNG"), ".zip": "unpacked"}
+_FIRST = {
+    **dict.fromkeys(UNREAD, "converted to JPEG or PNG"),
+    **dict.fromkeys(HEIC, "made readable by pip install 'likewise[heic]', or converted to JPEG or PNG"),
+    ".zip": "unpacked",
+}
 Lost = dict[tuple[str, str], list[str]]  # paths, by what they are and why they are left out
 
 

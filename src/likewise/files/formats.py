@@ -5,6 +5,8 @@ import io
 import json
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, final
 
@@ -27,10 +29,12 @@ TABLES: Mapping[str, str] = {
 IMAGE_COLUMNS = ("image", "img")
 TEXT_COLUMNS = ("text", "sentence", "document", "body")
 LABEL_COLUMNS = ("label", "labels", "fine_label", "target", "class")
+ID_COLUMN = "id"  # which is no input, where all of its values differ
 # row numbers that pandas adds to the columns
 ROW_NUMBERS = ("Unnamed: ", "__index_level_")
 # images that Pillow does not read, or only a newer one, or with an extension
-UNREAD = (".heic", ".heif", ".hif", ".avif", ".jxl", ".svg", ".dng", ".cr2", ".cr3", ".nef", ".arw")
+HEIC = (".heic", ".heif", ".hif")
+UNREAD = (*HEIC, ".avif", ".jxl", ".svg", ".dng", ".cr2", ".cr3", ".nef", ".arw")
 _NO_IMAGES = {"BUFR", "GRIB", "HDF5"}  # data of other kinds, whose header is all that Pillow reads
 NAMED = 3  # of what a sentence counts
 LONGEST_CELL = 2**31 - 1
@@ -48,12 +52,18 @@ def with_test_part(numbers: Sequence[int]) -> list[int]:
     return [2 if number == 1 and 2 not in numbers else number for number in numbers]
 
 
-def image_suffixes() -> set[str]:
-    """Return the suffixes of the image files that can be read, with their dots."""
+@cache
+def image_suffixes() -> frozenset[str]:
+    """Return the suffixes of the image files that can be read, with their dots; HEIC where `pillow-heif` is there."""
     from PIL import Image  # noqa: PLC0415 - only images in files need it
 
+    with suppress(ImportError):
+        import pillow_heif  # noqa: PLC0415 - an extra of its own
+
+        pillow_heif.register_heif_opener()
+
     suffixes = Image.registered_extensions().items()  # which completes Image.OPEN
-    return {suffix for suffix, form in suffixes if form in Image.OPEN and form not in _NO_IMAGES}
+    return frozenset(suffix for suffix, form in suffixes if form in Image.OPEN and form not in _NO_IMAGES)
 
 
 @final

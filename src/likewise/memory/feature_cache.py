@@ -38,9 +38,6 @@ class FeatureCache(nn.Module):
         last_seen: (S,), int64, the latest write of each sample, counted from 0; −1 where there was none.
         step: 0-d, int64, the number of writes so far.
 
-    Raises:
-        ValueError: If a size is not an integer of at least 1, or the dtype is not floating.
-
     Memory:
         O(S·D).
 
@@ -83,10 +80,6 @@ class FeatureCache(nn.Module):
         Args:
             sample_index: Indices of the samples, integers, (N,).
             features: (N, D), any floating dtype; they are detached and stored in the dtype of the cache.
-
-        Raises:
-            ValueError: If the indices are invalid, or features are not (N, D) or not finite (values are checked on the
-                CPU only).
         """
         self.check_index(sample_index)
         self._check_features(features, len(sample_index))
@@ -103,11 +96,7 @@ class FeatureCache(nn.Module):
             self.step += 1
 
     def read(self, sample_index: Int[Tensor, " n"]) -> tuple[Float[Tensor, "n d"], Bool[Tensor, " n"]]:
-        """Return a copy of the samples' features, (N, D), and which of them were ever written, (N,).
-
-        Raises:
-            ValueError: If the indices are invalid (values are checked on the CPU only).
-        """
+        """Return a copy of the samples' features, (N, D), and which of them were ever written, (N,)."""
         self.check_index(sample_index)
         index = sample_index.long()
         return self.features[index], self.valid[index]

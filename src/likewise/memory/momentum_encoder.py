@@ -48,10 +48,6 @@ class MomentumEncoder(nn.Module):
         encoder: The average; its ``state_dict`` can be loaded into the encoder.
         step: 0-d, int64, the number of updates so far.
 
-    Raises:
-        ValueError: If momentum is not a number within 0 … 1, total_steps is not an integer of at least 1, buffers is
-            unknown, or the encoder has lazy parameters.
-
     Memory:
         A second copy of the encoder's parameters and buffers.
 

@@ -23,9 +23,6 @@ class Prototypes(nn.Module):
     Returns:
         From a call: the rows, (K, D), which are the parameter ``weight`` itself.
 
-    Raises:
-        ValueError: If a size is not an integer of at least 1.
-
     Memory:
         O(K·D).
 

@@ -34,9 +34,6 @@ class Queue(nn.Module):
     process: they are contrasted with along with the batch or the references, and never gathered. The ``references=`` of
     a loss are gathered: a queue passed there would be included once for each process.
 
-    Raises:
-        ValueError: If a size is not an integer of at least 1.
-
     Memory:
         O(S·D), with label sets O(S·(D + L)): a label takes one byte.
 

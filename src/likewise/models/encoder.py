@@ -41,7 +41,8 @@ class Encoder(nn.Module, ABC):
             for saved weights.
 
     Raises:
-        ValueError: An entry of input_shape is below 1.
+        ValueError: An entry of input_shape is below 1; of encoders: inputs are not of its kind, or an argument is out
+            of range.
     """
 
     mean: Tensor

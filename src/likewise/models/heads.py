@@ -59,9 +59,6 @@ class ProjectionHead(_Layers):
         layers: Number of hidden layers.
         batch_norm: Whether hidden layers are batch-normalised before relu.
 
-    Raises:
-        ValueError: hidden_dim, out_dim or layers is below 1.
-
     Source:
         T. Chen et al., A Simple Framework for Contrastive Learning of Visual Representations, 2020, section 2.1; with
         batch norm J.-B. Grill et al., Bootstrap Your Own Latent, 2020, section 3.3.
@@ -91,9 +88,6 @@ class PredictionHead(_Layers):
         embedding_dim: Length of an embedding, E.
         hidden_dim: Units of the hidden layer. None: embedding_dim. BYOL has 4096 for E = 256.
         batch_norm: Whether the hidden layer is batch-normalised before relu.
-
-    Raises:
-        ValueError: embedding_dim or hidden_dim is below 1.
 
     Source:
         J.-B. Grill et al., Bootstrap Your Own Latent, 2020, section 3.3.

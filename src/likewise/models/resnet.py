@@ -35,10 +35,6 @@ class ResNet(MapEncoder):
         stem: "small" is a 3 × 3 convolution; "large" is a 7 × 7 convolution and a max-pool, which divide the side by
             four; "auto" is "small" for images below 64 pixels.
 
-    Raises:
-        ValueError: The input is not an image, there is no network of that depth, the width is below 1, or the images
-            are so small that a stage would halve a single pixel.
-
     Source:
         K. He et al., Deep Residual Learning for Image Recognition, 2016; table 1 (18, 34, 50) and section 4.2 (8, 20,
         32). The last batch norm of a block starts at zero, as in P. Goyal et al., Accurate, Large Minibatch SGD, 2017.
@@ -205,9 +201,6 @@ class ResNet12(MapEncoder):
         dropout: Share that is dropped after each stage in training.
         block: Side of DropBlock's blocks, in cells.
         ramp: Training steps until DropBlock drops its share.
-
-    Raises:
-        ValueError: The input is not an image, or an argument has no meaning.
 
     Source:
         Widths, activation, pooling and dropout: C. Liu et al., Learning a Few-shot Embedding Model with Contrastive

@@ -22,9 +22,6 @@ class MLP(SizedEncoder):
         width: Units per layer, and length of a feature vector.
         depth: Number of layers.
 
-    Raises:
-        ValueError: width or depth is below 1.
-
     Example:
         >>> import torch
         >>> encoder = MLP((1, 8, 8), width=16)
@@ -65,9 +62,6 @@ class ConvNet(_Blocks):
         width: Channels of the first block.
         depth: Blocks; the features have width · 2^(depth - 1) entries.
 
-    Raises:
-        ValueError: The input is not an image, or width or depth is below 1.
-
     Example:
         >>> encoder = ConvNet((1, 8, 8), width=4)
         >>> encoder(torch.zeros(2, 1, 8, 8)).shape, encoder.feature_dim
@@ -101,9 +95,6 @@ class Conv4(_Blocks):
         pools: How many blocks pool, from the first. 4 leaves one cell of a 28 × 28 image and 2 × 2 of a 32 × 32 image;
             losses of cells, such as InfoPatchLoss, need more: 3 or fewer.
         features: "mean", the average over the map, or "flat", all of its cells, as prototypical networks have it.
-
-    Raises:
-        ValueError: The input is not an image, it is too small to be pooled so often, or an argument has no meaning.
 
     Source:
         O. Vinyals et al., Matching Networks for One Shot Learning, 2016, section 4.1; J. Snell, K. Swersky and

@@ -25,9 +25,6 @@ class TextEncoder(Encoder):
     Args:
         input_shape: (), the shape of one text.
         length: Tokens of a text that are read; a longer text is cut, and `tokenized` counts those.
-
-    Raises:
-        ValueError: The inputs are not texts, or length is below 1.
     """
 
     tokenizer: Tensor
@@ -176,9 +173,6 @@ class BagOfTokens(_OwnTokens):
         length: Tokens of a text that are read.
         dropout: Probability that a number of an embedding is left out in training.
 
-    Raises:
-        ValueError: The inputs are not texts, a size is below 1, or dropout is outside [0, 1).
-
     Memory:
         vocabulary · width numbers.
 
@@ -220,10 +214,6 @@ class Transformer(_OwnTokens):
         vocabulary: The largest number of tokens that the tokenizer learns from the training texts.
         length: Tokens of a text that are read.
         dropout: Probability that a number is left out in training.
-
-    Raises:
-        ValueError: The inputs are not texts, a size is below 1, heads do not divide width, or dropout is outside
-            [0, 1).
 
     Memory:
         (vocabulary + length) · width + 12 · depth · width² parameters.

@@ -2,7 +2,8 @@
 
 Sets of pairs combine with ``&``, ``|`` and ``~``, weights with ``*``, ``+``, `scale` and `mean_over_row`. Expressions
 of keys (`AllPairs`, `NotSelf`, `SameSample`, `SameClass`, `Equal`) have closed forms for row sums and products; all
-others are evaluated tile by tile.
+others are evaluated tile by tile. Making one from what does not fit together is a ValueError; values are checked on the
+CPU only.
 
 Example:
     >>> import torch
@@ -61,9 +62,6 @@ def concat(sections: Sequence[PairWeight]) -> PairWeight:
     Returns:
         The weight of shape (N, R₁ + R₂ + …). ``concat(...) @ (v₁, v₂, …)`` takes references split into the same
         sections.
-
-    Raises:
-        ValueError: If there are no sections, or their numbers of anchors differ.
 
     Example:
         >>> concat([NotSelf(2), AllPairs(2, 1)]).dense()

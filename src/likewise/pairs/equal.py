@@ -186,10 +186,6 @@ class Equal(KeySet):
             process's rows among those of all processes); None: they are not.
         name: What to call the keys in an error.
 
-    Raises:
-        ValueError: If a key is not a vector of integers, or the references do not have the anchors' keys at the offset
-            (checked on the CPU only).
-
     Memory:
         O(N + R).
 
@@ -262,9 +258,6 @@ class NotSelf(KeySet):
         offset: The index of the first anchor among the references, where the anchors are part of a longer list (one
             process's rows among those of all processes).
 
-    Raises:
-        ValueError: If a count or the offset is negative.
-
     Memory:
         O(N + R).
 
@@ -293,9 +286,6 @@ class AllPairs(KeySet):
         n: Number of anchors.
         r: Number of references.
 
-    Raises:
-        ValueError: If a count is negative.
-
     Memory:
         O(1).
 
@@ -315,9 +305,6 @@ class NoPairs(KeySet):
     Args:
         n: Number of anchors.
         r: Number of references.
-
-    Raises:
-        ValueError: If a count is negative.
 
     Memory:
         O(1).

@@ -21,10 +21,6 @@ class Explicit(PairWeight):
             samples covers V views of each without a copy.
         columns: Column of the matrix for each reference, integers, shape (R,); None: each column once.
 
-    Raises:
-        ValueError: If weights are not a finite matrix, or require a gradient, or an index lies outside the matrix
-            (values are checked on the CPU only).
-
     Memory:
         The matrix itself, and O(N + R).
 

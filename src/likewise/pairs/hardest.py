@@ -27,10 +27,6 @@ class Hardest(Listed):
     Attributes:
         similarities: Those of the pairs, the hardest first, (N, k); −∞ (or +∞, if farthest) where there is none.
 
-    Raises:
-        ValueError: If k is no integer ≥ 1, ``among`` is not a set of pairs of these rows, or rows are not finite
-            matrices of the same width (values are checked on the CPU only).
-
     Memory:
         O((N + R)·D + N·k + tile): similarities are computed once, tile by tile.
 

@@ -75,10 +75,6 @@ class SharesLabel(LabelSets):
         offset: The index of the first anchor among the references, where the anchors are part of a longer list (one
             process's rows among those of all processes); None: they are not.
 
-    Raises:
-        ValueError: If label sets are not matrices of zeros and ones over the same labels (values are checked on the
-            CPU only).
-
     Memory:
         O((N + R)·L).
 
@@ -142,10 +138,6 @@ class Overlap(SharedLabels):
         reference_label_sets: Multi-hot labels of the references, shape (R, L); None: the anchors are the references.
         worth: a ≥ 0, the weight of each label of each anchor, shape (N, L); None: 1.
 
-    Raises:
-        ValueError: If label sets are not matrices of zeros and ones over the same labels, or worth has another shape,
-            or is negative or not finite (values are checked on the CPU only).
-
     Memory:
         O((N + R)·L); products and row sums are two thin products, (N, L) by (L, R).
 
@@ -183,10 +175,6 @@ class Jaccard(SharedLabels):
         label_sets: Multi-hot labels of the anchors, zeros and ones of any dtype, shape (N, L).
         reference_label_sets: Multi-hot labels of the references, shape (R, L); None: the anchors are the references.
         worth: a ≥ 0, the weight of each label of each anchor, shape (N, L); None: 1.
-
-    Raises:
-        ValueError: If label sets are not matrices of zeros and ones over the same labels, or worth has another shape,
-            or is negative or not finite (values are checked on the CPU only).
 
     Memory:
         O((N + R)·L).

@@ -49,10 +49,6 @@ class MeanSimilarity(LabelSimilarity):
         similarity: S, the similarity of an anchor's label to a reference's, within [0, 1], shape (L, L).
         reference_label_sets: Multi-hot labels of the references, shape (R, L); None: the anchors are the references.
 
-    Raises:
-        ValueError: If label sets are not matrices of zeros and ones over the L labels of S, or S has values outside
-            [0, 1] or NaN (values are checked on the CPU only).
-
     Memory:
         O((N + R)·L + L²).
 
@@ -89,10 +85,6 @@ class MaxSimilarity(LabelSimilarity):
         label_sets: Multi-hot labels of the anchors, zeros and ones of any dtype, shape (N, L).
         similarity: S, the similarity of an anchor's label to a reference's, within [0, 1], shape (L, L).
         reference_label_sets: Multi-hot labels of the references, shape (R, L); None: the anchors are the references.
-
-    Raises:
-        ValueError: If label sets are not matrices of zeros and ones over the L labels of S, or S has values outside
-            [0, 1] or NaN (values are checked on the CPU only).
 
     Memory:
         O((N + R)·L + L²); time O(Σ_i |y_i|·L) once, and O(N·Σ_r |y_r|) for all tiles.

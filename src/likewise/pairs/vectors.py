@@ -20,9 +20,6 @@ class LowRank(PairWeight):
         anchors: a, floating, shape (N, K); it receives a gradient if it requires one, as does b.
         references: b, floating, shape (R, K); None: the anchors are the references, with the same vectors.
 
-    Raises:
-        ValueError: If vectors are not finite matrices of the same width (values are checked on the CPU only).
-
     Memory:
         O((N + R)·K), with gradients too; a product with references (R, D) takes O((N + R)·K·D) time.
 
@@ -72,10 +69,6 @@ class Below(PairWeight):
         anchors: a, the guide's vectors, floating, shape (N, K), normalised where cosines are meant.
         references: b, floating, shape (R, K); None: the anchors are the references, with the same vectors.
         limits: t, one for each anchor, shape (N,).
-
-    Raises:
-        ValueError: If vectors are not finite matrices of the same width without gradient, or there is not one limit, a
-            number or infinite, for each anchor (values are checked on the CPU only).
 
     Memory:
         O((N + R)·K).

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, final
 
@@ -67,6 +67,7 @@ class Assembled:
         sizes = {"train": len(train), "validation": len(self.parts.validation), "test": len(self.parts.test)}
         return {
             "parts": self.specs,
+            "preprocessing": None if train.preprocessing is None else asdict(train.preprocessing),
             "labels": {"kind": train.label_kind, "names": list(train.names)},
             "samples": sizes | {"fingerprint": fingerprint(self.parts)},
         }

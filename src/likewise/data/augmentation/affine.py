@@ -24,12 +24,6 @@ class RandomAffine(ImageAugmentation):
         padding: What lies outside the image: "zeros", its "border", or its "reflection".
         seed: Of views outside of training; see `Augmentation`.
 
-    Returns:
-        Calling it with images (N, channels, height, width) returns views of the same shape; see `ImageAugmentation`.
-
-    Raises:
-        ValueError: A parameter is out of range, or the input is not a batch of images.
-
     Example:
         >>> RandomAffine()(torch.zeros(4, 1, 8, 8)).shape
         torch.Size([4, 2, 1, 8, 8])
@@ -95,12 +89,6 @@ class RandomShift(ImageAugmentation):
         padding: Pixels on each side, so that an image moves by up to as many.
         flip: Probability of a horizontal flip.
         seed: Of views outside of training; see `Augmentation`.
-
-    Returns:
-        Calling it with images (N, channels, height, width) returns views of the same shape; see `ImageAugmentation`.
-
-    Raises:
-        ValueError: padding is negative, flip is outside [0, 1], or the input is not a batch of images.
 
     Memory:
         The padded images.

@@ -53,6 +53,7 @@ class Augmentation(nn.Module, ABC):
     """Abstract: a random change of a whole batch at once, on its device, that keeps the labels valid.
 
     A module without parameters: `augmentation(inputs)` makes views of each input. One of your own defines `change`.
+    Parameters out of range, and inputs that it cannot change, are a ValueError.
 
     Args:
         seed: Of the random numbers of its calls, each of which has others. None: `torch.manual_seed` fixes them.
@@ -141,9 +142,6 @@ class ImageAugmentation(Augmentation):
     Returns:
         Calling it with images (N, channels, height, width), uint8 or floating from 0 to 1, returns views from 0 to 1,
         (N, V, channels, height, width), of the images' dtype; uint8 becomes float32.
-
-    Raises:
-        ValueError: The input is not a batch of images, or, seen on a CPU, its values are not from 0 to 1.
     """
 
     def check(self, inputs: Any) -> None:
@@ -179,9 +177,6 @@ class Chain(Augmentation):
 
     Returns:
         Calling it with inputs of the first returns views as outputs of the last.
-
-    Raises:
-        ValueError: The list is empty.
 
     Example:
         >>> from likewise.data.augmentation import ColourJitter, GaussianBlur, RandomResizedCrop

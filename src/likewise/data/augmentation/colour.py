@@ -49,9 +49,6 @@ class ColourJitter(ImageAugmentation):
         Calling it with images (N, 3 or 1, height, width) returns views of the same shape; see `ImageAugmentation`.
         Images with one channel change in brightness and contrast only.
 
-    Raises:
-        ValueError: A parameter is out of range, or the input is not a batch of images with 1 or 3 channels.
-
     Example:
         >>> ColourJitter()(torch.rand(4, 3, 8, 8)).shape
         torch.Size([4, 2, 3, 8, 8])

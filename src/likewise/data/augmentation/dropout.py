@@ -24,10 +24,6 @@ class FeatureDropout(Augmentation):
     Returns:
         Calling it with vectors (N, F), floating, returns views, (N, V, F), of the same dtype.
 
-    Raises:
-        ValueError: A probability is outside [0, 1], noise is negative, the input is not a batch of vectors or has
-            another number of features than in `fit`, or `fit` was not called.
-
     Example:
         >>> augmentation = FeatureDropout()
         >>> augmentation.fit(torch.rand(100, 3))
@@ -94,9 +90,6 @@ class TokenDropout(Augmentation):
     Returns:
         Calling it with token rows (N, T), integers, returns views, (N, V, T), of the same dtype; other augmentations
         return floating-point values.
-
-    Raises:
-        ValueError: A probability is outside [0, 1], mask_id is below 1, or the input is not a batch of token rows.
 
     Example:
         >>> TokenDropout(probability=1.0, mask_id=3)(torch.tensor([[5, 7, 0]]), views=1)

@@ -32,13 +32,6 @@ class RandomResizedCrop(ImageAugmentation):
         flip: Probability of a horizontal flip.
         seed: Of views outside of training; see `Augmentation`.
 
-    Returns:
-        Calling it with images (N, channels, height, width) returns views (N, V, channels, size, size); see
-        `ImageAugmentation`.
-
-    Raises:
-        ValueError: A range is invalid, a probability is outside [0, 1], or the input is not a batch of images.
-
     Memory:
         The weights for an image take size × (height + width) numbers, and the intermediate product height × size per
         channel.
@@ -188,13 +181,6 @@ class GaussianBlur(ImageAugmentation):
         size: Side of the kernel in pixels, odd. None: SimCLR's, a tenth of the image's shorter side made odd, and at
             least 3.
         seed: Of views outside of training; see `Augmentation`.
-
-    Returns:
-        Calling it with images (N, channels, height, width) returns views of the same shape; see `ImageAugmentation`.
-
-    Raises:
-        ValueError: A range is invalid, a probability is outside [0, 1], the size is even, or the input is not a batch
-            of images larger than half the kernel.
 
     Memory:
         The weights for an image take height² + width² numbers.

@@ -30,13 +30,6 @@ class SimCLRViews(ImageAugmentation):
         hue_form: "affine" or "exact"; see `ColourJitter`.
         seed: Of views outside of training; see `Augmentation`.
 
-    Returns:
-        Calling it with images (N, 3 or 1, height, width) returns views (N, V, channels, size, size); see
-        `ImageAugmentation`.
-
-    Raises:
-        ValueError: A parameter is out of range, or the input is not a batch of images with 1 or 3 channels.
-
     Source:
         T. Chen et al., A Simple Framework for Contrastive Learning of Visual Representations, ICML 2020, appendix A;
         the defaults are those of P. Khosla et al., Supervised Contrastive Learning, NeurIPS 2020, for CIFAR.

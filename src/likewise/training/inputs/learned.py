@@ -31,9 +31,6 @@ class LabelPrototypes(Learned, LossInput):
     Args:
         rate_factor: Factor of their learning rate. The rates for fine-tuning large models are too low for prototypes,
             which start at random.
-
-    Raises:
-        ValueError: The factor is not positive.
     """
 
     rows: Prototypes
@@ -55,9 +52,6 @@ class Classifier(Learned, LossInput):
 
     Args:
         rate_factor: Factor of the layer's learning rate.
-
-    Raises:
-        ValueError: The factor is not positive.
     """
 
     without_head = frozenset({"class_logits"})

@@ -28,9 +28,6 @@ class Momentum(LossInput):
         momentum: m, from 0 to 1. MoCo has 0.999, for 200,000 steps and more; BYOL's rises from 0.996.
         rising: Whether it rises to 1 over the training along a cosine, as in BYOL.
         buffers: How batch normalisation statistics are updated; see `likewise.memory.MomentumEncoder`.
-
-    Raises:
-        ValueError: momentum is outside [0, 1].
     """
 
     of_labels = frozenset({"key_labels", "reference_labels"})
@@ -87,9 +84,6 @@ class KeyQueue(LossInput):
 
     Args:
         size: Number of keys held, S. MoCo has 65,536.
-
-    Raises:
-        ValueError: size is below 1.
 
     Memory:
         O(S·E), with label sets O(S·(E + L)).

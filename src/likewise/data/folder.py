@@ -1,0 +1,67 @@
+"""A folder of images, with their classes."""
+
+from typing import Any, final
+
+from likewise.data.image_files import Size
+from likewise.data.preprocessing import Resize
+from likewise.data.tables import Tables
+from likewise.data.tabular import Tabular
+
+
+@final
+class Folder(Tabular):
+    """Images in a folder, with one folder per class; or folders train, test and optionally validation of these.
+
+    What lies deeper belongs to the class; a warning counts it. A metadata.csv or metadata.jsonl next to the images,
+    with a column file_name, can give the labels instead. If there is a validation part and no test part, the validation
+    part is used for testing. An image is called by its path below the folder. Images that cannot be read are left out,
+    and so are links to nothing; warnings count and name them. HEIC is read where `pillow-heif` is installed.
+
+    Args:
+        path: The folder.
+        label: The column of metadata.csv with the labels, a list of columns of 0 and 1, or "none" for no labels. None:
+            the folders, or the column named label, labels, fine_label, target or class.
+        size: Side of the square that images are resized to, in pixels, or height and width. None: all have one size.
+        resize: How images of another ratio are brought to it: "crop" takes their middle, "pad" adds black, "squash"
+            stretches; see `ImagePreprocessing`.
+        memory: GiB of decoded images to hold in memory. A larger data set is decoded on demand.
+        separator: What separates the labels of a sample, if metadata.csv has several, such as ",".
+
+    Raises:
+        ValueError: There is no such folder, it has no images, folders can be read in two ways, labels are missing,
+            or images differ in size and size is None.
+
+    Memory:
+        The decoded images, one byte per pixel and channel, up to `memory`, and the paths of files.
+
+    Example:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from PIL import Image
+        >>> folder = tempfile.TemporaryDirectory()
+        >>> for name in ("cat", "dog"):
+        ...     Path(folder.name, name).mkdir()
+        ...     Image.new("L", (40, 30)).save(f"{folder.name}/{name}/1.png")
+        >>> photos = Folder(folder.name, size=16).load()
+        >>> photos.input_shape, photos.names, list(photos.ids)
+        ((1, 16, 16), ('cat', 'dog'), ['cat/1.png', 'dog/1.png'])
+        >>> folder.cleanup()
+    """
+
+    def __init__(
+        self,
+        path: str,
+        label: str | list[str] | None = None,
+        *,
+        size: Size = None,
+        resize: Resize = "crop",
+        memory: float = 2.0,
+        separator: str | None = None,
+    ) -> None:
+        super().__init__(path, label, size=size, resize=resize, memory=memory, separator=separator)
+
+    def _inputs(self, tables: Tables, label: Any) -> Any:
+        inputs, kind = super()._inputs(tables, label)
+        if kind != "images":
+            raise ValueError(f"expected a folder of images, got {self.path}, without any: choose --data Table")
+        return inputs, kind

@@ -1,0 +1,105 @@
+"""What samples are called: a path below the data's root, the value of an id column, or a number; read on demand."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import final
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+CHUNK = 4096  # read at a time
+
+
+@final
+class Ids:
+    """The ids of samples, in order, each different from the others.
+
+    Args:
+        read: Returns the ids of some rows of the source, given by their numbers.
+        rows: The row of each sample in the source, (N,).
+
+    Example:
+        >>> ids = Ids.of(["cat/1.jpg", "cat/2.jpg", "dog/1.jpg"])
+        >>> list(ids[torch.tensor([2, 0])]), list(Ids.numbers(torch.tensor([7, 8])))
+        (['dog/1.jpg', 'cat/1.jpg'], ['7', '8'])
+    """
+
+    def __init__(self, read: Callable[[list[int]], Sequence[str]], rows: Int[Tensor, " n"]) -> None:
+        self._read = read
+        self._rows = rows
+
+    @classmethod
+    def of(cls, names: Iterable[str]) -> "Ids":
+        """Return ids that are in memory; of those that occur again the second becomes "name (2)"."""
+        listed = _Listed(distinct(list(names)))
+        return cls(listed, torch.arange(len(listed.names)))
+
+    @classmethod
+    def numbers(cls, rows: Int[Tensor, " n"]) -> "Ids":
+        """Return numbers as ids, (N,): what samples without names are called."""
+        return cls(_numbers, rows)
+
+    def __len__(self) -> int:
+        """Count the samples."""
+        return len(self._rows)
+
+    def __getitem__(self, index: Tensor) -> "Ids":
+        """Take some samples, by their indices or a mask, without reading."""
+        return Ids(self._read, self._rows[index])
+
+    def __iter__(self) -> Iterator[str]:
+        """Read the ids, in order."""
+        for rows in self._rows.split(CHUNK):
+            yield from self._read(rows.tolist())
+
+    def __add__(self, other: "Ids") -> "Ids":
+        """Return these ids and then others."""
+        return (
+            Ids(_numbers, torch.cat([self._rows, other._rows]))
+            if self.plain and other.plain
+            else Ids.of([*self, *other])
+        )
+
+    @property
+    def plain(self) -> bool:
+        """Whether the ids are the samples' numbers."""
+        return self._read is _numbers
+
+
+@final
+class _Listed:
+    """Ids in memory."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = names
+
+    def __call__(self, rows: list[int]) -> list[str]:
+        return [self.names[row] for row in rows]
+
+
+def _numbers(rows: list[int]) -> list[str]:
+    return [str(row) for row in rows]
+
+
+def distinct(names: Sequence[str]) -> Sequence[str]:
+    """Number the names that occur again.
+
+    Example:
+        >>> distinct(["a", "b", "a", "a (2)"])
+        ['a', 'b', 'a (3)', 'a (2)']
+    """
+    taken = set(names)
+    if len(taken) == len(names):
+        return names
+    seen, found = Counter[str](), list[str]()
+    for name in names:
+        seen[name] += 1
+        if seen[name] == 1:
+            found.append(name)
+            continue
+        while (new := f"{name} ({seen[name]})") in taken:
+            seen[name] += 1
+        taken.add(new)
+        found.append(new)
+    return found

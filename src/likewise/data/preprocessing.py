@@ -1,0 +1,126 @@
+"""What an image becomes before an encoder sees it: one rule for training, evaluation and every use of a run."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, final, get_args
+
+import numpy as np
+import torch
+from jaxtyping import UInt8
+from numpy.typing import NDArray
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+Resize = Literal["crop", "pad", "squash"]
+GREY = {"1", "L", "LA", "I", "I;16", "I;16B", "I;16L"}  # Pillow's modes
+
+
+@final
+@dataclass(frozen=True)
+class ImagePreprocessing:
+    """Turn an image upright by its EXIF orientation, make it grey or RGB of 8 bits, and bring it to one size.
+
+    16 bits become 8 by division by 257. Transparency is dropped. Resizing is bilinear, over all covered pixels.
+
+    Args:
+        channels: 1 for grey, or 3 for RGB.
+        height: Pixels from top to bottom.
+        width: Pixels from left to right.
+        resize: "crop" takes the largest central region of the height's and width's ratio; "pad" the whole image, with
+            black beside it; "squash" the whole image, in another ratio.
+
+    Raises:
+        ValueError: A number or the rule has no meaning.
+
+    Example:
+        >>> from PIL import Image
+        >>> photo = Image.new("CMYK", (40, 20))
+        >>> ImagePreprocessing(3, 16, 16)(photo).shape
+        torch.Size([3, 16, 16])
+        >>> ImagePreprocessing(1, 16, 16, "pad")(photo)[0, :, 0].tolist()
+        [0, 0, 0, 0, 255, 255, 255, 255, 255, 255, 255, 255, 0, 0, 0, 0]
+    """
+
+    channels: int
+    height: int
+    width: int
+    resize: Resize = "crop"
+
+    def __post_init__(self) -> None:
+        """Check the shape and the rule."""
+        shape: Any = self.shape
+        if not all(isinstance(number, int) for number in shape) or shape[0] not in {1, 3} or min(shape) < 1:
+            raise ValueError(f"expected a shape (1 or 3, height, width), got {shape}: give encoder.input_shape")
+        check_rule(self.resize)
+
+    @classmethod
+    def of(cls, images: Tensor, resize: Resize = "crop") -> "ImagePreprocessing":
+        """Return what other images need to become as these are, (N, channels, height, width)."""
+        channels, height, width = images.shape[1:]
+        return cls(channels, height, width, resize)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """The shape of a preprocessed image: (channels, height, width)."""
+        return self.channels, self.height, self.width
+
+    def __call__(self, image: "Image") -> UInt8[Tensor, "ch h w"]:
+        """Preprocess an image of Pillow; one that is truncated or has floating-point pixels raises an error."""
+        image.draft("RGB", (2 * self.width, 2 * self.height))  # a large JPEG is decoded faster at reduced size
+        image = self.resized(plain_image(image)).convert("RGB" if self.channels == 3 else "L")
+        pixels = np.asarray(image).reshape(self.height, self.width, self.channels)
+        return torch.from_numpy(np.array(np.moveaxis(pixels, -1, 0), order="C"))
+
+    def resized(self, image: "Image") -> "Image":
+        """Bring an image of Pillow to the size."""
+        from PIL import Image, ImageOps  # noqa: PLC0415 - only images in files need it
+
+        size, bilinear = (self.width, self.height), Image.Resampling.BILINEAR
+        if self.resize == "squash":
+            return image.resize(size, bilinear)
+        return (ImageOps.fit if self.resize == "crop" else ImageOps.pad)(image, size, bilinear)
+
+    def of_tensor(self, images: Tensor) -> Tensor:
+        """Bring images (N, channels, H, W), uint8 or from 0 to 1, to the size and the number of channels."""
+        from PIL import Image  # noqa: PLC0415 - likewise
+
+        count, channels = images.shape[:2]
+        if tuple(images.shape[2:]) != (self.height, self.width):
+            sized = torch.empty(count, channels, self.height, self.width, dtype=images.dtype)
+            for plane, whole in zip(sized.flatten(0, 1), images.flatten(0, 1), strict=True):
+                plane.copy_(torch.from_numpy(np.array(self.resized(Image.fromarray(whole.cpu().numpy())))))
+            images = sized
+        if channels == self.channels:
+            return images
+        if self.channels == 3:
+            return images.expand(-1, 3, -1, -1)
+        weights = torch.tensor([0.299, 0.587, 0.114]).view(1, 3, 1, 1)  # as Pillow's
+        grey = (images.float() * weights).sum(dim=1, keepdim=True)
+        return grey.round().to(torch.uint8) if images.dtype == torch.uint8 else grey
+
+
+def check_rule(resize: Any) -> None:
+    """Raise a ValueError unless a rule is known by which images are brought to a size."""
+    if resize not in get_args(Resize):
+        raise ValueError(f"expected resize as one of {', '.join(get_args(Resize))}, got {resize!r}: crop is usual")
+
+
+def plain_image(image: "Image") -> "Image":
+    """Return the image upright, grey or RGB, 8 bits per channel."""
+    from PIL import Image, ImageOps  # noqa: PLC0415 - only images in files need it
+
+    if image.mode == "F":
+        raise ValueError("which has floating-point pixels, of no known range")
+    ImageOps.exif_transpose(image, in_place=True)
+    grey = image.mode in GREY
+    if image.mode.startswith("I"):  # 16 bits, which a conversion would clip
+        image = Image.fromarray((np.asarray(image).clip(0, 65535) // 257).astype(np.uint8))
+    if image.mode == "P" and "transparency" in image.info:
+        image = image.convert("RGBA")
+    return image.convert("L" if grey else "RGB")
+
+
+def pixels_of(image: "Image") -> NDArray[np.uint8]:
+    """Return the pixels of a plain image: (height, width), or (height, width, 3)."""
+    return np.array(plain_image(image))

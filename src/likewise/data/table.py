@@ -1,0 +1,68 @@
+"""A table in a file, or in one of each part: numbers, texts or images, with their labels."""
+
+from typing import final
+
+from likewise.data.image_files import Size
+from likewise.data.preprocessing import Resize
+from likewise.data.tabular import Tabular
+
+
+@final
+class Table(Tabular):
+    r"""A CSV, TSV, JSON lines or Parquet file, a folder of them named after their parts, or what `datasets` has saved.
+
+    Inputs are a column of images (bytes, or paths relative to the table's folder), a column of texts, or all columns of
+    numbers and of lists of numbers, which together make a vector. Labels are classes (integers, strings) or label sets
+    (lists of them, lists of only 0 and 1, strings of several with a separator, or a column of 0 and 1 for each label).
+    If there is a validation part and no test part, the validation part is used for testing. Images that cannot be read
+    are left out, and so are rows with missing numbers; warnings count and name them.
+
+    A column id whose values differ says what each sample is called, and is no input; else it is the image's path, or
+    the number of the row, from 0, after the name of its part where there are several.
+
+    Args:
+        path: The file or folder.
+        inputs: The columns to learn from. None: the image column if there is one, else the column called text,
+            sentence, document or body, else all number columns.
+        label: The column of labels, a list of columns of 0 and 1, or "none" for no labels. None: the one named label,
+            labels, fine_label, target or class.
+        size: Side of the square that images are resized to, in pixels, or height and width. None: all have one size.
+        resize: How images of another ratio are brought to it: "crop" takes their middle, "pad" adds black, "squash"
+            stretches; see `ImagePreprocessing`.
+        memory: GiB of decoded images to hold in memory. A larger data set is decoded on demand.
+        separator: What separates the labels of a sample, if the column's strings hold several, such as ",".
+
+    Raises:
+        ValueError: The path does not exist, no column fits, labels are missing, or images differ in size and size is
+            None.
+
+    Memory:
+        As of `Folder`. Tables are read through a temporary folder, which takes as much disk space as they do; it stays
+        while their images are decoded on demand. That of a process that was killed is removed by the next. A CSV or TSV
+        file is in memory while it is read.
+
+    Example:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> folder = tempfile.TemporaryDirectory()
+        >>> table = Path(folder.name) / "flowers.csv"
+        >>> _ = table.write_text("id,petal,sepal,class\nf7,1.4,5.1,lily\nf9,4.7,7.0,rose\n")
+        >>> flowers = Table(str(table)).load()
+        >>> flowers.inputs[1], flowers.names, list(flowers.ids)
+        (tensor([4.7000, 7.0000]), ('lily', 'rose'), ['f7', 'f9'])
+        >>> folder.cleanup()
+    """
+
+    def __init__(
+        self,
+        path: str,
+        inputs: list[str] | None = None,
+        label: str | list[str] | None = None,
+        *,
+        size: Size = None,
+        resize: Resize = "crop",
+        memory: float = 2.0,
+        separator: str | None = None,
+    ) -> None:
+        super().__init__(path, label, size=size, resize=resize, memory=memory, separator=separator)
+        self.inputs = inputs

@@ -1,0 +1,287 @@
+"""What the `datasets` library reads: columns of tables as images, vectors or texts, with their labels and ids."""
+
+import os
+import warnings
+from bisect import bisect
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, ClassVar, final
+
+import torch
+from torch import Tensor
+
+from likewise.data import columns
+from likewise.data.ids import Ids
+from likewise.data.image_files import Encoded, Item, Size, check_size, read_images
+from likewise.data.preprocessing import Resize
+from likewise.data.rows import Rows
+from likewise.data.samples import Samples, Source
+from likewise.data.tables import Tables, open_tables
+from likewise.data.texts import Texts
+from likewise.files.formats import (
+    ID_COLUMN,
+    IMAGE_COLUMNS,
+    LABEL_COLUMNS,
+    PART_NAMES,
+    ROW_NUMBERS,
+    TEXT_COLUMNS,
+    UNREAD,
+    image_suffixes,
+    with_test_part,
+)
+
+
+class Tabular(Source):
+    """Abstract: data as a table of each part, whose columns are inputs, labels and perhaps ids."""
+
+    config: str | None = None
+    inputs: list[str] | None = None
+    separator: str | None = None
+    local: ClassVar[bool] = True
+    """Whether the path is one of this machine, and not a name on the Hub."""
+
+    def __init__(
+        self,
+        path: str,
+        label: str | list[str] | None,
+        *,
+        size: Size,
+        resize: Resize,
+        memory: float,
+        separator: str | None,
+    ) -> None:
+        check_size(size, resize, memory)
+        columns.check_separator(separator)
+        if isinstance(label, list) and (len(set(label)) < max(1, len(label)) or separator is not None):
+            got = f"separator {separator!r}" if separator is not None else f"{label}"
+            raise ValueError(f"expected as data.label different columns of 0 and 1, got {got}: name each once, alone")
+        self.path = path
+        self.label = label
+        self.size: Size = size
+        self.resize: Resize = resize
+        self.memory = memory
+        self.separator = separator
+
+    def load(self) -> Samples:
+        tables = open_tables(self.path, self.config, labelled=self.label != "none", local=self.local)
+        known = next(iter(tables.splits.values())).features
+        wanted = self.label if isinstance(self.label, list) else [self.label] * (self.label != "none")
+        label = [columns.column_of(known, name, LABEL_COLUMNS, "label", self.path) for name in wanted]
+        inputs, kind = self._inputs(tables, label)
+        if self.size is not None and kind != "images":
+            what = "texts" if kind == "text" else "columns of numbers"
+            raise ValueError(f"expected no size for {what}, got {self.size}: leave out data.size")
+        _check_columns(self.path, tables.splits, inputs, label)
+        given = _parts(self.path, tables, label)
+        splits = [tables.splits[name] for name in given]
+        labels, names = self._labels(splits, label)
+        parts = torch.repeat_interleave(torch.tensor(list(given.values())), torch.tensor(list(map(len, splits))))
+        kept = torch.arange(len(parts))
+        ids, made_of = _ids(splits, [*inputs, *label]), None
+        if kind == "images":
+            cells = ImageCells(tables, list(given), inputs[0])
+            read, kept, made_of = read_images(cells, self.size, self.resize, self.memory)
+            ids = ids or _paths(cells, tables.folder)
+        elif kind == "text":
+            read = self._texts(splits, inputs[0])
+        else:
+            vectors = columns.vectors_of(splits, inputs)
+            kept = columns.finite_rows(vectors, self.path)
+            read = vectors[kept]
+            _check_filled(self.path, {name: int((parts[kept] == part).sum()) for name, part in given.items()})
+        ids = ids or Ids(RowNames(list(given), list(map(len, splits))), torch.arange(len(parts)))
+        labels, parts = None if labels is None else labels[kept], parts[kept] if len(given) > 1 else None
+        return Samples(read, labels, names, parts, ids=ids[kept], preprocessing=made_of)
+
+    def _labels(self, splits: Sequence[Any], label: Sequence[str]) -> tuple[Tensor | None, tuple[str, ...]]:
+        if isinstance(self.label, list):
+            return columns.indicators_in(splits, label)
+        return columns.labels_in(splits, label[0], self.separator) if label else (None, ())
+
+    def _texts(self, splits: Sequence[Any], column: str) -> Rows:
+        strings = [
+            "" if value is None else str(value) for split in splits for value in columns.values_of(split, column)
+        ]
+        if blank := sum(not string.strip() for string in strings):
+            warnings.warn(f"{blank:,} of {len(strings):,} texts of {self.path} are empty", stacklevel=4)
+        return Texts(strings)
+
+    def _inputs(self, tables: Tables, label: Sequence[str]) -> tuple[list[str], columns.ColumnKind]:
+        """Return the input columns, and what they hold: one column of images or texts, or several of numbers."""
+        table = next(iter(tables.splits.values()))
+        unknown = [name for name in self.inputs or [] if name not in table.features]
+        if unknown:
+            raise ValueError(
+                f"expected columns of {self.path} in data.inputs, got {unknown[0]!r}: "
+                f"choose from {', '.join(table.features)}"
+            )
+        wanted = self.inputs or [
+            name
+            for name in table.features
+            if name not in label and not name.startswith(ROW_NUMBERS) and not _are_ids(tables.splits.values(), name)
+        ]
+        kinds = {name: columns.kind_of(table.features[name]) for name in wanted}
+        if "images" not in kinds.values():
+            kinds |= {name: "images" for name in wanted if kinds[name] == "text" and _are_paths(table, name)}
+        images = [name for name, kind in kinds.items() if kind == "images"]
+        if len(images) > 1 and self.inputs is None:
+            images = [name for name in images if name in IMAGE_COLUMNS] or images
+        if images:
+            if len(images) > 1 or (self.inputs and len(self.inputs) > 1):
+                raise ValueError(
+                    f"expected one column of images, got {', '.join(self.inputs or images)}: name it in data.inputs"
+                )
+            return images, "images"
+        texts = [name for name, kind in kinds.items() if kind == "text"]
+        if self.inputs is None:
+            texts = [name for name in texts if name in TEXT_COLUMNS] or (texts if len(texts) == 1 == len(kinds) else [])
+        if len(texts) == 1 and (self.inputs is None or len(self.inputs) == 1):
+            return texts, "text"
+        odd = {name: kind for name, kind in kinds.items() if kind != "numbers"}
+        if len(odd) == len(kinds) or (self.inputs and odd):
+            got = ", ".join(f"{name} ({kind})" for name, kind in odd.items()) or "only the labels"
+            raise ValueError(
+                f"expected columns of numbers, or one of images or texts, in {self.path}, got {got}: "
+                "name it in data.inputs"
+            )
+        return [name for name in kinds if name not in odd], "numbers"
+
+
+def _parts(path: str, tables: Tables, label: Sequence[str]) -> dict[str, int]:
+    """Return each split's part, as a number, without splits of hidden labels or of other names."""
+    _check_filled(path, {name: len(split) for name, split in tables.splits.items() if name.lower() in PART_NAMES})
+    shown = [name for name, split in tables.splits.items() if len(split) and not _is_hidden(split, label)]
+    if len(shown) == 1:
+        return {shown[0]: 0}
+    numbers = {name: PART_NAMES[name.lower()] for name in shown if name.lower() in PART_NAMES}
+    if 0 not in numbers.values():
+        got = ", ".join(tables.splits) or "nothing"
+        raise ValueError(f"expected a split called train, with samples and labels, got {got}: rename one")
+    return dict(zip(numbers, with_test_part(list(numbers.values())), strict=True))
+
+
+def _check_filled(path: str, counts: Mapping[str, int]) -> None:
+    """Raise where a part has no sample; it would be cut from the training part unnoticed."""
+    empty = next((part for part, count in counts.items() if count == 0), None)
+    if empty is not None:
+        raise ValueError(f"expected samples in the {empty} part of {path}, got none: fill it, or remove it")
+
+
+def _check_columns(path: str, splits: Mapping[str, Any], inputs: Sequence[str], label: Sequence[str]) -> None:
+    """Raise unless every part has the columns, and lists of labels where the others have lists."""
+    for part, split in splits.items():
+        for column in [*inputs, *label]:
+            if column not in split.features:
+                raise ValueError(
+                    f"expected a column {column!r} in the {part} part of {path}, got {', '.join(split.features)}: "
+                    "add it, or leave the part out"
+                )
+    lists = {part: columns.is_list(split.features[label[0]]) for part, split in splits.items()} if label else {}
+    if len(set(lists.values())) > 1:
+        single = next(part for part, has_lists in lists.items() if not has_lists)
+        raise ValueError(
+            f"expected lists of labels in every part of {path} or in none, got single labels in the {single} part: "
+            "write them as lists too"
+        )
+
+
+def _is_hidden(split: Any, label: Sequence[str]) -> bool:
+    """Tell whether a part's classes are all hidden, None or -1; lists and strings never are."""
+    if not label or columns.kind_of(split.features[label[0]]) != "classes":
+        return False
+    return all(value in {None, -1} for value in columns.values_of(split, label[0]))
+
+
+def _are_paths(table: Any, column: str) -> bool:
+    """Decide whether a column's strings are paths of images, judged by the first."""
+    first = table.select_columns([column])[0][column] if len(table) else None
+    return isinstance(first, str) and Path(first).suffix.lower() in {*image_suffixes(), *UNREAD}
+
+
+def _are_ids(splits: Iterable[Any], column: str) -> bool:
+    """Tell whether a column says what samples are called: it has the name for that, and no value twice."""
+    if column != ID_COLUMN or any(column not in split.features for split in splits):
+        return False
+    values = [value for split in splits for value in columns.values_of(split, column)]
+    return all(isinstance(value, int | str) for value in values) and len(set(values)) == len(values)
+
+
+def _ids(splits: Sequence[Any], taken: Sequence[str]) -> Ids | None:
+    """Return the values of an id column, if there is one."""
+    if ID_COLUMN in taken or not _are_ids(splits, ID_COLUMN):
+        return None
+    return Ids.of(str(value) for split in splits for value in columns.values_of(split, ID_COLUMN))
+
+
+def _paths(cells: "ImageCells", folder: Path | None) -> Ids | None:
+    """Return the paths of image files, as the table has them or below the folder; None where one has no file."""
+    root = "" if folder is None else f"{folder.absolute()}{os.sep}"
+    names = cells.paths
+    return Ids.of(name.removeprefix(root) for name in names) if all(names) else None
+
+
+@final
+class RowNames:
+    """What the rows of tables without ids are called: their numbers, after the part where there are several."""
+
+    def __init__(self, parts: Sequence[str], lengths: Sequence[int]) -> None:
+        self.parts = parts
+        self.starts = [0, *accumulate(lengths)]
+
+    def __call__(self, rows: list[int]) -> list[str]:
+        if len(self.parts) == 1:
+            return [str(row) for row in rows]
+        places = [bisect(self.starts, row) - 1 for row in rows]
+        return [f"{self.parts[place]}/{row - self.starts[place]}" for row, place in zip(rows, places, strict=True)]
+
+
+@final
+class ImageCells(Sequence[Item]):
+    """The image files in a column, or at the paths in a column, numbered across all splits."""
+
+    def __init__(self, tables: Tables, splits: Sequence[str], column: str) -> None:
+        import datasets  # noqa: PLC0415 - only sets that the library reads need it
+
+        self.tables = tables
+        self.column = column
+        self.splits = tuple(splits)
+        chosen = [tables.splits[name].select_columns([column]) for name in splits]
+        encoded = datasets.Image(decode=False)
+        self.cells = [
+            table.cast_column(column, encoded) if isinstance(table.features[column], datasets.Image) else table
+            for table in chosen
+        ]
+        self.starts = [0, *accumulate(map(len, chosen))]
+
+    def __len__(self) -> int:
+        return self.starts[-1]
+
+    @property
+    def paths(self) -> list[str]:
+        """Where the images stand, as far as the table says; no image is read."""
+        import pyarrow as pa  # noqa: PLC0415 - comes with `datasets`
+        from pyarrow import compute as typed  # noqa: PLC0415 - likewise
+
+        compute: Any = typed  # its functions are made at import
+
+        found: list[str | None] = []
+        for table in self.cells:
+            column: Any = table.with_format("arrow")[:][self.column]
+            named = compute.struct_field(column, "path") if pa.types.is_struct(column.type) else column
+            known = pa.types.is_string(named.type) or pa.types.is_large_string(named.type)
+            found += named.to_pylist() if known else [None] * len(column)
+        return [name or "" for name in found]
+
+    def __getitem__(self, row: Any) -> Any:
+        if not 0 <= row < len(self):
+            raise IndexError(row)
+        place = bisect(self.starts, row) - 1
+        within = row - self.starts[place]
+        cell, name = self.cells[place][within][self.column], f"row {within} of {self.splits[place]}"
+        if isinstance(cell, Mapping):
+            name = cell["path"] or name
+            cell = cell["path"] if cell["bytes"] is None else cell["bytes"]
+        if isinstance(cell, str):
+            return Path(cell) if self.tables.folder is None else self.tables.folder / cell
+        return Encoded(name, cell or b"")

@@ -1,0 +1,198 @@
+"""A trained model: inputs as people have them, to features."""
+
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, final
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy.typing import NDArray
+from torch import Tensor
+
+from likewise.data import ImagePreprocessing, Rows, Samples, Texts
+from likewise.data.arrays import as_images
+from likewise.data.image_files import ImageFiles
+from likewise.data.rows import files_of, in_words, unreadable
+from likewise.models import Encoder, TextEncoder
+from likewise.runs import Run
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+    Input = str | Path | Image | NDArray[Any] | Tensor | Sequence[float]
+    Inputs = Input | Sequence[Input] | Samples | Rows
+
+Bar = Callable[[Iterable[int]], Iterable[int]]
+
+
+@final
+class Model:
+    """An encoder that is trained, and what is made of its inputs; see `load`.
+
+    Args:
+        encoder: The encoder, which is put into evaluation mode.
+        preprocessing: What images become first. None: they are cropped and resized to the encoder's input shape.
+        run: The run that it comes from, if it comes from one.
+
+    Example:
+        >>> from likewise.models import ConvNet
+        >>> from PIL import Image
+        >>> model = Model(ConvNet((3, 16, 16), width=4))
+        >>> model.encode([Image.new("RGB", (40, 30)), Image.new("L", (16, 16))]).shape
+        (2, 32)
+    """
+
+    def __init__(
+        self, encoder: Encoder, preprocessing: ImagePreprocessing | None = None, run: Run | None = None
+    ) -> None:
+        shape = encoder.input_shape
+        if preprocessing is None and len(shape) == 3 and shape[0] in {1, 3}:
+            preprocessing = ImagePreprocessing(*shape)
+        self.encoder = encoder.eval()
+        self.preprocessing = preprocessing
+        self.run = run
+
+    def __repr__(self) -> str:
+        """Say what it takes and gives."""
+        takes = "texts" if isinstance(self.encoder, TextEncoder) else f"{tuple(self.encoder.input_shape)}"
+        return f"Model({type(self.encoder).__name__}: {takes} -> {self.feature_dim})"
+
+    @property
+    def feature_dim(self) -> int:
+        """Length of a feature vector, D."""
+        return self.encoder.feature_dim
+
+    def encode(
+        self, inputs: "Inputs", *, batch_size: int | None = None, progress: Bar | None = None
+    ) -> Float[NDArray[np.float32], "n d"]:
+        """Encode inputs as they were in training; the same photo gives the same features by every way in.
+
+        Args:
+            inputs: One input or several. Images: paths, images of Pillow, or arrays and tensors, one image (H, W) or
+                (H, W, channels), or several (N, H, W), (N, H, W, channels) or (N, channels, H, W), uint8 or from 0 to
+                1, of any size. Texts: strings. Vectors: arrays and tensors (F,) or (N, F). Or `Samples`.
+            batch_size: Number of inputs encoded at a time. None: as many as the encoder's `encode` takes.
+            progress: Wraps the iteration over batches, for example tqdm.
+
+        Returns:
+            Features (N, D); of one input (1, D).
+
+        Raises:
+            ValueError: An input can't be read, or is none that the encoder takes.
+
+        Memory:
+            One batch of inputs and activations, in addition to the features, where inputs are paths.
+        """
+        rows = self.rows(inputs)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "an image that cannot be decoded")  # which is an error here
+            features = self.encoder.encode(rows, batch_size, progress=progress)
+        if lost := files_of(unreadable(rows, torch.arange(len(rows)))):
+            raise ValueError(f"expected images that can be read, got others: {in_words(lost)}: leave them out")
+        return features.numpy()
+
+    def rows(self, inputs: "Inputs") -> Tensor | Rows:
+        """Return inputs as the encoder takes them, (N, ...); files are read on demand."""
+        given: Any = inputs.inputs if isinstance(inputs, Samples) else inputs
+        if isinstance(given, Tensor | np.ndarray):
+            return self._of_array(given)
+        if isinstance(given, Sequence) and not isinstance(given, str):
+            several: list[Any] = list(given)  # pyright: ignore[reportUnknownArgumentType]
+        elif isinstance(given, str | Path) or hasattr(given, "getexif"):
+            several = [given]
+        else:
+            return given
+        if not several:
+            raise ValueError("expected at least one input, got none: give a path, an image, a text or an array")
+        if isinstance(self.encoder, TextEncoder):
+            return self._texts(several)
+        if self.preprocessing is None:
+            return self._of_array(np.asarray(several))
+        if all(isinstance(one, str | Path) for one in several):
+            return ImageFiles([_file(one) for one in several], self.preprocessing)
+        return torch.cat([self._image(one) for one in several])
+
+    def _texts(self, several: list[Any]) -> Texts:
+        odd = next((one for one in several if not isinstance(one, str)), None)
+        if odd is not None:
+            raise ValueError(f"expected texts as strings, got {type(odd).__name__}: this run was trained on texts")
+        return Texts(several)
+
+    def _of_array(self, given: Any) -> Tensor:
+        """Return vectors, or images of the encoder's shape."""
+        array = given.detach().cpu().numpy() if isinstance(given, Tensor) else given
+        if isinstance(self.encoder, TextEncoder):
+            raise ValueError("expected texts as strings, got an array: this run was trained on texts")  # noqa: TRY004 - bad input
+        if self.preprocessing is not None:
+            one = array.ndim == 2 or (array.ndim == 3 and array.shape[-1] in {1, 3})
+            return self.preprocessing.of_tensor(as_images(array[None] if one else array))
+        width = self.encoder.input_shape
+        array = array[None] if array.shape == width else array
+        if array.shape[1:] != width or array.dtype.kind not in "uifb":
+            expected = ", ".join(map(str, ("N", *width)))
+            raise ValueError(
+                f"expected vectors ({expected}), numbers, as this run was trained on, got {array.shape} of "
+                f"{array.dtype}: give these"
+            )
+        return torch.from_numpy(np.require(array, np.float32, "W"))
+
+    def _image(self, one: Any) -> Tensor:
+        """Return one image, (1, channels, height, width)."""
+        if isinstance(one, str | Path):
+            from likewise.data import read_image  # noqa: PLC0415 - beside images of other kinds
+
+            return read_image(one, self._made_of).unsqueeze(0)
+        if hasattr(one, "getexif"):
+            return self._made_of(one.copy()).unsqueeze(0)  # which may turn it in place
+        if isinstance(one, Tensor | np.ndarray):
+            return self._of_array(one)
+        raise ValueError(f"expected images as paths, arrays or Pillow's, got {type(one).__name__}: give one of these")
+
+    @property
+    def _made_of(self) -> ImagePreprocessing:
+        if self.preprocessing is None:
+            raise ValueError(f"expected vectors, got an image: this run was trained on {self.encoder.input_shape}")
+        return self.preprocessing
+
+
+def _file(given: str | Path) -> Path:
+    """Return a path, which must be a file's."""
+    path = Path(given).expanduser()
+    if not path.is_file():
+        what = "is a folder: likewise embed encodes all of it" if path.is_dir() else "does not exist: check the path"
+        raise ValueError(f"expected an image file, got {given}, which {what}")
+    return path
+
+
+def load(run: Run | Path | str, *, device: str | torch.device | None = None) -> Model:
+    """Load what a run has learned, ready to be used.
+
+    Args:
+        run: The run, or its folder.
+        device: Where the encoder computes. None: a GPU if there is one.
+
+    Raises:
+        ValueError: It is no run's folder, or the run has trained no encoder yet.
+
+    Memory:
+        That of the encoder.
+
+    Example:
+        >>> import tempfile
+        >>> from likewise.models import MLP
+        >>> root = tempfile.TemporaryDirectory()
+        >>> made = Run.create(Path(root.name), "mine")
+        >>> spec = {"class_path": "likewise.models.MLP", "init_args": {"input_shape": [3], "width": 8}}
+        >>> made.describe({"parts": {"encoder": spec}})
+        >>> made.save_encoder(MLP((3,), width=8))
+        >>> load(made.folder).encode([[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]).shape
+        (2, 8)
+        >>> root.cleanup()
+    """
+    opened = run if isinstance(run, Run) else Run.open(run)
+    encoder: Any = opened.encoder()
+    made_of = opened.facts.get("preprocessing")
+    where = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    return Model(encoder.to(where), None if made_of is None else ImagePreprocessing(**made_of), opened)

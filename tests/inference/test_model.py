@@ -1,0 +1,156 @@
+"""A trained model in use: the same photo gives the same features by every way in, and bad input is told in a line."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from PIL import Image
+
+from likewise.data import Folder, ImagePreprocessing, Table, Text
+from likewise.inference import Model, load
+from likewise.models import MLP, BagOfTokens, ConvNet
+from likewise.runs import Run
+
+
+def pictures(folder):
+    """Write photos of many modes and sizes, and return their paths: what phones, scanners and web pages give."""
+    folder.mkdir(parents=True)
+    noise = np.random.default_rng(0).integers(0, 256, (37, 52, 4), dtype=np.uint8)
+    smooth = np.asarray(Image.fromarray(noise).resize((104, 74), Image.Resampling.BICUBIC))
+    plain = Image.fromarray(smooth[..., :3])
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    plain.save(folder / "turned.jpg", exif=exif)
+    plain.convert("CMYK").save(folder / "cmyk.jpg")
+    plain.quantize(16).save(folder / "palette.png")
+    Image.fromarray(smooth).save(folder / "alpha.png")
+    Image.fromarray(smooth[..., 0].astype(np.uint16) * 257).save(folder / "deep.png")
+    plain.convert("1").save(folder / "bits.png")
+    plain.save(folder / "small.webp", lossless=True)
+    plain.quantize(8).save(folder / "one.gif")
+    return sorted(folder.iterdir())
+
+
+@pytest.mark.parametrize("resize", ["crop", "pad", "squash"])
+@pytest.mark.parametrize("memory", [0, 2])
+def test_a_photo_has_the_same_features_by_every_way_in(tmp_path, resize, memory):
+    files = pictures(tmp_path / "photos")
+    names = [file.name for file in files]
+    (tmp_path / "photos.csv").write_text("file\n" + "".join(f"photos/{name}\n" for name in names))
+    cells = [{"bytes": file.read_bytes(), "path": file.name} for file in files]
+    pq.write_table(pa.table({"image": cells}), tmp_path / "photos.parquet")
+    options = {"label": "none", "size": [24, 32], "resize": resize, "memory": memory}
+    read = Folder(str(tmp_path / "photos"), **options).load()
+    assert read.preprocessing == ImagePreprocessing(3, 24, 32, resize)
+    torch.manual_seed(0)
+    model = Model(ConvNet((3, 24, 32), width=4), read.preprocessing)
+    expected = model.encoder.encode(read.inputs).numpy()
+    assert list(read.ids) == names
+    for other in ("photos.csv", "photos.parquet"):
+        samples = Table(str(tmp_path / other), **options).load()
+        np.testing.assert_allclose(model.encode(samples), expected, atol=1e-5)
+        assert [name.rpartition("/")[2] for name in samples.ids] == names
+    np.testing.assert_allclose(model.encode(files), expected, atol=1e-5)
+    np.testing.assert_allclose(model.encode([str(file) for file in files]), expected, atol=1e-5)
+    opened = [Image.open(file) for file in files]
+    np.testing.assert_allclose(model.encode(opened), expected, atol=1e-5)
+    np.testing.assert_allclose(model.encode(opened[0]), expected[:1], atol=1e-5)
+    mixed = [files[0], *opened[1:]]
+    np.testing.assert_allclose(model.encode(mixed), expected, atol=1e-5)
+    webp = names.index("small.webp")
+    pixels = np.asarray(opened[webp].convert("RGB"))
+    for array in (pixels, torch.from_numpy(pixels.copy()).movedim(-1, 0)[None]):
+        np.testing.assert_allclose(model.encode(array), expected[webp : webp + 1], atol=1e-5)
+    for image in opened:
+        image.close()
+
+
+@pytest.mark.parametrize("resize", ["crop", "pad", "squash"])
+def test_the_rules_take_the_region_that_they_say(resize):
+    """What is seen of regions of one colour tells which were taken; at their edges the filter blends them."""
+    image = np.full((32, 96), 200, dtype=np.uint8)
+    image[:, :32] = 50  # the left third
+    sized = ImagePreprocessing(1, 8, 8, resize)(Image.fromarray(image))[0].int().numpy()
+    if resize == "crop":
+        assert (sized[:, 1:] == 200).all()  # the middle third
+    elif resize == "squash":
+        assert abs(sized[:, 0] - 50).max() <= 2
+        assert (sized[:, 4:] == 200).all()
+    else:
+        assert sized[[0, 1, -2, -1]].max() == 0  # of 8 rows, the image has 2 or 3
+        assert sized[3, 4:].min() > 150
+        assert sized[3, 0] < 100
+
+
+def test_images_of_floating_point_are_sized_as_bytes_are():
+    rng = np.random.default_rng(1)
+    images = torch.from_numpy(rng.integers(0, 256, (3, 3, 31, 45), dtype=np.uint8))
+    for resize in ("crop", "pad", "squash"):
+        rule = ImagePreprocessing(3, 8, 12, resize)
+        assert (rule.of_tensor(images).double() / 255 - rule.of_tensor(images / 255).double()).abs().max() < 1.1 / 255
+    grey = ImagePreprocessing(1, 31, 45)
+    assert torch.equal(grey.of_tensor(images)[1], grey(Image.fromarray(images[1].movedim(0, -1).numpy())))
+
+
+def made(tmp_path, encoder, spec, **facts):
+    run = Run.create(tmp_path, "made")
+    run.describe({"parts": {"encoder": spec}, **facts})
+    run.save_encoder(encoder)
+    return run
+
+
+def test_a_run_is_loaded_with_its_preprocessing_and_one_of_before_without(tmp_path):
+    encoder = ConvNet((1, 8, 8), width=4)
+    spec = {"class_path": "likewise.models.ConvNet", "init_args": {"input_shape": [1, 8, 8], "width": 4}}
+    rule = {"channels": 1, "height": 8, "width": 8, "resize": "pad"}
+    run = made(tmp_path, encoder, spec, preprocessing=rule)
+    photo = Image.fromarray(np.random.default_rng(0).integers(0, 256, (20, 40), dtype=np.uint8))
+    model = load(run.folder)
+    assert model.preprocessing == ImagePreprocessing(**rule)
+    before = load(made(tmp_path, encoder, spec))
+    assert before.preprocessing == ImagePreprocessing(1, 8, 8, "crop")
+    assert not np.allclose(model.encode(photo), before.encode(photo))
+    assert json.loads((run.folder / "run.json").read_text())["preprocessing"] == rule
+
+
+def test_texts_and_vectors_are_encoded(tmp_path):
+    texts = ["a cat sat", "two dogs ran", "a cat ran"]
+    encoder = BagOfTokens((), width=4, vocabulary=50)
+    (tmp_path / "t.csv").write_text("text\n" + "\n".join(texts))
+    read = Text(tmp_path / "t.csv", label="none").load()
+    encoder.observe(read.inputs)
+    model = Model(encoder)
+    assert np.allclose(model.encode(texts), model.encode(read))
+    assert model.encode(texts[0]).shape == (1, model.feature_dim)
+    assert list(read.ids) == ["t.csv:2", "t.csv:3", "t.csv:4"]
+    vectors = Model(MLP((3,), width=4))
+    rows = [[1.0, 2, 3], [4, 5, 6]]
+    assert np.allclose(vectors.encode(rows), vectors.encode(np.array(rows)))
+    assert np.allclose(vectors.encode(rows)[:1], vectors.encode(torch.tensor(rows[0])))
+
+
+def test_what_cannot_be_encoded_is_told_in_a_line(tmp_path):
+    images, texts, vectors = (
+        Model(ConvNet((3, 8, 8), width=4)),
+        Model(BagOfTokens((), width=4)),
+        Model(MLP((3,), width=4)),
+    )
+    (tmp_path / "broken.jpg").write_bytes(b"\xff\xd8\xffnot a photo")
+    Image.new("RGB", (8, 8)).save(tmp_path / "good.png")
+    for model, given, words in (
+        (images, tmp_path / "gone.jpg", r"gone\.jpg, which does not exist: check the path"),
+        (images, tmp_path, "which is a folder: likewise embed"),
+        (images, [tmp_path / "good.png", tmp_path / "broken.jpg"], r"cannot be decoded: \S+broken\.jpg: leave"),
+        (images, [], "at least one input, got none"),
+        (images, [3], "expected images as paths, arrays or Pillow's, got int"),
+        (images, np.zeros((2, 5, 8, 8), dtype=np.uint8), "expected images of 1 or 3 channels"),
+        (texts, [tmp_path], "expected texts as strings, got Posix"),
+        (texts, np.zeros((2, 3)), "expected texts as strings, got an array"),
+        (vectors, np.zeros((2, 4)), r"expected vectors \(N, 3\), numbers, as this run was trained on, got \(2, 4\)"),
+        (vectors, ["a"], r"expected vectors \(N, 3\)"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            model.encode(given)

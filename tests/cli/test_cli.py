@@ -72,6 +72,7 @@ def test_a_run_leaves_everything_under_its_name(finished):
         "encoder.safetensors",
         "metrics.csv",
         "outcomes.npz",
+        "probe.safetensors",
         "report.html",
         "run.json",
         "scores.csv",

@@ -155,7 +155,7 @@ def _created(root: Path, before: Run, checkpoint: Path) -> Run:
 
 def _samples(run: Run, progress: Progress, *, needed: bool) -> tuple[Parts | None, bool]:
     """Load the run's data; where features are there, it is needed for raw inputs and pictures only."""
-    refit = bool((run.facts.get("parts") or {}).get("split", {}).get("init_args", {}).get("refit", False))
+    refit = evaluation.Learned(run).refit
     if "source" in run.facts and not needed:
         return None, False
     try:

@@ -79,7 +79,7 @@ class Nearest:
         least: float = -torch.inf,
         own: Int[Tensor, " m"] | None = None,
     ) -> None:
-        self._units, self._least, self._own = functional.normalize(queries).float(), least, own
+        self._units, self._least, self._own = functional.normalize(queries.float()), least, own
         self._keys = _keys(self._units.new_full((len(queries), count), -torch.inf), LAST)
         self._bound = self._units.new_full((len(queries), 1), max(least, torch.finfo().min))
         self._waiting: list[tuple[Tensor, Tensor, Tensor]] = []
@@ -89,7 +89,7 @@ class Nearest:
     def add(self, references: Float[Tensor, "r d"]) -> None:
         """Compare the queries with the next references."""
         count = self._keys.shape[1]
-        for start, first, tile in _tiles(self._units, functional.normalize(references).float(), max(NARROWEST, count)):
+        for start, first, tile in _tiles(self._units, functional.normalize(references.float()), max(NARROWEST, count)):
             rows = slice(start, start + len(tile))
             if self._own is not None:
                 own = self._own[rows] - (self._seen + first)
@@ -166,7 +166,9 @@ def close_pairs(
         >>> [(int(row), int(of)) for row, of, _ in close_pairs(vectors[:1], vectors, 0.9) for row, of in zip(row, of)]
         [(0, 0), (0, 2)]
     """
-    for start, first, tile in _tiles(functional.normalize(queries), functional.normalize(references), NARROWEST):
+    for start, first, tile in _tiles(
+        functional.normalize(queries.float()), functional.normalize(references.float()), NARROWEST
+    ):
         row, column = (tile >= least).nonzero(as_tuple=True)
         if len(row):
             yield row + start, column + first, tile[row, column]

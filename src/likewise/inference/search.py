@@ -4,8 +4,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, final
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
+from numpy.typing import NDArray
 from torch import Tensor
 
 from likewise.evaluation.duplicates import Groups, neighbours_labels
@@ -28,8 +30,8 @@ class Neighbours:
     """
 
     ids: list[list[str]]
-    indices: Int[Tensor, "m k"]
-    similarities: Float[Tensor, "m k"]
+    indices: Int[NDArray[np.int64], "m k"]
+    similarities: Float[NDArray[np.float32], "m k"]
 
 
 class Doubt(NamedTuple):

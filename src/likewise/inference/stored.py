@@ -1,5 +1,7 @@
 """Features of samples with what the samples are called: in memory, or in a file that is read piece by piece."""
 
+import inspect
+import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -12,12 +14,19 @@ from jaxtyping import Bool, Float, Int
 from numpy.lib import format as npy
 from torch import Tensor
 
+from likewise import data
 from likewise.data import Samples
 from likewise.data.arrays import labels_of
 from likewise.data.columns import labels_of as labels_of_column
 from likewise.data.ids import Ids
+from likewise.data.rows import files_of, unreadable
 from likewise.evaluation import Features, load_features
 from likewise.evaluation.feature_files import NAMES
+from likewise.evaluation.features import Bar, features_of, silent
+from likewise.files.detection import expanded, source_for
+from likewise.files.formats import first_of
+from likewise.inference.model import Model
+from likewise.runs import Run
 
 PIECE = 2**15  # samples read at a time
 TABLES = (".parquet", ".pq")
@@ -26,7 +35,7 @@ TABLES = (".parquet", ".pq")
 @final
 @dataclass(frozen=True)
 class Stored:
-    """Features, (N, D), in pieces, and the ids of their samples; see `stored`.
+    """Features, (N, D), in pieces, and the ids of their samples; see `open_features`.
 
     Args:
         ids: What each sample is called, (N,).
@@ -75,7 +84,7 @@ class Stored:
 
     def take(self, rows: Sequence[int]) -> Float[Tensor, "m d"]:
         """Return the features of some samples."""
-        wanted = torch.tensor(rows)
+        wanted = torch.tensor(rows, dtype=torch.int64)
         found = torch.empty(len(rows), self.width)
         for start, piece in self.pieces():
             here = (wanted >= start) & (wanted < start + len(piece))
@@ -92,7 +101,7 @@ class Stored:
         return " + ".join(self.names[number] for number in numbers)
 
 
-def stored(path: Path) -> Stored | None:
+def open_features(path: Path) -> Stored | None:
     """Open a file of features; None where it is something else.
 
     - Parquet with a column `features`, lists of one size, and optionally `id` and `label`, as `likewise embed` writes.
@@ -112,6 +121,63 @@ def stored(path: Path) -> Stored | None:
         raise ValueError(
             f"expected features in {path}, got a file that can't be read, {error}: write it again"
         ) from error
+
+
+def samples_at(place: Path | str, model: Model) -> Samples:
+    """Read the samples of a source, as a run was trained to read it, with labels if there are any.
+
+    Args:
+        place: A folder, a file, or the name of a data set.
+        model: Its preprocessing is that of images; options of its run's data hold for a source of the same kind.
+
+    Raises:
+        ValueError: There is no such place, or nothing in it that can be read.
+    """
+    kind, given = source_for(place)
+    source: Any = getattr(data, kind)
+    spec = (model.run.facts.get("parts") or {}).get("data") or {} if model.run else {}
+    same = str(spec.get("class_path")).rpartition(".")[2] == kind
+    options = {**(spec.get("init_args") or {} if same else {}), **given}
+    takes = inspect.signature(source).parameters
+    if model.preprocessing is not None and "size" in takes:
+        options |= {"size": model.preprocessing.shape[1:], "resize": model.preprocessing.resize}
+    try:
+        return source(**options).load()
+    except ValueError:
+        if "label" not in takes or options.get("label") == "none":
+            raise
+        return source(**options | {"label": "none"}).load()  # new samples may have none
+
+
+def side(place: Path | str, model: Model, bar: Bar = silent) -> Stored:
+    """Return the features at a place: of a run, of a file of features, or of a source that is encoded now.
+
+    Raises:
+        ValueError: There is nothing there, it can't be read, or its features are of another width than the model's.
+    """
+    path = expanded(place)
+    path = Run.open(path).embeddings if (path / "run.json").is_file() else path
+    found = open_features(path) if path.is_file() else None
+    if found is None or (found.width != model.feature_dim and model.encoder.input_shape == (found.width,)):
+        return encoded(samples_at(place, model), model, bar)
+    if found.width != model.feature_dim:
+        raise ValueError(
+            f"expected features of {model.feature_dim} numbers, as this run gives, got {found.width} in {place}: "
+            "embed again with this run"
+        )
+    return found
+
+
+def encoded(samples: Samples, model: Model, bar: Bar = silent) -> Stored:
+    """Return the features of samples that can be read, with these samples; a warning names others."""
+    given = replace(samples, inputs=model.rows(samples))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "an image that cannot be decoded")
+        found = features_of(given, model.encoder, "test", bar)
+    if lost := files_of(unreadable(given.inputs, torch.arange(len(given)))):
+        named = first_of(list(lost.values()))
+        warnings.warn(f"left out {len(lost)} of {len(given)} images that cannot be decoded: {named}", stacklevel=2)
+    return Stored.of(found.vectors, list(found.ids), given.readable())
 
 
 def _of_table(path: Path) -> Stored | None:

@@ -7,6 +7,7 @@ import warnings
 
 import numpy as np
 import pytest
+from PIL import Image
 from sklearn.datasets import load_digits
 
 import likewise as lw
@@ -148,6 +149,51 @@ def test_label_sets_are_labels_and_texts_are_texts(tmp_path):
     assert record.lines["data"].startswith("120 texts; 3 labels, from 30 (")
     assert record.lines["data"].endswith(") to 60 (oil), 30 without any")
     assert record.lines["loss"].startswith("NWSLoss(")
+
+
+def photos(folder):
+    """Sixty photos of three classes, of two sizes and many kinds, and a file that is none."""
+    kinds = ["RGB"] * 12 + ["L"] * 3 + ["CMYK"] * 2 + ["RGBA", "P", "I;16"]
+    for label, name in enumerate(("ash", "elm", "oak")):
+        (folder / name).mkdir(parents=True)
+        for number, kind in enumerate(kinds):
+            image = Image.new(kind, (40, 30) if number else (90, 70 + label), 9)
+            image.save(folder / name / f"{number:02}.{'tif' if kind in {'CMYK', 'I;16'} else 'png'}")
+    (folder / "oak" / "none.png").write_bytes(b"no image")
+    return str(folder)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({}, "RGB, their middle, 16 x 16"),
+        ({"data.resize": "pad"}, "RGB, with black beside, 16 x 16"),
+        ({"data.resize": "squash", "data.size": "[12, 20]", "data.memory": 0}, "RGB, stretched, 12 x 20"),
+    ],
+)
+def test_images_say_what_they_were_in_their_files_and_what_was_made_of_them(options, words, tmp_path):
+    given = {"data.size": 16, "encoder": "ConvNet", "encoder.width": 4, "workers": 0, "batch_size": 8}
+    with pytest.warns(UserWarning, match="left out 1 of 61 images"):
+        run, record = trained(tmp_path, data=photos(tmp_path / "photos"), **given | options)
+    found = (
+        "60 images of 4 sizes, 30 x 40 to 72 x 90, 9 grey, 6 CMYK, 3 with alpha, 3 with a palette, 3 grey of 16 bits"
+    )
+    assert record.lines["data"] == f"{found} -> {words}; 3 classes, 20 of each"
+    assert run.facts["went_in"]["inputs"]["found"]["kinds"]["RGB"] == 36
+    assert dict(lines_of(run.facts)) == record.lines
+
+
+def test_images_of_one_size_and_kind_are_left_as_they_are_and_a_subset_says_of_how_many(tmp_path):
+    for name in "ab":
+        (tmp_path / "grey" / name).mkdir(parents=True)
+        for number in range(40):
+            Image.new("L", (9, 8), number).save(tmp_path / "grey" / name / f"{number}.png")
+    options = {"data": str(tmp_path / "grey"), "encoder": "ConvNet", "encoder.width": 4, "batch_size": 8}
+    options |= {"data.size": None, "batches.augmentation": "RandomAffine"}
+    _, record = trained(tmp_path, **options)
+    assert record.lines["data"] == "80 images of 8 x 9, grey; 2 classes, 40 of each"
+    _, record = trained(tmp_path, **options, **{"subset": "Fraction", "subset.fraction": 0.5})
+    assert record.lines["data"] == "50 of 80 images of 8 x 9, grey; 2 classes, 25 of each"
 
 
 def test_data_without_labels_has_none(tmp_path):

@@ -13,6 +13,7 @@ from likewise.data.samples import Samples, some_of_each_class
 from likewise.data.subset import Subset
 from likewise.data.texts import Texts
 from likewise.files.formats import PARTS, Part, first_of
+from likewise.parts import written
 
 
 @final
@@ -54,6 +55,10 @@ class Split(ABC):
 
     def __init__(self, *, refit: bool = False) -> None:
         self.refit = refit
+
+    def __repr__(self) -> str:
+        """Name what it is set to."""
+        return written(self)
 
     @abstractmethod
     def __call__(self, samples: Samples, subset: Subset | None = None) -> Parts:

@@ -78,7 +78,6 @@ class Calibration(Evaluation):
         self.probe = LinearProbe(penalty)
 
     def why_not_applicable(self, parts: FeatureParts) -> str | None:
-        """Say why these parts can't be evaluated."""
         if self.temperature_scaling and len(parts.validation) == 0:
             return "temperature_scaling needs a validation part, and there is none"
         return needs_seen_classes(parts)

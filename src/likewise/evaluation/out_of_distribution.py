@@ -82,7 +82,6 @@ class OutOfDistribution(Evaluation):
         self.seed = seed
 
     def why_not_applicable(self, parts: FeatureParts) -> str | None:
-        """Say why these parts can't be evaluated."""
         if len(parts.train) == 0:
             return "it needs a training part to measure distances to, and there is none"
         if len(parts.test) < 2:

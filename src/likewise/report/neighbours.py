@@ -68,5 +68,5 @@ def write_neighbours(
     page = templates().get_template("page.html")
     content = Content("What was found", said, body)
     lead = paragraphs([f"{len(shown):,} samples are shown."])
-    text = page.render(title=title, contents=[content], lead=lead, went_in="", album=album.html, drawing="")
+    text = page.render(title=title, contents=[content], lead=lead, went_in="", doubts="", album=album.html, drawing="")
     path.write_text(text, encoding="utf-8", errors="replace")

@@ -2,7 +2,8 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
@@ -47,7 +48,7 @@ def facts_of(ready: "Assembled", trainer: "Trainer") -> dict[str, Any]:
         batch |= batches.shape._asdict()
     return {
         "samples": sum(map(len, whole)),
-        "inputs": _input_facts(ready.trained),
+        "inputs": _input_facts(parts.train),
         "labels": {"count": len(ranked), "largest": ranked[0], "smallest": ranked[-1], "unlabelled": unlabelled}
         if ranked
         else None,
@@ -67,7 +68,8 @@ def _input_facts(samples: Samples) -> dict[str, Any]:
     shape = list(samples.input_shape)
     if isinstance(samples.inputs, Texts):
         return {"kind": "texts"}
-    return {"kind": {1: "vectors", 3: "images"}.get(len(shape), "inputs"), "shape": shape}
+    found = {} if samples.found is None else {"found": asdict(samples.found)}
+    return {"kind": {1: "vectors", 3: "images"}.get(len(shape), "inputs"), "shape": shape} | found
 
 
 def _sizes(network: nn.Module) -> dict[str, int]:
@@ -87,7 +89,7 @@ def lines_of(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
     chosen = facts["parts"]
     head = "" if went["head"] is None else f"; {short_name(chosen['head'])}, {went['head']['parameters']:,}"
     words = (
-        f"{_inputs(went)}; {_labels(facts['labels']['kind'], went)}",
+        f"{_inputs(facts)}; {_labels(facts['labels']['kind'], went)}",
         "; ".join(_parts(facts)),
         f"{_part(chosen['encoder'])}, {_trained(went['encoder'])}{head}",
         f"{', '.join(map(_part, [chosen['loss'], *_listed(chosen['inputs'])]))}; {_batch(went)}",
@@ -119,13 +121,34 @@ def doubts(facts: Mapping[str, Any], metrics: Curves) -> list[str]:
     return [told]
 
 
-def _inputs(went: Mapping[str, Any]) -> str:
+def _inputs(facts: Mapping[str, Any]) -> str:
+    went = facts["went_in"]
     kind, shape, count = went["inputs"]["kind"], went["inputs"].get("shape", []), went["samples"]
     named = counted(count, kind[:-1], kind)
     if kind == "images":
-        channels, height, width = shape
-        return f"{named} of {height} x {width}, {COLOURS.get(channels) or counted(channels, 'channel')}"
+        colours = COLOURS.get(shape[0]) or counted(shape[0], "channel")
+        found = went["inputs"].get("found")
+        return f"{named} of {_pixels(shape[1:])}, {colours}" if found is None else _images(facts, found, colours)
     return named + (f" of {' x '.join(map(str, shape))} numbers" if shape else "")
+
+
+def _images(facts: Mapping[str, Any], found: Mapping[str, Any], colours: str) -> str:
+    """Say how many images of which sizes and modes there were in files, and what was made of them."""
+    went = facts["went_in"]
+    total, shape = sum(found["kinds"].values()), went["inputs"]["shape"]
+    some = f"{went['samples']:,} of " if went["samples"] < total else ""
+    small, large = map(_pixels, (found["smallest"], found["largest"]))
+    sizes = small if found["sizes"] == 1 else f"{found['sizes']:,} sizes, {small} to {large}"
+    others = [f"{count:,} {kind}" for kind, count in found["kinds"].items() if kind != colours]
+    words = f"{some}{counted(total, 'image')} of {', '.join([sizes, *others])}"
+    if found["sizes"] == 1 and small == _pixels(shape[1:]):
+        return f"{words} -> {colours}" if others else f"{words}, {colours}"
+    rule = {"pad": "with black beside", "squash": "stretched"}.get(facts["preprocessing"]["resize"], "their middle")
+    return f"{words} -> {colours}, {rule}, {_pixels(shape[1:])}"
+
+
+def _pixels(size: Sequence[int]) -> str:
+    return f"{size[0]} x {size[1]}"
 
 
 def _labels(kind: str | None, went: Mapping[str, Any]) -> str:

@@ -21,7 +21,7 @@ from likewise.runs import Run
 from likewise.workflows import scoring
 from likewise.workflows.failures import removed_if_idle
 from likewise.workflows.metadata import device_named, versions
-from likewise.workflows.progress import PRINTED, Progress
+from likewise.workflows.progress import PRINTED, Progress, shown
 
 
 def evaluate(
@@ -65,7 +65,7 @@ def evaluate(
         if given["sections"] is None:
             given["sections"] = _sections_of(before)
         run = _of_run(path, before, given, progress)
-    progress.tell(f"\nreport: {run.report}")
+    progress.tell(f"\nreport: {shown(run.report)}")
     return run
 
 

@@ -12,6 +12,7 @@ from tqdm import tqdm
 
 from likewise.configuration import read
 from likewise.configuration.recipes import studies, study
+from likewise.files.waiting import shown_by
 from likewise.report.went_in import NAMES
 from likewise.runs import Run
 from likewise.score_words import counted, score_words
@@ -105,7 +106,8 @@ def sweep(
 def carry_out(sweep: plan.Sweep, folder: Path, progress: Progress = PRINTED) -> Comparison | None:
     """Train what isn't trained yet, run after run, and compare; see `sweep`."""
     if not (folder / plan.PLAN).is_file():
-        _check(sweep)
+        with shown_by(progress.bar):
+            _check(sweep)
         plan.write(sweep, folder)
     tuned = f", {sum(map(len, sweep.trials.values()))} trials to tune them" if sweep.trials else ""
     settings, seeds = counted(len(sweep.settings), "setting"), counted(len(sweep.seeds), "seed")

@@ -17,6 +17,7 @@ from likewise import distributed
 from likewise.configuration import resolve, written
 from likewise.evaluation import Result
 from likewise.evaluation.choice import while_training
+from likewise.files.waiting import shown_by
 from likewise.parts import arguments
 from likewise.report import went_in
 from likewise.report.formatting import short_name
@@ -32,7 +33,7 @@ from likewise.training.validation import best_epoch
 from likewise.workflows.failures import check_same, removed_if_idle, terminable, unfinished
 from likewise.workflows.lightning_trainer import TrainingBar, in_our_words, quiet_lightning
 from likewise.workflows.metadata import device_of, device_words, flat, shared_options, versions
-from likewise.workflows.progress import PRINTED, Progress
+from likewise.workflows.progress import PRINTED, Progress, shown
 from likewise.workflows.scoring import EvaluationOptions, check_applicable, encoded, say_lost, score, write_report
 
 CPU = torch.device("cpu")
@@ -105,7 +106,8 @@ def _trained(
     config: Mapping[str, Any], trainer: Mapping[str, Any], before: Run | None, progress: Progress
 ) -> Run | None:
     """Train as one of the processes that have met."""
-    with distributed.agreement(CPU, lambda: flat(ready.facts), of="data and parts", remedy=ALIKE):
+    bars = shown_by(progress.bar if rank() == 0 else None)
+    with bars, distributed.agreement(CPU, lambda: flat(ready.facts), of="data and parts", remedy=ALIKE):
         ready, evaluations = _assembled(config)
         if before is not None:
             check_same(before, ready.facts)
@@ -122,7 +124,7 @@ def _trained(
         else:
             _note_device(run, device_words(config["trainer"]), progress)
         finished = _Training(config, run, ready, trainer, evaluations, progress).finished()
-    progress.tell(f"\nreport: {finished.report}" if config["report"] else f"\nrun: {finished.folder}")
+    progress.tell(f"\nreport: {shown(finished.report)}" if config["report"] else f"\nrun: {shown(finished.folder)}")
     return finished
 
 

@@ -24,13 +24,14 @@ VERBS = {
     "compare": "several runs on one page: a table with intervals and paired differences, curves, classes",
     "export": "write a run's encoder as safetensors or ONNX",
     "predict": "the class or labels of samples, and what is unlike the training data, by what a run has learned",
+    "search": "the nearest of images, texts or vectors by a run's encoder; near-duplicates; doubtful labels",
     "bench": "measure time and peak memory of every loss and backend on this machine",
 }
 FILES = {"bench", "complete", "sweep"}
 """Verbs that are more than a workflow, and read their words themselves."""
 EXTRAS = {  # which of them brings a module
     **dict.fromkeys(("PIL", "timm", "torchvision"), "images"),
-    "datasets": "hub",
+    **dict.fromkeys(("datasets", "pyarrow"), "hub"),
     **dict.fromkeys(("tokenizers", "transformers"), "text"),
     **dict.fromkeys(("onnx", "onnxruntime", "onnxscript"), "onnx"),
 }

@@ -228,12 +228,52 @@ class PredictOptions:
     device: str = "auto"
 
 
+@dataclass(kw_only=True)
+class SearchOptions:
+    """Find what is nearest to images, texts or vectors by cosine similarity, exactly; near-duplicates; doubtful labels.
+
+        likewise search runs/RUN photo.jpg --among photos.parquet      the nearest of what `likewise embed` wrote
+        likewise search runs/RUN new/ --among photos/ --html page.html   both encoded now; a page with the images
+        likewise search runs/RUN --within photos.parquet --k 3         the nearest others of each sample
+        likewise search runs/RUN --within photos/ --duplicates 0.98    groups that pairs of at least 0.98 link
+        likewise search runs/RUN --within photos/ --mistakes           labels that a sample's neighbours do not have
+
+    Args:
+        run: The run's folder.
+        query: What to look for: files, a folder, a table, a file of features, ids of the other side, or texts.
+        among: Where to look: a file of features, or what `train` takes as data.
+        within: A set, likewise, whose samples are compared with each other.
+        k: How many neighbours of each.
+        at_least: The smallest similarity that counts. Default: any.
+        duplicates: The similarity from which two samples are nearly the same.
+        mistakes: Whether to list the samples whose k neighbours have other labels.
+        output: A file for all that was found: .csv, .jsonl or .parquet. Default: none, the first are printed.
+        html: A page with the first of what was found, and its images. Default: none.
+        force: Whether files that exist are replaced.
+        device: Where the encoder runs: auto, cpu, cuda ...
+    """
+
+    run: Path
+    query: tuple[str, ...] = ()
+    among: Path | None = None
+    within: Path | None = None
+    k: int = 5
+    at_least: float | None = None
+    duplicates: float | None = None
+    mistakes: bool = False
+    output: Path | None = None
+    html: Path | None = None
+    force: bool = False
+    device: str = "auto"
+
+
 VERBS = {
     "train": ("TrainOptions", "[DATA]"),
     "evaluate": ("EvaluateOptions", "SOURCE"),
     "compare": ("CompareOptions", "RUNS ..."),
     "export": ("ExportOptions", "RUN"),
     "predict": ("PredictOptions", "RUN INPUT"),
+    "search": ("SearchOptions", "RUN [QUERY ...]"),
 }
 """For each verb the record of its options, and what the words without a name are."""
 PARTS = ("data", "split", "batches", "encoder", "head", "loss", "optimizer", "schedule")

@@ -14,6 +14,7 @@ TILE = 2**23  # similarities at a time: 32 MiB in float32
 CACHED = {"cpu": 2**21}  # of `Nearest`: 8 MiB, which a cache holds; elsewhere more are faster
 BLOCK = 64  # similarities of which the largest is looked at first
 NARROWEST = 32  # blocks of a tile
+LAST = 2**32 - 1  # no reference's place
 
 
 def nearest(
@@ -50,8 +51,8 @@ def nearest(
 class Nearest:
     """The nearest references of queries by cosine similarity; references may come piece by piece.
 
-    Of a tile of similarities, the largest of each block is compared with the k-th best so far, and only blocks that
-    change something are looked at. Of equal similarities, the earlier reference comes first.
+    Similarities are in float32. Of a tile of them, the largest of each block is compared with the k-th best so far, and
+    only blocks that change something are looked at. Of equal similarities, the earlier reference comes first.
 
     Args:
         queries: Vectors, (M, D). A zero vector has similarity 0 to all.
@@ -78,19 +79,17 @@ class Nearest:
         least: float = -torch.inf,
         own: Int[Tensor, " m"] | None = None,
     ) -> None:
-        self._units, self._least, self._own = functional.normalize(queries), least, own
-        self._best = self._units.new_full((len(queries), count), -torch.inf)
-        self._places = torch.full(self._best.shape, -1, device=queries.device)
-        self._bound = self._bounds(self._best)
+        self._units, self._least, self._own = functional.normalize(queries.float()), least, own
+        self._keys = _keys(self._units.new_full((len(queries), count), -torch.inf), LAST)
+        self._bound = self._units.new_full((len(queries), 1), max(least, torch.finfo().min))
         self._waiting: list[tuple[Tensor, Tensor, Tensor]] = []
+        self._found = torch.zeros_like(self._keys[:, 0])
         self._seen = 0
 
     def add(self, references: Float[Tensor, "r d"]) -> None:
         """Compare the queries with the next references."""
-        if not self._best.numel():
-            return
-        count = self._best.shape[1]
-        for start, first, tile in _tiles(self._units, functional.normalize(references), max(NARROWEST, count)):
+        count = self._keys.shape[1]
+        for start, first, tile in _tiles(self._units, functional.normalize(references.float()), max(NARROWEST, count)):
             rows = slice(start, start + len(tile))
             if self._own is not None:
                 own = self._own[rows] - (self._seen + first)
@@ -98,16 +97,15 @@ class Nearest:
                 tile[there, own[there]] = -torch.inf
             blocks = tile.unflatten(1, (-1, BLOCK))
             largest, bound = blocks.amax(2), self._bound[rows]
-            row, block = (largest >= bound).nonzero(as_tuple=True)
-            if len(row) > count * len(tile) and count <= largest.shape[1]:  # as of the first references
-                bound = bound.maximum(largest.topk(count).values[:, -1:])
-                row, block = (largest >= bound).nonzero(as_tuple=True)
-            if len(row):
-                values = blocks[row, block]
-                found = values >= bound[row]
-                of, column = found.nonzero(as_tuple=True)
-                places = block[of] * BLOCK + column + (self._seen + first)
-                self._waiting.append((row[of] + start, places, values[found]))
+            hits = (largest >= bound).flatten().nonzero().flatten()
+            if 2 * len(hits) > largest.numel() and count <= tile.shape[1]:  # as among the first references
+                bound = bound.maximum(tile.topk(count, sorted=False).values.amin(1, keepdim=True))
+                hits = (largest >= bound).flatten().nonzero().flatten()
+            values = blocks.flatten(0, 1)[hits]
+            found = values >= bound[hits // largest.shape[1]]
+            hit, column = found.nonzero(as_tuple=True)
+            row, block = hits[hit] // largest.shape[1], hits[hit] % largest.shape[1]
+            self._wait(row + start, _keys(values[found], block * BLOCK + column + (self._seen + first)))
             if sum(len(of) for of, *_ in self._waiting) > count * len(tile):
                 self._merge()
         self._merge()
@@ -116,33 +114,46 @@ class Nearest:
     @property
     def similarities(self) -> Float[Tensor, "m k"]:
         """The largest similarities, (M, k), in descending order; −∞ where fewer references count."""
-        return self._best
+        return _similarities(self._keys.sort(dim=1, descending=True).values)
 
     @property
     def indices(self) -> Int[Tensor, "m k"]:
         """The places of the nearest among all references, (M, k); -1 where fewer count."""
-        return self._places
+        places = LAST - (self._keys.sort(dim=1, descending=True).values & LAST)
+        return places.masked_fill(places == LAST, -1)
+
+    def _wait(self, row: Int[Tensor, " n"], keys: Int[Tensor, " n"]) -> None:
+        """Keep what was found of rows, which ascend, with the place of each in its row."""
+        counts = torch.bincount(row, minlength=len(self._found))
+        place = torch.arange(len(row), device=row.device) + (self._found - counts.cumsum(0) + counts)[row]
+        self._waiting.append((row, place, keys))
+        self._found += counts
 
     def _merge(self) -> None:
-        """Put what waits among the best: rows that have something new are widened, sorted, and cut."""
-        if not self._waiting:
-            return
-        row, places, values = map(torch.cat, zip(*self._waiting, strict=True))
+        """Keep the best of what waits, and of what was best before."""
+        rows = self._found.nonzero().flatten()
+        if len(rows):
+            row, place, keys = map(torch.cat, zip(*self._waiting, strict=True))
+            before = self._keys[rows]
+            wide = functional.pad(before, (0, int(self._found.max())), value=int(before.min()))
+            wide[torch.searchsorted(rows, row), place + before.shape[1]] = keys
+            self._keys[rows] = best = wide.topk(before.shape[1], sorted=False).values
+            last = _similarities(best.amin(1, keepdim=True))
+            self._bound[rows] = last.nextafter(last.new_tensor(torch.inf)).clamp(min=self._least)
+        self._found.zero_()
         self._waiting = []
-        row, order = row.sort(stable=True)
-        rows, of, counts = row.unique_consecutive(return_inverse=True, return_counts=True)
-        count, more = self._best.shape[1], (0, int(counts.max()))
-        column = count + torch.arange(len(row), device=row.device) - (counts.cumsum(0) - counts)[of]
-        best = functional.pad(self._best[rows], more, value=-torch.inf)
-        where = functional.pad(self._places[rows], more, value=-1)
-        best[of, column], where[of, column] = values[order], places[order]
-        best, order = best.sort(dim=1, descending=True, stable=True)
-        self._best[rows], self._places[rows] = best[:, :count], where.gather(1, order[:, :count])
-        self._bound[rows] = self._bounds(best[:, :count])
 
-    def _bounds(self, best: Float[Tensor, "m k"]) -> Float[Tensor, "m 1"]:
-        """Return from which similarity on a reference counts: above the k-th best."""
-        return best[:, -1:].nextafter(best.new_tensor(torch.inf)).clamp(min=self._least)
+
+def _keys(similarities: Float[Tensor, "..."], places: Int[Tensor, "..."] | int) -> Int[Tensor, "..."]:
+    """Return similarities with places as one integer each: larger for larger ones, and among equal for earlier ones."""
+    bits = (similarities + 0.0).view(torch.int32)  # which turns −0 into 0
+    return ((bits ^ ((bits >> 31) & 0x7FFF_FFFF)).long() << 32) + (LAST - places)
+
+
+def _similarities(keys: Int[Tensor, "..."]) -> Float[Tensor, "..."]:
+    """Return the similarities of keys."""
+    bits = (keys >> 32).int()
+    return (bits ^ ((bits >> 31) & 0x7FFF_FFFF)).view(torch.float32)
 
 
 def close_pairs(
@@ -155,7 +166,9 @@ def close_pairs(
         >>> [(int(row), int(of)) for row, of, _ in close_pairs(vectors[:1], vectors, 0.9) for row, of in zip(row, of)]
         [(0, 0), (0, 2)]
     """
-    for start, first, tile in _tiles(functional.normalize(queries), functional.normalize(references), NARROWEST):
+    for start, first, tile in _tiles(
+        functional.normalize(queries.float()), functional.normalize(references.float()), NARROWEST
+    ):
         row, column = (tile >= least).nonzero(as_tuple=True)
         if len(row):
             yield row + start, column + first, tile[row, column]

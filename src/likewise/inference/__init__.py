@@ -1,5 +1,7 @@
 """What was learned, in use: a trained encoder with the preprocessing of its inputs."""
 
 from likewise.inference.model import Model, load
+from likewise.inference.search import Neighbours
+from likewise.inference.stored import Stored, open_features
 
-__all__ = ["Model", "load"]
+__all__ = ["Model", "Neighbours", "Stored", "load", "open_features"]

@@ -18,12 +18,16 @@ from likewise.data.image_files import ImageFiles
 from likewise.data.rows import files_of, in_words, unreadable
 from likewise.evaluation import Features, Learned, Predictions
 from likewise.evaluation.of_run import By
+from likewise.evaluation.arrays import vectors_of
 from likewise.inference.onnx import OnnxEncoder
 from likewise.models import Encoder, TextEncoder
 from likewise.runs import Run
 
 if TYPE_CHECKING:
     from PIL.Image import Image
+
+    from likewise.inference.search import Neighbours
+    from likewise.inference.stored import Stored
 
     Input = str | Path | Image | NDArray[Any] | Tensor | Sequence[float]
     Inputs = Input | Sequence[Input] | Samples | Rows
@@ -140,6 +144,53 @@ class Model:
         if self.run is None:
             raise ValueError("expected the model of a run, got an encoder alone: load one with likewise.load(run)")
         return Learned(self.run)
+
+    def search(
+        self,
+        queries: "Inputs | Stored",
+        among: "Stored | Path | str | NDArray[np.floating[Any]] | None" = None,
+        *,
+        k: int = 5,
+        at_least: float | None = None,
+    ) -> "Neighbours":
+        """Find the nearest by cosine similarity, exactly; of equal ones, the earlier comes first.
+
+        Args:
+            queries: What `encode` takes; or features in a file, as `open_features` opens them.
+            among: Features (N, D); a file of them, as `likewise embed` writes, or the run's own if it is the folder of
+                one; or a folder or table, which is encoded. None: each query's nearest among the others.
+            k: How many of each.
+            at_least: The smallest similarity that counts. None: any.
+
+        Returns:
+            Ids, places and similarities; ids of an array are its row numbers.
+
+        Raises:
+            ValueError: Something can't be read, or the features are of another width than the model's.
+
+        Memory:
+            The queries' features, and a piece of what is searched.
+
+        Example:
+            >>> from likewise.models import MLP
+            >>> model = Model(MLP((2,), width=4))
+            >>> found = model.search([[1.0, 2.0]], model.encode([[5.0, -3.0], [1.0, 2.0]]), k=1)
+            >>> found.ids, round(float(found.similarities[0, 0]), 4)
+            ([['1']], 1.0)
+        """
+        from likewise.inference.search import Neighbours, neighbours  # noqa: PLC0415 - which are about models
+        from likewise.inference.stored import Stored, side  # noqa: PLC0415 - likewise
+
+        def of(features: Any) -> Stored:
+            return Stored.of(torch.from_numpy(vectors_of(features, "features")), list(map(str, range(len(features)))))
+
+        asked = queries if isinstance(queries, Stored) else of(self.encode(queries))
+        others = side(among, self) if isinstance(among, str | Path) else among
+        others = others if others is None or isinstance(others, Stored) else of(others)
+        parts = [(alike, places) for _, alike, places in neighbours(asked, others, k, at_least)]
+        similarities, indices = (torch.cat(of).numpy() for of in zip(*parts, strict=True))
+        ids = (asked if others is None else others).ids
+        return Neighbours([[ids[int(at)] for at in row if at >= 0] for row in indices], indices, similarities)
 
     def rows(self, inputs: "Inputs") -> Tensor | Rows:
         """Return inputs as the encoder takes them, (N, ...); files are read on demand."""

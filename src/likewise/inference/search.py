@@ -1,0 +1,117 @@
+"""Search among features, in memory or in files: the nearest, near-duplicates, and labels that neighbours doubt."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple, final
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from numpy.typing import NDArray
+from torch import Tensor
+
+from likewise.evaluation.duplicates import Groups, neighbours_labels
+from likewise.evaluation.features import Bar, silent
+from likewise.evaluation.nearest import Nearest, close_pairs
+from likewise.inference.stored import Stored
+
+HALF = 0.5
+
+
+@final
+@dataclass(frozen=True)
+class Neighbours:
+    """The nearest of queries, nearest first.
+
+    Args:
+        ids: What they are called, k or fewer for each query.
+        indices: Their places, (M, k); -1 where fewer were found.
+        similarities: By cosine, (M, k); -inf where fewer were found.
+    """
+
+    ids: list[list[str]]
+    indices: Int[NDArray[np.int64], "m k"]
+    similarities: Float[NDArray[np.float32], "m k"]
+
+
+class Doubt(NamedTuple):
+    """A sample whose neighbours have other labels: its place, how far they agree with its own, and what they have."""
+
+    place: int
+    agreement: float
+    label: Tensor
+
+
+def neighbours(
+    queries: Stored, among: Stored | None, k: int, at_least: float | None = None, bar: Bar = silent
+) -> Iterator[tuple[int, Float[Tensor, "m k"], Int[Tensor, "m k"]]]:
+    """Yield for pieces of queries where they begin, and similarities and places of their nearest.
+
+    Args:
+        queries: What to look for.
+        among: Where to look. None: among the other queries.
+        k: How many of each.
+        at_least: The smallest similarity that counts. None: any.
+        bar: Shows progress.
+
+    Raises:
+        ValueError: k is below 1, a similarity is none, nothing is there, or the features are of two encoders.
+    """
+    others = queries if among is None else among
+    checked(queries, others, k, at_least)
+    least, count = -torch.inf if at_least is None else at_least, min(k, len(others) - (among is None))
+    for start, vectors in queries.pieces():
+        own = None if among is not None else torch.arange(start, start + len(vectors))
+        found = Nearest(vectors, count, least=least, own=own)
+        for _, piece in bar(others.pieces(), "searching"):
+            found.add(piece)
+        yield start, found.similarities, found.indices
+
+
+def duplicates(samples: Stored, least: float, bar: Bar = silent) -> Groups:
+    """Link all pairs of samples with at least a similarity.
+
+    Raises:
+        ValueError: As for `neighbours`.
+    """
+    checked(samples, samples, 1, least)
+    groups = Groups(len(samples))
+    for start, vectors in bar(samples.pieces(), "comparing"):
+        for first, others in samples.pieces():
+            if first < start:
+                continue
+            for rows, places, similarities in close_pairs(vectors, others, least):
+                once = rows + start < places + first
+                groups.link(rows[once] + start, places[once] + first, similarities[once])
+    return groups
+
+
+def mistakes(samples: Stored, k: int, bar: Bar = silent) -> list[Doubt]:
+    """Return the samples with whose label most of their k nearest disagree, least agreement first.
+
+    Raises:
+        ValueError: As for `neighbours`, or the samples have no labels.
+    """
+    labels = samples.labels
+    if labels is None:
+        raise ValueError("expected samples with labels, got none: --mistakes compares them with those of neighbours")
+    found: list[Doubt] = []
+    for start, _, indices in neighbours(samples, None, k, bar=bar):
+        agreement, said = neighbours_labels(labels, slice(start, start + len(indices)), indices)
+        doubtful = (agreement < HALF).nonzero().flatten().tolist()
+        found += [Doubt(start + row, float(agreement[row]), said[row]) for row in doubtful]
+    return sorted(found, key=lambda doubt: doubt.agreement)
+
+
+def checked(queries: Stored, others: Stored, k: int, at_least: float | None) -> None:
+    """Raise a ValueError unless a search has a meaning."""
+    if k < 1:
+        raise ValueError(f"expected k of at least 1, got {k}: 5 is usual")
+    if at_least is not None and not -1 <= at_least <= 1:
+        raise ValueError(f"expected a similarity from -1 to 1, got {at_least}: 0.98 is nearly the same")
+    if len(others) < 1 + (queries is others) or not len(queries):
+        raise ValueError(f"expected samples to search among, got {len(others)}: check the file or folder")
+    if queries.width != others.width:
+        raise ValueError(
+            f"expected features of {others.width} numbers, got queries of {queries.width}: embed both with one run"
+        )

@@ -1,0 +1,267 @@
+"""Features of samples with what the samples are called: in memory, or in a file that is read piece by piece."""
+
+import inspect
+import warnings
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO, Any, final
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from numpy.lib import format as npy
+from torch import Tensor
+
+from likewise import data
+from likewise.data import Samples
+from likewise.data.arrays import labels_of
+from likewise.data.columns import labels_of as labels_of_column
+from likewise.data.ids import Ids
+from likewise.data.rows import files_of, unreadable
+from likewise.evaluation import Features, load_features
+from likewise.evaluation.feature_files import NAMES
+from likewise.evaluation.features import Bar, features_of, silent
+from likewise.files.detection import expanded, source_for
+from likewise.files.formats import first_of
+from likewise.inference.model import Model
+from likewise.runs import Run
+
+PIECE = 2**15  # samples read at a time
+TABLES = (".parquet", ".pq")
+
+
+@final
+@dataclass(frozen=True)
+class Stored:
+    """Features, (N, D), in pieces, and the ids of their samples; see `open_features`.
+
+    Args:
+        ids: What each sample is called, (N,).
+        width: D.
+        read: Yields the features in their order, at most so many at a time, in any floating-point type.
+        labels: Classes (N,), or label sets (N, L), or None.
+        names: Of the classes or labels.
+        samples: The inputs, where they are at hand.
+        folder: Where a file of features stands.
+    """
+
+    ids: Sequence[str]
+    width: int
+    read: Callable[[], Iterator[Tensor]]
+    labels: Int[Tensor, " n"] | Bool[Tensor, "n l"] | None = None
+    names: tuple[str, ...] = ()
+    samples: Samples | None = None
+    folder: Path | None = None
+
+    def __len__(self) -> int:
+        """Count the samples."""
+        return len(self.ids)
+
+    @classmethod
+    def of(cls, features: Float[Tensor, "n d"], ids: Sequence[str], samples: Samples | None = None) -> "Stored":
+        """Return features in memory, with the labels of their samples."""
+        labels, names = (None, ()) if samples is None else (samples.labels, samples.names)
+        return cls(ids, features.shape[1], lambda: iter(features.split(PIECE)), labels, names, samples)
+
+    def pieces(self) -> Iterator[tuple[int, Float[Tensor, "n d"]]]:
+        """Yield where each piece begins, and its features in float32.
+
+        Raises:
+            ValueError: A feature is not finite, or the file is damaged.
+        """
+        start = 0
+        for piece in self.read():
+            vectors = piece.float()
+            if not bool(torch.isfinite(vectors).all()):
+                row = int((~torch.isfinite(vectors)).any(1).nonzero()[0])
+                raise ValueError(
+                    f"expected finite features, got NaN or infinity of {self.ids[start + row]}: embed it again"
+                )
+            yield start, vectors
+            start += len(piece)
+
+    def take(self, rows: Sequence[int]) -> Float[Tensor, "m d"]:
+        """Return the features of some samples."""
+        wanted = torch.tensor(rows, dtype=torch.int64)
+        found = torch.empty(len(rows), self.width)
+        for start, piece in self.pieces():
+            here = (wanted >= start) & (wanted < start + len(piece))
+            found[here] = piece[wanted[here] - start]
+        return found
+
+    def label(self, row: int) -> str:
+        """Return the label of a sample in words, or its labels."""
+        return "" if self.labels is None else self.words(self.labels[row])
+
+    def words(self, label: Tensor) -> str:
+        """Return a class or a label set in words."""
+        numbers = label.nonzero().flatten().tolist() if label.ndim else [int(label)]
+        return " + ".join(self.names[number] for number in numbers)
+
+
+def open_features(path: Path) -> Stored | None:
+    """Open a file of features; None where it is something else.
+
+    - Parquet with a column `features`, lists of one size, and optionally `id` and `label`, as `likewise embed` writes.
+    - An .npz file with `features` (or `embeddings`, `vectors`), and optionally `ids`, `labels` and `names`; or one of
+      three parts, as a run keeps it. An .npy file of one array.
+
+    Raises:
+        ValueError: The file can't be read.
+
+    Memory:
+        Of an .npz file of three parts its features; else ids, labels, and a piece.
+    """
+    suffix = path.suffix.lower()
+    try:
+        return _of_table(path) if suffix in TABLES else _of_arrays(path) if suffix in {".npz", ".npy"} else None
+    except (OSError, EOFError, KeyError, zipfile.BadZipFile, ValueError) as error:
+        raise ValueError(
+            f"expected features in {path}, got a file that can't be read, {error}: write it again"
+        ) from error
+
+
+def samples_at(place: Path | str, model: Model) -> Samples:
+    """Read the samples of a source, as a run was trained to read it, with labels if there are any.
+
+    Args:
+        place: A folder, a file, or the name of a data set.
+        model: Its preprocessing is that of images; options of its run's data hold for a source of the same kind.
+
+    Raises:
+        ValueError: There is no such place, or nothing in it that can be read.
+    """
+    kind, given = source_for(place)
+    source: Any = getattr(data, kind)
+    spec = (model.run.facts.get("parts") or {}).get("data") or {} if model.run else {}
+    same = str(spec.get("class_path")).rpartition(".")[2] == kind
+    options = {**(spec.get("init_args") or {} if same else {}), **given}
+    takes = inspect.signature(source).parameters
+    if model.preprocessing is not None and "size" in takes:
+        options |= {"size": model.preprocessing.shape[1:], "resize": model.preprocessing.resize}
+    try:
+        return source(**options).load()
+    except ValueError:
+        if "label" not in takes or options.get("label") == "none":
+            raise
+        return source(**options | {"label": "none"}).load()  # new samples may have none
+
+
+def side(place: Path | str, model: Model, bar: Bar = silent) -> Stored:
+    """Return the features at a place: of a run, of a file of features, or of a source that is encoded now.
+
+    Raises:
+        ValueError: There is nothing there, it can't be read, or its features are of another width than the model's.
+    """
+    path = expanded(place)
+    path = Run.open(path).embeddings if (path / "run.json").is_file() else path
+    found = open_features(path) if path.is_file() else None
+    if found is None or (found.width != model.feature_dim and model.encoder.input_shape == (found.width,)):
+        return encoded(samples_at(place, model), model, bar)
+    if found.width != model.feature_dim:
+        raise ValueError(
+            f"expected features of {model.feature_dim} numbers, as this run gives, got {found.width} in {place}: "
+            "embed again with this run"
+        )
+    return found
+
+
+def encoded(samples: Samples, model: Model, bar: Bar = silent) -> Stored:
+    """Return the features of samples that can be read, with these samples; a warning names others."""
+    given = replace(samples, inputs=model.rows(samples))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "an image that cannot be decoded")
+        found = features_of(given, model.encoder, "test", bar)
+    if lost := files_of(unreadable(given.inputs, torch.arange(len(given)))):
+        named = first_of(list(lost.values()))
+        warnings.warn(f"left out {len(lost)} of {len(given)} images that cannot be decoded: {named}", stacklevel=2)
+    return Stored.of(found.vectors, list(found.ids), given.readable())
+
+
+def _of_table(path: Path) -> Stored | None:
+    import pyarrow as pa  # noqa: PLC0415 - comes with `datasets`
+    from pyarrow import parquet  # noqa: PLC0415 - likewise
+
+    with parquet.ParquetFile(path) as file:
+        schema = file.schema_arrow
+        kind: Any = schema.field("features").type if "features" in schema.names else None
+        if kind is None or not pa.types.is_fixed_size_list(kind):
+            return None
+        beside = file.read([name for name in ("id", "label") if name in schema.names])
+        count = file.metadata.num_rows
+    ids = beside["id"].cast(pa.string()).to_pylist() if "id" in beside.column_names else _numbers(count)
+    labels, names = None, ()
+    if "label" in beside.column_names:
+        values = beside["label"]
+        blank = None if pa.types.is_list(values.type) else ""
+        labels, names = labels_of_column([blank if one is None else one for one in values.to_pylist()])
+
+    def read() -> Iterator[Tensor]:
+        with parquet.ParquetFile(path) as file:
+            for batch in file.iter_batches(PIECE, columns=["features"]):
+                column = batch.column(0)
+                if column.null_count or column.values.null_count:
+                    raise ValueError(f"expected a feature of each sample, got an empty cell in {path}: embed it again")
+                values = column.flatten().to_numpy(zero_copy_only=False)
+                yield torch.from_numpy(values.reshape(-1, kind.list_size).astype(np.float32))
+
+    return Stored(ids, kind.list_size, read, labels, names, folder=path.parent)
+
+
+def _of_arrays(path: Path) -> Stored | None:
+    if path.suffix.lower() == ".npy":
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+        starts = range(0, len(array), PIECE) if array.ndim == 2 else ()
+        read = lambda: (torch.from_numpy(array[start : start + PIECE].astype(np.float32)) for start in starts)  # noqa: E731
+        return Stored(_numbers(len(array)), array.shape[1], read, folder=path.parent) if array.ndim == 2 else None
+    with np.load(path, allow_pickle=False) as file:
+        key = next((name for name in NAMES if name in file.files), None)
+        beside = {name: file[name] for name in ("ids", "labels", "names") if name in file.files}
+        if key is None and "test_features" not in file.files:
+            return None
+    if key is None:
+        return _of_parts([part for part in load_features(path) if len(part)])
+    with zipfile.ZipFile(path) as archive, archive.open(f"{key}.npy") as opened:
+        count, width = _header(opened)[:2]
+    labels, names = labels_of(beside["labels"], beside.get("names")) if "labels" in beside else (None, ())
+    ids = beside["ids"].astype(str).tolist() if "ids" in beside else _numbers(count)
+    return Stored(ids, width, lambda: _read(path, key), labels, names, folder=path.parent)
+
+
+def _of_parts(parts: Sequence[Features]) -> Stored:
+    """Return the features of a run, of all its parts."""
+    vectors, ids = torch.cat([part.vectors for part in parts]), Ids.of([name for part in parts for name in part.ids])
+    labels, names = None, ()
+    if all(part.labels is not None for part in parts):
+        labels, names = labels_of_column([one for part in parts for one in _words(part)])
+    return replace(Stored.of(vectors, list(ids)), labels=labels, names=names)
+
+
+def _words(part: Features) -> list[Any]:
+    if part.label_kind == "classes":
+        return [part.names[label] for label in part.classes.tolist()]
+    return [[part.names[label] for label in row.nonzero().flatten().tolist()] for row in part.sets]
+
+
+def _read(path: Path, key: str) -> Iterator[Tensor]:
+    """Read the rows of an array in an .npz file, piece by piece, compressed or not."""
+    with zipfile.ZipFile(path) as archive, archive.open(f"{key}.npy") as file:
+        count, width, dtype = _header(file)
+        for start in range(0, count, PIECE):
+            content = file.read(min(PIECE, count - start) * width * dtype.itemsize)
+            yield torch.from_numpy(np.frombuffer(content, dtype).reshape(-1, width).astype(np.float32))
+
+
+def _header(file: IO[bytes]) -> tuple[int, int, np.dtype[Any]]:
+    """Read what an array is: its rows and columns, and their type."""
+    first = npy.read_magic(file) == (1, 0)
+    shape, by_column, dtype = (npy.read_array_header_1_0 if first else npy.read_array_header_2_0)(file)
+    if len(shape) != 2 or by_column or dtype.kind != "f":
+        raise ValueError(f"(N, D) of floats, row by row, is expected, not {shape} of {dtype}")
+    return *shape, dtype
+
+
+def _numbers(count: int) -> list[str]:
+    return list(map(str, range(count)))

@@ -1,0 +1,301 @@
+"""Search among features by a run's encoder: the nearest, near-duplicates, and labels that neighbours doubt."""
+
+import csv
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from likewise.data import Samples, Texts
+from likewise.data.ids import Ids
+from likewise.data.image_files import ImageFiles
+from likewise.files.detection import ARRAYS, exists, expanded, near
+from likewise.files.formats import TABLES
+from likewise.inference import Model, Stored, load
+from likewise.inference import search as searches
+from likewise.inference.stored import side
+from likewise.models import TextEncoder
+from likewise.report.neighbours import Shown, write_neighbours
+from likewise.runs import Run, synced
+from likewise.score_words import aligned
+from likewise.workflows.metadata import device_named
+from likewise.workflows.progress import PRINTED, Progress
+
+PRINTED_ROWS = 20
+SHOWN = 300  # rows on a page
+LOOKED_AT = 10_000  # ids among which a similar one is looked for
+LISTED = (".csv", ".jsonl", ".parquet")
+SETS = {*ARRAYS, *TABLES, ".txt"}
+BATCH = 2**16  # rows of a Parquet file written at a time
+
+
+class Found(NamedTuple):
+    """A row of what is told; its place on a page, and of the other side; and the query's, where there is one."""
+
+    cells: tuple[Any, ...]
+    below: str
+    other: int
+    query: int | None = None
+
+
+def search(
+    run: Run | Path | str,
+    query: Sequence[str] = (),
+    *,
+    among: Path | str | None = None,
+    within: Path | str | None = None,
+    k: int = 5,
+    at_least: float | None = None,
+    duplicates: float | None = None,
+    mistakes: bool = False,
+    output: Path | str | None = None,
+    html: Path | str | None = None,
+    force: bool = False,
+    device: str = "auto",
+    progress: Progress = PRINTED,
+) -> Path | None:
+    """Find what is nearest by cosine similarity to images, texts or vectors; near-duplicates; doubtful labels.
+
+    Args:
+        run: The run whose encoder it is, or its folder.
+        query: Files, a folder, a table, a file of features, ids of the other side, or texts.
+        among: Where to look: a file of features, a run's folder, or what `train` takes as data.
+        within: A set, likewise, whose samples are compared with each other.
+        k: How many neighbours of each.
+        at_least: The smallest similarity that counts. None: any.
+        duplicates: The similarity from which two samples are nearly the same; lists groups.
+        mistakes: Whether to list the samples whose k neighbours have other labels.
+        output: A file for all that was found: .csv, .jsonl or .parquet. None: none.
+        html: A page with the first of what was found, and its images. None: none.
+        force: Whether files that exist are replaced.
+        device: Where the encoder runs.
+        progress: Where the first of what was found is told.
+
+    Returns:
+        The output, if there is one.
+
+    Raises:
+        ValueError: An input can't be read or found, features are of another width, a file exists, or options disagree.
+
+    Example:
+        >>> import tempfile
+        >>> import numpy as np
+        >>> from likewise.models import MLP
+        >>> root = tempfile.TemporaryDirectory()
+        >>> made = Run.create(Path(root.name), "mine")
+        >>> spec = {"class_path": "likewise.models.MLP", "init_args": {"input_shape": [3], "width": 8}}
+        >>> made.describe({"parts": {"encoder": spec}})
+        >>> made.save_encoder(MLP((3,), width=8))
+        >>> np.savez(f"{root.name}/all.npz", features=np.float32([[1] * 8, [2] * 8, [-1] * 8]), ids=["a", "b", "c"])
+        >>> _ = search(made, ["c"], among=f"{root.name}/all.npz", k=2, at_least=-2 + 1)
+        query  rank  id  similarity
+        c      1     c   1.0000
+        c      2     a   -1.0000
+        >>> root.cleanup()
+    """
+    written, page = (None if of is None else Path(of) for of in (output, html))
+    _check(query, among, within, (written, page), force=force, only=duplicates is not None or mistakes)
+    model = load(run, device=device_named(device))
+    others = side(str(among or within), model, progress.bar)
+    asked = _asked(query, others, model, progress) if within is None else None
+    if duplicates is not None:
+        head, rows = ("group", "id", "similarity"), _groups(others, duplicates, progress)
+    elif mistakes:
+        head, rows = ("id", "label", "agreement", "neighbours"), _doubts(others, k, progress)
+    else:
+        head, rows = ("query", "rank", "id", "similarity"), _nearest(asked, others, k, at_least, progress)
+    if others.labels is not None and not mistakes:
+        head, rows = (*head, "label"), (one._replace(cells=(*one.cells, others.label(one.other))) for one in rows)
+    first = list(islice(rows, SHOWN))
+    count = len(first)
+    if written is not None:
+        count = _write(written, head, chain((one.cells for one in first), (one.cells for one in rows)))
+    lines = aligned([head, *([_word(cell) for cell in one.cells] for one in first[:PRINTED_ROWS])])
+    progress.tell("\n".join(lines) if first else "nothing was found")
+    if len(first) > PRINTED_ROWS:
+        more = f"{written} has all {count:,}" if written is not None else "--output FILE.csv has all"
+        progress.tell(f"... the first {PRINTED_ROWS} rows; {more}")
+    elif written is not None:
+        progress.tell(f"output: {written}")
+    if page is not None:
+        _write_page(page, head, first, {"others": others, "queries": asked or others}, model)
+        progress.tell(f"page: {page}")
+    return written
+
+
+def _check(
+    query: Sequence[str], among: Any, within: Any, files: Sequence[Path | None], *, force: bool, only: bool
+) -> None:
+    """Raise a ValueError where options disagree, or a file can't be written, before anything is read."""
+    if (among is None) == (within is None):
+        raise ValueError("expected --among FILE with a QUERY, or --within FILE, got none or both: name one")
+    if bool(query) == (within is not None):
+        got = f"{', '.join(query)} beside --within" if query else "none"
+        raise ValueError(f"expected a QUERY with --among, and none with --within, got {got}: correct it")
+    if only and within is None:
+        raise ValueError("expected --within with --duplicates or --mistakes, got --among: they are about one set")
+    for path, endings in zip(files, (LISTED, (".html",)), strict=True):
+        if path is None:
+            continue
+        if path.suffix.lower() not in endings:
+            raise ValueError(f"expected a file of {', '.join(endings)}, got {path}: name it so")
+        if not path.absolute().parent.is_dir():
+            raise ValueError(f"expected a folder to write {path} into, got none: make it")
+        if path.exists() and not (force and path.is_file()):
+            raise ValueError(f"expected a new file, got {path}, which exists: add --force, or name another")
+
+
+def _asked(words: Sequence[str], others: Stored, model: Model, progress: Progress) -> Stored:
+    """Return the features that the words of a query stand for: a set, or files, ids and texts, one by one."""
+    paths = [expanded(word) for word in words]
+    if len(words) == 1 and exists(paths[0]) and (paths[0].is_dir() or paths[0].suffix.lower() in SETS):
+        return side(words[0], model, progress.bar)
+    folder = next((word for word, path in zip(words, paths, strict=True) if exists(path) and path.is_dir()), None)
+    if folder is not None:
+        raise ValueError(f"expected files, ids or texts, or one folder, got {folder} among {len(words)}: give it alone")
+    places = {one: place for place, one in enumerate(others.ids)}
+    texts = isinstance(model.encoder, TextEncoder)
+    new = torch.tensor(
+        [exists(path) if not texts else word not in places for word, path in zip(words, paths, strict=True)]
+    )
+    unknown = next((at for at, word in enumerate(words) if not new[at] and word not in places), None)
+    if unknown is not None:
+        similar = get_close_matches(words[unknown], islice(places, LOOKED_AT), 2)
+        remedy = f"; did you mean the id {' or '.join(similar)}?" if similar else near(paths[unknown])
+        raise ValueError(f"expected a file, or an id of the other side, got {words[unknown]}: check it{remedy}")
+    vectors = torch.empty(len(words), model.feature_dim)
+    given: Any = [word if texts else path for word, path, of in zip(words, paths, new, strict=True) if of]
+    if given:
+        vectors[new] = torch.from_numpy(model.encode(given))
+    vectors[~new] = others.take([places[word] for word, of in zip(words, new, strict=True) if not of])
+    samples = Samples(model.rows(given), ids=Ids.of(words)) if len(given) == len(words) else None
+    return Stored.of(vectors, list(Ids.of(words)), samples)
+
+
+def _nearest(
+    asked: Stored | None, others: Stored, k: int, at_least: float | None, progress: Progress
+) -> Iterator[Found]:
+    queries = others if asked is None else asked
+    pieces = searches.neighbours(queries, None if asked is None else others, k, at_least, progress.bar)
+    for start, similarities, places in pieces:
+        for row, (alike, nearby) in enumerate(zip(similarities.tolist(), places.tolist(), strict=True), start):
+            called = queries.ids[row]
+            for rank, (similarity, place) in enumerate(zip(alike, nearby, strict=True), 1):
+                if place >= 0:
+                    yield Found((called, rank, others.ids[place], similarity), called, place, row)
+
+
+def _groups(others: Stored, least: float, progress: Progress) -> Iterator[Found]:
+    groups = searches.duplicates(others, least, progress.bar)
+    for number, members in enumerate(groups.members(), 1):
+        for place in members.tolist():
+            cells = number, others.ids[place], float(groups.closest[place])
+            yield Found(cells, f"group {number}", place)
+
+
+def _doubts(others: Stored, k: int, progress: Progress) -> Iterator[Found]:
+    for place, agreement, label in searches.mistakes(others, k, progress.bar):
+        cells = others.ids[place], others.label(place), agreement, others.words(label)
+        yield Found(cells, "doubtful labels", place)
+
+
+def _write(path: Path, head: Sequence[str], rows: Iterable[Sequence[Any]]) -> int:
+    """Write rows as a file that takes its name when it is whole, and count them."""
+    count = 0
+
+    def counted() -> Iterator[Sequence[Any]]:
+        nonlocal count
+        for row in rows:
+            count += 1
+            yield row
+
+    beside = path.with_name(f"{path.name}.new")
+    try:
+        if path.suffix.lower() == ".parquet":
+            _write_table(beside, head, counted())
+        else:
+            with beside.open("w", encoding="utf-8", errors="surrogateescape", newline="") as file:
+                if path.suffix.lower() == ".csv":
+                    csv.writer(file).writerows(chain([head], counted()))
+                else:
+                    lines = (dict(zip(head, row, strict=True)) for row in counted())
+                    file.writelines(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines)
+        synced(beside)
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+    return count
+
+
+def _write_table(path: Path, head: Sequence[str], rows: Iterator[Sequence[Any]]) -> None:
+    import pyarrow as pa  # noqa: PLC0415 - comes with `datasets`
+    from pyarrow import parquet  # noqa: PLC0415 - likewise
+
+    kinds = {"rank": pa.int64(), "group": pa.int64(), "similarity": pa.float32(), "agreement": pa.float32()}
+    schema = pa.schema([(name, kinds.get(name, pa.string())) for name in head])
+    with parquet.ParquetWriter(path, schema) as file:
+        while some := list(islice(rows, BATCH)):
+            columns = [pa.array(column, of.type) for column, of in zip(zip(*some, strict=True), schema, strict=True)]
+            file.write_table(pa.Table.from_arrays(columns, schema=schema))
+
+
+def _write_page(
+    path: Path, head: Sequence[str], found: Sequence[Found], sides: Mapping[str, Stored], model: Model
+) -> None:
+    """Write a page of the first rows, with the pictures or texts of samples that are at hand."""
+    pictures = {name: _pictures(of, model) for name, of in sides.items()}
+    shown: list[Shown] = []
+
+    def show(below: str, name: str, row: int, words: str) -> None:
+        of = sides[name].samples
+        text = of.inputs.strings[row] if of is not None and isinstance(of.inputs, Texts) else ""
+        pictured = pictures[name](torch.tensor([row])) is not None
+        shown.append(Shown(below, name, row, sides[name].ids[row], words, text, pictured))
+
+    for one in found:
+        if one.query is not None and (not shown or shown[-1].below != one.below):
+            show(one.below, "queries", one.query, "query")
+        words = [
+            f"{name} {_word(cell)}"
+            for name, cell in zip(head, one.cells, strict=True)
+            if name not in {"id", "query", "group", "rank"}
+        ]
+        show(one.below, "others", one.other, ", ".join(words))
+    name = model.run.name if model.run else "an encoder"
+    said = f"Similarities are cosines of the features of {name}; 1 is the same direction."
+    beside = path.with_name(f"{path.name}.new")
+    try:
+        write_neighbours(beside, f"Search with {name}", said, shown, pictures)
+        synced(beside)
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def _pictures(of: Stored, model: Model) -> Callable[[Tensor], Tensor | None]:
+    """Return what gives the images of rows, from 0 to 1: from its samples, or from files that ids are the paths of."""
+    data = (model.run.options.get("data") or {}).get("init_args") or {} if model.run else {}
+    roots = [root for root in (of.folder, Path(), data.get("path")) if root is not None]
+
+    def images(rows: Tensor) -> Tensor | None:
+        if of.samples is not None:
+            found = of.samples.inputs[rows] if len(of.samples.input_shape) == 3 else None
+        elif model.preprocessing is not None:
+            names = [str(of.ids[row]) for row in rows.tolist()]
+            files = [next((file for root in roots if (file := Path(root) / name).is_file()), None) for name in names]
+            there = [file for file in files if file is not None]
+            found = ImageFiles(there, model.preprocessing)[torch.arange(len(rows))] if len(there) == len(rows) else None
+        else:
+            found = None
+        return None if found is None else found if found.is_floating_point() else found.float() / 255
+
+    return images
+
+
+def _word(cell: Any) -> str:
+    return f"{cell:.4f}" if isinstance(cell, float) else str(cell)

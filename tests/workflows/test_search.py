@@ -1,0 +1,208 @@
+"""`likewise search`: files, folders, tables, ids and texts, against plain loops; its outputs, pages and refusals."""
+
+import csv
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from PIL import Image
+from pyarrow import parquet
+from sklearn.datasets import load_digits
+from sklearn.metrics.pairwise import cosine_similarity
+
+import likewise.inference.stored as module
+from likewise.cli import main
+from likewise.inference import load, open_features
+from likewise.models import ConvNet
+from likewise.runs import Run
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A run whose encoder is not trained, and photos in folders of classes: one twice, one in a wrong folder."""
+    root = tmp_path_factory.mktemp("search")
+    digits = load_digits()
+    for number in range(40):
+        file = root / f"photos/{digits.target[number]}/img_{number:02d}.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray((digits.images[number] * 15).astype(np.uint8)).resize((16, 16)).save(file)
+    (root / "photos/1/twice.png").write_bytes((root / "photos/1/img_01.png").read_bytes())
+    (root / "new").mkdir()
+    Image.fromarray((digits.images[99] * 15).astype(np.uint8)).save(root / "new/one.png")
+    torch.manual_seed(0)
+    run = Run.create(root, "mine")
+    shape = {"channels": 1, "height": 16, "width": 16, "resize": "crop"}
+    spec = {"class_path": "likewise.models.ConvNet", "init_args": {"input_shape": [1, 16, 16], "width": 4}}
+    run.describe({"parts": {"encoder": spec}, "preprocessing": shape})
+    run.save_encoder(ConvNet((1, 16, 16), width=4))
+    return root, str(run.finished().folder)
+
+
+def rows_of(path):
+    return list(csv.DictReader(path.read_text().splitlines()))
+
+
+def files_in(root):
+    files = sorted((root / "photos").glob("*/*.png"))
+    return files, [str(file.relative_to(root / "photos")) for file in files]
+
+
+def embedded(root, run, ending, dtype=np.float32):
+    """A file of the photos' features, as `likewise embed` writes it."""
+    files, ids = files_in(root)
+    features = load(run).encode(files).astype(dtype)
+    path = root / f"photos-{np.dtype(dtype).name}{ending}"
+    labels = [one.partition("/")[0] for one in ids]
+    if ending == ".npz":
+        np.savez(path, features=features, ids=ids, labels=labels)
+    else:
+        column = pa.FixedSizeListArray.from_arrays(pa.array(features.ravel()), features.shape[1])
+        parquet.write_table(pa.table({"id": ids, "features": column, "label": labels}), path, row_group_size=7)
+    return path
+
+
+@pytest.mark.parametrize("ending", [".parquet", ".npz"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_the_nearest_in_a_file_are_those_of_a_loop(place, tmp_path, monkeypatch, ending, dtype):
+    monkeypatch.setattr(module, "PIECE", 11)
+    root, run = place
+    path = embedded(root, run, ending, dtype)
+    output = tmp_path / "nearest.csv"
+    query = root / "new/one.png"
+    assert main(["search", run, str(query), "--among", str(path), "--k", "6", "--output", str(output)]) == 0
+    found = rows_of(output)
+    files, ids = files_in(root)
+    features = load(run).encode(files).astype(dtype).astype(np.float32)
+    similarities = cosine_similarity(load(run).encode([query]), features)[0]
+    wanted = sorted(similarities, reverse=True)[:6]
+    assert [float(row["similarity"]) for row in found] == pytest.approx(wanted, abs=2e-6)
+    for row in found:
+        assert similarities[ids.index(row["id"])] == pytest.approx(float(row["similarity"]), abs=2e-6)
+        assert row["label"] == row["id"].partition("/")[0]
+        assert row["query"] == str(query)
+
+
+def test_a_folder_and_ids_and_python_find_the_same(place, tmp_path):
+    root, run = place
+    path = embedded(root, run, ".parquet")
+    outputs = [tmp_path / "folder.jsonl", tmp_path / "ids.parquet"]
+    for words in (
+        ["--among", str(root / "photos"), str(root / "new"), "--output", str(outputs[0])],
+        ["1/twice.png", "--among", str(path), "--output", str(outputs[1])],
+    ):
+        assert main(["search", run, *words]) == 0
+    folder = [json.loads(line) for line in outputs[0].read_text().splitlines()]
+    found = load(run).search([root / "new/one.png"], path)
+    assert [row["id"] for row in folder] == found.ids[0]
+    assert [row["similarity"] for row in folder] == pytest.approx(found.similarities[0].tolist(), abs=2e-6)
+    assert parquet.read_table(outputs[1])["id"].to_pylist()[:2] == ["1/img_01.png", "1/twice.png"]
+
+
+def test_duplicates_and_mistakes_and_neighbours_within_a_set(place, tmp_path, capsys):
+    root, run = place
+    path = embedded(root, run, ".npz")
+    assert main(["search", run, "--within", str(path), "--duplicates", "0.999999"]) == 0
+    told = capsys.readouterr().out
+    assert "1/img_01.png" in told
+    assert "1/twice.png" in told
+    assert main(["search", run, "--within", str(path), "--k", "3", "--output", str(tmp_path / "all.csv")]) == 0
+    rows = rows_of(tmp_path / "all.csv")
+    assert len(rows) == 41 * 3
+    assert all(row["query"] != row["id"] for row in rows)
+    assert (
+        main(["search", run, "--within", str(path), "--mistakes", "--k", "4", "--output", str(tmp_path / "m.csv")]) == 0
+    )
+    doubts = rows_of(tmp_path / "m.csv")
+    near = {row["query"]: [] for row in rows}
+    assert main(["search", run, "--within", str(path), "--k", "4", "--output", str(tmp_path / "4.csv")]) == 0
+    for row in rows_of(tmp_path / "4.csv"):
+        near[row["query"]].append(row["label"])
+    agreement = {one: labels.count(one.partition("/")[0]) / 4 for one, labels in near.items()}
+    assert {row["id"]: float(row["agreement"]) for row in doubts} == {k: v for k, v in agreement.items() if v < 0.5}
+
+
+def test_a_page_has_pictures_and_escapes_names(place, tmp_path):
+    root, run = place
+    path, page = embedded(root, run, ".parquet"), tmp_path / "page.html"
+    odd = root / "new" / "a<b>.png"
+    odd.write_bytes((root / "new/one.png").read_bytes())
+    (root / "photos-copy").symlink_to(root / "photos")
+    assert main(["search", run, str(odd), "--among", str(root / "photos"), "--html", str(page)]) == 0
+    text = page.read_text()
+    assert "a&lt;b&gt;.png" in text
+    assert "a<b>" not in text
+    assert text.count("data-tile") >= 6
+    assert "webp;base64" in text
+    odd.unlink()
+    assert main(["search", run, "--within", str(path), "--html", str(page), "--force"]) == 0  # no pictures at hand
+    assert "1/twice.png" in page.read_text()
+
+
+def test_what_cannot_be_searched_is_refused_in_one_line(place, tmp_path, capsys):
+    root, run = place
+    path = embedded(root, run, ".npz")
+    other = tmp_path / "other.npz"
+    np.savez(other, features=np.random.default_rng(0).random((4, 5), dtype=np.float32))
+    bad = tmp_path / "bad.npz"
+    np.savez(bad, features=np.full((4, load(run).feature_dim), np.nan, dtype=np.float32))
+    broken = tmp_path / "broken.png"
+    broken.write_bytes(b"no image")
+    (tmp_path / "cut.parquet").write_bytes(b"PAR1 no more")
+    (tmp_path / "empty").mkdir()
+    there = tmp_path / "there.csv"
+    there.write_text("mine")
+    query = str(root / "new/one.png")
+    for words, said in (
+        ([query, "--among", str(other)], "got 5"),
+        ([query, "--among", str(bad)], "NaN"),
+        ([query, "--among", str(tmp_path / "cut.parquet")], "can't be read"),
+        ([query, "--among", str(tmp_path / "empty")], "empty folder"),
+        ([query, "--among", str(tmp_path / "none.parquet")], "does not exist"),
+        ([str(broken), "--among", str(path)], "broken.png"),
+        (["1/twise.png", "--among", str(path)], "1/twice.png"),
+        ([query, "--among", str(path), "--k", "0"], "k of at least 1"),
+        ([query, "--among", str(path), "--at-least", "7"], "from -1 to 1"),
+        ([query, "--among", str(path), "--output", str(there)], "--force"),
+        ([query, "--among", str(path), "--output", str(tmp_path / "a.txt")], ".jsonl"),
+        ([query, "--among", str(path), "--output", str(tmp_path / "no/a.csv")], "folder"),
+        ([query], "--among"),
+        (["--among", str(path)], "QUERY"),
+        ([query, "--within", str(path)], "--within"),
+        ([query, "--among", str(path), "--duplicates", "0.9"], "--within"),
+        (["--within", str(other), "--mistakes"], "got 5"),
+    ):
+        assert main(["search", run, *words]) == 2, words
+        error = capsys.readouterr().err
+        assert error.count("\n") == 1, error
+        assert said in error, error
+    assert there.read_text() == "mine"
+
+
+def test_a_file_of_three_parts_and_one_array_are_features_too(tmp_path):
+    np.save(tmp_path / "one.npy", np.eye(3))
+    one = open_features(tmp_path / "one.npy")
+    assert one is not None
+    assert (list(one.ids), one.width) == (["0", "1", "2"], 3)
+    parts = {
+        f"{part}_features": np.eye(3, dtype=np.float32) * (place + 1)
+        for place, part in enumerate(["train", "validation", "test"])
+    }
+    labels = {
+        f"{part}_{name}": value
+        for part in ("train", "validation", "test")
+        for name, value in (
+            ("labels", np.array([0, 1, 1])),
+            ("names", np.array(["cat", "dog"])),
+            ("rows", np.arange(3)),
+        )
+    }
+    np.savez(tmp_path / "run.npz", **parts, **labels)
+    run = open_features(tmp_path / "run.npz")
+    assert run is not None
+    assert len(run) == 9
+    assert [run.label(row) for row in (0, 1, 8)] == ["cat", "dog", "dog"]
+    assert run.take([8, 3]).tolist() == [[0, 0, 3], [2, 0, 0]]

@@ -23,13 +23,14 @@ VERBS = {
     "sweep": "train settings x seeds in one process, resumable, ending in a comparison",
     "compare": "several runs on one page: a table with intervals and paired differences, curves, classes",
     "export": "write a run's encoder as safetensors or ONNX",
+    "embed": "encode photos, texts or a table into one file of ids, features and labels",
     "bench": "measure time and peak memory of every loss and backend on this machine",
 }
 FILES = {"bench", "complete", "sweep"}
 """Verbs that are more than a workflow, and read their words themselves."""
 EXTRAS = {  # which of them brings a module
     **dict.fromkeys(("PIL", "timm", "torchvision"), "images"),
-    "datasets": "hub",
+    **dict.fromkeys(("datasets", "pyarrow"), "hub"),
     **dict.fromkeys(("tokenizers", "transformers"), "text"),
     **dict.fromkeys(("onnx", "onnxruntime", "onnxscript"), "onnx"),
 }

@@ -5,16 +5,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # for type checkers; `__getattr__` finds the same names at run time
     from likewise.workflows.comparison import Comparison, compare
+    from likewise.workflows.embedding import embed
     from likewise.workflows.evaluation import evaluate
     from likewise.workflows.exports import export
     from likewise.workflows.progress import Printed, Progress, Silent
     from likewise.workflows.sweeps import sweep
     from likewise.workflows.training import train
 
-__all__ = ["Comparison", "Printed", "Progress", "Silent", "compare", "evaluate", "export", "sweep", "train"]
+__all__ = ["Comparison", "Printed", "Progress", "Silent", "compare", "embed", "evaluate", "export", "sweep", "train"]
 _FILE_OF = {
     **dict.fromkeys(("Comparison", "compare"), "comparison"),
     **dict.fromkeys(("Printed", "Progress", "Silent"), "progress"),
+    "embed": "embedding",
     "evaluate": "evaluation",
     "export": "exports",
     "sweep": "sweeps",

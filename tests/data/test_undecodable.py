@@ -168,6 +168,8 @@ def test_joined_and_turned_rows_know_what_cannot_be_read(root):
     parts = Stratified()(samples_of(root))
     joined = parts.refitted().train[torch.tensor([20, 3, 24, 0, 11])]
     turned = rotated(samples_of(root), 36)[torch.tensor([0, 40, 80, 3, 7, 43, 115, 107])]
+    plain = list(samples_of(root).ids)
+    assert list(turned.ids)[:3] == [plain[0], f"{plain[4]}, turned 90°", f"{plain[8]}, turned 180°"]
     for samples in (joined, turned, parts.refitted().train):
         rows = torch.arange(len(samples)).flip(0)
         black = (samples.inputs[rows].flatten(1).sum(dim=1) == 0).nonzero().flatten().tolist()

@@ -4,28 +4,30 @@ import io
 import math
 import re
 import warnings
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, final
 
 import torch
 from jaxtyping import UInt8
 from torch import Tensor
 from torch.utils.data import get_worker_info
 
-from likewise.data.preprocessing import GREY, ImagePreprocessing, Resize, check_rule
+from likewise.data.preprocessing import GREY, FoundImages, ImagePreprocessing, Resize, check_rule, kind_of
 from likewise.data.rows import Rows, SomeRows, Unreadable
 from likewise.files.formats import HEIC, UNREAD, first_of, image_suffixes
+from likewise.files.waiting import waited_for
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 Size = int | list[int] | None
 """Side of a square, or height and width, in pixels; None: as they are."""
+T = TypeVar("T")
 _CHUNK = 256
 
 
@@ -39,6 +41,14 @@ class Encoded:
 
 
 Item = Path | Encoded
+
+
+class _Header(NamedTuple):
+    """What the header of an image file says."""
+
+    grey: bool
+    kind: str
+    size: tuple[int, int]
 
 
 @final
@@ -85,14 +95,11 @@ class ImageFiles(Rows):
         """Decode images into memory, (n, channels, height, width), and return the n rows that could be decoded."""
         images = torch.empty(len(rows), *self.shape[1:], dtype=torch.uint8)
         kept: list[int] = []
-        with ThreadPoolExecutor() as pool:
-            for start in range(0, len(rows), _CHUNK):
-                chunk = rows[start : start + _CHUNK]
-                decoded = pool.map(self.decode, [self.items[row] for row in chunk])
-                for row, pixels in zip(chunk, decoded, strict=True):
-                    if pixels is not None:
-                        images[len(kept)] = pixels
-                        kept.append(row)
+        decoded = _in_threads(self.decode, self.items, rows)
+        for row, pixels in zip(waited_for(rows, "reading images"), decoded, strict=True):
+            if pixels is not None:
+                images[len(kept)] = pixels
+                kept.append(row)
         return images[: len(kept)], kept
 
 
@@ -130,19 +137,21 @@ def read_image(file: str | Path, preprocessing: ImagePreprocessing | tuple[int, 
 
 def read_images(
     items: Sequence[Item], size: Size, resize: Resize, memory: float, made_of: ImagePreprocessing | None = None
-) -> tuple[Tensor | Rows, Tensor, ImagePreprocessing]:
+) -> tuple[Tensor | Rows, Tensor, ImagePreprocessing, FoundImages | None]:
     """Read images into memory, or leave them to be decoded on demand if they would take too much memory.
 
     Every file's header is read either way. Files that cannot be read are left out; a warning counts them and names the
     first three. If images are decoded on demand, an error beyond the header shows only then. Returned are the images,
-    (n, channels, height, width), uint8, with one channel if all are grey, the indices of their items, (n,), and what
-    was made of them. Where that is given, no header is read, and all images are left to be decoded on demand.
+    (n, channels, height, width), uint8, with one channel if all are grey, the indices of their items, (n,), what was
+    made of them, and how they were found. Where what is made of them is given, no header is read, and all images are
+    left to be decoded on demand.
     """
     if made_of is not None:
-        return ImageFiles(items, made_of), torch.arange(len(items)), made_of
-    kinds = _headers(items, upright=size is None)
-    readable = [row for row, kind in enumerate(kinds) if kind is not None]
-    sizes = {kind[1:] for kind in kinds if kind is not None}
+        return ImageFiles(items, made_of), torch.arange(len(items)), made_of, None
+    headers = _headers(items, upright=size is None)
+    readable = [row for row, header in enumerate(headers) if header is not None]
+    known = [header for header in headers if header is not None]
+    sizes = {header.size for header in known}
     if not readable:
         first = f"the first {_name(items[0])}{_why(items[0])}" if len(items) else ""
         got = f"{len(items)} files that cannot be read as images, {first}" if first else "none"
@@ -150,7 +159,9 @@ def read_images(
     if size is None:
         check_one_size(sizes)
     height, width = next(iter(sizes)) if size is None else sides(size)
-    grey = all(kind[0] for kind in kinds if kind is not None)
+    grey = all(header.grey for header in known)
+    kinds, by_pixels = Counter(header.kind for header in known), sorted(sizes, key=math.prod)
+    found = FoundImages(dict(kinds.most_common()), len(sizes), by_pixels[0], by_pixels[-1])
     files = ImageFiles(items, ImagePreprocessing(1 if grey else 3, height, width, resize))
     images: Tensor | Rows = SomeRows(files, torch.tensor(readable))
     if math.prod(images.shape) <= memory * 2**30:
@@ -160,7 +171,7 @@ def read_images(
         why = {row: _why(items[row]) for row in lost}
         names = first_of([_name(items[row]) + why[row] for row in sorted(lost, key=lambda row: not why[row])])
         warnings.warn(f"left out {len(lost)} of {len(items)} images, which cannot be read: {names}", stacklevel=2)
-    return images, torch.tensor(readable, dtype=torch.int64), files.preprocessing
+    return images, torch.tensor(readable, dtype=torch.int64), files.preprocessing, found
 
 
 def check_size(size: Size, resize: Resize = "crop", memory: float = 0.0) -> None:
@@ -189,17 +200,21 @@ def check_one_size(sizes: Collection[tuple[int, int]]) -> None:
         )
 
 
-def _headers(items: Sequence[Item], *, upright: bool) -> list[tuple[bool, int, int] | None]:
-    """Return whether each image is grey, its height and its width; None where that cannot be read."""
-    found: list[tuple[bool, int, int] | None] = []
-    remaining = iter(items[row] for row in range(len(items)))
+def _headers(items: Sequence[Item], *, upright: bool) -> list[_Header | None]:
+    """Return what the headers of files say; None where that cannot be read."""
+    rows = range(len(items))
+    found = _in_threads(partial(_header, upright=upright), items, rows)
+    return [header for _, header in zip(waited_for(rows, "reading sizes of images"), found, strict=True)]
+
+
+def _in_threads(function: Callable[[Item], T], items: Sequence[Item], rows: Sequence[int]) -> Iterator[T]:
+    """Yield a function's results of some items in order, computed in threads, a chunk ahead at most."""
     with ThreadPoolExecutor() as pool:
-        while chunk := list(islice(remaining, _CHUNK)):
-            found.extend(pool.map(partial(_header, upright=upright), chunk))
-    return found
+        for start in range(0, len(rows), _CHUNK):
+            yield from pool.map(function, [items[row] for row in rows[start : start + _CHUNK]])
 
 
-def _header(item: Item, *, upright: bool) -> tuple[bool, int, int] | None:
+def _header(item: Item, *, upright: bool) -> _Header | None:
     from PIL import ExifTags  # noqa: PLC0415 - only images in files need it
 
     try:
@@ -207,7 +222,7 @@ def _header(item: Item, *, upright: bool) -> tuple[bool, int, int] | None:
             # only if needed: it makes a PNG decode
             turned = upright and image.getexif().get(ExifTags.Base.Orientation, 1) > 4
             width, height = image.size[::-1] if turned else image.size
-            return None if image.mode == "F" else (image.mode in GREY, height, width)
+            return None if image.mode == "F" else _Header(image.mode in GREY, kind_of(image), (height, width))
     except Exception:  # noqa: BLE001 - a broken file can raise anything
         return None
 

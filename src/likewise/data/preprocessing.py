@@ -100,6 +100,30 @@ class ImagePreprocessing:
         return grey.round().to(torch.uint8) if images.dtype == torch.uint8 else grey
 
 
+@final
+@dataclass(frozen=True)
+class FoundImages:
+    """How images were in their files, before anything was made of them."""
+
+    kinds: dict[str, int]
+    """How many are RGB, grey, CMYK, with alpha and so on, the most frequent first."""
+    sizes: int
+    """How many sizes they have."""
+    smallest: tuple[int, int]
+    """Height and width of one with the fewest pixels."""
+    largest: tuple[int, int]
+    """Height and width of one with the most pixels."""
+
+
+def kind_of(image: "Image") -> str:
+    """Say in a word or two what an image of Pillow is."""
+    if image.has_transparency_data:
+        return "with alpha"
+    if image.mode in GREY:
+        return {"L": "grey", "1": "black and white"}.get(image.mode, "grey of 16 bits")
+    return {"P": "with a palette"}.get(image.mode, image.mode)
+
+
 def check_rule(resize: Any) -> None:
     """Raise a ValueError unless a rule is known by which images are brought to a size."""
     if resize not in get_args(Resize):

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from likewise.data.ids import Ids, distinct
-from likewise.data.preprocessing import ImagePreprocessing
+from likewise.data.preprocessing import FoundImages, ImagePreprocessing
 from likewise.data.rows import Rows, readable
 from likewise.parts import written
 
@@ -32,6 +32,7 @@ class Samples:
         rows: Row of each sample in the source, (N,), set by a split; or None.
         ids: What each sample is called, (N,). None: its number here.
         preprocessing: What the source made of images; None for other inputs.
+        found: How these were in their files; None where they come from none.
 
     Raises:
         ValueError: Lengths differ, an input is not finite, labels are of another kind, or a label has no name.
@@ -51,6 +52,7 @@ class Samples:
     rows: Int[Tensor, " n"] | None = None
     ids: Ids = None  # pyright: ignore[reportAssignmentType] - numbers are set where it is left out
     preprocessing: ImagePreprocessing | None = None
+    found: FoundImages | None = None
 
     def __post_init__(self) -> None:
         """Check lengths, labels and inputs, and number the names that occur twice."""

@@ -78,11 +78,11 @@ class Tabular(Source):
         labels, names = self._labels(splits, label)
         parts = torch.repeat_interleave(torch.tensor(list(given.values())), torch.tensor(list(map(len, splits))))
         kept = torch.arange(len(parts))
-        ids, made_of = _ids(splits, [*inputs, *label]), None
+        ids, made_of, found = _ids(splits, [*inputs, *label]), None, None
         if kind == "images":
             cells = ImageCells(tables, list(given), inputs[0])
             memory = 0.0 if self.streams else self.memory
-            read, kept, made_of = read_images(cells, self.size, self.resize, memory, self.made_of)
+            read, kept, made_of, found = read_images(cells, self.size, self.resize, memory, self.made_of)
             ids = ids or _paths(cells, tables.folder)
         elif kind == "text":
             read = self._texts(splits, inputs[0])
@@ -93,7 +93,7 @@ class Tabular(Source):
             _check_filled(self.path, {name: int((parts[kept] == part).sum()) for name, part in given.items()})
         ids = ids or Ids(RowNames(list(given), list(map(len, splits))), torch.arange(len(parts)))
         labels, parts = None if labels is None else labels[kept], parts[kept] if len(given) > 1 else None
-        return Samples(read, labels, names, parts, ids=ids[kept], preprocessing=made_of)
+        return Samples(read, labels, names, parts, ids=ids[kept], preprocessing=made_of, found=found)
 
     def _labels(self, splits: Sequence[Any], label: Sequence[str]) -> tuple[Tensor | None, tuple[str, ...]]:
         if isinstance(self.label, list):

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from likewise.files.formats import HEIC, PART_NAMES, PARTS, UNREAD, first_of
+from likewise.files.waiting import waited_for
 
 _FIRST = {
     **dict.fromkeys(UNREAD, "converted to JPEG or PNG"),
@@ -27,7 +28,7 @@ def empty(part: str, file: str | Path) -> RefusedError:
 def files_in(root: Path) -> tuple[list[Path], Lost]:
     """Return the files below a folder, relative to it and in order, and what is left out; hidden ones are skipped."""
     lost: Lost = {}
-    return sorted(walked(root, lost), key=str), lost
+    return sorted(waited_for(walked(root, lost), "listing files"), key=str), lost
 
 
 def walked(root: Path, lost: Lost) -> Iterator[Path]:

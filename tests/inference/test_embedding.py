@@ -175,6 +175,7 @@ def test_texts_are_encoded_as_alone(tmp_path):
     np.testing.assert_allclose(np.stack(table["features"].to_numpy()), load(run).encode(words), atol=1e-5)
 
 
+@pytest.mark.filterwarnings("ignore:left out 2 of 25")
 def test_an_encoder_needs_no_run(tmp_path):
     folder = photos(tmp_path / "photos")
     chosen = {"encoder": "ConvNet", "encoder.width": 4}
@@ -235,8 +236,8 @@ def test_an_output_is_replaced_by_force_alone_and_others_leave_nothing(tmp_path)
         ((run, folder), {"output": new, "encoder": "ConvNet"}, "expected RUN or --encoder, got both"),
         ((run, folder), {"output": new, "shard_size": 0}, "--shard_size of at least 1, got 0"),
         ((run, folder), {"output": new, "data.size": 8}, "expected no --data.size beside a run"),
-        ((run, tmp_path / "v.npy"), {"output": new}, "expected images of 3 x 12 x 16, .* got vectors of 3 numbers"),
-        ((vectors, folder), {"output": new}, "expected vectors of 3 numbers, .* got images of"),
+        ((run, tmp_path / "v.npy"), {"output": new}, "expected images, .* got vectors of 3 numbers"),
+        ((vectors, folder), {"output": new}, "expected vectors of 3 numbers, .* got images: give"),
         ((tmp_path, folder), {"output": new}, "expected the folder of a run"),
         ((run, tmp_path / "broken"), {"output": new}, "images that can be decoded, got none of 3"),
         ((vectors, tmp_path / "v.npy"), {"output": new, "dtype": "float16"}, "finite features of float16, .* of 0"),

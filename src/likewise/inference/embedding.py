@@ -38,12 +38,12 @@ def samples_for(model: Model, source: Source) -> Samples:
         >>> from likewise.models import MLP
         >>> samples_for(Model(MLP((3,))), Digits())
         Traceback (most recent call last):
-        ValueError: expected vectors of 3 numbers, as the encoder takes, got images of 1 x 8 x 8: give these
+        ValueError: expected vectors of 3 numbers, as the encoder takes, got images: give others
     """
-    samples = streamed(source, model.preprocessing)
+    samples = streamed(source, model.preprocessing or ImagePreprocessing(3, 1, 1))  # any images, to be refused
     takes, given = model.encoder.input_shape, samples.input_shape
     if len(takes) != len(given) or (model.preprocessing is None and takes != given):
-        raise ValueError(f"expected {_in_words(takes)}, as the encoder takes, got {_in_words(given)}: give these")
+        raise ValueError(f"expected {_in_words(takes)}, as the encoder takes, got {_in_words(given)}: give others")
     return samples
 
 
@@ -69,8 +69,7 @@ def streamed(source: Source, made_of: ImagePreprocessing | None = None) -> Sampl
 
 
 def _in_words(shape: Sequence[int]) -> str:
-    kinds = {0: "texts", 1: f"vectors of {shape[0] if shape else 0} numbers"}
-    return kinds.get(len(shape), f"images of {' x '.join(map(str, shape))}")
+    return {0: "texts", 1: f"vectors of {sum(shape)} numbers"}.get(len(shape), "images")
 
 
 class Piece(NamedTuple):

@@ -63,21 +63,19 @@ def embed(
         >>> from likewise.workflows import Silent
         >>> root = tempfile.TemporaryDirectory()
         >>> made = Run.create(Path(root.name), "mine")
-        >>> spec = {"class_path": "likewise.models.MLP", "init_args": {"input_shape": [3]}}
+        >>> spec = {"class_path": "likewise.models.MLP", "init_args": {"input_shape": [3], "width": 8}}
         >>> made.describe({"parts": {"encoder": spec}})
-        >>> made.save_encoder(MLP((3,)))
+        >>> made.save_encoder(MLP((3,), width=8))
         >>> np.savez(f"{root.name}/flowers.npz", vectors=np.eye(3), labels=["lily", "rose", "lily"])
         >>> file = embed(made, f"{root.name}/flowers.npz", output=f"{root.name}/found.npz", progress=Silent())
         >>> np.load(file)["features"].shape, np.load(file)["names"].tolist()
-        ((3, 512), ['lily', 'rose'])
+        ((3, 8), ['lily', 'rose'])
         >>> root.cleanup()
     """
     place = run.folder if isinstance(run, Run) else run
     named = {"run": place, "data": str(data) if isinstance(data, Path) else data}
-    given = resolve(
-        {**(config or {}), **options, **{key: value for key, value in named.items() if value is not None}},
-        verb="embed",
-    )
+    first = {key: value for key, value in named.items() if value is not None}  # a class before its arguments
+    given = resolve({**first, **(config or {}), **options, **first}, verb="embed")
     output = _checked(given)
     model, samples = _model_and_samples(given, progress)
     file = None if given["run"] is None else Path(given["run"])
@@ -127,9 +125,8 @@ def _checked(given: Mapping[str, Any]) -> Path:
     for name, least in (("shard_size", 1), ("batch_size", 1), ("workers", 0)):
         if given[name] is not None and given[name] < least:
             raise ValueError(f"expected --{name} of at least {least}, got {given[name]}: leave it out for the usual")
-    sized = {"size", "resize"} & given["data"].get("init_args", {}).keys() - {"resize"}
-    if given["run"] is not None and sized:
-        raise ValueError(f"expected no --data.{min(sized)} beside a run, whose own rule is used: leave it out")
+    if given["run"] is not None and "size" in given["data"].get("init_args", {}):
+        raise ValueError("expected no --data.size beside a run, whose own rule is used: leave it out")
     return output
 
 

@@ -138,7 +138,7 @@ class Run:
         found = path if path.is_dir() or not other.is_dir() else other
         if not (found / "run.json").is_file():
             what = "has no run.json" if found.is_dir() else "is a file" if found.is_file() else "does not exist"
-            inside = next((run.parent for depth in ("*", "*/*") for run in found.glob(f"{depth}/run.json")), None)
+            inside = next((run.parent for depth in range(1, 4) for run in found.glob("*/" * depth + "run.json")), None)
             told = (
                 f"which {what}: likewise train makes one" if inside is None else f"which holds runs: name {inside} ..."
             )

@@ -189,6 +189,7 @@ def _within(path: str, parts: Sequence[str]) -> bool:
 
 def _words(values: Mapping[str, str]) -> str:
     """Write classes by themselves, and arguments by name, or by path where two have one name; of many the first."""
+    values = {path: value for path, value in values.items() if not path.endswith(SAMPLES)} or values  # they follow
     ends = [path.rpartition(".")[2] for path, value in values.items() if not isinstance(value, ClassName)]
     said: list[str] = []
     for path, value in values.items():

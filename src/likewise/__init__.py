@@ -55,7 +55,7 @@ if TYPE_CHECKING:  # for type checkers and the documentation; `__getattr__` find
     )
     from likewise.operator import contrast, log_sum_exp, pairwise_sum
     from likewise.runs import load_encoder
-    from likewise.workflows import compare, evaluate, export, predict, sweep, train
+    from likewise.workflows import compare, embed, evaluate, export, predict, search, sweep, train
 
 # fmt: off
 __all__ = [
@@ -63,9 +63,9 @@ __all__ = [
     "ContrastiveMarginLoss", "CosFaceLoss", "CrossEntropyLoss", "DCLLoss", "HardNegativeLoss", "InfoNCELoss",
     "InfoPatchLoss", "KCLLoss", "LiftedStructureLoss", "MSCLoss", "MulSupConLoss", "MultiSimilarityLoss", "NPairsLoss",
     "NTXentLoss", "NWSLoss", "PaCoLoss", "PatchLoss", "PrototypicalLoss", "ProxyAnchorLoss", "ProxyNCALoss",
-    "RASCALLoss", "SigLIPLoss", "SupConLoss", "TripletLoss", "compare", "contrast", "evaluate", "export",
-    "label_pair_similarity", "load", "load_encoder", "log_sum_exp", "pairs", "pairwise_sum", "predict", "sweep",
-    "train",
+    "RASCALLoss", "SigLIPLoss", "SupConLoss", "TripletLoss", "compare", "contrast", "embed", "evaluate", "export",
+    "label_pair_similarity", "load", "load_encoder", "log_sum_exp", "pairs", "pairwise_sum", "predict", "search",
+    "sweep", "train",
 ]
 _ROOMS = [
     "benchmark", "cli", "configuration", "data", "diagnostics", "distributed", "evaluation", "files", "inference",
@@ -78,7 +78,7 @@ _ROOM_OF = {  # all other names are in losses
     **dict.fromkeys(("contrast", "log_sum_exp", "pairwise_sum"), "operator"),
     "load": "inference",
     "load_encoder": "runs",
-    **dict.fromkeys(("compare", "evaluate", "export", "predict", "sweep", "train"), "workflows"),
+    **dict.fromkeys(("compare", "embed", "evaluate", "export", "predict", "search", "sweep", "train"), "workflows"),
 }
 
 

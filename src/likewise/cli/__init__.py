@@ -25,6 +25,7 @@ VERBS = {
     "export": "write a run's encoder as safetensors or ONNX",
     "predict": "the class or labels of samples, and what is unlike the training data, by what a run has learned",
     "search": "the nearest of images, texts or vectors by a run's encoder; near-duplicates; doubtful labels",
+    "embed": "encode photos, texts or a table into one file of ids, features and labels",
     "bench": "measure time and peak memory of every loss and backend on this machine",
 }
 FILES = {"bench", "complete", "sweep"}

@@ -1,4 +1,4 @@
-"""A verb that does what the workflow of the same name does: train, evaluate, compare, export."""
+"""A verb that does what the workflow of the same name does: train, evaluate, compare, export, embed."""
 
 from collections.abc import Sequence
 

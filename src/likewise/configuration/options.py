@@ -267,11 +267,49 @@ class SearchOptions:
     device: str = "auto"
 
 
+@dataclass(kw_only=True)
+class EmbedOptions:
+    """Encode any data into one file: ids, features, and labels where there are some.
+
+        likewise embed runs/RUN photos/ --output photos.parquet
+        likewise embed runs/RUN texts.csv --output texts.npz --data.label none
+        likewise embed encoder.onnx photos/ --output photos.parquet --dtype float16
+        likewise embed photos/ --encoder Timm --encoder.name resnet18 --encoder.pretrained true --data.size 224
+
+    Images are brought to the run's size by its own rule. It works shard by shard: what was finished before Ctrl-C is in
+    OUTPUT.partial, and the same command goes on from there. Images that can't be decoded are left out, and listed.
+
+    Args:
+        run: A run's folder, or an exported .onnx file.
+        data: What to encode: a folder of photos, a file, a data set of torchvision, or a class.
+        output: The file to write, .parquet or .npz; it must be named.
+        encoder: An encoder in place of a run's.
+        dtype: The type of the features.
+        shard_size: Samples that are done at once or not at all.
+        batch_size: Samples encoded at a time. Default: as many as suit their size.
+        workers: Processes that read and decode samples; 0: none. Default: one per core, up to 8.
+        force: Whether an output that exists is replaced, and what was begun with other options.
+        device: Where the encoder runs: auto, cpu, cuda ...
+    """
+
+    run: Path | None = None
+    data: Source
+    output: Path | None = None
+    encoder: Encoder | None = None
+    dtype: Literal["float32", "float16"] = "float32"
+    shard_size: int = 10_000
+    batch_size: int | None = None
+    workers: int | None = None
+    force: bool = False
+    device: str = "auto"
+
+
 VERBS = {
     "train": ("TrainOptions", "[DATA]"),
     "evaluate": ("EvaluateOptions", "SOURCE"),
     "compare": ("CompareOptions", "RUNS ..."),
     "export": ("ExportOptions", "RUN"),
+    "embed": ("EmbedOptions", "[RUN] DATA"),
     "predict": ("PredictOptions", "RUN INPUT"),
     "search": ("SearchOptions", "RUN [QUERY ...]"),
 }

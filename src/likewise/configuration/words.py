@@ -57,6 +57,10 @@ def options_in(words: Sequence[str], verb: str = "train") -> list[Option]:
         if not equal and place + 1 < len(words) and not is_option(words[place + 1]):
             chosen = words[next(following)]
         options.append(Option(name.removesuffix("+").replace("-", "_"), chosen, name.endswith("+")))
+    if VERBS[verb][1].startswith("[") and named[-1] not in {option.name for option in options}:
+        return [
+            one._replace(name=named[-1]) if one.name == named[0] else one for one in options
+        ]  # the first is left out
     return options
 
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from likewise.data.ids import Ids
 from likewise.data.image_files import Size, check_size, sides
 from likewise.data.preprocessing import ImagePreprocessing, Resize
+from likewise.data.rows import Rows
 from likewise.data.samples import Samples, Source
 from likewise.files.formats import PART_NAMES
 from likewise.pickled import pickled
@@ -121,7 +122,7 @@ class Arrays(Source):
         if objects:
             raise ValueError(f"expected an .npz file, got {self.path}, {objects}")
         try:
-            loaded = np.load(self.path, allow_pickle=False)
+            loaded = np.load(self.path, mmap_mode="r" if self.streams else None, allow_pickle=False)
             if isinstance(loaded, np.ndarray):
                 return {"vectors": loaded}
             with loaded as file:
@@ -168,13 +169,25 @@ def _check_keys(keys: Sequence[str], path: Path) -> None:
     )
 
 
-def _vectors(vectors: NDArray[Any]) -> Tensor:
+@final
+class ArrayRows(Rows):
+    """Vectors, (N, F), in a file that is mapped into memory, read on demand."""
+
+    def __init__(self, vectors: NDArray[Any]) -> None:
+        self.vectors = vectors
+        self.shape, self.dtype = vectors.shape, torch.float32
+
+    def __getitem__(self, rows: Tensor) -> Tensor:
+        return torch.from_numpy(self.vectors[rows.numpy()].astype(np.float32))
+
+
+def _vectors(vectors: NDArray[Any]) -> Tensor | Rows:
     if vectors.ndim != 2 or vectors.dtype.kind not in "uifb":
         raise ValueError(
             f"expected vectors of shape (N, F), numbers, got {vectors.shape} of {vectors.dtype}: "
             "flatten them, or save images under 'images'"
         )
-    return torch.from_numpy(vectors.astype(np.float32))
+    return ArrayRows(vectors) if isinstance(vectors, np.memmap) else torch.from_numpy(vectors.astype(np.float32))
 
 
 def labels_of(labels: NDArray[Any], names: NDArray[Any] | None) -> tuple[Tensor, tuple[str, ...]]:

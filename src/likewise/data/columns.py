@@ -4,7 +4,8 @@ import math
 import warnings
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Literal
+from itertools import accumulate
+from typing import Any, Literal, final
 
 import numpy as np
 import torch
@@ -12,8 +13,10 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
+from likewise.data.rows import Rows
 from likewise.files.formats import first_of
 
+CHUNK = 16384  # rows read at a time
 SEPARATORS = {";": "semicolons", "|": "bars", ",": "commas"}
 ColumnKind = Literal["images", "numbers", "text", "classes", "other"]
 
@@ -57,9 +60,37 @@ def vectors_of(tables: Sequence[Any], columns: Sequence[str]) -> Tensor:
     return torch.from_numpy(np.concatenate(rows))
 
 
-def finite_rows(vectors: Float[Tensor, "n f"], path: str) -> Int[Tensor, " m"]:
+@final
+class NumberRows(Rows):
+    """Number columns of all tables as vectors, (N, F), float32, read on demand."""
+
+    def __init__(self, tables: Sequence[Any], columns: Sequence[str]) -> None:
+        self.tables, self.columns = tables, columns
+        self.starts = [0, *accumulate(map(len, tables))]
+        first = vectors_of([table.select(range(1)) for table in tables if len(table)], columns)
+        self.shape, self.dtype = (self.starts[-1], first.shape[1]), torch.float32
+
+    def __getitem__(self, rows: Tensor) -> Tensor:
+        read = torch.empty(len(rows), *self.shape[1:])
+        for table, start, end in zip(self.tables, self.starts, self.starts[1:], strict=False):
+            here = (rows >= start) & (rows < end)
+            within = (rows[here] - start).tolist()
+            if not within:
+                continue
+            together = within == list(range(within[0], within[0] + len(within)))
+            some = table.select(range(within[0], within[-1] + 1) if together else within)
+            vectors = vectors_of([some], self.columns)
+            if vectors.shape[1:] != self.shape[1:]:
+                widths = sorted({vectors.shape[1], *self.shape[1:]})
+                raise ValueError(f"expected vectors of one length, got {widths}: pad or cut the lists")
+            read[here] = vectors
+        return read
+
+
+def finite_rows(vectors: Float[Tensor, "n f"] | Rows, path: str) -> Int[Tensor, " m"]:
     """Return which rows have all their numbers, finite; a warning counts the others and names the first."""
-    whole = torch.isfinite(vectors).all(dim=1)
+    read = (vectors[rows] for rows in torch.arange(len(vectors)).split(CHUNK))
+    whole = torch.cat([torch.isfinite(some).all(dim=1) for some in read])
     lost = (~whole).nonzero().flatten().tolist()
     if lost and len(lost) == len(vectors):
         raise ValueError(

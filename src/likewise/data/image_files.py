@@ -136,15 +136,18 @@ def read_image(file: str | Path, preprocessing: ImagePreprocessing | tuple[int, 
 
 
 def read_images(
-    items: Sequence[Item], size: Size, resize: Resize, memory: float
-) -> tuple[Tensor | Rows, Tensor, ImagePreprocessing, FoundImages]:
+    items: Sequence[Item], size: Size, resize: Resize, memory: float, made_of: ImagePreprocessing | None = None
+) -> tuple[Tensor | Rows, Tensor, ImagePreprocessing, FoundImages | None]:
     """Read images into memory, or leave them to be decoded on demand if they would take too much memory.
 
     Every file's header is read either way. Files that cannot be read are left out; a warning counts them and names the
     first three. If images are decoded on demand, an error beyond the header shows only then. Returned are the images,
     (n, channels, height, width), uint8, with one channel if all are grey, the indices of their items, (n,), what was
-    made of them, and how they were found.
+    made of them, and how they were found. Where what is made of them is given, no header is read, and all images are
+    left to be decoded on demand.
     """
+    if made_of is not None:
+        return ImageFiles(items, made_of), torch.arange(len(items)), made_of, None
     headers = _headers(items, upright=size is None)
     readable = [row for row, header in enumerate(headers) if header is not None]
     known = [header for header in headers if header is not None]

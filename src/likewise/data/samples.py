@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, Literal, final
 
@@ -197,6 +198,11 @@ class Samples:
 class Source(ABC):
     """Abstract: a data set. A source reads samples and does nothing else."""
 
+    streams: bool = False
+    """Whether inputs are to be read on demand, where they can be; see `stream`."""
+    made_of: ImagePreprocessing | None = None
+    """What images become, whatever the source's own rule is; see `stream`."""
+
     def __repr__(self) -> str:
         """Name what it is set to."""
         return written(self)
@@ -204,6 +210,17 @@ class Source(ABC):
     @abstractmethod
     def load(self) -> Samples:
         """Read all samples. Their inputs may be `Rows`, which are read on demand."""
+
+    def stream(self, made_of: ImagePreprocessing | None = None) -> Samples:
+        """Read all samples, inputs on demand where they can be, so that memory does not grow with their size.
+
+        Args:
+            made_of: What images become, of whatever size; those that can't be decoded are found when they are read.
+                None: as the source is set.
+        """
+        other = copy(self)
+        vars(other).update(streams=True, made_of=made_of)
+        return other.load()
 
 
 def rows_by_class(labels: Int[Tensor, " n"], classes: int) -> tuple[Int[Tensor, " k"], ...]:

@@ -81,14 +81,15 @@ class Tabular(Source):
         ids, made_of, found = _ids(splits, [*inputs, *label]), None, None
         if kind == "images":
             cells = ImageCells(tables, list(given), inputs[0])
-            read, kept, made_of, found = read_images(cells, self.size, self.resize, self.memory)
+            memory = 0.0 if self.streams else self.memory
+            read, kept, made_of, found = read_images(cells, self.size, self.resize, memory, self.made_of)
             ids = ids or _paths(cells, tables.folder)
         elif kind == "text":
             read = self._texts(splits, inputs[0])
         else:
-            vectors = columns.vectors_of(splits, inputs)
+            vectors = columns.NumberRows(splits, inputs) if self.streams else columns.vectors_of(splits, inputs)
             kept = columns.finite_rows(vectors, self.path)
-            read = vectors[kept]
+            read = vectors[kept] if isinstance(vectors, Tensor) else vectors.take(kept)
             _check_filled(self.path, {name: int((parts[kept] == part).sum()) for name, part in given.items()})
         ids = ids or Ids(RowNames(list(given), list(map(len, splits))), torch.arange(len(parts)))
         labels, parts = None if labels is None else labels[kept], parts[kept] if len(given) > 1 else None

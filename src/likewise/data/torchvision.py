@@ -93,7 +93,8 @@ class Torchvision(Source):
             made_of = ImagePreprocessing.of(images, self.resize)
             return Samples(images, labels, names, given, preprocessing=made_of)
         files = [file for part in parts for file in part.images if isinstance(file, Path)]
-        read, kept, made_of, found = read_images(files, self.size, self.resize, self.memory)
+        memory = 0.0 if self.streams else self.memory
+        read, kept, made_of, found = read_images(files, self.size, self.resize, memory, self.made_of)
         ids = Ids.of(str(file.relative_to(self.root) if file.is_relative_to(self.root) else file) for file in files)
         given = None if given is None else given[kept]
         return Samples(read, labels[kept], names, given, ids=ids[kept], preprocessing=made_of, found=found)

@@ -17,8 +17,8 @@ from likewise.data.arrays import as_images
 from likewise.data.image_files import ImageFiles
 from likewise.data.rows import files_of, in_words, unreadable
 from likewise.evaluation import Features, Learned, Predictions
-from likewise.evaluation.of_run import By
 from likewise.evaluation.arrays import vectors_of
+from likewise.evaluation.of_run import By
 from likewise.inference.onnx import OnnxEncoder
 from likewise.models import Encoder, TextEncoder
 from likewise.runs import Run

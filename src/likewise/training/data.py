@@ -12,10 +12,10 @@ from torch import Tensor
 from likewise import distributed
 from likewise.data import Batch, Batches, Samples, Views, mixed
 from likewise.data.rows import in_words
+from likewise.data.workers import MOST_WORKERS
 from likewise.training.loader import Loader, Place
 
 DROPOUT = 2  # purpose of a seed
-MOST_WORKERS = 8
 
 
 @final

@@ -3,23 +3,20 @@
 Inputs that are not in memory are read by worker processes; for an image that cannot be decoded another takes its place.
 """
 
-import signal
-import sys
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import Dataset
 
 from likewise.data import Batch, Batches, Samples, Share, TokenRows, mixed
 from likewise.data.rows import Unreadable, files_of, unreadable
+from likewise.data.workers import fetched
 
 ON_DEVICE = 0.25  # largest fraction of an accelerator's free memory for the inputs of the training part
 ORDER, DRAW, INSTEAD = 0, 1, 3  # purposes of seeds; 2 is for dropout
-LONGEST_PATH = 70  # of the temporary folder, in which workers put sockets with names of 32 characters; 104 may be bound
 NOBODY = -1
 
 
@@ -112,16 +109,9 @@ class Loader:
 
     def _fetched(self, left: Tensor, own: slice, place: Place) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield the inputs of every batch that is left, read on demand, and the rows that were read."""
-        _check_sockets(self.workers)
         seeds = [mixed(self.seed, INSTEAD, place.epoch, place.batch + step) for step in range(len(left))]
-        fetched = DataLoader(
-            Fetching(self.samples, left, own, seeds, self.batches.together),
-            batch_size=None,
-            num_workers=self.workers,
-            pin_memory=place.device.type == "cuda",
-            worker_init_fn=_outlive,
-        )
-        for inputs, rows, lost in fetched:
+        batches = Fetching(self.samples, left, own, seeds, self.batches.together)
+        for inputs, rows, lost in fetched(batches, self.workers, pinned=place.device.type == "cuda"):
             self.lost |= lost
             if bool((rows == NOBODY).any()):
                 raise ValueError(
@@ -137,21 +127,6 @@ class Loader:
             if inputs.nbytes <= ON_DEVICE * free:
                 self._there = inputs.to(device)
         return self._there is not None
-
-
-def _check_sockets(workers: int) -> None:
-    """Raise a ValueError where workers could send nothing, which PyTorch would wait for without end."""
-    folder = tempfile.gettempdir()
-    if workers and sys.platform != "win32" and len(folder) > LONGEST_PATH:
-        raise ValueError(
-            f"expected a temporary folder whose path has at most {LONGEST_PATH} characters, got {folder}: set TMPDIR "
-            "to a shorter one, such as /tmp"
-        )
-
-
-def _outlive(_: int) -> None:
-    """Ignore SIGTERM in workers: the training ends them after it has saved."""
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
 class Fetched(NamedTuple):

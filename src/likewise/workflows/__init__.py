@@ -5,11 +5,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # for type checkers; `__getattr__` finds the same names at run time
     from likewise.workflows.comparison import Comparison, compare
+    from likewise.workflows.embedding import embed
     from likewise.workflows.evaluation import evaluate
     from likewise.workflows.exports import export
     from likewise.workflows.prediction import predict
     from likewise.workflows.progress import Printed, Progress, Silent
-    from likewise.workflows.search import search
+    from likewise.workflows.searches import search
     from likewise.workflows.sweeps import sweep
     from likewise.workflows.training import train
 
@@ -19,6 +20,7 @@ __all__ = [
     "Progress",
     "Silent",
     "compare",
+    "embed",
     "evaluate",
     "export",
     "predict",
@@ -29,10 +31,11 @@ __all__ = [
 _FILE_OF = {
     **dict.fromkeys(("Comparison", "compare"), "comparison"),
     **dict.fromkeys(("Printed", "Progress", "Silent"), "progress"),
+    "embed": "embedding",
     "evaluate": "evaluation",
     "export": "exports",
     "predict": "prediction",
-    "search": "search",
+    "search": "searches",
     "sweep": "sweeps",
     "train": "training",
 }

@@ -1,0 +1,149 @@
+"""Features of any number of samples: read ahead by worker processes, and encoded a piece at a time."""
+
+import hashlib
+import math
+import os
+import warnings
+from collections.abc import Iterator, Sequence
+from copy import copy
+from pathlib import Path
+from typing import NamedTuple, final
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from likewise.data import ImagePreprocessing, Rows, Samples, Source, Texts
+from likewise.data.rows import files_of, readable, unreadable
+from likewise.data.workers import MOST_WORKERS, fetched
+from likewise.inference.model import Model
+from likewise.models.encoder import MOST_NUMBERS
+
+MOST_READ, MOST_TEXTS = 256, 4096  # at a time: by a worker, and texts, which are sorted by their length
+
+
+def samples_for(model: Model, source: Source) -> Samples:
+    """Read samples as a model takes them, images on demand and of any size; without labels where there are none.
+
+    Raises:
+        ValueError: The source can't be read, or the model was trained on inputs of another kind.
+
+    Memory:
+        Ids, labels, texts and arrays; images, and numbers in tables and .npy files, stay where they are.
+
+    Example:
+        >>> from likewise.data import Digits
+        >>> from likewise.models import MLP
+        >>> samples_for(Model(MLP((3,))), Digits())
+        Traceback (most recent call last):
+        ValueError: expected vectors of 3 numbers, as the encoder takes, got images: give others
+    """
+    samples = streamed(source, model.preprocessing or ImagePreprocessing(3, 1, 1))  # any images, to be refused
+    takes, given = model.encoder.input_shape, samples.input_shape
+    if len(takes) != len(given) or (model.preprocessing is None and takes != given):
+        raise ValueError(f"expected {_in_words(takes)}, as the encoder takes, got {_in_words(given)}: give others")
+    return samples
+
+
+def streamed(source: Source, made_of: ImagePreprocessing | None = None) -> Samples:
+    """Read samples on demand, with labels if they have some; a warning says why they have none."""
+    if getattr(source, "label", "none") is not None:  # it has none, or one is named
+        return source.stream(made_of)
+    try:
+        with warnings.catch_warnings(record=True) as told:
+            samples = source.stream(made_of)
+    except ValueError as error:
+        without = copy(source)
+        vars(without)["label"] = "none"
+        try:
+            samples = without.stream(made_of)
+        except ValueError:
+            raise error from None
+        warnings.warn(f"without labels: {error}", stacklevel=3)
+        return samples
+    for one in told:
+        warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
+    return samples
+
+
+def _in_words(shape: Sequence[int]) -> str:
+    return {0: "texts", 1: f"vectors of {sum(shape)} numbers"}.get(len(shape), "images")
+
+
+class Piece(NamedTuple):
+    """Some samples that are encoded."""
+
+    rows: Int[Tensor, " n"]
+    features: Float[Tensor, "n d"]
+    lost: dict[int, str]
+    """The files among them that can't be read, which have no features, by their numbers in the source."""
+
+
+@final
+class _Reading(Dataset[tuple[Tensor, Tensor, dict[int, str]]]):
+    """Pieces of inputs that are read on demand, with the rows that could be read."""
+
+    def __init__(self, inputs: Rows, spans: Sequence[range]) -> None:
+        self.inputs, self.spans = inputs, spans
+
+    def __len__(self) -> int:
+        return len(self.spans)
+
+    def __getitem__(self, place: int) -> tuple[Tensor, Tensor, dict[int, str]]:
+        rows = torch.arange(self.spans[place].start, self.spans[place].stop)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "an image that cannot be decoded")  # all are told at the end
+            read = self.inputs[rows]
+        could = readable(self.inputs, rows)
+        return (read, rows, {}) if could.all() else (read[could], rows[could], files_of(unreadable(self.inputs, rows)))
+
+
+def spans_of(inputs: Tensor | Rows, shards: Sequence[range], batch_size: int | None = None) -> list[range]:
+    """Cut shards into what is read and encoded at a time.
+
+    Example:
+        >>> spans_of(torch.zeros(20, 3), [range(10), range(10, 15)], 8)
+        [range(0, 8), range(8, 10), range(10, 15)]
+    """
+    most = MOST_TEXTS if isinstance(inputs, Texts) else MOST_READ
+    size = batch_size or max(1, min(most, MOST_NUMBERS // max(1, math.prod(inputs.shape[1:]))))
+    return [shard[start : start + size] for shard in shards for start in range(0, len(shard), size)]
+
+
+def encoded(model: Model, inputs: Tensor | Rows, spans: Sequence[range], workers: int | None = None) -> Iterator[Piece]:
+    """Encode pieces of inputs, one after another, while workers read those that follow.
+
+    Args:
+        model: The model.
+        inputs: Of samples that it takes; see `samples_for`.
+        spans: The rows of each piece.
+        workers: Processes that read inputs which are not in memory. None: one per core, up to 8; 0: none.
+
+    Memory:
+        Two pieces for each worker.
+    """
+    if isinstance(inputs, Tensor | Texts):
+        for span in spans:
+            rows = torch.arange(span.start, span.stop)
+            some = inputs.take(rows) if isinstance(inputs, Texts) else inputs[rows]
+            if isinstance(some, Tensor) and model.preprocessing is not None:
+                some = model.preprocessing.of_tensor(some)
+            yield Piece(rows, model.encoder.encode(some), {})
+        return
+    count = min(MOST_WORKERS, os.cpu_count() or 1) if workers is None else workers
+    for read, rows, lost in fetched(_Reading(inputs, spans), count):
+        yield Piece(rows, model.encoder.encode(read, max(1, len(read))), lost)
+
+
+def digest_of(model: Model, file: Path | None = None) -> str:
+    """Return a digest of the weights, and of the file that they are in where that isn't a run's."""
+    digest = hashlib.blake2b(digest_size=16)
+    for name, tensor in model.encoder.state_dict().items():
+        digest.update(name.encode() + np.ascontiguousarray(tensor.detach().cpu().float().numpy()).tobytes())
+    if file is not None and file.is_file():
+        with file.open("rb") as opened:
+            while block := opened.read(2**20):
+                digest.update(block)
+    return digest.hexdigest()

@@ -1,0 +1,198 @@
+"""Features as they are computed: shards of samples in files of their own, which at the end become one file."""
+
+import hashlib
+import json
+import shutil
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from likewise.data import Samples
+from likewise.inference.embedding import Piece
+from likewise.runs import PARTIAL, synced
+
+FACTS = "likewise"
+"""The key of a file's metadata."""
+MANIFEST = "manifest.json"
+DTYPES = {"float32": torch.float32, "float16": torch.float16}
+
+
+@final
+class Shards:
+    """The shards of a file of features, in a folder beside it, each whole or not there.
+
+    Args:
+        output: The file that they become, .parquet or .npz.
+        samples: The samples.
+        facts: Where the features come from. Shards that are there already must have the same.
+        size: Samples of a shard.
+        width: Length of a feature vector.
+        dtype: Of the features, float32 or float16.
+        anew: Whether shards of other facts are removed.
+
+    Raises:
+        ValueError: The folder has shards of other facts.
+    """
+
+    def __init__(
+        self,
+        output: Path,
+        samples: Samples,
+        facts: Mapping[str, Any],
+        *,
+        size: int,
+        width: int,
+        dtype: str,
+        anew: bool = False,
+    ) -> None:
+        self.output, self.samples, self.size, self.width, self.dtype = output, samples, size, width, dtype
+        self.folder = output.with_name(output.name + PARTIAL)
+        names = hashlib.blake2b(digest_size=16)
+        for name in samples.ids:
+            names.update(f"{name}\n".encode(errors="surrogatepass"))
+        known = {**facts, "samples": len(samples), "ids": names.hexdigest(), "width": width, "normalised": False}
+        self.facts = {**known, "dtype": dtype, "shard_size": size, "names": list(samples.names)}
+        self._check(anew)
+
+    def _check(self, anew: bool) -> None:
+        manifest = self.folder / MANIFEST
+        before = json.loads(manifest.read_text(encoding="utf-8")) if manifest.is_file() else {}
+        now = json.loads(json.dumps(self.facts))
+        other = next((name for name in now if before.get(name) != now[name]), None)
+        if before and other and not anew:
+            raise ValueError(
+                f"expected in {self.folder} what was begun with the same encoder, data and options, got another "
+                f"{other.replace('_', ' ')}: remove the folder, or begin anew with --force"
+            )
+        if other:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            self.folder.mkdir(parents=True)
+            _whole(manifest, lambda path: path.write_text(json.dumps(self.facts, indent=2), encoding="utf-8"))
+
+    def _file(self, shard: range) -> Path:
+        return self.folder / f"{shard.start:012}.parquet"
+
+    @property
+    def all(self) -> list[range]:
+        """The rows of each shard."""
+        rows = range(len(self.samples))
+        return [rows[start : start + self.size] for start in range(0, len(rows), self.size)]
+
+    @property
+    def left(self) -> list[range]:
+        """The rows of each shard that isn't there."""
+        return [shard for shard in self.all if not self._file(shard).is_file()]
+
+    def write(self, shard: range, pieces: Sequence[Piece]) -> None:
+        """Write a shard.
+
+        Raises:
+            ValueError: A feature isn't finite in the dtype of the file.
+        """
+        import pyarrow as pa  # noqa: PLC0415 - comes with `datasets`
+        from pyarrow import parquet  # noqa: PLC0415 - likewise
+
+        rows = torch.cat([piece.rows for piece in pieces])
+        features = torch.cat([piece.features for piece in pieces]).to(DTYPES[self.dtype])
+        self._check_finite(features, rows)
+        lists = pa.FixedSizeListArray.from_arrays(pa.array(features.numpy().ravel()), self.width)
+        columns = {"id": pa.array(list(self.samples.ids[rows]), pa.string()), "features": lists}
+        if self.samples.labels is not None:
+            kind = pa.string() if self.samples.label_kind == "classes" else pa.list_(pa.string())
+            columns["label"] = pa.array(self._labels(rows), kind)
+        lost = {item: name for piece in pieces for item, name in piece.lost.items()}
+        table = pa.table(columns).replace_schema_metadata({FACTS: json.dumps(lost)})
+        _whole(self._file(shard), partial(parquet.write_table, table))
+
+    def _labels(self, rows: Tensor) -> list[Any]:
+        labels, names = self.samples.labels, self.samples.names
+        if labels is None or labels.ndim == 1:
+            return [] if labels is None else [names[label] for label in labels[rows].tolist()]
+        return [[names[place] for place in row.nonzero().flatten().tolist()] for row in labels[rows]]
+
+    def _check_finite(self, features: Float[Tensor, "n d"], rows: Tensor) -> None:
+        wrong = (~torch.isfinite(features).all(dim=1)).nonzero().flatten()
+        if len(wrong):
+            name = next(iter(self.samples.ids[rows[wrong[:1]]]))
+            remedy = "check its input" if self.dtype == "float32" else "check its input, or leave out --dtype"
+            raise ValueError(f"expected finite features of {self.dtype}, got others of {name}: {remedy}")
+
+    @property
+    def lost(self) -> dict[int, str]:
+        """The files that could not be read, by their numbers in the source."""
+        from pyarrow import parquet  # noqa: PLC0415 - comes with `datasets`
+
+        metadata = (parquet.read_schema(self._file(shard)).metadata or {} for shard in self.all)
+        return {int(item): name for one in metadata for item, name in json.loads(one[FACTS.encode()]).items()}
+
+    def joined(self) -> Path:
+        """Make all shards one file, under its own name once it is whole, and remove their folder.
+
+        Memory:
+            A shard.
+        """
+        write = {".parquet": self._as_table, ".npz": self._as_arrays}[self.output.suffix]
+        beside = self.folder / f"whole{self.output.suffix}"
+        write(beside)
+        synced(beside)
+        beside.replace(self.output)
+        synced(self.output.absolute().parent)
+        shutil.rmtree(self.folder, ignore_errors=True)
+        return self.output
+
+    def _tables(self, *columns: str) -> Iterator[Any]:
+        from pyarrow import parquet  # noqa: PLC0415 - comes with `datasets`
+
+        for shard in self.all:
+            yield parquet.read_table(self._file(shard), columns=list(columns) or None, memory_map=False)
+
+    def _as_table(self, path: Path) -> None:
+        from pyarrow import parquet  # noqa: PLC0415 - comes with `datasets`
+
+        schema = parquet.read_schema(self._file(self.all[0])).with_metadata({FACTS: json.dumps(self.facts)})
+        with parquet.ParquetWriter(path, schema) as writer:
+            for table in self._tables():
+                writer.write_table(table.replace_schema_metadata(schema.metadata))
+
+    def _as_arrays(self, path: Path) -> None:
+        """Write ids, features, labels and names, as numpy.savez does, but a shard at a time."""
+        ids = [np.array(table["id"].to_pylist() or [""]).dtype.itemsize for table in self._tables("id")]
+        count = sum(len(table) for table in self._tables("id"))
+        place = {name: number for number, name in enumerate(self.samples.names)}
+        with zipfile.ZipFile(path, "w") as archive:
+
+            def put(name: str, kind: Any, shape: Sequence[int], blocks: Iterable[Any]) -> None:
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                    head = {"descr": np.lib.format.dtype_to_descr(np.dtype(kind)), "fortran_order": False}
+                    np.lib.format.write_array_header_1_0(file, {**head, "shape": (count, *shape)})
+                    for block in blocks:
+                        file.write(np.ascontiguousarray(block, kind).tobytes())
+
+            put("ids", f"<U{max(ids) // 4}", (), (table["id"].to_pylist() for table in self._tables("id")))
+            flat = (table["features"].combine_chunks() for table in self._tables("features"))
+            put("features", self.dtype, (self.width,), (one.flatten().to_numpy(zero_copy_only=False) for one in flat))
+            values = (table["label"].to_pylist() for table in self._tables("label")) if place else ()
+            if self.samples.label_kind == "classes":
+                put("labels", np.int64, (), ([place[name] for name in some] for some in values))
+            elif place:
+                put("labels", np.bool_, (len(place),), ([[n in own for n in place] for own in some] for some in values))
+            if place:
+                names = np.array(list(place))
+                with archive.open("names.npy", "w") as file:
+                    np.lib.format.write_array(file, names)
+
+
+def _whole(path: Path, write: Callable[[Path], Any]) -> None:
+    """Write a file beside, and rename it when it is whole and on the disk."""
+    beside = path.with_name(f"{path.name}.new")
+    write(beside)
+    synced(beside)
+    beside.replace(path)
+    synced(path.parent)

@@ -1,0 +1,188 @@
+"""Features of any data, by what a run has learned, an exported encoder, or one that needs no training."""
+
+import json
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from likewise.configuration import resolve
+from likewise.data import Samples, Source, Texts, some_inputs
+from likewise.data.rows import in_words
+from likewise.inference.embedding import digest_of, encoded, samples_for, spans_of, streamed
+from likewise.inference.model import Model, load
+from likewise.inference.shards import Shards
+from likewise.models import Encoder
+from likewise.parts import Spec, build
+from likewise.runs import Run
+from likewise.workflows.metadata import device_named
+from likewise.workflows.progress import PRINTED, Progress
+
+OBSERVED = 2048  # inputs that an untrained encoder takes its mean and standard deviation from
+KINDS = (".parquet", ".npz")
+
+
+def embed(
+    run: Run | Path | str | None = None,
+    data: Any = None,
+    config: Mapping[str, Any] | None = None,
+    *,
+    progress: Progress = PRINTED,
+    **options: Any,
+) -> Path:
+    """Encode any data into one file of ids, features, and labels where there are some.
+
+    It works shard by shard: what was finished before Ctrl-C, or any other end, isn't done again by the same call.
+
+    Args:
+        run: A run, its folder, or the file of an exported encoder. None: `encoder` names one.
+        data: A folder of images, a file, or the name of a data set; or a part, as a configuration has it.
+        config: Options of `likewise embed`: output, encoder, dtype, shard_size, batch_size, workers, force and device.
+        progress: What is said meanwhile.
+        **options: More of them, and of `data`; they win.
+
+    Returns:
+        The file.
+
+    Raises:
+        ValueError: The run has no encoder, the data can't be read or is of another kind, the output exists, or no image
+            can be decoded.
+
+    Memory:
+        A shard, and ids, labels and texts. Images, and numbers in tables and .npy files, are read as they are needed.
+
+    Example:
+        >>> import tempfile
+        >>> import numpy as np
+        >>> from likewise.models import MLP
+        >>> from likewise.workflows import Silent
+        >>> root = tempfile.TemporaryDirectory()
+        >>> made = Run.create(Path(root.name), "mine")
+        >>> spec = {"class_path": "likewise.models.MLP", "init_args": {"input_shape": [3], "width": 8}}
+        >>> made.describe({"parts": {"encoder": spec}})
+        >>> made.save_encoder(MLP((3,), width=8))
+        >>> np.savez(f"{root.name}/flowers.npz", vectors=np.eye(3), labels=["lily", "rose", "lily"])
+        >>> file = embed(made, f"{root.name}/flowers.npz", output=f"{root.name}/found.npz", progress=Silent())
+        >>> np.load(file)["features"].shape, np.load(file)["names"].tolist()
+        ((3, 8), ['lily', 'rose'])
+        >>> root.cleanup()
+    """
+    place = run.folder if isinstance(run, Run) else run
+    named = {"run": place, "data": str(data) if isinstance(data, Path) else data}
+    first = {key: value for key, value in named.items() if value is not None}  # a class before its arguments
+    given = resolve({**first, **(config or {}), **options, **first}, verb="embed")
+    output = _checked(given)
+    model, samples = _model_and_samples(given, progress)
+    file = None if given["run"] is None else Path(given["run"])
+    facts = {
+        "run": model.run.name if model.run else str(file or given["encoder"]["class_path"]),
+        "encoder": digest_of(model, file),
+        "data": json.loads(json.dumps(given["data"], default=str)),
+        "preprocessing": None if model.preprocessing is None else asdict(model.preprocessing),
+    }
+    shards = Shards(
+        output,
+        samples,
+        facts,
+        size=given["shard_size"],
+        width=model.feature_dim,
+        dtype=given["dtype"],
+        anew=given["force"],
+    )
+    try:
+        rate = _filled(shards, model, given, progress)
+        lost = _listed(shards)
+        shards.joined()
+    except BaseException as error:
+        if shards.folder.is_dir() and len(shards.left) < len(shards.all):
+            error.add_note(f"what was finished is in {shards.folder}: the same command goes on from there")
+        else:
+            shutil.rmtree(shards.folder, ignore_errors=True)
+        raise
+    if lost:
+        progress.tell(f"{in_words(lost)}; all are in {_list_of(output)}")
+    progress.tell(f"{output}: {len(samples) - len(lost):,} x {model.feature_dim:,} {given['dtype']}{rate}")
+    return output
+
+
+def _checked(given: Mapping[str, Any]) -> Path:
+    """Check the options that can be checked at once, and return the output."""
+    if (given["run"] is None) == (given["encoder"] is None):
+        got = "neither" if given["run"] is None else "both"
+        raise ValueError(f"expected RUN or --encoder, got {got}: name the run's folder, or a class with its weights")
+    output = Path(given["output"] or "")
+    if output.suffix not in KINDS:
+        raise ValueError(f"expected --output of {' or '.join(KINDS)}, got {given['output'] or 'none'}: name a file")
+    if output.exists() and not given["force"]:
+        raise ValueError(f"expected --output that does not exist, got {output}: name another, or --force replaces it")
+    if not output.absolute().parent.is_dir():
+        raise ValueError(f"expected --output in a folder that exists, got {output}: make {output.parent} first")
+    for name, least in (("shard_size", 1), ("batch_size", 1), ("workers", 0)):
+        if given[name] is not None and given[name] < least:
+            raise ValueError(f"expected --{name} of at least {least}, got {given[name]}: leave it out for the usual")
+    if given["run"] is not None and "size" in given["data"].get("init_args", {}):
+        raise ValueError("expected no --data.size beside a run, whose own rule is used: leave it out")
+    return output
+
+
+def _model_and_samples(given: Mapping[str, Any], progress: Progress) -> tuple[Model, Samples]:
+    """Load the model and read the data that it is to encode."""
+    device = device_named(given["device"])
+    source: Source = build(given["data"], Source)
+    if given["run"] is not None:
+        model = load(given["run"], device=None if given["device"] == "auto" else device)
+        progress.say("reading ...")
+        return model, samples_for(model, source)
+    samples = streamed(source)
+    spec = Spec(class_path=given["encoder"]["class_path"], init_args=given["encoder"].get("init_args", {}))
+    torch.manual_seed(0)
+    encoder: Encoder = build(spec, Encoder, input_shape=samples.input_shape)
+    some = samples.inputs if isinstance(samples.inputs, Tensor | Texts) else some_inputs(samples, OBSERVED)
+    encoder.observe(some)
+    return Model(encoder.to(device), samples.preprocessing), samples
+
+
+def _filled(shards: Shards, model: Model, given: Mapping[str, Any], progress: Progress) -> str:
+    """Compute the shards that are left; return the rate in words."""
+    left, inputs = shards.left, shards.samples.inputs
+    count, done = sum(map(len, left)), len(shards.samples) - sum(map(len, left))
+    if done:
+        progress.say(f"going on: {done:,} of {len(shards.samples):,} are in {shards.folder}")
+    bar = progress.steps(len(shards.samples), "encoding")
+    if bar is not None:
+        bar.unit, bar.initial, bar.n = "", done, done
+    ends, pieces, started = {shard.stop: shard for shard in left}, [], time.monotonic()
+    spans = spans_of(inputs, left, given["batch_size"])
+    try:
+        for span, piece in zip(spans, encoded(model, inputs, spans, given["workers"]), strict=True):
+            pieces.append(piece)
+            if span.stop in ends:
+                shards.write(ends[span.stop], pieces)
+                pieces = []
+            if bar is not None:
+                bar.update(len(span))
+    finally:
+        if bar is not None:
+            bar.close()
+    return f", {count / (time.monotonic() - started):,.0f} a second" if count else ""
+
+
+def _list_of(output: Path) -> Path:
+    return output.with_name(f"{output.stem}.unreadable.txt")
+
+
+def _listed(shards: Shards) -> dict[int, str]:
+    """List the files that could not be read beside the output, in place of an earlier list, and return them."""
+    lost = shards.lost
+    if len(lost) == len(shards.samples):
+        shutil.rmtree(shards.folder)
+        raise ValueError(f"expected images that can be decoded, got none of {len(lost):,}: check the files")
+    _list_of(shards.output).unlink(missing_ok=True)
+    if lost:
+        _list_of(shards.output).write_text("".join(f"{lost[item]}\n" for item in sorted(lost)), encoding="utf-8")
+    return lost

@@ -1,0 +1,288 @@
+"""Features of any data in one file: equal to those of `encode`, of all that can be read, and never computed twice."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from PIL import Image
+
+from likewise import embed
+from likewise.data import Arrays, Folder, Table, Text
+from likewise.evaluation import features_of_file
+from likewise.inference import Model, load
+from likewise.inference.embedding import samples_for, streamed
+from likewise.inference.shards import Shards
+from likewise.models import MLP, BagOfTokens, ConvNet
+from likewise.runs import Run
+from likewise.workflows import Silent
+
+BROKEN = b"\xff\xd8\xff no photo"
+
+
+def made(tmp_path, encoder, name, **arguments):
+    run = Run.create(tmp_path, name)
+    spec = {"class_path": f"likewise.models.{name}", "init_args": arguments}
+    rule = {"channels": 3, "height": 12, "width": 16, "resize": "pad"} if name == "ConvNet" else None
+    run.describe({"parts": {"encoder": spec}, "preprocessing": rule})
+    run.save_encoder(encoder)
+    return run.finished()
+
+
+def of_images(tmp_path):
+    torch.manual_seed(0)
+    return made(tmp_path, ConvNet((3, 12, 16), width=4), "ConvNet", input_shape=[3, 12, 16], width=4)
+
+
+def of_vectors(tmp_path, width=3):
+    torch.manual_seed(0)
+    return made(tmp_path, MLP((width,), width=8), "MLP", input_shape=[width], width=8)
+
+
+def photos(folder, count=23, classes=("cat", "dog")):
+    """Write photos of many sizes and modes, a third of them grey, and two that can't be decoded."""
+    rng = np.random.default_rng(0)
+    for number in range(count):
+        height, width = (int(side) for side in rng.integers(8, 60, 2))
+        pixels = rng.integers(0, 256, (height, width, 3), dtype=np.uint8)
+        image = Image.fromarray(pixels).convert(("RGB", "L", "RGBA", "CMYK")[number % 4])
+        place = folder / classes[number % len(classes)]
+        place.mkdir(parents=True, exist_ok=True)
+        image.save(place / f"{number:02}.{('png', 'jpg', 'webp', 'jpg')[number % 4]}")
+    for number in (5, 12):
+        (folder / classes[0] / f"{number:02}x.jpg").write_bytes(BROKEN)
+    return folder
+
+
+def quiet(*arguments, **options):
+    return embed(*arguments, progress=Silent(), **options)
+
+
+def whole(folder):
+    """Return the ids and the files that can be read."""
+    files = sorted(
+        (file for file in folder.rglob("*") if file.is_file()), key=lambda file: str(file.relative_to(folder))
+    )
+    return [file for file in files if not file.stem.endswith("x")]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_photos_of_all_sizes_have_the_features_of_encode(tmp_path, workers):
+    run, folder = of_images(tmp_path / "runs"), photos(tmp_path / "photos")
+    files = whole(folder)
+    file = quiet(run, folder, output=tmp_path / "photos.parquet", shard_size=10, workers=workers)
+    table = pq.read_table(file)
+    assert table["id"].to_pylist() == [str(one.relative_to(folder)) for one in files]
+    assert table["label"].to_pylist() == [one.parent.name for one in files]
+    kind = table.schema.field("features").type
+    assert (kind.list_size, kind.value_type) == (16, pa.float32())
+    np.testing.assert_allclose(np.stack(table["features"].to_numpy()), load(run).encode(files), atol=1e-5)
+    listed = (tmp_path / "photos.unreadable.txt").read_text().splitlines()
+    assert [Path(one).name for one in listed] == ["05x.jpg", "12x.jpg"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "photos", "photos.parquet", "photos.unreadable.txt", "runs",
+    ]  # fmt: skip
+    facts = json.loads(table.schema.metadata[b"likewise"])
+    assert (facts["run"], facts["width"], facts["normalised"]) == (run.name, 16, False)
+    assert facts["preprocessing"] == {"channels": 3, "height": 12, "width": 16, "resize": "pad"}
+
+
+def test_a_folder_without_classes_needs_no_option(tmp_path):
+    run, folder = of_images(tmp_path / "runs"), photos(tmp_path / "photos", classes=("",))
+    with pytest.warns(UserWarning, match="without labels: expected at least 2 folders"):
+        table = pq.read_table(quiet(run, folder, output=tmp_path / "photos.parquet"))
+    assert table.column_names == ["id", "features"]
+    assert table["id"].to_pylist() == [file.name for file in whole(folder)]
+
+
+def test_arrays_of_a_table_are_as_the_parquet_file_and_can_be_evaluated_and_trained_on(tmp_path):
+    run, folder = of_images(tmp_path / "runs"), photos(tmp_path / "photos", 40)
+    table = pq.read_table(quiet(run, folder, output=tmp_path / "a.parquet", shard_size=7, workers=0))
+    with np.load(quiet(run, folder, output=tmp_path / "a.npz", shard_size=16, workers=0)) as arrays:
+        assert arrays["ids"].tolist() == table["id"].to_pylist()
+        assert [arrays["names"][label] for label in arrays["labels"]] == table["label"].to_pylist()
+        np.testing.assert_allclose(arrays["features"], np.stack(table["features"].to_numpy()), atol=1e-6)
+    assert sum(map(len, features_of_file(tmp_path / "a.npz"))) == len(table)
+    for source in (Arrays(tmp_path / "a.npz"), Table(str(tmp_path / "a.parquet"))):
+        samples = source.load()
+        assert list(samples.ids) == table["id"].to_pylist()
+        assert [samples.names[label] for label in samples.classes.tolist()] == table["label"].to_pylist()
+        np.testing.assert_allclose(samples.inputs.numpy(), np.stack(table["features"].to_numpy()), atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", [".parquet", ".npz"])
+def test_label_sets_and_half_precision(tmp_path, kind):
+    run = of_vectors(tmp_path / "runs")
+    vectors, sets = np.random.default_rng(0).normal(size=(30, 3)), np.random.default_rng(1).random((30, 4)) < 0.4
+    np.savez(tmp_path / "in.npz", vectors=vectors, labels=sets, names=["a", "b", "c", "d"], ids=np.arange(30) * 7)
+    file = quiet(run, tmp_path / "in.npz", output=tmp_path / f"out{kind}", dtype="float16", shard_size=8)
+    samples = (Arrays(file) if kind == ".npz" else Table(str(file))).load()
+    assert torch.equal(samples.labels, torch.from_numpy(sets))
+    assert list(samples.ids) == [str(number * 7) for number in range(30)]
+    expected = load(run).encode(vectors).astype(np.float16)
+    np.testing.assert_array_equal(samples.inputs.numpy().astype(np.float16), expected)
+    if kind == ".parquet":
+        assert pq.read_schema(file).field("features").type.value_type == pa.float16()
+
+
+def test_numbers_in_tables_and_arrays_stay_where_they_are(tmp_path):
+    run, rng = of_vectors(tmp_path / "runs"), np.random.default_rng(0)
+    vectors = rng.normal(size=(700, 3)).astype(np.float32)
+    np.save(tmp_path / "v.npy", vectors)
+    vectors[[3, 411], 1] = np.nan
+    columns = {"x": vectors[:, 0], "yz": list(vectors[:, 1:]), "class": ["a", "b"] * 350}
+    pq.write_table(pa.table(columns), tmp_path / "v.parquet")
+    mapped = streamed(Arrays(tmp_path / "v.npy")).inputs
+    assert not isinstance(mapped, torch.Tensor)
+    with pytest.warns(UserWarning, match="left out 2 of 700 rows"):
+        table = streamed(Table(str(tmp_path / "v.parquet")))
+    assert not isinstance(table.inputs, torch.Tensor)
+    kept = np.delete(np.arange(700), [3, 411])
+    some = torch.tensor([600, 2, 3, 4, 5])
+    np.testing.assert_array_equal(table.inputs[some].numpy(), vectors[kept[some]])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = pq.read_table(quiet(run, tmp_path / "v.parquet", output=tmp_path / "t.parquet", shard_size=100))
+    assert found["id"].to_pylist() == [str(row) for row in kept]
+    np.testing.assert_allclose(np.stack(found["features"].to_numpy()), load(run).encode(vectors[kept]), atol=1e-5)
+    parts = tmp_path / "parts"
+    parts.mkdir()
+    for part, rows in (("train", kept[:400]), ("test", kept[400:])):
+        pq.write_table(pa.table({"x": list(vectors[rows])}), parts / f"{part}.parquet")
+    both = streamed(Table(str(parts), label="none"))
+    np.testing.assert_array_equal(both.inputs[torch.tensor([0, 399, 400, 697])], vectors[kept[[0, 399, 400, 697]]])
+
+
+def test_texts_are_encoded_as_alone(tmp_path):
+    encoder = BagOfTokens((), width=4, vocabulary=50)
+    words = ["a cat sat", "two dogs ran far away", "a", "cat ran"] * 9
+    (tmp_path / "t.csv").write_text("id,text\n" + "".join(f"n{row},{text}\n" for row, text in enumerate(words)))
+    encoder.observe(Text(tmp_path / "t.csv", label="none").load().inputs)
+    run = made(tmp_path / "runs", encoder, "BagOfTokens", input_shape=[], width=4, vocabulary=50)
+    with pytest.warns(UserWarning, match="without labels"):
+        table = pq.read_table(quiet(run, tmp_path / "t.csv", output=tmp_path / "t.parquet", shard_size=10))
+    assert table["id"].to_pylist() == [f"n{row}" for row in range(36)]
+    np.testing.assert_allclose(np.stack(table["features"].to_numpy()), load(run).encode(words), atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:left out 2 of 25")
+def test_an_encoder_needs_no_run(tmp_path):
+    folder = photos(tmp_path / "photos")
+    chosen = {"encoder": "ConvNet", "encoder.width": 4}
+    table = pq.read_table(quiet(data=folder, output=tmp_path / "a.parquet", **chosen, **{"data.size": 8}))
+    again = pq.read_table(quiet(data=folder, output=tmp_path / "b.parquet", **chosen, **{"data.size": 8}))
+    assert table["id"].to_pylist() == [str(one.relative_to(folder)) for one in whole(folder)]
+    assert table.equals(again)
+    with pytest.raises(ValueError, match=r"of one size, got .* set data\.size"):
+        quiet(data=folder, output=tmp_path / "c.parquet", **chosen)
+
+
+def test_what_was_finished_before_ctrl_c_is_not_done_again(tmp_path, monkeypatch):
+    run, folder = of_images(tmp_path / "runs"), photos(tmp_path / "photos")
+    options = {"output": tmp_path / "p.parquet", "shard_size": 4, "workers": 0}
+    write, written = Shards.write, []
+
+    def interrupted(self, shard, pieces):
+        if len(written) == 3:
+            raise KeyboardInterrupt
+        written.append(shard)
+        write(self, shard, pieces)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Shards, "write", interrupted)
+        with pytest.raises(KeyboardInterrupt) as ended:
+            quiet(run, folder, **options)
+    assert "same command goes on" in ended.value.__notes__[0]
+    assert not options["output"].exists()
+    with pytest.raises(ValueError, match=r"in \S+\.partial what was begun .* another dtype: remove"):
+        quiet(run, folder, **options, dtype="float16")
+    monkeypatch.setattr(
+        Shards, "write", lambda self, shard, pieces: (written.append(shard), write(self, shard, pieces))
+    )
+    resumed = pq.read_table(quiet(run, folder, **options))
+    assert [shard.start for shard in written] == list(range(0, 25, 4))
+    options["output"] = tmp_path / "q.parquet"
+    assert resumed.equals(pq.read_table(quiet(run, folder, **options)))
+    assert not (tmp_path / "p.parquet.partial").exists()
+
+
+@pytest.mark.filterwarnings("ignore:without labels")
+def test_an_output_is_replaced_by_force_alone_and_others_leave_nothing(tmp_path):
+    run, folder = of_images(tmp_path / "runs"), photos(tmp_path / "photos")
+    vectors = of_vectors(tmp_path / "runs")
+    output = tmp_path / "p.parquet"
+    output.write_text("mine")
+    np.save(tmp_path / "v.npy", np.full((9, 3), 1e30, dtype=np.float32))
+    (tmp_path / "broken").mkdir()
+    for number in range(3):
+        (tmp_path / "broken" / f"{number}.jpg").write_bytes(BROKEN)
+    new = tmp_path / "new.parquet"
+    for arguments, options, words in (
+        ((run, folder), {"output": output}, r"p\.parquet: name another, or --force"),
+        ((run, folder), {"output": tmp_path / "p.csv"}, r"expected --output of \.parquet or \.npz, got \S+p\.csv"),
+        ((run, folder), {}, "got none: name a file"),
+        ((run, folder), {"output": tmp_path / "gone" / "p.npz"}, "in a folder that exists"),
+        ((None, folder), {"output": new}, "expected RUN or --encoder, got neither"),
+        ((run, folder), {"output": new, "encoder": "ConvNet"}, "expected RUN or --encoder, got both"),
+        ((run, folder), {"output": new, "shard_size": 0}, "--shard_size of at least 1, got 0"),
+        ((run, folder), {"output": new, "data.size": 8}, "expected no --data.size beside a run"),
+        ((run, tmp_path / "v.npy"), {"output": new}, "expected images, .* got vectors of 3 numbers"),
+        ((vectors, folder), {"output": new}, "expected vectors of 3 numbers, .* got images: give"),
+        ((tmp_path, folder), {"output": new}, "expected the folder of a run"),
+        ((run, tmp_path / "broken"), {"output": new}, "images that can be decoded, got none of 3"),
+        ((vectors, tmp_path / "v.npy"), {"output": new, "dtype": "float16"}, "finite features of float16, .* of 0"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            quiet(*arguments, **{"workers": 0, **options})
+        assert not new.exists()
+        assert not list(tmp_path.glob("*.partial"))
+    assert output.read_text() == "mine"
+    quiet(run, folder, output=output, force=True, workers=0)
+    assert pq.read_table(output).num_rows == 23
+
+
+def test_the_samples_of_a_model_are_of_its_kind(tmp_path):
+    samples = samples_for(Model(ConvNet((1, 8, 8), width=4)), Folder(str(photos(tmp_path / "photos"))))
+    assert samples.input_shape == (1, 8, 8)
+    assert len(samples) == 25  # broken ones among them: ids don't change by what can't be read
+
+
+@pytest.mark.process
+def test_sigkill_at_random_moments_does_no_shard_twice(tmp_path):
+    """After each kill the finished shards stay as they are, and at the end the file is that of a run without kills."""
+    run, folder = of_images(tmp_path / "runs"), photos(tmp_path / "photos", 120)
+    output = tmp_path / "p.parquet"
+    words = ["embed", str(run.folder), str(folder), "--output", str(output), "--shard_size", "3", "--batch_size", "1"]
+    slow = (
+        "import sys, time; from likewise.inference import shards; w = shards.Shards.write\n"
+        "shards.Shards.write = lambda *a: (time.sleep(0.05), w(*a))\n"
+        "from likewise.cli import main; sys.exit(main(sys.argv[1:]))"
+    )
+    draw, kills, seen = random.Random(0), 0, {}  # noqa: S311 - no secret
+    while not output.exists():
+        process = subprocess.Popen([sys.executable, "-c", slow, *words, "--workers", "1"], stderr=subprocess.DEVNULL)
+        before = len(list(tmp_path.glob("p.parquet.partial/0*.parquet")))
+        wanted = before + draw.randint(0, 6) if kills < 10 else 10**9
+        while process.poll() is None and len(list(tmp_path.glob("p.parquet.partial/0*.parquet"))) <= wanted:
+            time.sleep(0.005)
+        if process.poll() is None:
+            time.sleep(draw.uniform(0, 0.06))
+            os.kill(process.pid, signal.SIGKILL)
+            kills += 1
+        process.wait()
+        for file in tmp_path.glob("p.parquet.partial/0*.parquet"):
+            assert seen.setdefault(file.name, file.stat().st_ino) == file.stat().st_ino
+            assert pq.read_metadata(file).num_rows >= 1
+    assert kills >= 3
+    once = quiet(run, folder, output=tmp_path / "q.parquet", shard_size=3, batch_size=1, workers=0)
+    assert pq.read_table(output).equals(pq.read_table(once))

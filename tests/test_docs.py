@@ -171,7 +171,7 @@ def test_recipes_and_studies_say_which_data_they_are_for():
     said = {name: row for row in rows for name in re.findall(r"`([^`]+)`", row[0])}
     assert said.keys() == {name for room, name in only if room == "methods"}
     for name, (_, words, _) in said.items():
-        of_label_sets = "image-folder" in only["methods", name]
+        of_label_sets = "vectors" in only["methods", name]
         assert of_label_sets == words.startswith(("for `vectors`, `texts` and `image-folder`", "for the same")), name
         assert ("for the few-shot data" in words) == ("cifar-fs" in only["methods", name]), name
 

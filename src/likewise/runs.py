@@ -55,6 +55,8 @@ class Run:
         similarity.safetensors     label similarity, (L, L), if the loss uses it
         batches.npz                embeddings that the loss received in a step of the first epoch and one of the last
         embeddings.npz             features of all samples, with their labels, ids and rows
+        probe.safetensors          the linear probe, with its standardisation, calibration and thresholds
+        classifier.safetensors     what the training itself learned to classify features by, if it did
         scores.csv                 what was measured, a row a number
         outcomes.npz               what each test sample contributed to a score
         report.html                the page that shows it
@@ -86,6 +88,8 @@ class Run:
     batches = _File("batches.npz")
     similarity_file = _File("similarity.safetensors")
     embeddings = _File("embeddings.npz")
+    probe = _File("probe.safetensors")
+    classifier = _File("classifier.safetensors")
     scores_file = _File("scores.csv")
     outcomes_file = _File("outcomes.npz")
     histograms_file = _File("histograms.csv")
@@ -210,6 +214,8 @@ class Run:
         """Write what an evaluation found; what it found before is replaced, of episodes if they are as large."""
         replaced = {score.written_with for score in (*found.scores, *found.candidates)}
         kept = [score for score in self.scores if score.written_with not in replaced]
+        if found.predictor is not None:
+            self.write(self.probe.name, found.predictor.saved())
         if found.outcomes:
             rewritten = {one.written_with for one in found.outcomes}
             others = [one for one in self.outcomes if one.written_with not in rewritten]

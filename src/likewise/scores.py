@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, final, get_args
+from typing import Any, Literal, Protocol, final, get_args
 
 import torch
 from jaxtyping import Float, Int
@@ -231,6 +231,14 @@ class Outcomes:
         return self.evaluation, self.features, self.part, *own
 
 
+class Kept(Protocol):
+    """What a run keeps in a file."""
+
+    def saved(self) -> bytes:
+        """Return the content of the file."""
+        ...
+
+
 @final
 @dataclass(frozen=True)
 class Result:
@@ -240,11 +248,13 @@ class Result:
         scores: The scores of the chosen settings.
         candidates: The validation scores of all settings that were tried.
         outcomes: What each sample contributed.
+        predictor: What was learned from features, as it predicts those of new samples, if a run keeps it.
     """
 
     scores: tuple[Score, ...]
     candidates: tuple[Score, ...] = ()
     outcomes: tuple[Outcomes, ...] = ()
+    predictor: Kept | None = None
 
     def __getitem__(self, metric: str) -> Score:
         """Return the score of all samples by its metric's name.

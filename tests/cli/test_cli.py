@@ -72,6 +72,7 @@ def test_a_run_leaves_everything_under_its_name(finished):
         "encoder.safetensors",
         "metrics.csv",
         "outcomes.npz",
+        "probe.safetensors",
         "report.html",
         "run.json",
         "scores.csv",
@@ -476,6 +477,8 @@ def test_an_option_of_the_data_leaves_out_classes_of_few_samples(tmp_path, capsy
         assert main(["train", *given, "--runs", str(runs)]) == 0
         (run,) = runs.iterdir()
         assert json.loads((run / "run.json").read_text())["labels"]["names"] == ["ash", "elm"]
+        small = "batches have 27 samples instead of 128 (--batch-size), as there are 27 training samples\n"
+        assert small in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("case", BAD_ARRAYS)

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import warnings
 from collections import Counter
+from itertools import chain
 
 import numpy as np
 import pytest
@@ -26,8 +27,10 @@ from likewise.data import (
     Shuffled,
     Stratified,
     Subset,
+    Views,
 )
 from likewise.data.rows import JoinedRows
+from likewise.training import Cosine
 
 LABELS = np.arange(12) % 2
 VECTORS = np.zeros((12, 3))
@@ -341,6 +344,19 @@ def test_invalid_subsets_are_refused(case):
         make()
 
 
+@pytest.mark.parametrize(
+    ("part", "said"),
+    [
+        (Stratified(0.2), "Stratified(refit=False, test=0.2, validation=0.1, seed=0)"),
+        (Views(sampler=Balanced(4)), "Views(views=2, batch_size=128, sampler=Balanced(samples_per_class=4), augm"),
+        (Classes(count=3), "Classes(names=None, count=3)"),
+        (Cosine(), "Cosine(warmup_epochs="),
+    ],
+)
+def test_parts_name_what_they_are_set_to(part, said):
+    assert repr(part).startswith(said)
+
+
 # Splits
 
 
@@ -538,9 +554,32 @@ def test_parts_by_class_are_disjoint_and_keep_all_samples_of_their_classes(sizes
     assert classes_of(ByClass(**sizes, seed=3)(samples)) != names
 
 
-@pytest.mark.parametrize("classes", range(13, 40))
-def test_fractions_of_all_classes_leave_none_out(classes):
-    assert len(set.union(*classes_of(ByClass()(samples_of(*[3] * classes))))) == classes
+@pytest.mark.parametrize("classes", range(6, 40))
+def test_fractions_of_all_classes_leave_none_out_and_are_two_or_more(classes):
+    names = classes_of(ByClass()(samples_of(*[3] * classes)))
+    assert len(set.union(*names)) == sum(map(len, names)) == classes
+    assert min(map(len, names)) >= 2
+
+
+@pytest.mark.parametrize(("classes", "trained", "own"), [(3, 2, 1), (4, 2, 2), (5, 3, 2)])
+@pytest.mark.parametrize("given", [False, True], ids=["fractions", "numbers"])
+def test_of_few_classes_some_samples_of_the_training_classes_are_held_out(classes, trained, own, given):
+    samples = samples_of(*range(9, 9 + classes))
+    sizes = {"train": trained} | ({"test": own} if own > 1 else {}) if given else {}
+    with pytest.warns(UserWarning, match=f"^{classes} classes are too few .*: {'test and validation' * (own < 2)}"):
+        cut = ByClass(**sizes)(samples)
+    train, validation, test = classes_of(cut)
+    assert (len(train), len(test - train)) == (trained, own)
+    assert validation == train
+    assert test & train == (train if own < 2 else set())
+    assert sorted(chain(*rows_of(cut.train, cut.validation, cut.test))) == list(range(len(samples)))
+    new = [count for name, count in zip(cut.test.names, cut.test.counts.tolist(), strict=True) if name not in train]
+    assert new == [9 + int(name.split()[1]) for name in sorted(test - train)]
+    assert (cut.train.counts >= 5).all()
+    assert cut.refitted().train.names == cut.train.names
+    with pytest.warns(UserWarning, match="too few"):
+        less = ByClass(**sizes)(samples, Fraction(0.5))
+    assert rows_of(less.test) == rows_of(cut.test)
 
 
 def test_parts_of_a_source_with_disjoint_classes_are_kept():
@@ -587,6 +626,9 @@ WRONG_BY_CLASS = {
         {"train": 6, "validation": 1, "test": 2},
         "at least 2 classes in every part, got 1 of 10 for validation",
     ),
+    "nothing new": ({"classes": 2}, "got 0 of 2 for test: give it more, leave out --split.test, or choose Stratified"),
+    "few": ({"classes": 5, "validation": 1}, "got 1 of 5 for validation: give it more, leave out --split.validation"),
+    "too many to train": ({"train": 99, "classes": 100}, "got 0 of 100 for validation"),
     "half a class": ({"train": 2.5}, "a number of classes, got 2.5"),
     "no file": ({"file": "nowhere_train.txt"}, "nowhere_train.txt, which does not exist"),
     "no train in the name": ({"file": __file__}, 'with "train" in its name'),
@@ -596,8 +638,9 @@ WRONG_BY_CLASS = {
 @pytest.mark.parametrize("case", WRONG_BY_CLASS)
 def test_invalid_splits_by_class_are_refused(case):
     options, words = WRONG_BY_CLASS[case]
+    classes = options.get("classes", 10)
     with pytest.raises(ValueError, match=words):
-        ByClass(**options)(samples_of(*[4] * 10))
+        ByClass(**{name: value for name, value in options.items() if name != "classes"})(samples_of(*[4] * classes))
 
 
 @pytest.mark.parametrize(

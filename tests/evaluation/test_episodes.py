@@ -111,6 +111,20 @@ def test_classes_without_samples_are_no_classes_of_episodes():
 
 
 @pytest.mark.parametrize(
+    ("given", "fits"), [({}, (3, 1, 5)), ({"ways": 2, "shots": 2}, (2, 2, 4)), ({"queries": 3}, (3, 1, 3))]
+)
+def test_episodes_without_a_size_fit_the_training_part(given, fits):
+    samples, batches = images_of(classes=3, each=6), Episodes(**given)
+    batches.fit(samples)
+    assert batches.shape[1:] == fits
+    assert batches.batch_size == 4 * batches.together == batches.order(samples, seed=0, epoch=0).shape[1]
+    assert {name: batches.recorded[name] for name in ("ways", "queries")} == {"ways": fits[0], "queries": fits[2]}
+    many = Episodes(**given)
+    many.fit(images_of(classes=9, each=20))
+    assert many.shape == many.wanted
+
+
+@pytest.mark.parametrize(
     ("make", "words"),
     [
         (

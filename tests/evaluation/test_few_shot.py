@@ -418,12 +418,13 @@ def test_without_the_shares_of_classes_nothing_is_said_of_the_difference(tmp_pat
 @pytest.mark.parametrize(
     ("test", "options", "words"),
     [
-        (clustered(3), {}, "it needs at least 5 classes, .* and the test part has 3"),
+        (clustered(3), {"ways": 5}, "it needs at least 5 classes, .* and the test part has 3"),
         (
             clustered(6, 10),
-            {"shots": 5},
+            {"shots": 5, "queries": 15},
             "5 shots and 15 queries, and the test part has 10 of 'class 0': lower evaluations.queries",
         ),
+        (clustered(6, 5), {}, "at least 6 samples of every class, 5 shots and 1 query, and the test part has 5"),
         (
             Features(torch.ones(4, 2), torch.ones(4, 3, dtype=torch.bool)),
             {},
@@ -454,6 +455,17 @@ def test_what_has_no_episodes_is_refused_and_not_among_the_usual(test, options, 
 def test_parameters_without_a_meaning_are_refused(options, words):
     with pytest.raises(ValueError, match=words):
         FewShot(**options)
+
+
+def test_episodes_without_a_size_have_as_many_classes_and_queries_as_there_are():
+    few = clustered(3, 9)
+    adapted, given = (one(few, few, few) for one in (FewShot(episodes=20), FewShot(3, [1, 5], 4, 20)))
+    assert [score.metric.name for score in adapted.scores] == ["3-way 1-shot accuracy", "3-way 5-shot accuracy"]
+    assert [(score.value, score.protocol) for score in adapted.scores] == [
+        (score.value, score.protocol) for score in given.scores
+    ]
+    many = clustered(7, 30)
+    assert FewShot(episodes=20)(many, many, many).scores == FewShot(5, [1, 5], 15, 20)(many, many, many).scores
 
 
 def test_new_classes_are_evaluated_few_shot_without_being_asked():
@@ -631,7 +643,7 @@ def test_evaluation_sees_images_as_they_are_and_any_run_can_be_evaluated_few_sho
             "expected Episodes as batches for InfoPatchLoss, got Views",
         ),
         (["--loss", "PrototypicalLoss", "--batches", "Episodes", "--batches.ways", "17"], "at least 17 classes"),
-        (["--loss", "PrototypicalLoss", "--batches", "Episodes", "--batches.shots", "6"], "lower batches.queries"),
+        (["--loss", "PrototypicalLoss", "--batches", "Episodes", "--batches.shots", "20"], "lower batches.shots"),
         (
             ["--loss", "InfoPatchLoss", "--encoder.pools", "4"],
             "as by --encoder.pools 3 of Conv4, or mask none, by --inputs EpisodeMaps --inputs.mask false",
@@ -675,7 +687,16 @@ def test_mixed_queries_need_cells_whose_place_is_known(shapes, tmp_path, capsys)
 @pytest.mark.slow
 def test_samples_that_are_too_few_for_episodes_are_refused_before_training(shapes, tmp_path, capsys):
     """Of new classes whole ones are kept, so that 45 samples are two classes of 20."""
-    common = ["--data", "Arrays", "--data.path", str(shapes), *WORDS, "--evaluations", "FewShot"]
+    common = [
+        "--data",
+        "Arrays",
+        "--data.path",
+        str(shapes),
+        *WORDS,
+        "--evaluations",
+        "FewShot",
+        "--evaluations.ways=5",
+    ]
     assert main(["train", *common, "--evaluation_samples", "45", "--runs", str(tmp_path / "runs")]) == 2
     assert "and the test part has 2: lower evaluations.ways" in capsys.readouterr().err
     assert not list(tmp_path.glob("runs/*"))

@@ -27,9 +27,10 @@ from likewise.evaluation import (
     Robustness,
     applicable,
 )
-from likewise.evaluation.calibration import binned, calibration_error, temperature
+from likewise.evaluation.calibration import binned, calibration_error
 from likewise.evaluation.intervals import resampled
 from likewise.evaluation.out_of_distribution import Mahalanobis, auroc, false_positives
+from likewise.evaluation.predictors import temperature_of
 from likewise.runs import Run
 from likewise.score_words import remarks
 
@@ -126,16 +127,22 @@ def test_the_interval_of_the_calibration_error_covers_the_truth():
 
 def test_a_temperature_is_fitted_on_validation_and_never_on_test(parts):
     probe = LinearProbe(1e-5).choose(parts.train, parts.validation).held_out
-    heat = temperature(probe, parts.validation)
-    logits = parts.validation.vectors.double() @ probe.weight + probe.bias
+    logits, labels = parts.validation.vectors.double() @ probe.weight + probe.bias, parts.validation.labels
+    heat = temperature_of(lambda: [(slice(None), logits)], labels)
+    likeliest = logits.scatter(1, labels.unsqueeze(1), -torch.inf).argmax(dim=1)  # of the other classes
+    unsure = 1 / (2 * len(labels) + 2)
     losses = {
-        t: float(functional.cross_entropy(logits / t, parts.validation.labels)) for t in np.geomspace(0.05, 20, 1000)
+        t: float(
+            (1 - unsure) * functional.cross_entropy(logits / t, labels)
+            + unsure * functional.cross_entropy(logits / t, likeliest)
+        )
+        for t in np.geomspace(0.05, 20, 1000)
     }
     assert heat == pytest.approx(min(losses, key=losses.get), rel=0.01)
     other = FeatureParts(parts.train, parts.validation, blobs(60, "test", 9))
     for of in (parts, other):
         found = Calibration(temperature_scaling=True, penalty=1e-5)(*of)
-        assert found.headline[0].settings == {"penalty": 1e-5, "temperature": heat}
+        assert found.headline[0].settings == {"penalty": 1e-5, "temperature": pytest.approx(heat, rel=1e-3)}
     plain, scaled = (Calibration(temperature_scaling=on, penalty=1e-5)(*parts) for on in (False, True))
     assert values(plain) != values(scaled)
     assert "temperature" not in plain.headline[0].settings

@@ -4,6 +4,7 @@ import csv
 import json
 import math
 import re
+import warnings
 from dataclasses import replace
 from itertools import count
 
@@ -18,6 +19,7 @@ from likewise.evaluation.intervals import student
 from likewise.evaluation.predictions import ACCURACY
 from likewise.report import (
     Row,
+    Section,
     Subject,
     compared,
     in_settings,
@@ -29,7 +31,7 @@ from likewise.report import (
 from likewise.report.rows import Over
 from likewise.runs import Run
 from likewise.scores import ALL, Group, Metric, Outcomes, Result, Score
-from likewise.workflows import compare
+from likewise.workflows import Silent, compare
 
 NUMBER = count()
 ROWS = torch.arange(1000, 1060)
@@ -180,6 +182,36 @@ def test_data_is_known_by_what_it_holds(tmp_path):
     assert names_of([run_of(tmp_path), other]) == ["Digits", "Arrays"]
 
 
+def named(run, name):
+    run.write("config.yaml", f"name: {name}\n".encode())
+    return run
+
+
+def test_a_name_that_was_given_is_the_settings_own(tmp_path):
+    runs = [named(run_of(tmp_path, seed=seed), "warm") for seed in (0, 1)] + [run_of(tmp_path, loss=OTHER)]
+    assert names_of(runs) == ["warm", "warm", "NTXentLoss"]
+    assert names_of([*runs[:2], named(runs[2], "warm")]) == ["SupConLoss", "SupConLoss", "NTXentLoss"]
+    named(runs[1], "again")  # a name for each seed is none of the setting
+    assert names_of([*runs[:2], run_of(tmp_path, loss=COLD)]) == ["temperature=0.1"] * 2 + ["temperature=0.5"]
+
+
+def test_a_setting_of_many_differences_is_named_by_the_first(tmp_path):
+    losses = [
+        {"class_path": "likewise.losses.SupConLoss", "init_args": {f"argument_{place}": value for place in range(9)}}
+        for value in (1, 2)
+    ]
+    first, second = names_of([run_of(tmp_path, loss=loss) for loss in losses])
+    assert first == "argument_0=1, argument_1=1, argument_2=1, argument_3=1, argument_4=1, and 4 more"
+    assert second.endswith("argument_4=2, and 4 more")
+
+
+def test_a_checkpoints_weights_are_told_from_those_of_its_run(tmp_path):
+    run = run_of(tmp_path)
+    early = run_of(tmp_path, checkpoint="runs/RUN/checkpoint.ckpt")
+    early = Run(early.folder.rename(tmp_path / "2026-01-01-000000-run-epoch3-2"))
+    assert names_of([run, early]) == ["weights=final", "weights=epoch3"]
+
+
 def test_features_of_files_are_named_by_their_files(tmp_path):
     runs = [run_of(tmp_path, parts={}, source=f"/somewhere/{name}.npz", seed=None) for name in ("clip", "dino")]
     assert names_of(runs) == ["clip.npz", "dino.npz"]
@@ -274,6 +306,19 @@ def test_the_verdict_is_holms_of_the_paired_differences():
     assert told.endswith("Tested together, 6 differences.")
 
 
+def test_the_verdict_names_evaluations_without_a_difference_together():
+    same = (0.01, -0.02, 0.03, 0.0, 0.01)
+    rows = [row("A", 0.5), row("B", 0.6, (0.1, 0.11, 0.12, 0.1, 0.11)), row("C", 0.5, same)]
+    for evaluation in ("linear probe", "retrieval"):
+        rows += [row("A", 0.5, evaluation=evaluation), row("B", 0.5, same, evaluation=evaluation)]
+    told = verdict(rows)
+    assert told[0].startswith("kNN, accuracy. Higher than A: B (")
+    assert told[1:] == ["No difference from A larger than chance in linear probe, accuracy; retrieval, accuracy."]
+    assert verdict(rows[3:]) == told[1:]
+    equal = row("D", 0.6, (0.5, 0.5, 0.5), evaluation="retrieval")
+    assert "all differences are equal: D" in verdict([*rows, equal])[1]
+
+
 def test_without_pairs_the_verdict_says_why(tmp_path):
     """Two seeds of one setting, one of the other: neither by seed nor by sample."""
     runs = [run_of(tmp_path, seed=0), run_of(tmp_path, seed=1), run_of(tmp_path, loss=OTHER, seed=0, share=0.5)]
@@ -289,14 +334,45 @@ def test_equal_seeds_have_no_interval():
     assert rows[1].difference_words == "+2.00, all 3 equal"
 
 
-def test_files_among_the_runs_are_left_out(tmp_path, capsys):
-    """As with runs/*, where an export stands beside its run."""
+def test_of_a_folder_what_can_be_compared_is_and_what_not_is_told_in_a_line(tmp_path, capsys):
+    """As with runs/*, where an export, an unfinished run and evaluated files stand beside trained runs."""
     one, other = run_of(tmp_path, seed=0), run_of(tmp_path, loss=OTHER)
-    export = tmp_path / "export.onnx"
-    export.touch()
-    paths = [str(one.folder), str(export), str(other.folder)]
-    assert main(["compare", *paths, "--output", str(tmp_path / "page.html")]) == 0
-    assert f"left out, as they are no folders: {export}" in capsys.readouterr().err
+    again = run_of(tmp_path, parts={}, source="again.npz", seed=None)
+    elsewhere = run_of(tmp_path, parts={}, source="clip.npz", seed=None, rows=ROWS + 7)
+    Run.create(tmp_path, "ended").describe({"seed": 0})
+    (tmp_path / "export.onnx").touch()
+    (tmp_path / "notes").mkdir()
+    runs = sorted(str(path) for path in tmp_path.iterdir())
+    assert main(["compare", *runs, "--output", str(tmp_path / "page.html")]) == 0
+    said = capsys.readouterr()
+    (left,) = [line for line in said.err.splitlines() if line.startswith("left out: ")]
+    (ended,) = tmp_path.glob("*.partial")
+    told = [f"{ended.stem} (unfinished, likewise train --resume {ended})", "export.onnx, notes (no run)"]
+    told.append(f"{elsewhere.name} (evaluated files of other test samples than the runs')")
+    assert sorted(left.removeprefix("left out: ").split("; ")) == sorted(told)
+    table = [line.split("  ")[1] for line in said.out.splitlines() if " samples" in line]
+    assert table == ["SupConLoss", "NTXentLoss", "again.npz"]
+    assert again.name in (tmp_path / "page.html").read_text(encoding="utf-8")
+    compare([one, elsewhere], tmp_path / "two.html")  # with a single trained run all are
+    assert f"{other.name}" not in (tmp_path / "two.html").read_text(encoding="utf-8")
+
+
+def test_warnings_are_said_as_all_else(tmp_path):
+    said = []
+    progress = Silent()
+    progress.say = said.append
+
+    class Losing(Section):
+        runs = "any"
+
+        def content(self, subjects):
+            warnings.warn(f"images of {len(subjects)} runs\n  are lost", stacklevel=1)
+
+    runs = [run_of(tmp_path), run_of(tmp_path, loss=OTHER)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        compare(runs, tmp_path / "page.html", sections=[Losing()], progress=progress)
+    assert "warning: images of 2 runs are lost" in said
 
 
 def test_no_verdict_of_many_settings_without_an_effect_is_wrong_more_often_than_said():
@@ -466,7 +542,11 @@ def test_mistakes_are_told_in_one_line(two, tmp_path, capsys):
         ([], "two or more runs to compare, got 0"),
         ([first], "two or more runs to compare, got 1"),
         ([first, first], "got .* twice"),
-        ([first, str(bare.folder)], "evaluate it first with likewise evaluate"),
+        (
+            [first, str(bare.folder)],
+            r"got 1: .*; left out: .*bare \(unfinished, likewise train --resume /.*bare.partial\)",
+        ),
+        ([first, str(tmp_path)], "which holds runs: name"),
         ([first, str(tmp_path / "none")], "does not exist: likewise train makes one"),
         ([first, first, "--putout", "x"], "unknown option --putout: see likewise compare --help"),
         ([first, first, "--outputs", "x"], "unknown option --outputs, did you mean --output?"),

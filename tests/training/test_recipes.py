@@ -262,8 +262,8 @@ def test_rascals_ablation_is_one_command_that_ends_in_a_table_a_page_and_a_verdi
     words = ["sweep", "--recipe", "rascal-ablation-digits", "--seeds", "2", "--split_seeds", *few]
     assert main([*words, "--output", str(tmp_path / "sweep")]) == 0
     told = capsys.readouterr().out
-    assert "kNN, accuracy. " in told
-    assert "No difference from SupCon larger than chance: RASCAL, uniform (+0.00, all 2 equal, 2 seeds)" in told
+    assert "kNN, accuracy" in told
+    assert "No difference from SupCon larger than chance" in told
     assert "2 seeds seldom suffice to tell." in told
     with (tmp_path / "sweep" / "compare.csv").open() as file:
         rows = {row["setting"]: row for row in csv.DictReader(file)}

@@ -58,7 +58,14 @@ def why_not(needed: int, free: int, takes: float, left: float) -> str | None:
 
 
 def in_units(size: float) -> str:
-    """Return bytes in a readable unit."""
+    """Return bytes in a readable unit.
+
+    Example:
+        >>> in_units(3 << 30), in_units(700 << 10), in_units(0)
+        ('3.0 GiB', '0.7 MiB', '< 0.1 MiB')
+    """
+    if 20 * size < 1 << 20:
+        return "< 0.1 MiB"
     power, name = next((each for each in ((40, "TiB"), (30, "GiB")) if size >= 1 << each[0]), (20, "MiB"))
     return f"{size / (1 << power):,.{0 if size >= 10 << power else 1}f} {name}"
 

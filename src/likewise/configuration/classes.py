@@ -230,7 +230,8 @@ class Class:
 def _parameters(lineage: list[Class], function: str) -> dict[str, Parameter]:
     for place, kind in enumerate(lineage):
         node = kind.functions.get(function)
-        if node is None and function == "__init__" and _is_record(kind.node):
+        is_record = any("dataclass" in ast.unparse(decorator) for decorator in kind.node.decorator_list)
+        if node is None and function == "__init__" and is_record:
             return {**_parameters(lineage[place + 1 :], function), **_fields(kind)}
         if node is None:
             continue
@@ -272,10 +273,6 @@ def _fields(record: Class, *, required: bool = True) -> dict[str, Parameter]:
             needed = required and node.value is None
             fields[name] = Parameter(name, Value(node.annotation, record.module), value, needed, said.get(name, ""))
     return fields
-
-
-def _is_record(node: ast.ClassDef) -> bool:
-    return any("dataclass" in ast.unparse(decorator) for decorator in node.decorator_list)
 
 
 def _arguments(doc: str) -> dict[str, str]:

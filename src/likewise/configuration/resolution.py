@@ -166,9 +166,10 @@ def _below(given: Sequence[Option], layers: Sequence[Option], root: Class) -> li
     defaults = [
         Option(*pair) for pair in DEFAULTS.items() if pair[0] in PARTS or pair[0].partition(".")[0] not in named
     ]
-    needed = None if "batches" in named else _batches_for([*defaults, *below, *layers], root)
-    defaults = [option._replace(value=needed) if needed and option.name == "batches" else option for option in defaults]
-    return [*defaults, *below]
+    below = [*defaults, *below]
+    said = any(option.name == "batches" for option in layers)
+    needed = None if said else _batches_for([*below, *layers], root)
+    return [*below, Option("batches", needed)] if needed else below
 
 
 def _without_replaced(below: list[tuple[str, Any]], above: Sequence[Option], root: Class) -> list[Option]:

@@ -15,6 +15,7 @@ from likewise.data.patch_mix import Mix
 from likewise.data.rows import readable, unreadable
 from likewise.data.samplers import Sampler, Shuffled
 from likewise.data.samples import Samples
+from likewise.parts import written
 
 FITTED_ON = 4096  # samples that an augmentation is fitted on
 
@@ -71,6 +72,10 @@ class Batches(ABC):
 
     batch_size: int
     together: int | None = None
+
+    def __repr__(self) -> str:
+        """Name what it is set to."""
+        return written(self)
 
     @abstractmethod
     def order(self, samples: Samples, *, seed: int, epoch: int) -> Int[Tensor, "batches b"]:

@@ -15,12 +15,13 @@ from jaxtyping import Int
 from torch import Tensor
 
 from likewise.data.rows import Rows, Unreadable, unreadable
-from likewise.data.samples import Samples
+from likewise.data.samples import Samples, some_of_each_class
 from likewise.data.split import Parts, Split, whole_classes
 from likewise.data.subset import Subset
-from likewise.files.formats import PART_NAMES, PARTS
+from likewise.files.formats import PART_NAMES, PARTS, Part
 
 SPLITS = Path(__file__).parent / "splits"
+FEWEST = 6  # classes, for three parts of two
 TURNS = 4  # of a class of images
 SAME = 1e-9  # sums of fractions that differ by less are equal
 
@@ -30,7 +31,9 @@ class ByClass(Split):
     """Parts with disjoint classes, numbered from 0 in each part.
 
     If the source's own parts have disjoint classes and no file is given, they are kept. Otherwise each class goes to
-    one part with all of its samples, whatever part the source assigns to them.
+    one part with all of its samples, whatever part the source assigns to them. A fraction is 2 classes or more; of 4
+    or 5 classes 2 are the test's, and validation has samples of the others that are not trained on; of 3 classes the
+    test has one of its own and such samples of the others. A warning says so.
 
     Args:
         train: Classes to train on: a number of classes, or below 1 a fraction of them.
@@ -85,17 +88,28 @@ class ByClass(Split):
         samples = whole_classes(samples, subset)
         labels = samples.classes_for("ByClass", "choose Stratified")
         file = None if self.file is None else _found(Path(self.file))
-        chosen = self._classes(samples) if file is None else _named(samples, _read(file), file)
+        given = _given(samples) if file is None else _named(samples, _read(file), file)
+        chosen = given or self._drawn(len(samples.names))
+        short: list[Part] = [] if given or len(samples.names) >= FEWEST else self._short(*map(len, chosen))
         for part, classes in zip(PARTS, chosen, strict=True):
-            if len(classes) < 2:
+            if len(classes) < 2 and part not in short:
                 where = "" if file is None else f" in {file}"
                 raise ValueError(
                     f"expected at least 2 classes in every part{where}, got {len(classes)} of {len(samples.names)} "
-                    f"for {part}: give it more, or choose Stratified"
+                    f"for {part}: give it more, {'or' if file else f'leave out --split.{part}, or'} choose Stratified"
                 )
         if file is not None:
             _warn_of_others(samples.names, torch.cat(chosen).tolist(), file)
-        train, validation, test = (torch.isin(labels, classes) for classes in chosen)
+        train, validation, test = masks = [torch.isin(labels, classes) for classes in chosen]
+        for part in short:
+            taken = _some_of_each(labels, train, self.sizes[part], self.seed)
+            masks[PARTS.index(part)][taken], train[taken] = True, False
+        if short:
+            warnings.warn(
+                f"{len(samples.names)} classes are too few for three parts of two or more: {' and '.join(short)} "
+                f"{'takes' if len(short) == 1 else 'take'} samples of the training classes, which are not trained on",
+                stacklevel=2,
+            )
         if subset is not None and not subset.every_part:
             rest = (train | validation).nonzero().flatten()
             kept = torch.zeros(len(samples), dtype=torch.bool)
@@ -104,13 +118,15 @@ class ByClass(Split):
         parts = (replace(samples[rows], parts=None).compact() for rows in (train, validation, test))
         return Parts(*(rotated(part, numbers) if self.rotations else part for part in parts))
 
-    def _classes(self, samples: Samples) -> tuple[Tensor, ...]:
-        """Return the classes of each part: those that the source gives, or by their numbers."""
-        given = _given(samples)
-        if given is not None:
-            return given
-        total = len(samples.names)
+    def _drawn(self, total: int) -> tuple[Tensor, ...]:
+        """Return the classes of each part, by their numbers."""
         numbers = {part: int(size) if size >= 1 else round(size * total) for part, size in self.sizes.items()}
+        free = total - sum(numbers[part] for part in PARTS if self.sizes[part] >= 1)
+        for part in ("train", "test", "validation"):  # in this order, where there are few
+            if self.sizes[part] < 1:
+                least = min(2, max(free, 0)) if part != "validation" else 2 * (free >= 2)
+                numbers[part] = max(numbers[part], least) if least == 2 else least
+                free -= least
         if self.sizes["train"] < 1:
             left = total - numbers["validation"] - numbers["test"]
             shares = sum(size for size in self.sizes.values() if size < 1)
@@ -123,6 +139,19 @@ class ByClass(Split):
             raise ValueError(f"expected at most {total} classes in all parts together, got {wanted}: lower them")
         shuffled = torch.randperm(total, generator=torch.Generator().manual_seed(self.seed))
         return shuffled[: sum(numbers.values())].split(list(numbers.values()))
+
+    def _short(self, train: int, validation: int, test: int) -> list[Part]:
+        """Name the parts that have samples of training classes too: fractions, of too few classes."""
+        lacking: dict[Part, bool] = {"test": test == 1, "validation": validation == 0}
+        return [part for part, lacks in lacking.items() if lacks and train > 1 and self.sizes[part] < 1]
+
+
+def _some_of_each(labels: Int[Tensor, " n"], chosen: Tensor, share: float, seed: int) -> Int[Tensor, " k"]:
+    """Choose a share of each class among some samples, at least one of each, and never all."""
+    rows = chosen.nonzero().flatten()
+    counts = torch.bincount(labels[rows])
+    shares = (counts * share).round().long().clamp(min=1).minimum((counts - 1).clamp(min=0))
+    return rows[some_of_each_class(labels[rows], shares.tolist(), seed)]
 
 
 def _given(samples: Samples) -> tuple[Tensor, ...] | None:

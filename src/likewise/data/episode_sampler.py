@@ -1,6 +1,6 @@
 """Sampling of episodes: classes of each, and of each class samples to learn from and others to classify."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple, final
 
 import torch
@@ -38,6 +38,11 @@ class EpisodeShape(NamedTuple):
     def samples(self) -> int:
         """Samples of an episode, N·(K + Q)."""
         return self.ways * self.each
+
+    @classmethod
+    def usual(cls, episodes: int, ways: int | None, shots: int, queries: int | None) -> "EpisodeShape":
+        """Return a shape; what is None has its usual size."""
+        return cls(episodes, 5 if ways is None else ways, shots, 15 if queries is None else queries)
 
     def check(self) -> None:
         """Raise a ValueError unless there is something to learn from and to classify."""
@@ -119,11 +124,27 @@ def shortage(
     )
 
 
+def fitted(counts: Int[Tensor, " c"], shape: EpisodeShape, given: Mapping[str, object]) -> EpisodeShape:
+    """Return the shape with no more ways and queries than there are classes and samples, where these aren't given.
+
+    Example:
+        >>> fitted(torch.tensor([9, 0, 4, 7]), EpisodeShape(1, 5, 1, 15), {"ways": None, "queries": 2})[1:]
+        (3, 1, 2)
+    """
+    occurring = counts[counts > 0]
+    most = {
+        "ways": max(2, len(occurring)),
+        "queries": max(1, int(occurring.min()) - shape.shots if len(occurring) else 1),
+    }
+    open_ones = [name for name, value in given.items() if value is None]
+    return shape._replace(**{name: min(getattr(shape, name), most[name]) for name in open_ones})
+
+
 def fitting(counts: Int[Tensor, " c"], shape: EpisodeShape) -> EpisodeShape | None:
     """Return the shape with no more ways and queries than there are classes and samples; None where 1 is too many."""
+    fits = fitted(counts, shape, {"ways": None, "queries": None})
     occurring = counts[counts > 0]
-    queries = min(shape.queries, int(occurring.min()) - shape.shots) if len(occurring) > 1 else 0
-    return shape._replace(ways=min(shape.ways, len(occurring)), queries=queries) if queries > 0 else None
+    return fits if len(occurring) > 1 and int(occurring.min()) >= fits.each else None
 
 
 def fitting_words(counts: Int[Tensor, " c"], names: Sequence[str], wanted: EpisodeShape, fits: EpisodeShape) -> str:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from likewise.data.augmentation import Augmentation, Draw
 from likewise.data.batches import FITTED_ON, Batch, Batches, Share, mixed, some_inputs
-from likewise.data.episode_sampler import EpisodeSampler, EpisodeShape
+from likewise.data.episode_sampler import EpisodeSampler, EpisodeShape, fitted
 from likewise.data.patch_mix import drawn, patched
 from likewise.data.samples import Samples
 
@@ -24,9 +24,9 @@ class Episodes(Batches):
     within an episode, and samples within a class; another episode may have the same ones.
 
     Args:
-        ways: Classes of an episode, N.
+        ways: Classes of an episode, N. None: 5, or as many as there are.
         shots: Support samples of each class, K.
-        queries: Query samples of each class, Q.
+        queries: Query samples of each class, Q. None: 15, or as many as every class has beside its shots.
         episodes: Episodes of a batch over all processes, E.
         steps: Batches of an epoch. None: as many as there are samples for, at least one.
         mix: Whether a box of each query comes from another query of its episode, as InfoPatch trains; see `Mix`. Needs
@@ -54,16 +54,17 @@ class Episodes(Batches):
 
     def __init__(
         self,
-        ways: int = 5,
+        ways: int | None = None,
         shots: int = 1,
-        queries: int = 15,
+        queries: int | None = None,
         episodes: int = 4,
         steps: int | None = None,
         *,
         mix: bool | None = None,
         augmentation: Augmentation | None = None,
     ) -> None:
-        self.shape = EpisodeShape(episodes, ways, shots, queries)
+        self._given = {"ways": ways, "queries": queries}
+        self.shape = self._wanted = EpisodeShape.usual(episodes, ways, shots, queries)
         self.shape.check()
         if steps is not None and steps < 1:
             raise ValueError(f"expected steps of at least 1 batch an epoch, got {steps}: leave it out for one pass")
@@ -72,6 +73,11 @@ class Episodes(Batches):
         self.steps = steps
         self.mix = mix
         self.augmentation = augmentation
+
+    @property
+    def wanted(self) -> EpisodeShape:
+        """The shape before it was fitted."""
+        return self._wanted
 
     def suit(self, loss: str, arguments: Collection[str]) -> None:
         """Mix queries for losses of cells, unless `mix` says; refuse it for others, which would take them for whole."""
@@ -85,8 +91,8 @@ class Episodes(Batches):
 
     @property
     def recorded(self) -> dict[str, Any]:
-        """Whether queries are mixed."""
-        return {"mix": self.mix}
+        """Whether queries are mixed, and how large episodes are."""
+        return {"mix": self.mix, "ways": self.shape.ways, "queries": self.shape.queries}
 
     def order(self, samples: Samples, *, seed: int, epoch: int) -> Int[Tensor, "batches b"]:
         sampled = EpisodeSampler(samples.classes_for("Episodes", "choose Views"), samples.names, self.shape)
@@ -95,6 +101,9 @@ class Episodes(Batches):
         return torch.stack([sampled(generator).flatten() for generator in seeds])
 
     def fit(self, samples: Samples) -> None:
+        self.shape = fitted(samples.counts, self.shape, self._given)
+        self.together = self.shape.samples
+        self.batch_size = self.shape.episodes * self.together
         if self.augmentation is not None:
             self.augmentation.fit(some_inputs(samples, FITTED_ON))
 

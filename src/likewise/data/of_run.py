@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, final
 
 import torch
@@ -11,6 +12,7 @@ from likewise.data.batches import some_inputs
 from likewise.data.samples import Samples, Source
 from likewise.data.split import Parts, Split, whole_classes
 from likewise.data.subset import Subset
+from likewise.files.formats import PARTS
 from likewise.parts import build
 from likewise.runs import Run
 
@@ -38,6 +40,7 @@ def parts_of(specs: Mapping[str, Any], check: Callable[[Samples], None] | None =
         (449, False)
     """
     samples: Samples = build(specs["data"], Source).load()
+    numbers = samples.parts
     if check is not None:
         check(samples)
     chosen = specs.get("subset") or []
@@ -46,7 +49,17 @@ def parts_of(specs: Mapping[str, Any], check: Callable[[Samples], None] | None =
         samples = whole_classes(samples, subset)
     others = [one for one in subsets if not one.every_part]
     split = build(specs["split"], Split)
-    return split(samples, _InTurn(others) if others else None), split.refit
+    parts = split(samples, _InTurn(others) if others else None)
+    given = (PARTS[n] for n, part in ((1, parts.validation), (2, parts.test)) if _is_given(part, numbers, n))
+    return replace(parts, given=tuple(given)), split.refit
+
+
+def _is_given(part: Samples, numbers: Tensor | None, number: int) -> bool:
+    """Tell whether the source gives this number to all samples of a part."""
+    if numbers is None or part.rows is None:
+        return False
+    rows = part.rows[part.rows < len(numbers)]  # without turned images, which are numbered after all others
+    return bool((numbers[rows] == number).all())
 
 
 def parts_of_run(run: Run) -> tuple[Parts, bool]:

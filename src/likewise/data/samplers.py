@@ -10,10 +10,15 @@ from torch import Tensor
 
 from likewise.data.samples import Samples, rows_by_class
 from likewise.data.texts import TokenRows
+from likewise.parts import written
 
 
 class Sampler(ABC):
     """Abstract: an order of the samples for each epoch."""
+
+    def __repr__(self) -> str:
+        """Name what it is set to."""
+        return written(self)
 
     @abstractmethod
     def order(self, samples: Samples, batch_size: int, *, seed: int, epoch: int) -> Int[Tensor, "batches b"]:

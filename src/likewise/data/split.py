@@ -1,7 +1,7 @@
 """Splits: samples divided into training, validation and test; the test part is chosen first and never reduced."""
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import final
 
 import torch
@@ -12,7 +12,8 @@ from likewise.data.rows import JoinedRows
 from likewise.data.samples import Samples, some_of_each_class
 from likewise.data.subset import Subset
 from likewise.data.texts import Texts
-from likewise.files.formats import PARTS, first_of
+from likewise.files.formats import PARTS, Part, first_of
+from likewise.parts import written
 
 
 @final
@@ -24,11 +25,13 @@ class Parts:
         train: The samples to train on.
         validation: The samples for model selection, such as a penalty, a threshold or an epoch.
         test: The samples held out from both.
+        given: Which of validation and test are as the source gives them.
     """
 
     train: Samples
     validation: Samples
     test: Samples
+    given: tuple[Part, ...] = field(default=(), kw_only=True)
 
     @property
     def new_in_validation(self) -> bool:
@@ -52,6 +55,10 @@ class Split(ABC):
 
     def __init__(self, *, refit: bool = False) -> None:
         self.refit = refit
+
+    def __repr__(self) -> str:
+        """Name what it is set to."""
+        return written(self)
 
     @abstractmethod
     def __call__(self, samples: Samples, subset: Subset | None = None) -> Parts:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from likewise.data.samples import Samples, some_of_each_class
 from likewise.files.formats import first_of
+from likewise.parts import written
 
 
 class Subset(ABC):
@@ -18,6 +19,10 @@ class Subset(ABC):
 
     every_part: bool = False
     """Whether it is applied to all samples, the test part included, and the classes are renumbered."""
+
+    def __repr__(self) -> str:
+        """Name what it is set to."""
+        return written(self)
 
     @abstractmethod
     def __call__(self, samples: Samples) -> Int[Tensor, " k"]:

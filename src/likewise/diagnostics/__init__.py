@@ -4,6 +4,7 @@ Features and labels that are no numbers, not finite, or of other lengths, and pa
 """
 
 from likewise.diagnostics.cells import cell_matches
+from likewise.diagnostics.descent import Descent, descent
 from likewise.diagnostics.geometry import (
     Hubness,
     alignment,
@@ -28,6 +29,7 @@ from likewise.diagnostics.unit_rows import collapsed, effective_rank, singular_v
 
 __all__ = [
     "AnchorGradients",
+    "Descent",
     "HardPairs",
     "HardestShares",
     "Hubness",
@@ -37,6 +39,7 @@ __all__ = [
     "cell_matches",
     "class_distances",
     "collapsed",
+    "descent",
     "effective_rank",
     "grouped",
     "hardest_pairs",

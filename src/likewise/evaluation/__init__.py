@@ -9,12 +9,15 @@ from likewise.evaluation.few_shot import FewShot
 from likewise.evaluation.intervals import Difference, paired_difference
 from likewise.evaluation.knn import KNN
 from likewise.evaluation.linear import LinearProbe
+from likewise.evaluation.of_run import Learned
 from likewise.evaluation.out_of_distribution import OutOfDistribution
 from likewise.evaluation.predictions import OwnClassifier
+from likewise.evaluation.predictors import Predictor
 from likewise.evaluation.raw import raw_features
 from likewise.evaluation.results import Results, evaluate
 from likewise.evaluation.retrieval import Retrieval
 from likewise.evaluation.robustness import Robustness
+from likewise.evaluation.unlikeness import Unlikeness
 from likewise.scores import Group, Metric, Outcomes, Result, Score
 
 __all__ = [
@@ -26,17 +29,20 @@ __all__ = [
     "Features",
     "FewShot",
     "Group",
+    "Learned",
     "LinearProbe",
     "Metric",
     "Origin",
     "OutOfDistribution",
     "Outcomes",
     "OwnClassifier",
+    "Predictor",
     "Result",
     "Results",
     "Retrieval",
     "Robustness",
     "Score",
+    "Unlikeness",
     "applicable",
     "evaluate",
     "features_of_file",

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar, final
 
 import torch
@@ -14,6 +15,7 @@ from likewise.evaluation.intervals import mean_within, resampled, share
 from likewise.evaluation.linear import LinearProbe
 from likewise.evaluation.logistic_regression import LinearClassifier
 from likewise.evaluation.predictions import ACCURACY
+from likewise.evaluation.predictors import temperature_of
 from likewise.scores import Group, Metric, Result
 
 ECE = Metric("expected calibration error", better="lower")
@@ -21,7 +23,6 @@ LOG_LIKELIHOOD = Metric("negative log-likelihood", "nats", "lower")
 BRIER = Metric("Brier score", "plain", "lower")
 CONFIDENCE = Metric("confidence", better="neither")
 MOST_BINS = 100
-HOTTEST = 20.0  # temperatures lie between 1/20 and 20
 
 
 @final
@@ -45,8 +46,8 @@ class Calibration(Evaluation):
 
     Args:
         bins: M, at most 100.
-        temperature_scaling: Whether to divide the logits by a temperature that minimises the negative log-likelihood of
-            the validation part, for a probe that has not learned from it.
+        temperature_scaling: Whether to divide the logits by a temperature chosen on the validation part, for a probe
+            that has not learned from it; see `temperature_of`.
         penalty: The probe's penalty. None: chosen on validation.
         seed: Seed of the bootstrap.
 
@@ -77,7 +78,6 @@ class Calibration(Evaluation):
         self.probe = LinearProbe(penalty)
 
     def why_not_applicable(self, parts: FeatureParts) -> str | None:
-        """Say why these parts can't be evaluated."""
         if self.temperature_scaling and len(parts.validation) == 0:
             return "temperature_scaling needs a validation part, and there is none"
         return needs_seen_classes(parts)
@@ -86,7 +86,9 @@ class Calibration(Evaluation):
         """Choose the penalty on validation, and compare probabilities with outcomes on the test part."""
         train, validation, test = parts
         chosen = self.probe.choose(train, validation, refit=refit, progress=progress)
-        heat = temperature(chosen.held_out, validation) if self.temperature_scaling else 1.0
+        heat = 1.0
+        if self.temperature_scaling:
+            heat = temperature_of(partial(chosen.held_out.chunks, validation.vectors), validation.classes)
         settings = chosen.settings | ({"temperature": heat} if self.temperature_scaling else {})
         stated = _Stated.of(chosen.probe, test, heat)
         found = Findings(self.name, test, settings)
@@ -109,21 +111,6 @@ def calibration_error(confidence: Float[Tensor, " n"], right: Bool[Tensor, " n"]
 def binned(confidence: Float[Tensor, " n"], bins: int) -> Int[Tensor, " n"]:
     """Return the bin of each probability, from 0: bin m holds those above m/M, up to (m + 1)/M."""
     return ((confidence.double() * bins).ceil().long() - 1).clamp(0, bins - 1)
-
-
-def temperature(probe: LinearClassifier, held_out: Features) -> float:
-    """Return the temperature from 1/20 to 20 that minimises the negative log-likelihood of held-out samples.
-
-    The probe must not have learned from them.
-    """
-    from scipy.optimize import minimize_scalar  # noqa: PLC0415 - takes a second to import
-
-    def loss(logarithm: float) -> float:
-        return float(_Stated.of(probe, held_out, math.exp(logarithm)).surprise.mean())
-
-    most = math.log(HOTTEST)
-    found = minimize_scalar(loss, bounds=(-most, most), method="bounded", options={"xatol": 1e-4})
-    return math.exp(float(found.x))
 
 
 @final

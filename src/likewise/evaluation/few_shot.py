@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from likewise.data import EpisodeSampler, EpisodeShape
-from likewise.data.episode_sampler import fitting, fitting_words, shortage
+from likewise.data.episode_sampler import fitted, fitting, fitting_words, shortage
 from likewise.evaluation.evaluation import Evaluation, Findings, listed
 from likewise.evaluation.features import Bar, FeatureParts, Features, silent
 from likewise.evaluation.intervals import of_share, over_classes, over_classes_of_episodes, student
@@ -44,9 +44,9 @@ class FewShot(Evaluation):
     A score's name has ways, shots and a classifier other than the nearest mean: scores of other names stay in a run.
 
     Args:
-        ways: N, classes of an episode; or several numbers.
+        ways: N, classes of an episode; or several numbers. None: 5, or as many as there are.
         shots: K, samples of each class to learn from; or several numbers.
-        queries: Q, samples of each class to classify.
+        queries: Q, samples of each class to classify. None: 15, or as many as every class has beside its shots.
         episodes: How many episodes.
         distance: How near a query is to a class. None: chosen on the validation part, for each N and K, with fewer
             classes and queries where it has fewer.
@@ -75,9 +75,9 @@ class FewShot(Evaluation):
 
     def __init__(
         self,
-        ways: int | list[int] = 5,
+        ways: int | list[int] | None = None,
         shots: int | list[int] = [1, 5],  # noqa: B006 - never changed
-        queries: int = 15,
+        queries: int | None = None,
         episodes: int = 2000,
         *,
         distance: Distance | None = None,
@@ -93,8 +93,9 @@ class FewShot(Evaluation):
             raise ValueError(f"expected at least 2 episodes, got {episodes}: an interval needs two; 2,000 is usual")
         if not penalty > 0:
             raise ValueError(f"expected penalty above 0, got {penalty}: 1 is usual")
-        pairs = product(listed("ways", ways), listed("shots", shots))
-        self.shapes = tuple(EpisodeShape(episodes, *pair, queries) for pair in pairs)
+        pairs = product([None] if ways is None else listed("ways", ways), listed("shots", shots))
+        self._given = (("ways", ways), ("queries", queries))
+        self.shapes = tuple(EpisodeShape.usual(episodes, *pair, queries) for pair in pairs)
         for shape in self.shapes:
             shape.check()
         self.distance: Distance | None = distance
@@ -103,13 +104,17 @@ class FewShot(Evaluation):
         self.seed = seed
 
     def why_not_applicable(self, parts: FeatureParts) -> str | None:
-        """Say why these parts can't be evaluated."""
         test = parts.test
         if test.label_kind != "classes":
             return f"it needs one class a sample, and there are {test.label_kind or 'no labels'}"
         if self.distance == CENTRED and len(parts.train) == 0:
             return f"the distance {CENTRED} needs the mean of a training part, and there is none"
-        return next((why for why in (_lacking(test, shape) for shape in self.shapes) if why), None)
+        return next((why for why in (_lacking(test, shape) for shape in self._shapes_for(test)) if why), None)
+
+    def _shapes_for(self, test: Features) -> list[EpisodeShape]:
+        """Return the episodes of a part: with no more ways and queries than it has, where they aren't given."""
+        fits = [fitted(test.counts, shape, dict(self._given)) for shape in self.shapes]
+        return [shape._replace(queries=min(shape.queries for shape in fits)) for shape in fits]
 
     @classmethod
     def usual(cls, parts: FeatureParts) -> tuple[Self | None, str]:
@@ -142,7 +147,7 @@ class FewShot(Evaluation):
         train, validation, test = parts
         found: list[tuple[Score, Outcomes]] = []
         tried: dict[EpisodeShape, dict[Distance, Score]] = {}
-        for shape in self.shapes:
+        for shape in self._shapes_for(test):
             by = fitting(validation.counts, shape) if validation.label_kind == "classes" else None
             if by is not None and by not in tried:
                 tried[by] = self._tried(train, validation, by, progress)

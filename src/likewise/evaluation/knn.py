@@ -113,14 +113,27 @@ class KNN(Evaluation):
         sets = train.label_kind == "label sets"
         blank = torch.empty(len(test), len(train.names)) if sets else torch.empty(len(test), dtype=torch.int64)
         predictions: dict[Setting, Tensor] = {(k, kind): blank.clone() for k in ks for kind in kinds}
-        for part, similarities, indices in nearest(
-            test.vectors, train.vectors, max(ks), progress=progress, doing=f"{self.name}, {test.part}"
-        ):
+        doing = f"{self.name}, {test.part}"
+        for part, setting, votes in self.votes(train, test.vectors, ks, kinds, progress=progress, doing=doing):
+            predictions[setting][part] = (votes if sets else votes.argmax(dim=1)).cpu()
+        return predictions
+
+    def votes(
+        self,
+        train: Features,
+        vectors: Float[Tensor, "m d"],
+        ks: Sequence[int],
+        kinds: Sequence[Weights],
+        *,
+        progress: Bar = silent,
+        doing: str = name,
+    ) -> Iterator[tuple[slice, Setting, Float[Tensor, "chunk c"]]]:
+        """Yield slices of samples and, for every k and kind of weights, votes or shares as `_votes` has them."""
+        for part, similarities, indices in nearest(vectors, train.vectors, max(ks), progress=progress, doing=doing):
             for kind in kinds:
                 weights = self._weights(similarities.double(), kind)
                 for k, votes in _votes(train, indices, weights, ks):
-                    predictions[k, kind][part] = (votes if sets else votes.argmax(dim=1)).cpu()
-        return predictions
+                    yield part, (k, kind), votes
 
     def _weights(self, similarities: Tensor, kind: Weights) -> Tensor:
         if kind == "uniform":

@@ -13,7 +13,8 @@ from likewise.evaluation.evaluation import Evaluation, needs_seen_labels
 from likewise.evaluation.features import Bar, FeatureParts, Features, joined, silent, that_chooses
 from likewise.evaluation.logistic_regression import LinearClassifier, regression_of
 from likewise.evaluation.predictions import Predicted, scored, selecting_score
-from likewise.scores import Result, Score
+from likewise.evaluation.predictors import LinearPredictor
+from likewise.scores import ENCODER, Result, Score
 
 PENALTIES = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5)
 WIDEST = (1e-8, 1e3)  # where the path ends, whatever validation prefers
@@ -80,7 +81,14 @@ class LinearProbe(Evaluation):
         found = scored(self.name, predicted_by(chosen.probe, test), chosen_by, train.frequencies, chosen.settings)
         of_labels = test.label_kind == "label sets" and len(chosen_by.features) > 0  # each with a penalty of its own
         own = (selecting_score(self.name, chosen_by, chosen.settings),) if of_labels else ()
-        return replace(found, candidates=(*chosen.candidates, *own))
+        predictor = self._predictor(chosen, train, chosen_by) if train.kind == ENCODER else None
+        return replace(found, candidates=(*chosen.candidates, *own), predictor=predictor)
+
+    def _predictor(self, chosen: "Chosen", train: Features, chosen_by: Predicted) -> LinearPredictor:
+        """Return what predicts new features as the test part was."""
+        width, validation = train.vectors.shape[1], chosen_by.features
+        made = LinearPredictor(self.name, train.names, width, chosen.probe, settings=chosen.settings)
+        return made.calibrated(chosen.held_out.logits(validation.vectors), validation)
 
     def choose(self, train: Features, validation: Features, *, refit: bool = False, progress: Bar = silent) -> "Chosen":
         """Fit the path of penalties, and return the probe that is best on validation.

@@ -20,6 +20,7 @@ from likewise.evaluation.raw import MOST_NUMBERS, as_vectors
 from likewise.scores import RAW, Metric, Result
 
 CHUNK = 2**12  # samples in float64 at a time
+NEIGHBOUR = 50  # which nearest training sample a distance is to
 KEPT = 95  # percent of the inside samples below the threshold of `false_positives`
 WIDEST = 4096  # features; with more, the D x D covariance costs too much
 AREA = "AUROC"
@@ -70,7 +71,7 @@ class OutOfDistribution(Evaluation):
 
     name: ClassVar[str] = "out of distribution"
 
-    def __init__(self, outside: Source, *, k: int = 50, most: int | None = 10_000, seed: int = 0) -> None:
+    def __init__(self, outside: Source, *, k: int = NEIGHBOUR, most: int | None = 10_000, seed: int = 0) -> None:
         if k < 1:
             raise ValueError(f"expected k of at least 1, got {k}: 50 is usual")
         if most is not None and most < 2:
@@ -81,7 +82,6 @@ class OutOfDistribution(Evaluation):
         self.seed = seed
 
     def why_not_applicable(self, parts: FeatureParts) -> str | None:
-        """Say why these parts can't be evaluated."""
         if len(parts.train) == 0:
             return "it needs a training part to measure distances to, and there is none"
         if len(parts.test) < 2:
@@ -132,8 +132,7 @@ class OutOfDistribution(Evaluation):
         k = min(self.k, len(train))
 
         def to_neighbour(vectors: Tensor) -> Tensor:
-            found = nearest(vectors, train.vectors, k, progress=progress, doing=f"{self.name}, neighbours")
-            return torch.cat([1 - similarities[:, -1].cpu() for _, similarities, _ in found])
+            return neighbour_distances(vectors, train.vectors, k, progress=progress, doing=f"{self.name}, neighbours")
 
         yield "kNN", {"k": k}, to_neighbour
         if train.label_kind == "classes" and train.vectors.shape[1] <= WIDEST:
@@ -170,6 +169,19 @@ class OutOfDistribution(Evaluation):
             warnings.warn(f"of outside samples: {in_words(files_of(lost))}", stacklevel=2)
             vectors = vectors[readable(samples.inputs, rows)]
         return Features(vectors, None, part="outside").vectors  # checks that they are finite
+
+
+def neighbour_distances(
+    vectors: Float[Tensor, "m d"],
+    train: Float[Tensor, "n d"],
+    k: int = NEIGHBOUR,
+    *,
+    progress: Bar = silent,
+    doing: str = "neighbours",
+) -> Float[Tensor, " m"]:
+    """Return the distance to the k-th nearest training sample, or to the last, 1 less their cosine, on the CPU."""
+    found = nearest(vectors, train, k, progress=progress, doing=doing)
+    return torch.cat([torch.zeros(0), *(1 - similarities[:, -1].cpu() for _, similarities, _ in found)])
 
 
 @final

@@ -77,7 +77,6 @@ class Robustness(Evaluation):
         return [(corruption, severity) for corruption in self.corruptions for severity in self.severities]
 
     def why_not_applicable(self, parts: FeatureParts) -> str | None:
-        """Say why these parts can't be evaluated."""
         origin = parts.test.origin
         if origin is None:
             return "it needs images and their encoder, and there are only vectors: evaluate a run that has its data"

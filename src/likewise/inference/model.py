@@ -1,7 +1,7 @@
 """A trained model: inputs as people have them, to features."""
 
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
@@ -15,6 +15,7 @@ from likewise.data import ImagePreprocessing, Rows, Samples, Texts
 from likewise.data.arrays import as_images
 from likewise.data.image_files import ImageFiles
 from likewise.data.rows import files_of, in_words, unreadable
+from likewise.inference.onnx import OnnxEncoder
 from likewise.models import Encoder, TextEncoder
 from likewise.runs import Run
 
@@ -170,11 +171,12 @@ def load(run: Run | Path | str, *, device: str | torch.device | None = None) -> 
     """Load what a run has learned, ready to be used.
 
     Args:
-        run: The run, or its folder.
+        run: The run, its folder, or the ONNX file that `export` made of it, which onnxruntime then computes.
         device: Where the encoder computes. None: a GPU if there is one.
 
     Raises:
-        ValueError: It is no run's folder, or the run has trained no encoder yet.
+        ValueError: It is no run's folder and no such file, or the run has trained no encoder yet.
+        ModuleNotFoundError: It is an ONNX file, and onnxruntime is not installed.
 
     Memory:
         That of the encoder.
@@ -191,8 +193,15 @@ def load(run: Run | Path | str, *, device: str | torch.device | None = None) -> 
         (2, 8)
         >>> root.cleanup()
     """
+    if not isinstance(run, Run) and Path(run).suffix == ".onnx":
+        encoder = OnnxEncoder(run, device)
+        return Model(encoder, _preprocessing(encoder.facts))
     opened = run if isinstance(run, Run) else Run.open(run)
-    encoder: Any = opened.encoder()
-    made_of = opened.facts.get("preprocessing")
+    trained: Any = opened.encoder()
     where = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    return Model(encoder.to(where), None if made_of is None else ImagePreprocessing(**made_of), opened)
+    return Model(trained.to(where), _preprocessing(opened.facts), opened)
+
+
+def _preprocessing(facts: Mapping[str, Any]) -> ImagePreprocessing | None:
+    made_of = facts.get("preprocessing")
+    return None if made_of is None else ImagePreprocessing(**made_of)

@@ -52,10 +52,8 @@ class BatchTripletLoss(ContrastiveLoss):
         O((N + R)·D), and a few of `CELLS` similarities at a time, or of one row of them.
 
     Source:
-        Schroff, Kalenichenko, Philbin, "FaceNet", 2015, section 3.2, with distances; semi-hard as in TensorFlow
-        Addons; Hermans, Beyer, Leibe, "In Defense of the Triplet Loss for Person Re-Identification", 2017
-        ("hard") and its mean over triplets with a loss ("all"), as pytorch-metric-learning's
-        TripletMarginLoss(distance=CosineSimilarity()).
+        Schroff, Kalenichenko, Philbin, "FaceNet", 2015, section 3.2; Hermans, Beyer, Leibe, "In Defense of the Triplet
+        Loss for Person Re-Identification", 2017; both with distances.
 
     Example:
         >>> import torch

@@ -34,9 +34,7 @@ class BCLLoss(ContrastiveLoss):
 
     Source:
         Zhu, Wang, Chen, Chen, Jiang, "Balanced Contrastive Learning for Long-Tailed Visual Recognition", 2022, the loss
-        L_BCL with class averaging and class complement. As printed there, the mean over the anchor's own class in the
-        denominator includes i; here, as in the authors' code, i is in neither the sum nor the count. That code takes
-        exactly two views, counts both, and averages within each process.
+        L_BCL; as in the authors' code, i is left out of its own class in the denominator.
 
     Example:
         >>> import torch

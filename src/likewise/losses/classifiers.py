@@ -165,9 +165,7 @@ class AsymmetricLoss(Loss):
     Source:
         Ridnik, Ben-Baruch, Zamir, Noy, Friedman, Protter, Zelnik-Manor, "Asymmetric Loss for Multi-Label
         Classification", 2021, section 2; the defaults are those of its training on MS-COCO. The authors' code sums over
-        rows as well, giving B times the value; its trainer treats the powers as constants in the gradient, whereas here
-        they are differentiated, as in the paper's analysis; and it clamps probabilities to at least 10⁻⁸, so that a
-        positive with a logit below −18 has no gradient. Its class defaults to γ₊ = 1, its trainer to 0.
+        rows as well.
 
     Example:
         >>> import torch

@@ -42,8 +42,7 @@ class ContrastiveMarginLoss(ContrastiveLoss):
 
     Source:
         Hadsell, Chopra, LeCun, "Dimensionality Reduction by Learning an Invariant Mapping", 2006, which squares
-        distances instead: its slope has no bound where two negatives meet. With similarities, and the mean over
-        pairs with a loss, as pytorch-metric-learning's ContrastiveLoss(distance=CosineSimilarity()).
+        distances; with similarities as pytorch-metric-learning's ContrastiveLoss(distance=CosineSimilarity()).
 
     Example:
         >>> import torch

@@ -45,9 +45,7 @@ class DCLLoss(ContrastiveLoss):
 
     Source:
         Yeh et al., "Decoupled Contrastive Learning", 2022, L_DC and, weighted, L_DCW with the negative von Mises-Fisher
-        weighting, where V = 2; with more views, the loss averages over the positives. The authors' code differentiates
-        ω, expects normalised embeddings, and returns the mean over one view's anchors, leaving the sum over views to
-        the caller; here the mean is over both views. That code excludes self-pairs by adding log 1e-45 to their logits.
+        weighting, where V = 2. The authors' code differentiates ω, and returns the mean over one view's anchors.
 
     Example:
         >>> import torch

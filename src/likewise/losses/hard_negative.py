@@ -44,10 +44,9 @@ class HardNegativeLoss(ContrastiveLoss):
         O(B·D + tile). Both sums share one product of similarities, with an exponential for each.
 
     Source:
-        Robinson, Chuang, Sra, Jegelka, "Contrastive Learning with Hard Negative Samples", 2021, the objective of
-        section 3 with its importance-sampled estimates, Q = N and one positive. In the paper embeddings have length
-        1/t, so that similarities are cos/t²; here, as in the authors' code, they are cos/τ, also in e^{βs}. The lower
-        bound is from Chuang et al., "Debiased Contrastive Learning", 2020; the code calls it optional, but applies it.
+        Robinson, Chuang, Sra, Jegelka, "Contrastive Learning with Hard Negative Samples", 2021, section 3, with Q = N
+        and one positive; similarities are cos/τ as in the authors' code. The lower bound is from Chuang et al.,
+        "Debiased Contrastive Learning", 2020.
 
     Example:
         >>> import torch

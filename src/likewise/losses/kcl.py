@@ -43,8 +43,7 @@ class KCLLoss(ContrastiveLoss):
 
     Source:
         Kang, Li, Xie, Yuan, Feng, "Exploring Balanced Feature Spaces for Representation Learning", 2021, the loss
-        L_KCL, with k = 6. The authors' code contrasts with a queue of keys and uses whichever k rows of the class a
-        top-k over equal values happens to return, where the paper samples them at random.
+        L_KCL, with k = 6.
 
     Example:
         >>> import torch

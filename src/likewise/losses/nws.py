@@ -128,10 +128,11 @@ class NWSLoss(ContrastiveLoss):
         instances = [of_keys, *rows.sets_of(queue_labels)]
         corrected = "none" if keys is None or self.normalized else "corrected"
         weights = label_weights(own, instances, alpha=self.alpha, own=corrected, dtype=rows.dtype)
+        of_prototypes = AllPairs(*own.rows.shape) if self.positives_in_denominator else Explicit(~own.rows)
         return self.evaluate(
             rows,
             pull=concat([*weights.instances, weights.prototypes]).with_row_sums(weights.totals),
-            push=concat([*(self._pushed_by(own, others) for others in instances), self._prototypes_push(own)]),
+            push=concat([*(self._pushed_by(own, others) for others in instances), of_prototypes]),
             positives=weights.positives,
         )
 
@@ -153,9 +154,6 @@ class NWSLoss(ContrastiveLoss):
         similarity = SIMILARITIES[self.aggregation](own, self.label_similarity, others)
         push = ~shared * (1 - similarity) * self.beta
         return push + shared if self.positives_in_denominator else push
-
-    def _prototypes_push(self, own: Sets) -> PairWeight:
-        return AllPairs(*own.rows.shape) if self.positives_in_denominator else Explicit(~own.rows)
 
 
 def _checked(similarity: Tensor | str) -> Tensor:

@@ -39,10 +39,8 @@ class PaCoLoss(ContrastiveLoss):
         O(N·(D + C) + R·D + tile).
 
     Source:
-        Cui, Zhong, Liu, Yu, Jia, "Parametric Contrastive Learning", 2021, section 3. Here, as in the authors' code, the
-        sum over positives is divided by the sum of their weights; the defaults of ``alpha`` and ``temperature`` are
-        that code's for ImageNet-LT. That code also contrasts with a queue, and for long-tailed data adds the logarithm
-        of the class frequencies to the logits inside the loss: here the caller adds it, ``class_logits + prior.log()``.
+        Cui, Zhong, Liu, Yu, Jia, "Parametric Contrastive Learning", 2021, section 3; defaults as in the authors' code
+        for ImageNet-LT, which also adds the classes' prior: here the caller does, ``class_logits + prior.log()``.
 
     Example:
         >>> import torch

@@ -35,8 +35,7 @@ class PatchLoss(ContrastiveLoss):
 
     Source:
         Liu et al., "Learning a Few-shot Embedding Model with Contrastive Learning", 2021; the values are those of the
-        authors' code. The global loss, to which half of this one is added, is a classifier's cross-entropy; masking the
-        support and mixing queries are part of the training loop.
+        authors' code. `InfoPatchLoss` adds the global loss.
 
     Example:
         >>> import torch

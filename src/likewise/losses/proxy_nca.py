@@ -31,9 +31,7 @@ class ProxyNCALoss(ContrastiveLoss):
 
     Source:
         Teh, DeVries, Taylor, "ProxyNCA++: Revisiting and Revitalizing Proxy Neighborhood Component Analysis", 2020,
-        sections 3.3 (the own class is in the denominator) and 3.4 (temperature). The paper uses squared distances of
-        unit vectors, −d²/T = (2·cos − 2)/T, so τ = T/2; the default corresponds to T = 1/9. The authors' code scales
-        embeddings and prototypes by 1/√T instead, and clamps distances at 0; the values are the same.
+        sections 3.3 and 3.4, with squared distances: −d²/T = (2·cos − 2)/T, so τ = T/2, and the default is T = 1/9.
 
     Example:
         >>> import torch

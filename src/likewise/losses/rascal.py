@@ -74,8 +74,7 @@ class RASCALLoss(ContrastiveLoss):
 
     Source:
         An unpublished proposal; with "uniform" it is equation 2 (out) of Khosla et al., "Supervised Contrastive
-        Learning", 2020. The original sketch breaks ties by position, caches either feature of a sample that occurs
-        twice in a batch, and multiplies the loss by τ/0.07; this loss does none of these.
+        Learning", 2020.
 
     Example:
         >>> import torch

@@ -2,38 +2,55 @@
 
 import contextlib
 import io
+import json
 import logging
 import warnings
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from copy import deepcopy
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any, final
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from likewise.models.encoder import Encoder
-from likewise.models.wrapped import shortened
+from likewise.models.text_encoder import TextEncoder
+from likewise.models.wrapped import FromRun, shortened
 
 NEEDED = ("onnx", "onnxscript", "onnxruntime")
 BATCHES = (1, 7)  # batch sizes to check; the export uses a batch of two
+OUTPUTS = ("features", "logits", "probabilities")
 
 
-def to_onnx(encoder: Encoder, path: str | Path, *, opset: int | None = None, tolerance: float = 1e-4) -> None:
+def to_onnx(
+    encoder: Encoder,
+    path: str | Path,
+    *,
+    classifier: nn.Module | None = None,
+    facts: Mapping[str, Any] | None = None,
+    opset: int | None = None,
+    tolerance: float = 1e-4,
+) -> None:
     """Write an encoder as ONNX, including its standardisation, for batches of any size.
 
     The file's input is `inputs`, images (N, channels, height, width) from 0 to 1, or vectors (N, F), float32; its
-    output is `features` (N, D), float32. The encoder is not changed.
+    output is `features` (N, D), float32, and with a classifier also `logits` and `probabilities` (N, C). Its metadata
+    are, as JSON, `likewise` (the version), `input_shape`, `feature_dim`, `mean`, `std`, and the facts. The encoder is
+    not changed.
 
     Args:
-        encoder: The encoder; it is exported in evaluation mode.
+        encoder: The encoder, of images or vectors; it is exported in evaluation mode.
         path: The .onnx file. It is written under a temporary name, checked, and renamed.
+        classifier: Takes features (N, D), and returns logits and probabilities, each (N, C).
+        facts: What else the metadata tell, such as {"names": ["cat", "dog"]}.
         opset: The ONNX opset version. None: the exporter's default.
         tolerance: Largest accepted difference from the encoder's features on random inputs, relative to the largest
-            feature, or absolute if that is below 1.
+            feature, or absolute if that is below 1; logits and probabilities likewise.
 
     Raises:
-        ValueError: The encoder cannot be exported, or the features of the file differ.
+        ValueError: The encoder cannot be exported, or the outputs of the file differ.
         ModuleNotFoundError: The extra `likewise[onnx]` is not installed.
 
     Memory:
@@ -53,36 +70,72 @@ def to_onnx(encoder: Encoder, path: str | Path, *, opset: int | None = None, tol
             raise ModuleNotFoundError(
                 f"expected the module {module}, which is not installed: pip install 'likewise[onnx]'", name=module
             )
+    if isinstance(encoder, TextEncoder):
+        raise ValueError(  # noqa: TRY004 - bad input is always a ValueError
+            f"expected an encoder of images or vectors, got {type(encoder).__name__}, whose tokenizer ONNX can't hold: "
+            "export it as safetensors"
+        )
     path = Path(path)
     if not path.parent.is_dir():
         raise ValueError(f"expected a folder to write {path.name} into, got {path.parent}: create it first")
     copy = deepcopy(encoder).cpu().float().eval()
+    module = copy if classifier is None else _Classified(copy, deepcopy(classifier).cpu().float().eval())
+    about = _metadata(copy) | dict(facts or {})
     partial = path.with_name(f"{path.name}.partial")
     try:
-        _export(copy, partial, opset)
-        _check(copy, partial, tolerance)
+        _export(module, copy, partial, {name: json.dumps(value) for name, value in about.items()}, opset)
+        _check(module, copy, partial, tolerance)
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
 
 
-def _export(encoder: Encoder, path: Path, opset: int | None) -> None:
+@final
+class _Classified(nn.Module):
+    """An encoder with a classifier of its features."""
+
+    def __init__(self, encoder: Encoder, classifier: nn.Module) -> None:
+        super().__init__()
+        self.encoder, self.classifier = encoder, classifier
+
+    def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        features = self.encoder(inputs)
+        return features, *self.classifier(features)
+
+
+def _metadata(encoder: Encoder) -> dict[str, Any]:
+    """Return what every file tells of its encoder."""
+    inner = encoder
+    while isinstance(inner, FromRun):  # which leaves mean and std to the encoder within
+        inner = inner.encoder
+    return {
+        "likewise": str(import_module("likewise").__version__),
+        "input_shape": list(encoder.input_shape),
+        "feature_dim": encoder.feature_dim,
+        "mean": inner.mean.flatten().tolist(),
+        "std": inner.std.flatten().tolist(),
+    }
+
+
+def _export(module: nn.Module, encoder: Encoder, path: Path, metadata: dict[str, str], opset: int | None) -> None:
     inputs = _inputs(encoder, 2)
     batch = torch.export.Dim("batch", min=1)
     try:
         with _quiet(), torch.no_grad():
-            torch.onnx.export(
-                encoder,
+            program = torch.onnx.export(
+                module,
                 (inputs,),
-                path,
                 dynamo=True,
                 dynamic_shapes=({0: batch},),
                 input_names=["inputs"],
-                output_names=["features"],
+                output_names=OUTPUTS[: 1 if module is encoder else None],
                 opset_version=opset,
-                external_data=False,
                 verbose=False,
             )
+            if program is None:  # as the exporter of before returns
+                raise RuntimeError("no program")  # noqa: TRY301 - told as its other failures
+            program.model.metadata_props.update(metadata)
+            program.save(path, external_data=False)
     except OSError:
         raise
     except Exception as error:
@@ -92,22 +145,24 @@ def _export(encoder: Encoder, path: Path, opset: int | None) -> None:
         ) from error
 
 
-def _check(encoder: Encoder, path: Path, tolerance: float) -> None:
-    """Compare the file's features with the encoder's."""
+def _check(module: nn.Module, encoder: Encoder, path: Path, tolerance: float) -> None:
+    """Compare the file's outputs with the module's."""
     import onnxruntime  # noqa: PLC0415 - onnxruntime is optional
 
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     for batch in BATCHES:
         inputs = _inputs(encoder, batch)
         with torch.no_grad():
-            expected = encoder(inputs)
-        got = torch.from_numpy(session.run(["features"], {"inputs": inputs.numpy()})[0])
-        away = float((got - expected).abs().max()) if got.shape == expected.shape else float("inf")
-        if not away <= tolerance * max(1.0, float(expected.abs().max())):  # written so that NaN fails
-            raise ValueError(
-                f"expected features of the ONNX file within {tolerance:g} of the encoder's, got {away:.2g} in a batch "
-                f"of {batch}: export it as safetensors"
-            )
+            made: Any = module(inputs)
+        expected: tuple[Tensor, ...] = (made,) if module is encoder else made
+        for name, values, got in zip(OUTPUTS, expected, session.run(None, {"inputs": inputs.numpy()}), strict=False):
+            found = torch.from_numpy(got)
+            away = float((found - values).abs().max()) if found.shape == values.shape else float("inf")
+            if not away <= tolerance * max(1.0, float(values.abs().max())):  # written so that NaN fails
+                raise ValueError(
+                    f"expected {name} of the ONNX file within {tolerance:g} of the encoder's, got {away:.2g} in a "
+                    f"batch of {batch}: export it as safetensors"
+                )
 
 
 def _inputs(encoder: Encoder, batch: int) -> Tensor:

@@ -46,10 +46,7 @@ def log_sum_exp(
         One value for each query, shape (N,), in float32 or wider; −inf without gradient where its push is empty.
 
     Raises:
-        ValueError: If shapes disagree, τ is not positive, push may be negative, the backend is unknown, or an input
-            contains NaN or infinity. Values are checked on the CPU only: on a GPU that would synchronise, and an
-            explicit push is assumed to have no negative weight there.
-        RuntimeError: In the backward of "tiled" and "triton", if a second derivative is requested.
+        ValueError, RuntimeError: As `contrast`.
 
     Memory:
         O((N + R)·D + tile) with "tiled" and "triton", O(N·R) with "dense"; "auto" selects "tiled".
@@ -98,8 +95,7 @@ def pairwise_sum(
         One value for each query, shape (N,), in float32 or wider; 0 where it has no weight.
 
     Raises:
-        ValueError: As `log_sum_exp`, but weights may be negative; or if the function is unknown or b not finite.
-        RuntimeError: In the backward of "tiled" and "triton", if a second derivative is requested.
+        ValueError, RuntimeError: As `contrast`, but weights may be negative; or the function is unknown, b not finite.
 
     Memory:
         O((N + R)·D + tile) with "tiled" and "triton", O(N·R) with "dense"; "auto" selects "tiled".

@@ -31,13 +31,14 @@ class Sums(ABC):
     def logarithms(self) -> Tensor:
         """Return log Σ e^{s}, −∞ if there was no pair."""
 
-    @abstractmethod
     def offsets(self) -> Tensor | None:
         """Return the offset of each sum in the unit of x; None if there is none."""
+        return None
 
-    @abstractmethod
     def elsewhere(self, offsets: Tensor | None) -> "Sums":
         """Return sums of other rows with these offsets, to take exponentials relative to them."""
+        del offsets
+        return self
 
     def shares(self, upstream: Tensor) -> Tensor:
         """Return the upstream gradient over the total; 0 where there was no pair, whatever the gradient there."""
@@ -59,13 +60,6 @@ class Plain(Sums):
 
     def logarithms(self) -> Tensor:
         return self.total.log()
-
-    def offsets(self) -> None:
-        return None
-
-    def elsewhere(self, offsets: Tensor | None) -> Sums:
-        del offsets
-        return self
 
 
 class Shape(NamedTuple):
@@ -109,13 +103,6 @@ class Pairwise(Sums):
     def logarithms(self) -> Tensor:
         """Return the sums themselves."""
         return self.total
-
-    def offsets(self) -> None:
-        return None
-
-    def elsewhere(self, offsets: Tensor | None) -> Sums:
-        del offsets
-        return self
 
     def shares(self, upstream: Tensor) -> Tensor:
         return upstream.clone()

@@ -154,7 +154,7 @@ def _of_subset(subject: Subject, outcomes: Outcomes | None, group: Group) -> Out
 
 
 def verdict(rows: Sequence[Row]) -> list[str]:
-    """Say for the first metric of each evaluation which settings score higher than the first one, lower, or neither.
+    """Say for the first metric of each evaluation which settings score higher or lower than the first, then where none.
 
     The paired differences of an evaluation are tested together, by Holm's procedure on the p-values that belong to
     their intervals, so that with probability 0.95 none is called a difference by chance. This asks for more than an
@@ -165,7 +165,8 @@ def verdict(rows: Sequence[Row]) -> list[str]:
         rows: The rows of a comparison, as `compared` returns them.
 
     Returns:
-        A sentence for each evaluation; none for those without a paired difference; if none has one, the reason.
+        A sentence for each evaluation with a difference, and one for all others; none for those without a paired
+        difference; if none has one, the reason.
 
     Source:
         S. Holm, A Simple Sequentially Rejective Multiple Test Procedure, 1979.
@@ -187,17 +188,23 @@ def verdict(rows: Sequence[Row]) -> list[str]:
         reasons = ", ".join(dict.fromkeys(row.unpaired for row in others))
         return [f"No verdict, as nothing is paired with {first}: {reasons}."]
     sentences: list[str] = []
+    without: list[Row] = []
     for evaluation, metric in metrics.items():
         own = [row for row in rows if (row.evaluation, row.metric, row.group) == (evaluation, metric, ALL)]
-        if any(row.difference is not None for row in own):
-            sentences.append(f"{marked(own[0].name, own[0].metric)}. {_judged(own[0].setting, own)}")
+        tested = [row for row in own if row.difference is not None]
+        equal = [row for row in tested if row.difference and row.difference_low == row.difference_high]
+        if (found := different(tested)) or equal:
+            sentences.append(f"{marked(own[0].name, own[0].metric)}. {_judged(own, tested, found, equal)}")
+        else:
+            without += tested
+    if without:
+        of = "; ".join(dict.fromkeys(row.name for row in without))
+        sentences.append(f"No difference from {first} larger than chance in {of}.{_few(without)}")
     return sentences
 
 
-def _judged(first: str, rows: Sequence[Row]) -> str:
-    tested = [row for row in rows if row.difference is not None]
-    found = different(tested)
-    equal = [row for row in tested if row.difference and row.difference_low == row.difference_high]
+def _judged(rows: Sequence[Row], tested: Sequence[Row], found: Sequence[Row], equal: Sequence[Row]) -> str:
+    first = rows[0].setting
     groups = {
         f"Higher than {first}": [row for row in found if (row.difference or 0) > 0],
         f"Lower than {first}": [row for row in found if (row.difference or 0) < 0],
@@ -207,8 +214,12 @@ def _judged(first: str, rows: Sequence[Row]) -> str:
     }
     said = ". ".join(f"{words}: {'; '.join(map(_words, of))}" for words, of in groups.items() if of)
     said += f". Tested together, {len(tested)} differences." if len(tested) > 1 else "."
+    return said + _few(tested)
+
+
+def _few(tested: Sequence[Row]) -> str:
     few = any(row.paired == Over(FEWEST, "seed") for row in tested)
-    return f"{said} {FEWEST} seeds seldom suffice to tell." if few else said
+    return f" {FEWEST} seeds seldom suffice to tell." if few else ""
 
 
 def different(rows: Sequence[Row]) -> list[Row]:

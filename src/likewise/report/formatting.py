@@ -9,6 +9,8 @@ from likewise.evaluation import Difference
 from likewise.score_words import counted, number_words, remarks, score_words
 from likewise.scores import Score
 
+LONGEST_NAME = 40
+
 
 def difference_words(difference: Difference, *, share: bool = True) -> str:
     """Write a difference with its interval, of shares in percentage points."""
@@ -56,6 +58,17 @@ def part_words(spec: Any) -> str:
 def short_name(spec: Mapping[str, Any]) -> str:
     """Return the name of a part's class."""
     return str(spec["class_path"]).rpartition(".")[2]
+
+
+def one_line(name: str) -> str:
+    r"""Return the name of a class or label in one line, shortened where it is long.
+
+    Example:
+        >>> one_line("of\ntwo lines"), one_line("a name of more letters than anybody will read")
+        ('of two lines', 'a name of more letters than anybody wil…')
+    """
+    line = " ".join(name.split())
+    return line if len(line) <= LONGEST_NAME else line[: LONGEST_NAME - 1] + "…"
 
 
 def slug(*words: str) -> str:

@@ -5,11 +5,12 @@ from pathlib import Path
 from typing import Any
 
 from likewise.diagnostics import plots
-from likewise.report.elements import templates
+from likewise.report.elements import definitions, paragraphs, templates
 from likewise.report.sections import SECTIONS
 from likewise.report.sections.scores import lead
 from likewise.report.sections.section import Content, Section
 from likewise.report.subject import Subject
+from likewise.report.went_in import doubts, lines_of
 
 
 def write_page(
@@ -58,6 +59,8 @@ def write_page(
     text = page.render(
         title=title or ("Comparison" if others else first.run.name),
         contents=contents,
+        went_in=definitions(lines_of(first.facts)) if not others else "",
+        doubts=paragraphs(doubts(first.facts, first.metrics), "lead") if not others else "",
         lead=lead(subjects),
         album=first.album.html,
         drawing=plots.script(),

@@ -1,8 +1,10 @@
 """Settings: runs that differ in the seed only are one setting, which is named by what it does not share with others."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, final
 
@@ -16,6 +18,7 @@ from likewise.scores import ALL, ENCODER
 
 FILLED = {"input_shape", "feature_dim", "num_samples", "num_classes"}  # what follows from other parts
 COUNTED = {evaluation.name for evaluation in USUAL}  # evaluations of the test samples, and of no others
+LONGEST = 80  # characters of a name
 SAMPLES = ".samples"  # how the path of the number of samples of an evaluation ends
 UNTRAINED = {  # options of the trainer that change no training
     *("callbacks", "default_root_dir", "logger", "log_every_n_steps", "profiler"),
@@ -56,7 +59,8 @@ def in_settings(
     Args:
         runs: The runs.
         names: What the setting of a run's folder is called. None: runs with the same parts and the same data are one
-            setting; it is called by the classes and arguments that others don't share. Several runs with one seed are
+            setting; it is called by the --name that its runs alone have, or by the classes and arguments that others
+            don't share, the first of many. Features from a file are called by that. Several runs with one seed are
             never one setting, but called by their own names too.
         progress: Wraps what sections of a page take long over.
 
@@ -82,26 +86,30 @@ def in_settings(
 
 
 def _called(subjects: Sequence[Subject]) -> list[str]:
-    """Return the name of each run's setting."""
-    if any("source" in subject.facts for subject in subjects):  # features from elsewhere have no settings to describe
-        files = [Path(str(subject.facts.get("source", ""))).name or subject.run.name for subject in subjects]
-        return [
-            file if files.count(file) == 1 else f"{file}, {subject.run.name}"
-            for file, subject in zip(files, subjects, strict=True)
-        ]
+    """Return the name of each run's setting: of features from elsewhere their file's."""
+    files = [Path(str(subject.facts.get("source", ""))).name for subject in subjects]
     prints = [str(subject.facts.get("samples", {}).get("fingerprint", "")) for subject in subjects]
     configs = [_config(subject, with_data=len(set(prints)) > 1) for subject in subjects]
-    keys = [json.dumps(key, sort_keys=True) for key in zip(prints, configs, strict=True)]
+    keys = [json.dumps(key, sort_keys=True) for key in zip(files, prints, configs, strict=True)]
     groups = {key: [place for place, one in enumerate(keys) if one == key] for key in keys}
-    differences = diff_configs([configs[places[0]] for places in groups.values()])
-    words = [_words(of) for of in differences]
+    trained = [places for places in groups.values() if not files[places[0]]]
+    differences = diff_configs([configs[places[0]] for places in trained])
+    said = {places[0]: _words(of) for places, of in zip(trained, differences, strict=True)}
+    own_names = {places[0]: {subjects[place].run.options.get("name") for place in places} for places in groups.values()}
+    for place, own in own_names.items():
+        unique = len(own) == 1 and list(own_names.values()).count(own) == 1
+        said[place] = files[place] or (unique and next(iter(own))) or said[place]
+    words = list(said.values())
     called = [""] * len(subjects)
-    for places, said in zip(groups.values(), words, strict=True):
+    for places in groups.values():
         seeds = [subjects[place].seed for place in places]
         apart = len(places) > 1 and (None in seeds or len(set(seeds)) < len(seeds))
+        named = said[places[0]]
         for place in places:
             own = subjects[place if apart else places[0]].run.name
-            called[place] = ", ".join(filter(None, [said, own if apart or not said or words.count(said) > 1 else ""]))
+            called[place] = ", ".join(
+                filter(None, [named, own if apart or not named or words.count(named) > 1 else ""])
+            )
     return called
 
 
@@ -123,6 +131,8 @@ def _config(subject: Subject, *, with_data: bool) -> dict[str, str]:
     for score in subject.test_scores.values():
         if score.group == ALL and score.features == ENCODER and score.evaluation in COUNTED:
             config[f"{score.evaluation}{SAMPLES}"] = str(score.count)
+    epoch = re.search(r"epoch\d+(?=(-\d+)?$)", subject.run.name) if "checkpoint" in subject.facts else None
+    config["weights"] = epoch[0] if epoch else "final"
     return config
 
 
@@ -178,14 +188,16 @@ def _within(path: str, parts: Sequence[str]) -> bool:
 
 
 def _words(values: Mapping[str, str]) -> str:
-    """Write classes by themselves, and arguments by their names, or by their whole paths where two have one name."""
+    """Write classes by themselves, and arguments by name, or by path where two have one name; of many the first."""
     ends = [path.rpartition(".")[2] for path, value in values.items() if not isinstance(value, ClassName)]
     said: list[str] = []
     for path, value in values.items():
         end = path.rpartition(".")[2]
         named = f"{end if ends.count(end) == 1 else path}={value}"
         said.append(value if isinstance(value, ClassName) else named)
-    return ", ".join(said)
+    lengths = accumulate(len(words) + 2 for words in said)
+    few = max(1, sum(length <= LONGEST for length in lengths))
+    return ", ".join(said[:few]) + (f", and {len(said) - few} more" if few < len(said) else "")
 
 
 def _short(value: Any) -> str:

@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 
 from likewise.data import (
     Batches,
+    Episodes,
     Parts,
     Rows,
     Samples,
@@ -23,6 +24,7 @@ from likewise.data import (
     parts_of_run,
     some_inputs,
 )
+from likewise.data.episode_sampler import fitting_words
 from likewise.losses import Loss, label_pair_similarity
 from likewise.models import Encoder, FromRun, Head, TextEncoder
 from likewise.parts import Spec, build, built, class_of, is_spec
@@ -119,7 +121,12 @@ def assemble(
         temperature_rate_factor=temperature_rate_factor,
     )
     data = _data(specs, module, train, seed, workers)
-    known = [*before, *_of_chunks(encoder, chunk_size), *notes(data.samples, module.inputs.all, parts.test)]
+    known = [
+        *before,
+        *_of_chunks(encoder, chunk_size),
+        *_of_batches(data),
+        *notes(data.samples, module.inputs.all, parts.test),
+    ]
     return Assembled(parts, train, refit, module, data, specs, tuple(known))
 
 
@@ -127,11 +134,24 @@ def _data(specs: dict[str, Any], module: Pretraining, train: Samples, seed: int,
     """Make the batches, which are to suit the loss, its inputs and the samples."""
     batches = build(specs["batches"], Batches)
     batches.suit(module.inputs.signature.loss, module.inputs.signature.names)
-    specs["batches"]["init_args"] |= batches.recorded
     module.inputs.check_batches(batches)
     data = TrainingData(prepared(module.encoder, train), batches, seed=seed, workers=workers)
+    specs["batches"]["init_args"] |= batches.recorded
     data.train_dataloader()  # it refuses batches that the samples can't fill, before anything is said or written
     return data
+
+
+def _of_batches(data: TrainingData) -> Iterator[str]:
+    """Say where batches have another size than was wanted."""
+    batches, samples = data.batches, data.samples
+    if (held := data.train_dataloader().batch_size) < batches.batch_size:
+        yield (
+            f"batches have {held:,} samples instead of {batches.batch_size:,} (--batch-size), as there are "
+            f"{len(samples):,} training samples"
+        )
+    if isinstance(batches, Episodes) and batches.shape != batches.wanted:
+        words = fitting_words(samples.counts, samples.names, batches.wanted, batches.shape)
+        yield f"training is {words} to train on"
 
 
 def _of_chunks(encoder: Encoder, size: int | None) -> Iterator[str]:

@@ -57,7 +57,7 @@ class Loader:
         self.workers = workers
         self.lost: dict[int, str] = {}
         self._place = place
-        self._length = len(self._order(0))
+        self._length, self.batch_size = self._order(0).shape
         self._there: Tensor | None = None
 
     def __len__(self) -> int:

@@ -15,7 +15,10 @@ from torch.optim import LBFGS, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 from likewise.data import Batch, Samples
-from likewise.evaluation import Features
+from likewise.evaluation import FeatureParts, Features, OwnClassifier
+from likewise.evaluation.features import that_chooses
+from likewise.evaluation.logistic_regression import LinearClassifier
+from likewise.evaluation.predictors import LinearPredictor
 from likewise.losses import Loss
 from likewise.models import Encoder, Head
 from likewise.models.encoder import frozen
@@ -122,6 +125,25 @@ class Pretraining(lightning.LightningModule):
                 if scores is not None:
                     return replace(features, predictions=scores.float().cpu(), logits=loss_input.predicts_logits)
         return features
+
+    def predictor(self, features: FeatureParts) -> LinearPredictor | None:
+        """Return what `with_predictions` predicts by, calibrated on validation, if a run can keep it."""
+        train, validation, _ = features
+        alike = validation.names == train.names  # no new classes
+        chosen_by = that_chooses(validation) if alike else train[torch.arange(0)]
+        for loss_input in self.inputs.all:
+            classifier = loss_input.classifier()
+            if classifier is not None and chosen_by.predictions is not None:
+                made = LinearPredictor(
+                    OwnClassifier.name,
+                    train.names,
+                    train.vectors.shape[1],
+                    LinearClassifier(*(tensor.detach().cpu() for tensor in classifier)),
+                    head=None if loss_input.predicts_logits else self.head or nn.Identity(),
+                    probabilities=loss_input.predicts_logits or train.label_kind == "classes",
+                )
+                return made.calibrated(chosen_by.predictions, chosen_by)
+        return None
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Compute the loss of one batch."""

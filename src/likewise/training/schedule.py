@@ -4,9 +4,15 @@ import math
 from abc import ABC, abstractmethod
 from typing import final
 
+from likewise.parts import written
+
 
 class Schedule(ABC):
     """Abstract: a factor for all learning rates at each step."""
+
+    def __repr__(self) -> str:
+        """Name what it is set to."""
+        return written(self)
 
     @abstractmethod
     def factor(self, epoch: float, share: float) -> float:

@@ -1,14 +1,18 @@
 """Several runs compared: a page, and its table as CSV and Markdown."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import warnings
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
 from likewise import report
+from likewise.files.formats import first_of
 from likewise.parts import Spec, built
+from likewise.report.comparison import same_test
 from likewise.runs import Run
-from likewise.workflows.progress import PRINTED, Progress
+from likewise.workflows.progress import PRINTED, Progress, shown
 
 
 @final
@@ -43,8 +47,9 @@ def compare(
     """Compare runs: tell the table, and write it as CSV and Markdown next to a page that shows more.
 
     Args:
-        runs: The runs, or their folders; the first one's setting is what others are compared with. Files among them,
-            such as an export beside its run, are left out.
+        runs: The runs, or their folders; the first one's setting is what others are compared with. Left out, and
+            told in a line, are files and folders that are no runs, runs without scores, as unfinished ones have none,
+            and, among trained runs, evaluated files of other test samples.
         output: Where the page goes; the table, with the endings .csv and .md, next to it.
         names: What the setting of a run's folder is called. None: what its settings don't share with others.
         sections: The sections of the page, or their classes with arguments; None: those that come with likewise.
@@ -57,14 +62,19 @@ def compare(
     page = Path(output)
     if page.suffix != ".html":
         raise ValueError(f"expected --output to end in .html, got {page}: the table is written next to it")
-    given = list(runs)
-    files = [path for path in given if not isinstance(path, Run) and Path(path).is_file()]
-    if files:
-        progress.say(f"left out, as they are no folders: {', '.join(map(str, files))}")
-    opened = [run if isinstance(run, Run) else Run.open(run) for run in given if run not in files]
-    _check(opened)
+    with _told(progress):
+        return _compared(_comparable(runs, progress), page, names, sections, progress)
+
+
+def _compared(
+    runs: Sequence[Run],
+    page: Path,
+    names: Mapping[Path, str] | None,
+    sections: Sequence[report.Section | Spec] | report.Section | Spec | None,
+    progress: Progress,
+) -> Comparison:
     progress.say("comparing ...")
-    subjects = report.in_settings(opened, names, progress=progress.bar)
+    subjects = report.in_settings(runs, names, progress=progress.bar)
     settings = report.settings_of(subjects)
     rows = report.compared(settings)
     comparison = Comparison(page, rows, report.verdict(rows))
@@ -76,23 +86,67 @@ def compare(
     progress.tell(f"Scores on the test part with 95 % intervals, and paired differences to {settings[0].name}\n")
     progress.tell(_table(rows))
     progress.tell("\n" + "\n\n".join(comparison.verdict))
-    progress.tell(f"\npage: {page}\ntable: {comparison.table} and .md")
+    progress.tell(f"\npage: {shown(page)}\ntable: {shown(comparison.table)} and .md")
     return comparison
 
 
-def _check(runs: Sequence[Run]) -> None:
+def _comparable(given: Iterable[Run | Path | str], progress: Progress) -> list[Run]:
+    """Open the runs that can be compared, say which of the given cannot and why, and raise unless there are two."""
+    runs: list[Run] = []
+    left: dict[str, list[str]] = {}
+    refused: ValueError | None = None
+    for one in given:
+        path = one.folder if isinstance(one, Run) else Path(one)
+        try:
+            run = Run.open(path)
+        except ValueError as error:
+            if not path.exists():
+                raise
+            refused = refused or (error if path.is_dir() else None)
+            left.setdefault("no run", []).append(path.name)
+            continue
+        why = _why_not(run, runs)
+        if why is None:
+            runs.append(run)
+        else:
+            left.setdefault(why, []).append(run.name)
+    if others := _of_other_samples(runs):
+        runs = [run for run in runs if run not in others]
+        left["evaluated files of other test samples than the runs'"] = [run.name for run in others]
+    told = "; ".join(f"{first_of(names)} ({why})" for why, names in left.items())
     if len(runs) < 2:
-        raise ValueError(f"expected two or more runs to compare, got {len(runs)}: likewise compare RUN RUN ...")
-    folders = [run.folder.resolve() for run in runs]
-    for run, folder in zip(runs, folders, strict=True):
-        if folders.count(folder) > 1:
-            raise ValueError(f"expected different runs, got {run.folder} twice: name it once")
-        final = (score for score in run.scores if score.part == "test" and score.epoch is None)
-        if not any(final):
-            raise ValueError(
-                f"expected runs with scores, got {run.folder}, which has none: evaluate it first with "
-                f"likewise evaluate {run.folder}"
-            )
+        also = f"; left out: {told}" if told else ""
+        words = f"expected two or more runs to compare, got {len(runs)}: likewise compare RUN RUN ...{also}"
+        raise refused or ValueError(words)
+    if told:
+        progress.say(f"left out: {told}")
+    return runs
+
+
+def _why_not(run: Run, others: Sequence[Run]) -> str | None:
+    """Say why a run cannot be compared, and what to do; raise where it was named before."""
+    if run.folder.resolve() in [other.folder.resolve() for other in others]:
+        raise ValueError(f"expected different runs, got {run.folder} twice: name it once")
+    if any(score.part == "test" and score.epoch is None for score in run.scores):
+        return None
+    if run.stage == "finished":
+        return f"no scores, likewise evaluate {shown(run.folder)}"
+    return f"unfinished, likewise train --resume {shown(run.folder)}"
+
+
+def _of_other_samples(runs: Sequence[Run]) -> list[Run]:
+    """Return the evaluated files whose test samples are none of the trained runs', where there are two or more."""
+    trained, files = ([run for run in runs if ("source" in run.facts) == is_file] for is_file in (False, True))
+    subjects = [report.Subject(run) for run in (trained if files and len(trained) > 1 else [])]
+    return [run for run in files if subjects and not any(same_test(report.Subject(run), one) for one in subjects)]
+
+
+@contextmanager
+def _told(progress: Progress) -> Generator[None]:
+    """Say warnings as what else is going on, without a place in the code."""
+    with warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_, **__: progress.say(f"warning: {' '.join(str(message).split())}")
+        yield
 
 
 def _table(rows: Sequence[report.Row]) -> str:

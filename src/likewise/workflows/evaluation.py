@@ -21,7 +21,7 @@ from likewise.runs import Run
 from likewise.workflows import scoring
 from likewise.workflows.failures import removed_if_idle
 from likewise.workflows.metadata import device_named, versions
-from likewise.workflows.progress import PRINTED, Progress
+from likewise.workflows.progress import PRINTED, Progress, shown
 
 
 def evaluate(
@@ -65,7 +65,7 @@ def evaluate(
         if given["sections"] is None:
             given["sections"] = _sections_of(before)
         run = _of_run(path, before, given, progress)
-    progress.tell(f"\nreport: {run.report}")
+    progress.tell(f"\nreport: {shown(run.report)}")
     return run
 
 
@@ -155,7 +155,7 @@ def _created(root: Path, before: Run, checkpoint: Path) -> Run:
 
 def _samples(run: Run, progress: Progress, *, needed: bool) -> tuple[Parts | None, bool]:
     """Load the run's data; where features are there, it is needed for raw inputs and pictures only."""
-    refit = bool((run.facts.get("parts") or {}).get("split", {}).get("init_args", {}).get("refit", False))
+    refit = evaluation.Learned(run).refit
     if "source" in run.facts and not needed:
         return None, False
     try:

@@ -1,10 +1,12 @@
 """A run's encoder as a file for elsewhere, safetensors or ONNX."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from likewise.inference import Model, load
 from likewise.runs import Run
-from likewise.workflows.progress import PRINTED, Progress
+from likewise.workflows.progress import PRINTED, Progress, shown
 
 FORMATS = {"safetensors": ".safetensors", "onnx": ".onnx"}
 
@@ -51,12 +53,22 @@ def export(
     if kind not in FORMATS:
         raise ValueError(f"expected a format of {', '.join(FORMATS)}, got {kind!r}: name one of them")
     path = path or opened.folder.with_name(opened.name + FORMATS[kind])
-    encoder: Any = opened.encoder()
+    model = load(opened, device="cpu")
     if kind == "onnx":
         from likewise.models import to_onnx  # noqa: PLC0415 - not needed for safetensors
 
-        to_onnx(encoder, path)
+        to_onnx(model.encoder, path, facts=_facts(model))
     else:
         path.write_bytes(opened.weights.read_bytes())
-    progress.tell(f"{kind}: {path}")
+    progress.tell(f"{kind}: {shown(path)}")
     return path
+
+
+def _facts(model: Model) -> dict[str, Any]:
+    """Return what an ONNX file tells of a run: which, its classes or labels, and what is made of images."""
+    run: Any = model.run
+    labels = run.facts.get("labels") or {}
+    found = {"run": run.name, "label_kind": labels.get("kind"), "names": labels.get("names")}
+    if model.preprocessing is not None:
+        found["preprocessing"] = asdict(model.preprocessing)
+    return {name: value for name, value in found.items() if value}

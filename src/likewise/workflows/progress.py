@@ -1,6 +1,7 @@
 """What a workflow says while it works, and the results it tells: protocol, printed, and silent."""
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, Protocol, final
 
 from tqdm import tqdm
@@ -79,6 +80,17 @@ class Silent:
 
     def steps(self, total: int | None, doing: str) -> None:
         """Open no bar."""
+
+
+def shown(path: Path) -> Path:
+    """Write a path as short as it can be copied: from the current folder on where it lies there, else whole.
+
+    Example:
+        >>> str(shown(Path("runs").absolute())), shown(Path("/elsewhere")).is_absolute()
+        ('runs', True)
+    """
+    whole, here = path.absolute(), Path.cwd()
+    return whole.relative_to(here) if whole.is_relative_to(here) else whole
 
 
 PRINTED = Printed()

@@ -31,7 +31,7 @@ from likewise.files.formats import NAMED
 from likewise.models import Encoder
 from likewise.parts import built
 from likewise.report import Section, Subject, write_page
-from likewise.report.formatting import difference_words
+from likewise.report.formatting import difference_words, one_line
 from likewise.runs import Run
 from likewise.score_words import aligned, remarks, score_words, settings_words
 from likewise.scores import ALL, ENCODER, RAW, Outcomes
@@ -40,7 +40,6 @@ from likewise.workflows.progress import Progress
 MOST_KEPT = 16
 _found_before: dict[str, Result] = {}  # of raw inputs, by what was evaluated and how
 LISTED_CLASSES = 20  # with more classes, only the report shows them all
-LONGEST_NAME = 40  # of a class
 
 
 @final
@@ -251,10 +250,5 @@ def class_table(scores: Collection[Score], test: Features, evaluations: Collecti
     cells = {(str(score.group), score.evaluation, score.features): score_words(score) for score in final}
     corner = MEAN_PRECISION.name if {score.metric for score in final} == {MEAN_PRECISION} else ""
     table = [[corner, *(f"{evaluation}{'' if what == ENCODER else f', {RAW}'}" for evaluation, what in columns)]]
-    table += [[_short(row), *(cells.get((row, *column), "") for column in columns)] for row in rows]
+    table += [[one_line(row), *(cells.get((row, *column), "") for column in columns)] for row in rows]
     return aligned(table, right=True)
-
-
-def _short(name: str) -> str:
-    line = " ".join(name.split())
-    return line if len(line) <= LONGEST_NAME else line[: LONGEST_NAME - 1] + "…"

@@ -12,6 +12,7 @@ from tqdm import tqdm
 
 from likewise.configuration import read
 from likewise.configuration.recipes import studies, study
+from likewise.report.went_in import NAMES
 from likewise.runs import Run
 from likewise.score_words import counted, score_words
 from likewise.scores import Score, best, validation_score
@@ -154,12 +155,29 @@ def _trained(sweep: plan.Sweep, folder: Path, progress: Progress) -> Comparison 
 
 
 @final
+class _Once:
+    """The progress of a sweep, in which what goes into several runs is said once."""
+
+    def __init__(self, progress: Progress) -> None:
+        self.tell, self.bar, self.steps = progress.tell, progress.bar, progress.steps
+        self._progress = progress
+        self._said: set[str] = set()
+
+    def say(self, doing: str) -> None:
+        """Say what is going on, but not again what went in."""
+        if doing not in self._said:
+            self._progress.say(doing)
+        if doing.startswith(tuple(f"{name}: " for name in NAMES)):
+            self._said.add(doing)
+
+
+@final
 class _Work:
     """Runs that are trained one after another; what fails is noted, and the others go on."""
 
     def __init__(self, count: int, progress: Progress) -> None:
         self.count = count
-        self.progress = progress
+        self.progress = _Once(progress)
         self.number = 0
         self.failed: list[str] = []
         self._seconds: list[float] = []

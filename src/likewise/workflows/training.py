@@ -11,16 +11,17 @@ from typing import Any, final
 import lightning
 import torch
 from lightning.fabric.utilities.exceptions import MisconfigurationException
-from lightning.pytorch.callbacks import ProgressBar
+from lightning.pytorch.callbacks import LambdaCallback, ProgressBar
 
 from likewise import distributed
 from likewise.configuration import resolve, written
 from likewise.evaluation import Result
 from likewise.evaluation.choice import while_training
 from likewise.parts import arguments
+from likewise.report import went_in
 from likewise.report.formatting import short_name
 from likewise.runs import Run
-from likewise.score_words import score_words
+from likewise.score_words import counted, score_words
 from likewise.training import Assembled, Checkpoints, Collapse, Snapshots, Statistics, Terminated, Validation, assemble
 from likewise.training.fitting import as_list, fit, last_whole, trainer_of
 from likewise.training.launch import from_slurm, rank, refused_together
@@ -31,7 +32,7 @@ from likewise.training.validation import best_epoch
 from likewise.workflows.failures import check_same, removed_if_idle, terminable, unfinished
 from likewise.workflows.lightning_trainer import TrainingBar, in_our_words, quiet_lightning
 from likewise.workflows.metadata import device_of, device_words, flat, shared_options, versions
-from likewise.workflows.progress import PRINTED, Progress
+from likewise.workflows.progress import PRINTED, Progress, shown
 from likewise.workflows.scoring import EvaluationOptions, check_applicable, encoded, say_lost, score, write_report
 
 CPU = torch.device("cpu")
@@ -121,7 +122,7 @@ def _trained(
         else:
             _note_device(run, device_words(config["trainer"]), progress)
         finished = _Training(config, run, ready, trainer, evaluations, progress).finished()
-    progress.tell(f"\nreport: {finished.report}" if config["report"] else f"\nrun: {finished.folder}")
+    progress.tell(f"\nreport: {shown(finished.report)}" if config["report"] else f"\nrun: {shown(finished.folder)}")
     return finished
 
 
@@ -194,7 +195,11 @@ class _Training:
                 with self._timed("evaluation"):
                     self.progress.say("evaluating ...")
                     features = encoded(run, module.encoder, ready.parts, self.progress, module.with_predictions)
+                    if (own := module.predictor(features)) is not None:
+                        run.write(run.classifier.name, own.saved())
                     score(run, features, ready.parts, self.evaluations, self.progress, refit=ready.refit)
+            for doubt in went_in.doubts(run.facts, run.metrics):
+                self.progress.say(f"warning: {doubt}")
             if self.config["report"]:
                 write_report(run, ready.parts, self.evaluations, self.progress)
         return say_lost(run, self.progress, ready.data.lost).finished()
@@ -240,6 +245,7 @@ class _Training:
         )
         collapse = Collapse(lambda told: self.progress.say(f"warning: {told}"))
         callbacks: list[lightning.Callback] = [
+            LambdaCallback(on_train_start=lambda trainer, _: self._say_what_goes_in(trainer)),
             validation,
             drawings,
             Statistics(run, ready.trained.names),
@@ -250,6 +256,15 @@ class _Training:
         if self.trainer_arguments.get("enable_progress_bar") is not False and not barred:
             callbacks.append(TrainingBar(self.progress))
         return callbacks
+
+    def _say_what_goes_in(self, trainer: lightning.Trainer) -> None:
+        """Note what goes into the training, and say it before the first step."""
+        facts = self.run.facts | {"went_in": went_in.facts_of(self.ready, trainer)}
+        self.run.describe(facts)
+        for name, words in went_in.lines_of(facts):
+            self.progress.say(f"{name}: {words}")
+        if done := trainer.global_step:
+            self.progress.say(f"going on after {counted(done, 'step')}")
 
     def _keep_best(self, epochs: int) -> None:
         """Go back to the weights of the best epoch, if one was validated."""

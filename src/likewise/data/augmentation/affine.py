@@ -56,7 +56,6 @@ class RandomAffine(ImageAugmentation):
         self.padding = padding
 
     def change(self, images: Float[Tensor, "n ch h w"], draw: Draw) -> Float[Tensor, "n ch h w"]:
-        """Transform every image independently."""
         if not len(images):  # affine_grid refuses an empty batch
             return images
         height, width = images.shape[-2:]
@@ -107,7 +106,6 @@ class RandomShift(ImageAugmentation):
         self.flip = flip
 
     def change(self, images: Float[Tensor, "n ch h w"], draw: Draw) -> Float[Tensor, "n ch h w"]:
-        """Shift every image by its own random number of pixels."""
         numbers = uniform(draw, images, 3)
         height, width = images.shape[-2:]
         top, left = (numbers[:, :2] * (2 * self.padding + 1)).long().clamp(max=2 * self.padding).T.unsqueeze(2)

@@ -192,7 +192,6 @@ class Chain(Augmentation):
         self.augmentations = augmentations
 
     def change(self, inputs: Shaped[Tensor, "n ..."], draw: Draw) -> Shaped[Tensor, "n ..."]:
-        """Apply one after another."""
         for augmentation in self.augmentations:
             inputs = augmentation(inputs, draw)
         return inputs
@@ -201,7 +200,6 @@ class Chain(Augmentation):
         self.augmentations[0].check(inputs)
 
     def fit(self, inputs: Tensor) -> None:
-        """Fit each of them to the training part, without augmentation."""
         for augmentation in self.augmentations:
             augmentation.fit(inputs)
 

@@ -83,7 +83,6 @@ class ColourJitter(ImageAugmentation):
         self.hue_form: HueForm = hue_form
 
     def change(self, images: Float[Tensor, "n ch h w"], draw: Draw) -> Float[Tensor, "n ch h w"]:
-        """Change the colours of every image independently."""
         return self.changed(images, self.drawn(images, draw))
 
     def drawn(self, images: Float[Tensor, "n ch h w"], draw: Draw) -> Jitter:
@@ -101,7 +100,6 @@ class ColourJitter(ImageAugmentation):
         return Jitter(torch.where(changed, factors, nothing), numbers[:, 4:8], numbers[:, 9] < self.grey)
 
     def changed(self, images: Float[Tensor, "n ch h w"], change: Jitter) -> Float[Tensor, "n ch h w"]:
-        """Apply the sampled changes."""
         return affine_jitter(images, change) if self.hue_form == "affine" else exact_jitter(images, change)
 
 

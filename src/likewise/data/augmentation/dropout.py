@@ -45,7 +45,6 @@ class FeatureDropout(Augmentation):
         self._mean_and_spread = torch.stack([vectors.mean(dim=0), vectors.std(dim=0, correction=0)])
 
     def change(self, inputs: Float[Tensor, "n f"], draw: Draw) -> Float[Tensor, "n f"]:
-        """Change every vector independently; the shape stays the same."""
         vectors = self._vectors(inputs)
         mean, spread = self._fitted(vectors)
         dropped = uniform(draw, vectors, vectors.shape[1]) < self.probability
@@ -105,7 +104,6 @@ class TokenDropout(Augmentation):
         self.mask_id = mask_id
 
     def change(self, inputs: Int[Tensor, "n t"], draw: Draw) -> Int[Tensor, "n t"]:
-        """Mask some tokens of each row."""
         if inputs.ndim != 2 or inputs.is_floating_point() or inputs.dtype == torch.bool:
             raise ValueError(
                 f"TokenDropout expected token rows (N, T) of integers, got {tuple(inputs.shape)} of {inputs.dtype}: "

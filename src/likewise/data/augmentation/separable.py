@@ -63,7 +63,6 @@ class RandomResizedCrop(ImageAugmentation):
         self.flip = flip
 
     def change(self, images: Float[Tensor, "n ch h w"], draw: Draw) -> Float[Tensor, "n ch new_h new_w"]:
-        """Crop every image by its own random box."""
         return separable(images, *self.weights(images, draw)).clamp_(0, 1)
 
     def weights(
@@ -211,7 +210,6 @@ class GaussianBlur(ImageAugmentation):
         self.size = size
 
     def change(self, images: Float[Tensor, "n ch h w"], draw: Draw) -> Float[Tensor, "n ch h w"]:
-        """Blur some of the images."""
         return separable(images, *self.weights(images, draw, images.shape[-2:])).clamp_(0, 1)
 
     def weights(

@@ -70,7 +70,6 @@ class SimCLRViews(ImageAugmentation):
         self.blur = GaussianBlur(probability=blur) if blur else None
 
     def change(self, images: Float[Tensor, "n ch h w"], draw: Draw) -> Float[Tensor, "n ch new_h new_w"]:
-        """Make a view of every image."""
         rows, columns = self.crop.weights(images, draw)
         change = self.colour.drawn(images, draw)
         if self.blur is not None:

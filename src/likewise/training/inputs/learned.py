@@ -2,6 +2,7 @@
 
 from typing import final
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
@@ -42,6 +43,10 @@ class LabelPrototypes(Learned, LossInput):
         embeddings = features if head is None else head(features)
         return functional.normalize(embeddings) @ functional.normalize(self.rows()).T
 
+    def classifier(self) -> tuple[Float[Tensor, "e c"], Float[Tensor, " c"]]:
+        weight = functional.normalize(self.rows()).T
+        return weight, torch.zeros_like(weight[0])
+
     def prototypes(self, step: Step) -> Float[Tensor, "c e"]:
         return self.rows()
 
@@ -63,6 +68,9 @@ class Classifier(Learned, LossInput):
 
     def predicted(self, features: Float[Tensor, "n d"], head: nn.Module | None) -> Float[Tensor, "n c"]:
         return self.linear(features)
+
+    def classifier(self) -> tuple[Float[Tensor, "d c"], Float[Tensor, " c"]]:
+        return self.linear.weight.T, self.linear.bias
 
     def class_logits(self, step: Step) -> Float[Tensor, "b v c"]:
         return self.linear(step.features)

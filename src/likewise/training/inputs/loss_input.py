@@ -159,6 +159,13 @@ class LossInput(nn.Module, ABC):
         """Return scores of the classes or labels, (N, C), for features (N, D), if it classifies."""
         return None
 
+    def classifier(self) -> tuple[Tensor, Tensor] | None:
+        """Return W, (D, C), and b, (C,), if what it predicts are x W + b, so that a run keeps it.
+
+        x are features, or, where these are no logits, embeddings of length 1.
+        """
+        return None
+
     def after_loss(self, step: Step) -> None:
         """Store what later batches need, after the loss of a batch is computed."""
 

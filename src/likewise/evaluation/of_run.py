@@ -1,0 +1,113 @@
+"""What a run can predict by: the classifiers that it keeps, and its training features."""
+
+from dataclasses import replace
+from functools import cached_property
+from typing import Literal, final, get_args
+
+from torch import nn
+
+from likewise.evaluation.evaluation import needs_seen_labels
+from likewise.evaluation.feature_files import load_features
+from likewise.evaluation.features import FeatureParts, Features, joined, that_chooses
+from likewise.evaluation.knn import KNN, Weights
+from likewise.evaluation.predictors import LinearPredictor, NeighbourPredictor, Predictor
+from likewise.evaluation.unlikeness import Unlikeness
+from likewise.parts import build
+from likewise.runs import Run
+from likewise.scores import ENCODER
+
+By = Literal["probe", "own", "knn"]
+USUAL: tuple[int, Weights] = (20, "similarity")  # neighbours and weights that nobody chose
+LABELLED = "give labelled samples to predict by with among (likewise predict RUN INPUT --among SOURCE)"
+
+
+@final
+class Learned:
+    """What a run has learned from features; each is read when it is asked for, and the data is not needed.
+
+    Args:
+        run: The run.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+
+    @cached_property
+    def features(self) -> FeatureParts | None:
+        """The run's features; None where it keeps none."""
+        return load_features(self.run.embeddings) if self.run.embeddings.is_file() else None
+
+    @cached_property
+    def refit(self) -> bool:
+        """Whether the validation part was learned from."""
+        return bool((self.run.facts.get("parts") or {}).get("split", {}).get("init_args", {}).get("refit", False))
+
+    @cached_property
+    def unlikeness(self) -> Unlikeness | None:
+        """What says how unlike the training data a sample is; None without training or held-out samples."""
+        features = self.features
+        if features is None or not len(features.train) or not len(features.test) + len(features.validation):
+            return None
+        return Unlikeness(features, refit=self.refit)
+
+    def predictor(self, by: By | None = None, among: Features | None = None) -> Predictor:
+        """Return what predicts.
+
+        Args:
+            by: "probe", the linear probe; "own", the classifier or the prototypes that were trained with the encoder;
+                or "knn". None: the first of these that there is.
+            among: Labelled samples, to predict by the nearest 20 of them, weighted by similarity.
+
+        Raises:
+            ValueError: The run has no such classifier, or no labels.
+        """
+        if by is not None and by not in get_args(By):
+            raise ValueError(f"expected by as one of {', '.join(get_args(By))}, got {by!r}: leave it out for the first")
+        if among is not None:
+            if by not in {None, "knn"}:
+                raise ValueError(f"expected by='knn' with among, got {by!r}: neighbours alone predict by other samples")
+            if among.label_kind is None:
+                raise ValueError("expected labelled samples as among, got none with a label: name a source with labels")
+            return NeighbourPredictor.of(among, *USUAL)
+        files = {"probe": self.run.probe, "own": self.run.classifier}
+        first = next((name for name, file in files.items() if file.is_file()), "knn") if by is None else by
+        if first == "knn":
+            return self._neighbours(asked=by is not None)
+        if not files[first].is_file():
+            raise ValueError(self._missing(first))
+        return LinearPredictor.load(files[first], lambda: build(self.run.facts["parts"]["head"], nn.Module))
+
+    def _neighbours(self, *, asked: bool) -> NeighbourPredictor:
+        features = self.features
+        why = "it keeps no features" if features is None else None
+        if features is not None and features.train.label_kind is None:
+            why = "it has no labels"
+        elif features is not None and not asked:
+            why = needs_seen_labels(features)
+        if features is None or why is not None:
+            raise ValueError(
+                f"expected a run that has learned classes or labels, got {self.run.folder}: {why}; {LABELLED}"
+            )
+        train, validation, _ = features
+        k, weights = USUAL
+        for score in self.run.scores:
+            if score.evaluation == KNN.name and score.features == ENCODER and score.part == "test":
+                k, weights = score.settings["k"], score.settings["weights"]
+        learned = joined(train, validation) if self.refit else train
+        made = NeighbourPredictor.of(learned, k, weights)
+        if made.thresholds is None:
+            return made
+        apart = NeighbourPredictor.of(train, k, weights, that_chooses(validation))
+        return replace(made, thresholds=apart.thresholds)
+
+    def _missing(self, by: str) -> str:
+        if by == "own":
+            return (
+                f"expected a run that trained a classifier or label prototypes, got {self.run.folder}, which has no "
+                f"{self.run.classifier.name}: predict by probe or knn"
+            )
+        why = None if self.features is None else needs_seen_labels(self.features)
+        remedy = f"{why}; {LABELLED}" if why else f"likewise evaluate {self.run.folder} makes it"
+        return (
+            f"expected a run with a linear probe, got {self.run.folder}, which has no {self.run.probe.name}: {remedy}"
+        )

@@ -1,0 +1,230 @@
+"""What predicts classes or label sets of new features: linear classifiers, which a run keeps, and neighbours."""
+
+import json
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, final
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional
+
+from likewise.evaluation.features import Features
+from likewise.evaluation.knn import KNN, Weights
+from likewise.evaluation.logistic_regression import LinearClassifier
+from likewise.evaluation.predictions import Predicted, Thresholds
+
+HOTTEST = 20.0  # temperatures lie between 1/20 and 20
+FACTS = ("by", "names", "width", "temperature", "probabilities", "settings")
+OF_COSINES = 0.1  # the temperature of cosines where no validation part chooses one
+
+
+@dataclass(frozen=True)
+class Predictor(ABC):
+    """Abstract: predicts the classes or label sets of new features.
+
+    Args:
+        by: What was learned, such as "linear probe".
+        names: The classes or labels, C of them.
+        width: The length of a feature vector.
+        thresholds: Above which scores labels are predicted, (L,); None for classes.
+        probabilities: Whether its scores are probabilities: of classes they are.
+    """
+
+    by: str
+    names: tuple[str, ...]
+    width: int
+    thresholds: Float[Tensor, " l"] | None = field(default=None, kw_only=True)
+    probabilities: bool = field(default=True, kw_only=True)
+
+    def scores(self, vectors: Float[Tensor, "m d"]) -> Float[Tensor, "m c"]:
+        """Return the probability of each class, (M, C), which sum to 1, or the score of each label, (M, L).
+
+        Raises:
+            ValueError: The features have another length than those that were learned from.
+        """
+        if vectors.ndim != 2 or vectors.shape[1] != self.width:
+            raise ValueError(
+                f"expected features (M, {self.width}), as the {self.by} learned from, got {tuple(vectors.shape)}: "
+                "encode the inputs with the encoder of this run"
+            )
+        return self._scores(vectors)
+
+    @abstractmethod
+    def _scores(self, vectors: Tensor) -> Tensor: ...
+
+
+@final
+@dataclass(frozen=True, repr=False)
+class LinearPredictor(Predictor):
+    """Predicts by a linear classifier, of features or of a head's embeddings; a run keeps it in a file.
+
+        classes:     softmax((W x + b) / temperature)
+        label sets:  sigmoid(W x + b), or W x + b where these are cosines
+
+    W and b are for features as they come: a probe's hold its standardisation. Where there is a head, x is its embedding
+    of length 1.
+
+    Args:
+        classifier: W and b.
+        temperature: What the logits of classes are divided by; see `temperature_of`.
+        head: The network between features and classifier, or None.
+        settings: What was chosen, such as the penalty.
+    """
+
+    classifier: LinearClassifier
+    temperature: float = 1.0
+    head: nn.Module | None = None
+    settings: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    def __repr__(self) -> str:
+        """Say what predicts what."""
+        return (
+            f"LinearPredictor({self.by}: {len(self.names):,} {'labels' if self.thresholds is not None else 'classes'})"
+        )
+
+    @torch.no_grad()
+    def logits(self, vectors: Float[Tensor, "m d"]) -> Float[Tensor, "m c"]:
+        """Return the logits, or cosines, (M, C)."""
+        rows = vectors.float() if self.head is None else functional.normalize(self.head(vectors.float()))
+        return self.classifier.logits(rows)
+
+    def _scores(self, vectors: Tensor) -> Tensor:
+        logits = self.logits(vectors)
+        if self.thresholds is None:
+            return (logits.double() / self.temperature).softmax(dim=1)
+        return logits.sigmoid() if self.probabilities else logits
+
+    def calibrated(self, logits: Float[Tensor, "v c"], validation: Features) -> "LinearPredictor":
+        """Choose the temperature of classes, or the thresholds of labels, on validation.
+
+        Args:
+            logits: The logits of validation samples, or cosines, by a classifier that has not learned from them.
+            validation: The samples; where there are none, what is usual is chosen.
+        """
+        if validation.label_kind == "label sets":
+            scores = logits.sigmoid() if self.probabilities else logits
+            return replace(self, thresholds=Thresholds.chosen(Predicted(scores, validation, self.probabilities)).own)
+        if len(validation) == 0:
+            return self if self.head is None else replace(self, temperature=OF_COSINES)
+        return replace(self, temperature=temperature_of(lambda: [(slice(None), logits)], validation.classes))
+
+    def saved(self) -> bytes:
+        """Return the content of its file, safetensors: weight (D, C), bias (C,), thresholds (L,), head.*, metadata."""
+        from safetensors.torch import save  # noqa: PLC0415 - of an extra
+
+        tensors = {"weight": self.classifier.weight.float(), "bias": self.classifier.bias.float()}
+        if self.thresholds is not None:
+            tensors["thresholds"] = self.thresholds.double()
+        for name, tensor in ({} if self.head is None else self.head.state_dict()).items():
+            tensors[f"head.{name}"] = tensor
+        facts = {name: getattr(self, name) for name in FACTS}
+        facts["head"] = None if self.head is None else "none" if isinstance(self.head, nn.Identity) else "head"
+        kept = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
+        return save(kept, {"likewise": json.dumps(facts)})
+
+    @classmethod
+    def load(cls, path: Path, head: Callable[[], nn.Module]) -> "LinearPredictor":
+        """Read it from its file.
+
+        Args:
+            path: The file.
+            head: Makes the head, if there is one, whose weights are then loaded.
+
+        Raises:
+            ValueError: The file is damaged, or of another kind.
+        """
+        from safetensors import SafetensorError, safe_open  # noqa: PLC0415 - of an extra
+
+        try:
+            with safe_open(path, "pt") as file:
+                tensors: dict[str, Tensor] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+                facts = json.loads(file.metadata()["likewise"])
+            if facts["head"] is not None:
+                facts["head"] = head().eval() if facts["head"] == "head" else nn.Identity()
+                weights = {name.removeprefix("head."): of for name, of in tensors.items() if name.startswith("head.")}
+                facts["head"].load_state_dict(weights)
+            facts["names"] = tuple(facts["names"])
+            classifier = LinearClassifier(tensors["weight"], tensors["bias"])
+            return cls(**facts, classifier=classifier, thresholds=tensors.get("thresholds"))
+        except (SafetensorError, OSError, KeyError, TypeError, ValueError, RuntimeError) as error:
+            reason = " ".join(str(error).split())[:200]
+            raise ValueError(f"expected a classifier in {path}, got {reason}: evaluate the run again") from error
+
+
+@final
+@dataclass(frozen=True, repr=False)
+class NeighbourPredictor(Predictor):
+    """Predicts by the share of the votes of the k nearest training samples, as `KNN` does.
+
+    Args:
+        train: The training samples.
+        k: How many vote.
+        weights: How much each vote counts.
+    """
+
+    train: Features
+    k: int
+    weights: Weights
+
+    @classmethod
+    def of(cls, train: Features, k: int, weights: Weights, validation: Features | None = None) -> "NeighbourPredictor":
+        """Make it, and choose thresholds of labels on validation samples, which are not among those that vote."""
+        made = cls(KNN.name, train.names, train.vectors.shape[1], train, min(k, len(train)), weights)
+        if train.label_kind == "classes":
+            return made
+        some = train[torch.arange(0)] if validation is None else validation
+        scores = made.scores(some.vectors)
+        return replace(made, thresholds=Thresholds.chosen(Predicted(scores, some)).own)
+
+    def __repr__(self) -> str:
+        """Say what predicts what."""
+        return f"NeighbourPredictor({self.k} of {len(self.train):,}, {self.weights})"
+
+    def _scores(self, vectors: Tensor) -> Tensor:
+        found = [torch.zeros(0, len(self.names))]
+        for _, _, votes in KNN().votes(self.train, vectors.float(), [self.k], [self.weights]):
+            found.append(
+                (votes / votes.sum(dim=1, keepdim=True) if self.train.label_kind == "classes" else votes).cpu()
+            )
+        return torch.cat(found)
+
+
+def temperature_of(
+    logits: Callable[[], Iterable[tuple[slice, Float[Tensor, "chunk c"]]]], classes: Int[Tensor, " v"]
+) -> float:
+    """Return the temperature from 1/20 to 20 that calibrates the logits of validation samples.
+
+        minimise  (1 - ε)·mean_i -log p_{i, y_i}  +  ε·mean_i -log p_{i, z_i},   p_i = softmax(logits_i / temperature)
+
+    y_i is sample i's class, z_i the likeliest other one, and ε = 1/(2n + 2) for n samples: half a sample in n + 1 is
+    taken to be wrong. Without, few samples that all happen to be right would make every probability 1.
+
+    Args:
+        logits: Yields some samples at a time and their logits, anew in each call, by a classifier that has not learned
+            from them.
+        classes: The classes of the samples.
+
+    Source:
+        C. Guo et al., On Calibration of Modern Neural Networks, 2017; that no target is 1: J. C. Platt, Probabilistic
+        Outputs for Support Vector Machines, 1999, with Jeffreys' half a sample instead of one.
+    """
+    from scipy.optimize import minimize_scalar  # noqa: PLC0415 - takes a second to import
+
+    unsure = 1 / (2 * len(classes) + 2)
+
+    def loss(logarithm: float) -> float:
+        total = 0.0
+        for rows, some in logits():
+            logs, own = (some.double() / math.exp(logarithm)).log_softmax(dim=1), classes[rows].unsqueeze(1)
+            other = logs.scatter(1, own, -torch.inf).amax(dim=1)
+            total -= float((1 - unsure) * logs.gather(1, own).sum() + unsure * other.sum())
+        return total / len(classes)
+
+    most = math.log(HOTTEST)
+    found = minimize_scalar(loss, bounds=(-most, most), method="bounded", options={"xatol": 1e-4})
+    return math.exp(float(found.x))

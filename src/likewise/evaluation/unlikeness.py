@@ -1,0 +1,66 @@
+"""How unlike the training data new features are, measured by held-out samples, which are like it."""
+
+from typing import final
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from likewise.data.samples import some_rows
+from likewise.evaluation.features import FeatureParts, joined
+from likewise.evaluation.out_of_distribution import KEPT, NEIGHBOUR, neighbour_distances
+
+MOST = 1000  # held-out samples whose distances are measured: a share is then known to 1.4 points
+UNLIKE = KEPT / 100
+
+
+@final
+class Unlikeness:
+    """Says of new samples which share of held-out samples is nearer to the training samples than they are.
+
+        share = |{i held out: d_i < d}| / (H + 1),   d the distance to the 50th nearest training sample, or to the last
+
+    Shares of samples like the training data are spread evenly, so that no more than 5 % of them are above 0.95. With
+    fewer than 20 held-out samples none is. The distance is that of `OutOfDistribution`.
+
+    Args:
+        parts: Features of a run. Held out are those of the validation part, or, where it is empty or was learned from,
+            of the test part; at most 1,000 of them, chosen at random.
+        refit: Whether the validation part was learned from.
+        seed: Seed of that choice.
+
+    Raises:
+        ValueError: There are no training or no held-out samples.
+
+    Memory:
+        The training features, and one tile of similarities.
+
+    Source:
+        Y. Sun et al., Out-of-Distribution Detection with Deep Nearest Neighbors, 2022; shares: V. Vovk, A. Gammerman
+        and G. Shafer, Algorithmic Learning in a Random World, 2005.
+
+    Example:
+        >>> from likewise.evaluation import Features
+        >>> near = Features(torch.tensor([[1.0, 0.0], [1.0, 0.1], [1.0, 0.2]]), None)
+        >>> Unlikeness(FeatureParts(near, near, near))(torch.tensor([[-1.0, 0.0], [1.0, 0.1]])).tolist()
+        [0.75, 0.0]
+    """
+
+    def __init__(self, parts: FeatureParts, *, refit: bool = False, seed: int = 0) -> None:
+        train, validation, test = parts
+        learned, held_out = (
+            (joined(train, validation), test) if refit else (train, validation if len(validation) else test)
+        )
+        if not len(learned) or not len(held_out):
+            raise ValueError(
+                f"expected training and held-out samples to measure distances by, got {len(learned)} and "
+                f"{len(held_out)}: evaluate embeddings with parts"
+            )
+        some = held_out.vectors if len(held_out) <= MOST else held_out.vectors[some_rows(len(held_out), MOST, seed)]
+        self._train = learned.vectors.float()
+        self._inside = neighbour_distances(some.float(), self._train, NEIGHBOUR).sort().values
+
+    def __call__(self, vectors: Float[Tensor, "m d"]) -> Float[Tensor, " m"]:
+        """Return the shares, (M,), float64."""
+        distances = neighbour_distances(vectors.float(), self._train, NEIGHBOUR)
+        return torch.searchsorted(self._inside, distances).double() / (len(self._inside) + 1)

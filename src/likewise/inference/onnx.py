@@ -1,0 +1,78 @@
+"""An exported encoder, computed by onnxruntime."""
+
+import json
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+import torch
+from jaxtyping import Float, Shaped
+from torch import Tensor
+
+from likewise.models import Encoder
+from likewise.models.wrapped import shortened
+
+
+@final
+class OnnxEncoder(Encoder):
+    """The encoder in a file that `to_onnx` wrote; it can't be trained.
+
+    Args:
+        path: The file.
+        device: "cpu", or "cuda", which needs onnxruntime-gpu. None: a GPU if onnxruntime can use one.
+
+    Attributes:
+        facts: What the file's metadata tell.
+
+    Raises:
+        ValueError: The file is not there, damaged, or not by `to_onnx`, so that nothing says what its inputs are; or
+            onnxruntime has no such device.
+        ModuleNotFoundError: onnxruntime is not installed.
+    """
+
+    def __init__(self, path: Path | str, device: str | torch.device | None = None) -> None:
+        if find_spec("onnxruntime") is None:
+            raise ModuleNotFoundError(
+                "expected the module onnxruntime, which is not installed: pip install 'likewise[onnx]'",
+                name="onnxruntime",
+            )
+        import onnxruntime  # noqa: PLC0415 - onnxruntime is optional
+
+        if not Path(path).is_file():
+            raise ValueError(f"expected an ONNX file, got {path}, which does not exist: check the path")
+        there = onnxruntime.get_available_providers()
+        on_gpu = "CUDAExecutionProvider" in there and str(device or "cuda").startswith("cuda")
+        if not on_gpu and device is not None and str(device) != "cpu":
+            raise ValueError(f"expected cpu as the device, got {device}: only onnxruntime-gpu computes on others")
+        try:
+            session = onnxruntime.InferenceSession(
+                path, providers=[*(["CUDAExecutionProvider"] if on_gpu else []), "CPUExecutionProvider"]
+            )
+            told = session.get_modelmeta().custom_metadata_map
+            self.facts: dict[str, Any] = {name: json.loads(told[name]) for name in told if "likewise" in told}
+        except Exception as error:
+            raise ValueError(f"expected an ONNX file, got {path}: {shortened(str(error))}: export it again") from error
+        if not self.facts:
+            raise ValueError(
+                f"expected an ONNX file by likewise export, got {path}, which doesn't say what its inputs are: export "
+                "the run again, or use onnxruntime itself"
+            )
+        super().__init__(tuple(self.facts["input_shape"]))
+        self.mean.copy_(torch.tensor(self.facts["mean"]).view_as(self.mean))
+        self.std.copy_(torch.tensor(self.facts["std"]).view_as(self.std))
+        self._session = session
+
+    @property
+    def feature_dim(self) -> int:
+        """Length of a feature vector, D."""
+        return self.facts["feature_dim"]
+
+    def forward(self, inputs: Shaped[Tensor, "n ..."]) -> Float[Tensor, "n d"]:
+        """Encode inputs of exactly the input shape, uint8 or floating-point."""
+        if inputs.shape[1:] != self.input_shape:
+            shape = ", ".join(map(str, ("N", *self.input_shape)))
+            raise ValueError(f"expected inputs of shape ({shape}), got {tuple(inputs.shape)}: resize them")
+        values = inputs.float() / 255 if inputs.dtype == torch.uint8 else inputs.float()
+        features, *_ = self._session.run(["features"], {"inputs": np.ascontiguousarray(values.cpu().numpy())})
+        return torch.from_numpy(features)

@@ -1,0 +1,192 @@
+"""What went into a run: facts for its run.json, the same in lines, and whether it can have learned anything."""
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+
+from likewise.data import Episodes, Samples, Texts, Views
+from likewise.diagnostics import descent
+from likewise.files.formats import PARTS
+from likewise.memory import Queue
+from likewise.records import Curves
+from likewise.report.formatting import one_line, part_words, short_name
+from likewise.report.setting import FILLED
+from likewise.score_words import counted
+
+if TYPE_CHECKING:
+    from lightning import Trainer
+
+    from likewise.training import Assembled
+
+NAMES = ("data", "parts", "encoder", "loss", "steps")
+FEW = 100  # steps
+ENOUGH = 300
+COLOURS = {1: "grey", 3: "RGB"}
+UNSAID = {*FILLED, "gather_distributed"}  # arguments
+
+
+def facts_of(ready: "Assembled", trainer: "Trainer") -> dict[str, Any]:
+    """Return what goes into a training, as plain values, once the trainer has its data and before its first step."""
+    module, parts, batches = ready.module, ready.parts, ready.data.batches
+    whole = (parts.train, parts.validation, parts.test)
+    counts = Counter[str]()
+    for part in whole:
+        counts.update(dict(zip(part.names, part.counts.tolist(), strict=True)))
+    ranked = counts.most_common()
+    kind = ready.trained.label_kind
+    sets = [] if kind != "label sets" else [part.labels for part in whole if part.labels is not None]
+    unlabelled = sum(int((~own.any(dim=1)).sum()) for own in sets)
+    steps = trainer.estimated_stepping_batches
+    batch = {"samples": min(batches.batch_size, len(ready.trained))}
+    if isinstance(batches, Views):
+        batch["views"] = batches.views
+    elif isinstance(batches, Episodes):
+        batch |= batches.shape._asdict()
+    return {
+        "samples": sum(map(len, whole)),
+        "inputs": _input_facts(ready.trained),
+        "labels": {"count": len(ranked), "largest": ranked[0], "smallest": ranked[-1], "unlabelled": unlabelled}
+        if ranked
+        else None,
+        "given": list(parts.given),
+        "encoder": _sizes(module.encoder),
+        "head": None if module.head is None else _sizes(module.head),
+        "batch": batch,
+        "queue": max((len(part.key_ring) for part in module.modules() if isinstance(part, Queue)), default=0),
+        "steps": int(steps) if math.isfinite(steps) else None,
+        "steps_of_an_epoch": math.ceil(trainer.num_training_batches / trainer.accumulate_grad_batches),
+        "limited_to": trainer.max_steps if trainer.max_steps == steps else None,
+    }
+
+
+def _input_facts(samples: Samples) -> dict[str, Any]:
+    """Return what the encoder is given of each sample."""
+    shape = list(samples.input_shape)
+    if isinstance(samples.inputs, Texts):
+        return {"kind": "texts"}
+    return {"kind": {1: "vectors", 3: "images"}.get(len(shape), "inputs"), "shape": shape}
+
+
+def _sizes(network: nn.Module) -> dict[str, int]:
+    sizes = [(parameter.numel(), parameter.requires_grad) for parameter in network.parameters()]
+    return {"parameters": sum(size for size, _ in sizes), "trained": sum(size for size, trained in sizes if trained)}
+
+
+def lines_of(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return what went into a run in five lines, each with its name; none for runs that didn't note it.
+
+    Args:
+        facts: What the run knows of itself: its run.json.
+    """
+    went: dict[str, Any] | None = facts.get("went_in")
+    if went is None:
+        return []
+    chosen = facts["parts"]
+    head = "" if went["head"] is None else f"; {short_name(chosen['head'])}, {went['head']['parameters']:,}"
+    words = (
+        f"{_inputs(went)}; {_labels(facts['labels']['kind'], went)}",
+        "; ".join(_parts(facts)),
+        f"{_part(chosen['encoder'])}, {_trained(went['encoder'])}{head}",
+        f"{', '.join(map(_part, [chosen['loss'], *_listed(chosen['inputs'])]))}; {_batch(went)}",
+        "; ".join([_steps(went), facts["device"], *_few(went)]),
+    )
+    return list(zip(NAMES, words, strict=True))
+
+
+def doubts(facts: Mapping[str, Any], metrics: Curves) -> list[str]:
+    """Return why a training can hardly have taught its encoder anything, and what would; nothing where it can have.
+
+    Args:
+        facts: What the run knows of itself: its run.json.
+        metrics: What it logged.
+    """
+    went: dict[str, Any] = facts.get("went_in") or {}
+    losses = [value for _, value in metrics.get("loss", [])]
+    few = list(_few(went))
+    fills = went and 2 * went["queue"] > len(losses) * went["batch"]["samples"]  # a queue that fills raises the loss
+    found = None if few or fills else descent(losses)
+    if found is None or found.fell:
+        return few
+    rate = max((value for _, value in metrics.get("learning_rate", [])), default=math.nan)
+    told = (
+        f"the loss did not come down by more than chance, from {found.highest:.4g} to {found.last:.4g}, so hardly "
+        f"anything was learned: change --lr, which was at most {rate:.2g}, train longer (--epochs), or make the task "
+        "easier by milder views (--augmentation)"
+    )
+    return [told]
+
+
+def _inputs(went: Mapping[str, Any]) -> str:
+    kind, shape, count = went["inputs"]["kind"], went["inputs"].get("shape", []), went["samples"]
+    named = counted(count, kind[:-1], kind)
+    if kind == "images":
+        channels, height, width = shape
+        return f"{named} of {height} x {width}, {COLOURS.get(channels) or counted(channels, 'channel')}"
+    return named + (f" of {' x '.join(map(str, shape))} numbers" if shape else "")
+
+
+def _labels(kind: str | None, went: Mapping[str, Any]) -> str:
+    labels = went["labels"]
+    if labels is None:
+        return "no labels"
+    (most, many), (least, few) = labels["largest"], labels["smallest"]
+    sizes = f"from {few:,} ({one_line(least)}) to {many:,} ({one_line(most)})" if few < many else f"{few:,} of each"
+    named = counted(labels["count"], "class", "classes") if kind == "classes" else counted(labels["count"], "label")
+    return f"{named}, {sizes}" + (f", {labels['unlabelled']:,} without any" if labels["unlabelled"] else "")
+
+
+def _parts(facts: Mapping[str, Any]) -> Iterator[str]:
+    sizes, chosen, given = facts["samples"], facts["parts"], facts["went_in"]["given"]
+    yield ", ".join(f"{sizes[part]:,} {part}" for part in PARTS)
+    cut = [part for part in PARTS[1:] if part not in given]
+    how = [f"{' and '.join(given)} as given"] * bool(given)
+    yield ", ".join(how + [f"{' and '.join(cut)} by {_part(chosen['split'])}"] * bool(cut))
+    yield from map(_part, _listed(chosen["subset"]))
+    if chosen["split"]["init_args"].get("refit"):
+        yield "validation is trained on too"
+
+
+def _batch(went: Mapping[str, Any]) -> str:
+    batch = went["batch"]
+    if "ways" in batch:
+        each = f"{counted(batch['shots'], 'shot')} and {counted(batch['queries'], 'query', 'queries')}"
+        return f"{counted(batch['episodes'], 'episode')} of {batch['ways']} classes, {each}, a step"
+    views = f" in {counted(batch['views'], 'view')}" if "views" in batch else ""
+    return f"{counted(batch['samples'], 'sample')}{views} a step"
+
+
+def _steps(went: Mapping[str, Any]) -> str:
+    steps = went["steps"]
+    if steps is None:
+        return "as many as the time allows"
+    epochs = round(steps / went["steps_of_an_epoch"], 2)
+    return f"{steps:,} in {epochs:,g} epoch{'s' * (epochs != 1)}"
+
+
+def _few(went: Mapping[str, Any]) -> Iterator[str]:
+    steps = went.get("steps")
+    if steps is None or steps >= FEW:
+        return
+    of_epoch = went["steps_of_an_epoch"]
+    epochs = -(-ENOUGH // of_epoch)
+    more = f"--epochs {epochs} are {epochs * of_epoch}" if went["limited_to"] is None else f"--steps {ENOUGH}"
+    yield f"{counted(steps, 'step')} are few, since encoders learn over hundreds: {more}"
+
+
+def _trained(sizes: Mapping[str, int]) -> str:
+    trained = "all" if sizes["trained"] == sizes["parameters"] else f"{sizes['trained']:,}"
+    return f"{counted(sizes['parameters'], 'parameter')}, {trained} trained"
+
+
+def _part(spec: Mapping[str, Any]) -> str:
+    """Write a part with its arguments, without those that are off or that follow from other parts."""
+    given = spec.get("init_args") or {}
+    said = {name: value for name, value in given.items() if name not in UNSAID and value is not False}
+    return part_words({**spec, "init_args": said}).removesuffix("()")
+
+
+def _listed(specs: Any) -> list[Any]:
+    return specs if isinstance(specs, list) else [] if specs is None else [specs]

@@ -1,0 +1,325 @@
+"""What predicts new features, against scikit-learn, plain loops and the evaluations themselves."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import f1_score
+from sklearn.preprocessing import StandardScaler
+from torch import nn
+
+import likewise as lw
+from likewise.data import Samples
+from likewise.evaluation import KNN, FeatureParts, Features, LinearProbe, OwnClassifier, save_features
+from likewise.evaluation.label_metrics import best_thresholds
+from likewise.evaluation.of_run import Learned
+from likewise.evaluation.predictors import LinearPredictor, NeighbourPredictor, temperature_of
+from likewise.evaluation.unlikeness import Unlikeness
+from likewise.models import MLP, ProjectionHead
+from likewise.runs import Run
+from likewise.training import Pretraining
+
+NAMES = tuple(f"digit {digit}" for digit in range(10))
+OF_SETS = ("even", "prime", "above 4", "square", "nine")  # the last one rare
+
+
+def parted(labels, names, order):
+    pixels = torch.from_numpy(load_digits().data).float()
+    cuts = {"train": order[:600], "validation": order[600:750], "test": order[750:1200]}
+    return FeatureParts(*(Features(pixels[rows], labels[rows], names, part=part) for part, rows in cuts.items()))
+
+
+@pytest.fixture(scope="module")
+def order():
+    return torch.randperm(1797, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.fixture(scope="module")
+def digits(order):
+    return parted(torch.from_numpy(load_digits().target), NAMES, order)
+
+
+@pytest.fixture(scope="module")
+def sets(order):
+    digit = torch.from_numpy(load_digits().target)
+    columns = [digit % 2 == 0, torch.isin(digit, torch.tensor([2, 3, 5, 7])), digit > 4]
+    columns += [torch.isin(digit, torch.tensor([0, 1, 4, 9])), (digit == 9) & (torch.arange(1797) % 3 == 0)]
+    return parted(torch.stack(columns, dim=1), OF_SETS, order)
+
+
+@pytest.fixture
+def run(tmp_path):
+    run = Run.create(tmp_path, "mine")
+    run.describe({})
+    return run
+
+
+def kept(run, parts, *results):
+    with run.writing(run.embeddings.name) as path:
+        save_features(path, parts)
+    for result in results:
+        run.add(result)
+    return Learned(run)
+
+
+# --- the linear probe ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("refit", [False, True])
+def test_the_probe_that_a_run_keeps_predicts_as_it_was_evaluated(digits, run, refit):
+    found = LinearProbe()(*digits, refit=refit)
+    probe = kept(run, digits, found).predictor("probe")
+    scores = probe.scores(digits.test.vectors)
+    predictions = next(one.values for one in found.outcomes if one.metric == "prediction")
+    assert scores.argmax(dim=1).tolist() == predictions.long().tolist()
+    (score,) = (one for one in run.scores if one.part == "test" and str(one.group) == "all")
+    assert float((scores.argmax(dim=1) == digits.test.classes).double().mean()) == score.value
+    assert torch.allclose(scores.sum(dim=1), torch.ones(450, dtype=torch.float64))
+    assert probe.names == NAMES
+    assert probe.settings == score.settings
+
+
+def test_the_probe_that_a_run_keeps_is_scikit_learns(digits, run):
+    """With features as they come: standardisation is in the weights."""
+    probe = kept(run, digits, LinearProbe(1e-2, tolerance=1e-9)(*digits)).predictor()
+    scaler = StandardScaler().fit(digits.train.vectors.double().numpy())
+    train, test = (scaler.transform(part.vectors.double().numpy()) for part in (digits.train, digits.test))
+    theirs = LogisticRegression(C=1 / (1e-2 * 600), tol=1e-9, max_iter=5000).fit(train, digits.train.labels.numpy())
+    logits = theirs.decision_function(test) / probe.temperature
+    expected = torch.from_numpy(logits).softmax(dim=1)
+    assert torch.allclose(probe.scores(digits.test.vectors), expected, atol=1e-3)
+
+
+def test_thresholds_of_labels_are_those_of_validation(sets, run):
+    found = LinearProbe()(*sets)
+    probe = kept(run, sets, found).predictor()
+    scores = probe.scores(sets.test.vectors)
+    decided = (scores > probe.thresholds).numpy()
+    occurring = sets.test.sets.any(dim=0).numpy()
+    macro = f1_score(sets.test.sets.numpy()[:, occurring], decided[:, occurring], average="macro", zero_division=0)
+    assert found["macro-F1"].value == pytest.approx(macro, abs=1e-9)
+    validated = probe.scores(sets.validation.vectors)
+    assert torch.equal(probe.thresholds, best_thresholds(validated, sets.validation.sets))
+
+
+def test_thresholds_of_real_label_sets_are_those_of_the_scores(real_data, run):
+    file = np.load(real_data / "mulan" / "emotions.npz")
+    cuts = {"train": ("train", slice(300)), "validation": ("train", slice(300, None)), "test": ("test", slice(None))}
+    parts = FeatureParts(
+        *(
+            Features(file[f"x_{of}"][rows].astype(np.float32), file[f"y_{of}"][rows].astype(bool), part=part)
+            for part, (of, rows) in cuts.items()
+        )
+    )
+    found = LinearProbe()(*parts)
+    probe = kept(run, parts, found).predictor()
+    decided = (probe.scores(parts.test.vectors) > probe.thresholds).numpy()
+    macro = f1_score(parts.test.sets.numpy(), decided, average="macro", zero_division=0)
+    assert found["macro-F1"].value == pytest.approx(macro, abs=1e-9)
+
+
+def test_raw_inputs_leave_the_probe_of_the_encoder(digits, run):
+    run.add(LinearProbe(1e-2)(*digits))
+    before = run.probe.read_bytes()
+    run.add(LinearProbe(1e-2)(*(replace(part, kind="raw inputs", vectors=-part.vectors) for part in digits)))
+    assert run.probe.read_bytes() == before
+
+
+# --- calibration -----------------------------------------------------------------------------------------------------
+
+
+def test_a_temperature_is_the_best_of_a_fine_grid():
+    generator = torch.Generator().manual_seed(0)
+    classes = torch.randint(0, 4, (300,), generator=generator)
+    logits = 3 * torch.randn(300, 4, generator=generator, dtype=torch.float64)
+    logits[torch.arange(300), classes] += 2.0
+
+    def loss(heat):
+        total = 0.0
+        for row, own in zip(logits.tolist(), classes.tolist(), strict=True):
+            weights = [math.exp(value / heat) for value in row]
+            shares = [weight / sum(weights) for weight in weights]
+            other = max(share for number, share in enumerate(shares) if number != own)
+            total -= 601 / 602 * math.log(shares[own]) + 1 / 602 * math.log(other)
+        return total
+
+    grid = np.geomspace(0.5, 20, 200)
+    chunks = [(slice(0, 200), logits[:200]), (slice(200, 300), logits[200:])]
+    assert temperature_of(lambda: chunks, classes) == pytest.approx(min(grid, key=loss), rel=0.02)
+
+
+def test_few_samples_that_are_all_right_do_not_make_every_probability_one():
+    classes = torch.arange(60) % 3
+    logits = 4.0 * nn.functional.one_hot(classes, 3).double()
+    heat = temperature_of(lambda: [(slice(None), logits)], classes)
+    top = (logits / heat).softmax(dim=1).amax(dim=1)
+    assert 0.98 < float(top.mean()) < 0.995  # of 60, half a one might have been wrong
+
+
+# --- neighbours ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("weights", ["uniform", "similarity"])
+def test_neighbours_predict_as_a_plain_loop(digits, weights):
+    predictor = NeighbourPredictor.of(digits.train, 7, weights)
+    scores = predictor.scores(digits.test.vectors[:40])
+    units = nn.functional.normalize(digits.train.vectors.double())
+    for row, vector in zip(scores, digits.test.vectors[:40].double(), strict=True):
+        similarities = units @ (vector / vector.norm())
+        near = sorted(range(600), key=lambda number: -similarities[number])[:7]
+        votes = np.zeros(10)
+        for number in near:
+            votes[digits.train.classes[number]] += 1 if weights == "uniform" else math.exp(similarities[number] / 0.07)
+        assert row.tolist() == pytest.approx(votes / votes.sum(), abs=1e-5)
+
+
+def test_neighbours_of_a_run_predict_as_it_was_evaluated(digits, sets, run):
+    found = KNN()(*digits)
+    predictor = kept(run, digits, found).predictor("knn")
+    predictions = next(one.values for one in found.outcomes if one.metric == "prediction")
+    assert predictor.scores(digits.test.vectors).argmax(dim=1).tolist() == predictions.long().tolist()
+    found = KNN()(*sets)
+    predictor = kept(run, sets, found).predictor()
+    decided = (predictor.scores(sets.test.vectors) > predictor.thresholds).numpy()
+    macro = f1_score(sets.test.sets.numpy(), decided, average="macro", zero_division=0)
+    assert found["macro-F1"].value == pytest.approx(macro, abs=1e-9)
+
+
+# --- what was trained with the encoder -------------------------------------------------------------------------------
+
+
+def trained(loss, parts):
+    """Return features with predictions, and what was trained a few steps with an encoder, of digits or label sets."""
+    torch.manual_seed(0)
+    encoder = MLP((64,), width=16)
+    samples = Samples(parts.train.vectors, parts.train.labels, parts.train.names)
+    head = ProjectionHead(16, out_dim=8, batch_norm=True)
+    module = Pretraining(encoder, head, loss, torch.optim.AdamW, samples=samples)
+    for parameter in module.parameters():  # as if trained
+        parameter.data += 0.1 * torch.randn_like(parameter)
+    with torch.no_grad():
+        encoded = [replace(part, vectors=encoder.eval()(part.vectors)) for part in parts]
+    return FeatureParts(*map(module.with_predictions, encoded)), module
+
+
+@pytest.mark.parametrize("loss", [lw.CrossEntropyLoss(), lw.BCLLoss()])
+def test_the_own_classifier_of_classes_predicts_without_its_run(digits, run, loss):
+    parts, module = trained(loss, digits)
+    run.describe({"parts": {"head": {"class_path": "likewise.models.ProjectionHead",
+                                     "init_args": {"feature_dim": 16, "out_dim": 8, "batch_norm": True}}}})  # fmt: skip
+    run.write(run.classifier.name, module.predictor(parts).saved())
+    found = OwnClassifier()(*parts)
+    predictor = kept(run, parts, found).predictor()
+    assert predictor.by == "own classifier"
+    scores = predictor.scores(parts.test.vectors)
+    expected = (parts.test.predicted.double() / predictor.temperature).softmax(dim=1)
+    assert torch.allclose(scores, expected, atol=1e-5)
+    assert float((scores.argmax(dim=1) == parts.test.classes).double().mean()) == found["accuracy"].value
+
+
+@pytest.mark.parametrize("loss", [lw.BCELoss(), lw.MSCLoss()])
+def test_the_own_classifier_of_label_sets_predicts_without_its_run(sets, run, loss):
+    parts, module = trained(loss, sets)
+    run.describe({"parts": {"head": {"class_path": "likewise.models.ProjectionHead",
+                                     "init_args": {"feature_dim": 16, "out_dim": 8, "batch_norm": True}}}})  # fmt: skip
+    run.write(run.classifier.name, module.predictor(parts).saved())
+    predictor = kept(run, parts).predictor("own")
+    assert predictor.probabilities is isinstance(loss, lw.BCELoss)
+    scores = predictor.scores(parts.test.vectors)
+    expected = parts.test.predicted.sigmoid() if predictor.probabilities else parts.test.predicted
+    assert torch.allclose(scores, expected, atol=1e-5)
+    decided = (scores > predictor.thresholds).numpy()
+    macro = f1_score(sets.test.sets.numpy(), decided, average="macro", zero_division=0)
+    assert OwnClassifier()(*parts)["macro-F1"].value == pytest.approx(macro, abs=0.01)
+
+
+def test_a_loss_without_a_classifier_leaves_none(digits):
+    parts, module = trained(lw.SupConLoss(), digits)
+    assert module.predictor(parts) is None
+
+
+# --- how unlike the training data ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("refit", [False, True])
+def test_how_unlike_a_sample_is_is_counted_among_held_out_samples(digits, refit):
+    shares = Unlikeness(digits, refit=refit)(digits.test.vectors[:20])
+    learned = torch.cat([digits.train.vectors, digits.validation.vectors]) if refit else digits.train.vectors
+    units = nn.functional.normalize(learned)
+
+    def distance(vector):
+        return sorted((1 - units @ nn.functional.normalize(vector, dim=0)).tolist())[49]
+
+    inside = list(map(distance, (digits.test if refit else digits.validation).vectors))
+    for share, vector in zip(shares.tolist(), digits.test.vectors[:20], strict=True):
+        far = distance(vector)
+        within = [sum(other < far + way for other in inside) / (len(inside) + 1) for way in (-1e-6, 1e-6)]
+        assert within[0] <= share <= within[1]
+
+
+def test_five_percent_of_digits_are_unlike_digits_and_nearly_all_of_something_else(digits):
+    unlike = Unlikeness(digits)
+    assert float((unlike(digits.test.vectors) > 0.95).double().mean()) < 0.1
+    assert float((unlike(16 * torch.rand(200, 64)) > 0.95).double().mean()) > 0.9
+
+
+def test_few_held_out_samples_call_nothing_unlike(digits):
+    few = digits._replace(validation=digits.validation[torch.arange(18)])
+    assert float(Unlikeness(few)(-digits.test.vectors).max()) == 18 / 19
+
+
+# --- what a run has not ----------------------------------------------------------------------------------------------
+
+
+def test_what_a_run_cannot_predict_by_is_told(digits, run):
+    with pytest.raises(ValueError, match=r"run that has learned classes or labels, got .*keeps no features; give"):
+        Learned(run).predictor()
+    learned = kept(run, digits)
+    assert learned.predictor().by == "kNN"
+    assert repr(learned.predictor()) == "NeighbourPredictor(20 of 600, similarity)"
+    with pytest.raises(ValueError, match=r"no probe\.safetensors: likewise evaluate .* makes it"):
+        learned.predictor("probe")
+    with pytest.raises(ValueError, match=r"no classifier\.safetensors: predict by probe or knn"):
+        learned.predictor("own")
+    with pytest.raises(ValueError, match="by as one of probe, own, knn, got 'svm'"):
+        learned.predictor("svm")
+    with pytest.raises(ValueError, match=r"features \(M, 64\), as the kNN learned from, got \(2, 3\)"):
+        learned.predictor().scores(torch.zeros(2, 3))
+    unlabelled = kept(run, FeatureParts(*(replace(part, labels=None, names=()) for part in digits)))
+    with pytest.raises(ValueError, match="has no labels; give labelled samples to predict by with among"):
+        unlabelled.predictor()
+    with pytest.raises(ValueError, match="expected labelled samples as among"):
+        unlabelled.predictor(among=unlabelled.features.test)
+    assert unlabelled.predictor(among=digits.train).by == "kNN"
+
+
+def test_new_classes_are_predicted_among_given_samples_alone(digits, run):
+    """By a run of which the test classes are new, neither its probe nor its neighbours know them."""
+    new = replace(digits.test, names=tuple(map(str, range(20, 30))))
+    learned = kept(run, digits._replace(test=new))
+    with pytest.raises(ValueError, match="test classes that were trained on, and these are others; give labelled"):
+        learned.predictor()
+    support, query = new[torch.arange(100)], new[torch.arange(100, 450)]
+    scores = learned.predictor(among=support).scores(query.vectors)
+    assert float((scores.argmax(dim=1) == query.classes).double().mean()) > 0.85
+    assert learned.predictor("knn").names == NAMES  # asked for, what was trained on
+
+
+def test_a_damaged_file_is_told(digits, run):
+    learned = kept(run, digits, LinearProbe(1e-2)(*digits))
+    for content in (b"", b"nothing", run.probe.read_bytes()[:-100]):
+        run.probe.write_bytes(content)
+        with pytest.raises(ValueError, match=r"expected a classifier in .*probe\.safetensors, got .*evaluate"):
+            learned.predictor()
+
+
+def test_a_predictor_is_read_as_it_was_written(digits, run):
+    found = LinearProbe(1e-2)(*digits).predictor
+    run.write("probe.safetensors", found.saved())
+    read = LinearPredictor.load(run.probe, nn.Identity)
+    assert repr(read) == repr(found) == "LinearPredictor(linear probe: 10 classes)"
+    assert torch.equal(read.scores(digits.test.vectors), found.scores(digits.test.vectors))

@@ -1,0 +1,249 @@
+"""What goes into a run is said before its first step, kept in run.json, and shown on its page; and so is doubt."""
+
+import html
+import json
+import re
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+import likewise as lw
+from likewise.report import Subject, write_page
+from likewise.report.went_in import NAMES, doubts, lines_of
+from likewise.workflows import Silent
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:.*LeafSpec.*", "ignore:.*does not have many workers.*"),
+]
+FEW = {"epochs": 1, "batch_size": 32, "device": "cpu", "evaluations": [], "report": False}
+PIXELS, DIGITS = load_digits(return_X_y=True)
+FEW_WORDS = "are few, since encoders learn over hundreds"
+LABELS = np.array([0] * 70 + [1] * 50 + [2] * 30)  # a tail
+
+
+class Record:
+    """Remembers what is said."""
+
+    bar, steps, tell = Silent().bar, Silent().steps, Silent().tell
+
+    def __init__(self):
+        self.said = []
+
+    def say(self, doing):
+        self.said.append(doing)
+
+    @property
+    def lines(self):
+        return dict(line.split(": ", 1) for line in self.said if line.split(": ")[0] in NAMES)
+
+
+def trained(folder, **options):
+    record = Record()
+    run = lw.train(FEW | {"runs": str(folder / "runs")} | options, progress=record)
+    return run, record
+
+
+def digits(folder, **more):
+    file = folder / "digits.npz"
+    np.savez(file, images=PIXELS[:160].reshape(-1, 8, 8) / 16, labels=DIGITS[:160], **more)
+    return str(file)
+
+
+def vectors(folder, **more):
+    file = folder / "vectors.npz"
+    np.savez(file, vectors=PIXELS[:150], labels=LABELS, **more)
+    return str(file)
+
+
+def parameters_of(module):
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run")
+    return trained(folder, data=digits(folder), epochs=2, **{"encoder.width": 4, "evaluations": "KNN"})
+
+
+def test_five_lines_are_said_before_the_first_step(run):
+    made, record = run
+    assert np.bincount(DIGITS[:160]).tolist() == [16] * 10
+    assert [line.split(": ")[0] for line in record.said[:5]] == list(NAMES)
+    assert record.lines["data"] == "160 images of 8 x 8, grey; 10 classes, 16 of each"
+    sizes = made.facts["samples"]
+    words = [f"{sizes[part]} {part}" for part in ("train", "validation", "test")]
+    by = "validation and test by Stratified(test=0.25, validation=0.1, seed=0)"
+    assert record.lines["parts"] == f"{', '.join(words)}; {by}"
+    number = parameters_of(made.encoder())
+    assert record.lines["encoder"].startswith(f"ConvNet(width=4, depth=3), {number:,} parameters, all trained; Proj")
+    assert record.lines["loss"] == "SupConLoss(temperature=0.1, form=out); 32 samples in 2 views a step"
+    steps = 2 * (sizes["train"] // 32)
+    assert record.lines["steps"].startswith(f"{steps} in 2 epochs; {made.facts['device']}; {steps} steps are few")
+    assert all("\n" not in line for line in record.said[:5])
+
+
+def test_the_page_and_run_json_have_the_same_lines(run):
+    made, record = run
+    assert dict(lines_of(json.loads((made.folder / "run.json").read_text()))) == record.lines
+    write_page(made.report, [Subject(made)])
+    page = html.unescape(made.report.read_text())
+    top, _, below = page.partition("95 % interval")
+    for words in record.lines.values():
+        assert words in top
+    assert below
+    (warned,) = (line for line in record.said if line.startswith("warning: "))
+    assert "--epochs 100 are 300" in warned or re.search(r"--epochs \d+ are 30\d", warned)
+    assert warned.removeprefix("warning: ") in top
+
+
+def test_runs_of_before_have_no_lines_and_no_doubts(run):
+    made, _ = run
+    facts = {name: value for name, value in made.facts.items() if name != "went_in"}
+    assert lines_of(facts) == doubts(facts, {}) == []
+
+
+def test_parts_that_the_data_gives_are_told_from_those_that_are_cut(tmp_path):
+    given = np.tile(["train", "train", "test"], 50)
+    for splits, words in (
+        (given, "test as given, validation by Stratified("),
+        (np.where(np.arange(150) % 5 == 0, "validation", given), "validation and test as given"),
+    ):
+        _, record = trained(tmp_path, data=vectors(tmp_path, parts=splits), encoder="MLP")
+        assert f"; {words}" in record.lines["parts"]
+    assert record.lines["data"] == "150 vectors of 64 numbers; 3 classes, from 30 (class 2) to 70 (class 0)"
+    _, record = trained(tmp_path, data=vectors(tmp_path), encoder="MLP", **{"split.refit": True, "subset": "Fraction"})
+    assert record.lines["parts"].endswith("; Fraction(fraction=0.1, seed=0); validation is trained on too")
+
+
+def test_classes_of_a_split_by_class_are_those_of_all_parts(tmp_path):
+    options = {"split": "ByClass", "split.train": 5, "split.validation": 2, "split.test": 3}
+    _, record = trained(tmp_path, data=digits(tmp_path), **options)
+    assert record.lines["data"].endswith("; 10 classes, 16 of each")
+    assert "validation and test by ByClass(train=5" in record.lines["parts"]
+
+
+def test_episodes_are_counted_as_steps(tmp_path):
+    sizes = {"batches.ways": 3, "batches.shots": 1, "batches.queries": 2, "batches.episodes": 2, "batches.steps": 7}
+    options = {name: value for name, value in FEW.items() if name != "batch_size"}
+    record = Record()
+    lw.train(
+        options | {"batches": "Episodes"} | sizes,
+        data=digits(tmp_path), loss="protonet", runs=str(tmp_path / "runs"), progress=record,
+    )  # fmt: skip
+    assert record.lines["loss"].endswith("; 2 episodes of 3 classes, 1 shot and 2 queries, a step")
+    assert record.lines["steps"].startswith("7 in 1 epoch; ")
+    assert "; ProjectionHead" not in record.lines["encoder"]
+
+
+def test_label_sets_are_labels_and_texts_are_texts(tmp_path):
+    labels = [["oil"], ["oil", "wheat"], [], ["gas"]]
+    lines = [{"text": f"story {row}", "labels": labels[row % 4]} for row in range(120)]
+    file = tmp_path / "stories.jsonl"
+    file.write_text("\n".join(map(json.dumps, lines)))
+    with warnings.catch_warnings(action="ignore"):
+        _, record = trained(tmp_path, data=str(file), loss="NWSLoss", epochs=1)
+    assert record.lines["data"].startswith("120 texts; 3 labels, from 30 (")
+    assert record.lines["data"].endswith(") to 60 (oil), 30 without any")
+    assert record.lines["loss"].startswith("NWSLoss(")
+
+
+def test_data_without_labels_has_none(tmp_path):
+    file = tmp_path / "plain.npy"
+    np.save(file, PIXELS[:80].astype(np.float32))
+    _, record = trained(tmp_path, data=str(file), encoder="MLP", loss="simclr")
+    assert record.lines["data"] == "80 vectors of 64 numbers; no labels"
+
+
+def test_an_encoder_that_is_frozen_in_part_says_how_many_parameters_are_trained(tmp_path, monkeypatch):
+    (tmp_path / "frozen.py").write_text(
+        "from torch import nn\nfrom likewise.models import Encoder\n"
+        "class Frozen(Encoder):\n"
+        "    feature_dim = 5\n"
+        "    def __init__(self, input_shape):\n"
+        "        super().__init__(input_shape)\n"
+        "        self.first = nn.Linear(64, 7).requires_grad_(False)\n"
+        "        self.last = nn.Linear(7, 5)\n"
+        "    def forward(self, inputs):\n"
+        "        return self.last(self.first(self.standardized(inputs)))\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    _, record = trained(tmp_path, data=vectors(tmp_path), encoder="frozen.Frozen")
+    assert record.lines["encoder"].startswith(f"Frozen, {64 * 7 + 7 + 7 * 5 + 5} parameters, {7 * 5 + 5} trained; ")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"steps": 3}, f"3 in 0.75 epochs; {{}}; 3 steps {FEW_WORDS}: --steps 300"),
+        ({"epochs": 30}, "120 in 30 epochs; {}"),
+        (
+            {"trainer.accumulate_grad_batches": 2, "epochs": 3},
+            f"6 in 3 epochs; {{}}; 6 steps {FEW_WORDS}: --epochs 150 are 300",
+        ),
+        ({"epochs": -1, "trainer.max_time": "00:00:00:01"}, "as many as the time allows; {}"),
+    ],
+)  # fmt: skip
+def test_steps_are_counted_as_the_trainer_takes_them(options, words, tmp_path):
+    given = {"split.test": 0.05, "split.validation": 0.1, "batch_size": 32}
+    run, record = trained(tmp_path, data=vectors(tmp_path), encoder="MLP", **given | options)
+    assert record.lines["steps"] == words.format(run.facts["device"])
+    assert len([line for line in record.said if line.startswith("warning: ")]) == ("few" in words)
+
+
+def test_a_loss_that_rises_only_since_its_queue_fills_is_no_reason_for_doubt(tmp_path):
+    run, record = trained(tmp_path, data=vectors(tmp_path), encoder="MLP", loss="moco", epochs=40)
+    assert run.facts["went_in"]["queue"] > 32 * 120 / 2
+    assert not [line for line in record.said if line.startswith("warning: ")]
+
+
+@pytest.mark.parametrize(("rate", "told"), [(0.0, True), (1e-9, True), (0.002, False)])
+@pytest.mark.parametrize("loss", ["supcon", "simclr", "moco", "TripletLoss"])
+def test_a_loss_that_stays_where_it_began_is_told(loss, rate, told, tmp_path):
+    queue = {"inputs.size": 256} if loss == "moco" else {}
+    run, record = trained(tmp_path, data=vectors(tmp_path), encoder="MLP", loss=loss, lr=rate, epochs=40, **queue)
+    found = [line for line in record.said if line.startswith("warning: ")]
+    assert bool(found) is told, found
+    if told:
+        assert found == [f"warning: {words}" for words in doubts(run.facts, run.metrics)]
+        assert f": change --lr, which was at most {rate:g}" in found[0]
+
+
+def test_a_training_that_goes_on_says_so_once(tmp_path, monkeypatch):
+    from likewise.training.checkpoints import Checkpoints  # noqa: PLC0415 - imports Lightning
+
+    after = Checkpoints.on_train_batch_end
+
+    def interrupted(self, trainer, *of):
+        after(self, trainer, *of)
+        if trainer.global_step == 4:
+            raise KeyboardInterrupt
+
+    file = vectors(tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr(Checkpoints, "on_train_batch_end", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            trained(tmp_path, data=file, encoder="MLP", epochs=4)
+    (folder,) = (tmp_path / "runs").iterdir()
+    before, record = lw.runs.Run.open(folder).facts, Record()
+    resumed = lw.train(resume=folder, progress=record)
+    assert resumed.facts["went_in"] == before["went_in"]
+    assert [line.split(": ")[0] for line in record.said[:5]] == list(NAMES)
+    assert [line for line in record.said if line.startswith("going on")] == ["going on after 3 steps"]
+
+
+def test_a_sweep_says_once_what_goes_into_several_runs(tmp_path):
+    record = Record()
+    settings = {"SupCon": {"loss": "supcon"}, "SimCLR": {"loss": "simclr"}}
+    options = FEW | {"evaluations": "KNN"}
+    lw.sweep(
+        settings, seeds=2, data=vectors(tmp_path), encoder="MLP", output=tmp_path / "sweep", progress=record, **options
+    )
+    said = [line.split(": ")[0] for line in record.said if line.split(": ")[0] in NAMES]
+    assert sorted(said) == sorted([*NAMES, "loss"])
+    assert sum(line.startswith("evaluating") for line in record.said) == 4
+    runs = [json.loads(file.read_text()) for file in (tmp_path / "sweep").rglob("run.json")]
+    assert len(runs) == 4
+    assert all(len(lines_of(facts)) == 5 for facts in runs)

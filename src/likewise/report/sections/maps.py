@@ -88,7 +88,7 @@ def _crowded(test: Features) -> bool:
 
 def _same(test: Features, other: Features) -> bool:
     """Tell whether two runs were tested on the same samples."""
-    return torch.equal(test.numbers, other.numbers) and test.names == other.names
+    return torch.equal(test.numbers, other.numbers) and test.names == other.names and test.ids.agree(other.ids)
 
 
 def _sentence(some: Features, test: Features, maps: int) -> Markup:

@@ -262,7 +262,7 @@ def test_samples_are_called_by_their_ids_and_lists_are_downloaded_and_copied(ope
         text = begun.value.path().read_bytes().decode()
         _, *rows = csv.reader(text.splitlines(keepends=True))
         assert {row[0 if name == "mistakes.csv" else 1] for row in rows} <= {f"test/{name}" for name in ids}
-        button = page.locator("p.files", has=link).get_by_role("button", name="Copy")
+        button = page.locator("p.files", has=link).locator("button.copy")
         button.click()
         page.wait_for_function("of => of.textContent === 'Copied'", arg=button.element_handle())
         assert page.evaluate("navigator.clipboard.readText()").splitlines() == text.splitlines()

@@ -281,14 +281,13 @@ async function copy(button) {
     document.execCommand("copy");
     area.remove();
   }
-  const { textContent } = button;
   button.textContent = "Copied";
-  setTimeout(() => (button.textContent = textContent), 1500);
+  button.addEventListener("blur", () => (button.textContent = "Copy"), { once: true });
 }
 
 addEventListener("DOMContentLoaded", () => {
   for (const button of document.querySelectorAll("button.copy")) {
-    button.addEventListener("click", () => button.textContent === "Copied" || copy(button));
+    button.addEventListener("click", () => copy(button));
   }
   if (album) whenSeen(document.querySelectorAll("canvas.tile"), paintTile);
   whenSeen(document.querySelectorAll(".map"), drawMap);

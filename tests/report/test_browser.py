@@ -252,7 +252,7 @@ def test_samples_are_called_by_their_ids_and_lists_are_downloaded_and_copied(ope
     page = opened(run_of(tmp_path, STRANGE, ids=ids).report, permissions=["clipboard-read", "clipboard-write"])
     drawn(page)
     if not clipboard:
-        page.evaluate("navigator.clipboard.writeText = () => Promise.reject(new Error('not allowed'))")
+        page.evaluate("void (navigator.clipboard.writeText = () => Promise.reject(new Error('not allowed')))")
     for name in ("hard-positives.csv", "hard-negatives.csv", "mistakes.csv"):
         link = page.locator(f"a[download='{name}']")
         link.focus()

@@ -280,6 +280,7 @@ async function copy(button) {
     area.select();
     document.execCommand("copy");
     area.remove();
+    button.focus();
   }
   button.textContent = "Copied";
   button.addEventListener("blur", () => (button.textContent = "Copy"), { once: true });

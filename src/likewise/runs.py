@@ -54,7 +54,7 @@ class Run:
         classes.csv                means of what the loss recorded, a row for each statistic, epoch and class
         similarity.safetensors     label similarity, (L, L), if the loss uses it
         batches.npz                embeddings that the loss received in a step of the first epoch and one of the last
-        embeddings.npz             features of all samples, with their labels and rows
+        embeddings.npz             features of all samples, with their labels, ids and rows
         probe.safetensors          the linear probe, with its standardisation, calibration and thresholds
         classifier.safetensors     what the training itself learned to classify features by, if it did
         scores.csv                 what was measured, a row a number

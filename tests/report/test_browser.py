@@ -1,5 +1,6 @@
 """Pages in a real browser: they draw themselves, answer the reader, and ask nothing of any network."""
 
+import csv
 import itertools
 import re
 import shutil
@@ -7,7 +8,7 @@ import shutil
 import pytest
 import torch
 
-from likewise.data import Parts, Samples
+from likewise.data import Ids, Parts, Samples
 from likewise.diagnostics import Snapshot, save_snapshots
 from likewise.evaluation import KNN, FeatureParts, Features, LinearProbe, raw_features, save_features
 from likewise.report import Subject, write_page
@@ -56,7 +57,7 @@ def opened(browser):
     assert [error for error in errors if "GPU stall" not in error and "WebGL" not in error] == []
 
 
-def run_of(folder, names, samples=90, *, images=True, shape=(3, 6, 6), snapshot=True, evaluations=None):
+def run_of(folder, names, samples=90, *, images=True, shape=(3, 6, 6), snapshot=True, evaluations=None, ids=None):
     """A run on made-up images, with features that know the class in part."""
     evaluations = [KNN(3, "uniform"), LinearProbe()] if evaluations is None else evaluations
     generator = torch.Generator().manual_seed(0)
@@ -68,11 +69,14 @@ def run_of(folder, names, samples=90, *, images=True, shape=(3, 6, 6), snapshot=
         labels = torch.arange(samples) % len(names)
         pictures = torch.randint(0, 256, (samples, *shape), generator=generator, dtype=torch.uint8)
         rows = 10 * samples * number + torch.arange(samples)
-        parts.append(Samples(pictures, labels, names, rows=rows))
+        called = None if ids is None else Ids.of(f"{part}/{name}" for name in ids)
+        parts.append(Samples(pictures, labels, names, rows=rows, ids=called))
         vectors = torch.nn.functional.one_hot(labels, len(names)).float()
         vectors = torch.cat([vectors, torch.zeros(samples, max(0, 4 - len(names)))], dim=1)
         features.append(
-            Features(vectors + 0.6 * torch.randn(vectors.shape, generator=generator), labels, names, rows, part)
+            Features(
+                vectors + 0.6 * torch.randn(vectors.shape, generator=generator), labels, names, rows, part, ids=called
+            )
         )
     run.write("metrics.csv", b"step,epoch,loss,rate\n0,0,2.0,0.1\n1,0,1.0,0.2\n2,1,0.5,0.1\n")
     found = FeatureParts(*features)
@@ -240,6 +244,44 @@ def test_long_names_are_short_and_leave_the_row_in_view(shape, opened, tmp_path)
     name = page.locator("#anchors .force .name", has_text="very long").first
     assert name.get_attribute("title").split() == LONG.split()
     assert name.bounding_box()["height"] < 30
+
+
+@pytest.mark.parametrize("clipboard", [True, False], ids=["clipboard", "a plain server"])
+def test_samples_are_called_by_their_ids_and_lists_are_downloaded_and_copied(opened, tmp_path, clipboard):
+    ids = [f'{"deep/" * 20}<b>, "{row}".jpg' for row in range(90)]
+    page = opened(run_of(tmp_path, STRANGE, ids=ids).report, permissions=["clipboard-read", "clipboard-write"])
+    drawn(page)
+    if not clipboard:
+        page.evaluate("void (navigator.clipboard.writeText = () => Promise.reject(new Error('not allowed')))")
+    for name in ("hard-positives.csv", "hard-negatives.csv", "mistakes.csv"):
+        link = page.locator(f"a[download='{name}']")
+        link.focus()
+        with page.expect_download() as begun:
+            page.keyboard.press("Enter")
+        assert begun.value.suggested_filename == name
+        text = begun.value.path().read_bytes().decode()
+        _, *rows = csv.reader(text.splitlines(keepends=True))
+        assert {row[0 if name == "mistakes.csv" else 1] for row in rows} <= {f"test/{name}" for name in ids}
+        button = page.locator("p.files", has=link).locator("button.copy")
+        button.click()
+        page.wait_for_function("of => of.textContent === 'Copied'", arg=button.element_handle())
+        assert page.evaluate("navigator.clipboard.readText()").splitlines() == text.splitlines()
+    place = page.locator(".pair .place").first
+    assert place.get_attribute("title").startswith("test/deep/deep/")
+    assert len(place.inner_text()) == 40
+    anchor = page.locator("#anchors .force .place").first
+    assert anchor.get_attribute("title").startswith("train/deep/deep/")
+    assert re.search(r", view [12]$", anchor.inner_text())
+    assert "row " not in page.locator(".gallery").first.inner_text()
+    point = page.locator("#map .panel").first.locator("path.point").nth(5)
+    point.scroll_into_view_if_needed()
+    still(page)
+    point.hover(force=True)
+    page.locator(".hint").wait_for(state="visible")
+    assert "test/deep/" in page.locator(".hint").inner_text()
+    box = page.locator(".hint").bounding_box()
+    assert box["x"] + box["width"] <= 1280
+    assert page.evaluate("document.documentElement.scrollWidth") <= 1280
 
 
 def test_pictures_are_painted_when_they_are_seen(run, opened):

@@ -1,6 +1,8 @@
 """Runs compared: settings and their names, means over seeds, paired differences, and the page."""
 
+import base64
 import csv
+import io
 import json
 import math
 import re
@@ -14,6 +16,7 @@ import torch
 from scipy import stats
 
 from likewise.cli import main
+from likewise.data import Ids
 from likewise.evaluation import FeatureParts, Features, save_features
 from likewise.evaluation.intervals import student
 from likewise.evaluation.predictions import ACCURACY
@@ -47,7 +50,7 @@ def outcomes_of(seed, share):
     return (torch.rand(60, generator=torch.Generator().manual_seed(seed)) < share).float()
 
 
-def run_of(root, *, loss=LOSS, seed=0, share=0.7, rows=ROWS, labels=LABELS, names=NAMES, **facts):
+def run_of(root, *, loss=LOSS, seed=0, share=0.7, rows=ROWS, labels=LABELS, names=NAMES, ids=None, **facts):
     """Make a run whose kNN predicts about a share of the test samples rightly."""
     run = Run.create(root, f"run{next(NUMBER)}")
     parts = {"data": {"class_path": "likewise.data.Digits", "init_args": {}}, "encoder": ENCODER, "loss": loss}
@@ -59,7 +62,7 @@ def run_of(root, *, loss=LOSS, seed=0, share=0.7, rows=ROWS, labels=LABELS, name
         for group, of in scores
     ]
     run.add(Result(tuple(found), outcomes=(Outcomes("kNN", "accuracy", rows, values),)))
-    test = Features(torch.eye(60), labels, names, rows, "test")
+    test = Features(torch.eye(60), labels, names, rows, "test", ids=ids)
     with run.writing(run.embeddings.name) as path:
         save_features(path, FeatureParts(test, test, test))
     run.write("metrics.csv", f"step,epoch,loss\n0,0,{2 + (seed or 0)}\n1,0,1.0\n".encode())
@@ -84,6 +87,41 @@ def test_runs_that_differ_in_the_seed_only_are_one_setting(tmp_path):
     ]
     assert names_of(runs) == ["temperature=0.1"] * 3 + ["temperature=0.5"] * 2
     assert names_of(runs[:3]) == ["SupConLoss"] * 3
+
+
+def test_samples_with_other_ids_in_the_same_rows_are_not_paired(tmp_path):
+    ids = [f"cat/{row}.jpg" for row in range(60)]
+    moved = [*ids[1:], ids[0]]
+    first, same, without, other = (
+        run_of(tmp_path, loss=loss, ids=of)
+        for loss, of in ((LOSS, Ids.of(ids)), (COLD, Ids.of(ids)), (OTHER, None), (OTHER, Ids.of(moved)))
+    )
+    for run, unpaired in ((same, ""), (without, ""), (other, "other test samples")):
+        assert {row.unpaired for row in rows_of([first, run])[1:]} == {unpaired}
+    page = tmp_path / "page.html"
+    write_page(page, in_settings([first, other]))
+    assert "Where the test samples, which have rows and ids," in " ".join(page.read_text().split())
+
+
+def test_samples_that_settings_differ_in_are_listed_by_their_ids(tmp_path):
+    """In the file all of them, counted here one by one."""
+    ids = [f'cat, "{row}".jpg' for row in range(60)]
+    runs = [run_of(tmp_path, loss=loss, ids=Ids.of(ids)) for loss in (LOSS, COLD)]
+    generator = torch.Generator().manual_seed(0)
+    said = [torch.where(torch.rand(60, generator=generator) < 0.6, LABELS, (LABELS + 1) % 3) for _ in runs]
+    for run, of in zip(runs, said, strict=True):
+        order = torch.randperm(60, generator=generator)
+        run.add(Result((), outcomes=(Outcomes("kNN", "prediction", ROWS[order], of[order].float()),)))
+    page = tmp_path / "page.html"
+    write_page(page, in_settings(runs))
+    (content,) = re.findall(
+        r'download="settings-1-and-2.csv" href="data:text/csv;charset=utf-8;base64,([^"]*)"', page.read_text()
+    )
+    head, *rows = csv.reader(io.StringIO(base64.b64decode(content).decode(), newline=""))
+    assert head == ["id", "class", "temperature=0.1", "temperature=0.5"]
+    places = [row for row in range(60) if (said[0][row] == LABELS[row]) != (said[1][row] == LABELS[row])]
+    assert len(places) > 12
+    assert rows == [[ids[row], *(NAMES[int(of[row])] for of in (LABELS, *said))] for row in places]
 
 
 def test_settings_are_named_by_what_differs(tmp_path):

@@ -1,6 +1,7 @@
 """The page of a run, from its folder alone."""
 
 import base64
+import csv
 import io
 import json
 import math
@@ -13,12 +14,13 @@ import pytest
 import torch
 from PIL import Image
 
-from likewise.data import Parts, Samples
+from likewise.data import Ids, Parts, Samples
 from likewise.diagnostics import plots, two_dimensional_map
 from likewise.diagnostics.plots.images import montage
 from likewise.evaluation import KNN, FeatureParts, Features, LinearProbe, Retrieval, raw_features, save_features
 from likewise.evaluation.predictions import ACCURACY, COVERAGE, F1, HAMMING, MEAN_PRECISION
 from likewise.report import Subject, write_page
+from likewise.report.elements import element
 from likewise.report.sections import ChoicesSection, LabelsSection, MapSection, classes, maps, scores, training
 from likewise.runs import Run
 from likewise.score_words import settings_words
@@ -149,7 +151,7 @@ def page(whole):
 def test_the_page_names_no_address_outside_itself(page):
     named = [value for name, value in page.attributes if name in {"src", "href", "data", "action", "poster", "srcset"}]
     style = re.findall(r"<style>(.*?)</style>", page.text.split("<script", 1)[0], flags=re.DOTALL)
-    assert all(address.startswith("#section-") for address in named)
+    assert all(address.startswith(("#section-", "data:text/csv;charset=utf-8;base64,")) for address in named)
     assert not re.search(r"url\(|@import", "".join(style))
     assert len(style) == 1
 
@@ -386,6 +388,65 @@ def test_the_gallery_shows_the_hardest_pairs(page, whole):
         assert f"cosine {float(values):.3f}" in shown
         hardest = [test.numbers.tolist().index(row) for row in rows[:2]]
         assert float(cosines[hardest[0], hardest[1]]) == pytest.approx(float(values))
+
+
+def files_of(page):
+    """Return the rows of each list that the page holds, by its file's name."""
+    pattern = r'<a download="([^"]+)" href="data:text/csv;charset=utf-8;base64,([^"]*)"'
+    found = re.findall(pattern, page.text)
+    return {
+        name: list(csv.reader(io.StringIO(base64.b64decode(of).decode(), newline=""), strict=True))
+        for name, of in found
+    }
+
+
+def test_lists_are_files_with_every_sample_by_its_id(tmp_path):
+    """Against all pairs and all wrong predictions; no data is at hand, and ids are as file names may be."""
+    generator = torch.Generator().manual_seed(3)
+    odd = ['say "a", b.jpg', "two\nlines\r.jpg", "<b>.jpg", "1003", "\udcff.jpg", f"{'deep/' * 30}IMG_0274.jpg"]
+    names = [*odd, *(f"cat/{row}.jpg" for row in range(84))]
+    labels = torch.arange(90) % 3
+    vectors = torch.nn.functional.one_hot(labels, 3) + torch.randn(90, 3, generator=generator)
+    test = Features(vectors, labels, ("ash", "elm", "oak"), torch.arange(90) + 500, ids=Ids.of(names))
+    run = bare(tmp_path, test)
+    run.add(KNN(3, "uniform")(test[torch.arange(0, 90, 2)], test[torch.arange(0)], test))
+    page = page_of(run)
+    files, called = files_of(page), [name.replace("\udcff", "?") for name in names]
+    predicted = Subject(run).predicted(test).tolist()
+    wrong = [
+        [name, test.names[true], test.names[said]]
+        for name, true, said in zip(called, labels.tolist(), predicted, strict=True)
+        if true != said
+    ]
+    assert files["mistakes.csv"] == [["id", "class", "predicted"], *wrong]
+    assert len(wrong) > 8
+    units = torch.nn.functional.normalize(vectors)
+    cosines, same = units @ units.T, labels.unsqueeze(1) == labels
+    others = same & ~torch.eye(90, dtype=torch.bool)
+    for file, alike, sign in (("hard-positives.csv", others, 1), ("hard-negatives.csv", ~same, -1)):
+        head, *rows = files[file]
+        assert head == ["cosine", "id", "labels", "other id", "other labels"]
+        places = [[called.index(row[place]) for place in (1, 3)] for row in rows]
+        assert len({place for pair in places for place in pair}) == 2 * len(rows) > 30
+        for (cosine, _, label, _, other), (one, two) in zip(rows, places, strict=True):
+            hardest = (sign * cosines[one]).masked_fill(~alike[one], torch.inf).min() * sign
+            assert float(cosine) == pytest.approx(float(cosines[one, two]), abs=6e-4)
+            assert float(cosine) == pytest.approx(float(hardest), abs=6e-4)
+            assert (label, other) == (test.names[labels[one]], test.names[labels[two]])
+    said = data_of(page, "map-data")
+    expected = {
+        row: f"id {name}" if name == "1003" else name for row, name in zip(range(500, 590), called, strict=True)
+    }
+    assert [expected[row] for row in decoded(said["rows"], np.int32).tolist()] == said["ids"]
+    assert not re.search(r"\brow \d", " ".join(page.words))
+
+
+def test_a_long_id_is_shortened_in_its_middle_and_whole_in_the_title():
+    long = f"{'deep/' * 30}<IMG>_0274.jpg"
+    samples = [{"tile": -1, "name": "cat", "place": long, "text": ""}]
+    (attributes,) = [dict([pair]) for pair in Elements(element("gallery", [(samples, "")])).attributes if long in pair]
+    assert attributes == {"title": long}
+    assert "deep/deep/deep/deep…/deep/&lt;IMG&gt;_0274.jpg" in element("gallery", [(samples, "")])
 
 
 def test_confusion_is_counted(page, whole):

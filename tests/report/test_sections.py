@@ -2,7 +2,9 @@
 
 import json
 import re
+import shlex
 import sys
+from html import unescape
 from html.parser import HTMLParser
 from importlib import import_module
 from pathlib import Path
@@ -15,6 +17,7 @@ from markupsafe import Markup
 from likewise.cli import main
 from likewise.data import Parts, Samples
 from likewise.evaluation import KNN, FeatureParts, Features, save_features
+from likewise.models import MLP, BagOfTokens, ConvNet
 from likewise.report import (
     SECTIONS,
     Content,
@@ -29,6 +32,7 @@ from likewise.report import (
     write_page,
 )
 from likewise.report.elements import element, sentence
+from likewise.report.sections import UseSection
 from likewise.report.sections.gradients import form_of
 from likewise.runs import Run
 from likewise.scores import Metric, Result, Score
@@ -217,6 +221,42 @@ def test_sections_are_added_to_the_page_of_a_comparison(runs, tmp_path, monkeypa
     assert headings_of(page)[-2:] == ["Runs", "Ours"]
     assert main([*words, "--report.sections", "ComparisonSection", "--report.sections+", "ours.Ours"]) == 0
     assert headings_of(page) == ["Scores", "Ours"]
+
+
+@pytest.mark.parametrize(
+    ("encoder", "words"),
+    [
+        (ConvNet((3, 16, 16), width=4), ["photos/", "photo.jpg", "photos.parquet"]),
+        (MLP((3,), width=8), ["vectors.npz", "queries.npz", "vectors.parquet"]),
+        (BagOfTokens((), width=8), ["texts.csv", "queries.csv", "texts.parquet"]),
+    ],
+    ids=["images", "vectors", "texts"],
+)
+@pytest.mark.parametrize("kind", ["classes", None])
+def test_a_page_says_how_its_encoder_is_used(encoder, words, kind, tmp_path, monkeypatch):
+    """With the path that it has from here, quoted where it must be; the line for elsewhere is tried."""
+    monkeypatch.chdir(tmp_path)
+    run = Run.create(Path("my runs"), "mine's")
+    arguments = {"input_shape": list(encoder.input_shape), "width": 4 if words[0] == "photos/" else 8}
+    spec = {"class_path": f"likewise.models.{type(encoder).__name__}", "init_args": arguments}
+    run.describe({"parts": {"encoder": spec}, "labels": {"kind": kind, "names": []}})
+    assert UseSection().content([Subject(run)]) is None
+    run.save_encoder(encoder)
+    body = UseSection().content([Subject(run)]).body
+    lines = [unescape(line) for line in re.findall("<code>(.*?)</code>", body, re.DOTALL)]
+    *commands, code = lines
+    verbs = ["embed", "search", *(["predict"] if kind else []), "export"]
+    told = [shlex.split(line) for line in commands]
+    assert [line[:3] for line in told] == [["likewise", verb, f"my runs/{run.name}"] for verb in verbs]
+    assert ".partial" not in body
+    assert told[0][3:] == [words[0], "--output", words[2]]
+    assert told[1][3:] == [words[1], "--among", words[2], "--k", "5"]
+    assert told[-1][3:] == ["--format", "safetensors" if words[0] == "texts.csv" else "onnx"]
+    compile(code, "page", "exec")
+    assert ("predict" in code) == bool(kind)
+    run.finished()
+    exec("\n".join(code.splitlines()[:3]), found := {})  # noqa: S102 - a line of ours
+    assert found["model"].feature_dim == encoder.feature_dim
 
 
 @pytest.mark.parametrize(("given", "form"), [({}, "out"), ({"form": "in"}, "in"), ({"form": "pairs"}, None)])

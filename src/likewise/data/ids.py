@@ -61,6 +61,10 @@ class Ids:
             else Ids.of([*self, *other])
         )
 
+    def agree(self, other: "Ids") -> bool:
+        """Tell whether both may name the same samples: they are equal, or either are numbers, which tell nothing."""
+        return self.plain or other.plain or list(self) == list(other)
+
     @property
     def plain(self) -> bool:
         """Whether the ids are the samples' numbers."""

@@ -315,6 +315,19 @@ def label_words(features: Features) -> list[str]:
     return found
 
 
+def id_words(features: Features) -> list[str]:
+    """Return what samples are called on a page: their ids, of which those that are numbers say of what.
+
+    Example:
+        >>> named = Features(torch.eye(2), None, ids=Ids.of(["cat/1.jpg", "7"]))
+        >>> id_words(named), id_words(Features(torch.eye(1), None))
+        (['cat/1.jpg', 'id 7'], ['row 0'])
+    """
+    number = "row" if features.ids.plain else "id"
+    names = (name.encode(errors="replace").decode() for name in features.ids)
+    return [f"{number} {name}" if name.isdecimal() else name for name in names]
+
+
 def _tensor(values: Any, name: str) -> Tensor:
     """Return numbers as a tensor, which is not copied."""
     if isinstance(values, Tensor):

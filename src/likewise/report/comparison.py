@@ -68,9 +68,11 @@ def difference(
 
 
 def same_test(first: Subject, second: Subject) -> bool:
-    """Tell whether two runs were tested on the same samples: their rows, labels and names are equal."""
+    """Tell whether two runs were tested on the same samples: their rows, ids, labels and names are equal."""
     ours, theirs = first.test_part, second.test_part
     if ours is None or theirs is None or ours.names != theirs.names or not torch.equal(ours.numbers, theirs.numbers):
+        return False
+    if not ours.ids.agree(theirs.ids):
         return False
     if ours.labels is None or theirs.labels is None:
         return ours.labels is theirs.labels

@@ -1,5 +1,8 @@
 """What sections are made of: tables, lists and sentences as HTML in which whatever is given stands as text."""
 
+import base64
+import csv
+import io
 import re
 from collections.abc import Iterable, Sequence
 from functools import cache
@@ -26,12 +29,23 @@ def templates() -> Environment:
         undefined=StrictUndefined,
     )
     found.filters["thousands"] = "{:,}".format
+    found.filters["middle"] = middle
     return found
 
 
 def element(macro: str, *values: Any) -> Markup:
     """Return what a macro of elements.html makes of values."""
     return getattr(templates().get_template("elements.html").module, macro)(*values)
+
+
+def middle(words: str, most: int = LONG) -> str:
+    """Shorten words in their middle, as of a path: what is at its end says most.
+
+    Example:
+        >>> middle("photos/2024/IMG_0274.jpg", 16)
+        'photos/…0274.jpg'
+    """
+    return words if len(words) <= most else f"{words[: most // 2 - 1]}…{words[-(most // 2) :]}"
 
 
 def sentence(macro: str, **values: Any) -> Markup:
@@ -64,6 +78,22 @@ def table(
     ]
     cells = [[(cell, _kind(cell, place)) for place, cell in enumerate(row)] for row in rows]
     return element("table", heads, cells, most, file)
+
+
+def list_file(name: str, head: Sequence[str], rows: Sequence[Sequence[Any]]) -> Markup:
+    """Return what downloads and copies a list as CSV, all of it; nothing for an empty one.
+
+    Example:
+        >>> address = str(list_file("a.csv", ["id"], [["a, b"]])).partition("base64,")[2].partition('"')[0]
+        >>> base64.b64decode(address).decode().splitlines()
+        ['id', '"a, b"']
+    """
+    if not rows:
+        return Markup()
+    text = io.StringIO()
+    csv.writer(text).writerows([head, *rows])
+    content = base64.b64encode(text.getvalue().encode(errors="replace")).decode()
+    return element("list_file", name, content, len(rows))
 
 
 def drawn_by_script(kind: str, data: Any) -> Markup:

@@ -13,7 +13,7 @@ from torch import Tensor
 from likewise.data import Parts, Samples, Texts, parts_of_run
 from likewise.diagnostics import Snapshot, load_snapshots
 from likewise.evaluation import KNN, FeatureParts, Features, load_features
-from likewise.evaluation.features import Bar, label_words, silent
+from likewise.evaluation.features import Bar, id_words, label_words, silent
 from likewise.evaluation.raw import LONGEST
 from likewise.records import ClassMean, Curves
 from likewise.report.album import Album, Thumbnail
@@ -202,11 +202,10 @@ class Subject:
         return [line if len(line) <= letters else f"{line[: letters - 1]}…" for line in lines]
 
     def thumbnails_of(self, features: Features, letters: int = LETTERS) -> list[Thumbnail]:
-        """Return what a page shows of samples: picture, class or labels, row, and so many letters of a text."""
+        """Return what a page shows of samples: picture, class or labels, id, and so many letters of a text."""
         tiles = self.album.tiles(features.part, features.numbers).tolist()
-        places = [f"row {row}" for row in features.numbers.tolist()]
         texts = self.lines_of(features, letters)
-        return list(map(Thumbnail, tiles, label_words(features), places, texts))
+        return list(map(Thumbnail, tiles, label_words(features), id_words(features), texts))
 
     def _samples_of(self, part: str, rows: Int[Tensor, " n"]) -> Samples | None:
         if self.parts is None or len(rows) == 0:

@@ -1,7 +1,11 @@
 """The sections that come with likewise, in their order on a page."""
 
 from likewise.report.sections.classes import ClassesSection, ConfusionSection, LabelsSection
-from likewise.report.sections.comparison import ClassDifferencesSection, ComparisonSection
+from likewise.report.sections.comparison import (
+    ClassDifferencesSection,
+    ComparisonSection,
+    SampleDifferencesSection,
+)
 from likewise.report.sections.episode import EpisodeSection
 from likewise.report.sections.geometry import GeometrySection, LabelSimilaritySection
 from likewise.report.sections.gradients import AnchorSection, GradientsSection
@@ -10,6 +14,7 @@ from likewise.report.sections.samples import HardestPairsSection, MistakesSectio
 from likewise.report.sections.scores import CalibrationSection, ChoicesSection, RobustnessSection, ScoresSection
 from likewise.report.sections.section import Section
 from likewise.report.sections.training import ClassMeansSection, CurvesSection, FactsSection, HistogramsSection
+from likewise.report.sections.use import UseSection
 
 SECTIONS: tuple[type[Section], ...] = (
     ComparisonSection,
@@ -20,6 +25,7 @@ SECTIONS: tuple[type[Section], ...] = (
     NearestTextsSection,
     ScoresSection,
     ClassDifferencesSection,
+    SampleDifferencesSection,
     ClassesSection,
     ConfusionSection,
     LabelsSection,
@@ -33,6 +39,7 @@ SECTIONS: tuple[type[Section], ...] = (
     ClassMeansSection,
     CurvesSection,
     ChoicesSection,
+    UseSection,
     FactsSection,
 )
 
@@ -59,5 +66,7 @@ __all__ = [
     "MistakesSection",
     "NearestTextsSection",
     "RobustnessSection",
+    "SampleDifferencesSection",
     "ScoresSection",
+    "UseSection",
 ]

@@ -1,13 +1,15 @@
-"""Several settings next to each other: their scores, and their differences class by class."""
+"""Several settings next to each other: their scores, and their differences class by class and sample by sample."""
 
 from collections.abc import Sequence
 
+import torch
 from markupsafe import Markup
 
 from likewise.diagnostics import plots
 from likewise.evaluation import Difference
-from likewise.report.comparison import OTHER_SAMPLES, compared, difference, verdict
-from likewise.report.elements import heading, paragraphs, sentence, table
+from likewise.evaluation.features import id_words
+from likewise.report.comparison import OTHER_SAMPLES, compared, difference, same_test, verdict
+from likewise.report.elements import heading, list_file, paragraphs, sentence, table
 from likewise.report.formatting import difference_words, slug
 from likewise.report.sections.section import Content, Section
 from likewise.report.setting import Setting, settings_of
@@ -18,6 +20,7 @@ from likewise.scores import ENCODER, Group
 MOST_ROWS = 400  # of the table of scores
 MOST_CLASSES = 40  # that are shown
 MOST_SETTINGS = 6  # that are compared with the first, class by class
+MOST_SAMPLES = 12  # that are shown of each
 
 
 class ComparisonSection(Section):
@@ -75,6 +78,41 @@ class ClassDifferencesSection(Section):
         limits = {"most_classes": MOST_CLASSES, "most_settings": MOST_SETTINGS}
         said = sentence("class_differences", classes=most, others=len(others), **limits)
         return Content(f"Classes, compared with {first.name}", said, body)
+
+
+class SampleDifferencesSection(Section):
+    """The test samples that kNN gets right by one of two settings only."""
+
+    runs = "several"
+
+    def content(self, subjects: Sequence[Subject]) -> Content | None:
+        first, *others = settings_of(subjects)
+        body = Markup()
+        for place, other in enumerate(others[:MOST_SETTINGS], start=2):
+            body += _apart(first, other, f"settings-1-and-{place}.csv")
+        return Content("Samples that settings differ in", sentence("apart", shown=MOST_SAMPLES), body) if body else None
+
+
+def _apart(first: Setting, other: Setting, file: str) -> Markup:
+    """Return the samples that one of two settings gets right; empty where they can't be paired or never differ."""
+    test = first.first.test_part
+    if test is None or test.label_kind != "classes" or not same_test(first.first, other.first):
+        return Markup()
+    said = [subject.predicted(test) for subject in (first.first, other.first)]
+    if said[0] is None or said[1] is None:
+        return Markup()
+    apart = ((said[0] == test.classes) != (said[1] == test.classes)) & (said[0] >= 0) & (said[1] >= 0)
+    some = test[apart.nonzero().flatten()]
+    named = ([test.names[label] for label in of.tolist()] for of in (some.classes, said[0][apart], said[1][apart]))
+    rows = list(zip(some.ids, *named, strict=True))
+    head = ["id", "class", first.name, other.name]
+    few = [
+        [called, *row[1:]]
+        for called, row in zip(id_words(some[torch.arange(min(MOST_SAMPLES, len(some)))]), rows, strict=False)
+    ]
+    return (
+        heading(f"{first.name} and {other.name}") + table(head, few) + list_file(file, head, rows) if rows else Markup()
+    )
 
 
 def _by_class(

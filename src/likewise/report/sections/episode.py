@@ -10,6 +10,7 @@ from torch import Tensor
 from likewise.data import EpisodeSampler, EpisodeShape
 from likewise.diagnostics import cell_matches, plots
 from likewise.evaluation import FeatureParts, FewShot
+from likewise.evaluation.features import id_words
 from likewise.evaluation.few_shot import DISTANCES, Distance, as_compared, nearest_means
 from likewise.models import Encoder
 from likewise.report.elements import sentence, table
@@ -44,13 +45,17 @@ class EpisodeSection(Section):
         columns = [f"class {place}" for place in range(1, SHAPE.ways + 1)]
         pairs = list(zip(TRUTH[chosen].tolist(), predicted[chosen].tolist(), strict=True))
         captions = ["supports", *(_caption(place, *classes) for place, classes in enumerate(pairs, 1))]
-        supports = [[column, name, ""] for column, name in zip(columns, names, strict=True)]
-        queries = [[f"query {place}", names[true], names[found]] for place, (true, found) in enumerate(pairs, 1)]
+        first, asked = rows[:, 0], rows[:, SHAPE.shots :].flatten()[chosen]
+        supports = list(zip(columns, id_words(features.test[first]), names, [""] * SHAPE.ways, strict=True))
+        queries = [
+            (f"query {place}", called, names[true], names[found])
+            for place, (called, (true, found)) in enumerate(zip(id_words(features.test[asked]), pairs, strict=True), 1)
+        ]
         picture = _looks(subject, images.unflatten(0, rows.shape), chosen)
         figure = plots.as_html(plots.image_rows(picture, captions, ["", *columns]), "episode")
         counts = {"ways": SHAPE.ways, "episodes": SHAPE.episodes, "right": int(right.sum()), "queries": len(right)}
         said = sentence("episode", distance=distance, **counts)
-        return Content("An episode", said, figure + table(["", "class", "predicted"], [*supports, *queries]))
+        return Content("An episode", said, figure + table(["", "image", "class", "predicted"], [*supports, *queries]))
 
 
 def _can_be_shown(subject: Subject, features: FeatureParts) -> bool:

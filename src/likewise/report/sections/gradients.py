@@ -126,7 +126,7 @@ def _samples(subject: Subject, batch: Snapshot) -> Features | None:
         return None
     rows = torch.as_tensor(train.rows)[batch.sample_index]
     labels = batch.labels if batch.labels is None or batch.labels.ndim == 1 else batch.labels.bool()
-    return Features(torch.zeros(len(rows), 0), labels, train.names, rows, "train")
+    return Features(torch.zeros(len(rows), 0), labels, train.names, rows, "train", ids=train.ids[batch.sample_index])
 
 
 def _chosen(samples: Features) -> Int[Tensor, " a"]:

@@ -13,7 +13,7 @@ from torch import Tensor
 from likewise.diagnostics import collapsed, plots, two_dimensional_map
 from likewise.diagnostics.layout import Method
 from likewise.evaluation import Features
-from likewise.evaluation.features import label_words
+from likewise.evaluation.features import id_words, label_words
 from likewise.report.elements import drawn_by_script, sentence
 from likewise.report.formatting import how_many
 from likewise.report.sections.section import Content, Section
@@ -88,7 +88,7 @@ def _crowded(test: Features) -> bool:
 
 def _same(test: Features, other: Features) -> bool:
     """Tell whether two runs were tested on the same samples."""
-    return torch.equal(test.numbers, other.numbers) and test.names == other.names
+    return torch.equal(test.numbers, other.numbers) and test.names == other.names and test.ids.agree(other.ids)
 
 
 def _sentence(some: Features, test: Features, maps: int) -> Markup:
@@ -145,6 +145,7 @@ def _data(subject: Subject, some: Features, panels: Panels) -> dict[str, Any]:
     texts = subject.lines_of(pictured)
     return {
         "rows": _encoded(some.numbers, torch.int32),
+        "ids": [] if some.ids.plain else id_words(some),
         "tiles": _encoded(subject.album.tiles("test", pictured.numbers), torch.int32),
         "texts": texts if any(texts) else [],
         "labels": label_words(pictured) if some.label_kind == "label sets" else [],

@@ -1,26 +1,29 @@
-"""Single samples of one run: the hardest pairs, what kNN gets wrong, and the texts nearest to others."""
+"""Single samples of one run: the hardest pairs and what kNN gets wrong, also as files; the texts nearest to others."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from markupsafe import Markup
-from torch import Tensor
 
 from likewise.data import Texts
 from likewise.diagnostics import HardPairs, hardest_pairs
 from likewise.evaluation import FeatureParts, Features
+from likewise.evaluation.features import id_words
 from likewise.evaluation.nearest import nearest
-from likewise.report.elements import element, heading, sentence, table
+from likewise.report.elements import element, heading, list_file, sentence, table
 from likewise.report.sections.section import Content, Section
 from likewise.report.subject import Subject
 
 PAIRS = 12  # of each kind
+LISTED = 2000  # of each kind in a file: all would be as many as samples
 MOST = {"classes": 60_000, "label sets": 10_000}  # samples among which the pairs are found
 LONGEST = 160  # characters of a text of a pair
 MISTAKES = 8
+MISTAKE_COLUMNS = ("id", "class", "predicted")
 NEIGHBORS = 6  # training images next to a mistake
 TEXTS = 6
 NEAREST = 3  # training texts under each test text
+PAIR_COLUMNS = ("cosine", "id", "labels", "other id", "other labels")
 PARTNERS = {
     "classes": ("with the same class", "of another class"),
     "label sets": ("with a common label", "without a common label"),
@@ -42,25 +45,29 @@ class HardestPairsSection(Section):
         if not body:
             return None
         same, other = PARTNERS[kind]
-        said = sentence("hardest_pairs", samples=len(test), same=same, other=other)
+        said = sentence("hardest_pairs", samples=len(test), same=same, other=other, listed=LISTED)
         return Content("Hardest pairs", said, body)
 
 
 def _galleries(subject: Subject, test: Features, found: HardPairs) -> Iterator[Markup]:
     for words, pairs, similarities in (
-        ("Hard positives", found.positive_pairs(PAIRS), found.positive_similarities),
-        ("Hard negatives", found.negative_pairs(PAIRS), found.negative_similarities),
+        ("Hard positives", found.positive_pairs(LISTED), found.positive_similarities),
+        ("Hard negatives", found.negative_pairs(LISTED), found.negative_similarities),
     ):
         if len(pairs):
+            cosines = [f"{cosine:.3f}" for cosine in similarities[pairs[:, 0]].tolist()]
             shown = [
-                (subject.thumbnails_of(test[pair], LONGEST), f"cosine {float(similarities[pair[0]]):.3f}")
-                for pair in pairs
+                (subject.thumbnails_of(test[pair], LONGEST), f"cosine {cosine}")
+                for pair, cosine in zip(pairs[:PAIRS], cosines, strict=False)
             ]
-            yield heading(words) + element("gallery", shown)
+            one, other = (zip(of.ids, _labels(of), strict=True) for of in (test[pairs[:, 0]], test[pairs[:, 1]]))
+            rows = [[cosine, *of, *near] for cosine, of, near in zip(cosines, one, other, strict=True)]
+            file = list_file(f"{words.lower().replace(' ', '-')}.csv", PAIR_COLUMNS, rows)
+            yield heading(words) + element("gallery", shown) + file
 
 
 class MistakesSection(Section):
-    """Pictures of what kNN gets wrong, with the training images that led to it."""
+    """What kNN gets wrong; of images with the training images that led to it."""
 
     def content(self, subjects: Sequence[Subject]) -> Content | None:
         subject = subjects[0]
@@ -68,24 +75,32 @@ class MistakesSection(Section):
             return None
         test = subject.features.test
         predicted = subject.predicted(test)
-        if predicted is None or subject.parts is None or len(subject.parts.test.input_shape) != 3:
+        if predicted is None:
             return None
         wrong = ((predicted >= 0) & (predicted != test.classes)).nonzero().flatten()
         if len(wrong) == 0:
             return None
-        rows = _mistakes(subject, subject.features, wrong[:MISTAKES], predicted)
-        channels = subject.parts.test.input_shape[0]
-        said = sentence("mistakes", shown=len(rows), wrong=len(wrong), channels=channels)
-        return Content("What kNN gets wrong", said, element("mistakes", rows))
+        taken = [test.names[label] for label in predicted[wrong].tolist()]
+        rows = list(zip(test[wrong].ids, _labels(test[wrong]), taken, strict=True))
+        some = test[wrong[:MISTAKES]]
+        shape = () if subject.parts is None else subject.parts.test.input_shape
+        if len(shape) == 3:
+            shown = element("mistakes", _mistakes(subject, subject.features, some, taken))
+        else:
+            called = zip(id_words(some), rows, subject.lines_of(some), strict=False)
+            shown = table(["", "class", "predicted", ""], [[name, *of, text] for name, (_, *of), text in called])
+        channels = shape[0] if len(shape) == 3 else 0
+        said = sentence("mistakes", shown=len(some), wrong=len(wrong), channels=channels)
+        return Content("What kNN gets wrong", said, shown + list_file("mistakes.csv", MISTAKE_COLUMNS, rows))
 
 
-def _mistakes(subject: Subject, features: FeatureParts, wrong: Tensor, predicted: Tensor) -> list[tuple[Any, ...]]:
+def _mistakes(
+    subject: Subject, features: FeatureParts, shown: Features, predicted: Sequence[str]
+) -> list[tuple[Any, ...]]:
     """Return of each test image its thumbnail, what is predicted, and the thumbnails of its nearest training images."""
-    shown = features.test[wrong]
     found = nearest(shown.vectors, features.train.vectors, min(NEIGHBORS, len(features.train)))
     near = [subject.thumbnails_of(features.train[indices]) for *_, of in found for indices in of]
-    names = [shown.names[label] for label in predicted[wrong].tolist()]
-    return list(zip(subject.thumbnails_of(shown), names, near, strict=True))
+    return list(zip(subject.thumbnails_of(shown), predicted, near, strict=False))
 
 
 class NearestTextsSection(Section):
@@ -98,15 +113,15 @@ class NearestTextsSection(Section):
         if not isinstance(parts.test.inputs, Texts) or not isinstance(parts.train.inputs, Texts):
             return None
         queries = features.test.fewer(TEXTS)
-        lines = list(zip(subjects[0].lines_of(queries), _labels(queries), strict=True))
+        lines = list(zip(id_words(queries), subjects[0].lines_of(queries), _labels(queries), strict=True))
         rows: list[list[str]] = []
         for part, similarities, indices in nearest(queries.vectors, features.train.vectors, NEAREST):
             for query, near, alike in zip(lines[part], indices, similarities.tolist(), strict=True):
                 others = features.train[near]
                 rows.append(["test", *query])
-                found = zip(alike, subjects[0].lines_of(others), _labels(others), strict=True)
-                rows += [[f"{cosine:.2f}", text, labels] for cosine, text, labels in found]
-        return Content("Nearest texts", sentence("nearest_texts"), table(["", "text", "labels"], rows))
+                found = zip(alike, id_words(others), subjects[0].lines_of(others), _labels(others), strict=True)
+                rows += [[f"{cosine:.2f}", *of] for cosine, *of in found]
+        return Content("Nearest texts", sentence("nearest_texts"), table(["", "name", "text", "labels"], rows))
 
 
 def _labels(features: Features) -> list[str]:

@@ -10,7 +10,7 @@ from markupsafe import Markup
 from likewise.diagnostics import plots
 from likewise.evaluation.predictions import frequency
 from likewise.records import ClassMean
-from likewise.report.elements import definitions, heading, sentence, table
+from likewise.report.elements import definitions, heading, list_file, sentence, table
 from likewise.report.formatting import part_words, slug
 from likewise.report.sections.section import Content, Section
 from likewise.report.setting import Setting, settings_of
@@ -151,7 +151,8 @@ class FactsSection(Section):
 
     def content(self, subjects: Sequence[Subject]) -> Content | None:
         if len(subjects) == 1:
-            return Content("Run", "", definitions(_pairs(subjects[0])))
+            lost = [[name] for name in subjects[0].facts.get("undecodable", {}).values()]
+            return Content("Run", "", definitions(_pairs(subjects[0])) + list_file("left-out.csv", ["image"], lost))
         pairs = [dict(_pairs(subject)) for subject in subjects]
         shared = [(name, value) for name, value in pairs[0].items() if all(of.get(name) == value for of in pairs)]
         rows = [[of.setting, "" if of.seed is None else str(of.seed), of.run.name] for of in subjects]

@@ -1,7 +1,8 @@
-// What a reader does on a page: point at samples or tap them, choose a map's layout and colours, choose an anchor.
+// What a reader does on a page: point at samples or tap them, choose a map's layout and colours, choose an anchor, copy.
 "use strict";
 
 const SHOWN = 128; // pixels of a picture next to the pointer
+const LONG = 40; // letters of an id that is shown whole
 const CROWD = 3000; // points above which a map is drawn by WebGL
 
 const dataOf = (name) => {
@@ -126,7 +127,7 @@ async function drawMap(place) {
     const named = spoken.map(([kind, { names, of }]) => (of[point] < 0 ? "" : [kind, names[of[point]]]));
     const told = named.filter(Boolean).map(([kind, name], place) => (place ? `${kind}: ${name}` : name));
     const text = said.texts[point] ?? "";
-    return [...told, said.labels?.[point], `row ${rows[point]}`, text].filter(Boolean).join("\n");
+    return [...told, said.labels?.[point], said.ids[point] ?? `row ${rows[point]}`, text].filter(Boolean).join("\n");
   };
 
   let under = null; // the point under the pointer
@@ -210,11 +211,13 @@ async function drawMap(place) {
 
 const called = ({ name, place, text }) => [name, place, text].filter(Boolean).join(", ");
 
-// What a sample is called; the page shortens a long name or text, not its place.
+const middle = (words) => (words.length > LONG ? `${words.slice(0, LONG / 2 - 1)}…${words.slice(-LONG / 2)}` : words);
+
+// What a sample is called; the page shortens a long name or text at its end, an id in its middle.
 function spoken({ name, place, text }, more = "") {
   const said = make("span", "sample");
   for (const [kind, words] of [["name", name], ["place", place], ["place", more], ["text", text]]) {
-    if (words) said.append(Object.assign(make("span", kind, words), kind === "place" ? {} : { title: words }));
+    if (words) said.append(Object.assign(make("span", kind, kind === "place" ? middle(words) : words), { title: words }));
   }
   return said;
 }
@@ -263,7 +266,30 @@ function drawAnchors(place) {
   place.dataset.drawn = "true";
 }
 
+// --- lists and commands to be copied
+
+async function copy(button) {
+  const before = button.previousElementSibling; // a file within the page, or the words themselves
+  const file = before.download && Uint8Array.from(atob(before.href.split(",")[1]), (of) => of.charCodeAt(0));
+  const text = file ? new TextDecoder().decode(file) : before.textContent;
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch {
+    const area = Object.assign(document.createElement("textarea"), { value: text }); // a page from a plain server
+    button.after(area);
+    area.select();
+    document.execCommand("copy");
+    area.remove();
+    button.focus();
+  }
+  button.textContent = "Copied";
+  button.addEventListener("blur", () => (button.textContent = "Copy"), { once: true });
+}
+
 addEventListener("DOMContentLoaded", () => {
+  for (const button of document.querySelectorAll("button.copy")) {
+    button.addEventListener("click", () => copy(button));
+  }
   if (album) whenSeen(document.querySelectorAll("canvas.tile"), paintTile);
   whenSeen(document.querySelectorAll(".map"), drawMap);
   whenSeen(document.querySelectorAll(".anchors"), drawAnchors);

@@ -20,7 +20,7 @@ from likewise.diagnostics import plots, similarity_histogram, two_dimensional_ma
 from likewise.diagnostics.plots.images import montage, thumbnails
 from likewise.diagnostics.unit_rows import unit_rows
 from likewise.evaluation import Features
-from likewise.evaluation.features import label_words
+from likewise.evaluation.features import id_words, label_words
 
 MOST_NAMED = 24  # classes that have a colour of their own
 COMPONENTS = 50  # of features, which the projector lays out
@@ -57,13 +57,13 @@ class Seen:
 
     @property
     def map(self) -> Any:
-        """The samples on their map, as a Plotly figure: hovering names their labels and rows."""
+        """The samples on their map, as a Plotly figure: hovering names their labels and ids."""
         words = label_words(self.features)
         few = self.features.label_kind == "classes" and len(self.features.names) <= MOST_NAMED
         kinds: dict[str, list[plots.Point]] = {}
-        for (x, y), name, row in zip(self.places.tolist(), words, self.features.numbers.tolist(), strict=True):
+        for (x, y), name, called in zip(self.places.tolist(), words, id_words(self.features), strict=True):
             kinds.setdefault(name if few else "samples", []).append(
-                plots.Point(x, y, ", ".join(filter(None, [name, f"row {row}"])))
+                plots.Point(x, y, ", ".join(filter(None, [name, called])))
             )
         return plots.scatter(kinds, "first principal component", "second")
 

@@ -1,0 +1,42 @@
+"""How a run's encoder is used: the first line of each verb, with the run's own path, to be copied."""
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from likewise.report.elements import element, sentence
+from likewise.report.sections.section import Content, Section
+from likewise.report.subject import Subject
+
+FILES = {  # by the dimensions of an input, of texts none: inputs, one input, and what Python takes
+    0: ("texts.csv", "queries.csv", '"a text"'),
+    1: ("vectors.npz", "queries.npz", "vectors"),
+    3: ("photos/", "photo.jpg", '"photo.jpg"'),
+}
+
+
+class UseSection(Section):
+    """The first lines of embed, search, predict and export, and of Python."""
+
+    def content(self, subjects: Sequence[Subject]) -> Content | None:
+        run, facts = subjects[0].run, subjects[0].facts
+        spec = facts.get("parts", {}).get("encoder")
+        if not run.weights.is_file() or not spec:
+            return None
+        whole = run.folder.with_name(run.name).absolute()
+        path = str(whole.relative_to(Path.cwd()) if whole.is_relative_to(Path.cwd()) else whole)
+        shape = spec.get("init_args", {}).get("input_shape", (1,))
+        folder, (inputs, one, given) = shlex.quote(path), FILES.get(len(shape), FILES[1])
+        found = f"{Path(inputs).stem}.parquet"
+        lines = [
+            ("Features of all, with their ids", f"embed {folder} {inputs} --output {found}"),
+            ("The nearest", f"search {folder} {one} --among {found} --k 5"),
+            ("Classes or labels", f"predict {folder} {inputs} --output {Path(inputs).stem}.csv"),
+            ("For elsewhere", f"export {folder} --format {'onnx' if shape else 'safetensors'}"),
+        ]
+        code = ["import likewise as lw", "", f"model = lw.load({path!r})", f"features = model.encode({given})"]
+        code += [f"nearest = model.search({given}, {found!r}, k=5)", f"predictions = model.predict({given})"]
+        if not (facts.get("labels") or {}).get("kind"):
+            del lines[2], code[-1]
+        pairs = [*((name, f"likewise {line}") for name, line in lines), ("In Python", "\n".join(code))]
+        return Content("Use this encoder", sentence("use"), element("commands", pairs))

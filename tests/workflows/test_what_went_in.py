@@ -114,9 +114,11 @@ def test_parts_that_the_data_gives_are_told_from_those_that_are_cut(tmp_path):
     ):
         _, record = trained(tmp_path, data=vectors(tmp_path, parts=splits), encoder="MLP")
         assert f"; {words}" in record.lines["parts"]
-    assert record.lines["data"] == "150 vectors of 64 numbers; 3 classes, from 30 (class 2) to 70 (class 0)"
-    _, record = trained(tmp_path, data=vectors(tmp_path), encoder="MLP", **{"split.refit": True, "subset": "Fraction"})
-    assert record.lines["parts"].endswith("; Fraction(fraction=0.1, seed=0); validation is trained on too")
+    assert record.lines["data"] == "150 vectors of 64 numbers; 3 classes, from 30 (2) to 70 (0)"
+    options = {"split.refit": True, "subset": "Fraction", "subset.fraction": 0.5}
+    _, record = trained(tmp_path, data=vectors(tmp_path), encoder="MLP", **options)
+    assert "; Fraction(fraction=0.5" in record.lines["parts"]
+    assert record.lines["parts"].endswith("; validation is trained on too")
 
 
 def test_classes_of_a_split_by_class_are_those_of_all_parts(tmp_path):

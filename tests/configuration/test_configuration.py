@@ -55,7 +55,7 @@ SLIPS = {
     # an option in the wrong place
     "--data.batch_size 3": "did you mean --batches.batch_size?",
     "--loss.lr 3": "did you mean --optimizer.lr?",
-    "--data.path x.npz": "did you mean --data Arrays or --data Hub?",
+    "--data.path x.npz": "did you mean --data Arrays or --data Folder?",
     "--loss NTXentLoss --loss.form in": "did you mean --loss SupConLoss?",
     "--batch_size.size 3": "unknown option --batches.batch_size.size",
     # a value of another kind

@@ -179,17 +179,20 @@ class ExportOptions:
     """Write a run's encoder as a file for elsewhere.
 
         likewise export runs/RUN --format onnx            RUN.onnx: any number of inputs, checked against the encoder
+        likewise export runs/RUN --with probe             encoder and classifier as one, in RUN.onnx
         likewise export runs/RUN --output encoder.safetensors
 
     Args:
         run: The run's folder.
         output: The file to write. Default: the run's folder with the ending of the format.
-        format: What to write. Default: what the output's name says, else safetensors.
+        format: What to write. Default: what the output's name says, else safetensors, or onnx with a classifier.
+        classifier: What an ONNX file predicts by, the run's linear probe; --with is the same. Default: features alone.
     """
 
     run: Path
     output: Path | None = None
     format: Literal["safetensors", "onnx"] | None = None
+    classifier: Literal["probe"] | None = None
 
 
 @dataclass(kw_only=True)
@@ -290,6 +293,7 @@ ALIASES = {
     "evaluation": "evaluations",
     "scheduler": "schedule",
     "num_workers": "workers",
+    "with": "classifier",
 }
 """Other names of options and of parts, as people first guess them."""
 SLIPS = {

@@ -45,7 +45,7 @@ class Model:
         >>> from PIL import Image
         >>> model = Model(ConvNet((3, 16, 16), width=4))
         >>> model.encode([Image.new("RGB", (40, 30)), Image.new("L", (16, 16))]).shape
-        (2, 32)
+        (2, 16)
     """
 
     def __init__(

@@ -1,9 +1,14 @@
-"""A run's encoder as a file for elsewhere, safetensors or ONNX."""
+"""A run's encoder as a file for elsewhere, safetensors or ONNX, there also with the classifier."""
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
+import torch
+from torch import Tensor, nn
+
+from likewise.evaluation import Learned
+from likewise.evaluation.predictors import LinearPredictor
 from likewise.inference import Model, load
 from likewise.runs import Run
 from likewise.workflows.progress import PRINTED, Progress, shown
@@ -16,6 +21,7 @@ def export(
     output: Path | str | None = None,
     *,
     format: str | None = None,  # noqa: A002 - the command's word for it
+    classifier: str | None = None,
     progress: Progress = PRINTED,
 ) -> Path:
     """Write a run's encoder as a file for elsewhere.
@@ -24,14 +30,17 @@ def export(
         run: The run, or its folder.
         output: The file to write. None: the run's folder with the ending of the format.
         format: "safetensors", or "onnx", which takes any number of inputs and is checked against the encoder. None:
-            what the output's name says, else safetensors.
+            what the output's name says, else safetensors, or onnx with a classifier.
+        classifier: "probe" adds the run's linear probe to an ONNX file: outputs `logits` and `probabilities` beside
+            `features`. None: the encoder alone.
         progress: Where the file is told.
 
     Returns:
         The file.
 
     Raises:
-        ValueError: It is no run's folder, the run has trained no encoder, or the encoder cannot be exported.
+        ValueError: It is no run's folder, the run has trained no encoder or keeps no probe, or the encoder cannot be
+            exported.
 
     Example:
         >>> import tempfile
@@ -49,26 +58,52 @@ def export(
     opened = run if isinstance(run, Run) else Run.open(run)
     path = None if output is None else Path(output)
     by_name = {ending: name for name, ending in FORMATS.items()}
-    kind = format or by_name.get(path.suffix if path else "", "safetensors")
+    kind = format or by_name.get(path.suffix if path else "", "onnx" if classifier else "safetensors")
     if kind not in FORMATS:
         raise ValueError(f"expected a format of {', '.join(FORMATS)}, got {kind!r}: name one of them")
+    if classifier not in {None, "probe"}:
+        raise ValueError(f"expected probe as the classifier, got {classifier!r}: or leave it out")
+    if classifier is not None and kind != "onnx":
+        raise ValueError(f"expected the format onnx with a classifier, got {kind}: the probe is in {opened.probe}")
     path = path or opened.folder.with_name(opened.name + FORMATS[kind])
     model = load(opened, device="cpu")
     if kind == "onnx":
         from likewise.models import to_onnx  # noqa: PLC0415 - not needed for safetensors
 
-        to_onnx(model.encoder, path, facts=_facts(model))
+        probe: Any = None if classifier is None else Learned(opened).predictor("probe")
+        to_onnx(model.encoder, path, classifier=probe and _Classifier(probe), facts=_facts(model, probe))
     else:
         path.write_bytes(opened.weights.read_bytes())
     progress.tell(f"{kind}: {shown(path)}")
     return path
 
 
-def _facts(model: Model) -> dict[str, Any]:
+@final
+class _Classifier(nn.Module):
+    """A linear probe that can be exported: logits and probabilities."""
+
+    def __init__(self, probe: LinearPredictor) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(probe.classifier.weight.float(), requires_grad=False)
+        self.bias = nn.Parameter(probe.classifier.bias.float(), requires_grad=False)
+        self.temperature = None if probe.thresholds is not None else probe.temperature
+
+    def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        logits = torch.addmm(self.bias, features, self.weight)
+        if self.temperature is None:
+            return logits, logits.sigmoid()
+        return logits, (logits / self.temperature).softmax(dim=1)
+
+
+def _facts(model: Model, probe: LinearPredictor | None) -> dict[str, Any]:
     """Return what an ONNX file tells of a run: which, its classes or labels, and what is made of images."""
     run: Any = model.run
     labels = run.facts.get("labels") or {}
     found = {"run": run.name, "label_kind": labels.get("kind"), "names": labels.get("names")}
     if model.preprocessing is not None:
         found["preprocessing"] = asdict(model.preprocessing)
+    if probe is not None:
+        kind, limits = ("classes", None) if probe.thresholds is None else ("label sets", probe.thresholds.tolist())
+        found |= {"label_kind": kind, "names": probe.names, "classifier": probe.by, "thresholds": limits}
+        found |= {} if limits else {"temperature": probe.temperature}
     return {name: value for name, value in found.items() if value}

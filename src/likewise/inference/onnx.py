@@ -1,6 +1,7 @@
 """An exported encoder, computed by onnxruntime."""
 
 import json
+import warnings
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,14 +24,14 @@ class OnnxEncoder(Encoder):
 
     Args:
         path: The file.
-        device: "cpu", or "cuda", which needs onnxruntime-gpu. None: a GPU if onnxruntime can use one.
+        device: "cpu", or "cuda", which needs onnxruntime-gpu; without it a warning says that the CPU computes. None: a
+            GPU if onnxruntime can use one.
 
     Attributes:
         facts: What the file's metadata tell.
 
     Raises:
-        ValueError: The file is not there, damaged, or not by `to_onnx`, so that nothing says what its inputs are; or
-            onnxruntime has no such device.
+        ValueError: The file is not there, damaged, or not by `to_onnx`, so that nothing says what its inputs are.
         ModuleNotFoundError: onnxruntime is not installed.
     """
 
@@ -47,7 +48,9 @@ class OnnxEncoder(Encoder):
         there = onnxruntime.get_available_providers()
         on_gpu = "CUDAExecutionProvider" in there and str(device or "cuda").startswith("cuda")
         if not on_gpu and device is not None and str(device) != "cpu":
-            raise ValueError(f"expected cpu as the device, got {device}: only onnxruntime-gpu computes on others")
+            warnings.warn(
+                f"the CPU computes {path}: this onnxruntime has no {device}, onnxruntime-gpu may", stacklevel=2
+            )
         try:
             session = onnxruntime.InferenceSession(
                 path, providers=[*(["CUDAExecutionProvider"] if on_gpu else []), "CPUExecutionProvider"]

@@ -55,7 +55,7 @@ if TYPE_CHECKING:  # for type checkers and the documentation; `__getattr__` find
     )
     from likewise.operator import contrast, log_sum_exp, pairwise_sum
     from likewise.runs import load_encoder
-    from likewise.workflows import compare, evaluate, export, sweep, train
+    from likewise.workflows import compare, evaluate, export, predict, sweep, train
 
 # fmt: off
 __all__ = [
@@ -64,7 +64,8 @@ __all__ = [
     "InfoPatchLoss", "KCLLoss", "LiftedStructureLoss", "MSCLoss", "MulSupConLoss", "MultiSimilarityLoss", "NPairsLoss",
     "NTXentLoss", "NWSLoss", "PaCoLoss", "PatchLoss", "PrototypicalLoss", "ProxyAnchorLoss", "ProxyNCALoss",
     "RASCALLoss", "SigLIPLoss", "SupConLoss", "TripletLoss", "compare", "contrast", "evaluate", "export",
-    "label_pair_similarity", "load", "load_encoder", "log_sum_exp", "pairs", "pairwise_sum", "sweep", "train",
+    "label_pair_similarity", "load", "load_encoder", "log_sum_exp", "pairs", "pairwise_sum", "predict", "sweep",
+    "train",
 ]
 _ROOMS = [
     "benchmark", "cli", "configuration", "data", "diagnostics", "distributed", "evaluation", "files", "inference",
@@ -77,7 +78,7 @@ _ROOM_OF = {  # all other names are in losses
     **dict.fromkeys(("contrast", "log_sum_exp", "pairwise_sum"), "operator"),
     "load": "inference",
     "load_encoder": "runs",
-    **dict.fromkeys(("compare", "evaluate", "export", "sweep", "train"), "workflows"),
+    **dict.fromkeys(("compare", "evaluate", "export", "predict", "sweep", "train"), "workflows"),
 }
 
 

@@ -23,6 +23,7 @@ VERBS = {
     "sweep": "train settings x seeds in one process, resumable, ending in a comparison",
     "compare": "several runs on one page: a table with intervals and paired differences, curves, classes",
     "export": "write a run's encoder as safetensors or ONNX",
+    "predict": "the class or labels of samples, and what is unlike the training data, by what a run has learned",
     "bench": "measure time and peak memory of every loss and backend on this machine",
 }
 FILES = {"bench", "complete", "sweep"}

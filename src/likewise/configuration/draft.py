@@ -230,8 +230,7 @@ class Draft:
 
     def _called(self, name: str) -> str:
         """Return what the help calls an option: its name, or the word of the one that needs none."""
-        word = VERBS[self.verb][1]
-        return word if word.lower() == name else f"--{name}"
+        return name.upper() if name.upper() in VERBS[self.verb][1].split() else f"--{name}"
 
 
 def parameters_of(kind: Class) -> dict[str, Parameter]:

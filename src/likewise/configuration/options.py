@@ -195,11 +195,45 @@ class ExportOptions:
     classifier: Literal["probe"] | None = None
 
 
+@dataclass(kw_only=True)
+class PredictOptions:
+    """Predict the class or the labels of samples by what a run has learned, and say what is unlike its training data.
+
+        likewise predict runs/RUN photos/ --output photos.csv        a row a photo
+        likewise predict runs/RUN photo.jpg                          one photo, printed
+        likewise predict runs/RUN photos/ --by knn                   by the nearest training samples
+        likewise predict runs/RUN photos/ --among support/           by the nearest of these, such as new classes
+
+    The columns are id, class and probability, or labels and their probabilities, and unlike: the share of held-out
+    samples that are nearer to the training data; unlike_training is true above 0.95. Where the samples have labels,
+    these stand beside, and the accuracy and the most frequent confusions are printed.
+
+    Args:
+        run: The run's folder.
+        input: What to predict, whatever `likewise train` takes as data, labelled or not, or one image.
+        output: The table to write: .csv, .jsonl or .parquet. Default: none, the first 20 are printed.
+        by: What predicts: probe, the linear probe; own, the classifier or prototypes that the encoder was trained with;
+            knn, the nearest training samples. Default: the first of these that the run has.
+        among: Labelled samples to predict by instead, by the nearest 20 of them.
+        force: Whether to replace an output that exists.
+        device: Where the encoder runs: auto, cpu, cuda ...
+    """
+
+    run: Path
+    input: str
+    output: Path | None = None
+    by: Literal["probe", "own", "knn"] | None = None
+    among: str | None = None
+    force: bool = False
+    device: str = "auto"
+
+
 VERBS = {
     "train": ("TrainOptions", "[DATA]"),
     "evaluate": ("EvaluateOptions", "SOURCE"),
     "compare": ("CompareOptions", "RUNS ..."),
     "export": ("ExportOptions", "RUN"),
+    "predict": ("PredictOptions", "RUN INPUT"),
 }
 """For each verb the record of its options, and what the words without a name are."""
 PARTS = ("data", "split", "batches", "encoder", "head", "loss", "optimizer", "schedule")

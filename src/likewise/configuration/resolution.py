@@ -26,7 +26,7 @@ def resolve(given: Mapping[str, Any], *, verb: str = "train") -> dict[str, Any]:
     Args:
         given: Options, by their names or aliases, dotted or nested; config, recipe and resume among them. All of them,
             as this returns them, are returned as they are.
-        verb: "train", "evaluate", "compare" or "export".
+        verb: One of `likewise.configuration.options.VERBS`.
 
     Returns:
         Plain values by the names of the options; parts as {"class_path": ..., "init_args": ...}.

@@ -15,7 +15,7 @@ def read(words: Sequence[str], *, verb: str = "train") -> dict[str, Any]:
 
     Args:
         words: What follows the verb.
-        verb: "train", "evaluate", "compare" or "export".
+        verb: One of `VERBS`.
 
     Returns:
         As `resolve`.
@@ -38,25 +38,36 @@ def options_in(words: Sequence[str], verb: str = "train") -> list[Option]:
         [('data', 'photos', False), ('seed', '3', False), ('inputs', 'KeyQueue', True)]
     """
     options: list[Option] = []
-    usage = VERBS[verb][1]
-    positional, several = usage.strip("[] .").lower(), usage.endswith("...")
+    named, several = positional(verb), VERBS[verb][1].rstrip("]").endswith("...")
     following = iter(range(len(words)))
     for place in following:
         word = words[place]
         if not is_option(word):
-            before = next((option.value for option in options if option.name == positional and not several), None)
-            if before is not None:
+            given = {option.name: option.value for option in options}
+            name = next((name for name in named if name not in given), named[-1])
+            many = several and name == named[-1]
+            if name in given and not many:
                 raise ValueError(
-                    f"expected one {positional.upper()}, got {before} and {word}: leave one out, or name its option"
+                    f"expected one {name.upper()}, got {given[name]} and {word}: leave one out, or name its option"
                 )
-            options.append(Option(positional, [word] if several else word, several))
+            options.append(Option(name, [word] if many else word, many))
             continue
         name, equal, value = word.removeprefix("--").partition("=")
-        given: Any = value if equal else FLAG
+        chosen: Any = value if equal else FLAG
         if not equal and place + 1 < len(words) and not is_option(words[place + 1]):
-            given = words[next(following)]
-        options.append(Option(name.removesuffix("+").replace("-", "_"), given, name.endswith("+")))
+            chosen = words[next(following)]
+        options.append(Option(name.removesuffix("+").replace("-", "_"), chosen, name.endswith("+")))
     return options
+
+
+def positional(verb: str) -> list[str]:
+    """Return the options that the words without a name are, in their order.
+
+    Example:
+        >>> positional("train"), positional("search")
+        (['data'], ['run', 'query'])
+    """
+    return [word.strip("[]").lower() for word in VERBS[verb][1].split() if word.strip("[]") != "..."]
 
 
 def is_option(word: str) -> bool:

@@ -11,6 +11,7 @@ from likewise.evaluation.knn import KNN
 from likewise.evaluation.linear import LinearProbe
 from likewise.evaluation.of_run import Learned
 from likewise.evaluation.out_of_distribution import OutOfDistribution
+from likewise.evaluation.prediction_table import Predictions
 from likewise.evaluation.predictions import OwnClassifier
 from likewise.evaluation.predictors import Predictor
 from likewise.evaluation.raw import raw_features
@@ -36,6 +37,7 @@ __all__ = [
     "OutOfDistribution",
     "Outcomes",
     "OwnClassifier",
+    "Predictions",
     "Predictor",
     "Result",
     "Results",

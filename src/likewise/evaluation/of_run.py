@@ -1,15 +1,18 @@
 """What a run can predict by: the classifiers that it keeps, and its training features."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Literal, final, get_args
 
-from torch import nn
+from jaxtyping import Float
+from torch import Tensor, nn
 
 from likewise.evaluation.evaluation import needs_seen_labels
 from likewise.evaluation.feature_files import load_features
 from likewise.evaluation.features import FeatureParts, Features, joined, that_chooses
 from likewise.evaluation.knn import KNN, Weights
+from likewise.evaluation.prediction_table import Predictions
 from likewise.evaluation.predictors import LinearPredictor, NeighbourPredictor, Predictor
 from likewise.evaluation.unlikeness import Unlikeness
 from likewise.parts import build
@@ -26,15 +29,33 @@ class Learned:
     """What a run has learned from features; each is read when it is asked for, and the data is not needed.
 
     Args:
-        run: The run.
+        run: The run. None: there is an exported encoder alone.
+        probe: The linear probe that was exported with the encoder.
     """
 
-    def __init__(self, run: Run) -> None:
-        self.run = run
+    def __init__(self, run: Run | None, probe: LinearPredictor | None = None) -> None:
+        self._run, self._probe = run, probe
+        self._last: tuple[By | None, Features | None, Predictor] | None = None
+
+    @property
+    def run(self) -> Run:
+        """The run.
+
+        Raises:
+            ValueError: There is an exported encoder alone.
+        """
+        if self._run is None:
+            exported = "an exported encoder" + (" with a probe alone" if self._probe else " without a probe")
+            raise ValueError(
+                f"expected a run to predict by, got {exported}: name the run, or export it with --with probe"
+            )
+        return self._run
 
     @cached_property
     def features(self) -> FeatureParts | None:
         """The run's features; None where it keeps none."""
+        if self._run is None:
+            return None
         return load_features(self.run.embeddings) if self.run.embeddings.is_file() else None
 
     @cached_property
@@ -69,6 +90,8 @@ class Learned:
             if among.label_kind is None:
                 raise ValueError("expected labelled samples as among, got none with a label: name a source with labels")
             return NeighbourPredictor.of(among, *USUAL)
+        if self._probe is not None and by in {None, "probe"}:
+            return self._probe
         files = {"probe": self.run.probe, "own": self.run.classifier}
         first = next((name for name, file in files.items() if file.is_file()), "knn") if by is None else by
         if first == "knn":
@@ -76,6 +99,22 @@ class Learned:
         if not files[first].is_file():
             raise ValueError(self._missing(first))
         return LinearPredictor.load(files[first], lambda: build(self.run.facts["parts"]["head"], nn.Module))
+
+    def predictions(
+        self, features: Float[Tensor, "m d"], ids: Sequence[str], by: By | None = None, among: Features | None = None
+    ) -> Predictions:
+        """Predict the class or labels of M samples, which are called `ids`, and how unlike the training data each is.
+
+        Raises:
+            ValueError: As `predictor`; or the features are of another length.
+        """
+        if self._last is None or self._last[0] != by or self._last[1] is not among:
+            self._last = by, among, self.predictor(by, among)
+        predictor = self._last[2]
+        scores, limits = predictor.scores(features), predictor.thresholds
+        sets = None if limits is None else (scores > limits).numpy()
+        unlike = None if self.unlikeness is None else self.unlikeness(features).numpy()
+        return Predictions(ids, predictor.names, scores.numpy(), sets, unlike, predictor.probabilities)
 
     def _neighbours(self, *, asked: bool) -> NeighbourPredictor:
         features = self.features

@@ -41,6 +41,10 @@ class Predictor(ABC):
     thresholds: Float[Tensor, " l"] | None = field(default=None, kw_only=True)
     probabilities: bool = field(default=True, kw_only=True)
 
+    def __str__(self) -> str:
+        """Name what predicts."""
+        return self.by
+
     def scores(self, vectors: Float[Tensor, "m d"]) -> Float[Tensor, "m c"]:
         """Return the probability of each class, (M, C), which sum to 1, or the score of each label, (M, L).
 
@@ -184,6 +188,10 @@ class NeighbourPredictor(Predictor):
     def __repr__(self) -> str:
         """Say what predicts what."""
         return f"NeighbourPredictor({self.k} of {len(self.train):,}, {self.weights})"
+
+    def __str__(self) -> str:
+        """Name what predicts."""
+        return f"the nearest {self.k} of {len(self.train):,} samples"
 
     def _scores(self, vectors: Tensor) -> Tensor:
         found = [torch.zeros(0, len(self.names))]

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
@@ -15,6 +16,8 @@ from likewise.data import ImagePreprocessing, Rows, Samples, Texts
 from likewise.data.arrays import as_images
 from likewise.data.image_files import ImageFiles
 from likewise.data.rows import files_of, in_words, unreadable
+from likewise.evaluation import Features, Learned, Predictions
+from likewise.evaluation.of_run import By
 from likewise.inference.onnx import OnnxEncoder
 from likewise.models import Encoder, TextEncoder
 from likewise.runs import Run
@@ -93,6 +96,52 @@ class Model:
         if lost := files_of(unreadable(rows, torch.arange(len(rows)))):
             raise ValueError(f"expected images that can be read, got others: {in_words(lost)}: leave them out")
         return features.numpy()
+
+    def predict(
+        self, inputs: "Inputs", by: By | None = None, *, among: Features | None = None, batch_size: int | None = None
+    ) -> Predictions:
+        """Predict the class or the labels of inputs, and how unlike the training data each is.
+
+        Args:
+            inputs: See `encode`.
+            by: "probe", the linear probe of the run; "own", the classifier or prototypes that were trained with the
+                encoder; "knn", the nearest training samples. None: the first of these that the run has.
+            among: Features with labels of other samples, to predict by the nearest 20 of them, such as a few of new
+                classes.
+            batch_size: See `encode`.
+
+        Raises:
+            ValueError: An input can't be read, or the run has learned no classes or labels.
+
+        Example:
+            >>> import tempfile
+            >>> from likewise.evaluation import FeatureParts, save_features
+            >>> from likewise.models import MLP
+            >>> root, encoder = tempfile.TemporaryDirectory(), MLP((3,), width=8)
+            >>> made = Run.create(Path(root.name), "mine")
+            >>> spec = {"class_path": "likewise.models.MLP", "init_args": {"input_shape": [3], "width": 8}}
+            >>> made.describe({"parts": {"encoder": spec}})
+            >>> made.save_encoder(encoder)
+            >>> one = Features(encoder.encode(torch.eye(3)), torch.arange(3), ("red", "green", "blue"))
+            >>> save_features(made.embeddings, FeatureParts(one, one, one))
+            >>> load(made).predict([0.0, 1.0, 0.0]).labels
+            ['green']
+            >>> root.cleanup()
+        """
+        features = torch.from_numpy(self.encode(inputs, batch_size=batch_size))
+        given: Any = [inputs] if isinstance(inputs, str | Path) else inputs
+        files = isinstance(given, list) and self.preprocessing and all(isinstance(one, str | Path) for one in given)  # pyright: ignore[reportUnknownVariableType]
+        ids = given.ids if isinstance(given, Samples) else given if files else range(len(features))
+        return self.learned.predictions(features, list(map(str, ids)), by, among)
+
+    @cached_property
+    def learned(self) -> Learned:
+        """What the run has learned from features."""
+        if isinstance(self.encoder, OnnxEncoder):
+            return Learned(None, self.encoder.probe)
+        if self.run is None:
+            raise ValueError("expected the model of a run, got an encoder alone: load one with likewise.load(run)")
+        return Learned(self.run)
 
     def rows(self, inputs: "Inputs") -> Tensor | Rows:
         """Return inputs as the encoder takes them, (N, ...); files are read on demand."""

@@ -7,16 +7,18 @@ if TYPE_CHECKING:  # for type checkers; `__getattr__` finds the same names at ru
     from likewise.workflows.comparison import Comparison, compare
     from likewise.workflows.evaluation import evaluate
     from likewise.workflows.exports import export
+    from likewise.workflows.prediction import predict
     from likewise.workflows.progress import Printed, Progress, Silent
     from likewise.workflows.sweeps import sweep
     from likewise.workflows.training import train
 
-__all__ = ["Comparison", "Printed", "Progress", "Silent", "compare", "evaluate", "export", "sweep", "train"]
+__all__ = ["Comparison", "Printed", "Progress", "Silent", "compare", "evaluate", "export", "predict", "sweep", "train"]
 _FILE_OF = {
     **dict.fromkeys(("Comparison", "compare"), "comparison"),
     **dict.fromkeys(("Printed", "Progress", "Silent"), "progress"),
     "evaluate": "evaluation",
     "export": "exports",
+    "predict": "prediction",
     "sweep": "sweeps",
     "train": "training",
 }

@@ -1,0 +1,86 @@
+"""Predictions of samples: a class or labels of each, with probabilities, and how unlike the training data it is."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+from jaxtyping import Bool, Float
+from numpy.typing import NDArray
+
+from likewise.evaluation.unlikeness import UNLIKE
+
+SHOWN = 5
+
+
+@final
+@dataclass(frozen=True)
+class Predictions:
+    """What is predicted of M samples; see `Model.predict`.
+
+    Args:
+        ids: What each sample is called, (M,).
+        names: The classes or labels that may be predicted, C of them.
+        scores: The probability of each class or label, (M, C); by label prototypes the cosine.
+        sets: Which labels are predicted, (M, L); None for classes.
+        unlike: The share of held-out samples that are nearer to the training data, (M,); see
+            `likewise.evaluation.Unlikeness`. None where the run keeps no features.
+        probabilities: Whether the scores are probabilities.
+    """
+
+    ids: Sequence[str]
+    names: tuple[str, ...]
+    scores: Float[NDArray[np.floating[Any]], "m c"]
+    sets: Bool[NDArray[np.bool_], "m l"] | None = None
+    unlike: Float[NDArray[np.float64], " m"] | None = None
+    probabilities: bool = True
+
+    def __len__(self) -> int:
+        """Count the samples."""
+        return len(self.ids)
+
+    def __repr__(self) -> str:
+        """Show the first."""
+        shown = [
+            f"{one}: {self._words(label)}" for one, label in zip(self.ids[:SHOWN], self.labels[:SHOWN], strict=True)
+        ]
+        return f"Predictions({len(self):,}: {', '.join(shown)}{', ...' if len(self) > SHOWN else ''})"
+
+    @property
+    def labels(self) -> list[Any]:
+        """The class of each sample, or the list of its labels, the likeliest first."""
+        if self.sets is None:
+            return [self.names[number] for number in self.scores.argmax(axis=1).tolist()]
+        ranked = np.argsort(-self.scores, axis=1, kind="stable").tolist()
+        chosen = self.sets.tolist()
+        return [[self.names[of] for of in order if own[of]] for order, own in zip(ranked, chosen, strict=True)]
+
+    @property
+    def probability(self) -> list[Any]:
+        """The probability of the class of each sample, or the list of those of its labels, in their order."""
+        if self.sets is None:
+            return self.scores.max(axis=1).tolist()
+        found = zip(-np.sort(-np.where(self.sets, self.scores, -np.inf), axis=1), self.sets.sum(axis=1), strict=True)
+        return [row[:count].tolist() for row, count in found]
+
+    @property
+    def unlike_training(self) -> list[bool] | None:
+        """Whether each sample is farther from the training data than 95 % of held-out samples are."""
+        return None if self.unlike is None else (self.unlike > UNLIKE).tolist()
+
+    @property
+    def columns(self) -> dict[str, list[Any]]:
+        """The columns of a table: id, class or labels, probability, second choice, and how unlike."""
+        what, stated = "class" if self.sets is None else "labels", "probability" if self.probabilities else "score"
+        found: dict[str, list[Any]] = {"id": list(self.ids), what: self.labels, stated: self.probability}
+        if self.sets is None and len(self.names) > 1:
+            second = np.argsort(-self.scores, axis=1, kind="stable")[:, 1]
+            found["second"] = [self.names[number] for number in second.tolist()]
+            found[f"second_{stated}"] = np.take_along_axis(self.scores, second[:, None], axis=1)[:, 0].tolist()
+        if self.unlike is not None and self.unlike_training is not None:
+            found |= {"unlike": self.unlike.tolist(), "unlike_training": self.unlike_training}
+        return found
+
+    @staticmethod
+    def _words(label: Any) -> str:
+        return " + ".join(label) or "no label" if isinstance(label, list) else label

@@ -1,0 +1,104 @@
+"""Tables that are written some rows at a time: .csv, JSON lines or Parquet."""
+
+import csv
+import json
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from likewise.runs import synced
+
+ENDINGS = (".csv", ".jsonl", ".parquet")
+SEPARATOR = ";"  # between labels in a cell of .csv
+Write = Callable[[Mapping[str, Sequence[Any]]], None]
+"""Writes the columns of some rows."""
+
+
+def check_output(path: Path, *, force: bool = False) -> None:
+    """Raise a ValueError unless a table can be written there."""
+    if path.suffix.lower() not in ENDINGS:
+        raise ValueError(f"expected an output ending in {', '.join(ENDINGS)}, got {path}: name one of them")
+    if path.is_dir() or not path.parent.is_dir():
+        what = "is a folder" if path.is_dir() else f"whose folder {path.parent} does not exist"
+        raise ValueError(f"expected a file to write, got {path}, which {what}: correct the path")
+    if path.exists() and not force:
+        raise ValueError(f"expected an output that does not exist, got {path}: name another, or replace it by --force")
+
+
+@contextmanager
+def table_at(path: Path) -> Generator[Write]:
+    r"""Give what writes the columns of some rows at a time; the file has its name once it is whole.
+
+    Example:
+        >>> import tempfile
+        >>> folder = tempfile.TemporaryDirectory()
+        >>> with table_at(Path(folder.name) / "photos.csv") as write:
+        ...     write({"id": ["1.jpg"], "labels": [["sea", "sky"]]})
+        >>> (Path(folder.name) / "photos.csv").read_text()
+        'id,labels\n1.jpg,sea;sky\n'
+        >>> folder.cleanup()
+    """
+    beside = path.with_name(f"{path.name}.new")
+    try:
+        with {".csv": _csv, ".jsonl": _json_lines, ".parquet": _parquet}[path.suffix.lower()](beside) as write:
+            yield write
+        synced(beside)
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+@contextmanager
+def _csv(path: Path) -> Generator[Write]:
+    with path.open("w", encoding="utf-8", errors="surrogateescape", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+
+        def write(columns: Mapping[str, Sequence[Any]]) -> None:
+            if file.tell() == 0:
+                writer.writerow(columns)
+            writer.writerows([_cell(value) for value in row] for row in zip(*columns.values(), strict=True))
+
+        yield write
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, list):
+        return SEPARATOR.join(str(_cell(one)) for one in value)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    return f"{value:.6g}" if isinstance(value, float) else str(value).lower() if isinstance(value, bool) else value
+
+
+@contextmanager
+def _json_lines(path: Path) -> Generator[Write]:
+    with path.open("w", encoding="utf-8") as file:
+
+        def write(columns: Mapping[str, Sequence[Any]]) -> None:
+            rows = (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))
+            file.writelines(json.dumps(row) + "\n" for row in rows)
+
+        yield write
+
+
+@contextmanager
+def _parquet(path: Path) -> Generator[Write]:
+    import pyarrow as pa  # noqa: PLC0415 - comes with `datasets`
+    from pyarrow import parquet  # noqa: PLC0415 - likewise
+
+    writers: list[Any] = []
+    lists = {"labels": pa.list_(pa.string()), "probability": pa.list_(pa.float64()), "score": pa.list_(pa.float64())}
+
+    def write(columns: Mapping[str, Sequence[Any]]) -> None:
+        of_lists = {name for name, values in columns.items() if any(isinstance(value, list) for value in values)}
+        kinds = {name: lists.get(name, pa.list_(pa.string())) for name in of_lists}
+        made = pa.table({name: pa.array(values, kinds.get(name)) for name, values in columns.items()})
+        if not writers:
+            writers.append(parquet.ParquetWriter(path, made.schema))
+        writers[0].write_table(made.cast(writers[0].schema))
+
+    try:
+        yield write
+        if not writers:
+            parquet.write_table(pa.table({"id": pa.array([], pa.string())}), path)
+    finally:
+        for writer in writers:
+            writer.close()

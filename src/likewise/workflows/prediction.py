@@ -1,0 +1,202 @@
+"""Predict by what a run has learned: a table of samples, and where they have labels, how often it is right."""
+
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+from likewise.data import Samples
+from likewise.data.rows import in_words, readable, unreadable
+from likewise.evaluation import Features, Learned, Predictions
+from likewise.evaluation.intervals import wilson
+from likewise.evaluation.of_run import By
+from likewise.inference import Model, load
+from likewise.inference.inputs import samples_at
+from likewise.inference.tables import check_output, table_at
+from likewise.runs import Run
+from likewise.score_words import aligned
+from likewise.workflows.metadata import device_named
+from likewise.workflows.progress import PRINTED, Progress
+
+CHUNK = 1024  # samples at a time
+SHOWN = 20  # rows, and confusions, that are printed
+
+
+def predict(
+    run: Run | Path | str,
+    input: str | Path,  # noqa: A002 - the command's word for it
+    output: Path | str | None = None,
+    *,
+    by: By | None = None,
+    among: str | Path | None = None,
+    force: bool = False,
+    device: str = "auto",
+    progress: Progress = PRINTED,
+) -> Path | None:
+    """Predict the class or labels of samples by what a run has learned, and say what is unlike its training data.
+
+    Samples that cannot be read are named and left out. `likewise.load(run).predict(inputs)` predicts in Python.
+
+    Args:
+        run: The run, its folder, or an ONNX file with a probe; a run of features alone takes features.
+        input: What to predict: whatever `likewise train` takes as data, labelled or not, or one image.
+        output: The table to write: .csv, .jsonl or .parquet. None: the first rows are told.
+        by: See `Model.predict`.
+        among: Labelled samples to predict by instead, as input.
+        force: Whether to replace an output that exists.
+        device: Where the encoder runs: "auto", "cpu", "cuda" ...
+        progress: What is said meanwhile, and where results are told.
+
+    Returns:
+        The table that was written.
+
+    Raises:
+        ValueError: It is no run's folder, it has learned no labels, there is no input, or the output exists.
+
+    Memory:
+        Training features, and 1,024 samples; of inputs in files, their names.
+
+    Example:
+        >>> import tempfile
+        >>> import numpy as np
+        >>> from likewise.workflows import Silent, evaluate
+        >>> root = tempfile.TemporaryDirectory()
+        >>> labels = np.arange(90) % 3
+        >>> features = np.eye(3)[labels] + np.random.default_rng(0).normal(size=(90, 3)) / 10
+        >>> np.savez(f"{root.name}/mine.npz", features=features, labels=labels)
+        >>> run = evaluate(f"{root.name}/mine.npz", evaluations="LinearProbe", runs=root.name, progress=Silent())
+        >>> np.save(f"{root.name}/new.npy", np.eye(3))
+        >>> table = predict(run, f"{root.name}/new.npy", f"{root.name}/new.csv", progress=Silent())
+        >>> [line.split(",")[:2] for line in table.read_text().splitlines()]
+        [['id', 'class'], ['0', '0'], ['1', '1'], ['2', '2']]
+        >>> root.cleanup()
+    """
+    path = None if output is None else Path(output)
+    if path is not None:
+        check_output(path, force=force)
+    if not isinstance(run, Run) and Path(run).suffix == ".onnx":
+        model = load(run, device=None if device == "auto" else device)
+        learned = model.learned
+    else:
+        opened = run if isinstance(run, Run) else Run.open(run)
+        model = load(opened, device=device_named(device)) if opened.weights.is_file() else None
+        learned = Learned(opened) if model is None else model.learned
+    support = None if among is None else _encoded(model, among, progress)
+    progress.say(f"predicting by {learned.predictor(by, support)} ...")  # or it refuses, before anything is encoded
+    found = _Found()
+    with nullcontext(found.show) if path is None else table_at(path) as write:
+        for samples, vectors in _in_chunks(model, input, found, progress):
+            predictions = learned.predictions(vectors, list(samples.ids), by, support)
+            write(predictions.columns | found.compare(predictions, samples))
+    for line in found.lines():
+        progress.tell(line)
+    if path is not None:
+        progress.tell(f"predictions: {path}")
+    return path
+
+
+def _in_chunks(
+    model: Model | None, place: str | Path, found: "_Found", progress: Progress
+) -> Iterator[tuple[Samples, Tensor]]:
+    """Yield some samples at a time and their features, without those that can't be read."""
+    samples = samples_at(place, None if model is None else model.preprocessing)
+    if len(samples) == 0:
+        raise ValueError(f"expected samples in {place}, got none: check the path")
+    for rows in progress.bar(torch.arange(len(samples)).split(CHUNK), "predicting"):
+        some = samples[rows]
+        inputs: Any = some.inputs
+        if model is None or (model.preprocessing is not None and len(inputs.shape) == 2):  # features
+            vectors = inputs[torch.arange(len(some))].float()
+        else:
+            inputs = model.rows(inputs)
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "an image that cannot be decoded")  # which is told at the end
+                vectors = model.encoder.encode(inputs)
+        within = torch.arange(len(some))
+        found.lost |= {rows.tolist()[one.place]: one.name for one in unreadable(inputs, within)}
+        could = readable(inputs, within)
+        yield some[could], vectors[could]
+
+
+def _encoded(model: Model | None, place: str | Path, progress: Progress) -> Features:
+    """Return the features of all samples, with their labels."""
+    parts = list(_in_chunks(model, place, _Found(), progress))
+    labels = [samples.labels for samples, _ in parts if samples.labels is not None]
+    names = parts[0][0].names
+    return Features(
+        torch.cat([vectors for _, vectors in parts]), torch.cat(labels) if labels else None, names, part="train"
+    )
+
+
+@final
+class _Found:
+    """What is told at the end: the first rows, how often predictions are right, what could not be read."""
+
+    def __init__(self) -> None:
+        self.lost: dict[int, str] = {}
+        self._rows: list[list[str]] = []
+        self._pairs: Counter[tuple[str, str]] = Counter()
+        self._of_sets: bool | None = None
+        self._unlike, self._count, self._known = 0, 0, False
+
+    def show(self, columns: Mapping[str, Sequence[Any]]) -> None:
+        """Keep the first rows."""
+        if not self._rows:
+            self._rows.append(list(columns))
+        left = SHOWN + 1 - len(self._rows)
+        self._rows += [list(map(_word, row)) for row in list(zip(*columns.values(), strict=True))[:left]]
+
+    def compare(self, predictions: Predictions, samples: Samples) -> dict[str, list[Any]]:
+        """Count what is predicted beside the labels, if there are some of its kind; return these as a column."""
+        self._count += len(samples)
+        if predictions.unlike_training is not None:
+            self._known = True
+            self._unlike += sum(predictions.unlike_training)
+        if samples.labels is None:
+            return {}
+        if samples.label_kind == "classes":
+            truth: list[Any] = [samples.names[label] for label in samples.labels.tolist()]
+        else:
+            truth = [[samples.names[of] for of in row.nonzero().flatten().tolist()] for row in samples.labels]
+        if (predictions.sets is None) == (samples.label_kind == "classes"):
+            self._of_sets = predictions.sets is not None
+            for own, said in zip(truth, predictions.labels, strict=True):
+                self._pairs.update(_decisions(own, said) if self._of_sets else [(own, said)])
+        return {"label": truth}
+
+    def lines(self) -> Iterator[str]:
+        """Yield what there is to tell."""
+        yield from aligned(self._rows) if self._rows else []
+        if self._count > len(self._rows) - 1 > 0:
+            yield f"... and {self._count - len(self._rows) + 1:,} more: --output photos.csv writes all"
+        if self._pairs:
+            right, total = sum(count for (own, said), count in self._pairs.items() if own == said), self._pairs.total()
+            low, high = (100 * end for end in wilson(right, total))
+            what = "labels that a sample has or is predicted to have" if self._of_sets else "labelled samples"
+            yield f"right: {100 * right / total:.2f} % [{low:.1f}, {high:.1f}] of {total:,} {what}"
+            wrong = [(pair, count) for pair, count in self._pairs.most_common() if pair[0] != pair[1]]
+            table = [["label", "predicted", "count"], *([*pair, f"{count:,}"] for pair, count in wrong[:SHOWN])]
+            yield from aligned(table) if wrong else []
+            if len(wrong) > SHOWN:
+                yield f"... and {len(wrong) - SHOWN:,} more kinds of mistakes"
+        if self._known:
+            share = f"{100 * self._unlike / max(1, self._count):.1f} %"
+            yield f"unlike the training data: {self._unlike:,} of {self._count:,} ({share}; of data like it up to 5 %)"
+        if self.lost:
+            yield f"warning: {in_words(self.lost)}"
+
+
+def _decisions(own: list[str], said: list[str]) -> list[tuple[str, str]]:
+    """Return each label that a sample has or is predicted to have, as it is and as it is predicted."""
+    return [(of if of in own else "", of if of in said else "") for of in dict.fromkeys([*own, *said])]
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, list):
+        return " + ".join(map(_word, value))  # pyright: ignore[reportUnknownArgumentType]
+    return f"{value:.3g}" if isinstance(value, float) else str(value)

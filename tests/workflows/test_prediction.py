@@ -1,0 +1,342 @@
+"""Predictions of a run, from files and in Python: against the run's own parts, plain loops, and what the scores say."""
+
+import csv
+import json
+import math
+import subprocess
+import sys
+from collections import Counter
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+from PIL import Image
+from sklearn.datasets import load_digits
+
+import likewise as lw
+from likewise.cli import main
+from likewise.evaluation import FeatureParts, Features, LinearProbe, Unlikeness, save_features
+from likewise.models import BagOfTokens, ConvNet
+from likewise.models.encoder import Encoder
+from likewise.runs import Run
+from likewise.workflows import Silent, predict
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:left out 1 of 61 images, which cannot be read")]
+NAMES = tuple(f"digit {digit}" for digit in range(10))
+OF_SETS = ("even", "prime")
+
+
+class Record:
+    """Remembers what is told."""
+
+    bar, steps = Silent().bar, Silent().steps
+
+    def __init__(self):
+        self.said, self.told = [], []
+
+    def say(self, doing):
+        self.said.append(doing)
+
+    def tell(self, result):
+        self.told.append(result)
+
+
+def made(folder, encoder, spec, inputs, labels, names):
+    """Return a run with an encoder as it was made, its features, and its probe."""
+    run = Run.create(folder, "mine")
+    run.describe({"parts": {"encoder": spec}})
+    run.save_encoder(encoder)
+    vectors = encoder.eval().encode(inputs)
+    rows = torch.arange(len(labels))
+    cuts = {"train": rows % 5 < 3, "validation": rows % 5 == 3, "test": rows % 5 == 4}
+    parts = FeatureParts(*(Features(vectors[of], labels[of], names, part=part) for part, of in cuts.items()))
+    save_features(run.embeddings, parts)
+    run.add(LinearProbe()(*parts))
+    return run.finished(), parts
+
+
+@pytest.fixture(scope="module")
+def digits():
+    pixels, classes = load_digits(return_X_y=True)
+    return (pixels.reshape(-1, 8, 8) / 16 * 255).astype(np.uint8), torch.from_numpy(classes)
+
+
+@pytest.fixture(scope="module")
+def run(digits, tmp_path_factory):
+    torch.manual_seed(0)
+    images, classes = digits
+    encoder = ConvNet((1, 8, 8), width=8)
+    spec = {"class_path": "likewise.models.ConvNet", "init_args": {"input_shape": [1, 8, 8], "width": 8}}
+    return made(
+        tmp_path_factory.mktemp("runs"), encoder, spec, torch.from_numpy(images[:900, None]), classes[:900], NAMES
+    )
+
+
+@pytest.fixture(scope="module")
+def of_sets(digits, tmp_path_factory):
+    torch.manual_seed(0)
+    images, classes = digits
+    encoder = ConvNet((1, 8, 8), width=8)
+    spec = {"class_path": "likewise.models.ConvNet", "init_args": {"input_shape": [1, 8, 8], "width": 8}}
+    sets = torch.stack([classes % 2 == 0, torch.isin(classes, torch.tensor([2, 3, 5, 7]))], dim=1)
+    return made(
+        tmp_path_factory.mktemp("sets"), encoder, spec, torch.from_numpy(images[:900, None]), sets[:900], OF_SETS
+    )
+
+
+@pytest.fixture(scope="module")
+def photos(digits, tmp_path_factory):
+    """Photos of new digits in a folder a class, two of which can't be read: one in the middle, and one of noise."""
+    folder = tmp_path_factory.mktemp("photos")
+    images, classes = digits
+    for number in range(900, 960):
+        place = folder / NAMES[classes[number]]
+        place.mkdir(exist_ok=True)
+        Image.fromarray(images[number]).save(place / f"{number}.png")
+    whole = (folder / NAMES[classes[930]] / "930.png").read_bytes()
+    (folder / NAMES[classes[930]] / "930.png").write_bytes(whole[:70])
+    (folder / "digit 0" / "text.png").write_text("no image")
+    return folder
+
+
+def rows_of(path):
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_every_photo_that_can_be_read_has_a_row(run, photos, digits, tmp_path):
+    run, parts = run
+    progress = Record()
+    path = predict(run, photos, tmp_path / "photos.csv", progress=progress)
+    rows = {row["id"]: row for row in rows_of(path)}
+    images, classes = digits
+    numbers = [number for number in range(900, 960) if number != 930]
+    assert sorted(rows) == sorted(f"{NAMES[classes[number]]}/{number}.png" for number in numbers)
+    vectors = run.encoder().encode(torch.from_numpy(images[numbers][:, None]))
+    probe = LinearProbe()(*parts).predictor
+    scores, shares = probe.scores(vectors), Unlikeness(parts)(vectors)
+    for number, score, share in zip(numbers, scores, shares.tolist(), strict=True):
+        row = rows[f"{NAMES[classes[number]]}/{number}.png"]
+        first, second = sorted(range(10), key=lambda of: -float(score[of]))[:2]
+        assert (row["class"], row["second"], row["label"]) == (NAMES[first], NAMES[second], NAMES[classes[number]])
+        assert float(row["probability"]) == pytest.approx(float(score[first]), rel=1e-3)
+        assert float(row["second_probability"]) == pytest.approx(float(score[second]), rel=1e-3, abs=1e-9)
+        assert float(row["unlike"]) == pytest.approx(share, abs=0.02)
+        assert row["unlike_training"] == str(float(row["unlike"]) > 0.95).lower()
+    right = sum(row["class"] == row["label"] for row in rows.values())
+    assert progress.said == ["predicting by linear probe ..."]
+    assert progress.told[0].startswith(f"right: {100 * right / 59:.2f} % [")
+    wrong = Counter((row["label"], row["class"]) for row in rows.values() if row["label"] != row["class"])
+    counted = [tuple(line.rsplit(maxsplit=1)) for line in progress.told[2 : 2 + len(wrong)]]
+    assert sorted(int(count) for _, count in counted) == sorted(wrong.values())
+    assert [int(count) for _, count in counted] == sorted(wrong.values(), reverse=True)
+    assert any("cannot be decoded" in line and "930.png" in line for line in progress.told)
+    assert progress.told[-1] == f"predictions: {path}"
+
+
+def test_the_table_is_the_same_in_every_format_and_in_python(run, photos, tmp_path):
+    run, _ = run
+    tables = [predict(run, photos, tmp_path / f"photos.{of}", progress=Silent()) for of in ("csv", "jsonl", "parquet")]
+    listed = [json.loads(line) for line in tables[1].read_text().splitlines()]
+    assert pq.read_table(tables[2]).to_pylist() == listed
+    rows = rows_of(tables[0])
+    assert [row["id"] for row in rows] == [row["id"] for row in listed]
+    for row, other in zip(rows, listed, strict=True):
+        assert row["class"] == other["class"]
+        assert float(row["probability"]) == pytest.approx(other["probability"], rel=1e-5)
+    files = [str(photos / row["id"]) for row in listed]
+    model = lw.load(run)
+    found = model.predict(files)
+    assert list(found.ids) == files
+    assert found.labels == [row["class"] for row in listed]
+    assert found.unlike.tolist() == pytest.approx([row["unlike"] for row in listed])
+    assert model.predict(files[0]).labels == found.labels[:1]
+    assert model.predict(Image.open(files[0])).labels == found.labels[:1]
+    assert repr(model.predict(files[0])) == f"Predictions(1: {files[0]}: {found.labels[0]})"
+
+
+def test_a_single_photo_and_one_that_is_none(run, photos, tmp_path, capsys):
+    run, _ = run
+    photo = next((photos / "digit 4").iterdir())
+    assert main(["predict", str(run.folder), str(photo)]) == 0
+    head, row, unlike = capsys.readouterr().out.splitlines()
+    assert head.split()[:2] == ["id", "class"]
+    assert row.startswith(photo.name)
+    assert unlike.startswith("unlike the training data: ")
+    assert main(["predict", str(run.folder), str(tmp_path)]) == 2
+    assert "an empty folder" in capsys.readouterr().err
+    assert main(["predict", str(run.folder), str(photos / "nothing.png")]) == 2
+    assert "does not exist" in capsys.readouterr().err
+    with pytest.raises(ValueError, match=r"images that can be read, got others: left out 1 image.*930\.png"):
+        lw.load(run).predict([photo, next(photos.rglob("930.png"))])
+
+
+def test_labels_of_sets_are_those_above_their_thresholds(of_sets, photos, tmp_path):
+    run, parts = of_sets
+    progress = Record()
+    listed = predict(run, photos, tmp_path / "photos.jsonl", progress=progress).read_text().splitlines()
+    probe = LinearProbe()(*parts).predictor
+    for row in map(json.loads, listed):
+        image = torch.from_numpy(np.array(Image.open(photos / row["id"])))[None, None]
+        scores = probe.scores(run.encoder().encode(image))[0]
+        above = [of for of in range(2) if scores[of] > probe.thresholds[of]]
+        above.sort(key=lambda of: -float(scores[of]))
+        assert row["labels"] == [OF_SETS[of] for of in above]
+        assert row["probability"] == pytest.approx([float(scores[of]) for of in above], rel=1e-4)
+    assert not any(line.startswith("right") for line in progress.told)  # classes are no label sets
+    rows = rows_of(predict(run, photos, tmp_path / "photos.csv", progress=Silent()))
+    assert [row["labels"].split(";") for row in rows] == [json.loads(line)["labels"] or [""] for line in listed]
+    columns = pq.read_table(predict(run, photos, tmp_path / "photos.parquet", progress=Silent())).to_pylist()
+    assert columns == list(map(json.loads, listed))
+
+
+def test_decisions_about_labels_are_counted(of_sets, digits, tmp_path):
+    run, _ = of_sets
+    images, classes = digits
+    sets = np.stack([classes.numpy() % 2 == 0, np.isin(classes.numpy(), [2, 3, 5, 7])], axis=1)[900:1000]
+    np.savez(tmp_path / "new.npz", images=images[900:1000], labels=sets, names=np.array(OF_SETS))
+    progress = Record()
+    path = predict(run, tmp_path / "new.npz", tmp_path / "new.jsonl", progress=progress)
+    said = [set(json.loads(line)["labels"]) for line in path.read_text().splitlines()]
+    truth = [{name for name, on in zip(OF_SETS, row, strict=True) if on} for row in sets]
+    both = sum(len(own & other) for own, other in zip(truth, said, strict=True))
+    named = sum(len(own | other) for own, other in zip(truth, said, strict=True))
+    assert progress.told[0].startswith(f"right: {100 * both / named:.2f} % [")
+    assert f"of {named} labels that a sample has or is predicted to have" in progress.told[0]
+
+
+def test_an_output_that_exists_is_refused_before_anything_is_encoded(run, photos, tmp_path, monkeypatch):
+    run, _ = run
+    path = tmp_path / "photos.csv"
+    path.write_text("mine")
+    with monkeypatch.context() as patched:
+        patched.setattr(Encoder, "encode", None)
+        with pytest.raises(ValueError, match=r"output that does not exist, got .*: name another, or .*--force"):
+            predict(run, photos, path, progress=Silent())
+        with pytest.raises(ValueError, match=r"output ending in \.csv, \.jsonl, \.parquet, got photos\.txt"):
+            predict(run, photos, "photos.txt", progress=Silent())
+        with pytest.raises(ValueError, match=r"whose folder .* does not exist"):
+            predict(run, photos, tmp_path / "none" / "photos.csv", progress=Silent())
+    monkeypatch.setattr(Encoder, "encode", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        predict(run, photos, path, force=True, progress=Silent())
+    assert path.read_text() == "mine"
+    assert [file.name for file in tmp_path.iterdir()] == ["photos.csv"]
+    monkeypatch.undo()
+    predict(run, photos, path, force=True, progress=Silent())
+    assert len(rows_of(path)) == 59
+
+
+def test_features_alone_are_predicted_by_a_run_of_features(digits, tmp_path):
+    images, classes = digits
+    vectors = images.reshape(len(images), -1).astype(np.float32)
+    np.savez(tmp_path / "old.npz", features=vectors[:600], labels=classes[:600])
+    options = {"evaluations": "LinearProbe", "runs": str(tmp_path / "runs"), "progress": Silent()}
+    run = lw.evaluate(tmp_path / "old.npz", **options)
+    ids = [f"scan {number}" for number in range(600, 700)]
+    np.savez(tmp_path / "new.npz", features=vectors[600:700], labels=classes[600:700], ids=ids)
+    rows = rows_of(predict(run, tmp_path / "new.npz", tmp_path / "new.csv", progress=Silent()))
+    assert [row["id"] for row in rows] == ids
+    assert sum(row["class"] == row["label"] for row in rows) > 85
+    np.save(tmp_path / "narrow.npy", vectors[600:700, :5])
+    with pytest.raises(ValueError, match=r"features \(M, 64\), as the linear probe learned from, got \(100, 5\)"):
+        predict(run, tmp_path / "narrow.npy", tmp_path / "narrow.csv", progress=Silent())
+    assert not (tmp_path / "narrow.csv").exists()
+
+
+def test_features_of_images_are_not_encoded_again(run, tmp_path):
+    run, parts = run
+    np.savez(tmp_path / "features.npz", features=parts.test.vectors.numpy(), labels=parts.test.labels.numpy())
+    rows = rows_of(predict(run, tmp_path / "features.npz", tmp_path / "new.csv", progress=Silent()))
+    expected = LinearProbe()(*parts).predictor.scores(parts.test.vectors).argmax(dim=1)
+    assert [row["class"] for row in rows] == [NAMES[of] for of in expected.tolist()]
+
+
+def test_texts_are_predicted(tmp_path):
+    torch.manual_seed(0)
+    words = [f"{animal} {verb} {number % 7}" for number in range(40) for animal in ("cat", "dog", "owl")
+             for verb in ("runs", "sits")]  # fmt: skip
+    labels = torch.tensor([("cat", "dog", "owl").index(text[:3]) for text in words])
+    texts = lw.data.Texts(words)
+    encoder = BagOfTokens((), width=16, vocabulary=60)
+    encoder.observe(texts)
+    spec = {
+        "class_path": "likewise.models.BagOfTokens",
+        "init_args": {"input_shape": [], "width": 16, "vocabulary": 60},
+    }
+    run, _ = made(tmp_path, encoder, spec, texts, labels, ("cat", "dog", "owl"))
+    (tmp_path / "new.csv").write_text("text\nan owl sits\nthe cat runs\n")
+    rows = rows_of(predict(run, tmp_path / "new.csv", tmp_path / "out.csv", progress=Silent()))
+    assert [row["class"] for row in rows] == ["owl", "cat"]
+    assert lw.load(run).predict(["an owl sits", "the cat runs"]).labels == ["owl", "cat"]
+
+
+def test_new_classes_are_predicted_among_a_few_samples_of_them(run, digits, tmp_path):
+    run, _ = run
+    images, classes = digits
+    even = classes % 2 == 0
+    names = np.array(["zero", "-", "two", "-", "four", "-", "six", "-", "eight"])
+    for name, rows in (("support", slice(0, 100)), ("new", slice(900, 1000))):
+        chosen = even[rows].numpy()
+        np.savez(tmp_path / f"{name}.npz", images=images[rows][chosen], labels=names[classes[rows].numpy()[chosen]])
+    progress = Record()
+    given = {"among": tmp_path / "support.npz", "progress": progress}
+    rows = rows_of(predict(run, tmp_path / "new.npz", tmp_path / "new.csv", **given))
+    assert progress.said == ["predicting by the nearest 20 of 48 samples ..."]
+    encode, chosen = run.encoder().encode, [even[:100].numpy(), even[900:1000].numpy()]
+    support, new = (
+        torch.nn.functional.normalize(encode(torch.from_numpy(images[of][some][:, None])))
+        for of, some in zip((slice(100), slice(900, 1000)), chosen, strict=True)
+    )
+    labels = names[classes[:100].numpy()[chosen[0]]]
+    for row, vector in zip(rows, new, strict=True):
+        near, votes = support @ vector, Counter()
+        for place in near.argsort(descending=True)[:20].tolist():
+            votes[labels[place]] += math.exp(float(near[place]) / 0.07)
+        assert row["class"] == votes.most_common(1)[0][0]
+        assert float(row["probability"]) == pytest.approx(votes[row["class"]] / votes.total(), rel=1e-3)
+    right = sum(row["class"] == row["label"] for row in rows) / len(rows)
+    assert progress.told[0].startswith(f"right: {100 * right:.2f} %")
+    with pytest.raises(ValueError, match="by='knn' with among, got 'probe'"):
+        predict(run, tmp_path / "new.npz", by="probe", **given)
+
+
+def test_how_right_predictions_are_has_wilsons_interval(run, digits, tmp_path):
+    run, _ = run
+    images, classes = digits
+    np.savez(tmp_path / "new.npz", images=images[900:1100], labels=np.array(NAMES)[classes[900:1100]])
+    progress = Record()
+    rows = rows_of(predict(run, tmp_path / "new.npz", tmp_path / "new.csv", progress=progress))
+    n, p = len(rows), sum(row["class"] == row["label"] for row in rows) / len(rows)
+    z = 1.959963984540054
+    centre, spread = (p + z * z / 2 / n), z * math.sqrt(p * (1 - p) / n + z * z / 4 / n / n)
+    low, high = ((centre + sign * spread) / (1 + z * z / n) for sign in (-1, 1))
+    assert progress.told[0] == f"right: {100 * p:.2f} % [{100 * low:.1f}, {100 * high:.1f}] of {n} labelled samples"
+
+
+def test_the_command_and_python_predict_alike(run, photos, tmp_path, capsys):
+    run, _ = run
+    words = ["predict", str(run.folder), str(photos), "--output", str(tmp_path / "command.csv")]
+    assert main(words) == 0
+    predict(run.folder, photos, tmp_path / "python.csv", progress=Silent())
+    assert (tmp_path / "command.csv").read_bytes() == (tmp_path / "python.csv").read_bytes()
+    capsys.readouterr()
+    assert main(words) == 2
+    assert "--force" in capsys.readouterr().err
+    assert main([*words, "--force"]) == 0
+    assert main(["predict", str(run.folder)]) == 2
+    assert main(["predict", str(run.folder), str(photos), "--by", "own", "--output", str(tmp_path / "own.csv")]) == 2
+    assert "trained a classifier or label prototypes" in capsys.readouterr().err
+
+
+@pytest.mark.process
+def test_a_first_prediction_imports_neither_a_trainer_nor_scikit_learn(run, photos):
+    run, _ = run
+    script = (
+        "import sys; from likewise.cli import main; "
+        f"main(['predict', {str(run.folder)!r}, {str(next((photos / 'digit 4').iterdir()))!r}]); "
+        "print(*({name.partition('.')[0] for name in sys.modules} & {'lightning', 'sklearn', 'scipy', 'datasets'}))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert not done.stdout.splitlines()[-1].strip() or "unlike" in done.stdout.splitlines()[-1]

@@ -124,6 +124,17 @@ def test_the_page_predicts_photos_as_the_model_does_without_this_library(
         above = scores[place] > probe.thresholds
         assert here["labels"] == [name for name, has in zip(NAMES, above, strict=True) if has]
     exec(of_model, {"lw": lw})  # noqa: S102 - likewise
+    found = lw.load("pets.onnx").predict(files)
+    np.testing.assert_allclose(found.scores, scores, atol=1e-5)
+    assert (found.names, found.unlike) == (NAMES, None)
+    assert (found.sets is None) == (probe.thresholds is None)
+    with pytest.raises(
+        ValueError, match="expected a run to predict by, got an exported encoder with a probe alone: name"
+    ):
+        lw.load("pets.onnx").predict(files, by="knn")
+    assert main(["predict", "pets.onnx", "photos", "--output", "photos.csv"]) == 0
+    lines = (tmp_path / "photos.csv").read_text(encoding="utf-8").splitlines()
+    assert [line.partition(",")[0] for line in lines[1:]] == [file.name for file in files]
 
 
 def test_what_cannot_be_exported_with_a_classifier_is_told_in_a_line(run, tmp_path):

@@ -29,16 +29,33 @@ class Learned:
     """What a run has learned from features; each is read when it is asked for, and the data is not needed.
 
     Args:
-        run: The run.
+        run: The run. None: there is an exported encoder alone.
+        probe: The linear probe that was exported with the encoder.
     """
 
-    def __init__(self, run: Run) -> None:
-        self.run = run
+    def __init__(self, run: Run | None, probe: LinearPredictor | None = None) -> None:
+        self._run, self._probe = run, probe
         self._last: tuple[By | None, Features | None, Predictor] | None = None
+
+    @property
+    def run(self) -> Run:
+        """The run.
+
+        Raises:
+            ValueError: There is an exported encoder alone.
+        """
+        if self._run is None:
+            exported = "an exported encoder" + (" with a probe alone" if self._probe else " without a probe")
+            raise ValueError(
+                f"expected a run to predict by, got {exported}: name the run, or export it with --with probe"
+            )
+        return self._run
 
     @cached_property
     def features(self) -> FeatureParts | None:
         """The run's features; None where it keeps none."""
+        if self._run is None:
+            return None
         return load_features(self.run.embeddings) if self.run.embeddings.is_file() else None
 
     @cached_property
@@ -73,6 +90,8 @@ class Learned:
             if among.label_kind is None:
                 raise ValueError("expected labelled samples as among, got none with a label: name a source with labels")
             return NeighbourPredictor.of(among, *USUAL)
+        if self._probe is not None and by in {None, "probe"}:
+            return self._probe
         files = {"probe": self.run.probe, "own": self.run.classifier}
         first = next((name for name, file in files.items() if file.is_file()), "knn") if by is None else by
         if first == "knn":

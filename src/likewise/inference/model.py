@@ -141,6 +141,8 @@ class Model:
     @cached_property
     def learned(self) -> Learned:
         """What the run has learned from features."""
+        if isinstance(self.encoder, OnnxEncoder):
+            return Learned(None, self.encoder.probe)
         if self.run is None:
             raise ValueError("expected the model of a run, got an encoder alone: load one with likewise.load(run)")
         return Learned(self.run)

@@ -1,6 +1,8 @@
 """An exported encoder, computed by onnxruntime."""
 
 import json
+import warnings
+from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, final
@@ -10,6 +12,8 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
+from likewise.evaluation.logistic_regression import LinearClassifier
+from likewise.evaluation.predictors import LinearPredictor
 from likewise.models import Encoder
 from likewise.models.wrapped import shortened
 
@@ -20,14 +24,14 @@ class OnnxEncoder(Encoder):
 
     Args:
         path: The file.
-        device: "cpu", or "cuda", which needs onnxruntime-gpu. None: a GPU if onnxruntime can use one.
+        device: "cpu", or "cuda", which needs onnxruntime-gpu; without it a warning says that the CPU computes. None: a
+            GPU if onnxruntime can use one.
 
     Attributes:
         facts: What the file's metadata tell.
 
     Raises:
-        ValueError: The file is not there, damaged, or not by `to_onnx`, so that nothing says what its inputs are; or
-            onnxruntime has no such device.
+        ValueError: The file is not there, damaged, or not by `to_onnx`, so that nothing says what its inputs are.
         ModuleNotFoundError: onnxruntime is not installed.
     """
 
@@ -44,7 +48,9 @@ class OnnxEncoder(Encoder):
         there = onnxruntime.get_available_providers()
         on_gpu = "CUDAExecutionProvider" in there and str(device or "cuda").startswith("cuda")
         if not on_gpu and device is not None and str(device) != "cpu":
-            raise ValueError(f"expected cpu as the device, got {device}: only onnxruntime-gpu computes on others")
+            warnings.warn(
+                f"the CPU computes {path}: this onnxruntime has no {device}, onnxruntime-gpu may", stacklevel=2
+            )
         try:
             session = onnxruntime.InferenceSession(
                 path, providers=[*(["CUDAExecutionProvider"] if on_gpu else []), "CPUExecutionProvider"]
@@ -61,12 +67,31 @@ class OnnxEncoder(Encoder):
         super().__init__(tuple(self.facts["input_shape"]))
         self.mean.copy_(torch.tensor(self.facts["mean"]).view_as(self.mean))
         self.std.copy_(torch.tensor(self.facts["std"]).view_as(self.std))
-        self._session = session
+        self._path, self._session = path, session
 
     @property
     def feature_dim(self) -> int:
         """Length of a feature vector, D."""
         return self.facts["feature_dim"]
+
+    @cached_property
+    def probe(self) -> LinearPredictor | None:
+        """The linear probe that was exported with the encoder, if one was."""
+        if "classifier" not in self.facts:
+            return None
+        import onnx  # noqa: PLC0415 - optional, too
+
+        graph: Any = onnx.load(self._path).graph
+        held = {one.name: torch.tensor(onnx.numpy_helper.to_array(one)) for one in graph.initializer}
+        limits, about = self.facts.get("thresholds"), self.facts
+        return LinearPredictor(
+            about["classifier"],
+            tuple(about["names"]),
+            self.feature_dim,
+            LinearClassifier(held["classifier.weight"], held["classifier.bias"]),
+            about.get("temperature", 1.0),
+            thresholds=None if limits is None else torch.tensor(limits, dtype=torch.float64),
+        )
 
     def forward(self, inputs: Shaped[Tensor, "n ..."]) -> Float[Tensor, "n d"]:
         """Encode inputs of exactly the input shape, uint8 or floating-point."""

@@ -43,7 +43,7 @@ def predict(
     Samples that cannot be read are named and left out. `likewise.load(run).predict(inputs)` predicts in Python.
 
     Args:
-        run: The run, or its folder; a run of features alone takes features.
+        run: The run, its folder, or an ONNX file with a probe; a run of features alone takes features.
         input: What to predict: whatever `likewise train` takes as data, labelled or not, or one image.
         output: The table to write: .csv, .jsonl or .parquet. None: the first rows are told.
         by: See `Model.predict`.
@@ -79,9 +79,13 @@ def predict(
     path = None if output is None else Path(output)
     if path is not None:
         check_output(path, force=force)
-    opened = run if isinstance(run, Run) else Run.open(run)
-    model = load(opened, device=device_named(device)) if opened.weights.is_file() else None
-    learned = Learned(opened) if model is None else model.learned
+    if not isinstance(run, Run) and Path(run).suffix == ".onnx":
+        model = load(run, device=None if device == "auto" else device)
+        learned = model.learned
+    else:
+        opened = run if isinstance(run, Run) else Run.open(run)
+        model = load(opened, device=device_named(device)) if opened.weights.is_file() else None
+        learned = Learned(opened) if model is None else model.learned
     support = None if among is None else _encoded(model, among, progress)
     progress.say(f"predicting by {learned.predictor(by, support)} ...")  # or it refuses, before anything is encoded
     found = _Found()

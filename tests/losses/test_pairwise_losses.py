@@ -392,7 +392,7 @@ def test_patch_is_a_cross_entropy_over_each_episode(backend):
 
 def test_an_unchecked_label_outside_its_episode_is_left_out(monkeypatch):
     """On a GPU labels are not checked: a cell with such a label has no positive, not another episode's class."""
-    monkeypatch.setattr("likewise.losses.patch.check_classes", lambda *_: None)
+    monkeypatch.setattr("likewise.losses.checks.check_classes", lambda *_: None)
     criterion, labels = lw.PatchLoss(), torch.zeros(2, 1, 2, 2, dtype=torch.int64)
     labels[0, 0, 0], labels[1, 0, 0] = 3, -1
     criterion(draw(2, 1, 4, 2, 2), draw(2, 3, 4, 1, 1), labels)

@@ -21,7 +21,8 @@ from likewise import embed
 from likewise.data import Arrays, Folder, Table, Text
 from likewise.evaluation import features_of_file
 from likewise.inference import Model, load
-from likewise.inference.embedding import samples_for, streamed
+from likewise.inference.embedding import samples_for
+from likewise.inference.inputs import streamed
 from likewise.inference.shards import Shards
 from likewise.models import MLP, BagOfTokens, ConvNet
 from likewise.runs import Run

@@ -5,8 +5,6 @@ from typing import final
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
 from likewise.evaluation.retrieval import jaccard
@@ -60,6 +58,9 @@ class Groups:
 
     def _merge(self) -> None:
         """Give the samples that waiting pairs link one number."""
+        from scipy.sparse import coo_array  # noqa: PLC0415 - a first prediction is not to wait for it
+        from scipy.sparse.csgraph import connected_components  # noqa: PLC0415 - likewise
+
         rows, others = (self._group[torch.cat(of).numpy()] for of in zip(*self._waiting, strict=True))
         links = coo_array((np.ones(len(rows), dtype=bool), (rows, others)), shape=(len(self._group),) * 2)
         self._group = connected_components(links, directed=False)[1][self._group]

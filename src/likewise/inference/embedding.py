@@ -5,7 +5,6 @@ import math
 import os
 import warnings
 from collections.abc import Iterator, Sequence
-from copy import copy
 from pathlib import Path
 from typing import NamedTuple, final
 
@@ -18,6 +17,7 @@ from torch.utils.data import Dataset
 from likewise.data import ImagePreprocessing, Rows, Samples, Source, Texts
 from likewise.data.rows import files_of, readable, unreadable
 from likewise.data.workers import MOST_WORKERS, fetched
+from likewise.inference.inputs import streamed
 from likewise.inference.model import Model
 from likewise.models.encoder import MOST_NUMBERS
 
@@ -44,27 +44,6 @@ def samples_for(model: Model, source: Source) -> Samples:
     takes, given = model.encoder.input_shape, samples.input_shape
     if len(takes) != len(given) or (model.preprocessing is None and takes != given):
         raise ValueError(f"expected {_in_words(takes)}, as the encoder takes, got {_in_words(given)}: give others")
-    return samples
-
-
-def streamed(source: Source, made_of: ImagePreprocessing | None = None) -> Samples:
-    """Read samples on demand, with labels if they have some; a warning says why they have none."""
-    if getattr(source, "label", "none") is not None:  # it has none, or one is named
-        return source.stream(made_of)
-    try:
-        with warnings.catch_warnings(record=True) as told:
-            samples = source.stream(made_of)
-    except ValueError as error:
-        without = copy(source)
-        vars(without)["label"] = "none"
-        try:
-            samples = without.stream(made_of)
-        except ValueError:
-            raise error from None
-        warnings.warn(f"without labels: {error}", stacklevel=3)
-        return samples
-    for one in told:
-        warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
     return samples
 
 

@@ -1,25 +1,28 @@
-"""Inputs from wherever people keep them, as an encoder that is trained takes them."""
+"""Samples from wherever people keep them, as a trained model takes them."""
 
+import inspect
+import warnings
+from copy import copy
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from likewise import data
-from likewise.data import ImagePreprocessing, Samples
+from likewise.data import ImagePreprocessing, Samples, Source
 from likewise.data.ids import Ids
 from likewise.data.image_files import ImageFiles
-from likewise.data.rows import SomeRows
 from likewise.files import formats
 from likewise.files.detection import expanded, source_for
+from likewise.inference.model import Model
 
-LABELLED_OR_NOT = ("Folder", "Table", "Text")
 
+def samples_at(place: str | Path, model: Model | None = None) -> Samples:
+    """Read the samples at a path or of a name, as a run was trained to read them; also a single image.
 
-def samples_at(place: str | Path, preprocessing: ImagePreprocessing | None = None) -> Samples:
-    """Return the samples at a path or of a name, whatever `likewise train` takes as data; also a single image.
+    Images are decoded on demand, by the model's preprocessing. Samples need no labels.
 
-    Images in files are decoded on demand, by the preprocessing of the run. Samples need no labels.
+    Args:
+        place: A folder, a file, or the name of a data set, whatever `likewise train` takes as data.
+        model: Options of its run's data hold for a source of the same kind. None: for features.
 
     Raises:
         ValueError: There is nothing that a source of data reads.
@@ -28,35 +31,42 @@ def samples_at(place: str | Path, preprocessing: ImagePreprocessing | None = Non
         >>> len(samples_at("digits"))
         1797
     """
-    where = expanded(place)
-    if where.is_file() and where.suffix.lower() in formats.image_suffixes() and preprocessing is not None:
-        return Samples(ImageFiles([where], preprocessing), ids=Ids.of([where.name]), preprocessing=preprocessing)
-    kind, options = source_for(where if where.exists() else place)
-    if kind in {"Folder", "Table"} and preprocessing is not None:
-        size = {"size": (preprocessing.height, preprocessing.width), "resize": preprocessing.resize}
-        options = {**options, **size, "memory": 0.0}
-    samples = _loaded(kind, options)
-    inputs: Any = samples.inputs
-    if preprocessing is None or not isinstance(inputs, SomeRows) or not isinstance(inputs.all_rows, ImageFiles):
-        return samples
-    files = ImageFiles(inputs.all_rows.items, preprocessing)  # grey or not, as the encoder takes them
-    return Samples(SomeRows(files, inputs.rows), samples.labels, samples.names, samples.parts, ids=samples.ids)
-
-
-def _loaded(kind: str, options: dict[str, Any]) -> Samples:
-    """Load samples, without labels where there are none."""
+    where, made_of = expanded(place), None if model is None else model.preprocessing
+    if made_of is not None and where.is_file() and where.suffix.lower() in formats.image_suffixes():
+        return Samples(ImageFiles([where], made_of), ids=Ids.of([where.name]), preprocessing=made_of)
+    kind, given = source_for(where if where.exists() else place)
+    spec = (model.run.facts.get("parts") or {}).get("data") or {} if model is not None and model.run else {}
+    same = str(spec.get("class_path")).rpartition(".")[2] == kind
+    options = {**(spec.get("init_args") or {} if same else {}), **given}
     source: Any = getattr(data, kind)
-    if kind not in LABELLED_OR_NOT:
-        return source(**options).load()
-    try:
-        return source(**options).load()
-    except ValueError as error:
+    if made_of is not None:  # of any size
+        options = {name: value for name, value in options.items() if name not in {"size", "resize", "memory"}}
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "without labels")  # new samples seldom have some
         try:
-            return source(**options, label="none").load()
+            return streamed(source(**options), made_of)
+        except ValueError:
+            if "label" not in inspect.signature(source).parameters or options.get("label") in {None, "none"}:
+                raise
+            return streamed(source(**options | {"label": "none"}), made_of)
+
+
+def streamed(source: Source, made_of: ImagePreprocessing | None = None) -> Samples:
+    """Read samples on demand, with labels if they have some; a warning says why they have none."""
+    if getattr(source, "label", "none") is not None:  # it has none, or one is named
+        return source.stream(made_of)
+    try:
+        with warnings.catch_warnings(record=True) as told:
+            samples = source.stream(made_of)
+    except ValueError as error:
+        without = copy(source)
+        vars(without)["label"] = "none"
+        try:
+            samples = without.stream(made_of)
         except ValueError:
             raise error from None
-
-
-def chunked(samples: Samples, size: int) -> list[Samples]:
-    """Return the samples some at a time, without reading them."""
-    return [samples[rows] for rows in torch.arange(len(samples)).split(size)]
+        warnings.warn(f"without labels: {error}", stacklevel=3)
+        return samples
+    for one in told:
+        warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
+    return samples

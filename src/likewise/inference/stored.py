@@ -1,6 +1,5 @@
 """Features of samples with what the samples are called: in memory, or in a file that is read piece by piece."""
 
-import inspect
 import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +13,6 @@ from jaxtyping import Bool, Float, Int
 from numpy.lib import format as npy
 from torch import Tensor
 
-from likewise import data
 from likewise.data import Samples
 from likewise.data.arrays import labels_of
 from likewise.data.columns import labels_of as labels_of_column
@@ -23,8 +21,9 @@ from likewise.data.rows import files_of, unreadable
 from likewise.evaluation import Features, load_features
 from likewise.evaluation.feature_files import NAMES
 from likewise.evaluation.features import Bar, features_of, silent
-from likewise.files.detection import expanded, source_for
+from likewise.files.detection import expanded
 from likewise.files.formats import first_of
+from likewise.inference.inputs import samples_at
 from likewise.inference.model import Model
 from likewise.runs import Run
 
@@ -121,32 +120,6 @@ def open_features(path: Path) -> Stored | None:
         raise ValueError(
             f"expected features in {path}, got a file that can't be read, {error}: write it again"
         ) from error
-
-
-def samples_at(place: Path | str, model: Model) -> Samples:
-    """Read the samples of a source, as a run was trained to read it, with labels if there are any.
-
-    Args:
-        place: A folder, a file, or the name of a data set.
-        model: Its preprocessing is that of images; options of its run's data hold for a source of the same kind.
-
-    Raises:
-        ValueError: There is no such place, or nothing in it that can be read.
-    """
-    kind, given = source_for(place)
-    source: Any = getattr(data, kind)
-    spec = (model.run.facts.get("parts") or {}).get("data") or {} if model.run else {}
-    same = str(spec.get("class_path")).rpartition(".")[2] == kind
-    options = {**(spec.get("init_args") or {} if same else {}), **given}
-    takes = inspect.signature(source).parameters
-    if model.preprocessing is not None and "size" in takes:
-        options |= {"size": model.preprocessing.shape[1:], "resize": model.preprocessing.resize}
-    try:
-        return source(**options).load()
-    except ValueError:
-        if "label" not in takes or options.get("label") == "none":
-            raise
-        return source(**options | {"label": "none"}).load()  # new samples may have none
 
 
 def side(place: Path | str, model: Model, bar: Bar = silent) -> Stored:

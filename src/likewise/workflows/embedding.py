@@ -14,7 +14,8 @@ from torch import Tensor
 from likewise.configuration import resolve
 from likewise.data import Samples, Source, Texts, some_inputs
 from likewise.data.rows import in_words
-from likewise.inference.embedding import digest_of, encoded, samples_for, spans_of, streamed
+from likewise.inference.embedding import digest_of, encoded, samples_for, spans_of
+from likewise.inference.inputs import streamed
 from likewise.inference.model import Model, load
 from likewise.inference.shards import Shards
 from likewise.models import Encoder

@@ -93,6 +93,8 @@ def predict(
         for samples, vectors in _in_chunks(model, input, found, progress):
             predictions = learned.predictions(vectors, list(samples.ids), by, support)
             write(predictions.columns | found.compare(predictions, samples))
+        if found.count == 0:
+            raise ValueError(f"expected samples that can be read, got none in {input}: {in_words(found.lost)}")
     for line in found.lines():
         progress.tell(line)
     if path is not None:
@@ -104,7 +106,7 @@ def _in_chunks(
     model: Model | None, place: str | Path, found: "_Found", progress: Progress
 ) -> Iterator[tuple[Samples, Tensor]]:
     """Yield some samples at a time and their features, without those that can't be read."""
-    samples = samples_at(place, None if model is None else model.preprocessing)
+    samples = samples_at(place, model)
     if len(samples) == 0:
         raise ValueError(f"expected samples in {place}, got none: check the path")
     for rows in progress.bar(torch.arange(len(samples)).split(CHUNK), "predicting"):
@@ -142,7 +144,7 @@ class _Found:
         self._rows: list[list[str]] = []
         self._pairs: Counter[tuple[str, str]] = Counter()
         self._of_sets: bool | None = None
-        self._unlike, self._count, self._known = 0, 0, False
+        self._unlike, self.count, self._known = 0, 0, False
 
     def show(self, columns: Mapping[str, Sequence[Any]]) -> None:
         """Keep the first rows."""
@@ -153,7 +155,7 @@ class _Found:
 
     def compare(self, predictions: Predictions, samples: Samples) -> dict[str, list[Any]]:
         """Count what is predicted beside the labels, if there are some of its kind; return these as a column."""
-        self._count += len(samples)
+        self.count += len(samples)
         if predictions.unlike_training is not None:
             self._known = True
             self._unlike += sum(predictions.unlike_training)
@@ -172,8 +174,8 @@ class _Found:
     def lines(self) -> Iterator[str]:
         """Yield what there is to tell."""
         yield from aligned(self._rows) if self._rows else []
-        if self._count > len(self._rows) - 1 > 0:
-            yield f"... and {self._count - len(self._rows) + 1:,} more: --output photos.csv writes all"
+        if self.count > len(self._rows) - 1 > 0:
+            yield f"... and {self.count - len(self._rows) + 1:,} more: --output photos.csv writes all"
         if self._pairs:
             right, total = sum(count for (own, said), count in self._pairs.items() if own == said), self._pairs.total()
             low, high = (100 * end for end in wilson(right, total))
@@ -185,8 +187,8 @@ class _Found:
             if len(wrong) > SHOWN:
                 yield f"... and {len(wrong) - SHOWN:,} more kinds of mistakes"
         if self._known:
-            share = f"{100 * self._unlike / max(1, self._count):.1f} %"
-            yield f"unlike the training data: {self._unlike:,} of {self._count:,} ({share}; of data like it up to 5 %)"
+            share = f"{100 * self._unlike / max(1, self.count):.1f} %"
+            yield f"unlike the training data: {self._unlike:,} of {self.count:,} ({share}; of data like it up to 5 %)"
         if self.lost:
             yield f"warning: {in_words(self.lost)}"
 

@@ -1,8 +1,6 @@
 """Search among features by a run's encoder: the nearest, near-duplicates, and labels that neighbours doubt."""
 
-import csv
-import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from itertools import chain, islice
 from pathlib import Path
@@ -19,6 +17,7 @@ from likewise.files.formats import TABLES
 from likewise.inference import Model, Stored, load
 from likewise.inference import search as searches
 from likewise.inference.stored import side
+from likewise.inference.tables import table_at
 from likewise.models import TextEncoder
 from likewise.report.neighbours import Shown, write_neighbours
 from likewise.runs import Run, synced
@@ -31,7 +30,7 @@ SHOWN = 300  # rows on a page
 LOOKED_AT = 10_000  # ids among which a similar one is looked for
 LISTED = (".csv", ".jsonl", ".parquet")
 SETS = {*ARRAYS, *TABLES, ".txt"}
-BATCH = 2**16  # rows of a Parquet file written at a time
+BATCH = 2**16  # rows written at a time
 
 
 class Found(NamedTuple):
@@ -204,44 +203,16 @@ def _doubts(others: Stored, k: int, progress: Progress) -> Iterator[Found]:
         yield Found(cells, "doubtful labels", place)
 
 
-def _write(path: Path, head: Sequence[str], rows: Iterable[Sequence[Any]]) -> int:
-    """Write rows as a file that takes its name when it is whole, and count them."""
+def _write(path: Path, head: Sequence[str], rows: Iterator[Sequence[Any]]) -> int:
+    """Write rows as a table, and count them."""
     count = 0
-
-    def counted() -> Iterator[Sequence[Any]]:
-        nonlocal count
-        for row in rows:
-            count += 1
-            yield row
-
-    beside = path.with_name(f"{path.name}.new")
-    try:
-        if path.suffix.lower() == ".parquet":
-            _write_table(beside, head, counted())
-        else:
-            with beside.open("w", encoding="utf-8", errors="surrogateescape", newline="") as file:
-                if path.suffix.lower() == ".csv":
-                    csv.writer(file).writerows(chain([head], counted()))
-                else:
-                    lines = (dict(zip(head, row, strict=True)) for row in counted())
-                    file.writelines(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines)
-        synced(beside)
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
-    return count
-
-
-def _write_table(path: Path, head: Sequence[str], rows: Iterator[Sequence[Any]]) -> None:
-    import pyarrow as pa  # noqa: PLC0415 - comes with `datasets`
-    from pyarrow import parquet  # noqa: PLC0415 - likewise
-
-    kinds = {"rank": pa.int64(), "group": pa.int64(), "similarity": pa.float32(), "agreement": pa.float32()}
-    schema = pa.schema([(name, kinds.get(name, pa.string())) for name in head])
-    with parquet.ParquetWriter(path, schema) as file:
+    with table_at(path) as write:
         while some := list(islice(rows, BATCH)):
-            columns = [pa.array(column, of.type) for column, of in zip(zip(*some, strict=True), schema, strict=True)]
-            file.write_table(pa.Table.from_arrays(columns, schema=schema))
+            count += len(some)
+            write(dict(zip(head, zip(*some, strict=True), strict=True)))
+        if count == 0:
+            write({name: [] for name in head})
+    return count
 
 
 def _write_page(

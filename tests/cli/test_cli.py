@@ -93,6 +93,9 @@ def test_a_run_ends_with_its_accuracies_and_where_the_report_is(finished):
 
 def test_a_run_shows_its_progress_and_says_nothing_else_beside(finished):
     lines = re.split(r"[\r\n]+", finished[1].stderr)
+    assert [line.partition(":")[0] for line in lines[:2]] == ["data", "parts"]  # five lines on what goes in
+    lines = lines[5:]
+    assert lines.pop(4).startswith("warning: 18 steps are few")
     assert len(lines) == 6
     assert re.fullmatch(r"training: 9/18 steps, epoch=1, loss=\d+\.\d+", lines[0])
     assert re.fullmatch(r"validation after epoch 2: kNN, accuracy \d+\.\d+ % \[.*\]", lines[1])  # the last epoch
@@ -383,7 +386,7 @@ BAD = {
     "last part": (["--betas", "0.1"], "did you mean --optimizer.betas?"),
     "other class": (
         ["--data.path", "x.npz"],
-        "unknown option --data.path of Digits, did you mean --data Arrays or --data Hub?",
+        "unknown option --data.path of Digits, did you mean --data Arrays or --data Folder?",
     ),
     "no number": (["--loss.temperature", "abc"], "--loss.temperature: expected a number or one of 'learned', got abc"),
     "part of a part": (

@@ -157,7 +157,18 @@ def _image_tables(where: Path, images: Sequence[Path], lost: folders.Lost, *, la
 def _format(table: Path) -> dict[str, Any]:
     """Return the options of a kind of table; those with separators are read in one go, which tells a column's kind."""
     separator = SEPARATED.get(table.suffix.lower())
-    return {} if separator is None else {"sep": separator, "chunksize": None}
+    if separator is None:
+        return _piece_by_piece() if TABLES[table.suffix.lower()] == "parquet" else {}
+    return {"sep": separator, "chunksize": None}
+
+
+def _piece_by_piece() -> dict[str, Any]:
+    """Return the option by which a Parquet file isn't read ahead as a whole, where the library has it."""
+    from datasets.packaged_modules.parquet.parquet import ParquetConfig  # noqa: PLC0415 - comes with it
+    from pyarrow.dataset import ParquetFragmentScanOptions  # noqa: PLC0415 - likewise
+
+    scan = ParquetFragmentScanOptions(use_buffered_stream=True, pre_buffer=False)
+    return {"fragment_scan_options": scan} if hasattr(ParquetConfig, "fragment_scan_options") else {}
 
 
 def _table_parts(where: Path, tables: Sequence[Path]) -> dict[str, list[str]]:

@@ -220,7 +220,8 @@ class Encoder(nn.Module, ABC):
             encoded = self._of_another_size
         with frozen(self):
             for start in progress(starts) if progress else starts:
-                batch = inputs[torch.arange(start, min(start + batch_size, len(inputs)))]
+                end = min(start + batch_size, len(inputs))  # of a tensor a view: copying takes threads from workers
+                batch = inputs[start:end] if isinstance(inputs, Tensor) else inputs[torch.arange(start, end)]
                 if self._takes_images and batch.is_floating_point():
                     self._check_range(batch)
                 features[start : start + batch_size] = encoded(batch.to(self.mean.device)).float().cpu()

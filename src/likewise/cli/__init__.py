@@ -22,10 +22,10 @@ VERBS = {
     "evaluate": "evaluate a run, a checkpoint, or an array file of embeddings",
     "sweep": "train settings x seeds in one process, resumable, ending in a comparison",
     "compare": "several runs on one page: a table with intervals and paired differences, curves, classes",
-    "export": "write a run's encoder as safetensors or ONNX",
-    "predict": "the class or labels of samples, and what is unlike the training data, by what a run has learned",
-    "search": "the nearest of images, texts or vectors by a run's encoder; near-duplicates; doubtful labels",
     "embed": "encode photos, texts or a table into one file of ids, features and labels",
+    "search": "the nearest of images, texts or vectors by a run's encoder; near-duplicates; doubtful labels",
+    "predict": "the class or labels of samples, and what is unlike the training data, by what a run has learned",
+    "export": "write a run's encoder as safetensors or ONNX",
     "bench": "measure time and peak memory of every loss and backend on this machine",
 }
 FILES = {"bench", "complete", "sweep"}

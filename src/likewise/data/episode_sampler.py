@@ -128,7 +128,7 @@ def fitted(counts: Int[Tensor, " c"], shape: EpisodeShape, given: Mapping[str, o
     """Return the shape with no more ways and queries than there are classes and samples, where these aren't given.
 
     Example:
-        >>> fitted(torch.tensor([9, 0, 4, 7]), EpisodeShape(1, 5, 1, 15), {"ways": None, "queries": 2})[1:]
+        >>> fitted(torch.tensor([9, 0, 4, 7]), EpisodeShape(1, 5, 1, 2), {"ways": None, "queries": 2})[1:]
         (3, 1, 2)
     """
     occurring = counts[counts > 0]

@@ -31,8 +31,8 @@ class Hub(Tabular):
         As of `Table`.
 
     Example:
-        >>> Hub("uoft-cs/cifar100", label="fine_label")
-        Hub(path='uoft-cs/cifar100', label='fine_label')
+        >>> Hub("uoft-cs/cifar100", label="fine_label").label
+        'fine_label'
     """
 
     local: ClassVar[bool] = False

@@ -41,7 +41,7 @@ def two_dimensional_map(
         ValueError: The shape is another, an entry is not finite, or the method is unknown.
 
     Memory:
-        O(N·D + D²).
+        O(N·D + min(N, D)²).
 
     Source:
         L. van der Maaten and G. Hinton, Visualizing Data using t-SNE, 2008; L. McInnes, J. Healy and J. Melville,
@@ -72,7 +72,10 @@ def two_dimensional_map(
 def _components(units: Tensor) -> Tensor:
     """Return the first two principal components; axes point to where the third moment is positive."""
     centred = units - units.mean(dim=0)
-    axes = torch.linalg.eigh(centred.T @ centred).eigenvectors.flip(1)[:, :2]
+    if centred.shape[1] > len(centred):  # pixels of photos: their D x D matrix would take minutes
+        axes = torch.linalg.svd(centred, full_matrices=False).Vh[:2].T
+    else:
+        axes = torch.linalg.eigh(centred.T @ centred).eigenvectors.flip(1)[:, :2]
     places = centred @ axes
     signs = places.pow(3).sum(dim=0).sign()
     places = places * signs.where(signs != 0, 1)

@@ -216,8 +216,8 @@ const middle = (words) => (words.length > LONG ? `${words.slice(0, LONG / 2 - 1)
 // What a sample is called; the page shortens a long name or text at its end, an id in its middle.
 function spoken({ name, place, text }, more = "") {
   const said = make("span", "sample");
-  for (const [kind, words] of [["name", name], ["place", place], ["place", more], ["text", text]]) {
-    if (words) said.append(Object.assign(make("span", kind, kind === "place" ? middle(words) : words), { title: words }));
+  for (const [kind, words, shown] of [["name", name], ["place", place, middle(place || "")], ["place", more], ["text", text]]) {
+    if (words) said.append(Object.assign(make("span", kind, shown || words), { title: words }));
   }
   return said;
 }

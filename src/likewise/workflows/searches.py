@@ -99,7 +99,7 @@ def search(
     """
     written, page = (None if of is None else Path(of) for of in (output, html))
     _check(query, among, within, (written, page), force=force, only=duplicates is not None or mistakes)
-    model = load(run, device=device_named(device))
+    model = load(run, device=None if device == "auto" else device_named(device))
     others = side(str(among or within), model, progress.bar)
     asked = _asked(query, others, model, progress) if within is None else None
     if duplicates is not None:

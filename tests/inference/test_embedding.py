@@ -217,6 +217,52 @@ def test_what_was_finished_before_ctrl_c_is_not_done_again(tmp_path, monkeypatch
     assert not (tmp_path / "p.parquet.partial").exists()
 
 
+@pytest.mark.parametrize("kind", ["photo", "array", "labels", "table in a folder"])
+@pytest.mark.filterwarnings("ignore:without labels")
+def test_shards_of_files_that_changed_meanwhile_are_not_used(tmp_path, monkeypatch, kind):
+    """Neither a photo, nor numbers, nor a label that were replaced after Ctrl-C come from before it."""
+    vectors, data = np.eye(3, dtype=np.float32), tmp_path / "data"
+    data.mkdir()
+    if kind == "photo":
+        run = of_images(tmp_path / "runs")
+        photos(data)
+    else:
+        run = of_vectors(tmp_path / "runs")
+        (data / "t.csv").write_text("id,a,b,c\nx,1,2,3\ny,4,5,6\nz,7,8,9\n")
+        np.savez(tmp_path / "v.npz", vectors=vectors, labels=["x", "y", "x"])
+    given = data if kind in {"photo", "table in a folder"} else tmp_path / "v.npz"
+    options = {"output": (data if kind == "photo" else tmp_path) / "p.parquet", "shard_size": 2, "workers": 0}
+
+    def interrupted(_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Shards, "joined", interrupted)
+        for _ in range(2):  # what did not change is gone on with
+            with pytest.raises(KeyboardInterrupt):
+                quiet(run, given, **options)
+    if kind == "photo":
+        Image.new("RGB", (20, 20), "red").save(data / "cat" / "00.png")
+    elif kind == "table in a folder":
+        (data / "t.csv").write_text("id,a,b,c\nx,1,2,30\ny,4,5,6\nz,7,8,9\n")
+    else:
+        np.savez(tmp_path / "v.npz", vectors=vectors * (2 if kind == "array" else 1), labels=["x", "y", "y"])
+    with pytest.raises(ValueError, match=r"another (state of files|labelling): remove"):
+        quiet(run, given, **options)
+    quiet(run, given, **options, force=True)
+
+
+def test_the_columns_are_those_of_the_run(tmp_path):
+    run = of_vectors(tmp_path / "runs", 2)
+    spec = {"class_path": "likewise.data.Table", "init_args": {"path": "old.csv", "inputs": ["b", "a"]}}
+    run.describe({"parts": {**run.facts["parts"], "data": spec}})
+    (tmp_path / "t.csv").write_text("a,b,label\n1,2,x\n3,4,y\n")
+    found = np.load(quiet(run, tmp_path / "t.csv", output=tmp_path / "t.npz"))["features"]
+    np.testing.assert_allclose(found, load(run).encode([[2.0, 1.0], [4.0, 3.0]]), atol=1e-6)
+    other = quiet(run, tmp_path / "t.csv", **{"output": tmp_path / "u.npz", "data.inputs": ["a", "b"]})
+    np.testing.assert_allclose(np.load(other)["features"], load(run).encode([[1.0, 2.0], [3.0, 4.0]]), atol=1e-6)
+
+
 @pytest.mark.filterwarnings("ignore:without labels")
 def test_an_output_is_replaced_by_force_alone_and_others_leave_nothing(tmp_path):
     run, folder = of_images(tmp_path / "runs"), photos(tmp_path / "photos")

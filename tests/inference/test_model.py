@@ -11,6 +11,7 @@ from PIL import Image
 
 from likewise.data import Folder, ImagePreprocessing, Table, Text
 from likewise.inference import Model, load
+from likewise.inference.inputs import samples_at
 from likewise.models import MLP, BagOfTokens, ConvNet
 from likewise.runs import Run
 
@@ -154,3 +155,28 @@ def test_what_cannot_be_encoded_is_told_in_a_line(tmp_path):
     ):
         with pytest.raises(ValueError, match=words):
             model.encode(given)
+
+
+def test_each_array_in_a_list_is_one_image():
+    model = Model(ConvNet((3, 8, 8), width=4))
+    images = torch.rand(2, 3, 10, 12)
+    np.testing.assert_allclose(model.encode(list(images)), model.encode(images), atol=1e-6)
+    with pytest.raises(ValueError, match="one image in each place"):
+        model.encode([images, images])
+
+
+def test_a_table_without_the_labels_of_the_run_is_read_without(tmp_path):
+    """Also where the labels of the run were several columns."""
+    run = Run.create(tmp_path, "mine")
+    data = {"class_path": "likewise.data.Table", "init_args": {"path": "old.csv", "label": ["sky", "sea"]}}
+    spec = {"class_path": "likewise.models.MLP", "init_args": {"input_shape": [2], "width": 8}}
+    run.describe({"parts": {"encoder": spec, "data": data}})
+    run.save_encoder(MLP((2,), width=8))
+    (tmp_path / "new.csv").write_text("a,b\n1,2\n3,4\n")
+    samples = samples_at(tmp_path / "new.csv", load(run))
+    assert (len(samples), samples.labels) == (2, None)
+    data["init_args"]["label"] = "none"
+    run.describe({"parts": {"encoder": spec, "data": data}})
+    (tmp_path / "few.csv").write_text("a,b,label\n1,2,x\n3,4,y\n")
+    assert samples_at(tmp_path / "few.csv", load(run)).labels is None
+    assert samples_at(tmp_path / "few.csv", load(run), labelled=True).names == ("x", "y")

@@ -243,6 +243,11 @@ def test_features_alone_are_predicted_by_a_run_of_features(digits, tmp_path):
     with pytest.raises(ValueError, match=r"features \(M, 64\), as the linear probe learned from, got \(100, 5\)"):
         predict(run, tmp_path / "narrow.npy", tmp_path / "narrow.csv", progress=Silent())
     assert not (tmp_path / "narrow.csv").exists()
+    vectors[650, 3] = np.nan
+    np.save(tmp_path / "gap.npy", vectors[600:700])
+    with pytest.raises(ValueError, match="finite features, got NaN or infinity of 50: check"):
+        predict(run, tmp_path / "gap.npy", tmp_path / "gap.csv", progress=Silent())
+    assert not (tmp_path / "gap.csv").exists()
 
 
 def test_features_of_images_are_not_encoded_again(run, tmp_path):

@@ -5,6 +5,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Literal, final, get_args
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -106,8 +107,11 @@ class Learned:
         """Predict the class or labels of M samples, which are called `ids`, and how unlike the training data each is.
 
         Raises:
-            ValueError: As `predictor`; or the features are of another length.
+            ValueError: As `predictor`; or the features are of another length, or not finite.
         """
+        wrong = (~torch.isfinite(features).all(dim=1)).nonzero().flatten()
+        if len(wrong):
+            raise ValueError(f"expected finite features, got NaN or infinity of {ids[int(wrong[0])]}: check its input")
         if self._last is None or self._last[0] != by or self._last[1] is not among:
             self._last = by, among, self.predictor(by, among)
         predictor = self._last[2]

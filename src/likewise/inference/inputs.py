@@ -15,7 +15,7 @@ from likewise.files.detection import expanded, source_for
 from likewise.inference.model import Model
 
 
-def samples_at(place: str | Path, model: Model | None = None) -> Samples:
+def samples_at(place: str | Path, model: Model | None = None, *, labelled: bool = False) -> Samples:
     """Read the samples at a path or of a name, as a run was trained to read them; also a single image.
 
     Images are decoded on demand, by the model's preprocessing. Samples need no labels.
@@ -23,6 +23,7 @@ def samples_at(place: str | Path, model: Model | None = None) -> Samples:
     Args:
         place: A folder, a file, or the name of a data set, whatever `likewise train` takes as data.
         model: Options of its run's data hold for a source of the same kind. None: for features.
+        labelled: Whether labels are wanted though the run was trained without.
 
     Raises:
         ValueError: There is nothing that a source of data reads.
@@ -35,9 +36,9 @@ def samples_at(place: str | Path, model: Model | None = None) -> Samples:
     if made_of is not None and where.is_file() and where.suffix.lower() in formats.image_suffixes():
         return Samples(ImageFiles([where], made_of), ids=Ids.of([where.name]), preprocessing=made_of)
     kind, given = source_for(where if where.exists() else place)
-    spec = (model.run.facts.get("parts") or {}).get("data") or {} if model is not None and model.run else {}
-    same = str(spec.get("class_path")).rpartition(".")[2] == kind
-    options = {**(spec.get("init_args") or {} if same else {}), **given}
+    options = {**({} if model is None else options_of(model, kind)), **given}
+    if labelled and options.get("label") == "none":
+        del options["label"]
     source: Any = getattr(data, kind)
     if made_of is not None:  # of any size
         options = {name: value for name, value in options.items() if name not in {"size", "resize", "memory"}}
@@ -46,9 +47,15 @@ def samples_at(place: str | Path, model: Model | None = None) -> Samples:
         try:
             return streamed(source(**options), made_of)
         except ValueError:
-            if "label" not in inspect.signature(source).parameters or options.get("label") in {None, "none"}:
+            if "label" not in inspect.signature(source).parameters or options.get("label") in (None, "none"):
                 raise
             return streamed(source(**options | {"label": "none"}), made_of)
+
+
+def options_of(model: Model, kind: str) -> dict[str, Any]:
+    """Return the options of the data that a model was trained on, if that was a source of this kind."""
+    spec = (model.run.facts.get("parts") or {}).get("data") or {} if model.run else {}
+    return (spec.get("init_args") or {}) if str(spec.get("class_path")).rpartition(".")[2] == kind else {}
 
 
 def streamed(source: Source, made_of: ImagePreprocessing | None = None) -> Samples:

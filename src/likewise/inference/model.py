@@ -248,7 +248,13 @@ class Model:
         if hasattr(one, "getexif"):
             return self._made_of(one.copy()).unsqueeze(0)  # which may turn it in place
         if isinstance(one, Tensor | np.ndarray):
-            return self._of_array(one)
+            first = one.ndim == 3 and one.shape[0] in {1, 3} and one.shape[-1] not in {1, 3}  # channels
+            images = self._of_array(one[None] if first else one)
+            if len(images) == 1:
+                return images
+            raise ValueError(
+                f"expected one image in each place, got {tuple(one.shape)}: give an array of several alone"
+            )
         raise ValueError(f"expected images as paths, arrays or Pillow's, got {type(one).__name__}: give one of these")
 
     @property

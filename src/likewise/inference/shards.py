@@ -2,10 +2,12 @@
 
 import hashlib
 import json
+import os
 import shutil
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, final
 
@@ -57,7 +59,9 @@ class Shards:
         names = hashlib.blake2b(digest_size=16)
         for name in samples.ids:
             names.update(f"{name}\n".encode(errors="surrogatepass"))
-        known = {**facts, "samples": len(samples), "ids": names.hexdigest(), "width": width, "normalised": False}
+        labels = hashlib.blake2b(b"" if samples.labels is None else samples.labels.numpy().tobytes(), digest_size=16)
+        known = {**facts, "samples": len(samples), "ids": names.hexdigest(), "labelling": labels.hexdigest()}
+        known |= {"width": width, "normalised": False}
         self.facts = {**known, "dtype": dtype, "shard_size": size, "names": list(samples.names)}
         self._check(anew)
 
@@ -187,6 +191,36 @@ class Shards:
                 names = np.array(list(place))
                 with archive.open("names.npy", "w") as file:
                     np.lib.format.write_array(file, names)
+
+
+def state_of(samples: Samples, place: str | Path | None, output: Path) -> str | None:
+    """Return a digest of the sizes of the files that samples come from, and of when they were last changed.
+
+    Args:
+        samples: The samples.
+        place: The file or folder that they were read from. None: none is known.
+        output: What is written, which is no input where it is in that folder.
+    """
+    if place is None or not Path(place).expanduser().exists():
+        return None
+    root, written = Path(place).expanduser(), str(output.absolute())
+    folder = root if root.is_dir() else root.parent
+    digest, found = hashlib.blake2b(digest_size=16), 0
+    named = () if samples.preprocessing is None or samples.ids.plain else samples.ids
+    for file in chain((str(root),), (f"{folder}{os.sep}{name}" for name in named)):
+        if os.path.isfile(file):  # noqa: PTH113 - there may be millions
+            digest.update(_state(file))
+            found += 1
+    if not found:
+        for file in sorted(file for file in root.rglob("*") if file.is_file()):
+            if not str(file.absolute()).startswith(written):
+                digest.update(str(file).encode(errors="surrogatepass") + _state(file))
+    return digest.hexdigest()
+
+
+def _state(file: str | Path) -> bytes:
+    about = os.stat(file)  # noqa: PTH116 - likewise
+    return f" {about.st_size} {about.st_mtime_ns}\n".encode()
 
 
 def _whole(path: Path, write: Callable[[Path], Any]) -> None:

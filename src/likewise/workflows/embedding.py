@@ -15,9 +15,9 @@ from likewise.configuration import resolve
 from likewise.data import Samples, Source, Texts, some_inputs
 from likewise.data.rows import in_words
 from likewise.inference.embedding import digest_of, encoded, samples_for, spans_of
-from likewise.inference.inputs import streamed
+from likewise.inference.inputs import options_of, streamed
 from likewise.inference.model import Model, load
-from likewise.inference.shards import Shards
+from likewise.inference.shards import Shards, state_of
 from likewise.models import Encoder
 from likewise.parts import Spec, build
 from likewise.runs import Run
@@ -26,6 +26,10 @@ from likewise.workflows.progress import PRINTED, Progress
 
 OBSERVED = 2048  # inputs that an untrained encoder takes its mean and standard deviation from
 KINDS = (".parquet", ".npz")
+COLUMNS = (
+    "inputs",
+    "text",
+)  # options of data that say what the encoder takes: those of the run, unless others are given
 
 
 def embed(
@@ -83,7 +87,9 @@ def embed(
     facts = {
         "run": model.run.name if model.run else str(file or given["encoder"]["class_path"]),
         "encoder": digest_of(model, file),
+        "encoder_options": json.loads(json.dumps((given["encoder"] or {}).get("init_args"), default=str)),
         "data": json.loads(json.dumps(given["data"], default=str)),
+        "state_of_files": state_of(samples, given["data"].get("init_args", {}).get("path"), output),
         "preprocessing": None if model.preprocessing is None else asdict(model.preprocessing),
     }
     shards = Shards(
@@ -133,13 +139,15 @@ def _checked(given: Mapping[str, Any]) -> Path:
 
 def _model_and_samples(given: Mapping[str, Any], progress: Progress) -> tuple[Model, Samples]:
     """Load the model and read the data that it is to encode."""
-    device = device_named(given["device"])
-    source: Source = build(given["data"], Source)
+    device, data = device_named(given["device"]), given["data"]
     if given["run"] is not None:
         model = load(given["run"], device=None if given["device"] == "auto" else device)
         progress.say("reading ...")
+        learned = options_of(model, data["class_path"].rpartition(".")[2])
+        same = {name: learned[name] for name in COLUMNS if name in learned}
+        source = build({**data, "init_args": {**same, **data.get("init_args", {})}}, Source)
         return model, samples_for(model, source)
-    samples = streamed(source)
+    samples = streamed(build(data, Source))
     spec = Spec(class_path=given["encoder"]["class_path"], init_args=given["encoder"].get("init_args", {}))
     torch.manual_seed(0)
     encoder: Encoder = build(spec, Encoder, input_shape=samples.input_shape)

@@ -103,10 +103,10 @@ def predict(
 
 
 def _in_chunks(
-    model: Model | None, place: str | Path, found: "_Found", progress: Progress
+    model: Model | None, place: str | Path, found: "_Found", progress: Progress, *, labelled: bool = False
 ) -> Iterator[tuple[Samples, Tensor]]:
     """Yield some samples at a time and their features, without those that can't be read."""
-    samples = samples_at(place, model)
+    samples = samples_at(place, model, labelled=labelled)
     if len(samples) == 0:
         raise ValueError(f"expected samples in {place}, got none: check the path")
     for rows in progress.bar(torch.arange(len(samples)).split(CHUNK), "predicting"):
@@ -127,7 +127,7 @@ def _in_chunks(
 
 def _encoded(model: Model | None, place: str | Path, progress: Progress) -> Features:
     """Return the features of all samples, with their labels."""
-    parts = list(_in_chunks(model, place, _Found(), progress))
+    parts = list(_in_chunks(model, place, _Found(), progress, labelled=True))
     labels = [samples.labels for samples, _ in parts if samples.labels is not None]
     names = parts[0][0].names
     return Features(

@@ -180,3 +180,16 @@ def test_a_table_without_the_labels_of_the_run_is_read_without(tmp_path):
     (tmp_path / "few.csv").write_text("a,b,label\n1,2,x\n3,4,y\n")
     assert samples_at(tmp_path / "few.csv", load(run)).labels is None
     assert samples_at(tmp_path / "few.csv", load(run), labelled=True).names == ("x", "y")
+
+
+def test_a_large_jpeg_is_the_same_as_a_path_and_as_an_image(tmp_path):
+    """Pillow decodes it at a smaller size, which is not what resizing its pixels would be."""
+    noise = np.random.default_rng(3).integers(0, 256, (150, 200, 3), dtype=np.uint8)
+    Image.fromarray(noise).resize((800, 600), Image.Resampling.BICUBIC).save(tmp_path / "large.jpg")
+    model = Model(ConvNet((3, 16, 16), width=4))
+    expected = model.encode(tmp_path / "large.jpg")
+    with Image.open(tmp_path / "large.jpg") as opened:
+        np.testing.assert_allclose(model.encode(opened), expected, atol=1e-6)
+        np.testing.assert_allclose(model.encode([opened, tmp_path / "large.jpg"])[:1], expected, atol=1e-6)
+        opened.thumbnail((40, 40))  # what is changed in place is taken as it is
+        assert not np.allclose(model.encode(opened), expected, atol=1e-6)

@@ -68,7 +68,9 @@ class Learned:
     def unlikeness(self) -> Unlikeness | None:
         """What says how unlike the training data a sample is; None without training or held-out samples."""
         features = self.features
-        if features is None or not len(features.train) or not len(features.test) + len(features.validation):
+        if features is None or not len(features.train):
+            return None
+        if not len(features.test) + (0 if self.refit else len(features.validation)):
             return None
         return Unlikeness(features, refit=self.refit)
 

@@ -246,6 +246,9 @@ class Model:
 
             return read_image(one, self._made_of).unsqueeze(0)
         if hasattr(one, "getexif"):
+            file = Path(getattr(one, "filename", "") or "")
+            if one.format == "JPEG" and one.tile and file.is_file():  # as it would be from its path: see `draft`
+                return self._image(file)
             return self._made_of(one.copy()).unsqueeze(0)  # which may turn it in place
         if isinstance(one, Tensor | np.ndarray):
             first = one.ndim == 3 and one.shape[0] in {1, 3} and one.shape[-1] not in {1, 3}  # channels

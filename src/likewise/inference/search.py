@@ -16,6 +16,7 @@ from likewise.evaluation.nearest import Nearest, close_pairs
 from likewise.inference.stored import Stored
 
 HALF = 0.5
+ROUNDING = 1e-6  # of a cosine in float32: that of two equal samples may be a little below 1
 
 
 @final
@@ -55,11 +56,11 @@ def neighbours(
         bar: Shows progress.
 
     Raises:
-        ValueError: k is below 1, a similarity is none, nothing is there, or the features are of two encoders.
+        ValueError: k is below 1, a similarity is none, nothing is there, or the features are of two widths.
     """
     others = queries if among is None else among
     checked(queries, others, k, at_least)
-    least, count = -torch.inf if at_least is None else at_least, min(k, len(others) - (among is None))
+    least, count = -torch.inf if at_least is None else at_least - ROUNDING, min(k, len(others) - (among is None))
     for start, vectors in queries.pieces():
         own = None if among is not None else torch.arange(start, start + len(vectors))
         found = Nearest(vectors, count, least=least, own=own)
@@ -80,7 +81,7 @@ def duplicates(samples: Stored, least: float, bar: Bar = silent) -> Groups:
         for first, others in samples.pieces():
             if first < start:
                 continue
-            for rows, places, similarities in close_pairs(vectors, others, least):
+            for rows, places, similarities in close_pairs(vectors, others, least - ROUNDING):
                 once = rows + start < places + first
                 groups.link(rows[once] + start, places[once] + first, similarities[once])
     return groups

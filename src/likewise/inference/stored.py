@@ -1,5 +1,6 @@
 """Features of samples with what the samples are called: in memory, or in a file that is read piece by piece."""
 
+import json
 import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
@@ -23,6 +24,7 @@ from likewise.evaluation.feature_files import NAMES
 from likewise.evaluation.features import Bar, features_of, silent
 from likewise.files.detection import expanded
 from likewise.files.formats import first_of
+from likewise.inference.embedding import digest_of
 from likewise.inference.inputs import samples_at
 from likewise.inference.model import Model
 from likewise.runs import Run
@@ -44,6 +46,7 @@ class Stored:
         names: Of the classes or labels.
         samples: The inputs, where they are at hand.
         folder: Where a file of features stands.
+        encoder: The digest of the encoder that a file of features is from; "" where it doesn't say.
     """
 
     ids: Sequence[str]
@@ -53,6 +56,7 @@ class Stored:
     names: tuple[str, ...] = ()
     samples: Samples | None = None
     folder: Path | None = None
+    encoder: str = ""
 
     def __len__(self) -> int:
         """Count the samples."""
@@ -138,6 +142,10 @@ def side(place: Path | str, model: Model, bar: Bar = silent) -> Stored:
             f"expected features of {model.feature_dim} numbers, as this run gives, got {found.width} in {place}: "
             "embed again with this run"
         )
+    if found.encoder and model.run is not None and found.encoder != digest_of(model):
+        raise ValueError(
+            f"expected features of this run's encoder, got those of another in {place}: embed again with this run"
+        )
     return found
 
 
@@ -159,6 +167,7 @@ def _of_table(path: Path) -> Stored | None:
 
     with parquet.ParquetFile(path) as file:
         schema = file.schema_arrow
+        facts = json.loads((schema.metadata or {}).get(b"likewise", b"{}"))
         kind: Any = schema.field("features").type if "features" in schema.names else None
         if kind is None or not pa.types.is_fixed_size_list(kind):
             return None
@@ -180,7 +189,8 @@ def _of_table(path: Path) -> Stored | None:
                 values = column.flatten().to_numpy(zero_copy_only=False)
                 yield torch.from_numpy(values.reshape(-1, kind.list_size).astype(np.float32))
 
-    return Stored(ids, kind.list_size, read, labels, names, folder=path.parent)
+    encoder = "" if str(facts.get("run", "")).endswith(".onnx") else str(facts.get("encoder", ""))
+    return Stored(ids, kind.list_size, read, labels, names, folder=path.parent, encoder=encoder)
 
 
 def _of_arrays(path: Path) -> Stored | None:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from likewise.files.detection import expanded
 from likewise.runs import synced
 
 ENDINGS = (".csv", ".jsonl", ".parquet")
@@ -24,6 +25,12 @@ def check_output(path: Path, *, force: bool = False) -> None:
         raise ValueError(f"expected a file to write, got {path}, which {what}: correct the path")
     if path.exists() and not force:
         raise ValueError(f"expected an output that does not exist, got {path}: name another, or replace it by --force")
+
+
+def check_apart(path: Path, given: Any) -> None:
+    """Raise a ValueError where an output would take the place of what it is made from."""
+    if path.exists() and path.resolve() == expanded(str(given)).resolve():
+        raise ValueError(f"expected an output beside the input, got {path} for both: name another")
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from likewise.inference.embedding import digest_of, encoded, samples_for, spans_
 from likewise.inference.inputs import options_of, streamed
 from likewise.inference.model import Model, load
 from likewise.inference.shards import Shards, state_of
+from likewise.inference.tables import check_apart
 from likewise.models import Encoder
 from likewise.parts import Spec, build
 from likewise.runs import Run
@@ -127,6 +128,7 @@ def _checked(given: Mapping[str, Any]) -> Path:
         raise ValueError(f"expected --output of {' or '.join(KINDS)}, got {given['output'] or 'none'}: name a file")
     if output.exists() and not given["force"]:
         raise ValueError(f"expected --output that does not exist, got {output}: name another, or --force replaces it")
+    check_apart(output, given["data"].get("init_args", {}).get("path", ""))
     if not output.absolute().parent.is_dir():
         raise ValueError(f"expected --output in a folder that exists, got {output}: make {output.parent} first")
     for name, least in (("shard_size", 1), ("batch_size", 1), ("workers", 0)):

@@ -17,7 +17,7 @@ from likewise.evaluation.intervals import wilson
 from likewise.evaluation.of_run import By
 from likewise.inference import Model, load
 from likewise.inference.inputs import samples_at
-from likewise.inference.tables import check_output, table_at
+from likewise.inference.tables import check_apart, check_output, table_at
 from likewise.runs import Run
 from likewise.score_words import aligned
 from likewise.workflows.metadata import device_named
@@ -79,6 +79,7 @@ def predict(
     path = None if output is None else Path(output)
     if path is not None:
         check_output(path, force=force)
+        check_apart(path, input)
     if not isinstance(run, Run) and Path(run).suffix == ".onnx":
         model = load(run, device=None if device == "auto" else device)
         learned = model.learned

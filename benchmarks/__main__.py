@@ -27,6 +27,7 @@ MEASUREMENTS = {
     "label-sets": "losses of label sets with a long queue",
     "views": "the augmentations, and torchvision's image by image",
     "evaluation": "the linear probe, kNN and retrieval of frozen features",
+    "search": "exact search for nearest vectors, and that of faiss on the same threads",
     "use": "`embed` beside the loader alone, and its memory with few inputs and many",
     "texts": "a training step of a small transformer on texts, and its pieces: encoder, losses of label sets",
     "few-shot": "episodes of ready features, and a training step of Conv-4",

@@ -8,7 +8,9 @@ import torch
 
 TENTHS = 10
 FEWEST = 20  # values: two in each tenth
-ERRORS = 3.0  # standard errors that a fall exceeds; of steps by chance one training in 100 would seem to fall
+ERRORS = (
+    3.0  # standard errors that a fall exceeds; by chance one training in 100 would seem to fall, of skewed steps three
+)
 LEAST = 0.001  # of the loss: a fall below it is none, however regular
 
 

@@ -96,6 +96,8 @@ class Features:
         origin: The inputs and the encoder that the vectors come from, where these are at hand. It is neither saved nor
             pickled.
         ids: What each sample is called, (N,). None: its row.
+        items: Which input each is, (N,): equal inputs have equal numbers. None: all differ.
+        counterparts: Features of the other side of pairs, (N, D), in the same order; None: there is no other side.
 
     Raises:
         ValueError: Shapes or lengths disagree, labels are of another kind, or a vector isn't finite.
@@ -118,6 +120,8 @@ class Features:
     one_unit: bool = False
     origin: Origin | None = field(default=None, compare=False, repr=False)
     ids: Ids = None  # pyright: ignore[reportAssignmentType] - numbers are set where it is left out
+    items: Int[Tensor, " n"] | None = None
+    counterparts: "Features | None" = None
 
     def __post_init__(self) -> None:
         """Check the vectors and labels, and number the rows."""
@@ -185,8 +189,10 @@ class Features:
         """Take some of the samples, by their indices."""
         labels = None if self.labels is None else self.labels[index]
         predictions = None if self.predictions is None else self.predictions[index]
-        rows, ids = self.numbers[index], self.ids[index]
-        return replace(self, vectors=self.vectors[index], labels=labels, rows=rows, ids=ids, predictions=predictions)
+        items = None if self.items is None else self.items[index]
+        others = None if self.counterparts is None else self.counterparts[index]
+        beside = {"labels": labels, "predictions": predictions, "items": items, "counterparts": others}
+        return replace(self, vectors=self.vectors[index], rows=self.numbers[index], ids=self.ids[index], **beside)
 
     @property
     def predicted(self) -> Float[Tensor, "n c"]:

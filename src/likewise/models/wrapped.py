@@ -145,7 +145,7 @@ class FromRun(Encoder):
     def __init__(self, input_shape: tuple[int, ...], run: Path | str) -> None:
         super().__init__(input_shape or (1,))
         opened = Run.open(run)
-        self.spec: Spec = opened.encoder_spec
+        self.spec: Spec = opened.encoder_spec()
         expected = tuple(self.spec["init_args"].get("input_shape", input_shape))
         if expected != tuple(input_shape):
             raise ValueError(

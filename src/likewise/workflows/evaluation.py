@@ -180,7 +180,7 @@ def _checkpoint_encoder(run: Run, path: Path) -> Encoder:
     except Exception as error:
         told = pickled(path) or "which can't be read as one"
         raise ValueError(f"expected a checkpoint of a run, got {path}, {told}") from error
-    encoder: Any = build(run.encoder_spec, torch.nn.Module)
+    encoder: Any = build(run.encoder_spec(), torch.nn.Module)
     weights = {name.removeprefix("encoder."): value for name, value in state.items() if name.startswith("encoder.")}
     try:
         encoder.load_state_dict(weights)

@@ -26,7 +26,7 @@ from likewise.data import (
 )
 from likewise.data.episode_sampler import fitting_words
 from likewise.losses import Loss, label_pair_similarity
-from likewise.models import Encoder, FromRun, Head, TextEncoder
+from likewise.models import Encoder, FromRun, Head, reads_texts
 from likewise.parts import Spec, build, built, class_of, is_spec
 from likewise.runs import Run
 from likewise.training.data import TrainingData
@@ -161,7 +161,7 @@ def _of_chunks(encoder: Encoder, size: int | None) -> Iterator[str]:
 
 def prepared(encoder: Encoder, samples: Samples) -> Samples:
     """Return samples as an encoder takes them: of texts their tokens, once for the whole training."""
-    if isinstance(encoder, TextEncoder) and isinstance(samples.inputs, Texts):
+    if reads_texts(encoder) and isinstance(samples.inputs, Texts):
         return replace(samples, inputs=encoder.tokenized(samples.inputs))
     return samples
 

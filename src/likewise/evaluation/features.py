@@ -11,7 +11,7 @@ from torch import Tensor
 
 from likewise.data.by_class import unturned
 from likewise.data.ids import Ids
-from likewise.data.rows import Rows, readable
+from likewise.data.rows import Rows
 from likewise.data.samples import LabelKind, Samples, some_rows
 from likewise.models import Encoder
 from likewise.scores import ENCODER, places_of
@@ -298,16 +298,41 @@ class FeatureParts(NamedTuple):
         return len(self.test) == 0 or int(self.test.classes.max()) < len(self.train.names)
 
 
-def features_of(samples: Samples, encoder: Encoder, part: str, progress: Bar = silent) -> Features:
-    """Encode samples, inputs (N, ...) to features (N, D); those whose inputs turn out to be unreadable are left out."""
+def features_of(
+    samples: Samples, encoder: Encoder, part: str, progress: Bar = silent, second: Encoder | None = None
+) -> Features:
+    """Encode samples, inputs (N, ...) to features (N, D); those whose inputs turn out to be unreadable are left out.
+
+    Of pairs the other side is encoded by its own encoder, `second`.
+    """
 
     def shown(starts: Iterable[int]) -> Iterable[int]:
         return progress(starts, f"encoding, {part}")
 
-    vectors, kept = encoder.encode(samples.inputs, progress=shown), samples.readable()
-    if len(kept) < len(samples):
-        vectors = vectors[readable(samples.inputs, torch.arange(len(samples)))]
-    return Features(vectors, kept.labels, kept.names, kept.rows, part, ids=kept.ids)
+    others, beside = samples.counterparts, None
+    vectors = encoder.encode(samples.inputs, progress=shown)
+    if others is not None and second is not None:
+        beside = Features(
+            second.encode(others.inputs, progress=shown),
+            None,
+            (),
+            samples.rows,
+            part,
+            ids=others.ids,
+            items=others.items,
+        )
+    found = Features(
+        vectors,
+        samples.labels,
+        samples.names,
+        samples.rows,
+        part,
+        ids=samples.ids,
+        items=samples.items,
+        counterparts=beside,
+    )
+    could = samples.could_be_read
+    return found if bool(could.all()) else found[could.nonzero().flatten()]
 
 
 def that_chooses(validation: Features) -> Features:

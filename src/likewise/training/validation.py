@@ -105,10 +105,10 @@ class Validation(Callback):
             return
         if not self._tokenised:
             self._train, self._validation = (
-                prepared(pl_module.encoder, part) for part in (self._train, self._validation)
+                prepared(pl_module.encoder, part, pl_module.second) for part in (self._train, self._validation)
             )
             self._tokenised = True
-        validation = features_of(self._validation, pl_module.encoder, "validation", self._progress)
+        validation = features_of(self._validation, pl_module.encoder, "validation", self._progress, pl_module.second)
         for measured in (result.at(epoch) for result in self._found(pl_module, validation)):
             if self.keep_best and self._is_best(measured):
                 content = io.BytesIO()
@@ -123,9 +123,9 @@ class Validation(Callback):
 
     def _found(self, module: Any, validation: Features) -> list[Result]:
         """Evaluate the encoder, and the classifier trained with it, on the validation part."""
-        if validation.labels is None:  # no evaluation applies, whatever the features
+        if validation.labels is None and validation.counterparts is None:  # no evaluation applies
             return []
-        train = features_of(self._train, module.encoder, "train", self._progress)
+        train = features_of(self._train, module.encoder, "train", self._progress, module.second)
         if module.head is None:
             train, validation = (module.with_predictions(features) for features in (train, validation))
         parts = FeatureParts(train, validation, validation)

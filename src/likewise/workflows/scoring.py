@@ -94,19 +94,21 @@ def encoded(
     parts: Parts,
     progress: Progress,
     predicted: Callable[[Features], Features] = lambda features: features,
+    *,
+    second: Encoder | None = None,
 ) -> FeatureParts:
     """Encode the samples, add what the run's own classifier predicts, and save the features; or load those saved."""
     if run.embeddings.is_file():
-        return with_origin(load_features(run.embeddings), parts, lambda: encoder)
+        return with_origin(load_features(run.embeddings), parts, lambda: encoder, lambda: second)
 
     whole = {"train": parts.train, "validation": parts.validation, "test": parts.test}
-    encoding = (features_of(samples, encoder, part, progress.bar) for part, samples in whole.items())
+    encoding = (features_of(samples, encoder, part, progress.bar, second) for part, samples in whole.items())
     features = FeatureParts(*map(predicted, encoding))
     with run.writing(run.embeddings.name) as path:
         save_features(path, features)
     lost = (unreadable(samples.inputs, torch.arange(len(samples))) for samples in whole.values())
     _note_lost(run, files_of(chain.from_iterable(lost)))
-    return with_origin(features, parts, lambda: encoder)
+    return with_origin(features, parts, lambda: encoder, lambda: second)
 
 
 def _note_lost(run: Run, files: Mapping[int, str]) -> None:
@@ -131,14 +133,27 @@ def write_report(run: Run, samples: Parts | None, options: EvaluationOptions, pr
         write_page(page, [Subject(run, samples, progress=progress.bar)], sections=options.sections)
 
 
-def with_origin(features: FeatureParts, parts: Parts, encoder: Callable[[], Encoder]) -> FeatureParts:
+def with_origin(
+    features: FeatureParts,
+    parts: Parts,
+    encoder: Callable[[], Encoder],
+    second: Callable[[], Encoder | None] = lambda: None,
+) -> FeatureParts:
     """Tell features which samples they come from, and how more are encoded."""
 
     def encode(inputs: Tensor | Rows) -> Tensor:
         return encoder().encode(inputs)
 
-    pairs = zip(features, (parts.train, parts.validation, parts.test), strict=True)
-    return FeatureParts(*(replace(part, origin=Origin(samples, encode)) for part, samples in pairs))
+    def encode_second(inputs: Tensor | Rows) -> Tensor:
+        return (second() or encoder()).encode(inputs)
+
+    def of(part: Features, samples: Samples) -> Features:
+        beside = part.counterparts
+        if beside is not None and samples.counterparts is not None:
+            beside = replace(beside, origin=Origin(replace(samples.counterparts, rows=samples.rows), encode_second))
+        return replace(part, origin=Origin(samples, encode), counterparts=beside)
+
+    return FeatureParts(*map(of, features, (parts.train, parts.validation, parts.test)))
 
 
 def score(

@@ -264,7 +264,7 @@ class Run:
         from safetensors import SafetensorError  # noqa: PLC0415 - of an extra
         from safetensors.torch import load_file  # noqa: PLC0415 - likewise
 
-        spec, weights = self.encoder_spec(side), self.second_weights if self._of_second(side) else self.weights
+        spec, weights = self.encoder_spec(side), self.weights_of(side)
         if not weights.is_file():
             raise ValueError(
                 f"expected a run with a trained encoder, got {self.folder}, which has no {weights.name}: "
@@ -282,6 +282,10 @@ class Run:
         """Return the class of the encoder with its arguments; no weights are fetched from elsewhere."""
         facts = self.facts
         return _rebuilding(facts["second"]["encoder"] if self._of_second(side) else facts["parts"]["encoder"])
+
+    def weights_of(self, side: Side) -> Path:
+        """Return the file of the weights of a side's encoder."""
+        return self.second_weights if self._of_second(side) else self.weights
 
     def _of_second(self, side: Side) -> bool:
         """Tell whether the encoder of a side is another than the first's."""

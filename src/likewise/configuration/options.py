@@ -181,17 +181,20 @@ class ExportOptions:
         likewise export runs/RUN --format onnx            RUN.onnx: any number of inputs, checked against the encoder
         likewise export runs/RUN --with probe             encoder and classifier as one, in RUN.onnx
         likewise export runs/RUN --output encoder.safetensors
+        likewise export runs/RUN --side second --format onnx     of a run of pairs, the other encoder
 
     Args:
         run: The run's folder.
         output: The file to write. Default: the run's folder with the ending of the format.
         format: What to write. Default: what the output's name says, else safetensors, or onnx with a classifier.
+        side: Of a run of pairs, whose encoder: first or second.
         classifier: What an ONNX file predicts by, the run's linear probe; --with is the same. Default: features alone.
     """
 
     run: Path
     output: Path | None = None
     format: Literal["safetensors", "onnx"] | None = None
+    side: Literal["first", "second"] = "first"
     classifier: Literal["probe"] | None = None
 
 
@@ -237,12 +240,15 @@ class SearchOptions:
         likewise search runs/RUN --within photos.parquet --k 3         the nearest others of each sample
         likewise search runs/RUN --within photos/ --duplicates 0.98    groups that pairs of at least 0.98 link
         likewise search runs/RUN --within photos/ --mistakes           labels that a sample's neighbours do not have
+        likewise search runs/RUN "a red bus" --side second --among photos/    of pairs, from one side to the other
 
     Args:
         run: The run's folder.
         query: What to look for: files, a folder, a table, a file of features, ids of the other side, or texts.
         among: Where to look: a file of features, or what `train` takes as data.
         within: A set, likewise, whose samples are compared with each other.
+        side: Of a run of pairs, which of them the query is, or the set: first or second. A query finds samples of the
+            other side.
         k: How many neighbours of each.
         at_least: The smallest similarity that counts. Default: any.
         duplicates: The similarity from which two samples are nearly the same.
@@ -257,6 +263,7 @@ class SearchOptions:
     query: tuple[str, ...] = ()
     among: Path | None = None
     within: Path | None = None
+    side: Literal["first", "second"] = "first"
     k: int = 5
     at_least: float | None = None
     duplicates: float | None = None
@@ -275,6 +282,7 @@ class EmbedOptions:
         likewise embed runs/RUN texts.csv --output texts.npz --data.label none
         likewise embed encoder.onnx photos/ --output photos.parquet --dtype float16
         likewise embed photos/ --encoder Timm --encoder.name resnet18 --encoder.pretrained true --data.size 224
+        likewise embed runs/RUN answers.jsonl --side second --output answers.parquet
 
     Images are brought to the run's size by its own rule. It works shard by shard: what was finished before Ctrl-C is in
     OUTPUT.partial, and the same command goes on from there. Images that can't be decoded are left out, and listed.
@@ -283,6 +291,7 @@ class EmbedOptions:
         run: A run's folder, or an exported .onnx file.
         data: What to encode: a folder of photos, a file, a data set of torchvision, or a class.
         output: The file to write, .parquet or .npz; it must be named.
+        side: Of a run of pairs, which of them the data is: first or second.
         encoder: An encoder in place of a run's.
         dtype: The type of the features.
         shard_size: Samples that are done at once or not at all.
@@ -295,6 +304,7 @@ class EmbedOptions:
     run: Path | None = None
     data: Source
     output: Path | None = None
+    side: Literal["first", "second"] = "first"
     encoder: Encoder | None = None
     dtype: Literal["float32", "float16"] = "float32"
     shard_size: int = 10_000

@@ -686,6 +686,8 @@ def test_a_parameter_without_a_class_is_the_default_class_s():
             ["train", "--data.help", "Arrays"],
             ["--data.path", "--data.size", "images"],
         ),
+        (["train", "--data.help", "Folder"], ["The column of metadata.csv", "stretches", "GiB", "hold several"]),
+        (["train", "--data.help", "Hub"], ["such as user/name", "The column of labels", "stretches", "hold several"]),
     ],
 )
 def test_help_lists_options_with_their_docstrings(arguments, words, capsys):

@@ -235,7 +235,9 @@ def _parameters(lineage: list[Class], function: str) -> dict[str, Parameter]:
             return {**_parameters(lineage[place + 1 :], function), **_fields(kind)}
         if node is None:
             continue
-        said = _arguments(f"{kind.doc}\n\n{ast.get_docstring(node) or ''}")
+        docs = [base.doc for base in lineage]
+        docs.insert(place + 1, ast.get_docstring(node) or "")
+        said = {name: words for doc in reversed(docs) for name, words in _arguments(doc).items()}  # the nearest wins
         plain = node.args.posonlyargs + node.args.args
         defaults = [None] * (len(plain) - len(node.args.defaults)) + list(node.args.defaults)
         pairs = [*zip(plain, defaults, strict=True), *zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)]

@@ -33,7 +33,19 @@ from likewise.files.formats import (
 
 
 class Tabular(Source):
-    """Abstract: data as a table of each part, whose columns are inputs, labels and perhaps ids."""
+    """Abstract: data as a table of each part, whose columns are inputs, labels and perhaps ids.
+
+    Args:
+        inputs: The columns to learn from. None: the image column if there is one, else the column called text,
+            sentence, document or body, else all number columns.
+        label: The column of labels, a list of columns of 0 and 1, or "none" for no labels. None: the one named label,
+            labels, fine_label, target or class.
+        size: Side of the square that images are resized to, in pixels, or height and width. None: all have one size.
+        resize: How images of another ratio are brought to it: "crop" takes their middle, "pad" adds black, "squash"
+            stretches; see `ImagePreprocessing`.
+        memory: GiB of decoded images to hold in memory. A larger data set is decoded on demand.
+        separator: What separates the labels of a sample, if the column's strings hold several, such as ",".
+    """
 
     config: str | None = None
     inputs: list[str] | None = None
@@ -44,12 +56,12 @@ class Tabular(Source):
     def __init__(
         self,
         path: str,
-        label: str | list[str] | None,
+        label: str | list[str] | None = None,
         *,
-        size: Size,
-        resize: Resize,
-        memory: float,
-        separator: str | None,
+        size: Size = None,
+        resize: Resize = "crop",
+        memory: float = 2.0,
+        separator: str | None = None,
     ) -> None:
         check_size(size, resize, memory)
         columns.check_separator(separator)

@@ -14,7 +14,7 @@ from likewise.parts import class_of
 
 MISSING: Final = object()
 """The default of a parameter that has none, or one that only running the code would tell."""
-UNNAMED = {"BatchInputs", "Pairs"}
+UNNAMED = {("likewise.training.inputs.batch", name) for name in ("BatchInputs", "Pairs")}
 """Inputs of a loss that are always there."""
 COPIES = {"Path", "tuple", "list", "set", "frozenset"}
 """What makes of one constant a value that stands in a file as that constant does."""
@@ -354,8 +354,13 @@ def kinds(base: Class) -> dict[str, str]:
 def kind_named(name: str, base: Class) -> str | None:
     """Return the import path of the class of a kind that comes with it and has a name; None: there is none."""
     for package in packages_of(base):
-        kind = package.find(name) if name in package.names and name not in UNNAMED else None
-        if isinstance(kind, Class) and kind.key != base.key and kind.inherits(base) and not kind.abstract:
+        kind = package.find(name) if name in package.names else None
+        if (
+            isinstance(kind, Class)
+            and kind.key not in {base.key, *UNNAMED}
+            and kind.inherits(base)
+            and not kind.abstract
+        ):
             return f"{package.name}.{name}"
     return None
 

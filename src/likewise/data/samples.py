@@ -97,11 +97,16 @@ class Samples:
         names = ("labels", "parts", "rows", "ids", "items", "groups", "counterparts", "negatives")
         return {name: getattr(self, name) for name in names}
 
+    @property
+    def could_be_read(self) -> Bool[Tensor, " n"]:
+        """A mask of the samples without those that turned out to be unreadable, on either side; see `Rows`."""
+        every = torch.arange(len(self))
+        could = readable(self.inputs, every)
+        return could if self.counterparts is None else could & readable(self.counterparts.inputs, every)
+
     def readable(self) -> "Samples":
-        """Return the samples without those that turned out to be unreadable when they were read; see `Rows`."""
-        could = readable(self.inputs, torch.arange(len(self)))
-        if self.counterparts is not None:
-            could &= readable(self.counterparts.inputs, torch.arange(len(self)))
+        """Return the samples without those that turned out to be unreadable when they were read."""
+        could = self.could_be_read
         return self if bool(could.all()) else self.numbered()[could]
 
     def fewer(self, most: int, seed: int = 0, *, whole_classes: bool = False) -> "Samples":

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import final
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional
 
@@ -45,6 +45,57 @@ def nearest(
             tile[torch.arange(len(tile)), place[part]] = -torch.inf
         similarities, indices = tile.topk(count, dim=1)
         yield part, similarities, order[indices]
+
+
+def ranked(
+    queries: Float[Tensor, "m d"],
+    gallery: Float[Tensor, "r d"],
+    pairs: Int[Tensor, "p 2"],
+    depth: int,
+    *,
+    progress: Bar = silent,
+    doing: str = "ranking",
+) -> tuple[Int[Tensor, " m"], Bool[Tensor, "m k"]]:
+    """Rank a whole gallery for queries by cosine similarity: exact, a tile at a time, in the order of `nearest`.
+
+    Args:
+        queries: Vectors, (M, D).
+        gallery: Vectors, (R, D).
+        pairs: Places of a query and of a right answer in the gallery, (P, 2).
+        depth: How many of the nearest are told right from wrong.
+        progress: Wraps the tiles.
+        doing: What is said meanwhile.
+
+    Returns:
+        The rank of each one's first right answer, from 1, or 0 where there is none; and which of the nearest are right.
+
+    Example:
+        >>> ranked(torch.eye(2), torch.tensor([[1.0, 0.2], [1.0, 0.1]]), torch.tensor([[0, 0], [1, 1]]), 2)
+        (tensor([2, 2]), tensor([[False,  True],
+                [False,  True]]))
+    """
+    units, others = functional.normalize(queries.float()), functional.normalize(gallery.float())
+    order = torch.randperm(len(others), generator=torch.Generator().manual_seed(0))
+    columns = torch.arange(len(others))
+    query, place = pairs[:, 0], order.argsort()[pairs[:, 1]]
+    by_query = query.argsort()
+    query, place = query[by_query], place[by_query]
+    shuffled, right = others[order].T, query * len(others) + place
+    first = torch.zeros(len(units), dtype=torch.int64)
+    hits = torch.zeros(len(units), min(depth, len(others)), dtype=torch.bool)
+    rows = max(1, CACHED["cpu"] // max(1, len(others)))
+    for start in progress(range(0, len(units), rows), doing):
+        part = slice(start, min(start + rows, len(units)))
+        keys = _keys(units[part] @ shuffled, columns)
+        own = slice(*torch.searchsorted(query, torch.tensor([part.start, part.stop])).tolist())
+        of = query[own] - start
+        best = torch.full((len(keys),), torch.iinfo(torch.int64).max).scatter_reduce(
+            0, of, keys[of, place[own]], "amax", include_self=False
+        )
+        first[part] = (keys >= best.unsqueeze(1)).sum(dim=1)
+        near = keys.topk(hits.shape[1], dim=1).indices
+        hits[part] = torch.isin(near + torch.arange(start, part.stop).unsqueeze(1) * len(others), right[own])
+    return first, hits
 
 
 @final

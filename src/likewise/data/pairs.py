@@ -435,7 +435,8 @@ def _kind(where: str, cells: Mapping[str, Any], column: str) -> columns.ColumnKi
         return "images"
     if kind in {"images", "text", "numbers"}:
         return kind
-    raise ValueError(f"expected images, texts or numbers in column {column!r} of {where}, got {kind}: choose another")
+    got = "numbered classes" if kind == "classes" else "something else"
+    raise ValueError(f"expected images, texts or numbers in column {column!r} of {where}, got {got}: choose another")
 
 
 def _of_texts(strings: Sequence[str]) -> _Side:

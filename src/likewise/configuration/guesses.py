@@ -141,7 +141,8 @@ def _kind_of_side(options: Mapping[str, Any], side: str) -> str | None:
     name = str(options.get(f"data.{side}") or "")
     if "data.path" not in options:
         suffix = Path(name).suffix.lower()
-        return None if suffix == ".npz" and "images" in _arrays(Path(name)) else "vectors" if suffix in ARRAYS else "texts"
+        images = suffix == ".npz" and "images" in _arrays(Path(name))
+        return None if images else "vectors" if suffix in ARRAYS else "texts"
     path = expanded_path(options["data.path"])
     files = sorted(islice(path.rglob("*"), LOOKED_AT)) if path.is_dir() else [path]
     cell = next((_first_of_table(file).get(name) for file in files if file.suffix.lower() in TABLES), None)

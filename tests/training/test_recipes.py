@@ -296,7 +296,9 @@ def test_recipes_of_pairs_train_what_their_files_say(name, tmp_path):
     facts = Run(folder).facts
     assert (facts["second"]["encoder"] is None) == (name == "pairs-texts")
     assert facts["recipe"] == name
-    assert within({"augmentation": {"class_path": "likewise.data.TokenDropout"}}, facts["parts"]["batches"]["init_args"])
+    assert within(
+        {"augmentation": {"class_path": "likewise.data.TokenDropout"}}, facts["parts"]["batches"]["init_args"]
+    )
 
 
 def test_pairs_have_recipes_of_their_own_methods_alone():

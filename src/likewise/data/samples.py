@@ -33,6 +33,7 @@ class Samples:
         ids: What each sample is called, (N,). None: its number here.
         preprocessing: What the source made of images; None for other inputs.
         found: How these were in their files; None where they come from none.
+        columns: The columns of a table that vectors are made of, in order; empty for other inputs.
 
     Raises:
         ValueError: Lengths differ, an input is not finite, labels are of another kind, or a label has no name.
@@ -53,6 +54,7 @@ class Samples:
     ids: Ids = None  # pyright: ignore[reportAssignmentType] - numbers are set where it is left out
     preprocessing: ImagePreprocessing | None = None
     found: FoundImages | None = None
+    columns: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Check lengths, labels and inputs, and number the names that occur twice."""

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
-from typing import final
+from typing import Any, final
 
 import torch
 from jaxtyping import Bool, Int
@@ -99,13 +99,13 @@ def _joined(first: Samples, second: Samples) -> Samples:
     else:
         inputs = JoinedRows(first.inputs, second.inputs)
     rows = None if first.rows is None or second.rows is None else torch.cat([first.rows, second.rows])
-    ids, made_of = first.ids + second.ids, first.preprocessing
+    same: dict[str, Any] = {"preprocessing": first.preprocessing, "columns": first.columns}
     if first.labels is None or second.labels is None:
-        return Samples(inputs, rows=rows, ids=ids, preprocessing=made_of)
+        return Samples(inputs, rows=rows, ids=first.ids + second.ids, **same)
     names, labels = first.names, second.labels
     if first.names != second.names:
         names, labels = first.names + second.names, second.labels + len(first.names)
-    return Samples(inputs, torch.cat([first.labels, labels]), names, rows=rows, ids=ids, preprocessing=made_of)
+    return Samples(inputs, torch.cat([first.labels, labels]), names, rows=rows, ids=first.ids + second.ids, **same)
 
 
 @final

@@ -53,9 +53,12 @@ def samples_at(place: str | Path, model: Model | None = None, *, labelled: bool 
 
 
 def options_of(model: Model, kind: str) -> dict[str, Any]:
-    """Return the options of the data that a model was trained on, if that was a source of this kind."""
-    spec = (model.run.facts.get("parts") or {}).get("data") or {} if model.run else {}
-    return (spec.get("init_args") or {}) if str(spec.get("class_path")).rpartition(".")[2] == kind else {}
+    """Return the options of the data that a model was trained on, if that was of this kind; of any table, its columns."""
+    facts = model.run.facts if model.run else getattr(model.encoder, "facts", {})
+    spec = (facts.get("parts") or {}).get("data") or {}
+    options = (spec.get("init_args") or {}) if str(spec.get("class_path")).rpartition(".")[2] == kind else {}
+    columns = facts.get("columns") if kind in {"Table", "Hub"} else None
+    return {**options, "inputs": columns} if columns else options
 
 
 def streamed(source: Source, made_of: ImagePreprocessing | None = None) -> Samples:
@@ -68,10 +71,7 @@ def streamed(source: Source, made_of: ImagePreprocessing | None = None) -> Sampl
     except ValueError as error:
         without = copy(source)
         vars(without)["label"] = "none"
-        try:
-            samples = without.stream(made_of)
-        except ValueError:
-            raise error from None
+        samples = without.stream(made_of)
         warnings.warn(f"without labels: {error}", stacklevel=3)
         return samples
     for one in told:

@@ -70,6 +70,7 @@ class Assembled:
         return {
             "parts": self.specs,
             "preprocessing": None if train.preprocessing is None else asdict(train.preprocessing),
+            "columns": list(train.columns),
             "labels": {"kind": train.label_kind, "names": list(train.names)},
             "samples": sizes | {"fingerprint": fingerprint(self.parts)},
         }

@@ -89,10 +89,10 @@ def test_photos_of_all_sizes_have_the_features_of_encode(tmp_path, workers):
     kind = table.schema.field("features").type
     assert (kind.list_size, kind.value_type) == (16, pa.float32())
     np.testing.assert_allclose(np.stack(table["features"].to_numpy()), load(run).encode(files), atol=1e-5)
-    listed = (tmp_path / "photos.unreadable.txt").read_text().splitlines()
+    listed = (tmp_path / "photos.parquet.unreadable.txt").read_text().splitlines()
     assert [Path(one).name for one in listed] == ["05x.jpg", "12x.jpg"]
     assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "photos", "photos.parquet", "photos.unreadable.txt", "runs",
+        "photos", "photos.parquet", "photos.parquet.unreadable.txt", "runs",
     ]  # fmt: skip
     facts = json.loads(table.schema.metadata[b"likewise"])
     assert (facts["run"], facts["width"], facts["normalised"]) == (run.name, 16, False)
@@ -296,9 +296,30 @@ def test_columns_in_another_order_are_the_same_vectors(tmp_path, split):
         lambda: predict(run, files[3], progress=Silent()),
     ):
         with pytest.raises(
-            ValueError, match="expected columns of .*short.csv in data.inputs, got 'c': choose from d, a, b"
+            ValueError, match=r"expected columns of .*short\.csv in data\.inputs, got 'c': choose from d, a, b"
         ):
             verb()
+
+
+def test_an_output_is_not_among_the_tables_that_are_read(tmp_path):
+    run, data = of_vectors(tmp_path / "runs"), tmp_path / "data"
+    (data / "deeper").mkdir(parents=True)
+    pq.write_table(pa.table({"x": list(np.eye(3)), "label": ["a", "b", "a"]}), data / "t.parquet")
+    for output in (data / "out.parquet", data / "deeper" / "out.npz"):
+        with pytest.raises(ValueError, match=r"--output outside of the tables that are read, got \S+out\.\S+: name"):
+            quiet(run, data, output=output)
+    quiet(run, data, output=tmp_path / "out.parquet")
+    quiet(run, data / "t.parquet", output=data / "out.parquet")  # beside the file alone
+
+
+def test_each_output_has_its_own_list_of_unreadable_files(tmp_path):
+    run, folder = of_images(tmp_path / "runs"), photos(tmp_path / "photos", 4)
+    quiet(run, folder, output=tmp_path / "p.parquet", workers=0)
+    for file in folder.rglob("*x.jpg"):
+        file.unlink()
+    quiet(run, folder, output=tmp_path / "p.npz", workers=0)
+    assert len((tmp_path / "p.parquet.unreadable.txt").read_text().splitlines()) == 2
+    assert not (tmp_path / "p.npz.unreadable.txt").exists()
 
 
 @pytest.mark.filterwarnings("ignore:without labels")

@@ -53,7 +53,7 @@ def samples_at(place: str | Path, model: Model | None = None, *, labelled: bool 
 
 
 def options_of(model: Model, kind: str) -> dict[str, Any]:
-    """Return the options of the data that a model was trained on, if that was of this kind; of any table, its columns."""
+    """Return the options of the data that a model was trained on if it was of this kind; of any table, its columns."""
     facts = model.run.facts if model.run else getattr(model.encoder, "facts", {})
     spec = (facts.get("parts") or {}).get("data") or {}
     options = (spec.get("init_args") or {}) if str(spec.get("class_path")).rpartition(".")[2] == kind else {}

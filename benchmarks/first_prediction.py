@@ -1,8 +1,8 @@
-"""Time until the first prediction of one photo, beside the import of torch and the encoder alone.
+"""Processor time until the first prediction of one photo, beside the import of torch and the encoder alone.
 
     python benchmarks/first_prediction.py [RESNET_SIZE] [TRAINING_SAMPLES]
 
-Both are timed in fresh processes, in turns; a run with a small ResNet, ready features and a probe is made for it.
+Both run in fresh processes, in turns; a run with a small ResNet, ready features and a probe is made for it.
 """
 
 import statistics
@@ -21,21 +21,19 @@ from likewise.runs import Run
 
 TURNS = 5
 ENCODER_ALONE = """
-import time; start = time.perf_counter()
-import json, sys, torch
+import json, sys, time, torch
 from safetensors.torch import load_file
 from likewise.models import ResNet
 encoder = ResNet(**json.load(open(sys.argv[1] + "/run.json"))["parts"]["encoder"]["init_args"])
 encoder.load_state_dict(load_file(sys.argv[1] + "/encoder.safetensors"))
 with torch.no_grad():
     encoder.eval()(torch.zeros(1, *encoder.input_shape))
-print(time.perf_counter() - start)
+print(time.process_time())
 """
 PREDICTION = """
-import time; start = time.perf_counter()
-import sys, likewise as lw
+import sys, time, likewise as lw
 lw.load(sys.argv[1]).predict(sys.argv[2])
-print(time.perf_counter() - start)
+print(time.process_time())
 """
 
 

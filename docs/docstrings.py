@@ -6,6 +6,8 @@ from typing import Any
 
 import griffe
 
+ARGS = re.compile(r"^Args:\n(?:    .+\n?)+", re.MULTILINE)
+ARG = re.compile(r"^    (\w+): .+\n?(?:     +.+\n?)*", re.MULTILINE)
 SECTION = re.compile(r"^(Memory|Source|Returns):\n((?:    .*\n?|\n)+)", re.MULTILINE)
 
 
@@ -17,7 +19,19 @@ class Sections(griffe.Extension):
         if obj.docstring:
             names = ("Memory", "Source", "Returns") if obj.is_class else ("Memory", "Source")
             text = re.sub(r"^Example:$", "Examples:", obj.docstring.value, flags=re.MULTILINE)
+            text = _with_shared(obj, text) if isinstance(obj, griffe.Class) else text
             obj.docstring.value = SECTION.sub(lambda match: _text(match) if match[1] in names else match[0], text)
+
+
+def _with_shared(kind: griffe.Class, text: str) -> str:
+    """Add what the classes that it inherits from say of arguments that it has and leaves out."""
+    own = ARGS.search(text)
+    if own is None:
+        return text
+    wanted = {parameter.name for parameter in kind.parameters} - {said[1] for said in ARG.finditer(own[0])}
+    docs = "\n".join(base.docstring.value for base in reversed(kind.mro()) if base.docstring)
+    shared = {said[1]: said[0] for said in ARG.finditer("".join(ARGS.findall(docs))) if said[1] in wanted}
+    return f"{text[: own.end()].rstrip()}\n{''.join(shared.values())}{text[own.end() :]}"
 
 
 def _text(match: re.Match[str]) -> str:

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import count
 from pathlib import Path
-from typing import Any, Literal, Self, final
+from typing import Any, Literal, Self, final, get_args
 
 from torch import Tensor, nn
 
-from likewise.parts import Spec, build, class_of
+from likewise.parts import Spec, build, class_of, is_spec
 from likewise.pickled import pickled
 from likewise.records import ClassMean, Curves, Histograms, class_means_of, curves_of, histograms_of
 from likewise.score_files import as_csv, from_csv, outcomes_of, save_outcomes
@@ -24,6 +24,8 @@ from likewise.scores import Outcomes, Result, Score
 PARTIAL = ".partial"
 Stage = Literal["training", "evaluation", "finished"]
 """What a run is to do next."""
+Side = Literal["first", "second"]
+"""Of pairs: what they are of, or what it belongs to."""
 
 
 @final
@@ -50,6 +52,7 @@ class Run:
         checkpoint.ckpt            from where training goes on; checkpoint-before.ckpt is the one before
         best.ckpt                  all weights at the epoch with the best validation score, where that one is kept
         encoder.safetensors        the trained encoder's weights
+        second-encoder.safetensors those of the encoder of the other side, where pairs have a tower each
         histograms.csv             counts that the loss recorded, a row for each histogram and epoch
         classes.csv                means of what the loss recorded, a row for each statistic, epoch and class
         similarity.safetensors     label similarity, (L, L), if the loss uses it
@@ -85,6 +88,7 @@ class Run:
     checkpoint_before = _File("checkpoint-before.ckpt")
     best = _File("best.ckpt")
     weights = _File("encoder.safetensors")
+    second_weights = _File("second-encoder.safetensors")
     batches = _File("batches.npz")
     similarity_file = _File("similarity.safetensors")
     embeddings = _File("embeddings.npz")
@@ -248,43 +252,58 @@ class Run:
 
         self.write(self.similarity_file.name, save({"similarity": similarity.detach().cpu().contiguous()}))
 
-    def encoder(self) -> nn.Module:
+    def encoder(self, side: Side = "first") -> nn.Module:
         """Rebuild the trained encoder, in evaluation mode; the data is not needed.
 
+        Args:
+            side: Of a run of pairs, whose encoder.
+
         Raises:
-            ValueError: The run has trained none yet, its file is damaged, or its class is not found.
+            ValueError: The run has trained none yet, its file is damaged, its class is not found, or there is one side.
         """
         from safetensors import SafetensorError  # noqa: PLC0415 - of an extra
         from safetensors.torch import load_file  # noqa: PLC0415 - likewise
 
-        if not self.weights.is_file():
+        spec, weights = self.encoder_spec(side), self.weights_of(side)
+        if not weights.is_file():
             raise ValueError(
-                f"expected a run with a trained encoder, got {self.folder}, which has no {self.weights.name}: "
+                f"expected a run with a trained encoder, got {self.folder}, which has no {weights.name}: "
                 f"finish it with likewise train --resume {self.folder}"
             )
-        encoder = build(self.encoder_spec, nn.Module)
+        encoder = build(spec, nn.Module)
         try:
-            encoder.load_state_dict(load_file(self.weights))
+            encoder.load_state_dict(load_file(weights))
         except (SafetensorError, RuntimeError) as error:
             reason = " ".join(str(error).split())[:200]
-            raise ValueError(f"expected the weights of this run's encoder in {self.weights}, got {reason}") from error
+            raise ValueError(f"expected the weights of this run's encoder in {weights}, got {reason}") from error
         return encoder.eval()
 
-    @property
-    def encoder_spec(self) -> Spec:
-        """The class of the encoder with its arguments; no weights are fetched from elsewhere."""
-        spec: Spec = self.facts["parts"]["encoder"]
-        instead = getattr(class_of(spec["class_path"], nn.Module), "rebuilt_with", {})
-        return Spec(class_path=spec["class_path"], init_args=spec["init_args"] | instead)
+    def encoder_spec(self, side: Side = "first") -> Spec:
+        """Return the class of the encoder with its arguments; no weights are fetched from elsewhere."""
+        facts = self.facts
+        return _rebuilding(facts["second"]["encoder"] if self._of_second(side) else facts["parts"]["encoder"])
 
-    def save_encoder(self, encoder: nn.Module) -> None:
-        """Write the trained encoder's weights."""
+    def weights_of(self, side: Side) -> Path:
+        """Return the file of the weights of a side's encoder."""
+        return self.second_weights if self._of_second(side) else self.weights
+
+    def _of_second(self, side: Side) -> bool:
+        """Tell whether the encoder of a side is another than the first's."""
+        if side not in get_args(Side):
+            raise ValueError(f"expected side as first or second, got {side!r}")
+        second = self.facts.get("second")
+        if side == "second" and second is None:
+            raise ValueError(f"expected a run of pairs for the second side, got {self.folder}: leave out the side")
+        return side == "second" and (second or {}).get("encoder") is not None
+
+    def save_encoder(self, encoder: nn.Module, side: Side = "first") -> None:
+        """Write the trained encoder's weights; of pairs, one tower's."""
         from safetensors.torch import save  # noqa: PLC0415 - of an extra
 
         tensors: dict[str, Tensor] = {
             name: tensor.detach().cpu().contiguous().clone() for name, tensor in encoder.state_dict().items()
         }
-        self.write(self.weights.name, save(tensors))
+        self.write((self.weights if side == "first" else self.second_weights).name, save(tensors))
 
     def write(self, name: str, content: bytes) -> None:
         """Write a file whole or not at all."""
@@ -323,6 +342,13 @@ class Run:
         if self.folder.suffix != PARTIAL:
             return self
         return Run(self.folder.rename(self.folder.with_name(self.name)))
+
+
+def _rebuilding(spec: Mapping[str, Any]) -> Spec:
+    """Return a part, and those nested in it, without what would fetch weights from elsewhere."""
+    instead = getattr(class_of(spec["class_path"], nn.Module), "rebuilt_with", {})
+    own = {name: _rebuilding(of) if is_spec(of) else of for name, of in spec["init_args"].items()}
+    return Spec(class_path=spec["class_path"], init_args=own | instead)
 
 
 def synced(path: Path) -> None:

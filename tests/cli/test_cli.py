@@ -95,7 +95,7 @@ def test_a_run_shows_its_progress_and_says_nothing_else_beside(finished):
     lines = re.split(r"[\r\n]+", finished[1].stderr)
     assert [line.partition(":")[0] for line in lines[:2]] == ["data", "parts"]  # five lines on what goes in
     lines = lines[5:]
-    assert lines.pop(4).startswith("warning: 18 steps are few")
+    assert lines.pop(4).startswith("warning: only 18 steps, ")
     assert len(lines) == 6
     assert re.fullmatch(r"training: 9/18 steps, epoch=1, loss=\d+\.\d+", lines[0])
     assert re.fullmatch(r"validation after epoch 2: kNN, accuracy \d+\.\d+ % \[.*\]", lines[1])  # the last epoch
@@ -686,6 +686,8 @@ def test_a_parameter_without_a_class_is_the_default_class_s():
             ["train", "--data.help", "Arrays"],
             ["--data.path", "--data.size", "images"],
         ),
+        (["train", "--data.help", "Folder"], ["The column of metadata.csv", "stretches", "GiB", "hold several"]),
+        (["train", "--data.help", "Hub"], ["such as user/name", "The column of labels", "stretches", "hold several"]),
     ],
 )
 def test_help_lists_options_with_their_docstrings(arguments, words, capsys):

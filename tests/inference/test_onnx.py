@@ -11,7 +11,7 @@ from test_model import pictures
 import likewise as lw
 from likewise.data import ImagePreprocessing, read_image
 from likewise.inference import Model
-from likewise.models import MLP, BagOfTokens, ConvNet, FromRun, to_onnx
+from likewise.models import MLP, ConvNet, FromRun, to_onnx
 from likewise.runs import Run
 from likewise.workflows import Silent
 
@@ -124,9 +124,3 @@ def test_what_cannot_be_loaded_is_told_in_a_line(photographed, tmp_path, monkeyp
         ModuleNotFoundError, match=r"onnxruntime, which is not installed: pip install 'likewise\[onnx\]'"
     ):
         lw.load(path)
-
-
-def test_texts_are_not_exported(tmp_path):
-    with pytest.raises(ValueError, match="expected an encoder of images or vectors, got BagOfTokens, whose tokenizer"):
-        to_onnx(BagOfTokens((), width=4), tmp_path / "texts.onnx")
-    assert not list(tmp_path.iterdir())

@@ -95,7 +95,7 @@ def test_the_page_predicts_photos_as_the_model_does_without_this_library(
 ):
     session, about, probe = exported
     files = pictures(tmp_path / "photos")
-    program, of_sets, of_model = blocks()
+    program, of_sets, _, of_model = blocks()
     assert set(re.findall(r"^(?:import|from) (\w+)", program, re.MULTILINE)) == {"json", "numpy", "onnxruntime", "PIL"}
     monkeypatch.chdir(tmp_path)
     file = onnx.load(session._model_path)  # noqa: SLF001 - where it was loaded from

@@ -21,7 +21,7 @@ pytestmark = [
 ]
 FEW = {"epochs": 1, "batch_size": 32, "device": "cpu", "evaluations": [], "report": False}
 PIXELS, DIGITS = load_digits(return_X_y=True)
-FEW_WORDS = "are few, since encoders learn over hundreds"
+FEW_WORDS = "while encoders learn over hundreds"
 LABELS = np.array([0] * 70 + [1] * 50 + [2] * 30)  # a tail
 
 
@@ -82,7 +82,7 @@ def test_five_lines_are_said_before_the_first_step(run):
     assert record.lines["encoder"].startswith(f"ConvNet(width=4, depth=3), {number:,} parameters, all trained; Proj")
     assert record.lines["loss"] == "SupConLoss(temperature=0.1, form=out); 32 samples in 2 views a step"
     steps = 2 * (sizes["train"] // 32)
-    assert record.lines["steps"].startswith(f"{steps} in 2 epochs; {made.facts['device']}; {steps} steps are few")
+    assert record.lines["steps"].startswith(f"{steps} in 2 epochs; {made.facts['device']}; only {steps} steps, ")
     assert all("\n" not in line for line in record.said[:5])
 
 
@@ -96,7 +96,7 @@ def test_the_page_and_run_json_have_the_same_lines(run):
         assert words in top
     assert below
     (warned,) = (line for line in record.said if line.startswith("warning: "))
-    assert "--epochs 100 are 300" in warned or re.search(r"--epochs \d+ are 30\d", warned)
+    assert re.search(r"--epochs \d+ makes 30\d steps", warned)
     assert warned.removeprefix("warning: ") in top
 
 
@@ -225,11 +225,12 @@ def test_an_encoder_that_is_frozen_in_part_says_how_many_parameters_are_trained(
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"steps": 3}, f"3 in 0.75 epochs; {{}}; 3 steps {FEW_WORDS}: --steps 300"),
+        ({"steps": 3}, f"3 in 0.75 epochs; {{}}; only 3 steps, {FEW_WORDS}: --steps 300"),
+        ({"steps": 1}, f"1 in 0.25 epochs; {{}}; only 1 step, {FEW_WORDS}: --steps 300"),
         ({"epochs": 30}, "120 in 30 epochs; {}"),
         (
             {"trainer.accumulate_grad_batches": 2, "epochs": 3},
-            f"6 in 3 epochs; {{}}; 6 steps {FEW_WORDS}: --epochs 150 are 300",
+            f"6 in 3 epochs; {{}}; only 6 steps, {FEW_WORDS}: --epochs 150 makes 300 steps",
         ),
         ({"epochs": -1, "trainer.max_time": "00:00:00:01"}, "as many as the time allows; {}"),
     ],
@@ -238,7 +239,7 @@ def test_steps_are_counted_as_the_trainer_takes_them(options, words, tmp_path):
     given = {"split.test": 0.05, "split.validation": 0.1, "batch_size": 32}
     run, record = trained(tmp_path, data=vectors(tmp_path), encoder="MLP", **given | options)
     assert record.lines["steps"] == words.format(run.facts["device"])
-    assert len([line for line in record.said if line.startswith("warning: ")]) == ("few" in words)
+    assert len([line for line in record.said if line.startswith("warning: ")]) == ("only" in words)
 
 
 def test_a_loss_that_rises_only_since_its_queue_fills_is_no_reason_for_doubt(tmp_path):

@@ -14,7 +14,7 @@ from likewise.parts import class_of
 
 MISSING: Final = object()
 """The default of a parameter that has none, or one that only running the code would tell."""
-UNNAMED = {"BatchInputs", "Pairs"}
+UNNAMED = {("likewise.training.inputs.batch", name) for name in ("BatchInputs", "Pairs")}
 """Inputs of a loss that are always there."""
 COPIES = {"Path", "tuple", "list", "set", "frozenset"}
 """What makes of one constant a value that stands in a file as that constant does."""
@@ -235,7 +235,9 @@ def _parameters(lineage: list[Class], function: str) -> dict[str, Parameter]:
             return {**_parameters(lineage[place + 1 :], function), **_fields(kind)}
         if node is None:
             continue
-        said = _arguments(f"{kind.doc}\n\n{ast.get_docstring(node) or ''}")
+        docs = [base.doc for base in lineage]
+        docs.insert(place + 1, ast.get_docstring(node) or "")
+        said = {name: words for doc in reversed(docs) for name, words in _arguments(doc).items()}  # the nearest wins
         plain = node.args.posonlyargs + node.args.args
         defaults = [None] * (len(plain) - len(node.args.defaults)) + list(node.args.defaults)
         pairs = [*zip(plain, defaults, strict=True), *zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)]
@@ -287,7 +289,7 @@ def _arguments(doc: str) -> dict[str, str]:
         text, indent = line.strip(), len(line) - len(line.lstrip())
         if re.fullmatch(r"[A-Z]\w+:", text):
             inside, current = text == "Args:", ""
-        elif inside and (named := re.match(r"(\w+)(?: \(.*?\))?: ?(.*)", text)) and (not current or indent <= depth):
+        elif inside and (named := re.match(r"(\**\w+)(?: \(.*?\))?: ?(.*)", text)) and (not current or indent <= depth):
             current, depth = named[1], indent
             said.setdefault(current, named[2])
         elif inside and current and text and indent > depth:
@@ -352,8 +354,13 @@ def kinds(base: Class) -> dict[str, str]:
 def kind_named(name: str, base: Class) -> str | None:
     """Return the import path of the class of a kind that comes with it and has a name; None: there is none."""
     for package in packages_of(base):
-        kind = package.find(name) if name in package.names and name not in UNNAMED else None
-        if isinstance(kind, Class) and kind.key != base.key and kind.inherits(base) and not kind.abstract:
+        kind = package.find(name) if name in package.names else None
+        if (
+            isinstance(kind, Class)
+            and kind.key not in {base.key, *UNNAMED}
+            and kind.inherits(base)
+            and not kind.abstract
+        ):
             return f"{package.name}.{name}"
     return None
 

@@ -181,17 +181,20 @@ class ExportOptions:
         likewise export runs/RUN --format onnx            RUN.onnx: any number of inputs, checked against the encoder
         likewise export runs/RUN --with probe             encoder and classifier as one, in RUN.onnx
         likewise export runs/RUN --output encoder.safetensors
+        likewise export runs/RUN --side second --format onnx     of a run of pairs, the other encoder
 
     Args:
         run: The run's folder.
         output: The file to write. Default: the run's folder with the ending of the format.
         format: What to write. Default: what the output's name says, else safetensors, or onnx with a classifier.
+        side: Of a run of pairs, whose encoder: first or second.
         classifier: What an ONNX file predicts by, the run's linear probe; --with is the same. Default: features alone.
     """
 
     run: Path
     output: Path | None = None
     format: Literal["safetensors", "onnx"] | None = None
+    side: Literal["first", "second"] = "first"
     classifier: Literal["probe"] | None = None
 
 
@@ -237,16 +240,25 @@ class SearchOptions:
         likewise search runs/RUN --within photos.parquet --k 3         the nearest others of each sample
         likewise search runs/RUN --within photos/ --duplicates 0.98    groups that pairs of at least 0.98 link
         likewise search runs/RUN --within photos/ --mistakes           labels that a sample's neighbours do not have
+        likewise search runs/RUN "a red bus" --side second --among photos/    of pairs, from one side to the other
+        likewise search runs/RUN --negatives --output mined.jsonl      its training pairs, each with 5 hard negatives
 
     Args:
         run: The run's folder.
         query: What to look for: files, a folder, a table, a file of features, ids of the other side, or texts.
         among: Where to look: a file of features, or what `train` takes as data.
         within: A set, likewise, whose samples are compared with each other.
-        k: How many neighbours of each.
+        side: Of a run of pairs, which of them the query is, or the set: first or second. A query finds samples of the
+            other side.
+        k: How many neighbours of each, or hard negatives.
         at_least: The smallest similarity that counts. Default: any.
         duplicates: The similarity from which two samples are nearly the same.
         mistakes: Whether to list the samples whose k neighbours have other labels.
+        negatives: Whether to write the run's training pairs with hard negatives: what is most similar to the first of
+            a pair among the counterparts of pairs that share nothing with it.
+        from_rank: The first rank of a hard negative; the most similar has rank 1.
+        margin: How much less similar than the pair's own counterpart a hard negative is at least. Default: it may be
+            more similar.
         output: A file for all that was found: .csv, .jsonl or .parquet. Default: none, the first are printed.
         html: A page with the first of what was found, and its images. Default: none.
         force: Whether files that exist are replaced.
@@ -257,10 +269,14 @@ class SearchOptions:
     query: tuple[str, ...] = ()
     among: Path | None = None
     within: Path | None = None
+    side: Literal["first", "second"] = "first"
     k: int = 5
     at_least: float | None = None
     duplicates: float | None = None
     mistakes: bool = False
+    negatives: bool = False
+    from_rank: int = 1
+    margin: float | None = None
     output: Path | None = None
     html: Path | None = None
     force: bool = False
@@ -275,6 +291,7 @@ class EmbedOptions:
         likewise embed runs/RUN texts.csv --output texts.npz --data.label none
         likewise embed encoder.onnx photos/ --output photos.parquet --dtype float16
         likewise embed photos/ --encoder Timm --encoder.name resnet18 --encoder.pretrained true --data.size 224
+        likewise embed runs/RUN answers.jsonl --side second --output answers.parquet
 
     Images are brought to the run's size by its own rule. It works shard by shard: what was finished before Ctrl-C is in
     OUTPUT.partial, and the same command goes on from there. Images that can't be decoded are left out, and listed.
@@ -283,6 +300,7 @@ class EmbedOptions:
         run: A run's folder, or an exported .onnx file.
         data: What to encode: a folder of photos, a file, a data set of torchvision, or a class.
         output: The file to write, .parquet or .npz; it must be named.
+        side: Of a run of pairs, which of them the data is: first or second.
         encoder: An encoder in place of a run's.
         dtype: The type of the features.
         shard_size: Samples that are done at once or not at all.
@@ -295,6 +313,7 @@ class EmbedOptions:
     run: Path | None = None
     data: Source
     output: Path | None = None
+    side: Literal["first", "second"] = "first"
     encoder: Encoder | None = None
     dtype: Literal["float32", "float16"] = "float32"
     shard_size: int = 10_000

@@ -25,11 +25,12 @@ from likewise.data.hub import Hub
 from likewise.data.ids import Ids
 from likewise.data.image_files import read_image
 from likewise.data.of_run import fingerprint, parts_of, parts_of_run
+from likewise.data.pairs import Pairs, never_apart
 from likewise.data.patch_mix import Mix, owned_by_partner
 from likewise.data.preprocessing import ImagePreprocessing
 from likewise.data.rows import Rows
 from likewise.data.samplers import Balanced, Sampler, Shuffled, SimilarLength
-from likewise.data.samples import LabelKind, Samples, Source
+from likewise.data.samples import LabelKind, Negatives, Samples, Source
 from likewise.data.split import Parts, Split, Stratified
 from likewise.data.subset import Classes, Fraction, Labelled, LongTail, MinPerClass, Subset
 from likewise.data.table import Table
@@ -40,8 +41,9 @@ __all__ = [
     "CORRUPTIONS", "Arrays", "Augmentation", "Balanced", "Batch", "Batches", "ByClass", "Chain", "Classes",
     "ColourJitter", "CorruptedRows", "Digits", "Draw", "EpisodeSampler", "EpisodeShape", "Episodes", "FeatureDropout",
     "Folder", "Fraction", "GaussianBlur", "Hub", "Ids", "ImageAugmentation", "ImagePreprocessing", "LabelKind",
-    "Labelled", "LongTail", "MinPerClass", "Mix", "Parts", "RandomAffine", "RandomResizedCrop", "RandomShift", "Rows",
-    "Sampler", "Samples", "Share", "Shuffled", "SimCLRViews", "SimilarLength", "Source", "Split", "Stratified",
-    "Subset", "Table", "Text", "Texts", "TokenDropout", "TokenRows", "Torchvision", "Views", "corrupted",
-    "fingerprint", "mixed", "owned_by_partner", "parts_of", "parts_of_run", "read_image", "some_inputs",
+    "Labelled", "LongTail", "MinPerClass", "Mix", "Negatives", "Pairs", "Parts", "RandomAffine", "RandomResizedCrop",
+    "RandomShift", "Rows", "Sampler", "Samples", "Share", "Shuffled", "SimCLRViews", "SimilarLength", "Source",
+    "Split", "Stratified", "Subset", "Table", "Text", "Texts", "TokenDropout", "TokenRows", "Torchvision", "Views",
+    "corrupted", "fingerprint", "mixed", "never_apart", "owned_by_partner", "parts_of", "parts_of_run", "read_image",
+    "some_inputs",
 ]  # fmt: skip

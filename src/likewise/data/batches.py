@@ -18,6 +18,7 @@ from likewise.data.samples import Samples
 from likewise.parts import written
 
 FITTED_ON = 4096  # samples that an augmentation is fitted on
+COUNTERPARTS, NEGATIVES = 3, 4  # purposes of a step's random numbers
 
 
 class Share(NamedTuple):
@@ -51,6 +52,10 @@ class Batch(TypedDict):
         share: Which part of the global batch this is, for seeding.
         episodes: How the samples make up episodes, if they do.
         mix: Which boxes of the episodes' queries come from others, if any do.
+        counterparts: Of pairs, what belongs to each sample, (B, ...).
+        alike: Numbers that are equal for pairs that must not be pushed apart, (B,); absent where all differ.
+        negatives: Hard negatives of each sample, (B, K, ...), if the data has some.
+        negative_alike: These numbers of the negatives, (B, K), -1 for what is nobody's counterpart.
     """
 
     inputs: Shaped[Tensor, "b ..."]
@@ -59,6 +64,10 @@ class Batch(TypedDict):
     share: NotRequired[Share]
     episodes: NotRequired[EpisodeShape]
     mix: NotRequired[Mix]
+    counterparts: NotRequired[Shaped[Tensor, "b ..."]]
+    alike: NotRequired[Int[Tensor, " b"]]
+    negatives: NotRequired[Shaped[Tensor, "b k ..."]]
+    negative_alike: NotRequired[Int[Tensor, "b k"]]
 
 
 class Batches(ABC):
@@ -68,10 +77,12 @@ class Batches(ABC):
         batch_size: Samples per batch over all processes, B.
         together: How many samples in a row belong together, as an episode's do: one that takes another's place is of
             the same class. None: each is alone.
+        negatives: How many hard negatives of each sample are drawn, of pairs that have some.
     """
 
     batch_size: int
     together: int | None = None
+    negatives: int = 1
 
     def __repr__(self) -> str:
         """Name what it is set to."""
@@ -106,14 +117,17 @@ class Views(Batches):
     """Views of every sample: B samples, each augmented V times. The original is not one of the views.
 
     Args:
-        views: Views per sample, V. Losses without labels need two or more.
+        views: Views per sample, V. Losses without labels need two or more. None: 2; of pairs 1, of each side.
         batch_size: Samples per batch over all processes, B. A smaller training part is one batch.
         sampler: Which samples are batched together. None: Shuffled.
         augmentation: How a view differs from its sample. None: SimCLRViews for images with three channels, RandomAffine
             for other images, FeatureDropout for vectors.
+        counterpart_augmentation: Of pairs, how a view of the other side differs. None: likewise.
+        negatives: Of pairs with hard negatives, how many of each sample's are drawn for a step; of one that has fewer,
+            some again, and of one that has none, any.
 
     Raises:
-        ValueError: views is below 1, or batch_size is below 2.
+        ValueError: views or negatives is below 1, or batch_size is below 2; or pairs are to have several views.
 
     Memory:
         B·V inputs, as floats.
@@ -132,21 +146,29 @@ class Views(Batches):
 
     def __init__(
         self,
-        views: int = 2,
+        views: int | None = None,
         batch_size: int = 128,
         sampler: Sampler | None = None,
         augmentation: Augmentation | None = None,
+        *,
+        counterpart_augmentation: Augmentation | None = None,
+        negatives: int = 1,
     ) -> None:
-        if views < 1:
+        if views is not None and views < 1:
             raise ValueError(
                 f"expected views of at least 1, got {views}: contrast needs 2 unless labels give positives"
             )
         if batch_size < 2:
             raise ValueError(f"expected batch_size of at least 2, got {batch_size}: contrast is between samples")
-        self.views = views
+        if negatives < 1:
+            raise ValueError(f"expected negatives of at least 1, got {negatives}: how many of each sample's are drawn")
+        self.views = 2 if views is None else views
+        self._views_given = views is not None
         self.batch_size = batch_size
         self.sampler = Shuffled() if sampler is None else sampler
         self.augmentation = augmentation
+        self.counterpart_augmentation = counterpart_augmentation
+        self.negatives = negatives
 
     def order(self, samples: Samples, *, seed: int, epoch: int) -> Int[Tensor, "batches b"]:
         """Return the rows of every batch of an epoch, without an incomplete last batch."""
@@ -154,19 +176,42 @@ class Views(Batches):
 
     def fit(self, samples: Samples) -> None:
         """Choose an augmentation if none was given, and fit it to some of the training part."""
-        if self.augmentation is None:
-            self.augmentation = usual_augmentation(samples.input_shape)
-        self.augmentation.fit(some_inputs(samples, FITTED_ON))
+        self.augmentation = _fitted(self.augmentation, samples)
+        if samples.counterparts is None:
+            return
+        if self._views_given and self.views > 1:
+            raise ValueError(f"expected one view of each side of pairs, got {self.views}: leave out --batches.views")
+        self.views = 1
+        self.counterpart_augmentation = _fitted(self.counterpart_augmentation, samples.counterparts)
 
     def on_device(self, batch: Batch) -> Batch:
-        """Return the batch with V views of each input, (B, V, ...)."""
-        inputs = batch["inputs"]
-        share = Share.of(batch)
-        if self.augmentation is None:
-            raise ValueError("expected an augmentation, got none before fit, which chooses one: call fit(samples)")
-        repeated = inputs.repeat_interleave(self.views, dim=0)
-        views = self.augmentation(repeated, share.draw(self.views, len(inputs), inputs.device))
-        return {**batch, "inputs": views.unflatten(0, (len(inputs), self.views))}
+        """Return the batch with V views of each input, (B, V, ...); of pairs, with a view of what is beside each."""
+        ready, share = batch.copy(), Share.of(batch)
+        ready["inputs"] = _views_of(self.augmentation, batch["inputs"], self.views, share)
+        if "counterparts" in batch:
+            of = share._replace(seed=mixed(share.seed, COUNTERPARTS))
+            ready["counterparts"] = _views_of(self.counterpart_augmentation, batch["counterparts"], 1, of)[:, 0]
+        if "negatives" in batch:
+            of, own = share._replace(seed=mixed(share.seed, NEGATIVES)), batch["negatives"]
+            of = of._replace(samples=of.samples * own.shape[1], first=of.first * own.shape[1])
+            views = _views_of(self.counterpart_augmentation, own.flatten(0, 1), 1, of)
+            ready["negatives"] = views[:, 0].unflatten(0, own.shape[:2])
+        return ready
+
+
+def _views_of(augmentation: Augmentation | None, inputs: Tensor, views: int, share: Share) -> Shaped[Tensor, "b v ..."]:
+    """Return V views of each input."""
+    if augmentation is None:
+        raise ValueError("expected an augmentation, got none before fit, which chooses one: call fit(samples)")
+    repeated = inputs.repeat_interleave(views, dim=0)
+    return augmentation(repeated, share.draw(views, len(inputs), inputs.device)).unflatten(0, (len(inputs), views))
+
+
+def _fitted(given: Augmentation | None, samples: Samples) -> Augmentation:
+    """Return an augmentation, the usual one where none is given, fitted to some of the training part."""
+    augmentation = usual_augmentation(samples.input_shape) if given is None else given
+    augmentation.fit(some_inputs(samples, FITTED_ON))
+    return augmentation
 
 
 def some_inputs(samples: Samples, count: int) -> Tensor:

@@ -43,6 +43,11 @@ def is_list(feature: Any) -> bool:
     return _inner(feature) is not None
 
 
+def has_several(feature: Any) -> bool:
+    """Tell whether a column's values are lists of what stands for itself: of texts, images or vectors."""
+    return is_list(feature) and (kind_of(feature) != "numbers" or is_list(_inner(feature)))
+
+
 def values_of(table: Any, column: str) -> Sequence[Any]:
     """Return the values of a column."""
     return table.select_columns([column])[:][column]

@@ -2,8 +2,6 @@
 
 from typing import Any, final
 
-from likewise.data.image_files import Size
-from likewise.data.preprocessing import Resize
 from likewise.data.tables import Tables
 from likewise.data.tabular import Tabular
 
@@ -21,11 +19,6 @@ class Folder(Tabular):
         path: The folder.
         label: The column of metadata.csv with the labels, a list of columns of 0 and 1, or "none" for no labels. None:
             the folders, or the column named label, labels, fine_label, target or class.
-        size: Side of the square that images are resized to, in pixels, or height and width. None: all have one size.
-        resize: How images of another ratio are brought to it: "crop" takes their middle, "pad" adds black, "squash"
-            stretches; see `ImagePreprocessing`.
-        memory: GiB of decoded images to hold in memory. A larger data set is decoded on demand.
-        separator: What separates the labels of a sample, if metadata.csv has several, such as ",".
 
     Raises:
         ValueError: There is no such folder, it has no images, folders can be read in two ways, labels are missing,
@@ -47,18 +40,6 @@ class Folder(Tabular):
         ((1, 16, 16), ('cat', 'dog'), ['cat/1.png', 'dog/1.png'])
         >>> folder.cleanup()
     """
-
-    def __init__(
-        self,
-        path: str,
-        label: str | list[str] | None = None,
-        *,
-        size: Size = None,
-        resize: Resize = "crop",
-        memory: float = 2.0,
-        separator: str | None = None,
-    ) -> None:
-        super().__init__(path, label, size=size, resize=resize, memory=memory, separator=separator)
 
     def _inputs(self, tables: Tables, label: Any) -> Any:
         inputs, kind = super()._inputs(tables, label)

@@ -14,15 +14,6 @@ class Hub(Tabular):
     Args:
         path: The data set's name, such as user/name.
         config: The configuration, where there are several.
-        inputs: The columns to learn from. None: the image column if there is one, else the column called text,
-            sentence, document or body, else all number columns.
-        label: The column of labels, a list of columns of 0 and 1, or "none" for no labels. None: the one named label,
-            labels, fine_label, target or class.
-        size: Side of the square that images are resized to, in pixels, or height and width. None: all have one size.
-        resize: How images of another ratio are brought to it: "crop" takes their middle, "pad" adds black, "squash"
-            stretches; see `ImagePreprocessing`.
-        memory: GiB of decoded images to hold in memory. A larger data set is decoded on demand.
-        separator: What separates the labels of a sample, if the column's strings hold several, such as ",".
 
     Raises:
         ValueError: There is no such data set, or it can't be reached; and as for `Table`.

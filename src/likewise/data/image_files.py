@@ -136,7 +136,13 @@ def read_image(file: str | Path, preprocessing: ImagePreprocessing | tuple[int, 
 
 
 def read_images(
-    items: Sequence[Item], size: Size, resize: Resize, memory: float, made_of: ImagePreprocessing | None = None
+    items: Sequence[Item],
+    size: Size,
+    resize: Resize,
+    memory: float,
+    made_of: ImagePreprocessing | None = None,
+    *,
+    rows: Sequence[int] | None = None,
 ) -> tuple[Tensor | Rows, Tensor, ImagePreprocessing, FoundImages | None]:
     """Read images into memory, or leave them to be decoded on demand if they would take too much memory.
 
@@ -144,17 +150,19 @@ def read_images(
     first three. If images are decoded on demand, an error beyond the header shows only then. Returned are the images,
     (n, channels, height, width), uint8, with one channel if all are grey, the indices of their items, (n,), what was
     made of them, and how they were found. Where what is made of them is given, no header is read, and all images are
-    left to be decoded on demand.
+    left to be decoded on demand. Only the items of some rows are read, in order, if rows are given.
     """
+    given, rows = rows, range(len(items)) if rows is None else rows
     if made_of is not None:
-        return ImageFiles(items, made_of), torch.arange(len(items)), made_of, None
-    headers = _headers(items, upright=size is None)
-    readable = [row for row, header in enumerate(headers) if header is not None]
+        files, chosen = ImageFiles(items, made_of), torch.tensor(rows, dtype=torch.int64)
+        return files if given is None else files.take(chosen), chosen, made_of, None
+    headers = _headers(items, rows, upright=size is None)
+    readable = [row for row, header in zip(rows, headers, strict=True) if header is not None]
     known = [header for header in headers if header is not None]
     sizes = {header.size for header in known}
     if not readable:
-        first = f"the first {_name(items[0])}{_why(items[0])}" if len(items) else ""
-        got = f"{len(items)} files that cannot be read as images, {first}" if first else "none"
+        first = f"the first {_name(items[rows[0]])}{_why(items[rows[0]])}" if len(rows) else ""
+        got = f"{len(rows)} files that cannot be read as images, {first}" if first else "none"
         raise ValueError(f"expected images, got {got}: check the path")
     if size is None:
         check_one_size(sizes)
@@ -166,11 +174,11 @@ def read_images(
     images: Tensor | Rows = SomeRows(files, torch.tensor(readable))
     if math.prod(images.shape) <= memory * 2**30:
         images, readable = files.read(readable)
-    lost = sorted(set(range(len(items))) - set(readable))
+    lost = sorted(set(rows) - set(readable))
     if lost:
         why = {row: _why(items[row]) for row in lost}
         names = first_of([_name(items[row]) + why[row] for row in sorted(lost, key=lambda row: not why[row])])
-        warnings.warn(f"left out {len(lost)} of {len(items)} images, which cannot be read: {names}", stacklevel=2)
+        warnings.warn(f"left out {len(lost)} of {len(rows)} images, which cannot be read: {names}", stacklevel=2)
     return images, torch.tensor(readable, dtype=torch.int64), files.preprocessing, found
 
 
@@ -200,9 +208,8 @@ def check_one_size(sizes: Collection[tuple[int, int]]) -> None:
         )
 
 
-def _headers(items: Sequence[Item], *, upright: bool) -> list[_Header | None]:
-    """Return what the headers of files say; None where that cannot be read."""
-    rows = range(len(items))
+def _headers(items: Sequence[Item], rows: Sequence[int], *, upright: bool) -> list[_Header | None]:
+    """Return what the headers of some files say; None where that cannot be read."""
     found = _in_threads(partial(_header, upright=upright), items, rows)
     return [header for _, header in zip(waited_for(rows, "reading sizes of images"), found, strict=True)]
 

@@ -81,11 +81,18 @@ def parts_of_run(run: Run) -> tuple[Parts, bool]:
 
 
 def fingerprint(parts: Parts) -> str:
-    """Return a digest of all labels and names, and of some inputs, of each part."""
+    """Return a digest of all labels and names, and of some inputs, of each part and of its other side."""
     digest = hashlib.blake2b(digest_size=16)
-    for samples in (parts.train, parts.validation, parts.test):
+    sides = [(part, part.counterparts) for part in (parts.train, parts.validation, parts.test)]
+    for samples in (side for of in sides for side in of if side is not None):
         digest.update(f"{tuple(samples.inputs.shape)} {samples.names}".encode())
-        for tensor in (samples.labels, some_inputs(samples, FINGERPRINTED) if len(samples) else None):
+        wrong = None if samples.negatives is None else samples.negatives.places
+        for tensor in (
+            samples.labels,
+            samples.items,
+            wrong,
+            some_inputs(samples, FINGERPRINTED) if len(samples) else None,
+        ):
             if tensor is not None:
                 digest.update(tensor.contiguous().numpy().tobytes())
     return digest.hexdigest()

@@ -33,6 +33,10 @@ class Samples:
         ids: What each sample is called, (N,). None: its number here.
         preprocessing: What the source made of images; None for other inputs.
         found: How these were in their files; None where they come from none.
+        items: Which input each is, (N,): equal inputs have equal numbers. None: all differ.
+        groups: What is to stay in one part, (N,): samples of equal numbers. None: each by itself.
+        counterparts: The other side of pairs, (N,): the sample that belongs to each. None: there is no other side.
+        negatives: Hard negatives among the other side; see `Negatives`.
         columns: The columns of a table that vectors are made of, in order; empty for other inputs.
 
     Raises:
@@ -54,6 +58,10 @@ class Samples:
     ids: Ids = None  # pyright: ignore[reportAssignmentType] - numbers are set where it is left out
     preprocessing: ImagePreprocessing | None = None
     found: FoundImages | None = None
+    items: Int[Tensor, " n"] | None = None
+    groups: Int[Tensor, " n"] | None = None
+    counterparts: "Samples | None" = None
+    negatives: "Negatives | None" = None
     columns: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -86,13 +94,21 @@ class Samples:
         return replace(self, inputs=inputs, **beside)
 
     @property
-    def _beside_inputs(self) -> Mapping[str, Tensor | Ids | None]:
+    def _beside_inputs(self) -> "Mapping[str, Tensor | Ids | Samples | Negatives | None]":
         """What each sample may have beside its input, by name."""
-        return {"labels": self.labels, "parts": self.parts, "rows": self.rows, "ids": self.ids}
+        names = ("labels", "parts", "rows", "ids", "items", "groups", "counterparts", "negatives")
+        return {name: getattr(self, name) for name in names}
+
+    @property
+    def could_be_read(self) -> Bool[Tensor, " n"]:
+        """A mask of the samples without those that turned out to be unreadable, on either side; see `Rows`."""
+        every = torch.arange(len(self))
+        could = readable(self.inputs, every)
+        return could if self.counterparts is None else could & readable(self.counterparts.inputs, every)
 
     def readable(self) -> "Samples":
-        """Return the samples without those that turned out to be unreadable when they were read; see `Rows`."""
-        could = readable(self.inputs, torch.arange(len(self)))
+        """Return the samples without those that turned out to be unreadable when they were read."""
+        could = self.could_be_read
         return self if bool(could.all()) else self.numbered()[could]
 
     def fewer(self, most: int, seed: int = 0, *, whole_classes: bool = False) -> "Samples":
@@ -195,6 +211,31 @@ class Samples:
             raise ValueError(f"expected a name for each of {named} labels, got {len(self.names)}: name them all")
         if labels.ndim == 1 and len(labels) and int(labels.min()) < 0:
             raise ValueError(f"expected classes from 0, got {int(labels.min())}: drop samples without a class")
+
+
+@final
+@dataclass(frozen=True)
+class Negatives:
+    """Hard negatives of pairs: inputs of the other side that are near a sample's counterpart, and wrong.
+
+    Args:
+        inputs: All of them, (M, ...), as `Samples.inputs`.
+        items: Which input each is, (M,), by the numbers of `Samples.counterparts`: one that is some pair's counterpart
+            has its number.
+        places: Which of them are each sample's, (N, K): places among them, -1 where a sample has fewer than K.
+    """
+
+    inputs: Tensor | Rows
+    items: Int[Tensor, " m"]
+    places: Int[Tensor, "n k"]
+
+    def __len__(self) -> int:
+        """Count the samples that they are of."""
+        return len(self.places)
+
+    def __getitem__(self, rows: Tensor) -> "Negatives":
+        """Take those of some samples, by a mask or indices."""
+        return replace(self, places=self.places[rows])
 
 
 class Source(ABC):

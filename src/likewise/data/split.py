@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
-from typing import Any, final
+from typing import final
 
 import torch
 from jaxtyping import Bool, Int
@@ -98,19 +98,40 @@ def _joined(first: Samples, second: Samples) -> Samples:
         raise TypeError("expected all parts of a source in memory, or none")
     else:
         inputs = JoinedRows(first.inputs, second.inputs)
-    rows = None if first.rows is None or second.rows is None else torch.cat([first.rows, second.rows])
-    same: dict[str, Any] = {"preprocessing": first.preprocessing, "columns": first.columns}
-    if first.labels is None or second.labels is None:
-        return Samples(inputs, rows=rows, ids=first.ids + second.ids, **same)
-    names, labels = first.names, second.labels
-    if first.names != second.names:
-        names, labels = first.names + second.names, second.labels + len(first.names)
-    return Samples(inputs, torch.cat([first.labels, labels]), names, rows=rows, ids=first.ids + second.ids, **same)
+    labels, names, added = None, (), second.labels
+    if first.labels is not None and added is not None:
+        names = first.names
+        if first.names != second.names:
+            names, added = first.names + second.names, added + len(first.names)
+        labels = torch.cat([first.labels, added])
+    ours, theirs = first.counterparts, second.counterparts
+    negatives = first.negatives
+    if negatives is not None and second.negatives is not None:
+        negatives = replace(negatives, places=torch.cat([negatives.places, second.negatives.places]))
+    return Samples(
+        inputs,
+        labels,
+        names,
+        rows=_both(first.rows, second.rows),
+        ids=first.ids + second.ids,
+        preprocessing=first.preprocessing,
+        columns=first.columns,
+        items=_both(first.items, second.items),
+        groups=_both(first.groups, second.groups),
+        counterparts=None if ours is None or theirs is None else _joined(ours, theirs),
+        negatives=negatives,
+    )
+
+
+def _both(first: Tensor | None, second: Tensor | None) -> Tensor | None:
+    return None if first is None or second is None else torch.cat([first, second])
 
 
 @final
 class Stratified(Split):
     """Parts with the same classes: the parts that the source gives, and a stratified split for the others.
+
+    Samples with groups, as those of `Pairs`, are split by whole groups at random, whatever their classes.
 
     Label sets are split by iterative stratification, so that every label keeps its share of samples; samples without
     labels at random.
@@ -168,6 +189,8 @@ class Stratified(Split):
         from sklearn.model_selection import train_test_split  # noqa: PLC0415 - not needed where a test part is given
 
         rows = cuttable.nonzero().flatten()
+        if samples.groups is not None:
+            return rows[_whole_groups(samples.groups[rows], self.test, self.seed, least=3)]
         held_out = round(len(rows) * self.test)
         if samples.labels is not None and samples.label_kind == "label sets" and len(rows) > 3:
             return rows[stratified(samples.labels[rows], self.test, self.seed)]
@@ -193,6 +216,8 @@ class Stratified(Split):
         return torch.from_numpy(held).sort().values
 
     def _cut_validation(self, samples: Samples, rows: Tensor) -> Int[Tensor, " v"]:
+        if samples.groups is not None:
+            return rows[_whole_groups(samples.groups[rows], self.validation, self.seed, least=2)]
         if samples.labels is not None and samples.label_kind == "label sets":
             return rows[stratified(samples.labels[rows], self.validation, self.seed)]
         labels = torch.zeros(len(rows), dtype=torch.int64) if samples.classes is None else samples.classes[rows]
@@ -203,6 +228,22 @@ class Stratified(Split):
                 f"got {len(rows)} samples of {len(labels.unique())} classes after the test part: add samples"
             )
         return rows[some_of_each_class(labels, shares.tolist(), self.seed)]
+
+
+def _whole_groups(groups: Tensor, share: float, seed: int, *, least: int) -> Int[Tensor, " k"]:
+    """Choose groups at random, as many as fit into a share of the samples, and leave `least` - 1 groups or more."""
+    numbers, counts = groups.unique(return_inverse=True, return_counts=True)[1:]
+    if len(counts) < least:
+        raise ValueError(
+            f"expected at least {least} groups that share nothing, a part each, got {len(counts)} of {len(groups):,} "
+            "samples: name a column that says what belongs together in --data.group, or add samples"
+        )
+    room, sizes, chosen = max(round(share * len(groups)), int(counts.min())), counts.tolist(), list[int]()
+    for group in torch.randperm(len(sizes), generator=torch.Generator().manual_seed(seed)).tolist():
+        if sizes[group] <= room and len(chosen) <= len(sizes) - least:
+            chosen.append(group)
+            room -= sizes[group]
+    return torch.isin(numbers, torch.tensor(chosen)).nonzero().flatten()
 
 
 def _shares(counts: Tensor, part: float) -> Tensor:
@@ -232,7 +273,7 @@ def _check_seen(samples: Samples, train: Tensor, rows: Tensor, part: str) -> Non
     if len(train) == 0 or len(rows) == 0:
         empty = PARTS[0] if len(train) == 0 else part
         raise ValueError(f"expected samples in every part, got no {empty} sample: change the parts")
-    if samples.classes is None:
+    if samples.classes is None or samples.groups is not None:
         return
     unseen = sorted(set(samples.classes[rows].tolist()) - set(samples.classes[train].tolist()))
     if unseen:

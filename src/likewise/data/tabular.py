@@ -1,9 +1,10 @@
 """What the `datasets` library reads: columns of tables as images, vectors or texts, with their labels and ids."""
 
+import hashlib
 import os
 import warnings
 from bisect import bisect
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, ClassVar, final
@@ -31,9 +32,24 @@ from likewise.files.formats import (
     with_test_part,
 )
 
+CHUNK = 256  # images whose content is in memory at a time
+LOOKED_AT = 100  # rows that tell whether strings are paths
+
 
 class Tabular(Source):
-    """Abstract: data as a table of each part, whose columns are inputs, labels and perhaps ids."""
+    """Abstract: data as a table of each part, whose columns are inputs, labels and perhaps ids.
+
+    Args:
+        inputs: The columns to learn from. None: the image column if there is one, else the column called text,
+            sentence, document or body, else all number columns.
+        label: The column of labels, a list of columns of 0 and 1, or "none" for no labels. None: the one named label,
+            labels, fine_label, target or class.
+        size: Side of the square that images are resized to, in pixels, or height and width. None: all have one size.
+        resize: How images of another ratio are brought to it: "crop" takes their middle, "pad" adds black, "squash"
+            stretches; see `ImagePreprocessing`.
+        memory: GiB of decoded images to hold in memory. A larger data set is decoded on demand.
+        separator: What separates the labels of a sample, if the column's strings hold several, such as ",".
+    """
 
     config: str | None = None
     inputs: list[str] | None = None
@@ -44,12 +60,12 @@ class Tabular(Source):
     def __init__(
         self,
         path: str,
-        label: str | list[str] | None,
+        label: str | list[str] | None = None,
         *,
-        size: Size,
-        resize: Resize,
-        memory: float,
-        separator: str | None,
+        size: Size = None,
+        resize: Resize = "crop",
+        memory: float = 2.0,
+        separator: str | None = None,
     ) -> None:
         check_size(size, resize, memory)
         columns.check_separator(separator)
@@ -72,25 +88,25 @@ class Tabular(Source):
         if self.size is not None and kind != "images":
             what = "texts" if kind == "text" else "columns of numbers"
             raise ValueError(f"expected no size for {what}, got {self.size}: leave out data.size")
-        _check_columns(self.path, tables.splits, inputs, label)
-        given = _parts(self.path, tables, label)
+        check_columns(self.path, tables.splits, inputs, label)
+        given = parts_in(self.path, tables, label)
         splits = [tables.splits[name] for name in given]
         labels, names = self._labels(splits, label)
         parts = torch.repeat_interleave(torch.tensor(list(given.values())), torch.tensor(list(map(len, splits))))
         kept = torch.arange(len(parts))
-        ids, made_of, found = _ids(splits, [*inputs, *label]), None, None
+        ids, made_of, found = ids_in(splits, [*inputs, *label]), None, None
         if kind == "images":
             cells = ImageCells(tables, list(given), inputs[0])
             memory = 0.0 if self.streams else self.memory
             read, kept, made_of, found = read_images(cells, self.size, self.resize, memory, self.made_of)
-            ids = ids or _paths(cells, tables.folder)
+            ids = ids or paths_of(cells, tables.folder)
         elif kind == "text":
             read = self._texts(splits, inputs[0])
         else:
             vectors = columns.NumberRows(splits, inputs) if self.streams else columns.vectors_of(splits, inputs)
             kept = columns.finite_rows(vectors, self.path)
             read = vectors[kept] if isinstance(vectors, Tensor) else vectors.take(kept)
-            _check_filled(self.path, {name: int((parts[kept] == part).sum()) for name, part in given.items()})
+            check_filled(self.path, {name: int((parts[kept] == part).sum()) for name, part in given.items()})
         ids = ids or Ids(RowNames(list(given), list(map(len, splits))), torch.arange(len(parts)))
         of = tuple(inputs) if kind == "numbers" else ()
         labels, parts = None if labels is None else labels[kept], parts[kept] if len(given) > 1 else None
@@ -125,7 +141,7 @@ class Tabular(Source):
         ]
         kinds = {name: columns.kind_of(table.features[name]) for name in wanted}
         if "images" not in kinds.values():
-            kinds |= {name: "images" for name in wanted if kinds[name] == "text" and _are_paths(table, name)}
+            kinds |= {name: "images" for name in wanted if kinds[name] == "text" and are_paths(table, name)}
         images = [name for name, kind in kinds.items() if kind == "images"]
         if len(images) > 1 and self.inputs is None:
             images = [name for name in images if name in IMAGE_COLUMNS] or images
@@ -150,9 +166,9 @@ class Tabular(Source):
         return [name for name in kinds if name not in odd], "numbers"
 
 
-def _parts(path: str, tables: Tables, label: Sequence[str]) -> dict[str, int]:
+def parts_in(path: str, tables: Tables, label: Sequence[str]) -> dict[str, int]:
     """Return each split's part, as a number, without splits of hidden labels or of other names."""
-    _check_filled(path, {name: len(split) for name, split in tables.splits.items() if name.lower() in PART_NAMES})
+    check_filled(path, {name: len(split) for name, split in tables.splits.items() if name.lower() in PART_NAMES})
     shown = [name for name, split in tables.splits.items() if len(split) and not _is_hidden(split, label)]
     if len(shown) == 1:
         return {shown[0]: 0}
@@ -163,14 +179,14 @@ def _parts(path: str, tables: Tables, label: Sequence[str]) -> dict[str, int]:
     return dict(zip(numbers, with_test_part(list(numbers.values())), strict=True))
 
 
-def _check_filled(path: str, counts: Mapping[str, int]) -> None:
+def check_filled(path: str, counts: Mapping[str, int]) -> None:
     """Raise where a part has no sample; it would be cut from the training part unnoticed."""
     empty = next((part for part, count in counts.items() if count == 0), None)
     if empty is not None:
         raise ValueError(f"expected samples in the {empty} part of {path}, got none: fill it, or remove it")
 
 
-def _check_columns(path: str, splits: Mapping[str, Any], inputs: Sequence[str], label: Sequence[str]) -> None:
+def check_columns(path: str, splits: Mapping[str, Any], inputs: Sequence[str], label: Sequence[str]) -> None:
     """Raise unless every part has the columns, and lists of labels where the others have lists."""
     for part, split in splits.items():
         for column in [*inputs, *label]:
@@ -195,9 +211,9 @@ def _is_hidden(split: Any, label: Sequence[str]) -> bool:
     return all(value in {None, -1} for value in columns.values_of(split, label[0]))
 
 
-def _are_paths(table: Any, column: str) -> bool:
-    """Decide whether a column's strings are paths of images, judged by the first."""
-    first = table.select_columns([column])[0][column] if len(table) else None
+def are_paths(table: Any, column: str) -> bool:
+    """Decide whether a column's strings are paths of images, judged by the first of them."""
+    first = next(filter(None, columns.values_of(table.select(range(min(len(table), LOOKED_AT))), column)), None)
     return isinstance(first, str) and Path(first).suffix.lower() in {*image_suffixes(), *UNREAD}
 
 
@@ -209,14 +225,14 @@ def _are_ids(splits: Iterable[Any], column: str) -> bool:
     return all(isinstance(value, int | str) for value in values) and len(set(values)) == len(values)
 
 
-def _ids(splits: Sequence[Any], taken: Sequence[str]) -> Ids | None:
+def ids_in(splits: Sequence[Any], taken: Sequence[str]) -> Ids | None:
     """Return the values of an id column, if there is one."""
     if ID_COLUMN in taken or not _are_ids(splits, ID_COLUMN):
         return None
     return Ids.of(str(value) for split in splits for value in columns.values_of(split, ID_COLUMN))
 
 
-def _paths(cells: "ImageCells", folder: Path | None) -> Ids | None:
+def paths_of(cells: "ImageCells", folder: Path | None) -> Ids | None:
     """Return the paths of image files, as the table has them or below the folder; None where one has no file."""
     root = "" if folder is None else f"{folder.absolute()}{os.sep}"
     names = cells.paths
@@ -274,6 +290,18 @@ class ImageCells(Sequence[Item]):
             known = pa.types.is_string(named.type) or pa.types.is_large_string(named.type)
             found += named.to_pylist() if known else [None] * len(column)
         return [name or "" for name in found]
+
+    @property
+    def keys(self) -> Iterator[str | bytes | None]:
+        """What tells each image from others: a digest of its content, or else its path; None where there is neither."""
+        for table in self.cells:
+            for some in table.with_format("arrow").iter(CHUNK):
+                for cell in some[self.column].to_pylist():
+                    content, path = (cell["bytes"], cell["path"]) if isinstance(cell, Mapping) else (cell, cell)
+                    if content and isinstance(content, bytes):
+                        yield hashlib.blake2b(content, digest_size=16).digest()
+                    else:
+                        yield os.path.normpath(path) if isinstance(path, str) and path.strip() else None
 
     def __getitem__(self, row: Any) -> Any:
         if not 0 <= row < len(self):

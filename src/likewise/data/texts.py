@@ -209,8 +209,13 @@ class TokenRows(Rows):
         """Number of tokens of each row, (N,)."""
         return self._starts[self._rows + 1] - self._starts[self._rows]
 
+    def longest(self, rows: Tensor) -> int:
+        """Return the number of tokens of the longest of some rows."""
+        chosen = self._rows[rows]
+        return int((self._starts[chosen + 1] - self._starts[chosen]).max()) if len(rows) else 0
+
     def __getitem__(self, rows: Tensor) -> Tensor:
-        return self.padded(rows, int(self.lengths[rows].max()) if len(rows) else 0)
+        return self.padded(rows, self.longest(rows))
 
     def padded(self, rows: Tensor, length: int) -> Int[Tensor, "n t"]:
         """Return some rows, padded to a length that is at least theirs."""

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from likewise.data.by_class import unturned
 from likewise.data.ids import Ids
-from likewise.data.rows import Rows, readable
+from likewise.data.rows import Rows
 from likewise.data.samples import LabelKind, Samples, some_rows
 from likewise.models import Encoder
 from likewise.scores import ENCODER, places_of
@@ -96,6 +96,8 @@ class Features:
         origin: The inputs and the encoder that the vectors come from, where these are at hand. It is neither saved nor
             pickled.
         ids: What each sample is called, (N,). None: its row.
+        items: Which input each is, (N,): equal inputs have equal numbers. None: all differ.
+        counterparts: Features of the other side of pairs, (N, D), in the same order; None: there is no other side.
 
     Raises:
         ValueError: Shapes or lengths disagree, labels are of another kind, or a vector isn't finite.
@@ -118,6 +120,8 @@ class Features:
     one_unit: bool = False
     origin: Origin | None = field(default=None, compare=False, repr=False)
     ids: Ids = None  # pyright: ignore[reportAssignmentType] - numbers are set where it is left out
+    items: Int[Tensor, " n"] | None = None
+    counterparts: "Features | None" = None
 
     def __post_init__(self) -> None:
         """Check the vectors and labels, and number the rows."""
@@ -150,6 +154,11 @@ class Features:
             object.__setattr__(self, "names", tuple(map(str, range(named))))
         if labels is not None:
             object.__setattr__(self, "labels", self._checked(labels))
+        if self.counterparts is not None and self.counterparts.vectors.shape != vectors.shape:
+            raise ValueError(
+                f"expected counterparts of {self.part} features like these, {tuple(vectors.shape)}, got "
+                f"{tuple(self.counterparts.vectors.shape)}: encode both sides of the same pairs into one space"
+            )
         if self.rows is None:
             object.__setattr__(self, "rows", torch.arange(len(vectors)))
         if self.ids is None:  # pyright: ignore[reportUnnecessaryComparison]
@@ -185,8 +194,23 @@ class Features:
         """Take some of the samples, by their indices."""
         labels = None if self.labels is None else self.labels[index]
         predictions = None if self.predictions is None else self.predictions[index]
-        rows, ids = self.numbers[index], self.ids[index]
-        return replace(self, vectors=self.vectors[index], labels=labels, rows=rows, ids=ids, predictions=predictions)
+        items = None if self.items is None else self.items[index]
+        others = None if self.counterparts is None else self.counterparts[index]
+        beside = {"labels": labels, "predictions": predictions, "items": items, "counterparts": others}
+        return replace(self, vectors=self.vectors[index], rows=self.numbers[index], ids=self.ids[index], **beside)
+
+    @property
+    def different(self) -> tuple[Int[Tensor, " m"], Int[Tensor, " n"]]:
+        """The first row of each different input, (M,), and each row's place among these, (N,)."""
+        every = torch.arange(len(self))
+        if self.items is None:
+            return every, every
+        occurring, places = self.items.unique(return_inverse=True)
+        return torch.full((len(occurring),), len(self)).scatter_reduce(0, places, every, "amin"), places
+
+    def once(self) -> "Features":
+        """Return each different input once, in its first row: of pairs those of this side."""
+        return self if self.items is None else self[self.different[0].sort().values]
 
     @property
     def predicted(self) -> Float[Tensor, "n c"]:
@@ -274,16 +298,41 @@ class FeatureParts(NamedTuple):
         return len(self.test) == 0 or int(self.test.classes.max()) < len(self.train.names)
 
 
-def features_of(samples: Samples, encoder: Encoder, part: str, progress: Bar = silent) -> Features:
-    """Encode samples, inputs (N, ...) to features (N, D); those whose inputs turn out to be unreadable are left out."""
+def features_of(
+    samples: Samples, encoder: Encoder, part: str, progress: Bar = silent, second: Encoder | None = None
+) -> Features:
+    """Encode samples, inputs (N, ...) to features (N, D); those whose inputs turn out to be unreadable are left out.
+
+    Of pairs the other side is encoded by its own encoder, `second`.
+    """
 
     def shown(starts: Iterable[int]) -> Iterable[int]:
         return progress(starts, f"encoding, {part}")
 
-    vectors, kept = encoder.encode(samples.inputs, progress=shown), samples.readable()
-    if len(kept) < len(samples):
-        vectors = vectors[readable(samples.inputs, torch.arange(len(samples)))]
-    return Features(vectors, kept.labels, kept.names, kept.rows, part, ids=kept.ids)
+    others, beside = samples.counterparts, None
+    vectors = encoder.encode(samples.inputs, progress=shown)
+    if others is not None and second is not None:
+        beside = Features(
+            second.encode(others.inputs, progress=shown),
+            None,
+            (),
+            samples.rows,
+            part,
+            ids=others.ids,
+            items=others.items,
+        )
+    found = Features(
+        vectors,
+        samples.labels,
+        samples.names,
+        samples.rows,
+        part,
+        ids=samples.ids,
+        items=samples.items,
+        counterparts=beside,
+    )
+    could = samples.could_be_read
+    return found if bool(could.all()) else found[could.nonzero().flatten()]
 
 
 def that_chooses(validation: Features) -> Features:
@@ -296,9 +345,12 @@ def joined(first: Features, second: Features) -> Features:
     """Put the samples of two parts with the same classes together; the result has neither predictions nor origin."""
     labels = None if first.labels is None or second.labels is None else torch.cat([first.labels, second.labels])
     vectors = torch.cat([first.vectors, second.vectors])
+    items = None if first.items is None or second.items is None else torch.cat([first.items, second.items])
+    both = first.counterparts, second.counterparts
+    beside = {"items": items, "counterparts": None if both[0] is None or both[1] is None else joined(both[0], both[1])}
     rows = torch.cat([first.numbers, second.numbers])
     ids = first.ids + second.ids
-    return replace(first, vectors=vectors, labels=labels, rows=rows, ids=ids, predictions=None, origin=None)
+    return replace(first, vectors=vectors, labels=labels, rows=rows, ids=ids, predictions=None, origin=None, **beside)
 
 
 def label_words(features: Features) -> list[str]:

@@ -17,7 +17,7 @@ from torch.utils.data import Dataset
 from likewise.data import ImagePreprocessing, Rows, Samples, Source, Texts
 from likewise.data.rows import files_of, readable, unreadable
 from likewise.data.workers import MOST_WORKERS, fetched
-from likewise.inference.inputs import streamed
+from likewise.inference.inputs import of_side, streamed
 from likewise.inference.model import Model
 from likewise.models.encoder import MOST_NUMBERS
 
@@ -40,7 +40,8 @@ def samples_for(model: Model, source: Source) -> Samples:
         Traceback (most recent call last):
         ValueError: expected vectors of 3 numbers, as the encoder takes, got images: give others
     """
-    samples = streamed(source, model.preprocessing or ImagePreprocessing(3, 1, 1))  # any images, to be refused
+    read = streamed(source, model.preprocessing or ImagePreprocessing(3, 1, 1))  # any images, to be refused
+    samples = of_side(read, model.side)
     takes, given = model.encoder.input_shape, samples.input_shape
     if len(takes) != len(given) or (model.preprocessing is None and takes != given):
         raise ValueError(f"expected {_in_words(takes)}, as the encoder takes, got {_in_words(given)}: give others")

@@ -3,16 +3,25 @@
 import inspect
 import warnings
 from copy import copy
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
 
 from likewise import data
 from likewise.data import ImagePreprocessing, Samples, Source
 from likewise.data.ids import Ids
 from likewise.data.image_files import ImageFiles
+from likewise.evaluation import Features
 from likewise.files import formats
 from likewise.files.detection import expanded, source_for
 from likewise.inference.model import Model
+from likewise.inference.onnx import OnnxEncoder
+from likewise.runs import Side
+
+T = TypeVar("T", Samples, Features)
 
 
 def samples_at(place: str | Path, model: Model | None = None, *, labelled: bool = False) -> Samples:
@@ -53,12 +62,36 @@ def samples_at(place: str | Path, model: Model | None = None, *, labelled: bool 
 
 
 def options_of(model: Model, kind: str) -> dict[str, Any]:
-    """Return the options of the data that a model was trained on if it was of this kind; of any table, its columns."""
-    facts = model.run.facts if model.run else getattr(model.encoder, "facts", {})
+    """Return the options of the data that a model was trained on, if that was a source of this kind.
+
+    Of any table they are the columns of numbers; of one of pairs the column of the model's side, and that of the labels.
+    """
+    facts = model.run.facts if model.run else model.encoder.file.facts if isinstance(model.encoder, OnnxEncoder) else {}
     spec = (facts.get("parts") or {}).get("data") or {}
-    options = (spec.get("init_args") or {}) if str(spec.get("class_path")).rpartition(".")[2] == kind else {}
+    given, learned = spec.get("init_args") or {}, str(spec.get("class_path")).rpartition(".")[2]
+    if learned == "Pairs" and given.get("path") and kind in {"Table", "Text"}:
+        column = given[model.side]
+        return {"label": given.get("label") or "none", **({"text": column} if kind == "Text" else {"inputs": [column]})}
     columns = facts.get("columns") if kind in {"Table", "Hub"} else None
-    return {**options, "inputs": columns} if columns else options
+    return {**(given if learned == kind else {}), **({"inputs": columns} if columns else {})}
+
+
+def of_side(given: T, side: Side) -> T:
+    """Return one side of pairs, each input once, with the labels of its pair; what are no pairs, as they are.
+
+    Example:
+        >>> answers = Samples(torch.tensor([[5.0], [6.0], [5.0]]), items=torch.tensor([0, 1, 0]))
+        >>> of_side(Samples(torch.eye(3), counterparts=answers), "second").inputs.flatten()
+        tensor([5., 6.])
+    """
+    if given.counterparts is None:
+        return given
+    one: Any = given if side == "first" else given.counterparts
+    alone = {name: None for name in ("counterparts", "negatives", "groups") if hasattr(one, name)}
+    one = replace(one, labels=given.labels, names=given.names, **alone)
+    if one.items is None:
+        return one
+    return one[torch.from_numpy(np.sort(np.unique(one.items.numpy(), return_index=True)[1]))]
 
 
 def streamed(source: Source, made_of: ImagePreprocessing | None = None) -> Samples:

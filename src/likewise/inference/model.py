@@ -19,9 +19,9 @@ from likewise.data.rows import files_of, in_words, unreadable
 from likewise.evaluation import Features, Learned, Predictions
 from likewise.evaluation.arrays import vectors_of
 from likewise.evaluation.of_run import By
-from likewise.inference.onnx import OnnxEncoder
-from likewise.models import Encoder, TextEncoder
-from likewise.runs import Run
+from likewise.inference.onnx import OnnxEncoder, OnnxTexts, onnx_encoder
+from likewise.models import Encoder, reads_texts
+from likewise.runs import Run, Side
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -43,6 +43,7 @@ class Model:
         encoder: The encoder, which is put into evaluation mode.
         preprocessing: What images become first. None: they are cropped and resized to the encoder's input shape.
         run: The run that it comes from, if it comes from one.
+        side: Of a run of pairs, whose encoder it is; see `of`.
 
     Example:
         >>> from likewise.models import ConvNet
@@ -53,7 +54,11 @@ class Model:
     """
 
     def __init__(
-        self, encoder: Encoder, preprocessing: ImagePreprocessing | None = None, run: Run | None = None
+        self,
+        encoder: Encoder,
+        preprocessing: ImagePreprocessing | None = None,
+        run: Run | None = None,
+        side: Side = "first",
     ) -> None:
         shape = encoder.input_shape
         if preprocessing is None and len(shape) == 3 and shape[0] in {1, 3}:
@@ -61,10 +66,11 @@ class Model:
         self.encoder = encoder.eval()
         self.preprocessing = preprocessing
         self.run = run
+        self.side: Side = side
 
     def __repr__(self) -> str:
         """Say what it takes and gives."""
-        takes = "texts" if isinstance(self.encoder, TextEncoder) else f"{tuple(self.encoder.input_shape)}"
+        takes = "texts" if reads_texts(self.encoder) else f"{tuple(self.encoder.input_shape)}"
         return f"Model({type(self.encoder).__name__}: {takes} -> {self.feature_dim})"
 
     @property
@@ -72,8 +78,44 @@ class Model:
         """Length of a feature vector, D."""
         return self.encoder.feature_dim
 
+    @property
+    def paired(self) -> bool:
+        """Whether its run is one of pairs, whose two sides have a model each."""
+        return self.run is not None and self.run.facts.get("second") is not None
+
+    def of(self, side: Side) -> "Model":
+        """Return what encodes a side of pairs: this model, or the other side's, which is loaded when it is needed.
+
+        Raises:
+            ValueError: It comes from no run of pairs.
+        """
+        if side == self.side:
+            return self
+        if self.run is None:
+            raise ValueError(f"expected a run of pairs for the {side} side, got an encoder alone: leave out the side")
+        self.run.encoder_spec(side)  # which refuses a side that there isn't
+        return self.across
+
+    @cached_property
+    def across(self) -> "Model":
+        """What encodes the other side of pairs, among which samples are searched; without pairs, itself."""
+        if self.run is None or not self.paired:
+            return self
+        side, facts = ("second" if self.side == "first" else "first"), self.run.facts
+        encoder: Any = self.encoder
+        if facts["second"]["encoder"] is not None:  # not one of both sides
+            encoder = self.run.encoder(side).to(encoder.mean.device)
+        other = Model(encoder, _preprocessing(facts, side), self.run, side)
+        vars(other)["across"] = self
+        return other
+
     def encode(
-        self, inputs: "Inputs", *, batch_size: int | None = None, progress: Bar | None = None
+        self,
+        inputs: "Inputs",
+        *,
+        side: Side | None = None,
+        batch_size: int | None = None,
+        progress: Bar | None = None,
     ) -> Float[NDArray[np.float32], "n d"]:
         """Encode inputs as they were in training; the same photo gives the same features by every way in.
 
@@ -82,6 +124,7 @@ class Model:
                 (H, W, channels) or (channels, H, W), or several (N, H, W), (N, H, W, channels) or (N, channels, H, W),
                 uint8 or from 0 to 1, of any size; alone, (3, H, W) is one for a model of colours, and three for one of
                 grey images. Texts: strings. Vectors: arrays and tensors (F,) or (N, F). Or `Samples`.
+            side: Of a run of pairs, the side that the inputs are of: "first" or "second". None: the model's own.
             batch_size: Number of inputs encoded at a time. None: as many as the encoder's `encode` takes.
             progress: Wraps the iteration over batches, for example tqdm.
 
@@ -89,11 +132,13 @@ class Model:
             Features (N, D); of one input (1, D).
 
         Raises:
-            ValueError: An input can't be read, or is none that the encoder takes.
+            ValueError: An input can't be read, or is none that the encoder takes; or there is one side.
 
         Memory:
             One batch of inputs and activations, in addition to the features, where inputs are paths.
         """
+        if side is not None and side != self.side:
+            return self.of(side).encode(inputs, batch_size=batch_size, progress=progress)
         rows = self.rows(inputs)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "an image that cannot be decoded")  # which is an error here
@@ -142,8 +187,8 @@ class Model:
     @cached_property
     def learned(self) -> Learned:
         """What the run has learned from features."""
-        if isinstance(self.encoder, OnnxEncoder):
-            return Learned(None, self.encoder.probe)
+        if isinstance(self.encoder, OnnxEncoder | OnnxTexts):
+            return Learned(None, self.encoder.file.probe)
         if self.run is None:
             raise ValueError("expected the model of a run, got an encoder alone: load one with likewise.load(run)")
         return Learned(self.run)
@@ -153,15 +198,19 @@ class Model:
         queries: "Inputs | Stored",
         among: "Stored | Path | str | NDArray[np.floating[Any]] | None" = None,
         *,
+        side: Side | None = None,
         k: int = 5,
         at_least: float | None = None,
     ) -> "Neighbours":
         """Find the nearest by cosine similarity, exactly; of equal ones, the earlier comes first.
 
+        Of a run of pairs, queries of one side find samples of the other.
+
         Args:
             queries: What `encode` takes; or features in a file, as `open_features` opens them.
             among: Features (N, D); a file of them, as `likewise embed` writes, or the run's own if it is the folder of
-                one; or a folder or table, which is encoded. None: each query's nearest among the others.
+                one; or a folder or table, which is encoded. None: each query's nearest among the others, of one side.
+            side: Of a run of pairs, the side that the queries are of. None: the model's own.
             k: How many of each.
             at_least: The smallest similarity that counts. None: any.
 
@@ -182,13 +231,14 @@ class Model:
             ([['1']], 1.0)
         """
         from likewise.inference.search import Neighbours, neighbours  # noqa: PLC0415 - which are about models
-        from likewise.inference.stored import Stored, side  # noqa: PLC0415 - likewise
+        from likewise.inference.stored import Stored, stored_at  # noqa: PLC0415 - likewise
 
         def of(features: Any) -> Stored:
             return Stored.of(torch.from_numpy(vectors_of(features, "features")), list(map(str, range(len(features)))))
 
-        asked = queries if isinstance(queries, Stored) else of(self.encode(queries))
-        others = side(among, self) if isinstance(among, str | Path) else among
+        own = self.of(side or self.side)
+        asked = queries if isinstance(queries, Stored) else of(own.encode(queries))
+        others = stored_at(among, own.across) if isinstance(among, str | Path) else among
         others = others if others is None or isinstance(others, Stored) else of(others)
         parts = [(alike, places) for _, alike, places in neighbours(asked, others, k, at_least)]
         similarities, indices = (torch.cat(of).numpy() for of in zip(*parts, strict=True))
@@ -208,7 +258,7 @@ class Model:
             return given
         if not several:
             raise ValueError("expected at least one input, got none: give a path, an image, a text or an array")
-        if isinstance(self.encoder, TextEncoder):
+        if reads_texts(self.encoder):
             return self._texts(several)
         if self.preprocessing is None:
             return self._of_array(np.asarray(several))
@@ -225,8 +275,8 @@ class Model:
     def _of_array(self, given: Any) -> Tensor:
         """Return vectors, or images of the encoder's shape."""
         array = given.detach().cpu().numpy() if isinstance(given, Tensor) else given
-        if isinstance(self.encoder, TextEncoder):
-            raise ValueError("expected texts as strings, got an array: this run was trained on texts")  # noqa: TRY004 - bad input
+        if reads_texts(self.encoder):
+            raise ValueError("expected texts as strings, got an array: this run was trained on texts")
         if self.preprocessing is not None:
             one = array.ndim == 2 or (
                 array.ndim == 3 and (array.shape[-1] in {1, 3} or array.shape[0] == self.preprocessing.channels)
@@ -306,14 +356,14 @@ def load(run: Run | Path | str, *, device: str | torch.device | None = None) -> 
         >>> root.cleanup()
     """
     if not isinstance(run, Run) and Path(run).suffix == ".onnx":
-        encoder = OnnxEncoder(run, device)
-        return Model(encoder, _preprocessing(encoder.facts))
+        encoder = onnx_encoder(run, device)
+        return Model(encoder, _preprocessing(encoder.file.facts))
     opened = run if isinstance(run, Run) else Run.open(run)
     trained: Any = opened.encoder()
     where = device or ("cuda" if torch.cuda.is_available() else "cpu")
     return Model(trained.to(where), _preprocessing(opened.facts), opened)
 
 
-def _preprocessing(facts: Mapping[str, Any]) -> ImagePreprocessing | None:
-    made_of = facts.get("preprocessing")
+def _preprocessing(facts: Mapping[str, Any], side: Side = "first") -> ImagePreprocessing | None:
+    made_of = (facts if side == "first" else facts["second"]).get("preprocessing")
     return None if made_of is None else ImagePreprocessing(**made_of)

@@ -2,6 +2,7 @@
 
 import json
 import warnings
+from collections.abc import Iterable
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
@@ -9,18 +10,18 @@ from typing import Any, final
 
 import numpy as np
 import torch
-from jaxtyping import Float, Shaped
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from likewise.evaluation.logistic_regression import LinearClassifier
 from likewise.evaluation.predictors import LinearPredictor
-from likewise.models import Encoder
+from likewise.models import Encoder, TextEncoder
 from likewise.models.wrapped import shortened
 
 
 @final
-class OnnxEncoder(Encoder):
-    """The encoder in a file that `to_onnx` wrote; it can't be trained.
+class OnnxFile:
+    """A file that `to_onnx` wrote, opened.
 
     Args:
         path: The file.
@@ -64,15 +65,17 @@ class OnnxEncoder(Encoder):
                 f"expected an ONNX file by likewise export, got {path}, which doesn't say what its inputs are: export "
                 "the run again, or use onnxruntime itself"
             )
-        super().__init__(tuple(self.facts["input_shape"]))
-        self.mean.copy_(torch.tensor(self.facts["mean"]).view_as(self.mean))
-        self.std.copy_(torch.tensor(self.facts["std"]).view_as(self.std))
-        self._path, self._session = path, session
+        self.path, self._session = path, session
 
     @property
     def feature_dim(self) -> int:
         """Length of a feature vector, D."""
         return self.facts["feature_dim"]
+
+    def features(self, inputs: Shaped[Tensor, "n ..."]) -> Float[Tensor, "n d"]:
+        """Compute features."""
+        features, *_ = self._session.run(["features"], {"inputs": np.ascontiguousarray(inputs.cpu().numpy())})
+        return torch.from_numpy(features)
 
     @cached_property
     def probe(self) -> LinearPredictor | None:
@@ -81,7 +84,7 @@ class OnnxEncoder(Encoder):
             return None
         import onnx  # noqa: PLC0415 - optional, too
 
-        graph: Any = onnx.load(self._path).graph
+        graph: Any = onnx.load(self.path).graph
         held = {one.name: torch.tensor(onnx.numpy_helper.to_array(one)) for one in graph.initializer}
         limits, about = self.facts.get("thresholds"), self.facts
         return LinearPredictor(
@@ -93,11 +96,59 @@ class OnnxEncoder(Encoder):
             thresholds=None if limits is None else torch.tensor(limits, dtype=torch.float64),
         )
 
+
+def onnx_encoder(path: Path | str, device: str | torch.device | None = None) -> "OnnxEncoder | OnnxTexts":
+    """Open a file as an encoder of images or vectors, or of texts; see `OnnxFile`."""
+    file = OnnxFile(path, device)
+    return OnnxEncoder(file) if file.facts["input_shape"] else OnnxTexts(file)
+
+
+@final
+class OnnxEncoder(Encoder):
+    """The encoder of images or vectors in a file; it can't be trained."""
+
+    def __init__(self, file: OnnxFile) -> None:
+        super().__init__(tuple(file.facts["input_shape"]))
+        self.mean.copy_(torch.tensor(file.facts["mean"]).view_as(self.mean))
+        self.std.copy_(torch.tensor(file.facts["std"]).view_as(self.std))
+        self.file = file
+
+    @property
+    def feature_dim(self) -> int:
+        """Length of a feature vector, D."""
+        return self.file.feature_dim
+
     def forward(self, inputs: Shaped[Tensor, "n ..."]) -> Float[Tensor, "n d"]:
         """Encode inputs of exactly the input shape, uint8 or floating-point."""
         if inputs.shape[1:] != self.input_shape:
             shape = ", ".join(map(str, ("N", *self.input_shape)))
             raise ValueError(f"expected inputs of shape ({shape}), got {tuple(inputs.shape)}: resize them")
-        values = inputs.float() / 255 if inputs.dtype == torch.uint8 else inputs.float()
-        features, *_ = self._session.run(["features"], {"inputs": np.ascontiguousarray(values.cpu().numpy())})
-        return torch.from_numpy(features)
+        return self.file.features(inputs.float() / 255 if inputs.dtype == torch.uint8 else inputs.float())
+
+
+@final
+class OnnxTexts(TextEncoder):
+    """The encoder of texts in a file, with its tokenizer; it can't be trained."""
+
+    def __init__(self, file: OnnxFile) -> None:
+        super().__init__((), file.facts["length"])
+        self.tokenizer = torch.frombuffer(bytearray(file.facts["tokenizer"].encode()), dtype=torch.uint8)
+        self.file = file
+
+    @property
+    def feature_dim(self) -> int:
+        """Length of a feature vector, D."""
+        return self.file.feature_dim
+
+    def trained(self, texts: Iterable[str]) -> Any:
+        """Refuse to learn a tokenizer."""
+        del texts
+        raise ValueError(f"expected an encoder that can be trained, got {self.file.path}: load the run")
+
+    def numbered(self, ids: list[int]) -> list[int]:
+        """Return the tokens of a text, from the tokenizer's own numbers."""
+        return [token + self.file.facts["first_token"] for token in ids]
+
+    def forward(self, inputs: Int[Tensor, "n t"]) -> Float[Tensor, "n d"]:
+        """Encode rows of tokens."""
+        return self.file.features(inputs)

@@ -25,9 +25,9 @@ from likewise.evaluation.features import Bar, features_of, silent
 from likewise.files.detection import expanded
 from likewise.files.formats import first_of
 from likewise.inference.embedding import digest_of
-from likewise.inference.inputs import samples_at
+from likewise.inference.inputs import of_side, samples_at
 from likewise.inference.model import Model
-from likewise.runs import Run
+from likewise.runs import Run, Side
 
 PIECE = 2**15  # samples read at a time
 TABLES = (".parquet", ".pq")
@@ -104,12 +104,16 @@ class Stored:
         return " + ".join(self.names[number] for number in numbers)
 
 
-def open_features(path: Path) -> Stored | None:
+def open_features(path: Path, side: Side = "first") -> Stored | None:
     """Open a file of features; None where it is something else.
 
     - Parquet with a column `features`, lists of one size, and optionally `id` and `label`, as `likewise embed` writes.
     - An .npz file with `features` (or `embeddings`, `vectors`), and optionally `ids`, `labels` and `names`; or one of
       three parts, as a run keeps it. An .npy file of one array.
+
+    Args:
+        path: The file.
+        side: Of a run's features of pairs, which.
 
     Raises:
         ValueError: The file can't be read.
@@ -119,14 +123,14 @@ def open_features(path: Path) -> Stored | None:
     """
     suffix = path.suffix.lower()
     try:
-        return _of_table(path) if suffix in TABLES else _of_arrays(path) if suffix in {".npz", ".npy"} else None
+        return _of_table(path) if suffix in TABLES else _of_arrays(path, side) if suffix in {".npz", ".npy"} else None
     except (OSError, EOFError, KeyError, zipfile.BadZipFile, ValueError) as error:
         raise ValueError(
             f"expected features in {path}, got a file that can't be read, {error}: write it again"
         ) from error
 
 
-def side(place: Path | str, model: Model, bar: Bar = silent) -> Stored:
+def stored_at(place: Path | str, model: Model, bar: Bar = silent) -> Stored:
     """Return the features at a place: of a run, of a file of features, or of a source that is encoded now.
 
     Raises:
@@ -141,7 +145,7 @@ def side(place: Path | str, model: Model, bar: Bar = silent) -> Stored:
                 f"expected a run with features, got {place}, which keeps no {path.name}: likewise evaluate {place} "
                 "makes them, or name the data itself"
             )
-    found = open_features(path) if path.is_file() else None
+    found = open_features(path, model.side) if path.is_file() else None
     if found is None or (found.width != model.feature_dim and model.encoder.input_shape == (found.width,)):
         return encoded(samples_at(place, model), model, bar)
     if found.width != model.feature_dim:
@@ -152,6 +156,7 @@ def side(place: Path | str, model: Model, bar: Bar = silent) -> Stored:
     if found.encoder and model.run is not None and found.encoder != digest_of(model):
         raise ValueError(
             f"expected features of this run's encoder, got those of another in {place}: embed again with this run"
+            + (f" and --side {model.side}" if model.paired else "")
         )
     return found
 
@@ -200,7 +205,7 @@ def _of_table(path: Path) -> Stored | None:
     return Stored(ids, kind.list_size, read, labels, names, folder=path.parent, encoder=encoder)
 
 
-def _of_arrays(path: Path) -> Stored | None:
+def _of_arrays(path: Path, side: Side) -> Stored | None:
     if path.suffix.lower() == ".npy":
         array = np.load(path, mmap_mode="r", allow_pickle=False)
         starts = range(0, len(array), PIECE) if array.ndim == 2 else ()
@@ -212,7 +217,7 @@ def _of_arrays(path: Path) -> Stored | None:
         if key is None and "test_features" not in file.files:
             return None
     if key is None:
-        return _of_parts([part for part in load_features(path) if len(part)])
+        return _of_parts([part for part in load_features(path) if len(part)], side)
     with zipfile.ZipFile(path) as archive, archive.open(f"{key}.npy") as opened:
         count, width = _header(opened)[:2]
     labels, names = labels_of(beside["labels"], beside.get("names")) if "labels" in beside else (None, ())
@@ -220,8 +225,9 @@ def _of_arrays(path: Path) -> Stored | None:
     return Stored(ids, width, lambda: _read(path, key), labels, names, folder=path.parent)
 
 
-def _of_parts(parts: Sequence[Features]) -> Stored:
-    """Return the features of a run, of all its parts."""
+def _of_parts(parts: Sequence[Features], side: Side) -> Stored:
+    """Return the features of a run, of all its parts; of pairs those of one side, each input once."""
+    parts = [of_side(part, side) for part in parts]
     vectors, ids = torch.cat([part.vectors for part in parts]), Ids.of([name for part in parts for name in part.ids])
     labels, names = None, ()
     if all(part.labels is not None for part in parts):

@@ -6,14 +6,15 @@ from likewise.models.encoder import Encoder
 from likewise.models.heads import Head, NoHead, PredictionHead, ProjectionHead
 from likewise.models.onnx import to_onnx
 from likewise.models.pretrained_transformer import PretrainedTransformer
+from likewise.models.projected import Projected
 from likewise.models.resnet import ResNet, ResNet12
 from likewise.models.small_networks import MLP, Conv4, ConvNet
-from likewise.models.text_encoder import BagOfTokens, TextEncoder, Transformer
+from likewise.models.text_encoder import BagOfTokens, TextEncoder, Transformer, reads_texts
 from likewise.models.timm_encoder import Timm
 from likewise.models.wrapped import FromRun, Wrapped
 
 __all__ = [
     "MLP", "BagOfTokens", "CellGrid", "Conv4", "ConvNet", "Encoder", "FromRun", "Head", "NoHead", "PredictionHead",
-    "PretrainedTransformer", "ProjectionHead", "ResNet", "ResNet12", "TextEncoder", "Timm", "Transformer", "Wrapped",
-    "in_chunks", "to_onnx",
+    "PretrainedTransformer", "Projected", "ProjectionHead", "ResNet", "ResNet12", "TextEncoder", "Timm",
+    "Transformer", "Wrapped", "in_chunks", "reads_texts", "to_onnx",
 ]  # fmt: skip

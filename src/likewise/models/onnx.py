@@ -15,8 +15,10 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
+from likewise.data.texts import PADDING
 from likewise.models.encoder import Encoder
-from likewise.models.text_encoder import TextEncoder
+from likewise.models.projected import Projected
+from likewise.models.text_encoder import TextEncoder, reads_texts
 from likewise.models.wrapped import FromRun, shortened
 
 NEEDED = ("onnx", "onnxscript", "onnxruntime")
@@ -35,13 +37,15 @@ def to_onnx(
 ) -> None:
     """Write an encoder as ONNX, including its standardisation, for batches of any size.
 
-    The file's input is `inputs`, images (N, channels, height, width) from 0 to 1, or vectors (N, F), float32; its
-    output is `features` (N, D), float32, and with a classifier also `logits` and `probabilities` (N, C). Its metadata
-    are, as JSON, `likewise` (the version), `input_shape`, `feature_dim`, `mean`, `std`, and the facts. The encoder is
-    not changed.
+    The file's input is `inputs`, images (N, channels, height, width) from 0 to 1, or vectors (N, F), float32, or tokens
+    of texts (N, T), int64, 0 after a text's last; its output is `features` (N, D), float32, and with a classifier also
+    `logits` and `probabilities` (N, C). Its metadata are, as JSON, `likewise` (the version), `input_shape`,
+    `feature_dim`, `mean`, `std`, and the facts; of texts also `tokenizer`, as the library of that name writes it,
+    `length`, how many tokens of a text are read, and `first_token`, what its token 0 is numbered. The encoder is not
+    changed.
 
     Args:
-        encoder: The encoder, of images or vectors; it is exported in evaluation mode.
+        encoder: The encoder; it is exported in evaluation mode.
         path: The .onnx file. It is written under a temporary name, checked, and renamed.
         classifier: Takes features (N, D), and returns logits and probabilities, each (N, C).
         facts: What else the metadata tell, such as {"names": ["cat", "dog"]}.
@@ -70,11 +74,8 @@ def to_onnx(
             raise ModuleNotFoundError(
                 f"expected the module {module}, which is not installed: pip install 'likewise[onnx]'", name=module
             )
-    if isinstance(encoder, TextEncoder):
-        raise ValueError(  # noqa: TRY004 - bad input is always a ValueError
-            f"expected an encoder of images or vectors, got {type(encoder).__name__}, whose tokenizer ONNX can't hold: "
-            "export it as safetensors"
-        )
+    if reads_texts(encoder) and len(encoder.tokenizer) == 0:
+        raise ValueError("expected an encoder with a tokenizer, got none: call observe(Texts(training_strings)) first")
     path = Path(path)
     if not path.parent.is_dir():
         raise ValueError(f"expected a folder to write {path.name} into, got {path.parent}: create it first")
@@ -106,9 +107,12 @@ class _Classified(nn.Module):
 def _metadata(encoder: Encoder) -> dict[str, Any]:
     """Return what every file tells of its encoder."""
     inner = encoder
-    while isinstance(inner, FromRun):  # which leaves mean and std to the encoder within
+    while isinstance(inner, FromRun | Projected):  # which leave mean and std to the encoder within
         inner = inner.encoder
-    return {
+    of_texts = {}
+    if reads_texts(encoder):
+        of_texts = {"tokenizer": _tokenizer(encoder), "length": encoder.length, "first_token": encoder.numbered([0])[0]}
+    return of_texts | {
         "likewise": str(import_module("likewise").__version__),
         "input_shape": list(encoder.input_shape),
         "feature_dim": encoder.feature_dim,
@@ -117,16 +121,21 @@ def _metadata(encoder: Encoder) -> dict[str, Any]:
     }
 
 
+def _tokenizer(encoder: TextEncoder) -> str:
+    return bytes(encoder.tokenizer.cpu().numpy()).decode()
+
+
 def _export(module: nn.Module, encoder: Encoder, path: Path, metadata: dict[str, str], opset: int | None) -> None:
     inputs = _inputs(encoder, 2)
     batch = torch.export.Dim("batch", min=1)
+    sizes = {0: batch, 1: torch.export.Dim("tokens", min=1)} if reads_texts(encoder) else {0: batch}
     try:
         with _quiet(), torch.no_grad():
             program = torch.onnx.export(
                 module,
                 (inputs,),
                 dynamo=True,
-                dynamic_shapes=({0: batch},),
+                dynamic_shapes=(sizes,),
                 input_names=["inputs"],
                 output_names=OUTPUTS[: 1 if module is encoder else None],
                 opset_version=opset,
@@ -166,8 +175,17 @@ def _check(module: nn.Module, encoder: Encoder, path: Path, tolerance: float) ->
 
 
 def _inputs(encoder: Encoder, batch: int) -> Tensor:
-    """Return random inputs from 0 to 1, always the same."""
-    return torch.rand(batch, *encoder.input_shape, generator=torch.Generator().manual_seed(batch))
+    """Return random inputs from 0 to 1, or tokens of texts, always the same."""
+    generator = torch.Generator().manual_seed(batch)
+    if not reads_texts(encoder):
+        return torch.rand(batch, *encoder.input_shape, generator=generator)
+    from tokenizers import Tokenizer  # noqa: PLC0415 - of the extra `text`
+
+    tokens: Any = Tokenizer.from_str(_tokenizer(encoder))
+    most, length = tokens.get_vocab_size() + encoder.numbered([0])[0], min(batch + 1, encoder.length)
+    ids = torch.randint(2, most, (batch, length), generator=generator)
+    ids[1:, length - 1 :] = PADDING
+    return ids
 
 
 @contextlib.contextmanager

@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, final
+from typing import Any, TypeGuard, final
 
 import torch
 from jaxtyping import Float, Int
@@ -132,6 +132,11 @@ class TextEncoder(Encoder):
         if saved is not None:
             self.tokenizer = torch.empty_like(saved, device=self.tokenizer.device)
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
+
+
+def reads_texts(encoder: nn.Module) -> TypeGuard[TextEncoder]:
+    """Tell whether an encoder is one of texts; one with a head behind it has what it has."""
+    return getattr(encoder, "input_shape", None) == ()
 
 
 def mean_of_tokens(vectors: Float[Tensor, "n t d"], tokens: Int[Tensor, "n t"]) -> Float[Tensor, "n d"]:

@@ -12,7 +12,7 @@ from likewise.data.rows import Rows
 from likewise.models.cell_grid import CellGrid
 from likewise.models.encoder import Encoder, SizedEncoder, frozen, kept_buffers
 from likewise.parts import Spec
-from likewise.runs import Run
+from likewise.runs import Run, Side
 
 REMEDY = "wrap it in a module whose forward returns them"
 
@@ -133,6 +133,7 @@ class FromRun(Encoder):
         input_shape: The shape of one input, which must be the shape that the run's encoder was made for; the command
             fills it in from the data.
         run: The run's folder.
+        side: Of a run of pairs, whose encoder: the "first" side's or the "second"'s.
 
     Raises:
         ValueError: The folder is not a run's, the run has not trained an encoder yet, or inputs have another shape.
@@ -142,17 +143,17 @@ class FromRun(Encoder):
         spec: The class and the arguments it was made with.
     """
 
-    def __init__(self, input_shape: tuple[int, ...], run: Path | str) -> None:
+    def __init__(self, input_shape: tuple[int, ...], run: Path | str, side: Side = "first") -> None:
         super().__init__(input_shape or (1,))
         opened = Run.open(run)
-        self.spec: Spec = opened.encoder_spec
-        expected = tuple(self.spec["init_args"].get("input_shape", input_shape))
+        self.spec: Spec = opened.encoder_spec(side)
+        encoder: Any = opened.encoder(side)
+        expected = tuple(encoder.input_shape)
         if expected != tuple(input_shape):
             raise ValueError(
                 f"expected inputs of shape {expected}, which the encoder of {run} was made for, "
                 f"got {tuple(input_shape)}: give data of that shape; data.size resizes images"
             )
-        encoder: Any = opened.encoder()
         self.encoder: Encoder = encoder.train()
 
     @property

@@ -195,8 +195,8 @@ def _few(went: Mapping[str, Any]) -> Iterator[str]:
         return
     of_epoch = went["steps_of_an_epoch"]
     epochs = -(-ENOUGH // of_epoch)
-    more = f"--epochs {epochs} are {epochs * of_epoch}" if went["limited_to"] is None else f"--steps {ENOUGH}"
-    yield f"{counted(steps, 'step')} are few, since encoders learn over hundreds: {more}"
+    more = f"--epochs {epochs} makes {epochs * of_epoch:,} steps" if went["limited_to"] is None else f"--steps {ENOUGH}"
+    yield f"only {counted(steps, 'step')}, while encoders learn over hundreds: {more}"
 
 
 def _trained(sizes: Mapping[str, int]) -> str:

@@ -11,7 +11,15 @@ if TYPE_CHECKING:
     from likewise.training.callbacks import Collapse, Snapshots, Statistics
     from likewise.training.checkpoints import Checkpoints, Terminated
     from likewise.training.data import TrainingData
-    from likewise.training.inputs import InputContext, KeyQueue, LabelPrototypes, LossInput, Momentum, Predictor
+    from likewise.training.inputs import (
+        InputContext,
+        KeyQueue,
+        LabelPrototypes,
+        LossInput,
+        Momentum,
+        Predictor,
+        SecondTower,
+    )
     from likewise.training.pretraining import Pretraining
     from likewise.training.schedule import Constant, Cosine, Schedule, Steps
     from likewise.training.step import Step
@@ -31,6 +39,7 @@ __all__ = [
     "Predictor",
     "Pretraining",
     "Schedule",
+    "SecondTower",
     "Snapshots",
     "Statistics",
     "Step",
@@ -45,7 +54,7 @@ _MODULES = {
     "checkpoints": ("Checkpoints", "Terminated"),
     "callbacks": ("Collapse", "Snapshots", "Statistics"),
     "data": ("TrainingData",),
-    "inputs": ("InputContext", "KeyQueue", "LabelPrototypes", "LossInput", "Momentum", "Predictor"),
+    "inputs": ("InputContext", "KeyQueue", "LabelPrototypes", "LossInput", "Momentum", "Predictor", "SecondTower"),
     "pretraining": ("Pretraining",),
     "schedule": ("Constant", "Cosine", "Schedule", "Steps"),
     "step": ("Step",),

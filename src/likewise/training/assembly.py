@@ -26,12 +26,12 @@ from likewise.data import (
 )
 from likewise.data.episode_sampler import fitting_words
 from likewise.losses import Loss, label_pair_similarity
-from likewise.models import Encoder, FromRun, Head, TextEncoder
+from likewise.models import Encoder, FromRun, Head, NoHead, Projected, reads_texts
 from likewise.parts import Spec, build, built, class_of, is_spec
 from likewise.runs import Run
 from likewise.training.data import TrainingData
-from likewise.training.inputs import KeyQueue, LossInput
-from likewise.training.inputs.resolution import check_labels, reads_embeddings
+from likewise.training.inputs import KeyQueue, LossInput, SecondTower
+from likewise.training.inputs.resolution import check_labels, label_kind_of, reads_embeddings
 from likewise.training.pretraining import Pretraining
 from likewise.training.schedule import Schedule
 
@@ -65,15 +65,22 @@ class Assembled:
     @property
     def facts(self) -> dict[str, Any]:
         """What a run records about it, as plain values."""
-        train = self.trained
+        train, of_second = self.trained, self.trained.counterparts
+        second = {} if of_second is None else {"second": {"encoder": self.specs["second"], **_read_as(of_second)}}
         sizes = {"train": len(train), "validation": len(self.parts.validation), "test": len(self.parts.test)}
         return {
-            "parts": self.specs,
-            "preprocessing": None if train.preprocessing is None else asdict(train.preprocessing),
+            "parts": {name: spec for name, spec in self.specs.items() if name != "second"},
+            **_read_as(train),
             "columns": list(train.columns),
             "labels": {"kind": train.label_kind, "names": list(train.names)},
             "samples": sizes | {"fingerprint": fingerprint(self.parts)},
+            **second,
         }
+
+
+def _read_as(samples: Samples) -> dict[str, Any]:
+    """Return what an input has to be made into before it is encoded."""
+    return {"preprocessing": None if samples.preprocessing is None else asdict(samples.preprocessing)}
 
 
 def assemble(
@@ -101,7 +108,7 @@ def assemble(
     """
     specs = {part: _normal(spec) for part, spec in chosen.items()}
     kind = class_of(specs["loss"]["class_path"], Loss)
-    parts, refit = parts_of(specs, lambda samples: check_labels(kind, samples.label_kind, samples.names))
+    parts, refit = parts_of(specs, lambda samples: check_labels(kind, label_kind_of(samples), samples.names))
     train = parts.refitted().train if refit else parts.train
     if kind.label_kinds and train.label_kind == "label sets" and not train.counts.any():
         raise ValueError(f"expected training samples with a label, got none of {len(train):,}: check the labels")
@@ -109,13 +116,17 @@ def assemble(
     before = _earlier_run(specs, parts)
     encoder = _encoder(specs, train)
     specs["head"] = _filled(specs["head"], Head, feature_dim=encoder.feature_dim) if reads_embeddings(kind) else None
-    head = None if specs["head"] is None else build(specs["head"], Head)
+    if train.counterparts is None:
+        head = None if specs["head"] is None else build(specs["head"], Head)
+        inputs = built(specs.get("inputs"), LossInput)
+    else:
+        head, (encoder, inputs) = None, _towers(specs, encoder, train, train.counterparts)
     module = Pretraining(
         encoder,
         head,
         _loss(specs, train, head.embedding_dim if head else encoder.feature_dim),
         partial(class_of(specs["optimizer"]["class_path"], Optimizer), **specs["optimizer"]["init_args"]),
-        built(specs.get("inputs"), LossInput),
+        inputs,
         samples=train,
         schedule=build(specs["schedule"], Schedule),
         chunk_size=chunk_size,
@@ -136,7 +147,7 @@ def _data(specs: dict[str, Any], module: Pretraining, train: Samples, seed: int,
     batches = build(specs["batches"], Batches)
     batches.suit(module.inputs.signature.loss, module.inputs.signature.names)
     module.inputs.check_batches(batches)
-    data = TrainingData(prepared(module.encoder, train), batches, seed=seed, workers=workers)
+    data = TrainingData(prepared(module.encoder, train, module.second), batches, seed=seed, workers=workers)
     specs["batches"]["init_args"] |= batches.recorded
     data.train_dataloader()  # it refuses batches that the samples can't fill, before anything is said or written
     return data
@@ -160,11 +171,17 @@ def _of_chunks(encoder: Encoder, size: int | None) -> Iterator[str]:
         yield f"batch normalisation in the encoder normalises each chunk of {size:,} by itself"
 
 
-def prepared(encoder: Encoder, samples: Samples) -> Samples:
+def prepared(encoder: Encoder, samples: Samples, second: Encoder | None = None) -> Samples:
     """Return samples as an encoder takes them: of texts their tokens, once for the whole training."""
-    if isinstance(encoder, TextEncoder) and isinstance(samples.inputs, Texts):
-        return replace(samples, inputs=encoder.tokenized(samples.inputs))
-    return samples
+    if samples.counterparts is not None and second is not None:
+        of = samples.negatives
+        pool = None if of is None else replace(of, inputs=_tokens(second, of.inputs))
+        samples = replace(samples, counterparts=prepared(second, samples.counterparts), negatives=pool)
+    return replace(samples, inputs=_tokens(encoder, samples.inputs))
+
+
+def _tokens(encoder: Encoder, inputs: Tensor | Rows) -> Tensor | Rows:
+    return encoder.tokenized(inputs) if reads_texts(encoder) and isinstance(inputs, Texts) else inputs
 
 
 def _earlier_run(specs: dict[str, Any], parts: Parts) -> list[str]:
@@ -206,6 +223,54 @@ def _encoder(specs: dict[str, Any], train: Samples) -> Encoder:
     _check_features(encoder, inputs.take(torch.arange(2)) if isinstance(inputs, Texts) else inputs[[0, -1]])
     spec["init_args"] |= encoder.recorded
     return encoder
+
+
+def _towers(
+    specs: dict[str, Any], encoder: Encoder, train: Samples, counterparts: Samples
+) -> tuple[Encoder, list[LossInput]]:
+    """Make the encoders of both sides of pairs, each with its head behind it, which the run keeps; note their Specs."""
+    asked = specs.get("inputs") or []
+    asked = asked if isinstance(asked, list) else [asked]
+    ours = next((spec for spec in asked if class_of(spec["class_path"], LossInput) is SecondTower), None)
+    chosen, specs["second"] = {} if ours is None else ours["init_args"], None
+    usual, first_head = _usual(specs, encoder, counterparts), specs["head"]
+    first, specs["encoder"] = _with_head(specs, encoder)
+    specs["head"] = None
+    if not chosen.get("shared"):
+        own = {"encoder": _normal(chosen.get("encoder") or usual), "head": _normal(chosen.get("head") or first_head)}
+        second, specs["second"] = _with_head(own, _encoder(own, counterparts))
+        tower = SecondTower(second, **{name: of for name, of in chosen.items() if name not in {"encoder", "head"}})
+    elif counterparts.input_shape == encoder.input_shape:
+        tower = build(ours or {}, SecondTower)
+        if isinstance(train.inputs, Texts) and isinstance(counterparts.inputs, Texts):
+            encoder.observe(Texts([*train.inputs.strings, *counterparts.inputs.strings]))
+    else:
+        raise ValueError(
+            f"expected both sides of pairs of one kind for a shared tower, got {encoder.input_shape} and "
+            f"{counterparts.input_shape}: leave out --inputs.shared"
+        )
+    return first, [tower, *(build(spec, LossInput) for spec in asked if spec is not ours)]
+
+
+def _with_head(specs: dict[str, Any], encoder: Encoder) -> tuple[Encoder, Spec]:
+    """Put a head behind an encoder, unless it is of an earlier run of pairs and has one; and return its Spec."""
+    if specs["head"] is not None and not isinstance(encoder, Projected):
+        specs["head"] = _filled(specs["head"], Head, feature_dim=encoder.feature_dim)
+        head = build(specs["head"], Head)
+        if not isinstance(head, NoHead):
+            arguments = {name: specs[name] for name in ("encoder", "head")}
+            return Projected(encoder, head), Spec(class_path="likewise.models.Projected", init_args=arguments)
+    return encoder, specs["encoder"]
+
+
+def _usual(specs: Mapping[str, Any], encoder: Encoder, counterparts: Samples) -> Spec:
+    """Return the Spec of the encoder that the other side has where none is given."""
+    if "from_run" in specs and "second" in Run.open(specs["from_run"]).facts:
+        return Spec(class_path="likewise.models.FromRun", init_args={"run": specs["from_run"], "side": "second"})
+    if counterparts.input_shape == encoder.input_shape:
+        return specs["encoder"]
+    name = {0: "Transformer", 1: "MLP"}.get(len(counterparts.input_shape), "ConvNet")
+    return Spec(class_path=f"likewise.models.{name}", init_args={})
 
 
 def _check_features(encoder: Encoder, inputs: Tensor | Rows) -> None:

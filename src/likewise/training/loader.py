@@ -11,12 +11,13 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from likewise.data import Batch, Batches, Samples, Share, TokenRows, mixed
+from likewise.data import Batch, Batches, Rows, Samples, Share, TokenRows, mixed
+from likewise.data.pairs import never_apart
 from likewise.data.rows import Unreadable, files_of, unreadable
 from likewise.data.workers import fetched
 
 ON_DEVICE = 0.25  # largest fraction of an accelerator's free memory for the inputs of the training part
-ORDER, DRAW, INSTEAD = 0, 1, 3  # purposes of seeds; 2 is for dropout
+ORDER, DRAW, INSTEAD, NEGATIVES = 0, 1, 3, 4  # purposes of seeds; 2 is for dropout
 NOBODY = -1
 
 
@@ -56,6 +57,9 @@ class Loader:
         self._place = place
         self._length, self.batch_size = self._order(0).shape
         self._there: Tensor | None = None
+        self._others = None if samples.counterparts is None else samples.counterparts.inputs
+        alike = None if samples.counterparts is None else never_apart(samples)
+        self._alike = None if alike is None or len(alike.unique()) == len(alike) else alike
 
     def __len__(self) -> int:
         """Count the batches of an epoch."""
@@ -73,8 +77,8 @@ class Loader:
                 f"choose a size that {place.processes} divides, such as {max(held, 1) * place.processes}"
             )
         own = slice(place.rank * held, (place.rank + 1) * held)
-        for index, (inputs, rows) in enumerate(self._inputs(order, own, place), place.batch):
-            yield self._batch(inputs, rows, Share(mixed(self.seed, DRAW, place.epoch, index), size, own.start))
+        for index, fetched_ones in enumerate(self._inputs(order, own, place), place.batch):
+            yield self._batch(fetched_ones, Share(mixed(self.seed, DRAW, place.epoch, index), size, own.start))
 
     def state_dict(self) -> dict[str, Any]:
         """Return nothing: the trainer keeps the state."""
@@ -86,39 +90,68 @@ class Loader:
     def _order(self, epoch: int) -> Tensor:
         return self.batches.order(self.samples, seed=mixed(self.seed, ORDER), epoch=epoch)
 
-    def _batch(self, inputs: Tensor, rows: Tensor, share: Share) -> Batch:
-        batch = Batch(inputs=inputs, sample_index=rows, share=share)
-        if self.samples.labels is not None:
-            batch["labels"] = self.samples.labels[rows]
+    def _batch(self, of: "Fetched", share: Share) -> Batch:
+        rows, samples = of.rows, self.samples
+        batch = Batch(inputs=of.inputs, sample_index=rows, share=share)
+        if samples.labels is not None:
+            batch["labels"] = samples.labels[rows]
+        if of.counterparts is None:
+            return batch
+        batch["counterparts"] = of.counterparts
+        if self._alike is not None:
+            batch["alike"] = self._alike[rows]
+        if samples.labels is None:
+            batch["labels"] = batch.get("alike", rows)
+        if samples.negatives is not None:
+            self._add_negatives(batch, share)
         return batch
 
-    def _inputs(self, order: Tensor, own: slice, place: Place) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield the inputs and rows of every batch that is left: from the device, from memory, or read on demand."""
-        inputs, left, device = self.samples.inputs, order[place.batch :], place.device
-        if isinstance(inputs, TokenRows):
-            for whole in left:  # as long as on any other process
-                yield inputs.padded(whole[own], int(inputs.lengths[whole].max())), whole[own]
-        elif not isinstance(inputs, Tensor):
-            yield from self._fetched(left, own, place)
-        elif device.type == "cuda" and self._fits(inputs, device):
-            for there, rows in zip(left[:, own].to(device), left[:, own], strict=True):
-                yield (self._there[there] if self._there is not None else inputs[there]), rows
-        else:
-            for rows in left[:, own]:
-                yield inputs[rows], rows
+    def _add_negatives(self, batch: Batch, share: Share) -> None:
+        """Draw some of each sample's hard negatives; of those that a sample has, none twice before all."""
+        samples, rows, count = self.samples, batch["sample_index"], self.batches.negatives
+        negatives, counterparts = samples.negatives, samples.counterparts
+        if negatives is None or counterparts is None:
+            return
+        generator = torch.Generator().manual_seed(mixed(share.seed, NEGATIVES))
+        own, width = slice(share.first, share.first + len(rows)), negatives.places.shape[1]
+        turns = torch.rand(share.samples, width, generator=generator)[own]
+        any_of_all = torch.randint(len(negatives.items), (share.samples, count), generator=generator)[own]
+        places = negatives.places[rows]
+        known = (places >= 0).sum(dim=1, keepdim=True)
+        order = turns.masked_fill(places < 0, 2.0).argsort(dim=1)  # a sample's own come first
+        chosen = places.gather(1, order.gather(1, torch.arange(count) % known.clamp(min=1)))
+        chosen = chosen.where(known > 0, any_of_all)
+        pool = negatives.inputs
+        batch["negatives"] = _of_rows(pool, chosen.flatten(), chosen.flatten()).unflatten(0, chosen.shape)
+        items = torch.arange(len(samples)) if counterparts.items is None else counterparts.items
+        numbers = torch.full((int(max(items.max(), negatives.items.max())) + 1,), NOBODY)
+        numbers[items] = torch.arange(len(samples)) if self._alike is None else self._alike
+        batch["negative_alike"] = numbers[negatives.items[chosen]]
+        batch["alike"] = rows if self._alike is None else self._alike[rows]
 
-    def _fetched(self, left: Tensor, own: slice, place: Place) -> Iterator[tuple[Tensor, Tensor]]:
+    def _inputs(self, order: Tensor, own: slice, place: Place) -> "Iterator[Fetched]":
+        """Yield the inputs and rows of every batch that is left: from the device, from memory, or read on demand."""
+        inputs, others, left, device = self.samples.inputs, self._others, order[place.batch :], place.device
+        if _on_demand(inputs) or _on_demand(others):
+            yield from self._fetched(left, own, place)
+            return
+        held = isinstance(inputs, Tensor) and device.type == "cuda" and self._fits(inputs, device)
+        for there, whole in zip(left[:, own].to(device) if held else left, left, strict=True):
+            seen = self._there[there] if held and self._there is not None else _of_rows(inputs, whole[own], whole)
+            yield Fetched(seen, whole[own], {}, None if others is None else _of_rows(others, whole[own], whole))
+
+    def _fetched(self, left: Tensor, own: slice, place: Place) -> "Iterator[Fetched]":
         """Yield the inputs of every batch that is left, read on demand, and the rows that were read."""
         seeds = [mixed(self.seed, INSTEAD, place.epoch, place.batch + step) for step in range(len(left))]
         batches = Fetching(self.samples, left, own, seeds, self.batches.together)
-        for inputs, rows, lost in fetched(batches, self.workers, pinned=place.device.type == "cuda"):
-            self.lost |= lost
-            if bool((rows == NOBODY).any()):
+        for of in fetched(batches, self.workers, pinned=place.device.type == "cuda"):
+            self.lost |= of.lost
+            if bool((of.rows == NOBODY).any()):
                 raise ValueError(
                     f"expected an image of every class that is drawn, got none that can be decoded in place of "
-                    f"{next(iter(lost.values()))}: repair the files, or remove the class"
+                    f"{next(iter(of.lost.values()))}: repair the files, or remove the class"
                 )
-            yield inputs, rows
+            yield of
 
     def _fits(self, inputs: Tensor, device: torch.device) -> bool:
         """Put the inputs on the device if they fit there."""
@@ -138,6 +171,19 @@ class Fetched(NamedTuple):
     """The rows that were read, (b,); NOBODY where none could be."""
     lost: dict[int, str]
     """The files that could not be, by their numbers in the source."""
+    counterparts: Tensor | None = None
+    """Of pairs, what belongs to each, (b, ...)."""
+
+
+def _on_demand(inputs: Tensor | Rows | None) -> bool:
+    return inputs is not None and not isinstance(inputs, Tensor | TokenRows)
+
+
+def _of_rows(inputs: Tensor | Rows, rows: Tensor, whole: Tensor) -> Tensor:
+    """Return the inputs of some rows; those of texts as long as in the whole batch, on any process."""
+    if isinstance(inputs, TokenRows):
+        return inputs.padded(rows, inputs.longest(torch.cat([whole, rows])))
+    return inputs[rows]
 
 
 @final
@@ -160,24 +206,26 @@ class Fetching(Dataset[Fetched]):
         return len(self.order)
 
     def __getitem__(self, index: int) -> Fetched:
-        rows = self.order[index, self.own].clone()
-        inputs = self.samples.inputs[rows]
-        lost = unreadable(self.samples.inputs, rows)
-        for place in [one.place for one in lost]:
+        whole, rows = self.order[index], self.order[index, self.own].clone()
+        sides, lost = self._read(rows, whole)
+        for place in dict.fromkeys(one.place for one in lost):
             rows[place] = NOBODY
-            for row in self._others(self.order[index], self.own.start + place, self.seeds[index]):
-                read, problem = self._read(row)
+            for row in self._others(whole, self.own.start + place, self.seeds[index]):
+                _, problem = self._read(row.view(1), whole)
                 lost += problem
                 if not problem:
-                    inputs[place], rows[place] = read[0], row
+                    rows[place] = row
                     break
-        return Fetched(inputs, rows, files_of(lost))
+        if lost:
+            sides, _ = self._read(rows.clamp(min=0), whole)
+        return Fetched(sides[0], rows, files_of(lost), *sides[1:])
 
-    def _read(self, row: Tensor) -> tuple[Tensor, list[Unreadable]]:
-        """Read one input."""
-        one = row.view(1)
-        read = self.samples.inputs[one]
-        return read, unreadable(self.samples.inputs, one)
+    def _read(self, rows: Tensor, whole: Tensor) -> tuple[list[Tensor], list[Unreadable]]:
+        """Read inputs, and of pairs what belongs to them; and tell which of either could not be read."""
+        of = [self.samples] if self.samples.counterparts is None else [self.samples, self.samples.counterparts]
+        read = [_of_rows(side.inputs, rows, whole) for side in of]
+        lost = [(second, one) for second, side in enumerate(of) for one in unreadable(side.inputs, rows)]
+        return read, [one._replace(item=-1 - one.item) if second else one for second, one in lost]
 
     def _others(self, batch: Tensor, place: int, seed: int) -> Iterator[Tensor]:
         """Yield the samples that may take a place in a batch, in the order in which they are tried.

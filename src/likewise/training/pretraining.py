@@ -23,8 +23,8 @@ from likewise.losses import Loss
 from likewise.models import Encoder, Head
 from likewise.models.encoder import frozen
 from likewise.training.callbacks import BY_ANCHOR, HISTOGRAM
-from likewise.training.inputs import InputContext, LossInput, LossInputs
-from likewise.training.inputs.resolution import reads_embeddings
+from likewise.training.inputs import InputContext, LossInput, LossInputs, SecondTower
+from likewise.training.inputs.resolution import label_kind_of, reads_embeddings
 from likewise.training.schedule import Cosine, Schedule
 from likewise.training.step import Step
 
@@ -106,6 +106,13 @@ class Pretraining(lightning.LightningModule):
     def forward(self, inputs: Float[Tensor, "n ..."]) -> Float[Tensor, "n d"]:
         """Encode inputs (N, ...) to features (N, D), without the head."""
         return self.encoder(inputs)
+
+    @property
+    def second(self) -> Encoder | None:
+        """What the other side of pairs is encoded by; None where there is no other side."""
+        towers = (loss_input.network for loss_input in self.inputs.all if isinstance(loss_input, SecondTower))
+        network = next(towers, None)
+        return network if network is None or isinstance(network, Encoder) else self.encoder
 
     @property
     def predicts(self) -> bool:
@@ -231,7 +238,7 @@ class Pretraining(lightning.LightningModule):
 
 def _context(encoder: Encoder, head: Head | None, loss: Loss, samples: Samples | None) -> InputContext:
     if samples is not None:
-        return InputContext(encoder, head, samples.label_kind, len(samples.names))
+        return InputContext(encoder, head, label_kind_of(samples), len(samples.names))
     kinds = loss.label_kinds
     return InputContext(encoder, head, "classes" if "classes" in kinds else "label sets" if kinds else None)
 

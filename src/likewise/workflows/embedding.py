@@ -49,7 +49,8 @@ def embed(
     Args:
         run: A run, its folder, or the file of an exported encoder. None: `encoder` names one.
         data: A folder of images, a file, or the name of a data set; or a part, as a configuration has it.
-        config: Options of `likewise embed`: output, encoder, dtype, shard_size, batch_size, workers, force and device.
+        config: Options of `likewise embed`: output, side, encoder, dtype, shard_size, batch_size, workers, force and
+            device.
         progress: What is said meanwhile.
         **options: More of them, and of `data`; they win.
 
@@ -88,6 +89,7 @@ def embed(
     file = None if given["run"] is None else Path(given["run"])
     facts = {
         "run": model.run.name if model.run else str(file or given["encoder"]["class_path"]),
+        "side": model.side,
         "encoder": digest_of(model, file),
         "encoder_options": json.loads(json.dumps((given["encoder"] or {}).get("init_args"), default=str)),
         "data": json.loads(json.dumps(given["data"], default=str)),
@@ -124,6 +126,8 @@ def _checked(given: Mapping[str, Any]) -> Path:
     if (given["run"] is None) == (given["encoder"] is None):
         got = "neither" if given["run"] is None else "both"
         raise ValueError(f"expected RUN or --encoder, got {got}: name the run's folder, or a class with its weights")
+    if given["run"] is None and given["side"] != "first":
+        raise ValueError("expected a run of pairs for the second side, got --encoder: leave out --side")
     output = Path(given["output"] or "")
     if output.suffix not in KINDS:
         raise ValueError(f"expected --output of {' or '.join(KINDS)}, got {given['output'] or 'none'}: name a file")
@@ -148,10 +152,12 @@ def _model_and_samples(given: Mapping[str, Any], progress: Progress) -> tuple[Mo
     """Load the model and read the data that it is to encode."""
     device, data = device_named(given["device"]), given["data"]
     if given["run"] is not None:
-        model = load(given["run"], device=None if given["device"] == "auto" else device)
+        model = load(given["run"], device=None if given["device"] == "auto" else device).of(given["side"])
         progress.say("reading ...")
         learned = options_of(model, data["class_path"].rpartition(".")[2])
         same = {name: learned[name] for name in COLUMNS if name in learned}
+        if model.paired and learned.get("label") == "none":
+            same["label"] = "none"
         source = build({**data, "init_args": {**same, **data.get("init_args", {})}}, Source)
         return model, samples_for(model, source)
     samples = streamed(build(data, Source))

@@ -13,7 +13,6 @@ from likewise import evaluation
 from likewise.configuration import resolve
 from likewise.data import Parts, parts_of_run
 from likewise.files.detection import ARRAYS
-from likewise.models import Encoder
 from likewise.parts import build, built
 from likewise.pickled import pickled
 from likewise.report import Section
@@ -110,8 +109,9 @@ def _of_run(path: Path, before: Run, config: Mapping[str, Any], progress: Progre
     checkpoint, options = path if path.is_file() else None, scoring.EvaluationOptions.of(config)
     device = device_named(config["device"])
     encoder: Any = None
+    second: Any = None
     if checkpoint or not before.embeddings.is_file():
-        encoder = (_checkpoint_encoder(before, checkpoint) if checkpoint else _encoder(before)).to(device)
+        encoder, second = _checkpoint_encoders(before, checkpoint, device) if checkpoint else _encoders(before, device)
     samples, refit = _samples(before, progress, needed=encoder is not None)
     saved = None if encoder is not None else evaluation.load_features(before.embeddings)
     if samples is not None:
@@ -122,10 +122,11 @@ def _of_run(path: Path, before: Run, config: Mapping[str, Any], progress: Progre
         if encoder is None or samples is None:
             features = saved or evaluation.load_features(run.embeddings)
             if samples is not None:
-                features = scoring.with_origin(features, samples, cache(lambda: _encoder(run).to(device)))
+                both = cache(lambda: _encoders(run, device))
+                features = scoring.with_origin(features, samples, lambda: both()[0], lambda: both()[1])
         else:
             progress.say("encoding ...")
-            features = scoring.encoded(run, encoder, samples, progress)
+            features = scoring.encoded(run, encoder, samples, progress, second=second)
         scoring.score(run, features, samples, options, progress, refit=refit)
         scoring.write_report(run, samples, options, progress)
         if encoder is not None:
@@ -167,21 +168,30 @@ def _samples(run: Run, progress: Progress, *, needed: bool) -> tuple[Parts | Non
         return None, refit
 
 
-def _encoder(run: Run) -> Encoder:
-    """Rebuild the trained encoder."""
-    encoder: Any = run.encoder()
-    return encoder
+def _encoders(run: Run, device: torch.device) -> tuple[Any, Any]:
+    """Rebuild the trained encoder, and of pairs that of the other side."""
+    return run.encoder().to(device), run.encoder("second").to(device) if "second" in run.facts else None
 
 
-def _checkpoint_encoder(run: Run, path: Path) -> Encoder:
-    """Rebuild the encoder with a checkpoint's weights."""
+def _checkpoint_encoders(run: Run, path: Path, device: torch.device) -> tuple[Any, Any]:
+    """Rebuild the encoders with a checkpoint's weights."""
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)["state_dict"]
     except Exception as error:
         told = pickled(path) or "which can't be read as one"
         raise ValueError(f"expected a checkpoint of a run, got {path}, {told}") from error
-    encoder: Any = build(run.encoder_spec, torch.nn.Module)
-    weights = {name.removeprefix("encoder."): value for name, value in state.items() if name.startswith("encoder.")}
+    first = _with_weights(run, path, build(run.encoder_spec(), torch.nn.Module), state, "encoder.").to(device)
+    if "second" not in run.facts:
+        return first, None
+    if run.facts["second"]["encoder"] is None:
+        return first, first
+    second = build(run.encoder_spec("second"), torch.nn.Module)
+    return first, _with_weights(run, path, second, state, "inputs.by_class.SecondTower.tower.").to(device)
+
+
+def _with_weights(run: Run, path: Path, encoder: Any, state: Mapping[str, Any], prefix: str) -> Any:
+    """Give an encoder its weights from a checkpoint."""
+    weights = {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
     try:
         encoder.load_state_dict(weights)
     except RuntimeError as error:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from likewise.evaluation import Learned
 from likewise.evaluation.predictors import LinearPredictor
 from likewise.inference import Model, load
-from likewise.runs import Run
+from likewise.runs import Run, Side
 from likewise.workflows.progress import PRINTED, Progress, shown
 
 FORMATS = {"safetensors": ".safetensors", "onnx": ".onnx"}
@@ -21,6 +21,7 @@ def export(
     output: Path | str | None = None,
     *,
     format: str | None = None,  # noqa: A002 - the command's word for it
+    side: Side = "first",
     classifier: str | None = None,
     progress: Progress = PRINTED,
 ) -> Path:
@@ -28,9 +29,11 @@ def export(
 
     Args:
         run: The run, or its folder.
-        output: The file to write. None: the run's folder with the ending of the format.
+        output: The file to write. None: the run's folder with the ending of the format, and of pairs the second side
+            with "-second" before it.
         format: "safetensors", or "onnx", which takes any number of inputs and is checked against the encoder. None:
             what the output's name says, else safetensors, or onnx with a classifier.
+        side: Of a run of pairs, whose encoder.
         classifier: "probe" adds the run's linear probe to an ONNX file: outputs `logits` and `probabilities` beside
             `features`. None: the encoder alone.
         progress: Where the file is told.
@@ -65,15 +68,17 @@ def export(
         raise ValueError(f"expected probe as the classifier, got {classifier!r}: or leave it out")
     if classifier is not None and kind != "onnx":
         raise ValueError(f"expected the format onnx with a classifier, got {kind}: the probe is in {opened.probe}")
-    path = path or opened.folder.with_name(opened.name + FORMATS[kind])
-    model = load(opened, device="cpu")
+    if classifier is not None and side != "first":
+        raise ValueError("expected the first side with a classifier, which learned its features, got second: drop one")
+    path = path or opened.folder.with_name(opened.name + ("-second" if side == "second" else "") + FORMATS[kind])
+    model = load(opened, device="cpu").of(side)
     if kind == "onnx":
         from likewise.models import to_onnx  # noqa: PLC0415 - not needed for safetensors
 
         probe: Any = None if classifier is None else Learned(opened).predictor("probe")
         to_onnx(model.encoder, path, classifier=probe and _Classifier(probe), facts=_facts(model, probe))
     else:
-        path.write_bytes(opened.weights.read_bytes())
+        path.write_bytes(opened.weights_of(side).read_bytes())
     progress.tell(f"{kind}: {shown(path)}")
     return path
 
@@ -103,6 +108,8 @@ def _facts(model: Model, probe: LinearPredictor | None) -> dict[str, Any]:
     found["columns"] = run.facts.get("columns")
     if model.preprocessing is not None:
         found["preprocessing"] = asdict(model.preprocessing)
+    if model.paired:
+        found["side"] = model.side
     if probe is not None:
         kind, limits = ("classes", None) if probe.thresholds is None else ("label sets", probe.thresholds.tolist())
         found |= {"label_kind": kind, "names": probe.names, "classifier": probe.by, "thresholds": limits}

@@ -9,7 +9,7 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from likewise.data import Parts, Rows
+from likewise.data import Parts, Rows, Samples
 from likewise.data.rows import files_of, in_words, unreadable
 from likewise.evaluation import (
     Evaluation,
@@ -75,12 +75,17 @@ class EvaluationOptions:
 def check_applicable(parts: Parts, options: EvaluationOptions, *, predicts: bool = False) -> None:
     """Raise a ValueError for an evaluation that was asked for and doesn't apply, before anything is trained."""
     named = zip(("train", "validation", "test"), (parts.train, parts.validation, parts.test), strict=True)
-    blank = FeatureParts(
-        *(Features(torch.zeros(len(part), 1), part.labels, part.names, part.rows, name) for name, part in named)
-    )
+    blank = FeatureParts(*(_blank(part, name) for name, part in named))
     if predicts:
         blank = FeatureParts(*(replace(part, predictions=torch.zeros(len(part), len(part.names))) for part in blank))
     applicable(options.capped(with_origin(blank, parts, _no_encoder)), options.evaluations)
+
+
+def _blank(samples: Samples, part: str) -> Features:
+    """Return features that say nothing of samples, and of their other side."""
+    others = None if samples.counterparts is None else _blank(samples.counterparts, part)
+    found = Features(torch.zeros(len(samples), 1), samples.labels, samples.names, samples.rows, part)
+    return replace(found, items=samples.items, counterparts=others)
 
 
 def encoded(
@@ -89,19 +94,21 @@ def encoded(
     parts: Parts,
     progress: Progress,
     predicted: Callable[[Features], Features] = lambda features: features,
+    *,
+    second: Encoder | None = None,
 ) -> FeatureParts:
     """Encode the samples, add what the run's own classifier predicts, and save the features; or load those saved."""
     if run.embeddings.is_file():
-        return with_origin(load_features(run.embeddings), parts, lambda: encoder)
+        return with_origin(load_features(run.embeddings), parts, lambda: encoder, lambda: second)
 
     whole = {"train": parts.train, "validation": parts.validation, "test": parts.test}
-    encoding = (features_of(samples, encoder, part, progress.bar) for part, samples in whole.items())
+    encoding = (features_of(samples, encoder, part, progress.bar, second) for part, samples in whole.items())
     features = FeatureParts(*map(predicted, encoding))
     with run.writing(run.embeddings.name) as path:
         save_features(path, features)
     lost = (unreadable(samples.inputs, torch.arange(len(samples))) for samples in whole.values())
     _note_lost(run, files_of(chain.from_iterable(lost)))
-    return with_origin(features, parts, lambda: encoder)
+    return with_origin(features, parts, lambda: encoder, lambda: second)
 
 
 def _note_lost(run: Run, files: Mapping[int, str]) -> None:
@@ -126,14 +133,27 @@ def write_report(run: Run, samples: Parts | None, options: EvaluationOptions, pr
         write_page(page, [Subject(run, samples, progress=progress.bar)], sections=options.sections)
 
 
-def with_origin(features: FeatureParts, parts: Parts, encoder: Callable[[], Encoder]) -> FeatureParts:
+def with_origin(
+    features: FeatureParts,
+    parts: Parts,
+    encoder: Callable[[], Encoder],
+    second: Callable[[], Encoder | None] = lambda: None,
+) -> FeatureParts:
     """Tell features which samples they come from, and how more are encoded."""
 
     def encode(inputs: Tensor | Rows) -> Tensor:
         return encoder().encode(inputs)
 
-    pairs = zip(features, (parts.train, parts.validation, parts.test), strict=True)
-    return FeatureParts(*(replace(part, origin=Origin(samples, encode)) for part, samples in pairs))
+    def encode_second(inputs: Tensor | Rows) -> Tensor:
+        return (second() or encoder()).encode(inputs)
+
+    def of(part: Features, samples: Samples) -> Features:
+        beside = part.counterparts
+        if beside is not None and samples.counterparts is not None:
+            beside = replace(beside, origin=Origin(replace(samples.counterparts, rows=samples.rows), encode_second))
+        return replace(part, origin=Origin(samples, encode), counterparts=beside)
+
+    return FeatureParts(*map(of, features, (parts.train, parts.validation, parts.test)))
 
 
 def score(
@@ -165,7 +185,7 @@ def score(
         result = evaluation(*features, refit=refit, progress=progress.bar)
         run.add(result)
         other = None
-        if raw is not None and not evaluation.why_not_applicable(raw):
+        if raw is not None and not evaluation.why_not_applicable(evaluation.taken(raw)):
             other = _noting(_of_raw(evaluation, raw, progress, refit=refit), capped)
             run.add(other)
         for line in headline(result, other, features.test if unseen else None):
@@ -181,8 +201,8 @@ def _of_raw(evaluation: Evaluation, raw: FeatureParts, progress: Progress, *, re
     if not all(isinstance(value, (int, float, str, tuple, type(None))) for _, value in settings):
         return evaluation(*raw, refit=refit, progress=progress.bar)  # no key of words tells it from others
     said = sha256(repr((type(evaluation), settings, refit, [part.names for part in raw])).encode())
-    for part in raw:
-        for tensor in (part.vectors, part.labels, part.rows, part.whole):
+    for part in chain(raw, filter(None, (part.counterparts for part in raw))):
+        for tensor in (part.vectors, part.labels, part.rows, part.whole, part.items):
             said.update(b"none" if tensor is None else tensor.contiguous().numpy().tobytes())
     key = said.hexdigest()
     if key not in _found_before:

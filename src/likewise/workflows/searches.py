@@ -1,8 +1,10 @@
 """Search among features by a run's encoder: the nearest, near-duplicates, and labels that neighbours doubt."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from difflib import get_close_matches
 from itertools import chain, islice
+from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,19 +18,21 @@ from likewise.files.detection import ARRAYS, exists, expanded, near
 from likewise.files.formats import TABLES
 from likewise.inference import Model, Stored, load
 from likewise.inference import search as searches
-from likewise.inference.stored import side
+from likewise.inference.stored import stored_at
 from likewise.inference.tables import table_at
-from likewise.models import TextEncoder
+from likewise.models import reads_texts
 from likewise.report.neighbours import Shown, write_neighbours
-from likewise.runs import Run, synced
+from likewise.runs import Run, Side, synced
 from likewise.score_words import aligned
 from likewise.workflows.metadata import device_named
+from likewise.workflows.mining import Limits, mine
 from likewise.workflows.progress import PRINTED, Progress
 
 PRINTED_ROWS = 20
 SHOWN = 300  # rows on a page
 LOOKED_AT = 10_000  # ids among which a similar one is looked for
 LISTED = (".csv", ".jsonl", ".parquet")
+MINED_IN = (".jsonl", ".parquet")  # which have lists
 SETS = {*ARRAYS, *TABLES, ".txt"}
 BATCH = 2**16  # rows written at a time
 
@@ -48,10 +52,14 @@ def search(
     *,
     among: Path | str | None = None,
     within: Path | str | None = None,
+    side: Side = "first",
     k: int = 5,
     at_least: float | None = None,
     duplicates: float | None = None,
     mistakes: bool = False,
+    negatives: bool = False,
+    from_rank: int = 1,
+    margin: float | None = None,
     output: Path | str | None = None,
     html: Path | str | None = None,
     force: bool = False,
@@ -65,10 +73,16 @@ def search(
         query: Files, a folder, a table, a file of features, ids of the other side, or texts.
         among: Where to look: a file of features, a run's folder, or what `train` takes as data.
         within: A set, likewise, whose samples are compared with each other.
-        k: How many neighbours of each.
+        side: Of a run of pairs, which the query or the set is of; a query finds samples of the other side.
+        k: How many neighbours of each, or hard negatives.
         at_least: The smallest similarity that counts. None: any.
         duplicates: The similarity from which two samples are nearly the same; lists groups.
         mistakes: Whether to list the samples whose k neighbours have other labels.
+        negatives: Whether to write the run's training pairs with hard negatives, as a table to train on again: what is
+            most similar to the first of a pair among the counterparts of pairs that share nothing with it.
+        from_rank: The first rank of a hard negative; the most similar has rank 1.
+        margin: How much less similar than the pair's own counterpart a hard negative is at least. None: it may be more
+            similar.
         output: A file for all that was found: .csv, .jsonl or .parquet. None: none.
         html: A page with the first of what was found, and its images. None: none.
         force: Whether files that exist are replaced.
@@ -98,10 +112,20 @@ def search(
         >>> root.cleanup()
     """
     written, page = (None if of is None else Path(of) for of in (output, html))
+    where = None if device == "auto" else device_named(device)
+    if negatives:
+        beside = {"a QUERY": query, "--among": among, "--within": within, "--html": page, "--mistakes": mistakes}
+        beside |= {"--side second": side != "first", "--duplicates": duplicates is not None}
+        limits = Limits(k, from_rank, margin, at_least)
+        path = _check_mined([name for name, given in beside.items() if given], written, limits)
+        _check_file(path, MINED_IN, force=force)
+        return mine(load(run, device=where), path, limits, progress)
+    if from_rank != 1 or margin is not None:
+        raise ValueError("expected --negatives with --from_rank or --margin, got none: add it, or leave them out")
     _check(query, among, within, (written, page), force=force, only=duplicates is not None or mistakes)
-    model = load(run, device=None if device == "auto" else device_named(device))
-    others = side(str(among or within), model, progress.bar)
-    asked = _asked(query, others, model, progress) if within is None else None
+    model = load(run, device=where).of(side)
+    others = stored_at(str(among or within), model.across if within is None else model, progress.bar)
+    asked = _asked(query, others, model, progress, among) if within is None else None
     if duplicates is not None:
         head, rows = ("group", "id", "similarity"), _groups(others, duplicates, progress)
     elif mistakes:
@@ -122,7 +146,8 @@ def search(
     elif written is not None:
         progress.tell(f"output: {written}")
     if page is not None:
-        _write_page(page, head, first, {"others": others, "queries": asked or others}, model)
+        them = (others, model if asked is None else model.across)
+        _write_page(page, head, first, {"others": them, "queries": them if asked is None else (asked, model)})
         progress.tell(f"page: {page}")
     return written
 
@@ -139,26 +164,45 @@ def _check(
     if only and within is None:
         raise ValueError("expected --within with --duplicates or --mistakes, got --among: they are about one set")
     for path, endings in zip(files, (LISTED, (".html",)), strict=True):
-        if path is None:
-            continue
-        if path.suffix.lower() not in endings:
-            raise ValueError(f"expected a file of {', '.join(endings)}, got {path}: name it so")
-        if not path.absolute().parent.is_dir():
-            raise ValueError(f"expected a folder to write {path} into, got none: make it")
-        if path.exists() and not (force and path.is_file()):
-            raise ValueError(f"expected a new file, got {path}, which exists: add --force, or name another")
+        if path is not None:
+            _check_file(path, endings, force=force)
 
 
-def _asked(words: Sequence[str], others: Stored, model: Model, progress: Progress) -> Stored:
+def _check_file(path: Path, endings: Sequence[str], *, force: bool) -> None:
+    if path.suffix.lower() not in endings:
+        raise ValueError(f"expected a file of {', '.join(endings)}, got {path}: name it so")
+    if not path.absolute().parent.is_dir():
+        raise ValueError(f"expected a folder to write {path} into, got none: make it")
+    if path.exists() and not (force and path.is_file()):
+        raise ValueError(f"expected a new file, got {path}, which exists: add --force, or name another")
+
+
+def _check_mined(beside: Sequence[str], output: Path | None, limits: Limits) -> Path:
+    """Raise a ValueError where options have no meaning with --negatives; return the output."""
+    if beside:
+        raise ValueError(f"expected --negatives of a run's own pairs, got {beside[0]} beside it: leave it out")
+    if output is None:
+        raise ValueError("expected --output FILE.jsonl with --negatives, got none: name one")
+    for name, least, most in (("k", 1, inf), ("from_rank", 1, inf), ("margin", -2, 2), ("at_least", -1, 1)):
+        value = getattr(limits, name)
+        if value is not None and not least <= value <= most:  # written so that NaN fails
+            raise ValueError(f"expected --{name} from {least} to {most}, got {value}: leave it out for the usual")
+    return output
+
+
+def _asked(words: Sequence[str], others: Stored, model: Model, progress: Progress, among: Any) -> Stored:
     """Return the features that the words of a query stand for: a set, or files, ids and texts, one by one."""
+    named = others
+    if model.paired:  # ids of its own side, which a run knows
+        named = stored_at(among, model) if (expanded(among) / "run.json").is_file() else replace(others, ids=())
     paths = [expanded(word) for word in words]
     if len(words) == 1 and exists(paths[0]) and (paths[0].is_dir() or paths[0].suffix.lower() in SETS):
-        return side(words[0], model, progress.bar)
+        return stored_at(words[0], model, progress.bar)
     folder = next((word for word, path in zip(words, paths, strict=True) if exists(path) and path.is_dir()), None)
     if folder is not None:
         raise ValueError(f"expected files, ids or texts, or one folder, got {folder} among {len(words)}: give it alone")
-    places = {one: place for place, one in enumerate(others.ids)}
-    texts = isinstance(model.encoder, TextEncoder)
+    places = {one: place for place, one in enumerate(named.ids)}
+    texts = reads_texts(model.encoder)
     new = torch.tensor(
         [exists(path) if not texts else word not in places for word, path in zip(words, paths, strict=True)]
     )
@@ -166,12 +210,13 @@ def _asked(words: Sequence[str], others: Stored, model: Model, progress: Progres
     if unknown is not None:
         similar = get_close_matches(words[unknown], islice(places, LOOKED_AT), 2)
         remedy = f"; did you mean the id {' or '.join(similar)}?" if similar else near(paths[unknown])
-        raise ValueError(f"expected a file, or an id of the other side, got {words[unknown]}: check it{remedy}")
+        ids = "" if model.paired and not places else ", or an id of the samples"
+        raise ValueError(f"expected a file{ids}, got {words[unknown]}: check it{remedy}")
     vectors = torch.empty(len(words), model.feature_dim)
     given: Any = [word if texts else path for word, path, of in zip(words, paths, new, strict=True) if of]
     if given:
         vectors[new] = torch.from_numpy(model.encode(given))
-    vectors[~new] = others.take([places[word] for word, of in zip(words, new, strict=True) if not of])
+    vectors[~new] = named.take([places[word] for word, of in zip(words, new, strict=True) if not of])
     samples = Samples(model.rows(given), ids=Ids.of(words)) if len(given) == len(words) else None
     return Stored.of(vectors, list(Ids.of(words)), samples)
 
@@ -216,17 +261,17 @@ def _write(path: Path, head: Sequence[str], rows: Iterator[Sequence[Any]]) -> in
 
 
 def _write_page(
-    path: Path, head: Sequence[str], found: Sequence[Found], sides: Mapping[str, Stored], model: Model
+    path: Path, head: Sequence[str], found: Sequence[Found], sides: Mapping[str, tuple[Stored, Model]]
 ) -> None:
     """Write a page of the first rows, with the pictures or texts of samples that are at hand."""
-    pictures = {name: _pictures(of, model) for name, of in sides.items()}
+    pictures = {name: _pictures(of, model) for name, (of, model) in sides.items()}
     shown: list[Shown] = []
 
     def show(below: str, name: str, row: int, words: str) -> None:
-        of = sides[name].samples
+        of = sides[name][0].samples
         text = of.inputs.strings[row] if of is not None and isinstance(of.inputs, Texts) else ""
         pictured = pictures[name](torch.tensor([row])) is not None
-        shown.append(Shown(below, name, row, sides[name].ids[row], words, text, pictured))
+        shown.append(Shown(below, name, row, sides[name][0].ids[row], words, text, pictured))
 
     for one in found:
         if one.query is not None and (not shown or shown[-1].below != one.below):
@@ -237,7 +282,8 @@ def _write_page(
             if name not in {"id", "query", "group", "rank"}
         ]
         show(one.below, "others", one.other, ", ".join(words))
-    name = model.run.name if model.run else "an encoder"
+    run = sides["others"][1].run
+    name = run.name if run else "an encoder"
     said = f"Similarities are cosines of the features of {name}; 1 is the same direction."
     beside = path.with_name(f"{path.name}.new")
     try:
@@ -251,7 +297,8 @@ def _write_page(
 def _pictures(of: Stored, model: Model) -> Callable[[Tensor], Tensor | None]:
     """Return what gives the images of rows, from 0 to 1: from its samples, or from files that ids are the paths of."""
     data = (model.run.options.get("data") or {}).get("init_args") or {} if model.run else {}
-    roots = [root for root in (of.folder, Path(), data.get("path")) if root is not None]
+    path = Path(data.get("path") or "")
+    roots = [root for root in (of.folder, Path(), path.parent if path.is_file() else path) if root is not None]
 
     def images(rows: Tensor) -> Tensor | None:
         if of.samples is not None:

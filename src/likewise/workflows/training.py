@@ -188,15 +188,20 @@ class _Training:
         if run.stage == "training":
             with self._timed("training"):
                 self._train()
+            if module.second is not None and module.second is not module.encoder:
+                run.save_encoder(module.second, "second")
             run.save_encoder(module.encoder)
         else:
             self._restore()
-            module.encoder.to(device_of(self.trainer_arguments))
+            for tower in filter(None, (module.encoder, module.second)):
+                tower.to(device_of(self.trainer_arguments))
         with terminable(_end):
             if self.evaluations.evaluations != []:
                 with self._timed("evaluation"):
                     self.progress.say("evaluating ...")
-                    features = encoded(run, module.encoder, ready.parts, self.progress, module.with_predictions)
+                    features = encoded(
+                        run, module.encoder, ready.parts, self.progress, module.with_predictions, second=module.second
+                    )
                     if (own := module.predictor(features)) is not None:
                         run.write(run.classifier.name, own.saved())
                     score(run, features, ready.parts, self.evaluations, self.progress, refit=ready.refit)
@@ -221,7 +226,8 @@ class _Training:
         leave()  # the others are done: evaluation is this process's own
         if self.config["keep"] == "best":
             self._keep_best(trainer.current_epoch)
-        self.ready.module.encoder.to(trainer.strategy.root_device)
+        for tower in filter(None, (self.ready.module.encoder, self.ready.module.second)):
+            tower.to(trainer.strategy.root_device)
 
     def _callbacks(self) -> list[lightning.Callback]:
         run, ready, asked = self.run, self.ready, self.evaluations.evaluations
@@ -283,6 +289,8 @@ class _Training:
         module = self.ready.module
         trained = self.run.encoder().state_dict()
         module.encoder.load_state_dict(trained)
+        if module.second is not None:
+            module.second.load_state_dict(self.run.encoder("second").state_dict())
         if self.run.best.is_file():
             state: dict[str, Any] = torch.load(self.run.best, map_location="cpu", weights_only=True)
         elif (checkpoint := last_whole(self.run)) is not None:

@@ -6,6 +6,7 @@ from likewise.training.inputs.learned import Classifier, LabelPrototypes
 from likewise.training.inputs.loss_input import InputContext, LossInput, LossSignature
 from likewise.training.inputs.momentum import KeyQueue, Momentum, Predictor
 from likewise.training.inputs.resolution import LossInputs
+from likewise.training.inputs.second_tower import SecondTower
 
 __all__ = [
     "BatchInputs",
@@ -21,4 +22,5 @@ __all__ = [
     "Momentum",
     "Pairs",
     "Predictor",
+    "SecondTower",
 ]

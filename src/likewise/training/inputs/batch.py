@@ -55,7 +55,8 @@ class Pairs(LossInput):
     def queries(self, step: Step) -> Tensor:
         embeddings = step.embeddings
         if self._apart:
-            if step.views != 2 and not (step.views == 1 and step.slow is not None):
+            has_partner = step.slow is not None or "counterparts" in step.batch
+            if step.views != 2 and not (step.views == 1 and has_partner):
                 raise ValueError(
                     f"expected two views for {self._loss}, an anchor and its partner, got {step.views}: "
                     "set batches.views to 2"

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, final
 
 from torch import Tensor, nn
 
-from likewise.data import Batches, LabelKind
+from likewise.data import Batches, LabelKind, Samples
 from likewise.losses import Loss
 from likewise.training.inputs.batch import BatchInputs, Pairs
 from likewise.training.inputs.episodes import EpisodeMaps, EpisodeMeans
@@ -117,6 +117,11 @@ def reads_embeddings(loss: type[Loss]) -> bool:
     """Tell whether a loss reads embeddings; if not, a head has no use."""
     without = frozenset[str]().union(*(kind.without_head for kind in final_kinds(LossInput)))
     return not LossSignature.by(loss).required <= without
+
+
+def label_kind_of(samples: Samples) -> LabelKind | None:
+    """Return what labels a loss is given: of pairs without any, which of them must not be pushed apart."""
+    return samples.label_kind or (None if samples.counterparts is None else "classes")
 
 
 def check_labels(loss: type[Loss], given: LabelKind | None, names: Sequence[str] = ()) -> None:

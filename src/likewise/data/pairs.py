@@ -1,0 +1,474 @@
+"""Pairs of two kinds: two columns of a table, or two files row by row, such as images and their captions."""
+
+import gzip
+import hashlib
+import math
+import warnings
+import zlib
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, final
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from likewise.data import columns
+from likewise.data.arrays import Arrays
+from likewise.data.ids import Ids
+from likewise.data.image_files import Size, check_size, read_images
+from likewise.data.preprocessing import FoundImages, ImagePreprocessing, Resize
+from likewise.data.rows import Rows, SomeRows
+from likewise.data.samples import Negatives, Samples, Source
+from likewise.data.tables import Tables, open_tables
+from likewise.data.tabular import (
+    ImageCells,
+    RowNames,
+    are_paths,
+    check_columns,
+    check_filled,
+    ids_in,
+    parts_in,
+    paths_of,
+)
+from likewise.data.texts import Texts
+from likewise.files.detection import ARRAYS, exists, expanded
+from likewise.files.formats import PARTS, TABLES, first_of
+
+CHUNK = 4096  # vectors read at a time
+
+
+@final
+@dataclass(frozen=True)
+class _Side:
+    """The inputs of one side, each once, and which of them a cell holds."""
+
+    inputs: Tensor | Rows
+    """(U, ...)."""
+    items: Int[Tensor, " n"]
+    """(N,): places among the inputs, -1 for what is missing or cannot be read."""
+    preprocessing: ImagePreprocessing | None = None
+    found: FoundImages | None = None
+    paths: Ids | None = None
+    """The file of each cell, (N,), where every one has one."""
+
+
+@final
+class Pairs(Source):
+    r"""Samples with a counterpart: an image and its caption, a question and its answer, a sentence and its translation.
+
+    With a path, two columns of a table; a row may have several counterparts, as a list, and is then as many pairs.
+    Without one, two files that belong together row by row: .npy and .npz arrays, or files of lines, also with .gz. Each
+    side is images (bytes, or paths relative to the table's folder), texts, or numbers (one, or a list). Pairs that lack
+    a side, or have an image that cannot be read, are left out; a warning counts them.
+
+    What is equal on one side is one item, and no part has a pair whose first or second is in another part, directly or
+    through other pairs. Where the source gives the parts, validation keeps no pair that is bound to the test part so,
+    and training none that is bound to either; a warning counts them.
+
+    Args:
+        path: The table, or a folder of them named after their parts; see `Table`. None: `first` and `second` are files.
+        first: The column, or the file, of what is compared.
+        second: The column, or the file, of what belongs to it.
+        negatives: A column of the second's kind, with what does not belong to the first though it is similar: one a
+            row, or a list.
+        label: A column of labels; pairs that share one are never pushed apart.
+        group: A column that says what is to stay in one part, in the place of equal firsts and seconds: the scene of an
+            image, the document of a passage.
+        size: Side of the square that images of either side are resized to, in pixels, or height and width. None: all
+            of a side have one size.
+        resize: How images of another ratio are brought to it; see `ImagePreprocessing`.
+        memory: GiB of decoded images of a side to hold in memory. More are decoded on demand.
+
+    Raises:
+        ValueError: A file or a column does not exist, both sides are the same, files differ in length, no pair has both
+            sides, or all are bound to each other.
+
+    Memory:
+        Each image, and each text, once, however many pairs it is in; images that fit into `memory` once for each pair.
+
+    Example:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> folder = tempfile.TemporaryDirectory()
+        >>> table = Path(folder.name) / "asked.jsonl"
+        >>> _ = table.write_text(
+        ...     '{"question": "Who?", "answer": ["I.", "You."]}\n'
+        ...     '{"question": "When?", "answer": ["Now."]}\n{"question": "Where?", "answer": ["Here.", "I."]}\n'
+        ... )
+        >>> pairs = Pairs(str(table), first="question", second="answer").load()
+        >>> pairs.inputs.strings, pairs.counterparts.inputs.strings
+        (['Who?', 'Who?', 'When?', 'Where?', 'Where?'], ['I.', 'You.', 'Now.', 'Here.', 'I.'])
+        >>> pairs.items.tolist(), pairs.counterparts.items.tolist(), pairs.groups.tolist()
+        ([0, 0, 1, 2, 2], [0, 1, 2, 3, 0], [0, 0, 1, 0, 0])
+        >>> folder.cleanup()
+    """
+
+    def __init__(
+        self,
+        path: str | None = None,
+        *,
+        first: str,
+        second: str,
+        negatives: str | None = None,
+        label: str | None = None,
+        group: str | None = None,
+        size: Size = None,
+        resize: Resize = "crop",
+        memory: float = 2.0,
+    ) -> None:
+        check_size(size, resize, memory)
+        if first == second:
+            kind = "files" if path is None else "columns"
+            raise ValueError(
+                f"expected two {kind}, got {first!r} as data.first and as data.second: name the other side in one"
+            )
+        self.path = path
+        self.first = first
+        self.second = second
+        self.negatives = negatives
+        self.label = label
+        self.group = group
+        self.size: Size = size
+        self.resize: Resize = resize
+        self.memory = memory
+
+    def load(self) -> Samples:
+        return self._of_files() if self.path is None else self._of_table(self.path)
+
+    def _of_files(self) -> Samples:
+        asked = next((name for name in ("negatives", "label", "group") if getattr(self, name) is not None), None)
+        if asked is not None:
+            raise ValueError(
+                f"expected data.path, the table that has data.{asked}, got two files: put them in one table"
+            )
+        first, second = self._of_file("first", self.first), self._of_file("second", self.second)
+        if len(first.items) != len(second.items):
+            raise ValueError(
+                f"expected files that belong together row by row, got {len(first.items):,} rows in {self.first} and "
+                f"{len(second.items):,} in {self.second}: bring them to one length"
+            )
+        rows = torch.arange(len(first.items))
+        samples, _ = self._paired(
+            f"{self.first} and {self.second}", first, second, of_first=rows, of_second=rows, names=Ids.numbers(rows)
+        )
+        return replace(samples, groups=_grouped(samples))
+
+    def _of_file(self, option: str, path: str) -> _Side:
+        """Read one side from a file of lines or of arrays."""
+        file = expanded(path)
+        if not file.is_file():
+            what = "is none" if exists(file) else "does not exist"
+            raise ValueError(
+                f"expected a file as data.{option}, got {path}, which {what}: check it, or give the table of "
+                "this column as data.path"
+            )
+        suffix = file.suffix.lower()
+        if suffix in TABLES:
+            raise ValueError(
+                f"expected a file of lines or arrays as data.{option}, got the table {path}: name it in data.path"
+            )
+        if suffix in ARRAYS:
+            arrays = Arrays(file, self.size, self.resize)
+            samples = arrays.stream() if self.streams else arrays.load()
+            items, firsts = _numbered(_contents(samples.inputs))
+            return _Side(_taken(samples.inputs, firsts), items, samples.preprocessing)
+        try:
+            opened = gzip.open if suffix == ".gz" else open
+            with opened(file, "rt", encoding="utf-8-sig", errors="replace", newline="\n") as lines:
+                return _of_texts([line.rstrip("\r\n") for line in map(str, lines)])
+        except (OSError, EOFError, zlib.error) as error:
+            raise ValueError(f"expected lines as data.{option}, got {path}, {error}: repair the file") from error
+
+    def _of_table(self, path: str) -> Samples:
+        tables = open_tables(path, None, labelled=False, local=True)
+        known = next(iter(tables.splits.values())).features
+        asked = {name: getattr(self, name) for name in ("first", "second", "negatives", "label", "group")}
+        used = {option: name for option, name in asked.items() if name is not None}
+        for option, name in used.items():
+            if name not in known:
+                raise ValueError(
+                    f"expected a column of {path} as data.{option}, got {name!r}: choose from {', '.join(known)}"
+                )
+        check_columns(path, tables.splits, list(used.values()), [])
+        given = parts_in(path, tables, [])
+        splits = {name: tables.splits[name] for name in given}
+        lengths = list(map(len, splits.values()))
+        cells, of_first = _cells(path, splits, self.first, "first")
+        first = self._side(path, tables, cells, self.first)
+        cells, of_second = _cells(path, splits, self.second, "second")
+        of_negatives = of_second[:0]
+        if self.negatives is not None:
+            wrong, of_negatives = _cells(path, splits, self.negatives, "negatives")
+            kinds = [_kind(path, of, name) for of, name in ((cells, self.second), (wrong, self.negatives))]
+            if kinds[0] != kinds[1]:
+                raise ValueError(
+                    f"expected data.negatives of what data.second is, {kinds[0]}, got {kinds[1]}: choose another column"
+                )
+            cells |= {
+                f"negatives of {name}": of.rename_column(self.negatives, self.second) for name, of in wrong.items()
+            }
+        second = self._side(path, tables, cells, self.second)
+        places = second.items[len(of_second) :]
+        names = ids_in(list(splits.values()), list(used.values()))
+        names = names or Ids(RowNames(list(given), lengths), torch.arange(sum(lengths)))
+        samples, rows = self._paired(path, first, second, of_first=of_first, of_second=of_second, names=names)
+        labels, named = (None, ()) if self.label is None else columns.labels_in(list(splits.values()), self.label, None)
+        parts = torch.repeat_interleave(torch.tensor(list(given.values())), torch.tensor(lengths))[rows]
+        check_filled(path, {name: int((parts == part).sum()) for name, part in given.items()})
+        groups = None if self.group is None else _groups(path, list(splits.values()), self.group)[rows]
+        samples = replace(
+            samples,
+            labels=None if labels is None else labels[rows],
+            names=named,
+            groups=_grouped(samples) if groups is None else groups,
+            parts=parts if len(given) > 1 else None,
+            negatives=None
+            if self.negatives is None
+            else _negatives(second.inputs, places, of_negatives, sum(lengths))[rows],
+        )
+        return _without_bound(path, samples)
+
+    def _side(self, path: str, tables: Tables, cells: Mapping[str, Any], column: str) -> _Side:
+        """Read the cells of a side, or those of a side and its negatives."""
+        kind, each = _kind(path, cells, column), list(cells.values())
+        if kind == "images":
+            images = ImageCells(Tables(cells, tables.folder, tables.cache), list(cells), column)
+            items, firsts = _numbered(images.keys)
+            memory = 0.0 if self.streams else self.memory
+            read = read_images(images, self.size, self.resize, memory, self.made_of, rows=firsts.tolist())
+            inputs, kept, made_of, found = read
+            places = torch.full((len(firsts) + 1,), -1)  # the last is that of what is missing, -1
+            places[torch.searchsorted(firsts, kept)] = torch.arange(len(kept))
+            return _Side(inputs, places[items], made_of, found, paths_of(images, tables.folder))
+        if kind == "text":
+            return _of_texts(
+                ["" if value is None else str(value) for of in each for value in columns.values_of(of, column)]
+            )
+        vectors = columns.NumberRows(each, [column]) if self.streams else columns.vectors_of(each, [column])
+        items, firsts = _numbered(_contents(vectors))
+        return _Side(_taken(vectors, firsts), items)
+
+    def _paired(
+        self, where: str, first: _Side, second: _Side, *, of_first: Tensor, of_second: Tensor, names: Ids
+    ) -> tuple[Samples, Int[Tensor, " n"]]:
+        """Pair the cells of two sides by their rows, and return the pairs that have both, with the row of each.
+
+        Args:
+            where: What is read.
+            first: One side.
+            second: The other. What it has beyond `of_second` is no counterpart.
+            of_first: The row of each cell of the first side, one a row at most.
+            of_second: The row of each cell of the second.
+            names: What the rows are called.
+        """
+        if self.size is not None and first.preprocessing is second.preprocessing is None:
+            raise ValueError(f"expected no size without images, got {self.size}: leave out data.size")
+        cell = torch.full((len(names),), -1)
+        cell[of_first] = torch.arange(len(of_first))
+        cell, seconds = cell[of_second], second.items[: len(of_second)]
+        whole = (cell >= 0) & (first.items[cell] >= 0) & (seconds >= 0)
+        none = torch.ones(len(names), dtype=torch.bool)
+        none[of_second] = False  # these have a cell at least
+        total, lost = len(of_second) + int(none.sum()), int((~whole).sum()) + int(none.sum())
+        if lost == total:
+            raise ValueError(
+                f"expected pairs in {where}, got none with both sides among {total:,}: check data.first and data.second"
+            )
+        if lost:
+            none[of_second[~whole]] = True
+            rows = list(names[none])
+            warnings.warn(
+                f"left out {lost:,} of {total:,} pairs of {where}, where a side is missing or cannot be read: rows "
+                f"{first_of(rows, 5)}",
+                stacklevel=4,
+            )
+        cell, rows, seconds = cell[whole], of_second[whole], seconds[whole]
+        firsts, ids = first.items[cell], names[rows]
+        if len(rows.unique()) < len(rows):
+            ids = Ids.of(ids)
+        counterparts = Samples(
+            _taken(second.inputs, seconds, self.memory),
+            ids=ids if second.paths is None else Ids.of(second.paths[whole.nonzero().flatten()]),
+            preprocessing=second.preprocessing,
+            found=second.found,
+            items=seconds,
+        )
+        samples = Samples(
+            _taken(first.inputs, firsts, self.memory),
+            ids=ids if first.paths is None else Ids.of(first.paths[cell]),
+            preprocessing=first.preprocessing,
+            found=first.found,
+            items=firsts,
+            counterparts=counterparts,
+        )
+        return samples, rows
+
+
+def never_apart(samples: Samples) -> Int[Tensor, " n"]:
+    """Return a number for each pair, (N,): the same for those that share a first, a second, a label or a group.
+
+    It is the same, too, for those that are bound through others: two images that have one caption in common, and all
+    of their captions. What has the same number is not to be pushed apart.
+
+    Args:
+        samples: Samples, with counterparts or without.
+
+    Example:
+        >>> items = torch.tensor([0, 0, 1, 2, 3])
+        >>> captions = Samples(torch.zeros(5, 2), items=torch.tensor([5, 6, 6, 7, 8]))
+        >>> never_apart(Samples(torch.zeros(5, 3), items=items, counterparts=captions))
+        tensor([0, 0, 0, 1, 2])
+    """
+    others = samples.counterparts
+    shared = [samples.items, None if others is None else others.items, samples.groups, samples.labels]
+    return _components(len(samples), [numbers for numbers in shared if numbers is not None])
+
+
+def _components(count: int, shared: Sequence[Tensor]) -> Int[Tensor, " n"]:
+    """Number what shares a number of a kind, (N,), or a column that is set, (N, L), directly or through others."""
+    from scipy.sparse import coo_array  # noqa: PLC0415 - only pairs need it
+    from scipy.sparse.csgraph import connected_components  # noqa: PLC0415 - likewise
+
+    rows, nodes, total = [torch.arange(0)], [torch.arange(0)], count
+    for numbers in shared:
+        own, node = (torch.arange(count), numbers) if numbers.ndim == 1 else numbers.nonzero().unbind(1)
+        rows, nodes = [*rows, own], [*nodes, node + total]
+        total += int(node.max()) + 1 if len(node) else 0
+    edges = torch.cat(rows).numpy(), torch.cat(nodes).numpy()
+    graph: Any = coo_array((np.ones(len(edges[0]), dtype=np.int8), edges), shape=(total, total))
+    return torch.from_numpy(connected_components(graph, directed=False)[1][:count].astype(np.int64))
+
+
+def _grouped(samples: Samples) -> Int[Tensor, " n"]:
+    """Number the pairs that have a first or a second in common, directly or through others, (N,)."""
+    return never_apart(replace(samples, groups=None, labels=None))
+
+
+def _groups(where: str, splits: Sequence[Any], column: str) -> Int[Tensor, " n"]:
+    """Number the values of a column, (N,)."""
+    values = [value for split in splits for value in columns.values_of(split, column)]
+    odd = sum(value is None or value != value or isinstance(value, list | dict) for value in values)  # noqa: PLR0124 - NaN
+    if odd:
+        raise ValueError(
+            f"expected a group, a number or a string, in every row of {where}, got none in {odd:,} of {len(values):,}: "
+            f"fill column {column!r} in, or leave out data.group"
+        )
+    return _numbered(values)[0]
+
+
+def _without_bound(where: str, samples: Samples) -> Samples:
+    """Leave out pairs whose group is in a later part too, where the source gives the parts."""
+    if samples.parts is None or samples.groups is None:
+        return samples
+    last = torch.zeros(int(samples.groups.max()) + 1, dtype=torch.int64)
+    for part in range(3):
+        last[samples.groups[samples.parts == part]] = part
+    kept = samples.parts == last[samples.groups]
+    left, all_of = (torch.bincount(samples.parts[some], minlength=3).tolist() for some in (~kept, kept | True))
+    if left[0] == all_of[0]:
+        raise ValueError(
+            f"expected training pairs of {where} that share nothing with those of validation and test, got none of "
+            f"{all_of[0]:,}: name a column that says what belongs together in --data.group"
+        )
+    counts = [f"{count:,} of {of:,} {part} pairs" for count, of, part in zip(left, all_of, PARTS, strict=True) if count]
+    if counts:
+        warnings.warn(
+            f"left out {' and '.join(counts)} of {where}, which share a first, a second or a group with later parts, "
+            "directly or through others",
+            stacklevel=4,
+        )
+    return samples[kept]
+
+
+def _negatives(inputs: Tensor | Rows, items: Tensor, rows: Tensor, count: int) -> Negatives:
+    """Gather the negatives of each row, given for each of them which input it is and its row, in order."""
+    items, rows = items[items >= 0], rows[items >= 0]
+    each, pool = items.unique(return_inverse=True)
+    counts = torch.bincount(rows, minlength=count)
+    places = torch.full((count, int(counts.max())), -1)
+    places[rows, torch.arange(len(rows)) - (counts.cumsum(0) - counts)[rows]] = pool
+    return Negatives(_taken(inputs, each), each, places)
+
+
+def _cells(where: str, splits: Mapping[str, Any], column: str, option: str) -> tuple[dict[str, Any], Tensor]:
+    """Return a column's cells that are filled, those of a list one by one, and the row in which each is, (M,)."""
+    import datasets  # noqa: PLC0415 - only sets that the library reads need it
+    import pyarrow as pa  # noqa: PLC0415 - comes with it
+    from pyarrow import compute as typed  # noqa: PLC0415 - likewise
+
+    compute: Any = typed  # its functions are made at import
+    cells, rows, start = dict[str, Any](), list[Tensor](), 0
+    for name, split in splits.items():
+        table, within = split.select_columns([column]), torch.arange(len(split))
+        if columns.has_several(split.features[column]):
+            if option == "first":
+                raise ValueError(
+                    f"expected one input a row in column {column!r} of {where}, got lists: name it in data.second"
+                )
+            lists = table.with_format("arrow")[:][column]
+            within = within.repeat_interleave(_lengths(compute, lists))
+            table = datasets.Dataset(pa.table({column: compute.list_flatten(lists)}), fingerprint=name)
+        values: Any = table.with_format("arrow")[:][column]
+        filled = torch.from_numpy(values.is_valid().to_numpy().copy())
+        if pa.types.is_list(values.type) or pa.types.is_large_list(values.type):
+            filled &= _lengths(compute, values) > 0
+        kept = filled.nonzero().flatten()
+        cells[name] = table if len(kept) == len(table) else table.select(kept.numpy())
+        rows.append(within[kept] + start)
+        start += len(split)
+    if not any(map(len, rows)):
+        raise ValueError(f"expected data.{option} in column {column!r} of {where}, got only empty cells: fill it in")
+    return cells, torch.cat(rows)
+
+
+def _lengths(compute: Any, lists: Any) -> Int[Tensor, " n"]:
+    return torch.from_numpy(compute.fill_null(compute.list_value_length(lists), 0).to_numpy().astype(np.int64))
+
+
+def _kind(where: str, cells: Mapping[str, Any], column: str) -> columns.ColumnKind:
+    """Return what a column of cells holds: images, text or numbers."""
+    table = next(of for of in cells.values() if len(of))
+    kind = columns.kind_of(table.features[column])
+    if kind == "text" and are_paths(table, column):
+        return "images"
+    if kind in {"images", "text", "numbers"}:
+        return kind
+    got = "numbered classes" if kind == "classes" else "something else"
+    raise ValueError(f"expected images, texts or numbers in column {column!r} of {where}, got {got}: choose another")
+
+
+def _of_texts(strings: Sequence[str]) -> _Side:
+    items, firsts = _numbered(string if string.strip() else None for string in strings)
+    rows: list[int] = firsts.tolist()
+    return _Side(Texts(strings[row] for row in rows), items)
+
+
+def _contents(inputs: Tensor | Rows) -> Iterator[bytes | None]:
+    """Yield what tells each input from others; None for one that is not finite."""
+    for rows in torch.arange(len(inputs)).split(CHUNK):
+        read = inputs[rows].flatten(1)
+        read = read + 0.0 if read.is_floating_point() else read  # there are two zeros
+        for values, finite in zip(read.numpy(), torch.isfinite(read).all(dim=1).tolist(), strict=True):
+            yield hashlib.blake2b(values.tobytes(), digest_size=16).digest() if finite else None
+
+
+def _numbered(keys: Iterable[Hashable | None]) -> tuple[Int[Tensor, " n"], Int[Tensor, " u"]]:
+    """Number keys by when they come first, (N,), -1 for None, and return where each comes first, (U,)."""
+    known, items, firsts = dict[Hashable, int](), list[int](), list[int]()
+    for row, key in enumerate(keys):
+        items.append(-1 if key is None else known.setdefault(key, len(known)))
+        if items[-1] == len(firsts):
+            firsts.append(row)
+    return torch.tensor(items, dtype=torch.int64), torch.tensor(firsts, dtype=torch.int64)
+
+
+def _taken(inputs: Any, rows: Tensor, memory: float = math.inf) -> Tensor | Rows:
+    """Take some inputs, some perhaps often: from memory without a copy of each, if that takes more GiB than given."""
+    if torch.equal(rows, torch.arange(len(inputs))):
+        return inputs
+    if not isinstance(inputs, Tensor):
+        return inputs.take(rows)
+    size = inputs.nbytes // max(1, len(inputs)) * len(rows)
+    return inputs[rows] if size <= max(memory * 2**30, inputs.nbytes) else SomeRows(inputs, rows)  # pyright: ignore[reportArgumentType] - which reads a tensor, too

@@ -1,0 +1,105 @@
+"""The other side of pairs: keys, or references, by an encoder of its own or by that of the first side."""
+
+from typing import final
+
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from likewise.models import Encoder, Head, Projected, in_chunks
+from likewise.training.inputs.loss_input import InputContext, LossInput
+from likewise.training.step import Step
+
+
+@final
+class SecondTower(LossInput):
+    """Embeddings of what belongs to each sample, as captions to images: by a second network, or by the first.
+
+        keys, positives, references     z' of each sample's counterpart, (B, E)
+        ids                             numbers that are equal for pairs which must not be pushed apart, (B,)
+        reference_labels                the labels; where pairs have none, these numbers
+        negatives                       z' of hard negatives of each sample, (B, K, E), if the data has some
+        negative_ids                    these numbers of the negatives, (B, K)
+
+    The two are a dual encoder: it observes the other side's training inputs, and both are kept with the run.
+
+    Args:
+        encoder: Its encoder. None: one like the first side's, where both are of a kind; else Transformer for texts,
+            ConvNet for images, MLP for vectors.
+        head: Its head, to embeddings as long as the first side's. None: one like the first side's.
+        shared: Whether both sides have one network, as for sentences of one language.
+        rate_factor: Factor of its learning rate.
+
+    Raises:
+        ValueError: The factor is not positive, the networks give embeddings of two widths, or a shared one is given
+            another encoder or head.
+
+    Memory:
+        A second network, if it isn't shared, and its activations of a batch.
+
+    Source:
+        A. Radford et al., Learning Transferable Visual Models From Natural Language Supervision, 2021.
+    """
+
+    only_if_required = frozenset({"positives"})
+    of_labels = frozenset({"reference_labels"})
+    tower: Encoder
+
+    def __init__(
+        self,
+        encoder: Encoder | None = None,
+        head: Head | None = None,
+        *,
+        shared: bool = False,
+        rate_factor: float = 1.0,
+    ) -> None:
+        super().__init__()
+        if not rate_factor > 0:
+            raise ValueError(f"expected rate_factor above 0, got {rate_factor}: 1 is the encoder's rate")
+        if shared and (encoder is not None or head is not None):
+            raise ValueError("expected one network for both sides, shared=True, got an encoder or head beside it")
+        self.shared = shared
+        self.rate_factor = rate_factor
+        if encoder is not None:
+            self.tower = encoder if head is None else Projected(encoder, head)
+
+    def build(self, context: InputContext) -> None:
+        if self.shared:
+            self._network = (context.network,)  # a tuple: no module of this one, whose parameters would count twice
+        elif not hasattr(self, "tower"):
+            raise ValueError("expected an encoder for the other side, got none: give one, or shared=True")
+        elif self.tower.feature_dim != context.embedding_dim:
+            raise ValueError(
+                f"expected embeddings of one width from both sides, got {context.embedding_dim} and "
+                f"{self.tower.feature_dim}: give both heads one out_dim, --head and --inputs.head ProjectionHead"
+            )
+
+    @property
+    def network(self) -> nn.Module:
+        """What the other side is encoded by."""
+        return self._network[0] if self.shared else self.tower
+
+    def rate_factors(self) -> dict[nn.Parameter, float]:
+        return dict.fromkeys(self.parameters(), self.rate_factor)
+
+    def keys(self, step: Step) -> Float[Tensor, "b e"]:
+        counterparts = step.batch.get("counterparts")
+        if counterparts is None:
+            raise ValueError("expected pairs for SecondTower, got samples without a counterpart: read them by Pairs")
+        return in_chunks(self.network, counterparts, step.chunk_size)
+
+    positives = references = keys
+
+    def ids(self, step: Step) -> Int[Tensor, " b"] | None:
+        return step.batch.get("alike")
+
+    def reference_labels(self, step: Step) -> Tensor:
+        return step.labels
+
+    def negatives(self, step: Step) -> Float[Tensor, "b k e"] | None:
+        of = step.batch.get("negatives")
+        if of is None:
+            return None
+        return in_chunks(self.network, of.flatten(0, 1), step.chunk_size).unflatten(0, of.shape[:2])
+
+    def negative_ids(self, step: Step) -> Int[Tensor, "b k"] | None:
+        return step.batch.get("negative_alike")

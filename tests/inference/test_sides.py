@@ -1,0 +1,294 @@
+"""A run of pairs in use: each side by its own tower, searched from one side to the other, against plain loops."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pyarrow.parquet as pq
+import pytest
+import torch
+from PIL import Image
+from sklearn.metrics.pairwise import cosine_similarity
+
+import likewise as lw
+from likewise.cli import main
+from likewise.data import Samples, Texts
+from likewise.inference import Model
+from likewise.inference.inputs import of_side
+from likewise.models import MLP, BagOfTokens, ConvNet, Projected, ProjectionHead, Transformer, to_onnx
+from likewise.runs import Run
+from likewise.workflows import Silent
+
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "onnx.md"
+CAPTIONS = ["a red square", "a blue square", "a green one", "dark", "bright", "a red square in the dark", "nothing"]
+RULE = {"channels": 3, "height": 12, "width": 16, "resize": "pad"}
+
+
+def tower(kind, **arguments):
+    return {"class_path": f"likewise.models.{kind.__name__}", "init_args": arguments}, kind(**arguments)
+
+
+def projected(of):
+    """The part and the module of an encoder with a head behind it, to 6 numbers."""
+    (spec, encoder), width = of, of[1].feature_dim
+    head = {"class_path": "likewise.models.ProjectionHead", "init_args": {"feature_dim": width, "out_dim": 6}}
+    if isinstance(encoder, BagOfTokens | Transformer):
+        encoder.observe(Texts(CAPTIONS))
+    made = Projected(encoder, ProjectionHead(width, out_dim=6)).eval()
+    with torch.no_grad():  # heads of small random numbers give features that are all alike
+        for parameter in made.head.parameters():
+            parameter.normal_()
+    return {"class_path": "likewise.models.Projected", "init_args": {"encoder": spec, "head": head}}, made
+
+
+def pair_run(root, first, second=None, data=None, rules=(None, None)):
+    """A run of pairs whose towers are not trained; a shared one where no second is given."""
+    torch.manual_seed(0)
+    (spec, one), other = projected(first), None if second is None else projected(second)
+    run = Run.create(root, "pairs")
+    facts = {"parts": {"encoder": spec, "data": data}, "preprocessing": rules[0]}
+    run.describe(facts | {"second": {"encoder": other and other[0], "preprocessing": rules[1], "columns": []}})
+    run.save_encoder(one)
+    if other is not None:
+        run.save_encoder(other[1], "second")
+    return run.finished()
+
+
+def images():
+    return tower(ConvNet, input_shape=[3, 12, 16], width=4)
+
+
+def words(kind=BagOfTokens, **arguments):
+    return tower(kind, **{"input_shape": [], "width": 8, "vocabulary": 60} | arguments)
+
+
+def vectors(width):
+    return tower(MLP, input_shape=[width], width=8)
+
+
+@pytest.fixture
+def captioned(tmp_path):
+    """Photos with captions, some of which are equal, in a table; and a run of them."""
+    rng = np.random.default_rng(0)
+    (tmp_path / "photos").mkdir()
+    for number in range(5):
+        pixels = rng.integers(0, 256, (20 + number, 30, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(tmp_path / f"photos/{number}.png")
+    rows = [{"file": f"photos/{number % 5}.png", "caption": CAPTIONS[number % 7]} for number in range(9)]
+    table = tmp_path / "pairs.jsonl"
+    table.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    data = {"class_path": "likewise.data.Pairs"}
+    data["init_args"] = {"path": str(table), "first": "file", "second": "caption"}
+    return pair_run(tmp_path / "runs", images(), words(), data, (RULE, None)), table
+
+
+def test_each_side_is_encoded_by_its_tower(captioned):
+    run, table = captioned
+    model = lw.load(run.folder)
+    files = sorted((table.parent / "photos").iterdir())
+    assert model.paired
+    assert (model.side, model.of("second").side, model.of("second").of("first")) == ("first", "second", model)
+    np.testing.assert_allclose(model.encode(CAPTIONS, side="second"), run.encoder("second").encode(CAPTIONS), atol=1e-6)
+    np.testing.assert_allclose(
+        model.encode(files, side="first"), Model(run.encoder(), model.preprocessing).encode(files)
+    )
+    assert (model.preprocessing, model.of("second").preprocessing is None) == (lw.data.ImagePreprocessing(**RULE), True)
+    assert [repr(model), repr(model.of("second"))] == [
+        "Model(Projected: (3, 12, 16) -> 6)",
+        "Model(Projected: texts -> 6)",
+    ]
+
+
+def test_a_shared_tower_is_one_encoder(tmp_path):
+    model = lw.load(pair_run(tmp_path, words()))
+    assert model.of("second").encoder is model.encoder
+    np.testing.assert_array_equal(model.encode(CAPTIONS), model.encode(CAPTIONS, side="second"))
+
+
+def test_a_side_that_there_is_not_is_told_in_a_line(tmp_path):
+    run = Run.create(tmp_path, "plain")
+    run.describe({"parts": {"encoder": vectors(3)[0]}})
+    run.save_encoder(vectors(3)[1])
+    for model, side, told in (
+        (lw.load(run), "second", "expected a run of pairs for the second side, got"),
+        (lw.load(run), "third", "expected side as first or second, got 'third'"),
+        (Model(MLP((3,), width=8)), "second", "expected a run of pairs for the second side, got an encoder alone"),
+    ):
+        with pytest.raises(ValueError, match=told):
+            model.encode([[1.0, 2.0, 3.0]], side=side)
+    with pytest.raises(ValueError, match="expected a run of pairs for the second side"):
+        lw.export(run, side="second", progress=Silent())
+    with pytest.raises(ValueError, match="the first side with a classifier"):
+        lw.export(run, side="second", classifier="probe", progress=Silent())
+
+
+def test_one_side_of_pairs_has_each_input_once():
+    items = torch.tensor([4, 2, 4, 0, 2])
+    answers = Samples(torch.arange(5.0).view(5, 1), items=items)
+    pairs = Samples(torch.eye(5), torch.tensor([0, 1, 1, 0, 1]), ("a", "b"), counterparts=answers, groups=items)
+    seen, expected = set(), []
+    for row, item in enumerate(items.tolist()):
+        expected += [row] * (item not in seen)
+        seen.add(item)
+    second = of_side(pairs, "second")
+    assert second.inputs.flatten().tolist() == expected
+    assert second.labels.tolist() == [[0, 1, 1, 0, 1][row] for row in expected]
+    first = of_side(pairs, "first")
+    assert (len(first), first.counterparts, first.groups) == (5, None, None)
+
+
+def test_embed_reads_the_column_of_a_side(captioned, tmp_path):
+    run, table = captioned
+    model = lw.load(run)
+    captions = [json.loads(line)["caption"] for line in table.read_text().splitlines()]
+    files = [table.parent / json.loads(line)["file"] for line in table.read_text().splitlines()]
+    for side, inputs in (("first", files), ("second", captions)):
+        output = tmp_path / f"{side}.parquet"
+        assert main(["embed", str(run.folder), str(table), "--side", side, "--output", str(output)]) == 0
+        found = pq.read_table(output)
+        np.testing.assert_allclose(np.stack(found["features"].to_numpy()), model.encode(inputs, side=side), atol=1e-5)
+        assert json.loads(found.schema.metadata[b"likewise"])["side"] == side
+
+
+def test_embed_reads_a_side_of_pairs_each_input_once(captioned, tmp_path):
+    run, table = captioned
+    model, rows = lw.load(run), [json.loads(line) for line in table.read_text().splitlines()]
+    for side, column in (("first", "file"), ("second", "caption")):
+        output, inputs = tmp_path / f"{side}.npz", list(dict.fromkeys(row[column] for row in rows))
+        words = ["--data", "Pairs", "--data.path", str(table), "--data.first", "file", "--data.second", "caption"]
+        assert main(["embed", str(run.folder), *words, "--side", side, "--output", str(output)]) == 0
+        given = inputs if side == "second" else [table.parent / one for one in inputs]
+        np.testing.assert_allclose(np.load(output)["features"], model.encode(given, side=side), atol=1e-5)
+
+
+def test_shards_of_another_side_are_not_gone_on_with(tmp_path, monkeypatch, capsys):
+    """Also where one tower is that of both sides, and the samples are called the same."""
+    rows = [{"question": one, "answer": one[::-1]} for one in CAPTIONS]
+    table = tmp_path / "pairs.jsonl"
+    table.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    given = {"path": str(table), "first": "question", "second": "answer"}
+    run = pair_run(tmp_path / "runs", words(), data={"class_path": "likewise.data.Pairs", "init_args": given})
+    write = lw.inference.shards.Shards.write
+
+    def stops(self, shard, pieces):
+        if shard.start:
+            raise OSError("no room")
+        write(self, shard, pieces)
+
+    options = [str(table), "--output", str(tmp_path / "x.npz"), "--shard-size", "4"]
+    with monkeypatch.context() as patched:
+        patched.setattr("likewise.inference.shards.Shards.write", stops)
+        assert main(["embed", str(run.folder), *options]) == 2
+    capsys.readouterr()
+    assert main(["embed", str(run.folder), *options, "--side", "second"]) == 2
+    assert "got another side" in capsys.readouterr().err
+    assert main(["embed", str(run.folder), *options]) == 0
+    np.testing.assert_allclose(np.load(tmp_path / "x.npz")["features"], lw.load(run).encode(CAPTIONS), atol=1e-6)
+
+
+def nearest(queries, others, k):
+    """Places of the k most similar of each, by sorting; of equal ones the earlier."""
+    return [
+        sorted(range(len(others)), key=lambda place: (-row[place], place))[:k]
+        for row in cosine_similarity(queries, others)
+    ]
+
+
+def test_a_query_of_one_side_finds_samples_of_the_other(captioned, tmp_path, capsys):
+    run, table = captioned
+    model, files = lw.load(run), sorted((table.parent / "photos").iterdir())
+    photos, captions = str(table.parent / "photos"), tmp_path / "captions.csv"
+    captions.write_text("caption\n" + "\n".join(CAPTIONS) + "\n")
+    seen, read = model.encode(files), model.encode(CAPTIONS, side="second")
+    page, output = tmp_path / "page.html", tmp_path / "found.jsonl"
+    told = ["search", str(run.folder), *CAPTIONS[:2], "--side", "second", "--among", photos, "--k", "3"]
+    assert main([*told, "--output", str(output), "--html", str(page)]) == 0
+    found = [json.loads(line)["id"] for line in output.read_text().splitlines()]
+    assert found == [files[place].name for row in nearest(read[:2], seen, 3) for place in row]
+    assert CAPTIONS[0] in page.read_text()
+    assert page.read_text().count("data-tile") >= 3
+    for among in (captions, tmp_path / "captions.parquet"):
+        if among.suffix == ".parquet":
+            lw.embed(run, captions, output=among, side="second", progress=Silent())
+        by = model.search(files, among, k=4)
+        assert by.indices.tolist() == nearest(seen, read, 4)
+        assert main(["search", str(run.folder), str(files[0]), "--among", str(among), "--k", "4"]) == 0
+    assert model.search(CAPTIONS, photos, side="second", k=2).indices.tolist() == nearest(read, seen, 2)
+    assert model.search(CAPTIONS, seen, side="second", k=2).indices.tolist() == nearest(read, seen, 2)
+    capsys.readouterr()
+    assert (
+        main(
+            ["search", str(run.folder), CAPTIONS[0], "--side", "second", "--among", str(tmp_path / "captions.parquet")]
+        )
+        == 2
+    )
+    assert "those of another" in capsys.readouterr().err
+    assert main(["search", str(run.folder), "0.pgn", "--among", str(tmp_path / "captions.parquet")]) == 2
+    assert capsys.readouterr().err.startswith("error: expected a file, got 0.pgn")
+
+
+def test_within_is_one_side(captioned, tmp_path):
+    run, _ = captioned
+    captions, output = tmp_path / "captions.csv", tmp_path / "found.jsonl"
+    captions.write_text("caption\n" + "\n".join(CAPTIONS) + "\n")
+    words = ["--within", str(captions), "--side", "second", "--k", "6", "--output", str(output)]
+    assert main(["search", str(run.folder), *words]) == 0
+    read = lw.load(run).encode(CAPTIONS, side="second")
+    places = {f"captions.csv:{place + 2}": place for place in range(7)}
+    similar = cosine_similarity(read)
+    for row in map(json.loads, output.read_text().splitlines()):
+        assert row["query"] != row["id"]
+        assert row["similarity"] == pytest.approx(similar[places[row["query"]], places[row["id"]]], abs=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["images and words", "vectors", "transformers"])
+def test_each_side_is_exported_and_gives_the_same(tmp_path, kind):
+    towers = {
+        "images and words": (images(), words()),
+        "vectors": (vectors(3), vectors(5)),
+        "transformers": (words(Transformer, depth=1, heads=2, length=5), words(Transformer, depth=1, heads=2)),
+    }[kind]
+    rules = (RULE, None) if kind == "images and words" else (None, None)
+    run = pair_run(tmp_path, *towers, rules=rules)
+    model = lw.load(run)
+    for side in ("first", "second"):
+        file = lw.export(run, side=side, format="onnx", progress=Silent())
+        assert file.name == run.name + ("-second.onnx" if side == "second" else ".onnx")
+        exported = lw.load(file)
+        shape = model.of(side).encoder.input_shape
+        inputs = [*CAPTIONS, "", "what was never read"] if shape == () else torch.rand(9, *shape)
+        expected = model.encode(inputs, side=side)
+        assert expected.std(axis=0).min() > 0.01
+        np.testing.assert_allclose(exported.encode(inputs), expected, atol=1e-4)
+        np.testing.assert_allclose(exported.encode(inputs, batch_size=2), expected, atol=1e-4)
+        assert exported.preprocessing == model.of(side).preprocessing
+        with pytest.raises(ValueError, match="got an encoder alone: leave out the side"):
+            exported.encode(inputs, side="second")
+        weights = lw.export(run, tmp_path / f"{side}.safetensors", side=side, progress=Silent())
+        assert weights.read_bytes() == (run.weights if side == "first" else run.second_weights).read_bytes()
+
+
+@pytest.mark.slow
+def test_the_file_of_texts_is_used_with_and_without_this_library(tmp_path, monkeypatch):
+    run = pair_run(tmp_path, words(Transformer, depth=1, heads=2, length=4))
+    file = lw.export(run, tmp_path / "captions.onnx", progress=Silent())
+    (tmp_path / "captions.csv").write_text("caption\n" + "\n".join(CAPTIONS) + "\n")
+    options = {"output": tmp_path / "c.npz", "data.label": "none"}
+    found = lw.embed(file, tmp_path / "captions.csv", progress=Silent(), **options)
+    np.testing.assert_allclose(np.load(found)["features"], lw.load(run).encode(CAPTIONS), atol=1e-4)
+    blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    program = next(block for block in blocks if "tokenizers" in block)
+    monkeypatch.chdir(tmp_path)
+    for texts in (CAPTIONS, ["", "dark"]):
+        here = {"json": json, "np": np, "onnxruntime": onnxruntime}
+        exec(re.sub(r"(?m)^texts = .*$", f"texts = {texts!r}", program), here)  # noqa: S102 - our own page
+        np.testing.assert_allclose(here["features"], lw.load(run).encode(texts), atol=1e-4)
+
+
+def test_an_encoder_without_a_tokenizer_is_not_exported(tmp_path):
+    with pytest.raises(ValueError, match="expected an encoder with a tokenizer, got none"):
+        to_onnx(BagOfTokens((), width=4), tmp_path / "texts.onnx")
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,230 @@
+"""The other side of pairs: a step against the plain formula, what a shared tower counts for, and what is drawn."""
+
+import copy
+from itertools import combinations
+
+import pytest
+import torch
+
+import likewise as lw
+from likewise.data import Negatives, Samples, TokenRows, Views
+from likewise.models import MLP, BagOfTokens, NoHead, Projected, ProjectionHead
+from likewise.training import Pretraining, SecondTower
+from likewise.training.assembly import prepared
+from likewise.training.data import TrainingData
+from likewise.training.loader import Loader
+
+N, E, TAU = 24, 4, 0.2
+
+
+def _pairs(items=None, negatives=None, labels=None):
+    """Vectors of two lengths in tight clusters, as pairs."""
+    torch.manual_seed(0)
+    centres = torch.randn(6, 5)
+    first = centres[torch.arange(N) % 6] + 0.05 * torch.randn(N, 5)
+    beside = Samples(first[:, :3] * 2 + 0.01 * torch.randn(N, 3), items=items)
+    return Samples(first, labels, ("a", "b") if labels is not None else (), counterparts=beside, negatives=negatives)
+
+
+def _module(samples, loss, tower=None, **options):
+    torch.manual_seed(1)
+    first = Projected(MLP((5,), width=8), ProjectionHead(8, out_dim=E))
+    tower = SecondTower(MLP((3,), width=6), ProjectionHead(6, out_dim=E)) if tower is None else tower
+    module = Pretraining(first, None, loss, torch.optim.SGD, [tower], samples=samples, **options)
+    module.log = lambda *_, **__: None
+    module.optimizers = lambda: None
+    return module.double().eval()  # without dropout and batch statistics, so that chunks are the same
+
+
+def _batch(samples, size=12, **options):
+    loader = Loader(samples, Views(batch_size=size, **options), seed=3)
+    batch = next(iter(loader))
+    batch["inputs"], batch["counterparts"] = batch["inputs"].double().unsqueeze(1), batch["counterparts"].double()
+    if "negatives" in batch:
+        batch["negatives"] = batch["negatives"].double()
+    return batch
+
+
+def _plain(module, batch, *, symmetric):
+    """InfoNCE by a loop over queries and all that each is compared with."""
+    tower, unit = module.second, torch.nn.functional.normalize
+    q, k = unit(module.encoder(batch["inputs"][:, 0])), unit(tower(batch["counterparts"]))
+    alike = batch.get("alike", torch.arange(len(q)))
+    extra = (
+        [(unit(tower(one)), ids) for one, ids in zip(batch["negatives"], batch["negative_alike"], strict=True)]
+        if ("negatives" in batch)
+        else []
+    )
+    losses = []
+    for queries, keys, others in [(q, k, extra), (k, q, [])] if symmetric else [(q, k, extra)]:
+        for i in range(len(queries)):
+            terms = [queries[i] @ keys[j] / TAU for j in range(len(keys)) if j == i or alike[j] != alike[i]]
+            for vectors, ids in others:
+                terms += [queries[i] @ v / TAU for v, number in zip(vectors, ids, strict=True) if number != alike[i]]
+            losses.append(torch.stack(terms).logsumexp(0) - queries[i] @ keys[i] / TAU)
+    return torch.stack(losses).mean()
+
+
+def _negatives(pool=9, width=3):
+    torch.manual_seed(4)
+    places = torch.randint(pool, (N, width))
+    places[::4, 1:] = -1
+    places[5] = -1
+    items = torch.cat([torch.arange(3), torch.arange(100, 100 + pool - 3)])  # three are counterparts of some pairs
+    return Negatives(torch.randn(pool, 3), items, places)
+
+
+CASES = {
+    "pairs alone": {},
+    "equal counterparts": {"items": torch.arange(N) // 3},
+    "hard negatives": {"negatives": _negatives()},
+    "both": {"items": torch.arange(N) // 3, "negatives": _negatives()},
+}
+
+
+@pytest.mark.parametrize("symmetric", [False, True])
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("chunk_size", [None, 5])
+def test_a_step_and_its_gradient_are_those_of_the_plain_formula(case, symmetric, chunk_size):
+    samples = _pairs(**CASES[case])
+    loss = lw.InfoNCELoss(temperature=TAU, symmetric=symmetric)
+    module = _module(samples, loss, chunk_size=chunk_size)
+    batch = _batch(samples, **({"negatives": 2} if "negatives" in CASES[case] else {}))
+    expected = _plain(module, batch, symmetric=symmetric)
+    theirs = torch.autograd.grad(expected, list(module.parameters()))
+    ours = module.training_step(batch, 0)
+    ours.backward()
+    assert float(ours.detach()) == pytest.approx(float(expected.detach()), rel=1e-12)
+    for parameter, gradient in zip(module.parameters(), theirs, strict=True):
+        torch.testing.assert_close(parameter.grad, gradient, rtol=1e-9, atol=1e-12)
+
+
+def test_sup_con_draws_equal_counterparts_together_by_references():
+    samples = _pairs(items=torch.arange(N) // 3)
+    module = _module(samples, lw.SupConLoss(temperature=TAU))
+    batch = _batch(samples)
+    unit = torch.nn.functional.normalize
+    q, k = unit(module.encoder(batch["inputs"][:, 0])), unit(module.second(batch["counterparts"]))
+    of = samples.counterparts.items[batch["sample_index"]]
+    losses = []
+    for i in range(len(q)):
+        similar = q[i] @ k.T / TAU
+        losses.append(similar.logsumexp(0) - similar[of == of[i]].mean())
+    ours, expected = module.training_step(batch, 0).detach(), torch.stack(losses).mean().detach()
+    assert float(ours) == pytest.approx(float(expected), rel=1e-12)
+
+
+def test_a_shared_tower_is_counted_once_and_learns_from_both_sides():
+    torch.manual_seed(0)
+    samples = Samples(torch.randn(N, 5), counterparts=Samples(torch.randn(N, 5)))
+    module = _module(samples, lw.InfoNCELoss(temperature=TAU), SecondTower(shared=True))
+    assert module.second is module.encoder
+    assert len(list(module.parameters())) == len(list(module.encoder.parameters()))
+    optimizer = lw.training.pretraining.optimizer_of(module, torch.optim.SGD)
+    held = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    assert len(held) == len(set(map(id, held))) == len(list(module.encoder.parameters()))
+    batch = _batch(samples)
+    whole = module.training_step(batch, 0)
+    whole.backward()
+    both = [copy.deepcopy(module.encoder) for _ in range(2)]  # the gradient of a network for each side, added up
+    for network in both:
+        network.zero_grad()
+    q, k = both[0](batch["inputs"][:, 0]), both[1](batch["counterparts"])
+    lw.InfoNCELoss(temperature=TAU)(q, k).backward()
+    for ours, first, second in zip(module.encoder.parameters(), *(of.parameters() for of in both), strict=True):
+        torch.testing.assert_close(ours.grad, first.grad + second.grad, rtol=1e-9, atol=1e-12)
+
+
+def test_a_rate_factor_is_for_the_second_tower_alone():
+    tower = SecondTower(MLP((3,), width=E), rate_factor=0.1)
+    samples = _pairs()
+    module = _module(samples, lw.InfoNCELoss(), tower)
+    factors = {parameter: by for of in module.inputs.all for parameter, by in of.rate_factors().items()}
+    optimizer = lw.training.pretraining.optimizer_of(module, lambda groups: torch.optim.SGD(groups, lr=1.0), factors)
+    rates = {id(one): group["lr"] for group in optimizer.param_groups for one in group["params"]}
+    assert {rates[id(one)] for one in module.second.parameters()} == {0.1}
+    assert {rates[id(one)] for one in module.encoder.parameters()} == {1.0}
+
+
+def test_hard_negatives_are_each_samples_own_and_none_comes_twice_before_all():
+    negatives = _negatives(pool=40, width=3)
+    samples = _pairs(negatives=negatives)
+    for batch in Loader(samples, Views(batch_size=12, negatives=2), seed=0):
+        for row, drawn in zip(batch["sample_index"].tolist(), batch["negatives"], strict=True):
+            places = [int((negatives.inputs == one).all(dim=1).nonzero()) for one in drawn]
+            own = set(negatives.places[row].tolist()) - {-1}
+            if own:
+                assert set(places) <= own
+                assert len(set(places)) == min(2, len(own))
+
+
+@pytest.mark.parametrize("processes", [2, 3])
+def test_processes_together_draw_what_one_draws(processes):
+    samples = _pairs(items=torch.arange(N) // 3, negatives=_negatives())
+    whole = next(iter(Loader(samples, Views(batch_size=12, negatives=2), seed=7)))
+    from likewise.training.loader import Place  # noqa: PLC0415 - of this test only
+
+    parts = [
+        next(
+            iter(
+                Loader(
+                    samples, Views(batch_size=12, negatives=2), seed=7, place=lambda r=rank: Place(0, 0, r, processes)
+                )
+            )
+        )
+        for rank in range(processes)
+    ]
+    for name in ("inputs", "counterparts", "sample_index", "alike", "negatives", "negative_alike"):
+        assert torch.equal(torch.cat([part[name] for part in parts]), whole[name]), name
+
+
+def test_views_of_the_other_side_are_random_and_the_same_by_any_number_of_processes():
+    samples = _pairs(negatives=_negatives())
+    data = TrainingData(samples, Views(batch_size=12), seed=2)
+    raw = next(iter(data.train_dataloader()))
+    ready = data.batches.on_device(raw)
+    assert ready["inputs"].shape == (12, 1, 5)
+    for name in ("counterparts", "negatives"):
+        assert ready[name].shape == raw[name].shape
+        assert not torch.equal(ready[name], raw[name])
+    share = raw["share"]
+    for start in (0, 4, 8):
+        part = {name: value[start : start + 4] for name, value in raw.items() if isinstance(value, torch.Tensor)}
+        some = data.batches.on_device({**part, "share": share._replace(first=start)})
+        for name in ("inputs", "counterparts", "negatives"):
+            assert torch.equal(some[name], ready[name][start : start + 4]), name
+
+
+def test_texts_of_both_sides_get_tokens_of_their_own_encoder():
+    from likewise.data import Texts  # noqa: PLC0415 - of this test only
+
+    first, second = Texts(["a cat", "two dogs run"] * 4), Texts(["eine Katze", "zwei Hunde laufen schnell"] * 4)
+    samples = Samples(first, counterparts=Samples(second))
+    towers = [BagOfTokens((), width=4, vocabulary=60) for _ in range(2)]
+    for tower, texts in zip(towers, (first, second), strict=True):
+        tower.observe(texts)
+    ready = prepared(towers[0], samples, towers[1])
+    assert isinstance(ready.inputs, TokenRows)
+    for tower, texts, found in zip(towers, (first, second), (ready, ready.counterparts), strict=True):
+        expected = tower.tokenized(texts)
+        assert torch.equal(found.inputs[torch.arange(8)], expected[torch.arange(8)])
+
+
+def test_no_head_leaves_the_encoder_as_it_is_and_widths_must_agree():
+    samples = _pairs()
+    with pytest.raises(ValueError, match="expected embeddings of one width from both sides, got 4 and 7: give both"):
+        _module(samples, lw.InfoNCELoss(), SecondTower(MLP((3,), width=7), NoHead(7)))
+    with pytest.raises(ValueError, match="expected an encoder for the other side, got none: give one, or shared=True"):
+        _module(samples, lw.InfoNCELoss(), SecondTower())
+    with pytest.raises(ValueError, match="expected one network for both sides"):
+        SecondTower(MLP((3,), width=4), shared=True)
+    with pytest.raises(ValueError, match="expected rate_factor above 0, got 0"):
+        SecondTower(shared=True, rate_factor=0)
+    with pytest.raises(ValueError, match=r"expected one view of each side of pairs, got 2: leave out --batches\.views"):
+        TrainingData(samples, Views(views=2, batch_size=4))
+
+
+def test_no_two_rows_of_an_epoch_are_the_same():
+    batches = list(Loader(_pairs(), Views(batch_size=6), seed=0))
+    for one, other in combinations(batches, 2):
+        assert not set(one["sample_index"].tolist()) & set(other["sample_index"].tolist())

@@ -64,7 +64,7 @@ def samples_at(place: str | Path, model: Model | None = None, *, labelled: bool 
 def options_of(model: Model, kind: str) -> dict[str, Any]:
     """Return the options of the data that a model was trained on, if that was a source of this kind.
 
-    Of any table they are the columns of numbers; of one of pairs the column of the model's side, and that of the labels.
+    Of a table they are columns of numbers; of one of pairs the column of the model's side, and that of the labels.
     """
     facts = model.run.facts if model.run else model.encoder.file.facts if isinstance(model.encoder, OnnxEncoder) else {}
     spec = (facts.get("parts") or {}).get("data") or {}

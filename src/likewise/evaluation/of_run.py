@@ -137,8 +137,8 @@ class Learned:
         chosen: tuple[int, Weights, float] = (*USUAL, TEMPERATURE)
         for score in self.run.scores:
             if score.evaluation == KNN.name and score.features == ENCODER and score.part == "test":
-                known = {"temperature": TEMPERATURE, **score.settings}
-                chosen = known["k"], known["weights"], known["temperature"]
+                settings = score.settings
+                chosen = settings["k"], settings["weights"], settings.get("temperature", TEMPERATURE)
         learned = joined(train, validation) if self.refit else train
         made = NeighbourPredictor.of(learned, *chosen)
         if made.thresholds is None:

@@ -1,6 +1,6 @@
 """The nearest vectors by cosine similarity, exact, tile by tile: never all pairs in memory."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import final
 
 import torch
@@ -110,6 +110,8 @@ class Nearest:
         count: How many references of each query, k.
         least: The smallest similarity that counts.
         own: The place among all references of each query, (M,), which isn't compared with itself. None: there is none.
+        but: Which references don't count, a mask (m, r) of some queries and references, given as slices, with their
+            similarities; it is asked once about each. None: all count.
 
     Memory:
         (M, k) similarities and indices, what waits to be merged with them, and a tile.
@@ -129,8 +131,9 @@ class Nearest:
         *,
         least: float = -torch.inf,
         own: Int[Tensor, " m"] | None = None,
+        but: Callable[[slice, slice, Tensor], Tensor] | None = None,
     ) -> None:
-        self._units, self._least, self._own = functional.normalize(queries.float()), least, own
+        self._units, self._least, self._own, self._but = functional.normalize(queries.float()), least, own, but
         self._keys = _keys(self._units.new_full((len(queries), count), -torch.inf), LAST)
         self._bound = self._units.new_full((len(queries), 1), max(least, torch.finfo().min))
         self._waiting: list[tuple[Tensor, Tensor, Tensor]] = []
@@ -146,6 +149,10 @@ class Nearest:
                 own = self._own[rows] - (self._seen + first)
                 there = ((own >= 0) & (own < tile.shape[1])).nonzero().flatten()
                 tile[there, own[there]] = -torch.inf
+            if self._but is not None:
+                within = tile[:, : len(references) - first]
+                begin = self._seen + first
+                within.masked_fill_(self._but(rows, slice(begin, begin + within.shape[1]), within), -torch.inf)
             blocks = tile.unflatten(1, (-1, BLOCK))
             largest, bound = blocks.amax(2), self._bound[rows]
             hits = (largest >= bound).flatten().nonzero().flatten()

@@ -19,6 +19,7 @@ BETTER = {  # what each script prints last: an evaluation, what it starts from, 
     "lightning_module.py": ("nearest image by", "pixels", "features", 0.02),
     "hugging_face.py": ("mAP of nearest texts by", "TF-IDF", "features", 0.1),
     "moco.py": ("nearest image by", "pixels", "features", 0.01),
+    "translations.py": ("recall@1 first to second of", "raw inputs", "encoder", 0.5),
     "pair_weights.py": ("R-precision with", "equal trust", "trust", 0.03),
 }
 NEEDS = {"lightning_module.py": ["lightning"], "hugging_face.py": ["datasets", "tokenizers", "transformers"]}
@@ -46,13 +47,22 @@ def printed(text, what):
 
 
 @pytest.mark.parametrize("name", BETTER)
-def test_a_script_prints_a_better_number_than_it_starts_from(name, capsys):
+def test_a_script_prints_a_better_number_than_it_starts_from(name, capsys, monkeypatch):
     for module in NEEDS.get(name, []):
         pytest.importorskip(module, reason=f"{name} needs {module}: see examples/README.md")
+    monkeypatch.setattr(sys, "argv", [name])
     runpy.run_path(str(EXAMPLES / name), run_name="__main__")
     text = capsys.readouterr().out
     words, before, after, least = BETTER[name]
     assert printed(text, f"{words} {after}") > printed(text, f"{words} {before}") + least
+
+
+def test_translations_are_found_in_two_files_of_real_sentences(real_data, capsys, monkeypatch):
+    """The validation part of Multi30k, 1,014 pairs, as the least of what there is."""
+    files = [str(real_data / "multi30k" / f"val.{language}.gz") for language in ("en", "de")]
+    monkeypatch.setattr(sys, "argv", ["translations.py", *files])
+    runpy.run_path(str(EXAMPLES / "translations.py"), run_name="__main__")
+    assert printed(capsys.readouterr().out, "recall@1 first to second of encoder") > 0.1
 
 
 def test_the_new_loss_is_sup_con_where_all_trust_is_one():

@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
+from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.metrics import ndcg_score
+from sklearn.preprocessing import StandardScaler
 from torch.nn import functional
 
-from likewise.data import Parts, Samples, Views
+from likewise.data import Parts, Samples, Texts, Views
 from likewise.data.ids import Ids
 from likewise.evaluation import (
     KNN,
@@ -21,6 +23,7 @@ from likewise.evaluation import (
     applicable,
     load_features,
     nearest,
+    raw_features,
     save_features,
 )
 from likewise.evaluation.choice import while_training
@@ -288,3 +291,42 @@ def test_parts_are_joined_with_their_other_sides():
     assert torch.equal(both.items, torch.cat([one.items, other.items]))
     assert torch.equal(both.counterparts.vectors, torch.cat([one.counterparts.vectors, other.counterparts.vectors]))
     assert joined(replace(one, items=None, counterparts=None), other).counterparts is None
+
+
+# --- raw inputs ------------------------------------------------------------------------------------------------------
+
+
+def sides(first, second, **beside):
+    """Three parts of pairs, all the same."""
+    samples = Samples(first, counterparts=Samples(second, items=torch.arange(len(first)).flip(0)), **beside).numbered()
+    return Parts(samples, samples, samples)
+
+
+def test_raw_texts_of_both_sides_have_one_vocabulary():
+    """So that names and numbers, which languages share, find each other."""
+    english = ["a dog in Berlin", "two cats of Otto", "three birds 1999", "no word in common"]
+    german = ["ein Hund in Berlin", "zwei Katzen von Otto", "drei Vögel 1999", "nichts davon gleich"]
+    raw = raw_features(sides(Texts(english), Texts(german)))
+    terms = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, max_features=2048).fit([*english, *german])
+    assert raw.test.vectors.numpy() == pytest.approx(terms.transform(english).toarray())
+    assert raw.test.counterparts.vectors.numpy() == pytest.approx(terms.transform(german).toarray())
+    assert raw.test.counterparts.items.tolist() == [3, 2, 1, 0]
+    assert CrossModalRetrieval()(*raw)[f"recall@1, {FORTH}"].value >= 0.75
+    assert raw_features(sides(Texts(["?"] * 4), Texts(["!"] * 4))) is None
+    assert raw_features(sides(Texts(["?"] * 4), Texts(german))) is not None
+
+
+def test_raw_vectors_of_both_sides_are_standardised_each_as_its_own():
+    first, second = torch.randn(20, 3), 1000 * torch.randn(20, 3) + 5
+    raw = raw_features(sides(first, second))
+    for vectors, given in ((raw.train.vectors, first), (raw.train.counterparts.vectors, second)):
+        assert vectors.numpy() == pytest.approx(StandardScaler().fit_transform(given), rel=1e-4, abs=1e-5)
+    images = torch.rand(20, 1, 4, 4)
+    assert raw_features(sides(images, images.flip(3))).test.counterparts.vectors.shape == (20, 16)
+
+
+@pytest.mark.parametrize("other", [torch.rand(4, 5), torch.rand(4, 1, 3, 1), Texts("abcd")])
+def test_raw_inputs_of_two_kinds_are_in_no_common_space(other):
+    raw = raw_features(sides(torch.rand(4, 3), other))
+    assert raw.test.counterparts is None
+    assert "it needs pairs" in CrossModalRetrieval().why_not_applicable(raw)

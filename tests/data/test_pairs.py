@@ -495,3 +495,16 @@ def test_files_that_do_not_fit_are_refused_in_a_line(tmp_path):
     refused(r"lines as data\.second, got .*no\.gz, .*: repair", first=a, second=no)
     refused(r"data\.path, the table that has data\.group, got two files", first=a, second=b, group="g")
     refused(r"no size without images", first=a, second=blank, size=8)
+
+
+def test_negatives_may_be_in_the_training_part_alone(tmp_path):
+    """As of a folder that what a run has mined was put into, beside the test part."""
+    rows = [{"q": f"why {number}?", "a": f"since {number}."} for number in range(8)]
+    mined = [row | {"wrong": [rows[number - 1]["a"]] * (number % 3)} for number, row in enumerate(rows)]
+    jsonl(tmp_path / "train.jsonl", mined[:5])
+    jsonl(tmp_path / "test.jsonl", rows[5:])
+    samples = Pairs(str(tmp_path), first="q", second="a", negatives="wrong").load()
+    assert samples.parts.tolist() == [0] * 5 + [2] * 3
+    strings = samples.negatives.inputs.strings
+    found = [[strings[place] for place in row if place >= 0] for row in samples.negatives.places.tolist()]
+    assert found == [row["wrong"] for row in mined[:5]] + [[]] * 3

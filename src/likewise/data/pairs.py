@@ -72,7 +72,7 @@ class Pairs(Source):
         first: The column, or the file, of what is compared.
         second: The column, or the file, of what belongs to it.
         negatives: A column of the second's kind, with what does not belong to the first though it is similar: one a
-            row, or a list.
+            row, or a list. Validation and test parts may lack it.
         label: A column of labels; pairs that share one are never pushed apart.
         group: A column that says what is to stay in one part, in the place of equal firsts and seconds: the scene of an
             image, the document of a passage.
@@ -191,7 +191,7 @@ class Pairs(Source):
                 raise ValueError(
                     f"expected a column of {path} as data.{option}, got {name!r}: choose from {', '.join(known)}"
                 )
-        check_columns(path, tables.splits, list(used.values()), [])
+        check_columns(path, tables.splits, [name for option, name in used.items() if option != "negatives"], [])
         given = parts_in(path, tables, [])
         splits = {name: tables.splits[name] for name in given}
         lengths = list(map(len, splits.values()))
@@ -401,6 +401,9 @@ def _cells(where: str, splits: Mapping[str, Any], column: str, option: str) -> t
     compute: Any = typed  # its functions are made at import
     cells, rows, start = dict[str, Any](), list[Tensor](), 0
     for name, split in splits.items():
+        if column not in split.features:  # negatives, which other parts than the training part may lack
+            start += len(split)
+            continue
         table, within = split.select_columns([column]), torch.arange(len(split))
         if columns.has_several(split.features[column]):
             if option == "first":

@@ -72,8 +72,8 @@ def pair_batch(*names, queue=0):
     return batch
 
 
-def negatives_batch(each, *, ids=False, queue=0):
-    """Return queries, keys and hard negatives, each so many or one; with ids that several samples share."""
+def negatives_batch(each, *, ids=False, queue=0, guide=False):
+    """Return queries, keys and hard negatives, each so many or one; with ids that several share, and a guide."""
 
     def batch(b, draw):
         parts = pair_batch("queries", "keys", queue=queue)(b, draw)
@@ -81,6 +81,8 @@ def negatives_batch(each, *, ids=False, queue=0):
         if ids:
             of_each = parts["negatives"].shape[:-1]
             parts |= {"ids": torch.arange(b) % 5, "negative_ids": torch.arange(of_each.numel()).view(of_each) % 8}
+        if guide:
+            parts |= {f"guide_{of}": draw(*parts[of].shape[:-1], 3) for of in ("queries", "keys", "negatives")}
         return parts | ({"queue_ids": torch.arange(queue)} if ids and queue else {})
 
     return batch
@@ -134,6 +136,7 @@ EMBEDDINGS, QUERIES = ("embeddings",), ("queries", "prototypes")
 WHOLE = ("prototypes", "queue", "queue_labels")
 LOSSES = {
     "NTXent": Row(lw.NTXentLoss, view_batch(2), EMBEDDINGS),
+    "NTXent, widths": Row(with_options(lw.NTXentLoss, widths=(5, 2)), view_batch(2), EMBEDDINGS),
     "NTXent, three views": Row(lw.NTXentLoss, view_batch(3), EMBEDDINGS),
     "InfoNCE": Row(lw.InfoNCELoss, pair_batch("queries", "keys"), ("queries", "keys")),
     "InfoNCE, symmetric": Row(
@@ -149,6 +152,17 @@ LOSSES = {
     ),
     "InfoNCE, joint": Row(
         with_options(lw.InfoNCELoss, symmetric="joint"), negatives_batch(2, ids=True), ("queries", "keys", "negatives")
+    ),
+    **{
+        f"InfoNCE, guided, {symmetric}": Row(
+            with_options(lw.InfoNCELoss, symmetric=symmetric, guide_margin=0.1),
+            negatives_batch(2, ids=True, guide=True),
+            ("queries", "keys", "negatives"),
+        )
+        for symmetric in (False, True, "joint")
+    },
+    "InfoNCE, widths": Row(
+        with_options(lw.InfoNCELoss, widths=(6, 3)), negatives_batch(2, ids=True), ("queries", "keys", "negatives")
     ),
     "Clip": Row(
         lw.ClipLoss,
@@ -210,6 +224,14 @@ LOSSES = {
         for mining in ("all", "semi-hard", "hard")
     },
     "SigLIP": Row(with_options(lw.SigLIPLoss, bias=-1.0), pair_batch("queries", "keys"), ("queries", "keys")),
+    "SigLIP, ids": Row(
+        with_options(lw.SigLIPLoss, bias=-1.0), negatives_batch(2, ids=True), ("queries", "keys", "negatives")
+    ),
+    "SigLIP, guided": Row(
+        with_options(lw.SigLIPLoss, bias=-1.0, guide_margin=0.1),
+        negatives_batch(0, ids=True, guide=True),
+        ("queries", "keys", "negatives"),
+    ),
     "ContrastiveMargin": Row(
         with_options(lw.ContrastiveMarginLoss, positive_margin=1.5, negative_margin=-0.2),
         class_batch(2),

@@ -124,26 +124,48 @@ def info_nce_queue(batch: Batch, space: Space) -> Tensor:
     return functional.cross_entropy(logits, torch.zeros(len(logits), dtype=torch.int64))
 
 
+def apart(
+    batch: Batch, to: str, guide: str, ids: Tensor | None, *, anchors: str = "queries", margin: float = 0.1
+) -> Tensor:
+    """Return which of others, "keys" or "negatives", have neither a query's id nor more of the guide's similarity.
+
+    The guide compares ``anchors`` with the rows ``guide``, and its limit is that of a query and its own key.
+    """
+    queries, count = torch.arange(len(batch["keys"])), batch[to].flatten(0, -2).shape[0]
+    found = torch.ones(len(queries), count, dtype=torch.bool)
+    if ids is not None and "ids" in batch:
+        found &= batch["ids"][:, None] != ids.flatten()
+    if "guide_keys" in batch:
+        units = {of: functional.normalize(batch[f"guide_{of}"].flatten(0, -2), dim=1) for of in {anchors, guide}}
+        q, k = (functional.normalize(batch[f"guide_{of}"], dim=1) for of in ("queries", "keys"))
+        found &= units[anchors] @ units[guide].T <= (q * k).sum(dim=1, keepdim=True) - margin
+    return found
+
+
 def info_nce_among(batch: Batch, space: Space, form: str = "one way") -> Tensor:
-    """Return InfoNCE with hard negatives and ids; "joint" has four directions in one softmax."""
+    """Return InfoNCE with hard negatives, ids and a guide; "joint" has four directions in one softmax."""
     queries, keys, negatives = batch["queries"], batch["keys"], batch["negatives"].flatten(0, -2)
     b, each, own = len(keys), len(negatives) // len(keys), torch.eye(len(keys), dtype=torch.bool)
-    ids = batch.get("ids", torch.arange(b))
-    near = own | (ids[:, None] != ids)
-    away = ids[:, None] != batch.get("negative_ids", torch.full((b, each), -1)).flatten()
+    ids, of_negatives = batch.get("ids"), batch.get("negative_ids")
+    near = own | apart(batch, "keys", "keys", ids)
+    away = apart(batch, "negatives", "negatives", of_negatives)
+    back = own | apart(batch, "keys", "queries", ids, anchors="keys")
     if form == "joint":
         of_others = torch.arange(b)[:, None] != torch.arange(b).repeat_interleave(each)
-        forth = space(queries, keys, negatives, queries)
-        back = space(keys, keys, negatives, queries)
-        push = torch.cat([near, away, near & ~own, near & ~own, away & of_others, near], dim=1)
-        s = torch.cat([forth, back], dim=1)
+        forth_s = space(queries, keys, negatives, queries)
+        back_s = space(keys, keys, negatives, queries)
+        of_queries = ~own & apart(batch, "keys", "queries", ids)
+        of_keys = ~own & apart(batch, "keys", "keys", ids, anchors="keys")
+        of_negatives = of_others & apart(batch, "negatives", "negatives", of_negatives, anchors="keys")
+        push = torch.cat([near, away, of_queries, of_keys, of_negatives, back], dim=1)
+        s = torch.cat([forth_s, back_s], dim=1)
         return mean(log_sum_exp(s.masked_fill(~push, -torch.inf)) - s.diagonal()[:b])
     sections, push = [keys, negatives], [near, away]
     if "queue" in batch:
-        sections, push = [*sections, batch["queue"]], [*push, ids[:, None] != batch["queue_ids"]]
+        sections, push = [*sections, batch["queue"]], [*push, batch["ids"][:, None] != batch["queue_ids"]]
     pull = torch.cat([own, *(torch.zeros_like(of) for of in push[1:])], dim=1)
     forth = contrast(space(queries, *sections), pull, torch.cat(push, dim=1))
-    return (forth + contrast(space(keys, queries), own, near)) / 2 if form == "symmetric" else forth
+    return (forth + contrast(space(keys, queries), own, back)) / 2 if form == "symmetric" else forth
 
 
 def clip(batch: Batch, space: Space) -> Tensor:
@@ -243,9 +265,14 @@ def triplets_of_batch(batch: Batch, space: Space, mining: str, margin: float = 2
 
 
 def siglip(batch: Batch, space: Space, bias: float = -1.0) -> Tensor:
-    logits = space(batch["queries"], batch["keys"]) + bias
-    signs = 2 * torch.eye(len(logits), dtype=logits.dtype) - 1
-    return mean(functional.softplus(-signs * logits, threshold=60).sum(dim=1))
+    sections = [batch[of].flatten(0, -2) for of in ("keys", "negatives") if of in batch]
+    logits = space(batch["queries"], *sections) + bias
+    own = torch.eye(*logits.shape, dtype=torch.bool)
+    away = [apart(batch, "keys", "keys", batch.get("ids"))]
+    if "negatives" in batch:
+        away.append(apart(batch, "negatives", "negatives", batch.get("negative_ids")))
+    signs = own.double() - (~own & torch.cat(away, dim=1)).double()  # 0: neither pulls nor pushes
+    return mean((functional.softplus(-signs * logits, threshold=60) * (signs != 0)).sum(dim=1))
 
 
 def contrastive_margin(
@@ -513,8 +540,22 @@ def with_options(formula: Callable[..., Tensor], **options: object) -> Formula:
     return lambda batch, space: formula(batch, space, **options)
 
 
+def of_widths(formula: Formula, *widths: int) -> Formula:
+    """Return the mean of a formula over the first so many features of all rows."""
+
+    def cut(value: Tensor, width: int) -> Tensor:
+        return value[..., :width] if value.is_floating_point() else value
+
+    def mean_of_all(batch: Batch, space: Space) -> Tensor:
+        each = [formula({name: cut(of, width) for name, of in batch.items()}, space) for width in widths]
+        return torch.stack(each).mean()
+
+    return mean_of_all
+
+
 FORMULAS: dict[str, Formula] = {
     "NTXent": nt_xent,
+    "NTXent, widths": of_widths(nt_xent, 5, 2),
     "NTXent, three views": nt_xent,
     "InfoNCE": info_nce,
     "InfoNCE, symmetric": info_nce_symmetric,
@@ -523,6 +564,10 @@ FORMULAS: dict[str, Formula] = {
     "InfoNCE, ids": info_nce_among,
     "InfoNCE, symmetric, negatives": with_options(info_nce_among, form="symmetric"),
     "InfoNCE, joint": with_options(info_nce_among, form="joint"),
+    "InfoNCE, guided, False": info_nce_among,
+    "InfoNCE, guided, True": with_options(info_nce_among, form="symmetric"),
+    "InfoNCE, guided, joint": with_options(info_nce_among, form="joint"),
+    "InfoNCE, widths": of_widths(info_nce_among, 6, 3),
     "Clip": clip,
     "SupCon out": sup_con_out,
     "SupCon in": sup_con_in,
@@ -540,6 +585,8 @@ FORMULAS: dict[str, Formula] = {
     "BatchTriplet, semi-hard": with_options(triplets_of_batch, mining="semi-hard"),
     "BatchTriplet, hard": with_options(triplets_of_batch, mining="hard"),
     "SigLIP": siglip,
+    "SigLIP, ids": siglip,
+    "SigLIP, guided": siglip,
     "ContrastiveMargin": contrastive_margin,
     "ContrastiveMargin, squared": with_options(contrastive_margin, positive=1.0, power=2),
     "MulSupCon": mul_sup_con,

@@ -36,7 +36,15 @@ def several(request, tmp_path_factory):
 
 
 RINGS = [
-    *("NTXent", "NTXent, three views", "SupCon out", "SupCon in", "SupCon, one view", "SupCon, label sets"),
+    *(
+        "NTXent",
+        "NTXent, widths",
+        "NTXent, three views",
+        "SupCon out",
+        "SupCon in",
+        "SupCon, one view",
+        "SupCon, label sets",
+    ),
     *("DCL", "DCL, weighted", "HardNegative", "PaCo", "ContrastiveMargin", "ContrastiveMargin, squared"),
 ]
 """The losses whose references can be passed from rank to rank."""

@@ -25,6 +25,7 @@ DATA = [  # what the package reads at run time, besides its modules
     "report/templates/page.html",
     "report/templates/page.css",
     "diagnostics/plots/figures.js",
+    "diagnostics/plots/seen.js",
     "training/recipes/methods/supcon.yaml",
     "training/recipes/both/simclr-cifar10.yaml",
     "training/recipes/data/digits.yaml",

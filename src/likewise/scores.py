@@ -11,7 +11,7 @@ from torch import Tensor
 ENCODER = "encoder"
 RAW = "raw inputs"
 SEPARATOR = "|"
-PREFERRED = "linear probe"
+PREFERRED = ("cross-modal retrieval", "linear probe")
 
 Unit = Literal["share", "points", "nats", "plain"]
 Better = Literal["higher", "lower", "neither"]
@@ -292,7 +292,8 @@ def validation_score(scores: Iterable[Score], evaluation: str | None = None) -> 
 
     Args:
         scores: A run's scores.
-        evaluation: The evaluation's name. None: the linear probe, or the first one that has such a score.
+        evaluation: The evaluation's name. None: cross-modal retrieval, the linear probe, or the first one that has such
+            a score.
 
     Returns:
         The best of the settings that the evaluation tried, by its first metric that selects; None where there is none.
@@ -307,7 +308,7 @@ def validation_score(scores: Iterable[Score], evaluation: str | None = None) -> 
     known = [score for score in final if score.features == ENCODER and score.metric.selects]
     names = list(dict.fromkeys(score.evaluation for score in known))
     if evaluation is None and names:
-        evaluation = PREFERRED if PREFERRED in names else names[0]
+        evaluation = next((name for name in PREFERRED if name in names), names[0])
     own = [score for score in known if score.evaluation == evaluation]
     return best(score for score in own if score.metric == own[0].metric)
 

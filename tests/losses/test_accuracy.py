@@ -60,7 +60,9 @@ EXCEPTIONS: dict[tuple[str, str], Exceeds] = {
 SEPARATED = {"ProxyNCA", "Patch", "SupCon in", "SupCon in, keys and queue"}
 """Whose gradient on separate clusters is e^{−1/τ} of its terms: at 0.02 float64 itself is off, and says nothing."""
 
-every_loss = pytest.mark.parametrize("name", [name for name in LOSSES if "hard" not in name])
+every_loss = pytest.mark.parametrize(
+    "name", [name for name in LOSSES if not {"hard", "guided"} & set(name.split(", "))]
+)
 """All but those that select pairs: which one is the nearest of a cluster is decided by rounding."""
 every_backend = pytest.mark.parametrize("backend", ["dense", "tiled"])
 
@@ -127,6 +129,9 @@ PARTS: dict[str, Callable[[int, Clusters], Tensor]] = {
     "samples": lambda b, _draw: torch.arange(b) * 5 % 256,
     "negatives": lambda b, draw: draw.around(classes_of(b), 2),
     "ids": lambda b, _draw: torch.arange(b) % max(1, b - 3),
+    "ids of negatives": lambda b, _draw: torch.arange(2 * b).view(b, 2) % b,
+    "guide": lambda b, draw: draw.draw(b, 3),
+    "guide of negatives": lambda b, draw: draw.draw(b, 2, 3),
     "shifted ids": lambda b, _draw: torch.arange(b) + 5,
     "queue_ids": lambda _b, _draw: torch.arange(QUEUE),
     "scale": lambda _b, _draw: torch.ones(1).to(DOUBLE),
@@ -165,8 +170,12 @@ LABELLED = {"labels": "sets", "prototypes": "label prototypes"}
 KEYS = {"keys": "rows", "key_labels": "sets"}
 CLASS_QUEUE, SET_QUEUE = ({"queue": "queue", "queue_labels": f"queue {kind}"} for kind in ("classes", "sets"))
 CLIP = queried(text_features="rows", logit_scale="scale")
+GUIDED = queried(
+    keys="rows", negatives="negatives", guide_queries="guide", guide_keys="guide", guide_negatives="guide of negatives"
+)
 BATCHES: dict[str, Callable[[int, Clusters], Batch]] = {
     "NTXent": embedded(2),
+    "NTXent, widths": embedded(2),
     "NTXent, three views": embedded(3),
     "InfoNCE": queried(keys="rows"),
     "InfoNCE, symmetric": queried(keys="rows"),
@@ -180,6 +189,8 @@ BATCHES: dict[str, Callable[[int, Clusters], Batch]] = {
     ),
     "InfoNCE, symmetric, negatives": queried(keys="rows", negatives="negatives", ids="ids"),
     "InfoNCE, joint": queried(keys="rows", negatives="negatives", ids="ids"),
+    **dict.fromkeys((f"InfoNCE, guided, {symmetric}" for symmetric in (False, True, "joint")), GUIDED),
+    "InfoNCE, widths": queried(keys="rows", negatives="negatives", ids="ids"),
     "Clip": lambda b, draw: {"image_features" if of == "queries" else of: x for of, x in CLIP(b, draw).items()},
     "SupCon out": embedded(2, labels="classes"),
     "SupCon in": embedded(2, labels="classes"),
@@ -201,6 +212,8 @@ BATCHES: dict[str, Callable[[int, Clusters], Batch]] = {
         ("BatchTriplet, all", "BatchTriplet, semi-hard", "BatchTriplet, hard"), embedded(2, labels="classes")
     ),
     "SigLIP": queried(keys="rows"),
+    "SigLIP, ids": queried(keys="rows", negatives="negatives", ids="ids", negative_ids="ids of negatives"),
+    "SigLIP, guided": GUIDED,
     "ContrastiveMargin": embedded(2, labels="classes"),
     "ContrastiveMargin, squared": embedded(labels="classes"),
     "MulSupCon": queried(2, labels="sets"),

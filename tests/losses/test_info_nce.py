@@ -6,6 +6,9 @@ from torch import nn
 from torch.nn.functional import normalize
 
 import likewise as lw
+from loss_table import LOSSES, evaluate
+from loss_table import draw as drawn
+from plain_formulas import FORMULAS, Space
 
 DOUBLE = torch.float64
 BACKENDS = ["dense", "tiled"]
@@ -239,3 +242,79 @@ def test_other_mistakes_are_told():
             lw.ClipLoss()(Q, Q, scale)
     with pytest.raises(ValueError, match="text_features to be paired one to one with the image_features"):
         lw.ClipLoss()(Q, Q[:2], torch.tensor(1.0))
+
+
+GUIDED = [name for name in LOSSES if name.startswith(("InfoNCE", "SigLIP")) and "widths" not in name]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("samples", [12, 1])
+@pytest.mark.parametrize("name", GUIDED)
+def test_what_is_left_out_is_the_formulas(name, samples, backend):
+    """Ids that several share, a guide of another width with a margin, both: value and gradients, to τ as well."""
+    row, tau = LOSSES[name], torch.tensor(0.3, dtype=DOUBLE, requires_grad=True)
+    batch = row.batch(samples, drawn(3))
+    wanted = [*(batch[part].requires_grad_() for part in row.learned), tau]
+    assert_same(evaluate(row.make(temperature=tau, backend=backend), batch), FORMULAS[name](batch, Space(tau)), wanted)
+
+
+AXES = torch.eye(3, dtype=DOUBLE)
+
+
+@pytest.mark.parametrize("make", [lw.InfoNCELoss, lw.SigLIPLoss])
+def test_a_guide_leaves_out_what_is_more_similar_than_the_own_key(make):
+    """As likely a key of the query as its own: it pushes at a margin of 0, and not at one above; the own key stays."""
+    queries, keys = draw(3, D), draw(3, D, seed=1)
+    guide_queries = AXES[[0, 1, 2]] * 7
+    guide_keys = torch.stack([AXES[0] + AXES[1], AXES[0] + AXES[1], AXES[1]]).to(torch.float16)
+    # similarities to (1, 1, 0), (1, 1, 0), (0, 1, 0): query 1 finds its own key less similar than key 2
+    guided = {"guide_queries": guide_queries, "guide_keys": guide_keys}
+    for margin, left_out in ((0.0, {(1, 2)}), (0.01, {(0, 1), (1, 0), (1, 2)} | {(2, 0), (2, 1), (2, 2)})):
+        loss = make(reduction="none", guide_margin=margin)(queries, keys, **guided)
+        for i in range(3):
+            kept = [u for u in range(3) if u == i or (i, u) not in left_out]
+            alone = make(reduction="none")(queries[i].expand(len(kept), -1), keys[kept])
+            torch.testing.assert_close(loss[i], alone[kept.index(i)])
+
+
+def test_guides_are_constants():
+    """A guide that trains gets no gradient."""
+    guide = draw(B, 3).requires_grad_()
+    lw.InfoNCELoss()(draw(B, D), draw(B, D, seed=1), guide_queries=guide, guide_keys=guide).backward()
+    assert guide.grad is None
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (
+            {"guide_queries": Q},
+            "expected guide_queries and guide_keys together, and keys with guide_keys, got only some",
+        ),
+        ({"guide_keys": Q}, "expected guide_queries and guide_keys together"),
+        ({"guide_queries": Q, "guide_keys": Q, "guide_negatives": Q}, "and negatives with guide_negatives, got only"),
+        ({"guide_queries": Q, "guide_keys": Q[:, :2]}, r"guide's width, one for each of the keys, shape \(4, 3\), got"),
+        ({"guide_queries": Q[:3], "guide_keys": Q}, r"each of the queries, shape \(4, 3\), got shape \(3, 3\): encode"),
+        ({"guide_queries": Q.long(), "guide_keys": Q}, "guide_queries to have a floating .*got torch.int64"),
+        ({"guide_queries": Q * torch.nan, "guide_keys": Q}, "guide_queries to be finite"),
+        ({"guide_queries": [Q], "guide_keys": Q}, "guide_queries to be a tensor, got list"),
+    ],
+)
+@pytest.mark.parametrize("make", [lw.InfoNCELoss, lw.SigLIPLoss])
+def test_a_guide_that_does_not_fit_is_told(make, given, told):
+    with pytest.raises(ValueError, match=told) as error:
+        make()(Q, Q, **given)
+    assert "\n" not in str(error.value)
+
+
+def test_equal_documents_of_siglip_neither_pull_nor_push():
+    """Two queries of one document see its key once each, whatever the other key is."""
+    q = torch.eye(2)
+    loss = lw.SigLIPLoss(temperature=0.1, bias=-5.0)
+    alone = loss(q[:1], q[:1])
+    torch.testing.assert_close(loss(q[[0, 0]], q[[0, 0]], ids=torch.tensor([5, 5])), alone)
+    assert loss(q[[0, 0]], q[[0, 0]]) > alone + 4
+    for given, told in BAD.values():
+        if not any("queue" in of for of in given):
+            with pytest.raises(ValueError, match=told):
+                loss(Q, Q, **given)

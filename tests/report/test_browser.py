@@ -12,6 +12,7 @@ from likewise.data import Ids, Parts, Samples
 from likewise.diagnostics import Snapshot, save_snapshots
 from likewise.evaluation import KNN, FeatureParts, Features, LinearProbe, raw_features, save_features
 from likewise.report import Subject, write_page
+from likewise.report.neighbours import Shown, write_neighbours
 from likewise.runs import Run
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -291,6 +292,16 @@ def test_pictures_are_painted_when_they_are_seen(run, opened):
     page.wait_for_function("of => of.width > 100", arg=picture.element_handle())
     picture.hover()
     page.locator(".hint").wait_for(state="visible")
+
+
+def test_pictures_of_a_search_are_painted_too(opened, tmp_path):
+    shown = [Shown("photo.jpg", "others", row, f"{row}.jpg", "0.98", pictured=True) for row in range(3)]
+    write_neighbours(
+        tmp_path / "page.html", "Nearest", "By cosine.", shown, {"others": lambda of: torch.rand(len(of), 3, 8, 8)}
+    )
+    page = opened(tmp_path / "page.html")
+    for picture in page.locator(".gallery canvas").element_handles():
+        page.wait_for_function("of => of.width > 100", arg=picture)
 
 
 def test_strange_names_are_shown_whole_and_as_text(run, opened):

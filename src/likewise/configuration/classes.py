@@ -289,7 +289,7 @@ def _arguments(doc: str) -> dict[str, str]:
         text, indent = line.strip(), len(line) - len(line.lstrip())
         if re.fullmatch(r"[A-Z]\w+:", text):
             inside, current = text == "Args:", ""
-        elif inside and (named := re.match(r"(\w+)(?: \(.*?\))?: ?(.*)", text)) and (not current or indent <= depth):
+        elif inside and (named := re.match(r"(\**\w+)(?: \(.*?\))?: ?(.*)", text)) and (not current or indent <= depth):
             current, depth = named[1], indent
             said.setdefault(current, named[2])
         elif inside and current and text and indent > depth:

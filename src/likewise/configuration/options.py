@@ -241,6 +241,7 @@ class SearchOptions:
         likewise search runs/RUN --within photos/ --duplicates 0.98    groups that pairs of at least 0.98 link
         likewise search runs/RUN --within photos/ --mistakes           labels that a sample's neighbours do not have
         likewise search runs/RUN "a red bus" --side second --among photos/    of pairs, from one side to the other
+        likewise search runs/RUN --negatives --output mined.jsonl      its training pairs, each with 5 hard negatives
 
     Args:
         run: The run's folder.
@@ -249,10 +250,15 @@ class SearchOptions:
         within: A set, likewise, whose samples are compared with each other.
         side: Of a run of pairs, which of them the query is, or the set: first or second. A query finds samples of the
             other side.
-        k: How many neighbours of each.
+        k: How many neighbours of each, or hard negatives.
         at_least: The smallest similarity that counts. Default: any.
         duplicates: The similarity from which two samples are nearly the same.
         mistakes: Whether to list the samples whose k neighbours have other labels.
+        negatives: Whether to write the run's training pairs with hard negatives: what is most similar to the first of
+            a pair among the counterparts of pairs that share nothing with it.
+        from_rank: The first rank of a hard negative; the most similar has rank 1.
+        margin: How much less similar than the pair's own counterpart a hard negative is at least. Default: it may be
+            more similar.
         output: A file for all that was found: .csv, .jsonl or .parquet. Default: none, the first are printed.
         html: A page with the first of what was found, and its images. Default: none.
         force: Whether files that exist are replaced.
@@ -268,6 +274,9 @@ class SearchOptions:
     at_least: float | None = None
     duplicates: float | None = None
     mistakes: bool = False
+    negatives: bool = False
+    from_rank: int = 1
+    margin: float | None = None
     output: Path | None = None
     html: Path | None = None
     force: bool = False

@@ -19,7 +19,7 @@ Given = tuple[str, Any, str, Any]
 
 def vectors_of(values: Any, name: str) -> NDArray[np.float32]:
     """Return vectors (N, D) in float32, by a ValueError that names them if they are none."""
-    array = _array(values, name)
+    array = array_of(values, name)
     if array.ndim != 2 or array.dtype.kind not in "uifb":
         remedy = f"{name}.reshape(-1, 1) if it is one number a sample" if array.ndim == 1 else "flatten or convert them"
         raise ValueError(f"expected {name} (N, D), numbers, got {array.shape} of {array.dtype}: {remedy}")
@@ -109,7 +109,7 @@ def _features(samples: Samples, part: str) -> Features:
     return Features(inputs, samples.labels, samples.names, samples.rows, part, ids=samples.ids)
 
 
-def _array(values: Any, name: str) -> NDArray[Any]:
+def array_of(values: Any, name: str) -> NDArray[Any]:
     """Return values as an array; a tensor without its gradient, from any device."""
     if isinstance(values, Tensor):
         tensor = values.detach().cpu()
@@ -122,7 +122,7 @@ def _array(values: Any, name: str) -> NDArray[Any]:
 
 def _labels(values: Any, name: str) -> NDArray[Any]:
     """Return labels as an array; words that are kept as objects, as pandas does, as words."""
-    array = _array(values, name)
+    array = array_of(values, name)
     if array.ndim == 2 and array.shape[1] == 1:
         raise ValueError(f"expected {name} (N,), or of several labels (N, L), got {array.shape}: {name}.ravel() is one")
     if array.dtype.kind != "O" or not all(isinstance(value, str | int) for value in array.ravel().tolist()):

@@ -5,6 +5,7 @@ from copy import copy
 
 from likewise.data import Batches, Episodes, Parts
 from likewise.data.episode_sampler import fitting, fitting_words
+from likewise.evaluation.cross_modal import CrossModalRetrieval
 from likewise.evaluation.evaluation import Evaluation
 from likewise.evaluation.features import FeatureParts
 from likewise.evaluation.few_shot import FewShot
@@ -14,7 +15,7 @@ from likewise.evaluation.predictions import OwnClassifier
 from likewise.evaluation.retrieval import Retrieval
 
 VALIDATED_EPISODES = 600
-USUAL: tuple[type[Evaluation], ...] = (KNN, LinearProbe, OwnClassifier, Retrieval)
+USUAL: tuple[type[Evaluation], ...] = (CrossModalRetrieval, KNN, LinearProbe, OwnClassifier, Retrieval)
 DEFAULT: tuple[type[Evaluation], ...] = (*USUAL, FewShot)
 
 
@@ -36,14 +37,14 @@ def applicable(parts: FeatureParts, asked: Sequence[Evaluation] | None = None) -
         ['kNN', 'linear probe', 'retrieval']
     """
     if asked is None:
-        usual = (kind.usual(parts)[0] for kind in DEFAULT)
+        usual = (kind.usual(kind.taken(parts))[0] for kind in DEFAULT)
         return [evaluation for evaluation in usual if evaluation is not None]
     names = [evaluation.name for evaluation in asked]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice:
         raise ValueError(f"expected every evaluation once, got {twice} twice: evaluate again with the other settings")
     for evaluation in asked:
-        reason = evaluation.why_not_applicable(parts)
+        reason = evaluation.why_not_applicable(evaluation.taken(parts))
         if reason:
             name = type(evaluation).__name__
             others = ", ".join(type(one).__name__ for one in applicable(parts) if type(one) is not type(evaluation))
@@ -53,7 +54,7 @@ def applicable(parts: FeatureParts, asked: Sequence[Evaluation] | None = None) -
 
 def left_out(parts: FeatureParts) -> str:
     """Say what the usual evaluations leave out for want of samples, and why."""
-    return "; ".join(filter(None, (kind.usual(parts)[1] for kind in DEFAULT)))
+    return "; ".join(filter(None, (kind.usual(kind.taken(parts))[1] for kind in DEFAULT)))
 
 
 def while_training(
@@ -63,6 +64,7 @@ def while_training(
 
     That is 600 episodes, where episodes are evaluated after the training, or trained on; of several sizes the first.
     Where validation has fewer classes or samples, they have as many. The text is what there is to say of episodes.
+    Pairs are tried by retrieval of one side by the other.
 
     Example:
         >>> import torch
@@ -70,12 +72,13 @@ def while_training(
         >>> part = Samples(torch.eye(4), torch.tensor([0, 0, 1, 1]), ("a", "b"))
         >>> evaluations, _ = while_training(Parts(part, part, part), Views(), [FewShot(2, 1, 1)])
         >>> [evaluation.name for evaluation in evaluations]
-        ['few-shot', 'own classifier', 'kNN', 'retrieval']
+        ['few-shot', 'cross-modal retrieval', 'own classifier', 'kNN', 'retrieval']
     """
-    others: list[Evaluation] = [OwnClassifier(), KNN(20, "similarity"), Retrieval()]
+    others: list[Evaluation] = [CrossModalRetrieval(), OwnClassifier(), KNN(20, "similarity"), Retrieval()]
     validation = parts.validation
     wanted = next((one for one in asked or () if isinstance(one, FewShot)), None)
-    if asked is None and validation.label_kind == "classes" and parts.new_in_validation:
+    new = validation.label_kind == "classes" and parts.new_in_validation and validation.counterparts is None
+    if asked is None and new:
         wanted = FewShot()
     elif wanted is None and isinstance(batches, Episodes):
         wanted = FewShot(batches.shape.ways, batches.shape.shots, batches.shape.queries)

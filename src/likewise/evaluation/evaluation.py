@@ -19,9 +19,11 @@ class Evaluation(ABC):
 
     Attributes:
         name: What its scores are called, such as "linear probe".
+        of_pairs: Whether it takes all pairs; else each input of the first side is taken once, as it is in its first.
     """
 
     name: ClassVar[str]
+    of_pairs: ClassVar[bool] = False
 
     @abstractmethod
     def why_not_applicable(self, parts: FeatureParts) -> str | None:
@@ -46,6 +48,11 @@ class Evaluation(ABC):
             refit: See `__call__`.
             progress: See `__call__`.
         """
+
+    @classmethod
+    def taken(cls, parts: FeatureParts) -> FeatureParts:
+        """Return what is evaluated of parts: unless the evaluation is of pairs, each input of the first side once."""
+        return parts if cls.of_pairs else FeatureParts(*(part.once() for part in parts))
 
     def check(self, parts: FeatureParts) -> None:
         """Raise a ValueError if these parts can't be evaluated."""
@@ -77,7 +84,7 @@ class Evaluation(ABC):
         Raises:
             ValueError: These parts can't be evaluated.
         """
-        parts = FeatureParts(train, validation, test)
+        parts = self.taken(FeatureParts(train, validation, test))
         self.check(parts)
         return self.evaluate(parts, refit=refit, progress=progress)
 

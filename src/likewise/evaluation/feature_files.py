@@ -3,12 +3,14 @@
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from likewise.data import Samples, Split, Stratified
 from likewise.data.arrays import ids_of, labels_of, parts_of_arrays
@@ -16,6 +18,7 @@ from likewise.data.ids import Ids
 from likewise.evaluation.arrays import parted, vectors_of
 from likewise.evaluation.features import PARTS, FeatureParts, Features
 
+OTHER_SIDE = "_counterpart"
 NAMES = ("features", "embeddings", "vectors")
 EXPECTED = (
     "'features' (N, D) and 'labels' (N,), optionally 'parts' (N,) of train, validation, test; or "
@@ -27,8 +30,9 @@ def save_features(path: Path, parts: FeatureParts) -> None:
     """Write the features of three parts as an .npz file.
 
     For each part: `train_features` (N, D), `train_rows` (N,), `train_ids` (N,) where these are no numbers, where there
-    are labels `train_labels` and `train_names`,
-    and where there is a classifier `train_logits` (N, C), or `train_predictions` if these are no logits.
+    are labels `train_labels` and `train_names`, and where there is a classifier `train_logits` (N, C), or
+    `train_predictions` if these are no logits. Of pairs also `train_items` (N,), equal for equal inputs, and the other
+    side as `train_counterpart_features`, `train_counterpart_items` and `train_counterpart_ids`.
 
     Example:
         >>> import tempfile
@@ -42,17 +46,28 @@ def save_features(path: Path, parts: FeatureParts) -> None:
     """
     arrays: dict[str, NDArray[Any]] = {}
     for part, features in zip(PARTS, parts, strict=True):
-        arrays[f"{part}_features"] = features.vectors.numpy()
-        arrays[f"{part}_rows"] = features.numbers.numpy()
-        if not features.ids.plain:
-            arrays[f"{part}_ids"] = np.array(list(features.ids), dtype=str)
-        if features.labels is not None:
-            arrays[f"{part}_labels"] = features.labels.numpy()
-            arrays[f"{part}_names"] = np.array(features.names, dtype=str)
-        if features.predictions is not None:
-            arrays[f"{part}_{'logits' if features.logits else 'predictions'}"] = features.predictions.numpy()
+        arrays |= _arrays_of_part(features, part)
+        if features.counterparts is not None:
+            others = replace(features.counterparts, rows=features.rows)
+            arrays |= _arrays_of_part(others, f"{part}{OTHER_SIDE}")
     with path.open("wb") as file:  # to a path NumPy would add .npz
         np.savez(file, **arrays)  # pyright: ignore[reportArgumentType]
+
+
+def _arrays_of_part(features: Features, part: str) -> dict[str, NDArray[Any]]:
+    """Return the arrays of one side of a part by their names."""
+    arrays: dict[str, NDArray[Any]] = {f"{part}_features": features.vectors.numpy()}
+    arrays[f"{part}_rows"] = features.numbers.numpy()
+    if not features.ids.plain:
+        arrays[f"{part}_ids"] = np.array(list(features.ids), dtype=str)
+    if features.items is not None:
+        arrays[f"{part}_items"] = features.items.numpy()
+    if features.labels is not None:
+        arrays[f"{part}_labels"] = features.labels.numpy()
+        arrays[f"{part}_names"] = np.array(features.names, dtype=str)
+    if features.predictions is not None:
+        arrays[f"{part}_{'logits' if features.logits else 'predictions'}"] = features.predictions.numpy()
+    return arrays
 
 
 def load_features(path: Path) -> FeatureParts:
@@ -81,20 +96,28 @@ def arrays_of(path: Path) -> dict[str, NDArray[Any]]:
         raise ValueError(f"expected an .npz file of plain arrays, got {path}, which can't be read: {remedy}") from error
 
 
-def _of_part(arrays: Mapping[str, NDArray[Any]], part: str) -> Features:
-    labels, names = arrays.get(f"{part}_labels"), arrays.get(f"{part}_names")
-    rows, ids, logits = (arrays.get(f"{part}_{name}") for name in ("rows", "ids", "logits"))
-    predictions = arrays.get(f"{part}_predictions") if logits is None else logits
+def _of_part(arrays: Mapping[str, NDArray[Any]], part: str, side: str = "") -> Features:
+    """Return the features of a part, or of its other side."""
+
+    def given(name: str) -> Tensor | None:
+        found = arrays.get(f"{part}{side}_{name}")
+        return None if found is None else torch.from_numpy(found)
+
+    names, ids = (arrays.get(f"{part}{side}_{name}") for name in ("names", "ids"))
     called: Any = None if ids is None else Ids.of(ids.tolist())
+    logits = given("logits")
+    paired = not side and f"{part}{OTHER_SIDE}_features" in arrays
     return Features(
-        torch.from_numpy(arrays[f"{part}_features"]),
-        None if labels is None else torch.from_numpy(labels),
+        torch.from_numpy(arrays[f"{part}{side}_features"]),
+        given("labels"),
         () if names is None else tuple(str(name) for name in names),
-        None if rows is None else torch.from_numpy(rows),
+        given("rows"),
         part,
-        predictions=None if predictions is None else torch.from_numpy(predictions),
+        predictions=given("predictions") if logits is None else logits,
         logits=logits is not None,
         ids=called,
+        items=given("items"),
+        counterparts=_of_part(arrays, part, OTHER_SIDE) if paired else None,
     )
 
 

@@ -154,6 +154,11 @@ class Features:
             object.__setattr__(self, "names", tuple(map(str, range(named))))
         if labels is not None:
             object.__setattr__(self, "labels", self._checked(labels))
+        if self.counterparts is not None and self.counterparts.vectors.shape != vectors.shape:
+            raise ValueError(
+                f"expected counterparts of {self.part} features like these, {tuple(vectors.shape)}, got "
+                f"{tuple(self.counterparts.vectors.shape)}: encode both sides of the same pairs into one space"
+            )
         if self.rows is None:
             object.__setattr__(self, "rows", torch.arange(len(vectors)))
         if self.ids is None:  # pyright: ignore[reportUnnecessaryComparison]
@@ -193,6 +198,19 @@ class Features:
         others = None if self.counterparts is None else self.counterparts[index]
         beside = {"labels": labels, "predictions": predictions, "items": items, "counterparts": others}
         return replace(self, vectors=self.vectors[index], rows=self.numbers[index], ids=self.ids[index], **beside)
+
+    @property
+    def different(self) -> tuple[Int[Tensor, " m"], Int[Tensor, " n"]]:
+        """The first row of each different input, (M,), and each row's place among these, (N,)."""
+        every = torch.arange(len(self))
+        if self.items is None:
+            return every, every
+        occurring, places = self.items.unique(return_inverse=True)
+        return torch.full((len(occurring),), len(self)).scatter_reduce(0, places, every, "amin"), places
+
+    def once(self) -> "Features":
+        """Return each different input once, in its first row: of pairs those of this side."""
+        return self if self.items is None else self[self.different[0].sort().values]
 
     @property
     def predicted(self) -> Float[Tensor, "n c"]:
@@ -327,9 +345,12 @@ def joined(first: Features, second: Features) -> Features:
     """Put the samples of two parts with the same classes together; the result has neither predictions nor origin."""
     labels = None if first.labels is None or second.labels is None else torch.cat([first.labels, second.labels])
     vectors = torch.cat([first.vectors, second.vectors])
+    items = None if first.items is None or second.items is None else torch.cat([first.items, second.items])
+    both = first.counterparts, second.counterparts
+    beside = {"items": items, "counterparts": None if both[0] is None or both[1] is None else joined(both[0], both[1])}
     rows = torch.cat([first.numbers, second.numbers])
     ids = first.ids + second.ids
-    return replace(first, vectors=vectors, labels=labels, rows=rows, ids=ids, predictions=None, origin=None)
+    return replace(first, vectors=vectors, labels=labels, rows=rows, ids=ids, predictions=None, origin=None, **beside)
 
 
 def label_words(features: Features) -> list[str]:

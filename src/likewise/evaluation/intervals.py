@@ -1,4 +1,4 @@
-"""95 % intervals: of a share, of a mean, of a mean over classes, of paired differences, and by the bootstrap."""
+"""95 % intervals: of a share, a mean, a median, a mean over classes, of paired differences, and by the bootstrap."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -69,6 +69,29 @@ def student(values: Sequence[float] | Float[Tensor, " m"]) -> tuple[float, float
         return -math.inf, math.inf
     spread = _t(len(numbers) - 1) * float(numbers.std()) / math.sqrt(len(numbers))
     return mean - spread, mean + spread
+
+
+def median(values: Float[Tensor, " m"], least: float, most: float) -> tuple[float, float, float, int]:
+    """Return the median of numbers, its interval between two of them, and how many numbers there are.
+
+        from the j-th smallest to the j-th largest,   j the largest with P(B < j) ≤ 2.5 %,   B binomial of m and 1/2
+
+    Below 6 numbers there is no such j: the interval is from `least` to `most`, what a number can be.
+
+    Source:
+        W. R. Thompson, On confidence ranges for the median and other expectation distributions, 1936.
+
+    Example:
+        >>> median(torch.arange(1.0, 102.0), 1, 1000)
+        (51.0, 41.0, 61.0, 101)
+    """
+    from scipy.stats import binom  # noqa: PLC0415 - comes with scikit-learn, and takes a second to import
+
+    ordered, count = values.double().sort().values, len(values)
+    place = int(binom.ppf(0.025, count, 0.5))
+    middle = float(ordered[(count - 1) // 2] + ordered[count // 2]) / 2
+    bounds = (float(ordered[place - 1]), float(ordered[-place])) if place else (float(least), float(most))
+    return middle, *bounds, count
 
 
 def weighted(values: Float[Tensor, " m"], count: float) -> tuple[float, float]:

@@ -1,10 +1,10 @@
 """The nearest vectors by cosine similarity, exact, tile by tile: never all pairs in memory."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import final
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional
 
@@ -47,6 +47,57 @@ def nearest(
         yield part, similarities, order[indices]
 
 
+def ranked(
+    queries: Float[Tensor, "m d"],
+    gallery: Float[Tensor, "r d"],
+    pairs: Int[Tensor, "p 2"],
+    depth: int,
+    *,
+    progress: Bar = silent,
+    doing: str = "ranking",
+) -> tuple[Int[Tensor, " m"], Bool[Tensor, "m k"]]:
+    """Rank a whole gallery for queries by cosine similarity: exact, a tile at a time, in the order of `nearest`.
+
+    Args:
+        queries: Vectors, (M, D).
+        gallery: Vectors, (R, D).
+        pairs: Places of a query and of a right answer in the gallery, (P, 2).
+        depth: How many of the nearest are told right from wrong.
+        progress: Wraps the tiles.
+        doing: What is said meanwhile.
+
+    Returns:
+        The rank of each one's first right answer, from 1, or 0 where there is none; and which of the nearest are right.
+
+    Example:
+        >>> ranked(torch.eye(2), torch.tensor([[1.0, 0.2], [1.0, 0.1]]), torch.tensor([[0, 0], [1, 1]]), 2)
+        (tensor([2, 2]), tensor([[False,  True],
+                [False,  True]]))
+    """
+    units, others = functional.normalize(queries.float()), functional.normalize(gallery.float())
+    order = torch.randperm(len(others), generator=torch.Generator().manual_seed(0))
+    columns = torch.arange(len(others))
+    query, place = pairs[:, 0], order.argsort()[pairs[:, 1]]
+    by_query = query.argsort()
+    query, place = query[by_query], place[by_query]
+    shuffled, right = others[order].T, query * len(others) + place
+    first = torch.zeros(len(units), dtype=torch.int64)
+    hits = torch.zeros(len(units), min(depth, len(others)), dtype=torch.bool)
+    rows = max(1, CACHED["cpu"] // max(1, len(others)))
+    for start in progress(range(0, len(units), rows), doing):
+        part = slice(start, min(start + rows, len(units)))
+        keys = _keys(units[part] @ shuffled, columns)
+        own = slice(*torch.searchsorted(query, torch.tensor([part.start, part.stop])).tolist())
+        of = query[own] - start
+        best = torch.full((len(keys),), torch.iinfo(torch.int64).max).scatter_reduce(
+            0, of, keys[of, place[own]], "amax", include_self=False
+        )
+        first[part] = (keys >= best.unsqueeze(1)).sum(dim=1)
+        near = keys.topk(hits.shape[1], dim=1).indices
+        hits[part] = torch.isin(near + torch.arange(start, part.stop).unsqueeze(1) * len(others), right[own])
+    return first, hits
+
+
 @final
 class Nearest:
     """The nearest references of queries by cosine similarity; references may come piece by piece.
@@ -59,6 +110,8 @@ class Nearest:
         count: How many references of each query, k.
         least: The smallest similarity that counts.
         own: The place among all references of each query, (M,), which isn't compared with itself. None: there is none.
+        but: Which references don't count, a mask (m, r) of some queries and references, given as slices, with their
+            similarities; it is asked once about each. None: all count.
 
     Memory:
         (M, k) similarities and indices, what waits to be merged with them, and a tile.
@@ -78,8 +131,9 @@ class Nearest:
         *,
         least: float = -torch.inf,
         own: Int[Tensor, " m"] | None = None,
+        but: Callable[[slice, slice, Tensor], Tensor] | None = None,
     ) -> None:
-        self._units, self._least, self._own = functional.normalize(queries.float()), least, own
+        self._units, self._least, self._own, self._but = functional.normalize(queries.float()), least, own, but
         self._keys = _keys(self._units.new_full((len(queries), count), -torch.inf), LAST)
         self._bound = self._units.new_full((len(queries), 1), max(least, torch.finfo().min))
         self._waiting: list[tuple[Tensor, Tensor, Tensor]] = []
@@ -95,6 +149,10 @@ class Nearest:
                 own = self._own[rows] - (self._seen + first)
                 there = ((own >= 0) & (own < tile.shape[1])).nonzero().flatten()
                 tile[there, own[there]] = -torch.inf
+            if self._but is not None:
+                within = tile[:, : len(references) - first]
+                begin = self._seen + first
+                within.masked_fill_(self._but(rows, slice(begin, begin + within.shape[1]), within), -torch.inf)
             blocks = tile.unflatten(1, (-1, BLOCK))
             largest, bound = blocks.amax(2), self._bound[rows]
             hits = (largest >= bound).flatten().nonzero().flatten()

@@ -1,6 +1,8 @@
 """Raw inputs as features: what the same evaluations find without an encoder. Of texts these are weights of words."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -27,6 +29,9 @@ def raw_features(parts: Parts, features: FeatureParts | None = None, seed: int =
     described by TF-IDF of the 2,048 most frequent words and pairs of words: 1 + log of the count, times the logarithm
     of the inverse share of training texts that have it, L2-normalised. Of texts a part is cut to 65,536.
 
+    Both sides of pairs are described where they are of one kind and size: texts by the words of both, vectors
+    standardised by the side that they are of. Else the first alone is.
+
     Args:
         parts: The samples.
         features: What the encoder made of them, where it was evaluated on a subset, of which these are one too.
@@ -36,7 +41,7 @@ def raw_features(parts: Parts, features: FeatureParts | None = None, seed: int =
         The features, of kind "raw inputs"; None where one input has more than 12,288 numbers.
 
     Memory:
-        64 MiB a part, of texts 512.
+        64 MiB a part, of texts 512; of pairs twice as much.
 
     Example:
         >>> samples = Samples(torch.rand(6, 1, 2, 2), torch.tensor([0, 1] * 3), ("cat", "dog"))
@@ -50,16 +55,34 @@ def raw_features(parts: Parts, features: FeatureParts | None = None, seed: int =
     unseen = not texts and parts.train.names[: len(parts.test.names)] != parts.test.names
     named = list(zip(PARTS, (parts.train, parts.validation, parts.test), features or [None] * 3, strict=True))
     some = [_some(whole, of, most, seed, whole_classes=unseen) for _, whole, of in named]
-    encode = _weights_of_words(some[0]) if texts else _standardizing(some[0]) if len(shape) == 1 else _flattened
-    if encode is None:
+    learned = _alike(some[0])
+    words = _weights_of_words(learned) if texts else None
+    if texts and words is None:
         return None
+    encoding = [words or (_standardizing(side) if len(shape) == 1 else _flattened) for side in learned]
     raw: list[Features] = []
     for few, (part, whole, of) in zip(some, named, strict=True):
         counts = None if whole.labels is None else whole.counts if of is None else of.frequencies
-        origin = Origin(few, encode) if len(shape) == 1 and not texts else None
-        where = (few.labels, few.names, few.rows, part, RAW, counts)
-        raw.append(Features(encode(few.inputs), *where, one_unit=texts, origin=origin, ids=few.ids))
+        sides = [_described(side, encode, part) for side, encode in zip(_alike(few), encoding, strict=True)]
+        raw.append(replace(sides[0], whole=counts, counterparts=sides[1] if len(sides) > 1 else None))
     return FeatureParts(*raw)
+
+
+def _alike(samples: Samples) -> list[Samples]:
+    """Return the samples, and their other side if it is of one kind and size with them."""
+    other = samples.counterparts
+    if other is None or isinstance(other.inputs, Texts) != isinstance(samples.inputs, Texts):
+        return [samples]
+    return [samples, replace(other, rows=samples.rows)] if other.input_shape == samples.input_shape else [samples]
+
+
+def _described(samples: Samples, encode: Encode, part: str) -> Features:
+    """Return the inputs of a part, or of its other side, as vectors."""
+    texts = isinstance(samples.inputs, Texts)
+    origin = Origin(samples, encode) if len(samples.input_shape) == 1 and not texts else None
+    where = (samples.labels, samples.names, samples.rows, part, RAW)
+    beside: dict[str, Any] = {"origin": origin, "ids": samples.ids, "items": samples.items}
+    return Features(encode(samples.inputs), *where, one_unit=texts, **beside)
 
 
 def as_vectors(samples: Samples) -> Float[Tensor, "n d"]:
@@ -84,8 +107,8 @@ def _standardizing(train: Samples) -> Encode:
     return lambda inputs: (_flattened(inputs) - mean) / divisor
 
 
-def _weights_of_words(train: Samples) -> Encode | None:
-    """Return what makes TF-IDF of texts; None where training texts have no words."""
+def _weights_of_words(train: Sequence[Samples]) -> Encode | None:
+    """Return what makes TF-IDF of texts; None where training texts, of all sides, have no words."""
     from sklearn.feature_extraction.text import TfidfVectorizer  # noqa: PLC0415 - for texts only
 
     def strings(inputs: Tensor | Rows) -> list[str]:
@@ -93,7 +116,7 @@ def _weights_of_words(train: Samples) -> Encode | None:
 
     terms = TfidfVectorizer(max_features=TERMS, ngram_range=(1, 2), sublinear_tf=True)
     try:
-        terms.fit(strings(train.inputs))
+        terms.fit([text for side in train for text in strings(side.inputs)])
     except ValueError:  # no words at all
         return None
     return lambda inputs: torch.from_numpy(terms.transform(strings(inputs)).toarray()).float()

@@ -6,9 +6,10 @@ from typing import NamedTuple, final
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional
 
 from likewise.evaluation.duplicates import Groups, neighbours_labels
 from likewise.evaluation.features import Bar, silent
@@ -16,6 +17,7 @@ from likewise.evaluation.nearest import Nearest, close_pairs
 from likewise.inference.stored import Stored
 
 HALF = 0.5
+QUERIES = 4096  # whose negatives are looked for at a time
 ROUNDING = 1e-6  # of a cosine in float32: that of two equal samples may be a little below 1
 
 
@@ -102,6 +104,76 @@ def mistakes(samples: Stored, k: int, bar: Bar = silent) -> list[Doubt]:
         doubtful = (agreement < HALF).nonzero().flatten().tolist()
         found += [Doubt(start + row, float(agreement[row]), said[row]) for row in doubtful]
     return sorted(found, key=lambda doubt: doubt.agreement)
+
+
+def hard_negatives(
+    queries: Float[Tensor, "n d"],
+    candidates: Float[Tensor, "u d"],
+    own: Int[Tensor, " n"],
+    apart: tuple[Int[Tensor, " n"], Int[Tensor, " u"]],
+    k: int,
+    *,
+    from_rank: int = 1,
+    margin: float | None = None,
+    least: float | None = None,
+    bar: Bar = silent,
+) -> Iterator[tuple[Float[Tensor, "m k"], Int[Tensor, "m k"]]]:
+    """Yield for some queries after others similarities and places of their hard negatives, most similar first.
+
+    Args:
+        queries: Features of one side of each pair.
+        candidates: Features of the other side, each input once.
+        own: The place of each query's counterpart among them.
+        apart: A number of each query, and of each candidate: those of one number are no negatives of each other.
+        k: How many of each; where there are fewer, places are -1.
+        from_rank: The most similar that may be a negative has rank 1; those before this one are left out.
+        margin: A candidate that is more similar than the counterpart, less this, is left out, though it keeps its
+            rank: it may well be right. None: none is.
+        least: The smallest similarity that counts. None: any.
+        bar: Shows progress.
+
+    Memory:
+        The k + from_rank nearest of 4,096 queries, and a tile.
+
+    Example:
+        >>> some = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.1]])
+        >>> numbers = torch.arange(3)
+        >>> [places.tolist() for _, places in hard_negatives(some, some, numbers, (numbers, numbers), 1)]
+        [[[2], [2], [0]]]
+    """
+    units = functional.normalize(candidates)
+    count = min(k + from_rank - 1, len(candidates))
+    for rows in bar(torch.arange(len(queries)).split(QUERIES), "searching"):
+        vectors, limit = functional.normalize(queries[rows]), torch.full((len(rows), 1), torch.inf)
+        if margin is not None:
+            limit = (vectors * units[own[rows]]).sum(dim=1, keepdim=True) - margin + ROUNDING
+        wrong = _Wrong(apart[0][rows].unsqueeze(1), apart[1].unsqueeze(0), limit)
+        found = Nearest(vectors, count, least=-torch.inf if least is None else least - ROUNDING, but=wrong)
+        found.add(units)
+        places = (from_rank - 1 - wrong.nearer).clamp(min=0) + torch.arange(k)
+        beyond, places = places >= count, places.clamp(max=count - 1)
+        yield (
+            found.similarities.gather(1, places).masked_fill(beyond, -torch.inf),
+            found.indices.gather(1, places).masked_fill(beyond, -1),
+        )
+
+
+@final
+class _Wrong:
+    """Tells what is no hard negative, of a tile: what has the query's number, or is more similar than a limit.
+
+    Attributes:
+        nearer: How many were left out by the limit alone, (M, 1).
+    """
+
+    def __init__(self, mine: Int[Tensor, "m 1"], others: Int[Tensor, "1 u"], limit: Float[Tensor, "m 1"]) -> None:
+        self._mine, self._others, self._limit = mine, others, limit
+        self.nearer = torch.zeros_like(mine)
+
+    def __call__(self, rows: slice, columns: slice, similarities: Float[Tensor, "n c"]) -> Bool[Tensor, "n c"]:
+        same, above = self._mine[rows] == self._others[:, columns], similarities > self._limit[rows]
+        self.nearer[rows] += (above & ~same).sum(dim=1, keepdim=True)
+        return same | above
 
 
 def checked(queries: Stored, others: Stored, k: int, at_least: float | None) -> None:

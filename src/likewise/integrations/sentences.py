@@ -1,7 +1,7 @@
 """A loss as sentence-transformers calls it."""
 
 import inspect
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, final
 
 import torch
@@ -27,8 +27,6 @@ class ForSentences(nn.Module):
             What it learns, such as a temperature, is averaged over processes, as the trainer does with the model, but
             is not in the trainer's checkpoints: save and load ``loss.state_dict()`` to resume.
         chunk_size: Texts at a time, so that memory is that of one chunk (see `likewise.models.in_chunks`); None: all.
-        widths: How many of the first features the loss is evaluated on, once for each width (Matryoshka); None: all.
-        weights: What the loss of each width counts; None: 1 each.
         ids_in_labels: Whether the column ``label`` says which document each positive is, an integer, or those of
             positive and negatives, 1 + K, so that `InfoNCELoss` does not push a text away from a copy of its positive.
 
@@ -36,24 +34,23 @@ class ForSentences(nn.Module):
         A call on the features of each column, and labels, returns the loss.
 
     Raises:
-        ValueError: If the columns are not what the loss takes, a width is larger than the embeddings, the weights are
-            not as many as widths, or an argument is of another kind.
+        ValueError: If the columns are not what the loss takes, or an argument is of another kind.
 
     Memory:
-        The embeddings, twice with several widths, the loss's own, and the activations of chunk_size texts.
+        The embeddings, the loss's own, and the activations of chunk_size texts.
 
     Source:
-        Reimers, Gurevych, "Sentence-BERT", 2019; widths, Kusupati et al., "Matryoshka Representation Learning", 2022.
+        Reimers, Gurevych, "Sentence-BERT", 2019.
 
     Example:
         >>> class Model(nn.Module):  # as a SentenceTransformer: a dictionary in, one with the embeddings out
         ...     def forward(self, features):
         ...         return {"sentence_embedding": features["input_ids"].float()}
         >>> from likewise import InfoNCELoss
-        >>> loss = ForSentences(Model(), InfoNCELoss(temperature=1.0), widths=(2, 1))
+        >>> loss = ForSentences(Model(), InfoNCELoss(temperature=1.0, widths=(2, 1)))
         >>> column = {"input_ids": torch.eye(2, dtype=torch.int64)}
         >>> loss([column, column], None)
-        tensor(0.8165)
+        tensor(0.4082)
     """
 
     def __init__(
@@ -62,8 +59,6 @@ class ForSentences(nn.Module):
         loss: nn.Module,
         *,
         chunk_size: int | None = None,
-        widths: Sequence[int] | None = None,
-        weights: Sequence[float] | None = None,
         ids_in_labels: bool = False,
     ) -> None:
         super().__init__()
@@ -72,15 +67,7 @@ class ForSentences(nn.Module):
             raise ValueError(
                 f"expected a model, and then a loss that is made, such as InfoNCELoss(), got {got} as loss"
             )
-        if widths is not None and not _are(int, widths):
-            raise ValueError(f"expected widths as whole numbers, got {widths!r}: widths=(64, 32), for example")
-        if weights is not None and not (_are(int | float, weights) and len(weights) == len(widths or ())):
-            raise ValueError(
-                f"expected weights to be one for each of the widths, numbers, got weights={weights!r} and "
-                f"widths={widths}: give as many, or leave weights out"
-            )
-        self.model, self.loss, self.chunk_size = model, loss, chunk_size
-        self.widths, self.weights, self.ids_in_labels = widths, weights, ids_in_labels
+        self.model, self.loss, self.chunk_size, self.ids_in_labels = model, loss, chunk_size, ids_in_labels
         for parameter in loss.parameters():  # the trainer distributes the model alone
             if parameter.requires_grad:
                 parameter.register_hook(_mean_over_processes)
@@ -89,18 +76,12 @@ class ForSentences(nn.Module):
         """Return the loss of a batch: the features of each column as the trainer makes them, and its labels."""
         self._start_anew()
         texts = [in_chunks(self.model, each, self.chunk_size, self._embeddings) for each in sentence_features]
-        total, widest = texts[0].new_zeros(()), texts[0].shape[-1]
-        widths = self.widths or [widest]
-        for width, weight in zip(widths, self.weights or [1] * len(widths), strict=True):
-            if not 0 < width <= widest:
-                raise ValueError(f"expected widths of 1 to the model's {widest} features, got {width}: leave it out")
-            arguments = self._arguments([of[:, :width] for of in texts], labels)
-            total = total + weight * self.loss(*arguments.args, **arguments.kwargs)
-        return total
+        arguments = self._arguments(texts, labels)
+        return self.loss(*arguments.args, **arguments.kwargs)
 
     def get_config_dict(self) -> dict[str, Any]:
         """Return what sentence-transformers writes about the loss into a model card."""
-        return {"loss": repr(self.loss), "chunk_size": self.chunk_size, "widths": self.widths, "weights": self.weights}
+        return {"loss": repr(self.loss), "chunk_size": self.chunk_size}
 
     def _start_anew(self) -> None:
         """Clear the loss's gradients where the model's are: until version 6.2 the trainer clears the model's alone."""
@@ -138,10 +119,6 @@ class ForSentences(nn.Module):
                 f"expected what {type(self.loss).__name__} takes, {', '.join(takes)}, got {given}: select columns, "
                 "or wrap the loss in a module of your own that has its other arguments, such as prototypes"
             ) from None
-
-
-def _are(kind: Any, values: Any) -> bool:
-    return isinstance(values, Sequence) and all(isinstance(each, kind) for each in values)  # pyright: ignore[reportUnknownVariableType]
 
 
 def _mean_over_processes(gradient: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ import functools
 import inspect
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, ClassVar, Literal, TypedDict, Unpack
 
@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from likewise import distributed
 from likewise.distributed import Shards
-from likewise.losses.checks import Flag, check_positive, one_of
-from likewise.losses.inputs import checked
+from likewise.losses.checks import Flag, check_positive, check_widths, one_of
+from likewise.losses.inputs import checked, vectors_of
 from likewise.losses.rows import Rows, described
 from likewise.operator import Backend, Outcome, Problem, Push, Reduction, evaluate
 from likewise.operator.backends import EXCHANGES, exchange_of
@@ -49,12 +49,19 @@ class LossOptions(TypedDict, total=False):
             losses whose weights are symmetric. Default: False.
         backend: How the equation is evaluated: "tiled", "dense", "triton" (NVIDIA GPUs), or "auto", which uses "tiled".
             On a GPU a CUDA graph can hold a step: docs/backends.md has its three lines. Default: "auto".
+        widths: Of how many first features the loss is taken, once for each width, normalised anew; it is the mean of
+            these (Matryoshka). `last` is of the widest. Memory is that of all widths together, one after another. Not
+            for losses that have state or inputs of one width. Default: None, all features.
+
+    Source:
+        Widths: Kusupati et al., "Matryoshka Representation Learning", 2022.
     """
 
     reduction: Reduction
     normalize: bool
     gather_distributed: Gathering
     backend: Backend
+    widths: Sequence[int] | None
 
 
 def scalar(value: float | Tensor, rows: Tensor) -> Tensor:
@@ -118,10 +125,11 @@ def _limit(log_temperature: Tensor) -> None:
     log_temperature.data.clamp_(math.log(LOWEST), math.log(HIGHEST))  # in place: a clamped one would have no gradient
 
 
-def _is_whole(loss: Any, *_: Any, ids: Any = None, **_given: Any) -> bool:
+def _is_whole(loss: Any, *_: Any, ids: Any = None, guide_queries: Any = None, **_given: Any) -> bool:
     if not isinstance(loss, ContrastiveLoss):
         return loss.whole
-    return TRACES_WEIGHTS and ids is None and loss.whole and loss.backend == "dense" and not loss.gather_distributed
+    plain = ids is None and guide_queries is None and loss.backend == "dense" and not loss.gather_distributed
+    return TRACES_WEIGHTS and loss.whole and plain
 
 
 class ContrastiveLoss(Loss):
@@ -144,6 +152,8 @@ class ContrastiveLoss(Loss):
     """Whether a row counts as as many anchors as its pull sums to, instead of one."""
     passes_on: ClassVar[bool] = False
     """Whether references may be passed on in a ring, as its weights are symmetric and only the equation reads them."""
+    takes_widths: ClassVar[bool] = True
+    """Whether it may be called on the first features alone: not if it has state or further inputs of one width."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         if "forward" in vars(cls):
@@ -168,6 +178,12 @@ class ContrastiveLoss(Loss):
                 "losses with symmetric weights: use True"
             )
         self.backend: Backend = one_of("backend", options.pop("backend", "auto"), Backend)
+        self.widths = check_widths(options.pop("widths", None))
+        if self.widths and not (self.takes_widths and vectors_of(type(self).forward)):
+            raise ValueError(
+                f"expected no widths for {type(self).__name__}, which has state or inputs of one width, got "
+                f"{self.widths}: leave them out"
+            )
         if options:
             known = [*list(inspect.signature(type(self)).parameters)[:-1], *LossOptions.__annotations__]
             raise TypeError(f"{type(self).__name__} has no option {', '.join(options)}; it has {', '.join(known)}")

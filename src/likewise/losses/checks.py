@@ -90,6 +90,41 @@ def check_ids(name: str, of: str, also: str, given: dict[str, Any]) -> None:
         )
 
 
+def check_guide(given: dict[str, Any]) -> None:
+    """Raise unless a guide's vectors, if given, are finite, of one width, and for each of the rows they are of."""
+    for of in ("queries", "keys", "negatives"):
+        name, first = f"guide_{of}", given["guide_queries"]
+        vectors, rows = given[name], given[of]
+        if vectors is None and (of == "negatives" or first is None):
+            continue
+        if vectors is None or first is None or rows is None:
+            raise ValueError(
+                f"expected guide_queries and guide_keys together, and {of} with {name}, got only some of them: pass "
+                "the guide's vectors of both sides, or none"
+            )
+        check_tensor(name, vectors)
+        check_floating(name, vectors)
+        if vectors.shape[:-1] != rows.shape[:-1] or vectors.shape[-1:] != first.shape[-1:]:
+            raise ValueError(
+                f"expected {name} to be vectors of the guide's width, one for each of the {of}, shape "
+                f"{(*rows.shape[:-1], *first.shape[-1:])}, got shape {tuple(vectors.shape)}: encode the batch's own"
+            )
+        check_finite(name, vectors)
+
+
+def check_widths(widths: Any) -> tuple[int, ...] | None:
+    """Return widths of embeddings, or None; raise unless they are different whole numbers of at least 1."""
+    if widths is None:
+        return None
+    found = tuple(widths) if isinstance(widths, list | tuple) else ()
+    if not found or any(type(of) is not int or of < 1 for of in found) or len(set(found)) < len(found):
+        raise ValueError(
+            f"expected widths as different whole numbers of at least 1, got {widths!r}: widths=(256, 128, 64), for "
+            "example"
+        )
+    return found
+
+
 def check_labels(name: str, labels: Tensor, rows: str, count: int) -> None:
     """Raise unless labels are integer classes, (n,), or multi-hot label sets, (n, L), one for each of the rows."""
     check_tensor(name, labels)

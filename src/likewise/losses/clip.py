@@ -6,9 +6,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from likewise.losses.among import Among
 from likewise.losses.base import ContrastiveLoss, LossOptions
 from likewise.losses.checks import check_tensor
-from likewise.losses.info_nce import Among, both_ways
+from likewise.losses.info_nce import both_ways
 from likewise.losses.inputs import Embeddings, References
 from likewise.operator.inputs import check_floating, check_temperature
 
@@ -44,6 +45,7 @@ class ClipLoss(ContrastiveLoss):
     """
 
     whole = True
+    takes_widths = False  # its features are normalised as they are
 
     def __init__(self, **options: Unpack[LossOptions]) -> None:
         super().__init__(1.0, **{"normalize": False, **options})

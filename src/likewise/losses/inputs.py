@@ -27,6 +27,8 @@ class Input(ABC):
     naming: ClassVar[tuple[str, ...]] = ()
     """Which fields name these; the last one of `Prototypes` and `LabelSets` may name an attribute of the loss."""
     reads_loss: ClassVar[bool] = False
+    are_vectors: ClassVar[bool] = False
+    """Whether these are rows of the features of embeddings, whose first ones are embeddings as well."""
 
     @property
     def after(self) -> list[str]:
@@ -42,6 +44,8 @@ class Input(ABC):
 @dataclass(frozen=True)
 class Views(Input):
     """Views of samples, (B, D) each, or all in one, (B, V, D): the forward is given one tensor."""
+
+    are_vectors = True
 
     def check(self, name: str, value: Any, given: Given, loss: Any) -> None: ...
 
@@ -60,6 +64,8 @@ class OfEpisodes(Input):
 class Embeddings(Input):
     """One view of each sample, (N, D), or V views, (B, V, D), which a loss is also given as a list of (B, D) each."""
 
+    are_vectors = True
+
     def check(self, name: str, value: Any, given: Given, loss: Any) -> None:
         checks.check_embeddings(name, value)
 
@@ -70,6 +76,7 @@ class References(Input):
     """Rows, (R, D), with the features and the device of others, and if ``aligned`` paired with these one to one."""
 
     naming = ("beside",)
+    are_vectors = True
     beside: str
     aligned: bool = False
 
@@ -80,11 +87,24 @@ class References(Input):
 
 @final
 @dataclass(frozen=True)
+class OfEach(Input):
+    """One row or more for each row of others, (B, D) or (B, K, D)."""
+
+    naming = ("of",)
+    are_vectors = True
+    of: str
+
+    def check(self, name: str, value: Any, given: Given, loss: Any) -> None:
+        checks.check_negatives(value, given[self.of])
+
+
+@final
+@dataclass(frozen=True)
 class Prototypes(Input):
     """One row for each label: of these label sets, or of this attribute of the loss."""
 
     naming = ("beside", "of")
-    reads_loss = True
+    reads_loss = are_vectors = True
     beside: str
     of: str
 
@@ -184,7 +204,8 @@ def checked(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
                     if value is not None or name in together:
                         kind.check(name, value, given, loss)
                 loss.check(given)
-        return forward(loss, *args, **kwargs)  # which says what is too much
+                _check_widths(loss, given, kinds)
+        return _of_widths(forward, loss, kinds, [*names], *args, **kwargs)  # which says what is too much
 
     return call
 
@@ -211,6 +232,7 @@ def _check_names(forward: Callable[..., Tensor], kinds: dict[str, Input], names:
 
 def _of_views(forward: Callable[..., Tensor], options: set[str]) -> Callable[..., Tensor]:
     """Return a forward that is given one tensor of the views that are passed."""
+    kinds: dict[str, Input] = {"embeddings": Embeddings()}
 
     @functools.wraps(forward)
     def call(loss: Any, *args: Any, **kwargs: Any) -> Tensor:
@@ -220,9 +242,48 @@ def _of_views(forward: Callable[..., Tensor], options: set[str]) -> Callable[...
         with loss.checks(*args[:1]) as given:
             embeddings = given["embeddings"] = _stacked(args, type(loss).__name__)
             loss.check(given)
-        return forward(loss, embeddings, **kwargs)
+            _check_widths(loss, given, kinds)
+        return _of_widths(forward, loss, kinds, ["embeddings"], embeddings, **kwargs)
 
     return call
+
+
+def vectors_of(forward: Callable[..., Tensor]) -> list[str]:
+    """Return which of a forward's inputs are vectors, whose first features are vectors as well."""
+    return [of.name for of in _parameters(forward) for kind in _declared(of.annotation) if kind.are_vectors]
+
+
+def _check_widths(loss: Any, given: Given, kinds: dict[str, Input]) -> None:
+    """Raise unless a loss's widths are within those of its embeddings."""
+    first = next((of for of in kinds if kinds[of].are_vectors), "")
+    if loss.widths and max(loss.widths) > (features := given[first].shape[-1]):
+        raise ValueError(
+            f"expected widths of at most the {features} features of {first}, got {max(loss.widths)}: leave it out"
+        )
+
+
+def _of_widths(
+    forward: Callable[..., Tensor], loss: Any, kinds: Given, names: list[str], /, *args: Any, **kwargs: Any
+) -> Tensor:
+    """Return the loss, or its mean over its widths, each of so many first features of all vectors.
+
+    The widest comes last, so that what the loss notes about its last step is of this one.
+    """
+    if not loss.widths:
+        return forward(loss, *args, **kwargs)
+    places, named = dict(enumerate(args)), dict(zip(names, range(len(args)), strict=False)) | {of: of for of in kwargs}
+    given: dict[Any, Any] = places | kwargs
+    vectors = {
+        at: given[at].to(torch.promote_types(given[at].dtype, torch.float32))  # the sum of gradients is rounded once
+        for name, at in named.items()
+        if name in kinds and kinds[name].are_vectors and given[at] is not None
+    }
+
+    def first(width: int) -> Tensor:
+        cut = given | {at: of[..., :width] for at, of in vectors.items()}
+        return forward(loss, *(cut[at] for at in places), **{name: cut[name] for name in kwargs})
+
+    return functools.reduce(torch.add, map(first, sorted(loss.widths))) / len(loss.widths)
 
 
 def _listed(args: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -87,6 +87,7 @@ class RASCALLoss(ContrastiveLoss):
     """
 
     label_kinds = frozenset({"classes"})
+    takes_widths = False  # its cache has one width
 
     def __init__(
         self,

@@ -1,13 +1,15 @@
 """SigLIP: tell for each pair by itself whether a query and a key belong together."""
 
-from typing import Annotated, Unpack, final
+from typing import Annotated, Any, Unpack, final
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from likewise.losses.among import Among
 from likewise.losses.base import ContrastiveLoss, LossOptions, Temperature
-from likewise.losses.inputs import Embeddings, References
+from likewise.losses.checks import check_guide, check_ids, check_number
+from likewise.losses.inputs import Embeddings, OfEach, References
 from likewise.operator import Problem, Push
 from likewise.operator.inputs import check_bias
 
@@ -22,16 +24,18 @@ class SigLIPLoss(ContrastiveLoss):
     $$
 
     Pairs do not compete as in a softmax: each is a classification of its own, so that no row needs the sum over all
-    others. The bias b makes up for there being so many more negatives.
+    others. The bias b makes up for there being so many more negatives. The second sum is over the hard negatives of all
+    queries, too, if there are some.
 
     Args:
         temperature: τ > 0, a number, "learned", or a 0-d or (1,) tensor or parameter, which then receives a gradient.
         bias: b, a number, "learned" from −10 on, or a 0-d or (1,) tensor or parameter, which then receives a gradient.
-        **options: reduction, normalize, gather_distributed, backend; see `LossOptions`. If gathered, the keys are those
-            of all processes. Kernels leave it to tiles.
+        guide_margin: How much less similar than its own key, by cosine, a guide must find what pushes a query.
+        **options: reduction, normalize, gather_distributed, backend, widths; see `LossOptions`. If gathered, keys and
+            negatives are those of all processes. Kernels leave it to tiles.
 
     Memory:
-        O(B·D + tile).
+        O((1 + K)·B·D + tile), for K negatives of each query, and as much for a guide's vectors.
 
     Source:
         Zhai, Mustafa, Kolesnikov, Beyer, "Sigmoid Loss for Language Image Pre-Training", 2023, algorithm 1; there log
@@ -52,22 +56,55 @@ class SigLIPLoss(ContrastiveLoss):
     """
 
     def __init__(
-        self, *, temperature: Temperature = 0.1, bias: Temperature = -10.0, **options: Unpack[LossOptions]
+        self,
+        *,
+        temperature: Temperature = 0.1,
+        bias: Temperature = -10.0,
+        guide_margin: float = 0.0,
+        **options: Unpack[LossOptions],
     ) -> None:
         super().__init__(temperature, **options)
         bias = nn.Parameter(torch.tensor([-10.0])) if bias == "learned" else bias
         check_bias(bias)
         self.bias = bias
+        self.guide_margin = check_number("guide_margin", guide_margin, -2, 2, "0 to 0.1")
 
     def forward(
         self,
         queries: Annotated[Float[Tensor, "b d"], Embeddings()],
         keys: Annotated[Float[Tensor, "b d"], References("queries", aligned=True)],
+        *,
+        negatives: Annotated[Float[Tensor, "..."] | None, OfEach("queries")] = None,
+        ids: Int[Tensor, " b"] | None = None,
+        negative_ids: Int[Tensor, "..."] | None = None,
+        guide_queries: Float[Tensor, "b g"] | None = None,
+        guide_keys: Float[Tensor, "b g"] | None = None,
+        guide_negatives: Float[Tensor, "..."] | None = None,
     ) -> Float[Tensor, "..."]:
-        """Return the loss of queries and their keys in the same order, (B, D) each."""
-        rows = self.rows(queries, keys)
-        own, bias = rows.beside(), self.bias.to(queries.device) if isinstance(self.bias, Tensor) else self.bias
-        pushes = Push(~own, 1.0, "softplus", bias), Push(own, -1.0, "softplus", -bias)
-        negatives, positives = self.outcome(rows, Problem(pushes)).logsums
-        everyone = torch.ones_like(negatives)
-        return self.reduce(negatives + positives, everyone.bool(), everyone.detach())
+        """Return the loss of a batch.
+
+        Args:
+            queries: One row for each sample, (B, D).
+            keys: Each query's positive, in the same order, (B, D).
+            negatives: Hard negatives of each query, (B, D) or (B, K, D), which push the other queries, too.
+            ids: Which document each key is, any integers, (B,). What else has a query's id neither pulls nor pushes it.
+            negative_ids: Which document each negative is, (B,) or (B, K). Without them, all negatives push.
+            guide_queries: Vectors that another model, a guide, has of the queries, (B, G). What it finds more similar
+                to a query than the query's own key, less the margin, may be another key of it, and does not push it.
+            guide_keys: The same of the keys, (B, G).
+            guide_negatives: The same of the negatives, (B, G) or (B, K, G). Without them, all negatives push.
+        """
+        guides = guide_queries, guide_keys, guide_negatives
+        among = Among(negatives, None, ids, negative_ids, None, *guides, self.guide_margin)
+        rows, own, nearby = among.sections(self, queries, keys)
+        bias = self.bias.to(queries.device) if isinstance(self.bias, Tensor) else self.bias
+        pushes = Push(nearby & ~own, 1.0, "softplus", bias), Push(own, -1.0, "softplus", -bias)
+        apart, together = self.outcome(rows, Problem(pushes)).logsums
+        everyone = torch.ones_like(apart)
+        return self.reduce(apart + together, everyone.bool(), everyone.detach())
+
+    def check(self, given: dict[str, Any]) -> None:
+        """Raise if ids or a guide do not go with what they are of."""
+        check_ids("ids", "keys", "ids", given)
+        check_ids("negative_ids", "negatives", "ids", given)
+        check_guide(given)

@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 from markupsafe import Markup
 from torch import Tensor
 
+from likewise.diagnostics import plots
 from likewise.report.album import NONE, Album, Thumbnail
 from likewise.report.elements import element, heading, paragraphs, templates
 from likewise.report.sections.section import Content
@@ -68,5 +69,8 @@ def write_neighbours(
     page = templates().get_template("page.html")
     content = Content("What was found", said, body)
     lead = paragraphs([f"{len(shown):,} samples are shown."])
-    text = page.render(title=title, contents=[content], lead=lead, went_in="", doubts="", album=album.html, drawing="")
+    script = plots.script(figures=False)
+    text = page.render(
+        title=title, contents=[content], lead=lead, went_in="", doubts="", album=album.html, drawing=script
+    )
     path.write_text(text, encoding="utf-8", errors="replace")

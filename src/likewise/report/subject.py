@@ -135,7 +135,7 @@ class Subject:
             features = load_features(self.run.embeddings)
         if features is None:
             return None
-        return replace(features.test, vectors=torch.zeros(len(features.test), 0))
+        return replace(features.test, vectors=torch.zeros(len(features.test), 0), counterparts=None)
 
     def predicted(self, features: Features) -> Int[Tensor, " n"] | None:
         """Return the classes that kNN predicts of test samples, (N,): -1 of others; None where it predicted nothing."""

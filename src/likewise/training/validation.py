@@ -12,6 +12,7 @@ from likewise.data import Parts, Samples
 from likewise.diagnostics import effective_rank
 from likewise.evaluation import (
     KNN,
+    CrossModalRetrieval,
     Evaluation,
     FeatureParts,
     Features,
@@ -37,12 +38,12 @@ class Validation(Callback):
     """Evaluate the validation part every few epochs, and save the scores with the run.
 
     The evaluation is that of the run's own classifier if the loss is one of logits alone; else kNN (k = 20, weighted by
-    similarity) if the validation classes or labels are also trained on, and retrieval if they are not. Without labels
-    nothing is evaluated. At most 10,000 samples of each part, chosen at random, are encoded; of new classes, whole
-    classes; for episodes as many of every class, and no fewer than an episode takes. The random
-    numbers of the training do not change.
+    similarity) if the validation classes or labels are also trained on, and retrieval if they are not. Of pairs it is
+    retrieval of one side by the other. Without labels or pairs nothing is evaluated. At most 10,000 samples of each
+    part, chosen at random, are encoded; of new classes, whole classes; for episodes as many of every class, and no
+    fewer than an episode takes. The random numbers of the training do not change.
 
-    With or without labels, the effective rank of the validation features, of at most 2,000 samples, is saved too. It is
+    With or without them, the effective rank of the validation features, of at most 2,000 samples, is saved too. It is
     not used for model selection.
 
     Args:
@@ -54,10 +55,10 @@ class Validation(Callback):
         shown: Called with the trainer, the validation samples that were encoded, and their features.
         progress: Wraps what is encoded and evaluated.
         keep_best: Whether to save all weights, as `Run.best`, at the epoch with the best score by a metric that
-            selects (accuracy, mAP or precision@1), the first of equals.
+            selects (accuracy, mAP, precision@1 or recall@1), the first of equals.
 
     Raises:
-        ValueError: `every` is negative; or, with `keep_best`, it is 0, or there are no labels.
+        ValueError: `every` is negative; or, with `keep_best`, it is 0, or there are neither labels nor pairs.
     """
 
     def __init__(
@@ -79,14 +80,15 @@ class Validation(Callback):
                 "expected validation scores to keep the best epoch by, got none: give validation_epochs above 0, and "
                 "evaluations other than []"
             )
-        if keep_best and parts.validation.labels is None:
-            raise ValueError("expected labels to keep the best epoch by, got none: leave out --keep")
+        if keep_best and parts.validation.labels is None and parts.validation.counterparts is None:
+            raise ValueError("expected labels or pairs to keep the best epoch by, got neither: leave out --keep")
         self.run = run
         self.keep_best = keep_best
         self.every = every
         self._train = parts.train.fewer(MOST_SAMPLES)
         self._tokenised = False
-        self._tried = (OwnClassifier(), KNN(20, "similarity"), Retrieval()) if evaluations is None else evaluations
+        usual = (CrossModalRetrieval(), OwnClassifier(), KNN(20, "similarity"), Retrieval())
+        self._tried = usual if evaluations is None else evaluations
         self._validation = _some(parts, self._tried)
         self._told = told
         self._shown = shown
@@ -127,7 +129,9 @@ class Validation(Callback):
         if module.head is None:
             train, validation = (module.with_predictions(features) for features in (train, validation))
         parts = FeatureParts(train, validation, validation)
-        applicable = (evaluation for evaluation in self._tried if evaluation.why_not_applicable(parts) is None)
+        applicable = (
+            evaluation for evaluation in self._tried if evaluation.why_not_applicable(evaluation.taken(parts)) is None
+        )
         return [evaluation(*parts, progress=self._progress) for evaluation in islice(applicable, 1)]
 
     def _save(self, trainer: Trainer, result: Result) -> None:

@@ -75,12 +75,17 @@ class EvaluationOptions:
 def check_applicable(parts: Parts, options: EvaluationOptions, *, predicts: bool = False) -> None:
     """Raise a ValueError for an evaluation that was asked for and doesn't apply, before anything is trained."""
     named = zip(("train", "validation", "test"), (parts.train, parts.validation, parts.test), strict=True)
-    blank = FeatureParts(
-        *(Features(torch.zeros(len(part), 1), part.labels, part.names, part.rows, name) for name, part in named)
-    )
+    blank = FeatureParts(*(_blank(part, name) for name, part in named))
     if predicts:
         blank = FeatureParts(*(replace(part, predictions=torch.zeros(len(part), len(part.names))) for part in blank))
     applicable(options.capped(with_origin(blank, parts, _no_encoder)), options.evaluations)
+
+
+def _blank(samples: Samples, part: str) -> Features:
+    """Return features that say nothing of samples, and of their other side."""
+    others = None if samples.counterparts is None else _blank(samples.counterparts, part)
+    found = Features(torch.zeros(len(samples), 1), samples.labels, samples.names, samples.rows, part)
+    return replace(found, items=samples.items, counterparts=others)
 
 
 def encoded(
@@ -180,7 +185,7 @@ def score(
         result = evaluation(*features, refit=refit, progress=progress.bar)
         run.add(result)
         other = None
-        if raw is not None and not evaluation.why_not_applicable(raw):
+        if raw is not None and not evaluation.why_not_applicable(evaluation.taken(raw)):
             other = _noting(_of_raw(evaluation, raw, progress, refit=refit), capped)
             run.add(other)
         for line in headline(result, other, features.test if unseen else None):
@@ -196,8 +201,8 @@ def _of_raw(evaluation: Evaluation, raw: FeatureParts, progress: Progress, *, re
     if not all(isinstance(value, (int, float, str, tuple, type(None))) for _, value in settings):
         return evaluation(*raw, refit=refit, progress=progress.bar)  # no key of words tells it from others
     said = sha256(repr((type(evaluation), settings, refit, [part.names for part in raw])).encode())
-    for part in raw:
-        for tensor in (part.vectors, part.labels, part.rows, part.whole):
+    for part in chain(raw, filter(None, (part.counterparts for part in raw))):
+        for tensor in (part.vectors, part.labels, part.rows, part.whole, part.items):
             said.update(b"none" if tensor is None else tensor.contiguous().numpy().tobytes())
     key = said.hexdigest()
     if key not in _found_before:

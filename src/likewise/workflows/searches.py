@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from itertools import chain, islice
+from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,12 +25,14 @@ from likewise.report.neighbours import Shown, write_neighbours
 from likewise.runs import Run, Side, synced
 from likewise.score_words import aligned
 from likewise.workflows.metadata import device_named
+from likewise.workflows.mining import Limits, mine
 from likewise.workflows.progress import PRINTED, Progress
 
 PRINTED_ROWS = 20
 SHOWN = 300  # rows on a page
 LOOKED_AT = 10_000  # ids among which a similar one is looked for
 LISTED = (".csv", ".jsonl", ".parquet")
+MINED_IN = (".jsonl", ".parquet")  # which have lists
 SETS = {*ARRAYS, *TABLES, ".txt"}
 BATCH = 2**16  # rows written at a time
 
@@ -54,6 +57,9 @@ def search(
     at_least: float | None = None,
     duplicates: float | None = None,
     mistakes: bool = False,
+    negatives: bool = False,
+    from_rank: int = 1,
+    margin: float | None = None,
     output: Path | str | None = None,
     html: Path | str | None = None,
     force: bool = False,
@@ -68,10 +74,15 @@ def search(
         among: Where to look: a file of features, a run's folder, or what `train` takes as data.
         within: A set, likewise, whose samples are compared with each other.
         side: Of a run of pairs, which the query or the set is of; a query finds samples of the other side.
-        k: How many neighbours of each.
+        k: How many neighbours of each, or hard negatives.
         at_least: The smallest similarity that counts. None: any.
         duplicates: The similarity from which two samples are nearly the same; lists groups.
         mistakes: Whether to list the samples whose k neighbours have other labels.
+        negatives: Whether to write the run's training pairs with hard negatives, as a table to train on again: what is
+            most similar to the first of a pair among the counterparts of pairs that share nothing with it.
+        from_rank: The first rank of a hard negative; the most similar has rank 1.
+        margin: How much less similar than the pair's own counterpart a hard negative is at least. None: it may be more
+            similar.
         output: A file for all that was found: .csv, .jsonl or .parquet. None: none.
         html: A page with the first of what was found, and its images. None: none.
         force: Whether files that exist are replaced.
@@ -101,8 +112,18 @@ def search(
         >>> root.cleanup()
     """
     written, page = (None if of is None else Path(of) for of in (output, html))
+    where = None if device == "auto" else device_named(device)
+    if negatives:
+        beside = {"a QUERY": query, "--among": among, "--within": within, "--html": page, "--mistakes": mistakes}
+        beside |= {"--side second": side != "first", "--duplicates": duplicates is not None}
+        limits = Limits(k, from_rank, margin, at_least)
+        path = _check_mined([name for name, given in beside.items() if given], written, limits)
+        _check_file(path, MINED_IN, force=force)
+        return mine(load(run, device=where), path, limits, progress)
+    if from_rank != 1 or margin is not None:
+        raise ValueError("expected --negatives with --from_rank or --margin, got none: add it, or leave them out")
     _check(query, among, within, (written, page), force=force, only=duplicates is not None or mistakes)
-    model = load(run, device=None if device == "auto" else device_named(device)).of(side)
+    model = load(run, device=where).of(side)
     others = stored_at(str(among or within), model.across if within is None else model, progress.bar)
     asked = _asked(query, others, model, progress, among) if within is None else None
     if duplicates is not None:
@@ -143,14 +164,30 @@ def _check(
     if only and within is None:
         raise ValueError("expected --within with --duplicates or --mistakes, got --among: they are about one set")
     for path, endings in zip(files, (LISTED, (".html",)), strict=True):
-        if path is None:
-            continue
-        if path.suffix.lower() not in endings:
-            raise ValueError(f"expected a file of {', '.join(endings)}, got {path}: name it so")
-        if not path.absolute().parent.is_dir():
-            raise ValueError(f"expected a folder to write {path} into, got none: make it")
-        if path.exists() and not (force and path.is_file()):
-            raise ValueError(f"expected a new file, got {path}, which exists: add --force, or name another")
+        if path is not None:
+            _check_file(path, endings, force=force)
+
+
+def _check_file(path: Path, endings: Sequence[str], *, force: bool) -> None:
+    if path.suffix.lower() not in endings:
+        raise ValueError(f"expected a file of {', '.join(endings)}, got {path}: name it so")
+    if not path.absolute().parent.is_dir():
+        raise ValueError(f"expected a folder to write {path} into, got none: make it")
+    if path.exists() and not (force and path.is_file()):
+        raise ValueError(f"expected a new file, got {path}, which exists: add --force, or name another")
+
+
+def _check_mined(beside: Sequence[str], output: Path | None, limits: Limits) -> Path:
+    """Raise a ValueError where options have no meaning with --negatives; return the output."""
+    if beside:
+        raise ValueError(f"expected --negatives of a run's own pairs, got {beside[0]} beside it: leave it out")
+    if output is None:
+        raise ValueError("expected --output FILE.jsonl with --negatives, got none: name one")
+    for name, least, most in (("k", 1, inf), ("from_rank", 1, inf), ("margin", -2, 2), ("at_least", -1, 1)):
+        value = getattr(limits, name)
+        if value is not None and not least <= value <= most:  # written so that NaN fails
+            raise ValueError(f"expected --{name} from {least} to {most}, got {value}: leave it out for the usual")
+    return output
 
 
 def _asked(words: Sequence[str], others: Stored, model: Model, progress: Progress, among: Any) -> Stored:

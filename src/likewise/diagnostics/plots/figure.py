@@ -25,16 +25,22 @@ COLUMNS = 2  # of panels
 
 
 @cache
-def script() -> Markup:
+def script(*, figures: bool = True) -> Markup:
     """Return the elements that draw figures, to stand once on a page: the drawing library, compressed, and its use.
+
+    Args:
+        figures: Whether there are figures. False: only what waits until something is seen.
 
     Example:
         >>> 1_000_000 < len(script()) < 2_500_000
         True
     """
+    folder = files("likewise.diagnostics.plots")
+    drawing, seen = (folder.joinpath(name).read_text(encoding="utf-8") for name in ("figures.js", "seen.js"))
+    if not figures:
+        return Markup(f"<script>\n{seen}</script>")  # noqa: S704 - our own
     library = base64.b64encode(gzip.compress(get_plotlyjs().encode(), 9, mtime=0)).decode()
-    drawing = files("likewise.diagnostics.plots").joinpath("figures.js").read_text(encoding="utf-8")
-    return Markup(f'<script type="text/plain" id="plotly">{library}</script>\n<script>\n{drawing}</script>')  # noqa: S704 - our own
+    return Markup(f'<script type="text/plain" id="plotly">{library}</script>\n<script>\n{drawing}{seen}</script>')  # noqa: S704 - our own
 
 
 def as_html(figure: go.Figure, name: str) -> Markup:

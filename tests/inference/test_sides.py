@@ -61,7 +61,7 @@ def images():
 
 
 def words(kind=BagOfTokens, **arguments):
-    return tower(kind, input_shape=[], width=8, vocabulary=60, **arguments)
+    return tower(kind, **{"input_shape": [], "width": 8, "vocabulary": 60} | arguments)
 
 
 def vectors(width):
@@ -150,6 +150,17 @@ def test_embed_reads_the_column_of_a_side(captioned, tmp_path):
         found = pq.read_table(output)
         np.testing.assert_allclose(np.stack(found["features"].to_numpy()), model.encode(inputs, side=side), atol=1e-5)
         assert json.loads(found.schema.metadata[b"likewise"])["side"] == side
+
+
+def test_embed_reads_a_side_of_pairs_each_input_once(captioned, tmp_path):
+    run, table = captioned
+    model, rows = lw.load(run), [json.loads(line) for line in table.read_text().splitlines()]
+    for side, column in (("first", "file"), ("second", "caption")):
+        output, inputs = tmp_path / f"{side}.npz", list(dict.fromkeys(row[column] for row in rows))
+        words = ["--data", "Pairs", "--data.path", str(table), "--data.first", "file", "--data.second", "caption"]
+        assert main(["embed", str(run.folder), *words, "--side", side, "--output", str(output)]) == 0
+        given = inputs if side == "second" else [table.parent / one for one in inputs]
+        np.testing.assert_allclose(np.load(output)["features"], model.encode(given, side=side), atol=1e-5)
 
 
 def test_shards_of_another_side_are_not_gone_on_with(tmp_path, monkeypatch, capsys):

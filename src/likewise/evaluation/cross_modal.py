@@ -1,0 +1,174 @@
+"""Cross-modal retrieval: is what belongs to a query found among all of the other side of pairs?"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, final
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from likewise.evaluation.arrays import array_of, vectors_of
+from likewise.evaluation.evaluation import Evaluation, Findings, listed
+from likewise.evaluation.features import Bar, FeatureParts, Features, silent
+from likewise.evaluation.intervals import median, of_share, share, student
+from likewise.evaluation.nearest import ranked
+from likewise.score_words import counted
+from likewise.scores import Metric, Result, Score
+
+USUAL = (1, 5, 10)
+DEPTH = 10
+CUMULATED = Metric(f"nDCG@{DEPTH}", shown=False)
+DIRECTIONS = ("first to second", "second to first")
+
+
+@final
+class CrossModalRetrieval(Evaluation):
+    """Rank one side of the test pairs for each of the other, by cosine similarity: images for captions and back.
+
+    The queries are the different inputs of one side, the gallery those of the other, and all that is paired with a
+    query is a right answer: five captions of an image, each once, however many pairs they are in. With r the rank of
+    a query's first right answer, hit_j whether the j-th nearest is right, and R right answers,
+
+        recall@k = 1 if r ≤ k,   MRR = 1/r,   nDCG@10 = Σ_{j≤10} hit_j / log2(j + 1), divided by its highest value
+
+    and their means over queries, and the median of r, in both directions. recall@k is the share of queries for which
+    any right answer is among the first k, as papers on images and captions have it; `Retrieval` calls it the hit rate.
+    A k that is not below the size of the gallery is left out. Runs and epochs are chosen by recall@1 from the first
+    side to the second: let the side be first that will be searched by.
+
+    Equal similarities come in a random order that is the same every time, so that of a tie neither a right nor a wrong
+    answer comes first by design. Nothing is learned; the candidate is recall@1 of the validation part. Intervals are
+    over queries: Wilson's for recall, Student's for means, and for the median that between two ranks. The size of the
+    gallery is part of the protocol: among more, less is found.
+
+    Args:
+        at: k, of recall; or several. 1 is always there. None: 1, 5 and 10.
+
+    Raises:
+        ValueError: k has no meaning.
+
+    Memory:
+        O((M + R)·D + P) and one tile of similarities, for M queries, a gallery of R, and P pairs.
+
+    Example:
+        >>> texts = Features(torch.tensor([[1.0, 0.1], [0.3, 1.0]]), None)
+        >>> images = Features(torch.eye(2), None, counterparts=texts)
+        >>> CrossModalRetrieval()(images, images, images)["recall@1, first to second"].value
+        1.0
+    """
+
+    name: ClassVar[str] = "cross-modal retrieval"
+    of_pairs: ClassVar[bool] = True
+
+    def __init__(self, at: int | list[int] | None = None) -> None:
+        depths = USUAL if at is None else tuple(sorted({1, *listed("at", at)}))
+        if depths[0] < 1:
+            raise ValueError(f"expected at of at least 1, got {depths[0]}: 1, 5 and 10 are usual")
+        self.at = depths
+
+    def why_not_applicable(self, parts: FeatureParts) -> str | None:
+        """Say why these parts can't be evaluated."""
+        test, others = parts.test, parts.test.counterparts
+        if others is None:
+            return "it needs pairs, and the samples have no other side"
+        fewest = min(len(side.different[0]) for side in (test, others))
+        return (
+            None if fewest > 1 else f"it needs 2 different inputs on each side of the test pairs, and there is {fewest}"
+        )
+
+    def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Bar = silent) -> Result:
+        """Rank the sides of the test part for each other."""
+        del refit
+        tried: tuple[Score, ...] = ()
+        chosen_by = parts._replace(test=parts.validation)
+        if chosen_by.test.part != parts.test.part and self.why_not_applicable(chosen_by) is None:
+            tried = self._found(*_sides(chosen_by.test), progress).selecting
+        return replace(self._found(*_sides(parts.test), progress), candidates=tried)
+
+    def rank(self, first: Any, second: Any, pairs: Any = None, *, progress: Bar = silent) -> Result:
+        """Rank arrays for each other. What has no partner is no query, but is ranked; a note counts such.
+
+        Args:
+            first: Vectors (M, D), an array, a tensor or lists of numbers.
+            second: Vectors (R, D).
+            pairs: Which belong together, (P, 2): a place in the first, and one in the second. None: row by row.
+            progress: Wraps the tiles.
+
+        Raises:
+            ValueError: Shapes disagree, a vector isn't finite, or a place is none.
+
+        Example:
+            >>> images, texts = torch.eye(2), [[1, 0], [1, 0.2], [0, 1]]
+            >>> found = CrossModalRetrieval().rank(images, texts, [[0, 0], [0, 1], [1, 2]])
+            >>> found["median rank, second to first"].value
+            1.0
+        """
+        sides = [vectors_of(side, name) for side, name in ((first, "first"), (second, "second"))]
+        sizes = tuple(map(len, sides))
+        if sides[0].shape[1] != sides[1].shape[1]:
+            got = f"{sides[0].shape[1]} and {sides[1].shape[1]}"
+            raise ValueError(f"expected first and second of one width, got {got}: encode both into one space")
+        if pairs is None and sizes[0] != sizes[1]:
+            raise ValueError(
+                f"expected as many in second as in first, {sizes[0]}, got {sizes[1]}: give pairs, (P, 2), of places"
+            )
+        own = array_of(np.arange(sizes[0])[:, None].repeat(2, 1) if pairs is None else pairs, "pairs")
+        if own.ndim != 2 or own.shape[1] != 2 or own.dtype.kind not in "ui" or not len(own):
+            raise ValueError(f"expected pairs as whole numbers (P, 2), got {own.shape} of {own.dtype}: give places")
+        if (own < 0).any() or (own >= sizes).any():
+            raise ValueError(
+                f"expected pairs of places below {sizes[0]} and {sizes[1]}, got {own.min()} to {own.max()}"
+            )
+        if min(sizes) < 2:
+            raise ValueError(
+                f"expected at least 2 vectors in first and in second, got {sizes[0]} and {sizes[1]}: give more"
+            )
+        queries, others = (Features(torch.from_numpy(side), None) for side in sides)
+        return self._found(queries, others, torch.from_numpy(own.astype(np.int64)), progress)
+
+    def _found(self, first: Features, second: Features, pairs: Int[Tensor, "p 2"], progress: Bar) -> Result:
+        """Rank each side for the other; pairs are places in both."""
+        one = self._of_direction(DIRECTIONS[0], first, second, pairs, progress)
+        other = self._of_direction(DIRECTIONS[1], second, first, pairs.flip(1), progress)
+        return Result((*one.scores, *other.scores), outcomes=(*one.outcomes, *other.outcomes))
+
+    def _of_direction(
+        self, direction: str, queries: Features, gallery: Features, pairs: Int[Tensor, "p 2"], progress: Bar
+    ) -> Result:
+        pairs, size = pairs.unique(dim=0), len(gallery)
+        doing = f"{self.name}, {direction}"
+        ranks, hits = ranked(queries.vectors, gallery.vectors, pairs, DEPTH, progress=progress, doing=doing)
+        known = ranks > 0
+        lost = int((~known).sum())
+        notes = (f"{counted(lost, 'sample')} without a partner left out",) if lost else ()
+        discount = torch.arange(2, hits.shape[1] + 2).double().log2().reciprocal()
+        answers = torch.bincount(pairs[:, 0], minlength=len(queries)).clamp(1, hits.shape[1])
+        gained = hits.double() @ discount / discount.cumsum(0)[answers - 1]
+        found = Findings(self.name, queries)
+
+        def add(metric: Metric, scored: Sequence[Any], values: Tensor | None = None) -> None:
+            named = replace(metric, name=f"{metric}, {direction}")
+            found.add(named, *scored, protocol={"gallery": size}, notes=notes)
+            if values is not None:
+                found.contributed(named.name, values, known)
+
+        for k in (k for k in self.at if k == 1 or k < size):
+            first = k == 1 and direction == DIRECTIONS[0]
+            add(Metric(f"recall@{k}", selects=first), share(ranks[known] <= k), ranks <= k)
+        for metric, values in ((Metric("MRR", shown=False), ranks.double().reciprocal()), (CUMULATED, gained)):
+            own = values[known]
+            mean = float(own.mean())
+            add(metric, (mean, *of_share(student(own), mean, len(own)), len(own)), values)
+        add(Metric("median rank", "plain", "lower"), median(ranks[known], 1, size))
+        return found.result()
+
+
+def _sides(pairs: Features) -> tuple[Features, Features, Int[Tensor, "n 2"]]:
+    """Return the different inputs of both sides, each with the row of its first pair, and the pairs as places there."""
+    if pairs.counterparts is None:
+        raise ValueError("expected features of pairs, got features without another side")
+    sides = (pairs, replace(pairs.counterparts, rows=pairs.numbers, part=pairs.part))
+    (rows, places), (other_rows, others) = (side.different for side in sides)
+    return sides[0][rows], sides[1][other_rows], torch.stack([places, others], dim=1)

@@ -1,0 +1,332 @@
+"""Cross-modal retrieval, against a plain ranking loop, scikit-learn and SciPy, and its refusals."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.metrics import ndcg_score
+from sklearn.preprocessing import StandardScaler
+from torch.nn import functional
+
+from likewise.data import Parts, Samples, Texts, Views
+from likewise.data.ids import Ids
+from likewise.evaluation import (
+    KNN,
+    CrossModalRetrieval,
+    FeatureParts,
+    Features,
+    Retrieval,
+    applicable,
+    load_features,
+    nearest,
+    raw_features,
+    save_features,
+)
+from likewise.evaluation.choice import while_training
+from likewise.evaluation.features import joined
+from likewise.evaluation.intervals import median
+from likewise.runs import Run
+from likewise.scores import validation_score
+from likewise.training.validation import Validation
+from likewise.workflows.scoring import EvaluationOptions, check_applicable
+
+FORTH, BACK = "first to second", "second to first"
+
+
+def pairs_of(images=30, captions=3, *, coarse=False, part="test", seed=0, labels=None):
+    """Images with captions that are near them, some captions written twice; coarse: few similarities, many ties."""
+    generator = torch.Generator().manual_seed(seed)
+    image = torch.arange(images * captions) % images  # captions of one image stand apart
+    text = torch.arange(images * captions)
+    text[1::7] = text[0::7][: len(text[1::7])]  # the caption before it, of another image
+    first = torch.randn(images, 4, generator=generator)
+    second = first[image] + torch.randn(len(image), 4, generator=generator)
+    if coarse:
+        first, second = (torch.where(of > 0, 0.5, -0.5) for of in (first, second))
+    numbers = 1000 + torch.arange(len(image)).flip(0)
+    texts = Features(second[text], None, rows=numbers, part=part, items=text)
+    classes = None if labels is None else image % labels
+    return Features(first[image], classes, rows=numbers, part=part, items=image, counterparts=texts)
+
+
+def ranked_plainly(pairs, *, flipped=False):
+    """For each query, by the row of its first pair: where right answers stand in the whole gallery, from 1.
+
+    Of equal similarities the order is the random one that retrieval uses, which knows neither right nor wrong.
+    """
+    sides = [(side.vectors, side.items.tolist()) for side in (pairs, pairs.counterparts)]
+    (queries, own), (others, known) = sides[::-1] if flipped else sides
+    gallery = sorted(set(known))
+    order = torch.randperm(len(gallery), generator=torch.Generator().manual_seed(0)).argsort().tolist()
+    units, refs = (functional.normalize(of) for of in (queries, others))
+    found = {}
+    for row, item in enumerate(own):
+        if item in own[:row]:
+            continue
+        right = {known[other] for other in range(len(own)) if own[other] == item}
+        cosines = {of: float((units[row] * refs[known.index(of)]).sum()) for of in gallery}
+        near = sorted(gallery, key=lambda of: (-cosines[of], order[gallery.index(of)]))
+        found[int(pairs.numbers[row])] = [rank for rank, of in enumerate(near, 1) if of in right]
+    return found, len(gallery)
+
+
+@pytest.mark.parametrize("coarse", [False, True])
+@pytest.mark.parametrize("direction", [FORTH, BACK])
+def test_it_ranks_as_a_plain_loop(coarse, direction, monkeypatch):
+    """With several right answers, inputs that occur again, ties, rows in any order; in one tile and in many."""
+    pairs = pairs_of(coarse=coarse)
+    places, size = ranked_plainly(pairs, flipped=direction == BACK)
+    firsts = [min(of) for of in places.values()]
+    cumulated = [
+        sum(1 / math.log2(rank + 1) for rank in of if rank <= 10)
+        / sum(1 / math.log2(rank + 1) for rank in range(1, min(len(of), 10) + 1))
+        for of in places.values()
+    ]
+    expected = {f"recall@{k}": np.mean([rank <= k for rank in firsts]) for k in (1, 5, 10)}
+    expected |= {"MRR": np.mean([1 / rank for rank in firsts]), "nDCG@10": np.mean(cumulated)}
+    expected["median rank"] = np.median(firsts)
+    whole = CrossModalRetrieval()(pairs, pairs, pairs)
+    monkeypatch.setitem(nearest.CACHED, "cpu", 3 * size)  # three queries at a time
+    tiled = CrossModalRetrieval()(pairs, pairs, pairs)
+    for found in (whole, tiled):
+        own = {score.metric.name: score for score in found.headline if score.metric.name.endswith(direction)}
+        assert list(own) == [f"{name}, {direction}" for name in expected]
+        assert [score.value for score in own.values()] == pytest.approx([*expected.values()], rel=1e-6)
+        assert {(score.count, score.protocol["gallery"]) for score in own.values()} == {(len(places), size)}
+        ranks = next(of for of in found.outcomes if of.metric == f"MRR, {direction}")
+        told = dict(zip(ranks.rows.tolist(), (1 / ranks.values).tolist(), strict=True))
+        assert told == pytest.approx({row: min(of) for row, of in places.items()})
+    assert len(set(firsts)) > 3  # neither trivial nor hopeless
+
+
+def test_gains_are_those_of_scikit_learn():
+    texts = Features(torch.randn(40, 4, generator=torch.Generator().manual_seed(0)), None)
+    pairs = Features(texts.vectors.abs(), None, counterparts=texts)
+    similarities = functional.normalize(pairs.vectors) @ functional.normalize(texts.vectors).T
+    found = CrossModalRetrieval()(pairs, pairs, pairs)
+    assert found[f"nDCG@10, {FORTH}"].value == pytest.approx(ndcg_score(np.eye(40), similarities, k=10))
+    assert found[f"nDCG@10, {BACK}"].value == pytest.approx(ndcg_score(np.eye(40), similarities.T, k=10))
+
+
+def test_a_tie_favours_nobody():
+    """An encoder that makes the same of everything finds one in a hundred first, and the middle in the middle."""
+    same = Features(torch.ones(100, 3), None)
+    found = CrossModalRetrieval()(*(3 * [replace(same, counterparts=same)]))
+    for direction in (FORTH, BACK):
+        assert [found[f"recall@{k}, {direction}"].value for k in (1, 5, 10)] == pytest.approx([0.01, 0.05, 0.1])
+        assert found[f"MRR, {direction}"].value == pytest.approx(sum(1 / rank for rank in range(1, 101)) / 100)
+        assert found[f"median rank, {direction}"].value == 50.5
+
+
+@pytest.mark.parametrize("count", [1, 5, 6, 17, 100, 101, 1000])
+def test_the_interval_of_a_median_is_between_order_statistics(count):
+    """The narrowest symmetric one that the binomial distribution gives at least 95 %."""
+    values = torch.randn(count, generator=torch.Generator().manual_seed(count)).abs() + 1
+    middle, low, high, counted = median(values, 1, 99)
+    assert (middle, counted) == (pytest.approx(float(np.median(values.numpy()))), count)
+    ordered = [1.0, *values.double().sort().values.tolist(), 99.0]
+    outside = max((j for j in range(count) if stats.binom.cdf(j - 1, count, 0.5) <= 0.025), default=0)
+    assert (low, high) == pytest.approx((ordered[outside], ordered[-1 - outside]))
+
+
+def test_intervals_and_what_is_shown():
+    pairs = pairs_of()
+    found = CrossModalRetrieval()(pairs, pairs, pairs)
+    recall, mean = found[f"recall@1, {FORTH}"], found[f"MRR, {FORTH}"]
+    own = next(of.values.double() for of in found.outcomes if of.metric == mean.metric.name)
+    student = stats.ttest_1samp(own.numpy(), 0).confidence_interval(0.95)
+    assert (mean.low, mean.high) == pytest.approx((student.low, student.high))
+    wilson = stats.binomtest(round(recall.value * 30), 30).proportion_ci(0.95, "wilson")
+    assert (recall.low, recall.high) == pytest.approx((wilson.low, wilson.high))
+    assert [score.metric.name for score in found.selecting] == [f"recall@1, {FORTH}"]
+    assert {score.metric.better for score in found.headline if "rank" in score.metric.name} == {"lower"}
+
+
+def test_perfect_and_few():
+    """Where all is found at once the interval has a width; a k that the gallery is no larger than says nothing."""
+    sides = Features(torch.eye(6), None)
+    found = CrossModalRetrieval()(*(3 * [replace(sides, counterparts=sides)]))
+    assert found[f"MRR, {FORTH}"].value == 1 > found[f"MRR, {FORTH}"].low
+    assert [score.metric.name for score in found.headline if "recall" in score.metric.name] == [
+        f"recall@{k}, {direction}" for direction in (FORTH, BACK) for k in (1, 5)
+    ]
+    assert [score.metric.name for score in CrossModalRetrieval(at=3).rank(torch.eye(6), torch.eye(6)).selecting] == [
+        f"recall@1, {FORTH}"
+    ]
+
+
+def test_two_runs_are_compared_by_query():
+    """Outcomes of one query stand in one row, however many pairs it has, and whatever was found."""
+    one, other = pairs_of(), pairs_of()
+    worse = replace(other, vectors=torch.randn(other.vectors.shape, generator=torch.Generator().manual_seed(5)))
+    results = [CrossModalRetrieval()(of, of, of) for of in (one, worse)]
+    for ours, theirs in zip(*(of.outcomes for of in results), strict=True):
+        assert ours.key == theirs.key
+        assert torch.equal(ours.rows, theirs.rows)
+    assert len(results[0].outcomes) == 10  # a median has no mean of outcomes
+    assert len(next(of.rows for of in results[0].outcomes if of.metric == f"recall@1, {FORTH}")) == 30
+
+
+def test_arrays_are_ranked_by_their_places():
+    """As features of pairs are; what has no partner is ranked, and is no query."""
+    pairs = pairs_of()
+    queries, others = (side[side.different[0]] for side in (pairs, pairs.counterparts))
+    places = torch.stack([pairs.different[1], pairs.counterparts.different[1]], dim=1)
+    of_features = CrossModalRetrieval()(pairs, pairs, pairs)
+    found = CrossModalRetrieval().rank(queries.vectors.numpy(), others.vectors.tolist(), places.tolist())
+    assert [score.value for score in found.headline] == [score.value for score in of_features.headline]
+    by_label = Retrieval(at=[1, 5]).rank(queries.vectors, range(30), pairs.counterparts.vectors, pairs.items)
+    one_text_each = CrossModalRetrieval().rank(
+        queries.vectors, pairs.counterparts.vectors, torch.stack([pairs.items, torch.arange(90)], dim=1)
+    )
+    assert one_text_each[f"recall@5, {FORTH}"].value == by_label["hit rate@5"].value
+    alone = CrossModalRetrieval().rank(torch.eye(3), torch.eye(3)[[0, 1]], [[0, 0], [1, 1]])
+    assert alone[f"recall@1, {FORTH}"].notes == ("1 sample without a partner left out",)
+    assert (alone[f"recall@1, {FORTH}"].count, alone[f"recall@1, {BACK}"].protocol) == (2, {"gallery": 3})
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ((torch.eye(3), torch.eye(2)), "expected first and second of one width, got 3 and 2"),
+        ((torch.ones(3, 2), torch.ones(4, 2)), "expected as many in second as in first, 3, got 4"),
+        ((torch.eye(2), torch.eye(2), [0, 1]), r"expected pairs as whole numbers \(P, 2\), got \(2,\)"),
+        ((torch.eye(2), torch.eye(2), [[0, 1], [1]]), "expected pairs as one array"),
+        ((torch.eye(2), torch.eye(2), [[0.0, 1.0]]), "expected pairs as whole numbers"),
+        ((torch.eye(2), torch.eye(2), [[0, 2]]), "expected pairs of places below 2 and 2, got 0 to 2"),
+        ((torch.ones(1, 2), torch.ones(1, 2)), "expected at least 2 vectors in first and in second, got 1 and 1"),
+        ((torch.eye(2), torch.tensor([[1, torch.nan], [1, 1]])), "expected finite second, got NaN"),
+    ],
+)
+def test_arrays_that_fit_no_ranking_are_refused(given, said):
+    with pytest.raises(ValueError, match=said) as refused:
+        CrossModalRetrieval().rank(*given)
+    assert "\n" not in str(refused.value)
+
+
+def test_bad_settings_and_parts_are_refused():
+    for at in (0, [5, 5], "10", 1.5):
+        with pytest.raises(ValueError, match="expected at"):
+            CrossModalRetrieval(at)
+    alone = Features(torch.eye(3), None)
+    one = replace(alone, counterparts=replace(alone, items=torch.zeros(3, dtype=torch.int64)))
+    for part, why in ((alone, "it needs pairs"), (one, "it needs 2 different inputs on each side of the test pairs")):
+        with pytest.raises(ValueError, match=f"CrossModalRetrieval does not apply: {why}"):
+            CrossModalRetrieval()(part, part, part)
+    for others in (Features(torch.eye(2), None), Features(torch.ones(3, 2), None)):
+        with pytest.raises(ValueError, match="expected counterparts of test features like these"):
+            replace(alone, counterparts=others)
+
+
+# --- what applies ----------------------------------------------------------------------------------------------------
+
+
+def test_pairs_without_labels_are_evaluated_by_each_other():
+    parts = FeatureParts(*(pairs_of(part=part, seed=seed) for seed, part in enumerate(("train", "validation", "test"))))
+    (usual,) = applicable(parts)
+    result = usual(*parts)
+    assert usual.name == "cross-modal retrieval"
+    assert validation_score([*result.scores, *result.candidates]) == result.candidates[0]
+    with pytest.raises(ValueError, match="those that apply: CrossModalRetrieval"):
+        applicable(parts, [KNN()])
+
+
+def test_evaluations_of_classes_take_each_input_once():
+    """An image with three captions is one sample, of which kNN must not find two more."""
+    parts = FeatureParts(*(pairs_of(part=part, labels=3) for part in ("train", "validation", "test")))
+    once = FeatureParts(*(replace(part[torch.arange(30)], items=None, counterparts=None) for part in parts))
+    assert [one.name for one in applicable(parts)] == ["cross-modal retrieval", "kNN", "linear probe", "retrieval"]
+    for evaluation in (KNN(), Retrieval()):
+        found, plain = evaluation(*parts), evaluation(*once)
+        assert found.scores == plain.scores
+        assert torch.equal(found.outcomes[0].rows, plain.outcomes[0].rows)
+    single = replace(parts.test, labels=parts.test.items, names=())  # every class has one image, in three pairs
+    assert Retrieval().why_not_applicable(Retrieval.taken(parts._replace(test=single))) is not None
+    assert "retrieval" not in [one.name for one in applicable(FeatureParts(single, single, single))]
+
+
+def test_pairs_are_validated_while_they_are_trained(tmp_path):
+    inputs = Samples(torch.rand(8, 3), counterparts=Samples(torch.rand(8, 3)))
+    parts = Parts(inputs, inputs, inputs)
+    assert isinstance(while_training(parts, Views())[0][0], CrossModalRetrieval)
+    run = Run.create(tmp_path, "run")
+    assert Validation(run, parts, keep_best=True).keep_best
+    plain = Samples(torch.rand(8, 3))
+    with pytest.raises(ValueError, match="expected labels or pairs to keep the best epoch by"):
+        Validation(run, Parts(plain, plain, plain), keep_best=True)
+    check_applicable(parts, EvaluationOptions([CrossModalRetrieval()]))  # before anything is trained
+    with pytest.raises(ValueError, match="it needs pairs"):
+        check_applicable(Parts(plain, plain, plain), EvaluationOptions([CrossModalRetrieval()]))
+
+
+# --- both sides of features ------------------------------------------------------------------------------------------
+
+
+def test_files_keep_both_sides(tmp_path):
+    parts = FeatureParts(*(pairs_of(part=part, labels=3) for part in ("train", "validation", "test")))
+    named = replace(parts.test.counterparts, ids=Ids.of([f"text {row}" for row in range(90)]))
+    parts = parts._replace(
+        test=replace(parts.test, counterparts=named), validation=replace(parts.validation, items=None)
+    )
+    save_features(tmp_path / "embeddings.npz", parts)
+    loaded = load_features(tmp_path / "embeddings.npz")
+    for before, after in zip(parts, loaded, strict=True):
+        for one, other in ((before, after), (before.counterparts, after.counterparts)):
+            assert torch.equal(one.vectors, other.vectors)
+            assert (one.items is None) == (other.items is None)
+            assert one.items is None or torch.equal(one.items, other.items)
+            assert list(one.ids) == list(other.ids)
+            assert (other.part, other.label_kind) == (one.part, one.label_kind)
+        assert torch.equal(after.counterparts.numbers, before.numbers)
+    assert CrossModalRetrieval()(*loaded).scores == CrossModalRetrieval()(*parts).scores
+
+
+def test_parts_are_joined_with_their_other_sides():
+    one, other = pairs_of(), pairs_of(seed=1)
+    both = joined(one, other)
+    assert torch.equal(both.items, torch.cat([one.items, other.items]))
+    assert torch.equal(both.counterparts.vectors, torch.cat([one.counterparts.vectors, other.counterparts.vectors]))
+    assert joined(replace(one, items=None, counterparts=None), other).counterparts is None
+
+
+# --- raw inputs ------------------------------------------------------------------------------------------------------
+
+
+def sides(first, second, **beside):
+    """Three parts of pairs, all the same."""
+    samples = Samples(first, counterparts=Samples(second, items=torch.arange(len(first)).flip(0)), **beside).numbered()
+    return Parts(samples, samples, samples)
+
+
+def test_raw_texts_of_both_sides_have_one_vocabulary():
+    """So that names and numbers, which languages share, find each other."""
+    english = ["a dog in Berlin", "two cats of Otto", "three birds 1999", "no word in common"]
+    german = ["ein Hund in Berlin", "zwei Katzen von Otto", "drei Vögel 1999", "nichts davon gleich"]
+    raw = raw_features(sides(Texts(english), Texts(german)))
+    terms = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, max_features=2048).fit([*english, *german])
+    assert raw.test.vectors.numpy() == pytest.approx(terms.transform(english).toarray())
+    assert raw.test.counterparts.vectors.numpy() == pytest.approx(terms.transform(german).toarray())
+    assert raw.test.counterparts.items.tolist() == [3, 2, 1, 0]
+    assert CrossModalRetrieval()(*raw)[f"recall@1, {FORTH}"].value >= 0.75
+    assert raw_features(sides(Texts(["?"] * 4), Texts(["!"] * 4))) is None
+    assert raw_features(sides(Texts(["?"] * 4), Texts(german))) is not None
+
+
+def test_raw_vectors_of_both_sides_are_standardised_each_as_its_own():
+    first, second = torch.randn(20, 3), 1000 * torch.randn(20, 3) + 5
+    raw = raw_features(sides(first, second))
+    for vectors, given in ((raw.train.vectors, first), (raw.train.counterparts.vectors, second)):
+        assert vectors.numpy() == pytest.approx(StandardScaler().fit_transform(given), rel=1e-4, abs=1e-5)
+    images = torch.rand(20, 1, 4, 4)
+    assert raw_features(sides(images, images.flip(3))).test.counterparts.vectors.shape == (20, 16)
+
+
+@pytest.mark.parametrize("other", [torch.rand(4, 5), torch.rand(4, 1, 3, 1), Texts("abcd")])
+def test_raw_inputs_of_two_kinds_are_in_no_common_space(other):
+    raw = raw_features(sides(torch.rand(4, 3), other))
+    assert raw.test.counterparts is None
+    assert "it needs pairs" in CrossModalRetrieval().why_not_applicable(raw)

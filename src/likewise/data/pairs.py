@@ -474,7 +474,7 @@ def _of_rows(files: Sequence[list[str] | Samples]) -> _Side:
     if isinstance(samples, Samples):
         items, firsts = _numbered(_contents(samples.inputs))
         return _Side(_taken(samples.inputs, firsts), items, samples.preprocessing)
-    return _of_texts([line for lines in files for line in lines])
+    return _of_texts([line for lines in files if isinstance(lines, list) for line in lines])
 
 
 def _of_texts(strings: Sequence[str]) -> _Side:

@@ -451,6 +451,9 @@ def test_the_default_augmentation_depends_on_the_input_shape():
     shapes = {(3, 32, 32): SimCLRViews, (1, 28, 28): RandomAffine, (4, 8, 8): RandomAffine, (20,): FeatureDropout}
     for shape, kind in shapes.items():
         assert type(usual_augmentation(shape)) is kind
+        assert type(usual_augmentation(shape, described=True)) is (
+            RandomResizedCrop if kind is SimCLRViews else kind
+        )  # a caption may name colours
     with pytest.raises(ValueError, match="specify an augmentation"):
         usual_augmentation((3, 4, 5, 6))
 

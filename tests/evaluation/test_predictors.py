@@ -9,7 +9,8 @@ import torch
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score
-from sklearn.preprocessing import StandardScaler
+from sklearn.neighbors import NearestNeighbors
+from sklearn.preprocessing import StandardScaler, normalize
 from torch import nn
 
 import likewise as lw
@@ -187,6 +188,17 @@ def test_neighbours_of_a_run_predict_as_it_was_evaluated(digits, sets, run):
     decided = (predictor.scores(sets.test.vectors) > predictor.thresholds).numpy()
     macro = f1_score(sets.test.sets.numpy(), decided, average="macro", zero_division=0)
     assert found["macro-F1"].value == pytest.approx(macro, abs=1e-9)
+
+
+def test_neighbours_of_a_run_have_the_temperature_that_it_was_evaluated_with(digits, run):
+    found = KNN(30, "similarity", 0.5)(*digits)
+    scores = kept(run, digits, found).predictor("knn").scores(digits.test.vectors[:40])
+    vectors, train = (normalize(part.vectors.double()) for part in (digits.test[torch.arange(40)], digits.train))
+    alike, near = map(np.asarray, NearestNeighbors(n_neighbors=30, metric="cosine").fit(train).kneighbors(vectors))
+    votes = np.exp((1 - alike) / 0.5)[:, :, None] * np.eye(10)[digits.train.classes.numpy()[near]]
+    np.testing.assert_allclose(scores, votes.sum(axis=1) / votes.sum(axis=(1, 2))[:, None], atol=1e-5)
+    assert {score.settings["temperature"] for score in found.scores} == {0.5}
+    assert all("temperature" not in score.settings for score in KNN(30, "similarity")(*digits).scores)
 
 
 # --- what was trained with the encoder -------------------------------------------------------------------------------

@@ -12,21 +12,22 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 import torch
 from PIL import Image
 
-from likewise import embed
+from likewise import embed, export, train
 from likewise.data import Arrays, Folder, Table, Text
 from likewise.evaluation import features_of_file
 from likewise.inference import Model, load
 from likewise.inference.embedding import samples_for
-from likewise.inference.inputs import streamed
+from likewise.inference.inputs import samples_at, streamed
 from likewise.inference.shards import Shards
 from likewise.models import MLP, BagOfTokens, ConvNet
 from likewise.runs import Run
-from likewise.workflows import Silent
+from likewise.workflows import Silent, predict
 
 BROKEN = b"\xff\xd8\xff no photo"
 
@@ -88,10 +89,10 @@ def test_photos_of_all_sizes_have_the_features_of_encode(tmp_path, workers):
     kind = table.schema.field("features").type
     assert (kind.list_size, kind.value_type) == (16, pa.float32())
     np.testing.assert_allclose(np.stack(table["features"].to_numpy()), load(run).encode(files), atol=1e-5)
-    listed = (tmp_path / "photos.unreadable.txt").read_text().splitlines()
+    listed = (tmp_path / "photos.parquet.unreadable.txt").read_text().splitlines()
     assert [Path(one).name for one in listed] == ["05x.jpg", "12x.jpg"]
     assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "photos", "photos.parquet", "photos.unreadable.txt", "runs",
+        "photos", "photos.parquet", "photos.parquet.unreadable.txt", "runs",
     ]  # fmt: skip
     facts = json.loads(table.schema.metadata[b"likewise"])
     assert (facts["run"], facts["width"], facts["normalised"]) == (run.name, 16, False)
@@ -261,6 +262,64 @@ def test_the_columns_are_those_of_the_run(tmp_path):
     np.testing.assert_allclose(found, load(run).encode([[2.0, 1.0], [4.0, 3.0]]), atol=1e-6)
     other = quiet(run, tmp_path / "t.csv", **{"output": tmp_path / "u.npz", "data.inputs": ["a", "b"]})
     np.testing.assert_allclose(np.load(other)["features"], load(run).encode([[1.0, 2.0], [3.0, 4.0]]), atol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:without labels")
+@pytest.mark.parametrize("split", [{}, {"split.refit": True}])
+def test_columns_in_another_order_are_the_same_vectors(tmp_path, split):
+    """A run on all number columns knows which they were: beside others, in any order, with labels and without."""
+    rng, names = np.random.default_rng(0), ["a", "b", "c", "d"]
+    kinds = rng.integers(0, 2, 60)
+    table = {name: kinds * number + rng.normal(size=60) * 10**number for number, name in enumerate(names)}
+    files = [tmp_path / name for name in ("old.csv", "new.csv", "unlabelled.csv", "short.csv")]
+    for file, columns in zip(files, ("abcd", "dexbac", "bdca", "dab"), strict=True):
+        extra = {"e": np.arange(60.0), "x": np.array(["word"] * 60)}
+        given = {name: (table | extra)[name] for name in columns}
+        given |= {"label": np.array(["lily", "rose"])[kinds]} if file.stem in {"old", "new"} else {}
+        pa.csv.write_csv(pa.table(given), file)
+    options = {"encoder": "MLP", "encoder.width": 8, "epochs": 1, "evaluations": "KNN", "runs": tmp_path / "runs"}
+    run = train({"data": str(files[0]), "report": False, **options, **split}, progress=Silent())
+    expected = load(run).encode(np.stack(list(table.values()), axis=1))
+    for file in files[:3]:
+        found = quiet(run, file, output=file.with_suffix(".npz"))
+        np.testing.assert_allclose(np.load(found)["features"], expected, atol=1e-5)
+        np.testing.assert_allclose(load(run).encode(samples_at(file, load(run))), expected, atol=1e-5)
+        rows = predict(run, file, file.with_suffix(".jsonl"), progress=Silent()).read_text().splitlines()
+        assert [json.loads(row)["class"] for row in rows] == load(run).predict(
+            list(zip(*table.values(), strict=True))
+        ).labels
+    exported = load(export(run, tmp_path / "run.onnx", progress=Silent()))
+    np.testing.assert_allclose(exported.encode(samples_at(files[1], exported)), expected, atol=1e-4)
+    for verb in (
+        lambda: quiet(run, files[3], output=tmp_path / "s.npz"),
+        lambda: predict(run, files[3], progress=Silent()),
+    ):
+        with pytest.raises(
+            ValueError, match=r"expected columns of .*short\.csv in data\.inputs, got 'c': choose from d, a, b"
+        ):
+            verb()
+
+
+def test_an_output_is_not_among_the_tables_that_are_read(tmp_path):
+    run, data = of_vectors(tmp_path / "runs"), tmp_path / "data"
+    (data / "deeper").mkdir(parents=True)
+    pq.write_table(pa.table({"x": list(np.eye(3)), "label": ["a", "b", "a"]}), data / "t.parquet")
+    for output in (data / "out.parquet", data / "deeper" / "out.npz"):
+        with pytest.raises(ValueError, match=r"--output outside of the tables that are read, got \S+out\.\S+: name"):
+            quiet(run, data, output=output)
+    quiet(run, data, output=tmp_path / "out.parquet")
+    quiet(run, data / "t.parquet", output=data / "out.parquet")  # beside the file alone
+
+
+def test_each_output_has_its_own_list_of_unreadable_files(tmp_path):
+    run, folder = of_images(tmp_path / "runs"), photos(tmp_path / "photos", 4)
+    quiet(run, folder, output=tmp_path / "p.parquet", workers=0)
+    for file in folder.rglob("*x.jpg"):
+        file.unlink()
+    quiet(run, folder, output=tmp_path / "p.npz", workers=0)
+    assert len((tmp_path / "p.parquet.unreadable.txt").read_text().splitlines()) == 2
+    assert not (tmp_path / "p.npz.unreadable.txt").exists()
 
 
 @pytest.mark.filterwarnings("ignore:without labels")

@@ -165,6 +165,19 @@ def test_each_array_in_a_list_is_one_image():
         model.encode([images, images])
 
 
+def test_one_array_of_the_models_channels_is_one_image():
+    images = np.random.default_rng(0).integers(0, 256, (3, 10, 12), dtype=np.uint8)
+    colours, grey = (Model(ConvNet((channels, 10, 12), width=4)) for channels in (3, 1))
+    expected = colours.encode(Image.fromarray(np.moveaxis(images, 0, -1)))
+    for one in (images, torch.from_numpy(images), torch.from_numpy(images) / 255):
+        np.testing.assert_allclose(colours.encode(one), expected, atol=1e-5)
+    np.testing.assert_allclose(colours.encode([images, images])[1:], expected, atol=1e-5)
+    np.testing.assert_allclose(grey.encode(images), grey.encode([Image.fromarray(one) for one in images]), atol=1e-5)
+    np.testing.assert_allclose(grey.encode(images[:1]), grey.encode(Image.fromarray(images[0])), atol=1e-5)
+    in_grey = Image.fromarray(np.moveaxis(images, 0, -1)).convert("L")
+    np.testing.assert_allclose(grey.encode([images]), grey.encode(in_grey), atol=1e-5)
+
+
 def test_a_table_without_the_labels_of_the_run_is_read_without(tmp_path):
     """Also where the labels of the run were several columns."""
     run = Run.create(tmp_path, "mine")

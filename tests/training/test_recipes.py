@@ -5,6 +5,8 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 import yaml
@@ -232,6 +234,77 @@ def test_uniform_ranks_follow_supcons_curve_bit_for_bit(level, tmp_path):
     assert [row["loss"] for row in supcon] == [row["loss"] for row in rascal]
     weights = [next((tmp_path / of).iterdir()) / "encoder.safetensors" for of in ("supcon", "uniform")]
     assert weights[0].read_bytes() == weights[1].read_bytes()
+
+
+ROWS = {
+    "image": "photos/1.JPG",
+    "bytes": {"bytes": "", "path": None},
+    "caption": "a red bus",
+    "captions": ["a red bus", "a bus"],
+    "sizes": [0.5, 2.0],
+    "price": 3,
+}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "encoder", "size"),
+    [
+        ("image", "captions", "ResNet", 224),
+        ("bytes", "caption", "ResNet", 224),
+        ("caption", "image", "Transformer", 224),
+        ("caption", "captions", "Transformer", None),
+        ("sizes", "caption", "MLP", None),
+        ("price", "caption", "MLP", None),
+    ],
+)
+@pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
+def test_pairs_have_the_encoder_of_their_first_side_and_a_loss_without_another_word(
+    first, second, encoder, size, suffix, tmp_path
+):
+    table = tmp_path / f"train{suffix}"
+    if suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist([ROWS]), table)
+    else:
+        table.write_text(json.dumps(ROWS) + "\n")
+    words = ["--data.first", first, "--data.second", second]
+    for path, recipe_of in ((table, []), (tmp_path, []), (table, ["--recipe", "clip"])):
+        said = parsed("--data", "Pairs", "--data.path", str(path), *words, *recipe_of)
+        assert said["encoder"]["class_path"] == f"likewise.models.{encoder}"
+        assert said["data"]["init_args"].get("size") == size
+        assert said["loss"]["init_args"] | {"symmetric": True, "temperature": "learned"} == said["loss"]["init_args"]
+        assert said["inputs"]["class_path"] == "likewise.training.inputs.SecondTower"
+        assert said["recipe"] == (f"{recipe_of[-1]}-pairs" if recipe_of else None)
+    mine = parsed("--data", "Pairs", "--data.path", str(table), *words, "--encoder", "BagOfTokens", "--data.size", "32")
+    assert (mine["encoder"]["class_path"], mine["data"]["init_args"]["size"]) == ("likewise.models.BagOfTokens", 32)
+
+
+def test_pairs_of_two_files_have_the_encoder_of_the_first():
+    for file, encoder in (("a.en.gz", "Transformer"), ("a.txt", "Transformer"), ("a.npy", "MLP")):
+        said = parsed("--data", "Pairs", "--data.first", file, "--data.second", "b.txt")
+        assert said["encoder"]["class_path"] == f"likewise.models.{encoder}"
+
+
+@pytest.mark.parametrize("name", ["pairs-texts", "pairs-multi30k"])
+def test_recipes_of_pairs_train_what_their_files_say(name, tmp_path):
+    """Two files of lines, few steps: one tower for one language, two for two."""
+    for side, word in (("first", "colour"), ("second", "Farbe")):
+        (tmp_path / side).write_text("".join(f"{word} {row} of {row % 7}\n" for row in range(60)))
+    files = ["--data.first", str(tmp_path / "first"), "--data.second", str(tmp_path / "second")]
+    small = ["--batch-size", "16", "--encoder.width", "8", "--evaluations", "[]", "--report", "false"]
+    assert main(["train", "--recipe", name, *files, *FEW, *small, "--runs", str(tmp_path / "runs")]) == 0
+    (folder,) = (tmp_path / "runs").iterdir()
+    facts = Run(folder).facts
+    assert (facts["second"]["encoder"] is None) == (name == "pairs-texts")
+    assert facts["recipe"] == name
+    assert within(
+        {"augmentation": {"class_path": "likewise.data.TokenDropout"}}, facts["parts"]["batches"]["init_args"]
+    )
+
+
+def test_pairs_have_recipes_of_their_own_methods_alone():
+    of = {"clip-pairs", "pairs-texts", "pairs-multi30k"}
+    assert of == {name for name in names() if "pairs" in name or "clip" in name or "multi30k" in name}
+    assert not [name for name in studies() if name.endswith(("pairs", "multi30k"))]
 
 
 def test_a_study_names_its_settings_for_every_data_set():

@@ -169,6 +169,7 @@ def test_what_cannot_be_searched_is_refused_in_one_line(place, tmp_path, capsys)
         ([query, "--among", str(path), "--output", str(there)], "--force"),
         ([query, "--among", str(path), "--output", str(tmp_path / "a.txt")], ".jsonl"),
         ([query, "--among", str(path), "--output", str(tmp_path / "no/a.csv")], "folder"),
+        ([query, "--among", run], f"which keeps no embeddings.npz: likewise evaluate {run} makes them"),
         ([query], "--among"),
         (["--among", str(path)], "QUERY"),
         ([query, "--within", str(path)], "--within"),

@@ -3,6 +3,7 @@
 import re
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from difflib import SequenceMatcher, get_close_matches
 from itertools import islice
 from pathlib import Path
@@ -13,7 +14,8 @@ from likewise.configuration import recipes
 from likewise.configuration.classes import Class, find, kind_named, kinds, module_of, packages_of
 from likewise.configuration.options import ALIASES, HIDDEN, SLIPS
 from likewise.configuration.values import folded, part_of
-from likewise.files.detection import TORCHVISION, exists, first_row, source_for
+from likewise.files.detection import ARRAYS, TORCHVISION, exists, first_row, is_number, source_for
+from likewise.files.detection import expanded as expanded_path
 from likewise.files.formats import IMAGE_COLUMNS, TABLES, image_suffixes
 from likewise.parts import is_spec
 
@@ -39,6 +41,7 @@ OF_CLASS = {
     "Folder": "image-folder",
     "Table": "image-folder",
     "Hub": "image-folder",
+    "Pairs": "pairs",
 }
 LOOKED_AT = 1000  # entries of a folder
 WORD = {*ascii_letters, *digits, *"-_ "}
@@ -123,6 +126,41 @@ def kind_of_data(options: Mapping[str, Any]) -> str | None:
     if name == "Table" and not _has_images(path):
         return "vectors"
     return OF_CLASS.get(name)
+
+
+def fitting_pairs(options: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Return what pairs need by what is on their sides: an encoder of the first, and a size of images."""
+    first, second = (_kind_of_side(options, side) for side in ("first", "second"))
+    chosen = {} if first is None else {"encoder": recipes.half("data", first)["encoder"]}
+    size = {"data.size": 224} if "data.path" in options and "image-folder" in {first, second} else {}
+    return list(flat({**size, **chosen}))
+
+
+def _kind_of_side(options: Mapping[str, Any], side: str) -> str | None:
+    """Return the name that recipes have for data as one side of pairs is, as far as its first row tells."""
+    name = str(options.get(f"data.{side}") or "")
+    if "data.path" not in options:
+        suffix = Path(name).suffix.lower()
+        images = suffix == ".npz" and "images" in _arrays(Path(name))
+        return None if images else "vectors" if suffix in ARRAYS else "texts"
+    path = expanded_path(options["data.path"])
+    files = sorted(islice(path.rglob("*"), LOOKED_AT)) if path.is_dir() else [path]
+    cell = next((_first_of_table(file).get(name) for file in files if file.suffix.lower() in TABLES), None)
+    while isinstance(cell, list) and cell and isinstance(cell[0], list | str):  # several counterparts
+        cell = cell[0]
+    if isinstance(cell, dict) or (isinstance(cell, str) and Path(cell[:255]).suffix.lower() in image_suffixes()):
+        return "image-folder"
+    return None if cell is None else "texts" if isinstance(cell, str) and not is_number(cell) else "vectors"
+
+
+def _first_of_table(file: Path) -> dict[str, Any]:
+    if TABLES[file.suffix.lower()] != "parquet":
+        return first_row(file)
+    from pyarrow import parquet  # noqa: PLC0415 - only such files need it
+
+    with suppress(OSError, ValueError):  # which the source will say
+        return next((rows.to_pylist()[0] for rows in parquet.ParquetFile(file).iter_batches(1)), {})
+    return {}
 
 
 def _arrays(path: Path) -> set[str]:

@@ -18,7 +18,7 @@ import yaml
 from likewise.configuration.values import folded
 
 ROOT = files("likewise") / "training" / "recipes"
-FOR = "for"  # in a method's or study's file: the data sets that it is for, where it isn't for all
+FOR = "for"  # in a method's or study's file: the data sets that it is for, where not for all; in a data set's, methods
 
 
 def names() -> list[str]:
@@ -86,8 +86,11 @@ def unknown(name: str, known: Sequence[str]) -> str:
 
 def _pairs(room: str) -> list[tuple[str, str]]:
     """Return every pair of a method or study and a data set that it is for."""
-    pairs = product(listed("data"), listed(room))
-    return [(first, data) for data, first in pairs if data in half(room, first).get(FOR, [data])]
+    return [
+        (first, data)
+        for data, first in product(listed("data"), listed(room))
+        if data in half(room, first).get(FOR, [data]) and first in half("data", data).get(FOR, [first])
+    ]
 
 
 def listed(room: str) -> list[str]:

@@ -10,7 +10,7 @@ import yaml
 from likewise.configuration import recipes
 from likewise.configuration.classes import Class, find, kind_named, kinds
 from likewise.configuration.draft import Draft, Option
-from likewise.configuration.guesses import class_named, expanded, flat, kind_of_data
+from likewise.configuration.guesses import class_named, expanded, fitting_pairs, flat, kind_of_data
 from likewise.configuration.options import ALIASES, DEFAULTS, PARTS, SOURCES, STRATEGIES
 from likewise.configuration.values import FLAG, folded, part_of
 
@@ -159,9 +159,14 @@ def _below(given: Sequence[Option], layers: Sequence[Option], root: Class) -> li
             raise ValueError(f"expected the name of a recipe, got {got}: supcon-digits is one")
         name = recipes.named(last["recipe"], data)
         chosen = {"recipe": name, **recipes.recipe(name)}
+    elif data == "pairs":
+        chosen = recipes.recipe("clip-pairs")
     elif data is not None and "data.path" in last and "data.path" not in {option.name for option in given}:
         chosen = {part: value for part, value in recipes.half("data", data).items() if part in FITTED}
-    below = _without_replaced(list(flat(chosen)), layers, root)
+    chosen_options = list(flat(chosen))
+    if ("data", "likewise.data.Pairs") in chosen_options and "encoder" not in chosen:
+        chosen_options += fitting_pairs(last)
+    below = _without_replaced(chosen_options, layers, root)
     named = {option.name for option in (*below, *layers) if option.name in PARTS}
     defaults = [
         Option(*pair) for pair in DEFAULTS.items() if pair[0] in PARTS or pair[0].partition(".")[0] not in named

@@ -121,7 +121,8 @@ class Views(Batches):
         batch_size: Samples per batch over all processes, B. A smaller training part is one batch.
         sampler: Which samples are batched together. None: Shuffled.
         augmentation: How a view differs from its sample. None: SimCLRViews for images with three channels, RandomAffine
-            for other images, FeatureDropout for vectors.
+            for other images, FeatureDropout for vectors, TokenDropout for texts; for images of pairs, whose other side
+            may name colours, crops alone: RandomResizedCrop.
         counterpart_augmentation: Of pairs, how a view of the other side differs. None: likewise.
         negatives: Of pairs with hard negatives, how many of each sample's are drawn for a step; of one that has fewer,
             some again, and of one that has none, any.
@@ -176,13 +177,13 @@ class Views(Batches):
 
     def fit(self, samples: Samples) -> None:
         """Choose an augmentation if none was given, and fit it to some of the training part."""
-        self.augmentation = _fitted(self.augmentation, samples)
+        self.augmentation = _fitted(self.augmentation, samples, described=samples.counterparts is not None)
         if samples.counterparts is None:
             return
         if self._views_given and self.views > 1:
             raise ValueError(f"expected one view of each side of pairs, got {self.views}: leave out --batches.views")
         self.views = 1
-        self.counterpart_augmentation = _fitted(self.counterpart_augmentation, samples.counterparts)
+        self.counterpart_augmentation = _fitted(self.counterpart_augmentation, samples.counterparts, described=True)
 
     def on_device(self, batch: Batch) -> Batch:
         """Return the batch with V views of each input, (B, V, ...); of pairs, with a view of what is beside each."""
@@ -207,9 +208,9 @@ def _views_of(augmentation: Augmentation | None, inputs: Tensor, views: int, sha
     return augmentation(repeated, share.draw(views, len(inputs), inputs.device)).unflatten(0, (len(inputs), views))
 
 
-def _fitted(given: Augmentation | None, samples: Samples) -> Augmentation:
+def _fitted(given: Augmentation | None, samples: Samples, *, described: bool) -> Augmentation:
     """Return an augmentation, the usual one where none is given, fitted to some of the training part."""
-    augmentation = usual_augmentation(samples.input_shape) if given is None else given
+    augmentation = usual_augmentation(samples.input_shape, described=described) if given is None else given
     augmentation.fit(some_inputs(samples, FITTED_ON))
     return augmentation
 

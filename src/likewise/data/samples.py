@@ -37,6 +37,7 @@ class Samples:
         groups: What is to stay in one part, (N,): samples of equal numbers. None: each by itself.
         counterparts: The other side of pairs, (N,): the sample that belongs to each. None: there is no other side.
         negatives: Hard negatives among the other side; see `Negatives`.
+        columns: The columns of a table that vectors are made of, in order; empty for other inputs.
 
     Raises:
         ValueError: Lengths differ, an input is not finite, labels are of another kind, or a label has no name.
@@ -61,6 +62,7 @@ class Samples:
     groups: Int[Tensor, " n"] | None = None
     counterparts: "Samples | None" = None
     negatives: "Negatives | None" = None
+    columns: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Check lengths, labels and inputs, and number the names that occur twice."""

@@ -115,6 +115,7 @@ def _joined(first: Samples, second: Samples) -> Samples:
         rows=_both(first.rows, second.rows),
         ids=first.ids + second.ids,
         preprocessing=first.preprocessing,
+        columns=first.columns,
         items=_both(first.items, second.items),
         groups=_both(first.groups, second.groups),
         counterparts=None if ours is None or theirs is None else _joined(ours, theirs),

@@ -108,8 +108,9 @@ class Tabular(Source):
             read = vectors[kept] if isinstance(vectors, Tensor) else vectors.take(kept)
             check_filled(self.path, {name: int((parts[kept] == part).sum()) for name, part in given.items()})
         ids = ids or Ids(RowNames(list(given), list(map(len, splits))), torch.arange(len(parts)))
+        of = tuple(inputs) if kind == "numbers" else ()
         labels, parts = None if labels is None else labels[kept], parts[kept] if len(given) > 1 else None
-        return Samples(read, labels, names, parts, ids=ids[kept], preprocessing=made_of, found=found)
+        return Samples(read, labels, names, parts, ids=ids[kept], preprocessing=made_of, found=found, columns=of)
 
     def _labels(self, splits: Sequence[Any], label: Sequence[str]) -> tuple[Tensor | None, tuple[str, ...]]:
         if isinstance(self.label, list):

@@ -19,6 +19,7 @@ Weights = Literal["uniform", "similarity"]
 Setting = tuple[int, Weights]
 WEIGHTS: tuple[Weights, ...] = get_args(Weights)
 KS = (1, 3, 5, 10, 20, 50, 100, 200)
+TEMPERATURE = 0.07
 LABELS = 2**22  # of neighbours at a time: 16 MiB in float32
 CLOSER = 1e-6  # what similarity adds to a uniform vote: equal votes go to the class whose neighbours are nearer
 
@@ -56,7 +57,7 @@ class KNN(Evaluation):
 
     name: ClassVar[str] = "kNN"
 
-    def __init__(self, k: int | None = None, weights: Weights | None = None, temperature: float = 0.07) -> None:
+    def __init__(self, k: int | None = None, weights: Weights | None = None, temperature: float = TEMPERATURE) -> None:
         if k is not None and (not isinstance(k, Integral) or k < 1):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ValueError(f"expected k of at least 1, got {k!r}: leave it out to have it chosen on validation")
         if weights is not None and weights not in WEIGHTS:
@@ -80,7 +81,7 @@ class KNN(Evaluation):
         predicted = self._predict(learned, test, [k], [weights], progress)[k, weights]
         blank = Predicted(torch.zeros(0, len(train.names)), validation)
         chosen_by, _ = tried.get((k, weights), (blank, None))
-        settings = _settings(k, weights)
+        settings = self._settings(k, weights)
         found = scored(self.name, Predicted(predicted, test), chosen_by, train.frequencies, settings)
         if self.k is not None and self.k > k:
             fewer = f"k={self.k} was asked for, of {k} training samples besides those for choices"
@@ -100,7 +101,7 @@ class KNN(Evaluation):
             ks = sorted(set(ks))
             for setting, values in self._predict(train, validation, ks, kinds, progress).items():
                 predicted = Predicted(values, validation)
-                tried[setting] = predicted, selecting_score(self.name, predicted, _settings(*setting))
+                tried[setting] = predicted, selecting_score(self.name, predicted, self._settings(*setting))
             best = max(tried, key=lambda setting: (tried[setting][1].value, -setting[0]))
             if self.k is not None or best[0] < max(ks) or best[0] == len(train):
                 return *best, tried
@@ -135,6 +136,10 @@ class KNN(Evaluation):
                 for k, votes in _votes(train, indices, weights, ks):
                     yield part, (k, kind), votes
 
+    def _settings(self, k: int, weights: Weights) -> dict[str, int | float | str]:
+        other = weights == "similarity" and self.temperature != TEMPERATURE
+        return {"k": k, "weights": weights} | ({"temperature": self.temperature} if other else {})
+
     def _weights(self, similarities: Tensor, kind: Weights) -> Tensor:
         if kind == "uniform":
             return 1 + CLOSER * similarities
@@ -160,7 +165,3 @@ def _votes(
         for some in torch.arange(len(indices), device=indices.device).split(rows):
             votes[some] += torch.einsum("mk,mkl->ml", given[some].float(), sets[near[some]])
         yield k, votes / weights[:, :k].sum(dim=1, keepdim=True).float()
-
-
-def _settings(k: int, weights: str) -> dict[str, int | str]:
-    return {"k": k, "weights": weights}

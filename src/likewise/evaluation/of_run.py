@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from likewise.evaluation.evaluation import needs_seen_labels
 from likewise.evaluation.feature_files import load_features
 from likewise.evaluation.features import FeatureParts, Features, joined, that_chooses
-from likewise.evaluation.knn import KNN, Weights
+from likewise.evaluation.knn import KNN, TEMPERATURE, Weights
 from likewise.evaluation.prediction_table import Predictions
 from likewise.evaluation.predictors import LinearPredictor, NeighbourPredictor, Predictor
 from likewise.evaluation.unlikeness import Unlikeness
@@ -134,15 +134,16 @@ class Learned:
                 f"expected a run that has learned classes or labels, got {self.run.folder}: {why}; {LABELLED}"
             )
         train, validation, _ = features
-        k, weights = USUAL
+        chosen: tuple[int, Weights, float] = (*USUAL, TEMPERATURE)
         for score in self.run.scores:
             if score.evaluation == KNN.name and score.features == ENCODER and score.part == "test":
-                k, weights = score.settings["k"], score.settings["weights"]
+                settings = score.settings
+                chosen = settings["k"], settings["weights"], settings.get("temperature", TEMPERATURE)
         learned = joined(train, validation) if self.refit else train
-        made = NeighbourPredictor.of(learned, k, weights)
+        made = NeighbourPredictor.of(learned, *chosen)
         if made.thresholds is None:
             return made
-        apart = NeighbourPredictor.of(train, k, weights, that_chooses(validation))
+        apart = NeighbourPredictor.of(train, *chosen, that_chooses(validation))
         return replace(made, thresholds=apart.thresholds)
 
     def _missing(self, by: str) -> str:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from likewise.evaluation.features import Features
-from likewise.evaluation.knn import KNN, Weights
+from likewise.evaluation.knn import KNN, TEMPERATURE, Weights
 from likewise.evaluation.logistic_regression import LinearClassifier
 from likewise.evaluation.predictions import Predicted, Thresholds
 
@@ -169,16 +169,25 @@ class NeighbourPredictor(Predictor):
         train: The training samples.
         k: How many vote.
         weights: How much each vote counts.
+        temperature: Of the weights by similarity.
     """
 
     train: Features
     k: int
     weights: Weights
+    temperature: float = TEMPERATURE
 
     @classmethod
-    def of(cls, train: Features, k: int, weights: Weights, validation: Features | None = None) -> "NeighbourPredictor":
+    def of(
+        cls,
+        train: Features,
+        k: int,
+        weights: Weights,
+        temperature: float = TEMPERATURE,
+        validation: Features | None = None,
+    ) -> "NeighbourPredictor":
         """Make it, and choose thresholds of labels on validation samples, which are not among those that vote."""
-        made = cls(KNN.name, train.names, train.vectors.shape[1], train, min(k, len(train)), weights)
+        made = cls(KNN.name, train.names, train.vectors.shape[1], train, min(k, len(train)), weights, temperature)
         if train.label_kind == "classes":
             return made
         some = train[torch.arange(0)] if validation is None else validation
@@ -194,8 +203,8 @@ class NeighbourPredictor(Predictor):
         return f"the nearest {self.k} of {len(self.train):,} samples"
 
     def _scores(self, vectors: Tensor) -> Tensor:
-        found = [torch.zeros(0, len(self.names))]
-        for _, _, votes in KNN().votes(self.train, vectors.float(), [self.k], [self.weights]):
+        found, knn = [torch.zeros(0, len(self.names))], KNN(temperature=self.temperature)
+        for _, _, votes in knn.votes(self.train, vectors.float(), [self.k], [self.weights]):
             found.append(
                 (votes / votes.sum(dim=1, keepdim=True) if self.train.label_kind == "classes" else votes).cpu()
             )

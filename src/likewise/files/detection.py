@@ -121,7 +121,7 @@ def _of_table(where: Path) -> tuple[str, dict[str, Any]]:
     images = {*formats.image_suffixes(), *formats.UNREAD}
     others = {name: value for name, value in row.items() if name not in formats.LABEL_COLUMNS and name}
     others = {name: value for name, value in others.items() if not name.startswith(formats.ROW_NUMBERS)}
-    strings = [name for name, value in others.items() if isinstance(value, str) and not _is_number(value)]
+    strings = [name for name, value in others.items() if isinstance(value, str) and not is_number(value)]
     if any(name in formats.IMAGE_COLUMNS or Path(row[name][:255]).suffix.lower() in images for name in strings):
         return "Table", {"path": str(where)}
     if any(name in formats.TEXT_COLUMNS for name in strings):
@@ -139,7 +139,8 @@ def first_row(where: Path) -> dict[str, Any]:
     return {}
 
 
-def _is_number(value: str) -> bool:
+def is_number(value: str) -> bool:
+    """Tell whether a cell of a table is a number, or empty."""
     try:
         float(value or "nan")
     except ValueError:

@@ -18,6 +18,7 @@ from likewise.evaluation import Features
 from likewise.files import formats
 from likewise.files.detection import expanded, source_for
 from likewise.inference.model import Model
+from likewise.inference.onnx import OnnxEncoder
 from likewise.runs import Side
 
 T = TypeVar("T", Samples, Features)
@@ -63,14 +64,16 @@ def samples_at(place: str | Path, model: Model | None = None, *, labelled: bool 
 def options_of(model: Model, kind: str) -> dict[str, Any]:
     """Return the options of the data that a model was trained on, if that was a source of this kind.
 
-    Of a table of pairs they are the column of the model's side, and that of the labels.
+    Of a table they are columns of numbers; of one of pairs the column of the model's side, and that of the labels.
     """
-    spec = (model.run.facts.get("parts") or {}).get("data") or {} if model.run else {}
+    facts = model.run.facts if model.run else model.encoder.file.facts if isinstance(model.encoder, OnnxEncoder) else {}
+    spec = (facts.get("parts") or {}).get("data") or {}
     given, learned = spec.get("init_args") or {}, str(spec.get("class_path")).rpartition(".")[2]
     if learned == "Pairs" and given.get("path") and kind in {"Table", "Text"}:
         column = given[model.side]
         return {"label": given.get("label") or "none", **({"text": column} if kind == "Text" else {"inputs": [column]})}
-    return given if learned == kind else {}
+    columns = facts.get("columns") if kind in {"Table", "Hub"} else None
+    return {**(given if learned == kind else {}), **({"inputs": columns} if columns else {})}
 
 
 def of_side(given: T, side: Side) -> T:
@@ -84,7 +87,7 @@ def of_side(given: T, side: Side) -> T:
     if given.counterparts is None:
         return given
     one: Any = given if side == "first" else given.counterparts
-    alone = {name: None for name in ("counterparts", "negatives", "groups") if hasattr(one, name)}
+    alone = {name: None for name in ("counterparts", "negatives") if hasattr(one, name)}
     one = replace(one, labels=given.labels, names=given.names, **alone)
     if one.items is None:
         return one
@@ -101,10 +104,7 @@ def streamed(source: Source, made_of: ImagePreprocessing | None = None) -> Sampl
     except ValueError as error:
         without = copy(source)
         vars(without)["label"] = "none"
-        try:
-            samples = without.stream(made_of)
-        except ValueError:
-            raise error from None
+        samples = without.stream(made_of)
         warnings.warn(f"without labels: {error}", stacklevel=3)
         return samples
     for one in told:

@@ -120,9 +120,10 @@ class Model:
         """Encode inputs as they were in training; the same photo gives the same features by every way in.
 
         Args:
-            inputs: One input or several. Images: paths, images of Pillow, or arrays and tensors, one image (H, W) or
-                (H, W, channels), or several (N, H, W), (N, H, W, channels) or (N, channels, H, W), uint8 or from 0 to
-                1, of any size. Texts: strings. Vectors: arrays and tensors (F,) or (N, F). Or `Samples`.
+            inputs: One input or several. Images: paths, images of Pillow, or arrays and tensors, one image (H, W),
+                (H, W, channels) or (channels, H, W), or several (N, H, W), (N, H, W, channels) or (N, channels, H, W),
+                uint8 or from 0 to 1, of any size; alone, (3, H, W) is one for a model of colours, and three for one of
+                grey images. Texts: strings. Vectors: arrays and tensors (F,) or (N, F). Or `Samples`.
             side: Of a run of pairs, the side that the inputs are of: "first" or "second". None: the model's own.
             batch_size: Number of inputs encoded at a time. None: as many as the encoder's `encode` takes.
             progress: Wraps the iteration over batches, for example tqdm.
@@ -277,7 +278,9 @@ class Model:
         if reads_texts(self.encoder):
             raise ValueError("expected texts as strings, got an array: this run was trained on texts")
         if self.preprocessing is not None:
-            one = array.ndim == 2 or (array.ndim == 3 and array.shape[-1] in {1, 3})
+            one = array.ndim == 2 or (
+                array.ndim == 3 and (array.shape[-1] in {1, 3} or array.shape[0] == self.preprocessing.channels)
+            )
             return self.preprocessing.of_tensor(as_images(array[None] if one else array))
         width = self.encoder.input_shape
         array = array[None] if array.shape == width else array
@@ -301,7 +304,7 @@ class Model:
                 return self._image(file)
             return self._made_of(one.copy()).unsqueeze(0)  # which may turn it in place
         if isinstance(one, Tensor | np.ndarray):
-            first = one.ndim == 3 and one.shape[0] in {1, 3} and one.shape[-1] not in {1, 3}  # channels
+            first = one.ndim == 3 and one.shape[0] == 3 and one.shape[-1] not in {1, 3}  # of a model of grey images
             images = self._of_array(one[None] if first else one)
             if len(images) == 1:
                 return images

@@ -134,10 +134,17 @@ def stored_at(place: Path | str, model: Model, bar: Bar = silent) -> Stored:
     """Return the features at a place: of a run, of a file of features, or of a source that is encoded now.
 
     Raises:
-        ValueError: There is nothing there, it can't be read, or its features are of another width than the model's.
+        ValueError: There is nothing there, it can't be read, it is a run without features, or features are of another
+            width than the model's.
     """
     path = expanded(place)
-    path = Run.open(path).embeddings if (path / "run.json").is_file() else path
+    if (path / "run.json").is_file():
+        path = Run.open(path).embeddings
+        if not path.is_file():
+            raise ValueError(
+                f"expected a run with features, got {place}, which keeps no {path.name}: likewise evaluate {place} "
+                "makes them, or name the data itself"
+            )
     found = open_features(path, model.side) if path.is_file() else None
     if found is None or (found.width != model.feature_dim and model.encoder.input_shape == (found.width,)):
         return encoded(samples_at(place, model), model, bar)

@@ -319,7 +319,7 @@ def check_images(encoder: str, input_shape: tuple[int, ...]) -> None:
     if len(input_shape) != 3:
         raise ValueError(
             f"{encoder} expected images, input_shape (channels, height, width), got {tuple(input_shape)}: "
-            "choose the encoder MLP for vectors"
+            f"choose the encoder {'MLP for vectors' if input_shape else 'Transformer for texts'}"
         )
 
 

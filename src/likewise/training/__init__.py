@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from likewise.training.checkpoints import Checkpoints, Terminated
     from likewise.training.data import TrainingData
     from likewise.training.inputs import (
+        Guide,
         InputContext,
         KeyQueue,
         LabelPrototypes,
@@ -31,6 +32,7 @@ __all__ = [
     "Collapse",
     "Constant",
     "Cosine",
+    "Guide",
     "InputContext",
     "KeyQueue",
     "LabelPrototypes",
@@ -54,7 +56,16 @@ _MODULES = {
     "checkpoints": ("Checkpoints", "Terminated"),
     "callbacks": ("Collapse", "Snapshots", "Statistics"),
     "data": ("TrainingData",),
-    "inputs": ("InputContext", "KeyQueue", "LabelPrototypes", "LossInput", "Momentum", "Predictor", "SecondTower"),
+    "inputs": (
+        "Guide",
+        "InputContext",
+        "KeyQueue",
+        "LabelPrototypes",
+        "LossInput",
+        "Momentum",
+        "Predictor",
+        "SecondTower",
+    ),
     "pretraining": ("Pretraining",),
     "schedule": ("Constant", "Cosine", "Schedule", "Steps"),
     "step": ("Step",),

@@ -71,6 +71,7 @@ class Assembled:
         return {
             "parts": {name: spec for name, spec in self.specs.items() if name != "second"},
             **_read_as(train),
+            "columns": list(train.columns),
             "labels": {"kind": train.label_kind, "names": list(train.names)},
             "samples": sizes | {"fingerprint": fingerprint(self.parts)},
             **second,

@@ -238,7 +238,7 @@ class Pretraining(lightning.LightningModule):
 
 def _context(encoder: Encoder, head: Head | None, loss: Loss, samples: Samples | None) -> InputContext:
     if samples is not None:
-        return InputContext(encoder, head, label_kind_of(samples), len(samples.names))
+        return InputContext(encoder, head, label_kind_of(samples), len(samples.names), samples=samples)
     kinds = loss.label_kinds
     return InputContext(encoder, head, "classes" if "classes" in kinds else "label sets" if kinds else None)
 

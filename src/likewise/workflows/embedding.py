@@ -14,6 +14,7 @@ from torch import Tensor
 from likewise.configuration import resolve
 from likewise.data import Samples, Source, Texts, some_inputs
 from likewise.data.rows import in_words
+from likewise.files.detection import expanded
 from likewise.inference.embedding import digest_of, encoded, samples_for, spans_of
 from likewise.inference.inputs import options_of, streamed
 from likewise.inference.model import Model, load
@@ -132,7 +133,11 @@ def _checked(given: Mapping[str, Any]) -> Path:
         raise ValueError(f"expected --output of {' or '.join(KINDS)}, got {given['output'] or 'none'}: name a file")
     if output.exists() and not given["force"]:
         raise ValueError(f"expected --output that does not exist, got {output}: name another, or --force replaces it")
-    check_apart(output, given["data"].get("init_args", {}).get("path", ""))
+    place = given["data"].get("init_args", {}).get("path", "")
+    check_apart(output, place)
+    tables = given["data"]["class_path"].rpartition(".")[2] in {"Table", "Text"}
+    if tables and expanded(str(place)).resolve() in output.resolve().parents:
+        raise ValueError(f"expected --output outside of the tables that are read, got {output}: name another folder")
     if not output.absolute().parent.is_dir():
         raise ValueError(f"expected --output in a folder that exists, got {output}: make {output.parent} first")
     for name, least in (("shard_size", 1), ("batch_size", 1), ("workers", 0)):
@@ -190,7 +195,7 @@ def _filled(shards: Shards, model: Model, given: Mapping[str, Any], progress: Pr
 
 
 def _list_of(output: Path) -> Path:
-    return output.with_name(f"{output.stem}.unreadable.txt")
+    return output.with_name(f"{output.name}.unreadable.txt")
 
 
 def _listed(shards: Shards) -> dict[int, str]:

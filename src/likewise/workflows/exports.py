@@ -105,6 +105,7 @@ def _facts(model: Model, probe: LinearPredictor | None) -> dict[str, Any]:
     run: Any = model.run
     labels = run.facts.get("labels") or {}
     found = {"run": run.name, "label_kind": labels.get("kind"), "names": labels.get("names")}
+    found["columns"] = run.facts.get("columns")
     if model.preprocessing is not None:
         found["preprocessing"] = asdict(model.preprocessing)
     if model.paired:

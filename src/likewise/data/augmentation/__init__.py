@@ -13,8 +13,12 @@ __all__ = [
 ]  # fmt: skip
 
 
-def usual_augmentation(input_shape: tuple[int, ...]) -> Augmentation:
+def usual_augmentation(input_shape: tuple[int, ...], *, described: bool = False) -> Augmentation:
     """Return the default augmentation for inputs of a shape: colour images, other images, vectors, texts.
+
+    Args:
+        input_shape: The shape of one.
+        described: Whether something belongs to each that may name its colours and sides: images are then only cropped.
 
     Example:
         >>> type(usual_augmentation((1, 28, 28))).__name__
@@ -22,7 +26,7 @@ def usual_augmentation(input_shape: tuple[int, ...]) -> Augmentation:
     """
     match input_shape:
         case (3, _, _):
-            return SimCLRViews()
+            return RandomResizedCrop(scale=(0.5, 1.0), flip=0.0) if described else SimCLRViews()
         case (_, _, _):
             return RandomAffine()
         case (_,):

@@ -2,6 +2,7 @@
 
 from likewise.training.inputs.batch import BatchInputs, Pairs
 from likewise.training.inputs.episodes import EpisodeMaps, EpisodeMeans
+from likewise.training.inputs.guide import Guide
 from likewise.training.inputs.learned import Classifier, LabelPrototypes
 from likewise.training.inputs.loss_input import InputContext, LossInput, LossSignature
 from likewise.training.inputs.momentum import KeyQueue, Momentum, Predictor
@@ -13,6 +14,7 @@ __all__ = [
     "Classifier",
     "EpisodeMaps",
     "EpisodeMeans",
+    "Guide",
     "InputContext",
     "KeyQueue",
     "LabelPrototypes",

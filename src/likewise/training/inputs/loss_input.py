@@ -8,7 +8,7 @@ from typing import ClassVar, Self, TypeVar, final
 
 from torch import Tensor, nn
 
-from likewise.data import Batches, LabelKind
+from likewise.data import Batches, LabelKind, Samples
 from likewise.losses import Loss
 from likewise.models import Encoder, Head
 from likewise.training.step import Step
@@ -82,6 +82,7 @@ class InputContext:
         label_kind: The kind of labels that the data has, or None.
         num_labels: Number of classes or labels.
         signature: The arguments that the loss takes.
+        samples: The training part, if it is known.
     """
 
     encoder: Encoder
@@ -89,6 +90,7 @@ class InputContext:
     label_kind: LabelKind | None = None
     num_labels: int = 0
     signature: LossSignature = field(default_factory=LossSignature)
+    samples: Samples | None = None
 
     @property
     def embedding_dim(self) -> int:

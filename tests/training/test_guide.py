@@ -1,0 +1,93 @@
+"""A guide from an earlier run: what it gives a loss, in a training by the command, and what is told at the door."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+import likewise as lw
+from likewise.configuration import resolve
+from likewise.data import Samples, Texts
+from likewise.models import ConvNet
+from likewise.training import Guide, InputContext, Step, assemble
+from likewise.workflows import Silent
+
+WORDS = ["red", "green", "blue", "small", "large", "round", "flat", "cat", "dog", "tree", "house", "runs", "sleeps"]
+OPTIONS = {
+    "data": "Pairs",
+    "data.first": "one",
+    "data.second": "other",
+    "loss": "InfoNCELoss",
+    "loss.symmetric": "true",
+    "batch_size": "24",
+    "encoder": "BagOfTokens",
+    "encoder.width": "8",
+    "encoder.vocabulary": "200",
+    "head.out_dim": "6",
+    "epochs": "1",
+    "report": "false",
+    "trainer.accelerator": "cpu",
+}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Return options of a training on texts and vectors of their words' counts, and the folder of a run of it."""
+    folder, rng = tmp_path_factory.mktemp("pairs"), np.random.default_rng(0)
+    texts = [" ".join(rng.choice(WORDS, size=4)) for _ in range(120)]
+    texts[4::5] = texts[::5]
+    vectors = [[float(text.split().count(word)) for word in WORDS] for text in texts]
+    rows = [json.dumps({"one": one, "other": other}) for one, other in zip(texts, vectors, strict=True)]
+    (folder / "pairs.jsonl").write_text("\n".join(rows))
+    options = OPTIONS | {"data.path": str(folder / "pairs.jsonl"), "runs": str(folder / "runs")}
+    return options, lw.train(options, progress=Silent()).folder
+
+
+def made(options, run, **more):
+    """Return a training with a guide that is ready."""
+    words = {"encoder.width": "12", "encoder.vocabulary": "90", "inputs": "Guide", "inputs.run": str(run)}
+    return assemble(resolve(options | words | more), 0)
+
+
+def test_it_supplies_the_runs_embeddings_of_the_batch(trained):
+    """Of texts as they are, not as the new encoder numbers their tokens; of inputs that occur twice as of any other."""
+    options, run = trained
+    training = made(options, run)
+    (guide,) = (one for one in training.module.inputs.all if isinstance(one, Guide))
+    rows = torch.tensor([3, 40, 4, 0])
+    step = Step({"sample_index": rows}, training.module.encoder, None)
+    model, samples = lw.load(run), training.trained
+    of = samples.inputs.strings
+    texts = [of[row] for row in rows.tolist()]
+    expected = model.encode(texts), model.encode(samples.counterparts.inputs[rows], side="second")
+    for found, theirs in zip((guide.guide_queries(step), guide.guide_keys(step)), expected, strict=True):
+        torch.testing.assert_close(found, torch.from_numpy(theirs))
+    assert not any("Guide" in name for name in training.module.state_dict())
+
+
+def test_a_training_is_guided(trained):
+    """What a guide leaves out changes the loss; a margin of -2 leaves nothing out."""
+    options, run = trained
+    losses = []
+    for margin in ("-2", "0.2", None):
+        guided = {} if margin is None else {"inputs": "Guide", "inputs.run": str(run), "loss.guide_margin": margin}
+        found = lw.train(options | guided, progress=Silent())
+        losses.append([value for _, value in found.metrics["loss"]])
+    assert losses[0] == pytest.approx(losses[2])
+    assert losses[1] != pytest.approx(losses[0])
+
+
+def test_what_does_not_fit_is_told(trained, tmp_path):
+    options, run = trained
+    with pytest.raises(ValueError, match=r"expected the folder of a run, got .*nothing"):
+        made(options, tmp_path / "nothing")
+    guide, texts = Guide(str(run)), Samples(Texts(["a red cat", "a dog"]))
+    with pytest.raises(ValueError, match="expected pairs for Guide, got samples without a counterpart: read them by"):
+        guide.build(InputContext(ConvNet((1, 8, 8)), None, samples=texts))
+    pairs = Samples(Texts(["a red cat", "a dog"]), counterparts=Samples(torch.rand(2, 5)))
+    with pytest.raises(ValueError, match=r"expected .*, got ") as told:
+        guide.build(InputContext(ConvNet((1, 8, 8)), None, samples=pairs))
+    assert "\n" not in str(told.value)
+    with pytest.raises(ValueError, match="expected inputs that SupConLoss takes, got Guide"):
+        made({name: of for name, of in options.items() if not name.startswith("loss")}, run, loss="SupConLoss")

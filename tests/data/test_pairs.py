@@ -306,9 +306,35 @@ def test_real_translations_are_split_so_that_none_is_in_two_parts(real_data):
     assert [samples.inputs.strings, samples.counterparts.inputs.strings] == [list(of[:-1]) for of in lines]
     assert len(samples) == 29_000
     assert len(samples.items.unique()) == len(set(lines[0][:-1]))
+    with pytest.warns(UserWarning, match=r"left out 2 of 29,000 train pairs of .*multi30k, which share"):
+        given = Stratified()(Pairs(str(real_data / "multi30k"), first="en", second="de").load())
+    assert [len(part) for part in (given.train, given.validation, given.test)] == [28998, 1014, 1000]
+    held = [set(part.inputs.strings) for part in (given.validation, given.test)]
+    held += [set(part.counterparts.inputs.strings) for part in (given.validation, given.test)]
+    assert sum(any(text in of for of in held for text in pair) for pair in zip(*lines, strict=True)) == 2
+    assert_apart(given)
     parts = Stratified()(samples)
     assert [len(part) for part in (parts.train, parts.validation, parts.test)] == [19575, 2175, 7250]
     assert_apart(parts)
+
+
+def test_files_of_lines_named_after_parts_and_sides_are_parts(tmp_path):
+    for name, lines in {"train": "1\n2\n3\n\n4\n", "val": "5\n6\n", "test_2016": "7\n", "test_2017": "2\n9"}.items():
+        (tmp_path / f"{name}.en").write_text(lines)
+        with gzip.open(tmp_path / f"{name}.fr.gz", "wt") as file:
+            file.write(lines.replace("4", "8").replace("7", "8"))
+    (tmp_path / "README.md").write_text("Numbers.")
+    with pytest.warns(UserWarning, match="left out") as told:
+        samples = Pairs(str(tmp_path), first="en", second="fr").load()
+    assert samples.inputs.strings == ["1", "3", "5", "6", "7", "2", "9"]
+    assert samples.counterparts.inputs.strings == ["1", "3", "5", "6", "8", "2", "9"]
+    assert samples.parts.tolist() == [0, 0, 1, 1, 2, 2, 2]
+    assert list(samples.ids) == ["train/0", "train/2", "val/0", "val/1", "test_2016/0", "test_2017/0", "test_2017/1"]
+    assert [str(one.message).partition(" of ")[0] for one in told] == ["left out 1", "left out 2"]
+    (tmp_path / "val.fr.gz").unlink()
+    refused(
+        r"expected val\.fr in .*, got .*: add it, or check data\.second", path=str(tmp_path), first="en", second="fr"
+    )
 
 
 @pytest.mark.parametrize("streams", [False, True], ids=["load", "stream"])
@@ -493,5 +519,18 @@ def test_files_that_do_not_fit_are_refused_in_a_line(tmp_path):
     refused(r"none with both sides among 2: check", first=a, second=blank)
     refused(r"lines as data\.second, got .*cut\.gz, .*: repair", first=a, second=cut)
     refused(r"lines as data\.second, got .*no\.gz, .*: repair", first=a, second=no)
-    refused(r"data\.path, the table that has data\.group, got two files", first=a, second=b, group="g")
+    refused(r"a table, which has data\.group, got .*: put", first=a, second=b, group="g")
     refused(r"no size without images", first=a, second=blank, size=8)
+
+
+def test_negatives_may_be_in_the_training_part_alone(tmp_path):
+    """As of a folder that what a run has mined was put into, beside the test part."""
+    rows = [{"q": f"why {number}?", "a": f"since {number}."} for number in range(8)]
+    mined = [row | {"wrong": [rows[number - 1]["a"]] * (number % 3)} for number, row in enumerate(rows)]
+    jsonl(tmp_path / "train.jsonl", mined[:5])
+    jsonl(tmp_path / "test.jsonl", rows[5:])
+    samples = Pairs(str(tmp_path), first="q", second="a", negatives="wrong").load()
+    assert samples.parts.tolist() == [0] * 5 + [2] * 3
+    strings = samples.negatives.inputs.strings
+    found = [[strings[place] for place in row if place >= 0] for row in samples.negatives.places.tolist()]
+    assert found == [row["wrong"] for row in mined[:5]] + [[]] * 3

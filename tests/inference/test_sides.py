@@ -1,5 +1,6 @@
 """A run of pairs in use: each side by its own tower, searched from one side to the other, against plain loops."""
 
+import dataclasses
 import json
 import re
 from pathlib import Path
@@ -14,7 +15,9 @@ from sklearn.metrics.pairwise import cosine_similarity
 
 import likewise as lw
 from likewise.cli import main
-from likewise.data import Samples, Texts
+from likewise.data import Pairs, Samples, Texts
+from likewise.evaluation import FeatureParts, Features
+from likewise.evaluation.feature_files import save_features
 from likewise.inference import Model
 from likewise.inference.inputs import of_side
 from likewise.models import MLP, BagOfTokens, ConvNet, Projected, ProjectionHead, Transformer, to_onnx
@@ -136,7 +139,7 @@ def test_one_side_of_pairs_has_each_input_once():
     assert second.inputs.flatten().tolist() == expected
     assert second.labels.tolist() == [[0, 1, 1, 0, 1][row] for row in expected]
     first = of_side(pairs, "first")
-    assert (len(first), first.counterparts, first.groups) == (5, None, None)
+    assert (len(first), first.counterparts) == (5, None)
 
 
 def test_embed_reads_the_column_of_a_side(captioned, tmp_path):
@@ -227,6 +230,33 @@ def test_a_query_of_one_side_finds_samples_of_the_other(captioned, tmp_path, cap
     assert "those of another" in capsys.readouterr().err
     assert main(["search", str(run.folder), "0.pgn", "--among", str(tmp_path / "captions.parquet")]) == 2
     assert capsys.readouterr().err.startswith("error: expected a file, got 0.pgn")
+
+
+def test_the_features_of_the_run_are_searched_by_side(captioned, tmp_path):
+    """Each input once; an id of the query's side finds among the other."""
+    run, table = captioned
+    data = Pairs(str(table), first="file", second="caption", size=[12, 16]).load()
+    model = lw.load(run)
+    given = [(side, of, model.encode(of, side=side)) for side, of in (("first", data), ("second", data.counterparts))]
+    both = [Features(torch.from_numpy(rows), None, (), None, ids=of.ids, items=of.items) for _, of, rows in given]
+    whole = dataclasses.replace(both[0], counterparts=both[1])
+    save_features(
+        run.embeddings, FeatureParts(whole[torch.arange(5)], whole[torch.arange(5, 5)], whole[torch.arange(5, 9)])
+    )
+    for (side, _, rows), (_, others, beside) in (given, given[::-1]):
+        names, once = list(others.ids), []
+        for part in (range(5), range(5, 9)):  # items are known within a part
+            seen = set()
+            once += [
+                row for row in part if not (others.items[row].item() in seen or seen.add(others.items[row].item()))
+            ]
+        output = tmp_path / f"{side}.jsonl"
+        query = "photos/3.png" if side == "first" else "3"
+        words = [query, "--side", side, "--among", str(run.folder), "--k", "4", "--output", str(output)]
+        assert main(["search", str(run.folder), *words]) == 0
+        expected = nearest(rows[3:4], beside[once], 4)[0]
+        found = [json.loads(line) for line in output.read_text().splitlines()]
+        assert [row["id"] for row in found] == [names[once[place]] for place in expected]
 
 
 def test_within_is_one_side(captioned, tmp_path):

@@ -278,10 +278,13 @@ def test_pairs_have_the_encoder_of_their_first_side_and_a_loss_without_another_w
     assert (mine["encoder"]["class_path"], mine["data"]["init_args"]["size"]) == ("likewise.models.BagOfTokens", 32)
 
 
-def test_pairs_of_two_files_have_the_encoder_of_the_first():
+def test_pairs_of_two_files_have_the_encoder_of_the_first(tmp_path):
     for file, encoder in (("a.en.gz", "Transformer"), ("a.txt", "Transformer"), ("a.npy", "MLP")):
         said = parsed("--data", "Pairs", "--data.first", file, "--data.second", "b.txt")
         assert said["encoder"]["class_path"] == f"likewise.models.{encoder}"
+    (tmp_path / "train.en.gz").touch()
+    said = parsed("--data", "Pairs", "--data.path", str(tmp_path), "--data.first", "en", "--data.second", "de")
+    assert said["encoder"]["class_path"] == "likewise.models.Transformer"
 
 
 @pytest.mark.parametrize("name", ["pairs-texts", "pairs-multi30k"])

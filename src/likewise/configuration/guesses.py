@@ -145,7 +145,10 @@ def _kind_of_side(options: Mapping[str, Any], side: str) -> str | None:
         return None if images else "vectors" if suffix in ARRAYS else "texts"
     path = expanded_path(options["data.path"])
     files = sorted(islice(path.rglob("*"), LOOKED_AT)) if path.is_dir() else [path]
-    cell = next((_first_of_table(file).get(name) for file in files if file.suffix.lower() in TABLES), None)
+    tables = [file for file in files if file.suffix.lower() in TABLES]
+    if not tables and files != [path]:
+        return "texts"  # a folder of files of lines
+    cell = _first_of_table(tables[0]).get(name) if tables else None
     while isinstance(cell, list) and cell and isinstance(cell[0], list | str):  # several counterparts
         cell = cell[0]
     if isinstance(cell, dict) or (isinstance(cell, str) and Path(cell[:255]).suffix.lower() in image_suffixes()):

@@ -3,10 +3,12 @@
 import gzip
 import hashlib
 import math
+import re
 import warnings
 import zlib
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, final
 
 import numpy as np
@@ -34,7 +36,7 @@ from likewise.data.tabular import (
 )
 from likewise.data.texts import Texts
 from likewise.files.detection import ARRAYS, exists, expanded
-from likewise.files.formats import PARTS, TABLES, first_of
+from likewise.files.formats import PART_NAMES, PARTS, TABLES, first_of, with_test_part
 
 CHUNK = 4096  # vectors read at a time
 
@@ -59,20 +61,22 @@ class Pairs(Source):
     r"""Samples with a counterpart: an image and its caption, a question and its answer, a sentence and its translation.
 
     With a path, two columns of a table; a row may have several counterparts, as a list, and is then as many pairs.
-    Without one, two files that belong together row by row: .npy and .npz arrays, or files of lines, also with .gz. Each
-    side is images (bytes, or paths relative to the table's folder), texts, or numbers (one, or a list). Pairs that lack
-    a side, or have an image that cannot be read, are left out; a warning counts them.
+    Without one, two files that belong together row by row: .npy and .npz arrays, or files of lines, also with .gz. In a
+    folder of files of lines named after part and side, train.en and train.de, the sides are en and de. Each side is
+    images (bytes, or paths relative to the table's folder), texts, or numbers (one, or a list). Pairs that lack a side,
+    or have an image that cannot be read, are left out; a warning counts them.
 
     What is equal on one side is one item, and no part has a pair whose first or second is in another part, directly or
     through other pairs. Where the source gives the parts, validation keeps no pair that is bound to the test part so,
     and training none that is bound to either; a warning counts them.
 
     Args:
-        path: The table, or a folder of them named after their parts; see `Table`. None: `first` and `second` are files.
+        path: The table, or a folder of files named after their parts; see `Table`. None: `first` and `second` are
+            files.
         first: The column, or the file, of what is compared.
         second: The column, or the file, of what belongs to it.
         negatives: A column of the second's kind, with what does not belong to the first though it is similar: one a
-            row, or a list.
+            row, or a list. Validation and test parts may lack it.
         label: A column of labels; pairs that share one are never pushed apart.
         group: A column that says what is to stay in one part, in the place of equal firsts and seconds: the scene of an
             image, the document of a passage.
@@ -135,28 +139,50 @@ class Pairs(Source):
         self.memory = memory
 
     def load(self) -> Samples:
-        return self._of_files() if self.path is None else self._of_table(self.path)
+        if self.path is None:
+            return self._of_files(f"{self.first} and {self.second}", {"train": (self.first, self.second)})
+        files = self._files_in(expanded(self.path))
+        return self._of_files(self.path, files) if files else self._of_table(self.path)
 
-    def _of_files(self) -> Samples:
+    def _files_in(self, folder: Path) -> dict[str, tuple[str, str]]:
+        """Return the two files of lines of each part in a folder, such as train.en and train.de.gz, as train."""
+        if not folder.is_dir():
+            return {}
+        files = {file.name.removesuffix(".gz"): str(file) for file in sorted(folder.iterdir())}
+        named = [name.removesuffix(f".{self.first}") for name in files if name.endswith(f".{self.first}")]
+        found = {name: f"{name}.{self.second}" for name in named if _part(name) is not None}
+        lone = [name for name, other in found.items() if other not in files]
+        if lone or (found and all(_part(name) for name in found)):
+            missing = f"{lone[0] if lone else 'train'}.{self.second}"
+            raise ValueError(f"expected {missing} in {folder}, got {', '.join(files)}: add it, or check data.second")
+        order = sorted(found, key=lambda name: (_part(name), name))
+        return {name: (files[f"{name}.{self.first}"], files[found[name]]) for name in order}
+
+    def _of_files(self, where: str, files: Mapping[str, tuple[str, str]]) -> Samples:
+        """Read files that belong together row by row, by the names of their parts."""
         asked = next((name for name in ("negatives", "label", "group") if getattr(self, name) is not None), None)
         if asked is not None:
-            raise ValueError(
-                f"expected data.path, the table that has data.{asked}, got two files: put them in one table"
-            )
-        first, second = self._of_file("first", self.first), self._of_file("second", self.second)
-        if len(first.items) != len(second.items):
-            raise ValueError(
-                f"expected files that belong together row by row, got {len(first.items):,} rows in {self.first} and "
-                f"{len(second.items):,} in {self.second}: bring them to one length"
-            )
-        rows = torch.arange(len(first.items))
-        samples, _ = self._paired(
-            f"{self.first} and {self.second}", first, second, of_first=rows, of_second=rows, names=Ids.numbers(rows)
-        )
-        return replace(samples, groups=_grouped(samples))
+            raise ValueError(f"expected a table, which has data.{asked}, got {where}: put the files in one table")
+        sides: tuple[list[Any], list[Any]] = [], []
+        for pair in files.values():
+            for option, path, side in zip(("first", "second"), pair, sides, strict=True):
+                side.append(self._rows_of(option, path))
+            count, other = (len(side[-1]) for side in sides)
+            if count != other:
+                raise ValueError(
+                    f"expected files that belong together row by row, got {count:,} rows in {pair[0]} and {other:,} in "
+                    f"{pair[1]}: bring them to one length"
+                )
+        lengths, several = list(map(len, sides[0])), len(files) > 1
+        rows, parts = torch.arange(sum(lengths)), with_test_part([_part(name) or 0 for name in files])
+        first, second = map(_of_rows, sides)
+        names = Ids(RowNames(list(files), lengths), rows) if several else Ids.numbers(rows)
+        samples, rows = self._paired(where, first, second, of_first=rows, of_second=rows, names=names)
+        given = torch.tensor(parts).repeat_interleave(torch.tensor(lengths))[rows] if several else None
+        return _without_bound(where, replace(samples, groups=_grouped(samples), parts=given))
 
-    def _of_file(self, option: str, path: str) -> _Side:
-        """Read one side from a file of lines or of arrays."""
+    def _rows_of(self, option: str, path: str) -> list[str] | Samples:
+        """Read a file of lines or of arrays."""
         file = expanded(path)
         if not file.is_file():
             what = "is none" if exists(file) else "does not exist"
@@ -171,13 +197,11 @@ class Pairs(Source):
             )
         if suffix in ARRAYS:
             arrays = Arrays(file, self.size, self.resize)
-            samples = arrays.stream() if self.streams else arrays.load()
-            items, firsts = _numbered(_contents(samples.inputs))
-            return _Side(_taken(samples.inputs, firsts), items, samples.preprocessing)
+            return arrays.stream() if self.streams else arrays.load()
         try:
             opened = gzip.open if suffix == ".gz" else open
             with opened(file, "rt", encoding="utf-8-sig", errors="replace", newline="\n") as lines:
-                return _of_texts([line.rstrip("\r\n") for line in map(str, lines)])
+                return [line.rstrip("\r\n") for line in map(str, lines)]
         except (OSError, EOFError, zlib.error) as error:
             raise ValueError(f"expected lines as data.{option}, got {path}, {error}: repair the file") from error
 
@@ -191,7 +215,7 @@ class Pairs(Source):
                 raise ValueError(
                     f"expected a column of {path} as data.{option}, got {name!r}: choose from {', '.join(known)}"
                 )
-        check_columns(path, tables.splits, list(used.values()), [])
+        check_columns(path, tables.splits, [name for option, name in used.items() if option != "negatives"], [])
         given = parts_in(path, tables, [])
         splits = {name: tables.splits[name] for name in given}
         lengths = list(map(len, splits.values()))
@@ -401,6 +425,9 @@ def _cells(where: str, splits: Mapping[str, Any], column: str, option: str) -> t
     compute: Any = typed  # its functions are made at import
     cells, rows, start = dict[str, Any](), list[Tensor](), 0
     for name, split in splits.items():
+        if column not in split.features:  # negatives, which other parts than the training part may lack
+            start += len(split)
+            continue
         table, within = split.select_columns([column]), torch.arange(len(split))
         if columns.has_several(split.features[column]):
             if option == "first":
@@ -437,6 +464,20 @@ def _kind(where: str, cells: Mapping[str, Any], column: str) -> columns.ColumnKi
         return kind
     got = "numbered classes" if kind == "classes" else "something else"
     raise ValueError(f"expected images, texts or numbers in column {column!r} of {where}, got {got}: choose another")
+
+
+def _part(name: str) -> int | None:
+    """Return the part that a name starts with, as a number: test_2016 is of the test part."""
+    return PART_NAMES.get(re.split("[^a-z]", name.lower())[0])
+
+
+def _of_rows(files: Sequence[list[str] | Samples]) -> _Side:
+    """Return a side from the lines of its files, or from its arrays."""
+    samples = files[0]
+    if isinstance(samples, Samples):
+        items, firsts = _numbered(_contents(samples.inputs))
+        return _Side(_taken(samples.inputs, firsts), items, samples.preprocessing)
+    return _of_texts([line for lines in files if isinstance(lines, list) for line in lines])
 
 
 def _of_texts(strings: Sequence[str]) -> _Side:

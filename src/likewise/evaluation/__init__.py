@@ -20,6 +20,7 @@ from likewise.evaluation.results import Results, evaluate
 from likewise.evaluation.retrieval import Retrieval
 from likewise.evaluation.robustness import Robustness
 from likewise.evaluation.unlikeness import Unlikeness
+from likewise.evaluation.zero_shot import ZeroShot
 from likewise.scores import Group, Metric, Outcomes, Result, Score
 
 __all__ = [
@@ -47,6 +48,7 @@ __all__ = [
     "Robustness",
     "Score",
     "Unlikeness",
+    "ZeroShot",
     "applicable",
     "evaluate",
     "features_of_file",

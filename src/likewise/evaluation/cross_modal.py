@@ -84,8 +84,8 @@ class CrossModalRetrieval(Evaluation):
         tried: tuple[Score, ...] = ()
         chosen_by = parts._replace(test=parts.validation)
         if chosen_by.test.part != parts.test.part and self.why_not_applicable(chosen_by) is None:
-            tried = self._found(*_sides(chosen_by.test), progress).selecting
-        return replace(self._found(*_sides(parts.test), progress), candidates=tried)
+            tried = self._found(*sides_of(chosen_by.test), progress).selecting
+        return replace(self._found(*sides_of(parts.test), progress), candidates=tried)
 
     def rank(self, first: Any, second: Any, pairs: Any = None, *, progress: Bar = silent) -> Result:
         """Rank arrays for each other. What has no partner is no query, but is ranked; a note counts such.
@@ -165,7 +165,7 @@ class CrossModalRetrieval(Evaluation):
         return found.result()
 
 
-def _sides(pairs: Features) -> tuple[Features, Features, Int[Tensor, "n 2"]]:
+def sides_of(pairs: Features) -> tuple[Features, Features, Int[Tensor, "n 2"]]:
     """Return the different inputs of both sides, each with the row of its first pair, and the pairs as places there."""
     if pairs.counterparts is None:
         raise ValueError("expected features of pairs, got features without another side")

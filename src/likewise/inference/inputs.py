@@ -87,7 +87,7 @@ def of_side(given: T, side: Side) -> T:
     if given.counterparts is None:
         return given
     one: Any = given if side == "first" else given.counterparts
-    alone = {name: None for name in ("counterparts", "negatives", "groups") if hasattr(one, name)}
+    alone = {name: None for name in ("counterparts", "negatives") if hasattr(one, name)}
     one = replace(one, labels=given.labels, names=given.names, **alone)
     if one.items is None:
         return one

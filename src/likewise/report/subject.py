@@ -13,6 +13,7 @@ from torch import Tensor
 from likewise.data import Parts, Samples, Texts, parts_of_run
 from likewise.diagnostics import Snapshot, load_snapshots
 from likewise.evaluation import KNN, FeatureParts, Features, load_features
+from likewise.evaluation.feature_files import OTHER_SIDE
 from likewise.evaluation.features import Bar, id_words, label_words, silent
 from likewise.evaluation.raw import LONGEST
 from likewise.records import ClassMean, Curves
@@ -171,7 +172,7 @@ class Subject:
         """Return inputs, images from 0 to 1.
 
         Args:
-            part: "train", "validation" or "test".
+            part: "train", "validation" or "test"; of the other side of pairs with "_counterpart" behind it.
             rows: The samples' rows in their source, (N,).
 
         Returns:
@@ -210,6 +211,8 @@ class Subject:
     def _samples_of(self, part: str, rows: Int[Tensor, " n"]) -> Samples | None:
         if self.parts is None or len(rows) == 0:
             return None
-        samples: Samples = getattr(self.parts, part).numbered()
+        samples: Samples = getattr(self.parts, part.removesuffix(OTHER_SIDE)).numbered()
+        if part.endswith(OTHER_SIDE) and samples.counterparts is not None:
+            samples = replace(samples.counterparts, rows=samples.rows)
         place = places_of(rows, torch.as_tensor(samples.rows))
         return samples[place] if bool((place >= 0).all()) else None

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 NAMES = ("data", "parts", "encoder", "loss", "steps")
 FEW = 100  # steps
 ENOUGH = 300
+ARTICLE = {"texts": "a text", "images": "an image", "vectors": "a vector", "inputs": "an input"}
 COLOURS = {1: "grey", 3: "RGB"}
 UNSAID = {*FILLED, "gather_distributed"}  # arguments
 
@@ -49,6 +50,7 @@ def facts_of(ready: "Assembled", trainer: "Trainer") -> dict[str, Any]:
     return {
         "samples": sum(map(len, whole)),
         "inputs": _input_facts(parts.train),
+        "second": _second_facts(ready),
         "labels": {"count": len(ranked), "largest": ranked[0], "smallest": ranked[-1], "unlabelled": unlabelled}
         if ranked
         else None,
@@ -72,6 +74,16 @@ def _input_facts(samples: Samples) -> dict[str, Any]:
     return {"kind": {1: "vectors", 3: "images"}.get(len(shape), "inputs"), "shape": shape} | found
 
 
+def _second_facts(ready: "Assembled") -> dict[str, Any] | None:
+    """Return what there is on the other side of pairs, and what encodes it; None where it shares the encoder."""
+    train, encoder = ready.trained, ready.module.second
+    if train.counterparts is None or encoder is None:
+        return None
+    own = None if encoder is ready.module.encoder else _sizes(encoder)
+    negatives = None if train.negatives is None else int((train.negatives.places >= 0).any(dim=1).sum())
+    return {"inputs": _input_facts(train.counterparts), "encoder": own, "negatives": negatives}
+
+
 def _sizes(network: nn.Module) -> dict[str, int]:
     sizes = [(parameter.numel(), parameter.requires_grad) for parameter in network.parameters()]
     return {"parameters": sum(size for size, _ in sizes), "trained": sum(size for size, trained in sizes if trained)}
@@ -89,9 +101,9 @@ def lines_of(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
     chosen = facts["parts"]
     head = "" if went["head"] is None else f"; {short_name(chosen['head'])}, {went['head']['parameters']:,}"
     words = (
-        f"{_inputs(facts)}; {_labels(facts['labels']['kind'], went)}",
+        f"{_inputs(facts)}{_beside(went)}; {_labels(facts['labels']['kind'], went)}",
         "; ".join(_parts(facts)),
-        f"{_part(chosen['encoder'])}, {_trained(went['encoder'])}{head}",
+        f"{_part(chosen['encoder'])}, {_trained(went['encoder'])}{head}{_tower(facts)}",
         f"{', '.join(map(_part, [chosen['loss'], *_listed(chosen['inputs'])]))}; {_batch(went)}",
         "; ".join([_steps(went), facts["device"], *_few(went)]),
     )
@@ -130,6 +142,26 @@ def _inputs(facts: Mapping[str, Any]) -> str:
         found = went["inputs"].get("found")
         return f"{named} of {_pixels(shape[1:])}, {colours}" if found is None else _images(facts, found, colours)
     return named + (f" of {' x '.join(map(str, shape))} numbers" if shape else "")
+
+
+def _beside(went: Mapping[str, Any]) -> str:
+    """Say what belongs to each input."""
+    second: dict[str, Any] | None = went.get("second")
+    if second is None:
+        return ""
+    shape, few = second["inputs"].get("shape", []), second["negatives"]
+    numbers = f" of {' x '.join(map(str, shape))}" if shape else ""
+    more = "" if few is None else f", {few:,} of the training pairs with hard negatives"
+    return f", each with {ARTICLE[second['inputs']['kind']]}{numbers} as its counterpart{more}"
+
+
+def _tower(facts: Mapping[str, Any]) -> str:
+    """Say what encodes the other side."""
+    second: dict[str, Any] | None = facts["went_in"].get("second")
+    if second is None:
+        return ""
+    own = second["encoder"]
+    return ", for both sides" if own is None else f"; {_part(facts['second']['encoder'])}, {_trained(own)}"
 
 
 def _images(facts: Mapping[str, Any], found: Mapping[str, Any], colours: str) -> str:
@@ -206,6 +238,8 @@ def _trained(sizes: Mapping[str, int]) -> str:
 
 def _part(spec: Mapping[str, Any]) -> str:
     """Write a part with its arguments, without those that are off or that follow from other parts."""
+    if short_name(spec) == "Projected":
+        return f"{_part(spec['init_args']['encoder'])} and {_part(spec['init_args']['head'])}"
     given = spec.get("init_args") or {}
     said = {name: value for name, value in given.items() if name not in UNSAID and value is not False}
     return part_words({**spec, "init_args": said}).removesuffix("()")

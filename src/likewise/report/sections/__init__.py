@@ -10,6 +10,7 @@ from likewise.report.sections.episode import EpisodeSection
 from likewise.report.sections.geometry import GeometrySection, LabelSimilaritySection
 from likewise.report.sections.gradients import AnchorSection, GradientsSection
 from likewise.report.sections.maps import MapSection
+from likewise.report.sections.pairs import PairsSection
 from likewise.report.sections.samples import HardestPairsSection, MistakesSection, NearestTextsSection
 from likewise.report.sections.scores import CalibrationSection, ChoicesSection, RobustnessSection, ScoresSection
 from likewise.report.sections.section import Section
@@ -23,6 +24,7 @@ SECTIONS: tuple[type[Section], ...] = (
     MistakesSection,
     EpisodeSection,
     NearestTextsSection,
+    PairsSection,
     ScoresSection,
     ClassDifferencesSection,
     SampleDifferencesSection,
@@ -65,6 +67,7 @@ __all__ = [
     "MapSection",
     "MistakesSection",
     "NearestTextsSection",
+    "PairsSection",
     "RobustnessSection",
     "SampleDifferencesSection",
     "ScoresSection",

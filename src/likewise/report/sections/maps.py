@@ -1,7 +1,8 @@
 """A map of the test samples: pointing shows a sample, and its colour its class, or what was predicted."""
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any
 
@@ -13,6 +14,8 @@ from torch import Tensor
 from likewise.diagnostics import collapsed, plots, two_dimensional_map
 from likewise.diagnostics.layout import Method
 from likewise.evaluation import Features
+from likewise.evaluation.cross_modal import sides_of
+from likewise.evaluation.feature_files import OTHER_SIDE
 from likewise.evaluation.features import id_words, label_words
 from likewise.report.elements import drawn_by_script, sentence
 from likewise.report.formatting import how_many
@@ -32,6 +35,8 @@ MOST_LABELS = 12  # of label sets by which points can be coloured, the most freq
 GREEN_RED = ("#2a9d5c", "#d1495b")
 GREY_BLUE = ("#a4a9b2", plots.COLORS[0])
 WITHOUT_WITH = ("without", "with")
+BOTH = "both sides"
+SIDES = ("first side", "second side")
 Panels = dict[str, dict[str, Tensor]]
 """For each map's name, and for each layout, the places of the first samples, (N, 2)."""
 
@@ -50,8 +55,10 @@ class MapSection(Section):
         shown = dict(list(shown.items())[:MOST_RUNS])
         if test is None or len(shown) < min(2, len(subjects)):
             return None
-        some = test[ordered(test, whole=_crowded(test))[:MOST]]
         first = next(iter(shown))
+        if len(subjects) == 1 and test.counterparts is not None:
+            test = _both_sides(test)
+        some = test[ordered(test, whole=_crowded(test))[:MOST]]
         panels = _of_run(first, some) if len(subjects) == 1 else _of_runs(shown, some)
         said = _sentence(some, test, len(shown) if len(subjects) > 1 else 0)
         return Content("Map", said, drawn_by_script("map", _data(first, some, panels)))
@@ -81,6 +88,24 @@ def ordered(features: Features, *, whole: bool) -> Int[Tensor, " n"]:
     return shuffled[((ranks + 0.5) / counts[classes]).argsort(stable=True)]
 
 
+def _both_sides(test: Features) -> Features:
+    """Return the different inputs of both sides of pairs, whose class is the side."""
+    first, second, _ = sides_of(test)
+    vectors, rows = torch.cat([first.vectors, second.vectors]), torch.cat([first.numbers, second.numbers])
+    side = torch.arange(2).repeat_interleave(torch.tensor([len(first), len(second)]))
+    return Features(vectors, side, SIDES, rows, BOTH, ids=first.ids + second.ids)
+
+
+def _sides_in(some: Features) -> Iterator[tuple[Int[Tensor, " m"], Features]]:
+    """Yield the places of samples, and the samples as those of their part: of both sides one after the other."""
+    if some.part != BOTH:
+        yield torch.arange(len(some)), some
+        return
+    for side, part in enumerate(("test", f"test{OTHER_SIDE}")):
+        places = (some.classes == side).nonzero().flatten()
+        yield places, replace(some[places], part=part)
+
+
 def _crowded(test: Features) -> bool:
     """Tell whether there are so many classes that a map with some samples of each would show none."""
     return test.label_kind == "classes" and int((test.counts > 0).sum()) * FEWEST > MAPPED
@@ -106,12 +131,13 @@ def _sentence(some: Features, test: Features, maps: int) -> Markup:
         by_pca=len(some) if len(some) > few else 0,
         pictured=PICTURED if len(some) > PICTURED else 0,
         settings=by_setting if maps else "",
+        sides=some.part == BOTH,
     )
 
 
 def _of_run(subject: Subject, some: Features) -> Panels:
     """Return the maps of a run's features, and of raw inputs."""
-    raw = subject.raw_vectors(some[torch.arange(min(MOST_RAW, len(some)))])
+    raw = None if some.part == BOTH else subject.raw_vectors(some[torch.arange(min(MOST_RAW, len(some)))])
     panels = {ENCODER: _layouts(subject, some.vectors)}
     return panels if raw is None else panels | {RAW: _layouts(subject, raw)}
 
@@ -142,11 +168,15 @@ def _layouts(
 def _data(subject: Subject, some: Features, panels: Panels) -> dict[str, Any]:
     """Return what the page's scripts draw."""
     pictured = some[torch.arange(min(PICTURED, len(some)))]
-    texts = subject.lines_of(pictured)
+    texts, tiles = [""] * len(pictured), torch.zeros(len(pictured), dtype=torch.int64)
+    for places, one in _sides_in(pictured):
+        tiles[places] = subject.album.tiles(one.part, one.numbers)
+        for place, line in zip(places.tolist(), subject.lines_of(one), strict=True):
+            texts[place] = line
     return {
         "rows": _encoded(some.numbers, torch.int32),
         "ids": [] if some.ids.plain else id_words(some),
-        "tiles": _encoded(subject.album.tiles("test", pictured.numbers), torch.int32),
+        "tiles": _encoded(tiles, torch.int32),
         "texts": texts if any(texts) else [],
         "labels": label_words(pictured) if some.label_kind == "label sets" else [],
         "panels": [
@@ -178,6 +208,13 @@ def _colours(subject: Subject, some: Features) -> dict[str, Any]:
         return {some.names[label]: colours | quiet for label, colours in of_label.items()}
     if some.label_kind != "classes":
         return {}
+    if some.part == BOTH:
+        test = None if subject.features is None else subject.features.test
+        found = {"side": of(SIDES, plots.palette(2), some.classes)}
+        if test is None or test.label_kind != "classes":
+            return found
+        classes = test.classes[places_of(some.numbers, test.numbers)]
+        return found | {"class": of(test.names, plots.palette(len(test.names)), classes)}
     palette = plots.palette(len(some.names))
     found = {"class": of(some.names, palette, some.classes)}
     said = subject.predicted(some)

@@ -1,0 +1,162 @@
+"""Zero-shot classification: are samples nearest to the names of their classes, written as the other side of pairs?"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import ClassVar, final
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.nn import functional
+
+from likewise.data.texts import Texts
+from likewise.evaluation.evaluation import Evaluation, Findings
+from likewise.evaluation.features import Bar, FeatureParts, Features, silent
+from likewise.evaluation.intervals import of_share, share, student
+from likewise.evaluation.nearest import nearest
+from likewise.evaluation.predictions import Predicted, accuracy, selecting_score
+from likewise.score_words import counted, score_words
+from likewise.scores import ALL, Group, Metric, Result
+
+TOP = 5
+TOP_FIVE, MACRO = Metric(f"top-{TOP} accuracy"), Metric("macro accuracy")
+WORD = re.compile(r"[^\W_]+")
+MOST_ENLARGED = 2  # times the variance within a class of few samples
+
+
+@final
+class ZeroShot(Evaluation):
+    """Predict the class whose name, as a text of the other side, is nearest: nothing is learned from labels.
+
+    A class is the mean of the normalised embeddings of its name in each template. Scores are accuracy, also of each
+    class, whether the class is among the nearest 5, and the mean of the classes' accuracies. Of classes with names that
+    no training text has, word by word, and of the others, the accuracy is given apart, among all classes, with chance
+    beside it: an encoder knows a word only from its training.
+
+    Equal similarities come in a random order that is the same every time. Intervals are over samples: Wilson's, and
+    Student's for the mean over classes, with the classes as they are.
+
+    Args:
+        classes: What each class is called, (C,), in the order of the labels. None: the names of the labels, with spaces
+            for underscores.
+        templates: Texts in which "{}" stands for the name.
+
+    Raises:
+        ValueError: There is no template, or one without "{}".
+
+    Memory:
+        O(C·D) and one tile of similarities.
+
+    Source:
+        A. Radford et al., Learning Transferable Visual Models From Natural Language Supervision, 2021, section 3.1.
+
+    Example:
+        >>> ZeroShot(templates=["{}", "a photo of a {}"]).texts_of("cat")
+        ['cat', 'a photo of a cat']
+    """
+
+    name: ClassVar[str] = "zero-shot"
+
+    def __init__(self, classes: list[str] | None = None, templates: list[str] | None = None) -> None:
+        self.classes = None if classes is None else list(classes)
+        self.templates = ["{}"] if templates is None else list(templates)
+        wrong = next((one for one in self.templates if "{}" not in one), None)
+        if wrong is not None or not self.templates:
+            raise ValueError(f"expected templates with {{}} for the name, got {wrong or 'none'}: 'a photo of a {{}}'")
+
+    def texts_of(self, name: str) -> list[str]:
+        """Return a name in each template."""
+        return [template.replace("{}", name) for template in self.templates]
+
+    def why_not_applicable(self, parts: FeatureParts) -> str | None:
+        """Say why these parts can't be evaluated."""
+        test, others = parts.test, parts.test.counterparts
+        if test.label_kind != "classes":
+            return f"it needs one class a sample, and there are {test.label_kind or 'no labels'}"
+        if len(test) == 0 or len(test.names) < 2:
+            return f"it needs test samples of 2 classes or more, and there are {len(test)} of {len(test.names)}"
+        if self.classes is not None and len(self.classes) != len(test.names):
+            return f"it needs a name for each of {len(test.names)} classes, and there are {len(self.classes)}"
+        if others is None or others.origin is None or not isinstance(others.origin.samples.inputs, Texts):
+            return "it needs pairs whose second side is texts, and their encoder at hand, and there are none"
+        return None
+
+    def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Bar = silent) -> Result:
+        """Encode the names, and predict the classes of the test samples."""
+        del refit
+        train, validation, test = parts
+        names = self.classes or [name.replace("_", " ") for name in test.names]
+        vectors = self._encoded(names, parts)
+        near = _nearest(test, vectors, progress)
+        counts = train.frequencies if train.label_kind == "classes" and parts.closed else torch.zeros(len(names))
+        settings = {"templates": len(self.templates)}
+        found = accuracy(self.name, near[:, 0], test, counts, settings)
+        right, chance = near == test.classes.unsqueeze(1), f"chance {100 / len(names):.3g} %"
+        more = Findings(self.name, test, settings)
+        if len(names) > TOP:
+            more.add(TOP_FIVE, *share(right.any(dim=1)), notes=(f"chance {100 * TOP / len(names):.3g} %",))
+            more.contributed(TOP_FIVE.name, right.any(dim=1))
+        values = _over_classes(right[:, 0], test)
+        mean = float(values.mean())
+        more.add(MACRO, mean, *of_share(student(values), mean, len(values)), len(values), notes=(chance,))
+        more.contributed(MACRO.name, values)
+        notes = (chance, *self._by_names(more, found, right[:, 0], _unseen(names, train)[test.classes], 1 / len(names)))
+        scores = (replace(one, notes=notes) if one.group == ALL else one for one in found.scores)
+        tried = ()
+        if len(validation) and validation.names == test.names and validation.part != test.part:
+            said = Predicted(_nearest(validation, vectors, progress)[:, 0], validation)
+            tried = (selecting_score(self.name, said, settings),)
+        return Result((*scores, *more.scores), tried, (*found.outcomes, *more.outcomes))
+
+    def _by_names(
+        self, more: Findings, found: Result, right: Bool[Tensor, " m"], unseen: Bool[Tensor, " m"], chance: float
+    ) -> list[str]:
+        """Add the accuracy of classes with seen and with unseen names, if there are both or only these; and say it."""
+        said: list[str] = []
+        if not bool(unseen.any()):
+            return said
+        for name, among in (("seen", ~unseen), ("unseen", unseen)):
+            if bool(among.any()):
+                one = more.add(found.scores[0].metric, *share(right[among]), group=Group("names", name))
+                near = ", no better than chance" if one.low <= chance else ""
+                more.scores[-1] = replace(one, notes=(f"chance {100 * chance:.3g} %",))
+                said.append(f"classes with {name} names {score_words(one)} of {counted(one.count, 'sample')}{near}")
+        return said
+
+    def _encoded(self, names: Sequence[str], parts: FeatureParts) -> Float[Tensor, "c d"]:
+        """Return the mean of the normalised embeddings of each name's texts."""
+        others = parts.test.counterparts
+        if others is None or others.origin is None:
+            raise ValueError("expected pairs that know their texts and encoder, got none: see Features.origin")
+        texts = Texts(text for name in names for text in self.texts_of(name))
+        vectors = Features(others.origin.encode(texts), None, part="names of").vectors  # checks that they are finite
+        return functional.normalize(vectors).unflatten(0, (len(names), -1)).mean(dim=1)
+
+
+def _nearest(part: Features, classes: Float[Tensor, "c d"], progress: Bar) -> Tensor:
+    """Return the nearest classes of each sample, (M, 5) or fewer, nearest first."""
+    found = nearest(part.vectors, classes, TOP, progress=progress, doing=ZeroShot.name)
+    return torch.cat([torch.zeros(0, min(TOP, len(classes)), dtype=torch.int64), *(near for *_, near in found)])
+
+
+def _over_classes(right: Bool[Tensor, " m"], test: Features) -> Float[Tensor, " m"]:
+    """Return pseudo-values of the mean of the classes' accuracies, (M,), whose mean it is; see `label_metrics`."""
+    occurring, places, counts = test.classes.unique(return_inverse=True, return_counts=True)
+    own = torch.zeros(len(occurring), dtype=torch.float64).index_add(0, places, right.double()) / counts
+    widened = (counts / (counts - 1)).clamp(max=MOST_ENLARGED).sqrt() * len(test) / (len(occurring) * counts)
+    return own.mean() + widened[places] * (right.double() - own[places])
+
+
+def _unseen(names: Sequence[str], train: Features) -> Bool[Tensor, " c"]:
+    """Tell which names stand in no training text, as whole words, without regard to case."""
+    origin = None if train.counterparts is None else train.counterparts.origin
+    if origin is None or not isinstance(origin.samples.inputs, Texts):
+        return torch.zeros(len(names), dtype=torch.bool)
+    seen = "".join(map(_words, dict.fromkeys(origin.samples.inputs.strings)))
+    return torch.tensor([_words(name) not in seen for name in names])
+
+
+def _words(text: str) -> str:
+    """Return the words of a text, each between spaces."""
+    return f" {' '.join(WORD.findall(text.casefold()))} "

@@ -1,0 +1,81 @@
+"""The page of a run of pairs: what is nearest in both directions, first where it fails, and both sides on one map."""
+
+import base64
+import json
+import re
+
+import numpy as np
+import pytest
+import torch
+
+from likewise.data import Parts, Samples, Texts
+from likewise.evaluation import CrossModalRetrieval, FeatureParts, Features, save_features
+from likewise.report import Subject, write_page
+from likewise.report.sections import MapSection, PairsSection
+from likewise.runs import Run
+
+IMAGES, CAPTIONS = 12, 2
+
+
+@pytest.fixture
+def subject(tmp_path):
+    """Images with two captions each; of the last image both are far off, and one has HTML in it."""
+    image = torch.arange(IMAGES * CAPTIONS) // CAPTIONS
+    words = [f"caption {row}" for row in range(len(image) - 1)] + ["<b>bold</b>"]
+    texts = Samples(Texts(words), items=torch.arange(len(words)))
+    pixels = torch.rand(IMAGES, 1, 8, 8)[image]
+    samples = Samples(pixels, image % 3, ("ash", "elm", "oak"), items=image, counterparts=texts).numbered()
+    clean = torch.eye(IMAGES)
+    second = clean[image] + 0.1 * torch.randn(len(image), IMAGES, generator=torch.Generator().manual_seed(0))
+    second[image == IMAGES - 1] = -clean[-1] + 0.01
+    beside = Features(second, None, rows=samples.rows, items=texts.items)
+    test = Features(clean[image], samples.labels, samples.names, samples.rows, items=image, counterparts=beside)
+    run = Run.create(tmp_path, "pairs")
+    run.describe({"seed": 0})
+    save_features(run.embeddings, FeatureParts(test[:0], test[:0], test))
+    run.add(CrossModalRetrieval()(test, test, test))
+    return Subject(run, Parts(samples[torch.arange(0)], samples[torch.arange(0)], samples))
+
+
+def test_queries_that_fail_come_first_in_both_directions(subject, tmp_path):
+    content = PairsSection().content([subject])
+    first, second = str(content.body).split("<h3>Second to first</h3>")
+    assert first.index("<h3>First to second</h3>") == 0
+    assert f"rank 23 of {IMAGES * CAPTIONS}" in first.partition("belongs to it")[0]  # the last image is the worst
+    right, _, others = first.partition("caption 22")[2].partition("</div>")
+    assert "belongs to it, cosine -" in right
+    assert "nearest, cosine" in others
+    assert first.count('<div class="gallery">') == second.count('<div class="gallery">') == 6
+    assert "right, cosine 0.9" in first  # of one in the middle, which is found
+    assert f"rank {IMAGES} of {IMAGES}" in second.partition("belongs to it")[0]
+    assert "&lt;b&gt;bold" in second
+    assert "<canvas" in first and "<canvas" in second  # noqa: PT018 - one condition, of both
+    write_page(tmp_path / "page.html", [subject])
+    assert "<b>bold" not in re.sub(r"<script.*?</script>", "", (tmp_path / "page.html").read_text(), flags=re.DOTALL)
+
+
+def test_both_sides_are_on_one_map(subject):
+    content = MapSection().content([subject])
+    assert content.sentence.startswith("Both sides of the pairs, each input once.")
+    said = json.loads(re.search(r'id="map-data">(.*?)</script>', str(content.body), re.DOTALL)[1])
+    side, classes = (np.frombuffer(base64.b64decode(said["colours"][of]["of"]), "<i2") for of in ("side", "class"))
+    assert np.bincount(side).tolist() == [IMAGES, IMAGES * CAPTIONS]
+    rows = np.frombuffer(base64.b64decode(said["rows"]), "<i4")
+    assert classes.tolist() == (rows // CAPTIONS % 3).tolist()
+    texts = [text for text, of in zip(said["texts"], side, strict=True) if of == 1]
+    assert sorted(texts) == sorted(subject.parts.test.counterparts.inputs.strings)
+    assert {text for text, of in zip(said["texts"], side, strict=True) if of == 0} == {""}
+    tiles = np.frombuffer(base64.b64decode(said["tiles"]), "<i4")
+    assert sorted(tiles[side == 0].tolist()) == list(range(IMAGES))
+    assert set(tiles[side == 1].tolist()) == {-1}
+
+
+def test_other_runs_have_no_such_section(tmp_path):
+    run = Run.create(tmp_path, "plain")
+    assert PairsSection().content([Subject(run)]) is None
+    plain = Features(torch.eye(4), None)
+    save_features(run.embeddings, FeatureParts(plain, plain, plain))
+    assert PairsSection().content([Subject(run)]) is None
+    pairs = Features(torch.eye(4), None, counterparts=plain)
+    save_features(run.embeddings, FeatureParts(pairs, pairs, pairs))
+    assert PairsSection().content([Subject(run)]) is None  # nothing was ranked

@@ -1,0 +1,124 @@
+"""Trainings on pairs by the command: killed and resumed, on several processes, in chunks, and what is kept of them."""
+
+import json
+import signal
+
+import numpy as np
+import pytest
+import torch
+from command_worker import end_of, start, start_together
+from safetensors.torch import load_file
+
+from likewise.data import Texts
+from likewise.runs import Run
+
+pytestmark = [pytest.mark.process, pytest.mark.slow]
+
+WORDS = ["red", "green", "blue", "small", "large", "round", "flat", "cat", "dog", "tree", "house", "runs", "sleeps"]
+COMMON = [
+    *("--data", "Pairs", "--data.path", "pairs.jsonl", "--data.first", "one", "--loss.temperature", "learned"),
+    *("--encoder", "BagOfTokens", "--encoder.width", "8", "--encoder.vocabulary", "200", "--head.out_dim", "6"),
+    *("--batch_size", "24", "--trainer.accelerator", "cpu", "--epochs", "3", "--report", "false"),
+    *("--checkpoint_minutes", "1e-9", "--validation_epochs", "1"),
+]
+VECTORS = [
+    *("--data.second", "counts", "--data.negatives", "wrong", "--inputs", "SecondTower", "--inputs.encoder", "MLP"),
+    *("--inputs.encoder.width", "10", "--inputs.rate_factor", "0.5"),
+]
+TEXTS = ["--data.second", "other", "--inputs", "SecondTower", "--inputs.rate_factor", "0.5"]
+FORM = ["--loss", "InfoNCELoss", "--loss.symmetric", "true"]
+EXACT = ["--encoder.dropout", "0", "--trainer.precision", "64-true", "--optimizer", "SGD", "--optimizer.lr", "0.1"]
+
+
+def _save(folder, count=120):
+    """Texts with vectors of their words' counts, in which every fifth text occurs again, other texts, and negatives."""
+    rng = np.random.default_rng(0)
+    texts = [" ".join(rng.choice(WORDS, size=4)) for _ in range(count)]
+    texts[4::5] = texts[::5]
+    vectors = [[float(text.split().count(word)) for word in WORDS] for text in texts]
+    rows = (
+        {
+            "one": text,
+            "counts": vector,
+            "other": f"{text[::-1]} {row % 7}",
+            "wrong": [vectors[(row + step) % count] for step in range(1, 1 + row % 3)],
+        }
+        for row, (text, vector) in enumerate(zip(texts, vectors, strict=True))
+    )
+    (folder / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def _trained(folder, *words, processes=1):
+    folder.mkdir(exist_ok=True)
+    _save(folder)
+    arguments = ["train", *COMMON, *words]
+    started = [start(arguments, folder)] if processes == 1 else start_together(arguments, folder, processes)
+    assert [end_of(process) for process in started] == [0] * processes
+    (run,) = (folder / "runs").iterdir()
+    return Run.open(run)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """An uninterrupted run."""
+    return _trained(tmp_path_factory.mktemp("whole"), *FORM, *VECTORS)
+
+
+def _weights(run):
+    return {**load_file(run.weights), **{f"second.{name}": of for name, of in load_file(run.second_weights).items()}}
+
+
+@pytest.mark.parametrize(
+    "moments",
+    [
+        [("batch", 0), ("batch", 4), ("checkpoint", 0)],
+        [("batch", 5), ("file", "second-encoder.safetensors"), ("file", "encoder.safetensors")],
+        [("file", "embeddings.npz")],
+    ],
+    ids=str,
+)
+def test_a_run_of_pairs_that_was_killed_ends_as_if_it_had_not_been(moments, whole, tmp_path):
+    _save(tmp_path)
+    words = [*COMMON, *FORM, *VECTORS]
+    for moment in moments:
+        assert end_of(start(["train", *words], tmp_path, moment)) == -signal.SIGKILL, moment
+        (left,) = (tmp_path / "runs").iterdir()
+        words = ["--resume", str(left)]
+    assert end_of(start(["train", "--resume", str(left)], tmp_path)) == 0
+    (resumed,) = (tmp_path / "runs").iterdir()
+    resumed = Run.open(resumed)
+    for file in ("weights", "second_weights", "metrics_file", "scores_file"):
+        assert getattr(resumed, file).read_bytes() == getattr(whole, file).read_bytes(), file
+    ours, theirs = (np.load(of.embeddings) for of in (resumed, whole))
+    assert sorted(ours.files) == sorted(theirs.files)
+    for name in ours.files:
+        assert np.array_equal(ours[name], theirs[name]), name
+
+
+@pytest.mark.parametrize("form", [FORM, ["--loss", "SupConLoss"]], ids=["InfoNCE", "SupCon"])
+def test_two_processes_train_both_towers_as_one_does(form, tmp_path):
+    words = [*form, *VECTORS, *EXACT, "--loss.gather_distributed", "true"]
+    one, two = (_trained(tmp_path / str(count), *words, processes=count) for count in (1, 2))
+    _check_alike(one, two)
+
+
+def test_chunks_and_accumulation_train_both_towers(tmp_path):
+    words = [*FORM, *TEXTS, *EXACT, "--trainer.accumulate_grad_batches", "2"]
+    whole = _trained(tmp_path / "whole", *words)
+    _check_alike(whole, _trained(tmp_path / "chunked", *words, "--chunk_size", "7"))
+
+
+def _check_alike(one, two):
+    ours, theirs = _weights(one), _weights(two)
+    assert ours.keys() == theirs.keys()
+    for name, value in ours.items():
+        assert torch.allclose(value, theirs[name], rtol=1e-10, atol=1e-10), name
+
+
+def test_a_shared_tower_trains_in_bf16_and_is_kept_once(tmp_path):
+    words = [*FORM, *TEXTS[:-2], "--inputs.shared", "true", "--trainer.precision", "bf16-mixed"]
+    run = _trained(tmp_path, *words)
+    assert not run.second_weights.exists()
+    assert run.facts["second"]["encoder"] is None
+    assert run.facts["went_in"]["second"]["encoder"] is None
+    assert torch.equal(*(run.encoder(side).encode(Texts(["red cat", "a dog"])) for side in ("first", "second")))

@@ -220,7 +220,8 @@ def _encoder(specs: dict[str, Any], train: Samples) -> Encoder:
         return encoder.encoder
     inputs = train.inputs if isinstance(train.inputs, Tensor | Texts) else some_inputs(train, OBSERVED)
     encoder.observe(inputs)
-    _check_features(encoder, inputs.take(torch.arange(2)) if isinstance(inputs, Texts) else inputs[[0, -1]])
+    ends = torch.tensor([0, len(inputs) - 1])
+    _check_features(encoder, inputs.take(ends) if isinstance(inputs, Texts) else inputs[ends])
     spec["init_args"] |= encoder.recorded
     return encoder
 

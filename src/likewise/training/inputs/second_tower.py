@@ -66,7 +66,9 @@ class SecondTower(LossInput):
         if self.shared:
             self._network = (context.network,)  # a tuple: no module of this one, whose parameters would count twice
         elif not hasattr(self, "tower"):
-            raise ValueError("expected an encoder for the other side, got none: give one, or shared=True")
+            raise ValueError(
+                "expected an encoder for the other side, got none: give one, or shared=True; --data Pairs brings it"
+            )
         elif self.tower.feature_dim != context.embedding_dim:
             raise ValueError(
                 f"expected embeddings of one width from both sides, got {context.embedding_dim} and "

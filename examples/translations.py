@@ -3,8 +3,7 @@
     pip install 'likewise[train,text]'
     python translations.py train.en.gz train.de.gz
 
-A line of one file is the translation of the same line of the other, as of the 29,000 of github.com/multi30k/dataset.
-Without files, 2,000 English sentences are made up here, word by word with their German ones.
+Line n of one is the translation of line n of the other (github.com/multi30k/dataset). Without files, 2,000 are made up.
 """
 
 import gzip
@@ -43,10 +42,11 @@ def main() -> None:
         options = {"data.first": first, "data.second": second, "runs": folder, "report": False}
         options |= {} if sys.argv[1:] else {"batch_size": 128, "epochs": 12}
         run = lw.train(options, recipe="pairs-multi30k", progress=lw.workflows.Silent())
+        if run is None:  # as for all but the first of several processes
+            return
         for score in run.scores:
-            depth, _, direction = score.metric.name.partition(", ")
-            if (depth, score.epoch, score.part) == ("recall@1", None, "test"):
-                print(f"{depth} {direction} of {score.features}: {score.value:.3f}")
+            if score.metric.name.startswith("recall@1, ") and (score.epoch, score.part) == (None, "test"):
+                print(f"{score.metric.name.replace(',', '')} of {score.features}: {score.value:.3f}")
         model = lw.load(run)
         with (gzip.open if second.endswith(".gz") else open)(second, "rt", encoding="utf-8") as file:
             lines = sorted({line.strip() for line in file})

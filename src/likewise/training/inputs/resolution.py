@@ -169,7 +169,7 @@ def _check_given(signature: LossSignature, given: Sequence[LossInput]) -> None:
             raise ValueError(
                 f"expected inputs that {signature.loss} takes, got {type(loss_input).__name__}, which supplies "
                 f"{' and '.join(sorted(loss_input.names()))}, not {', '.join(sorted(signature.names))}: leave it out "
-                "(--inputs [] for none), or choose another loss"
+                "(--inputs [] for none), or choose another loss, for pairs InfoNCELoss"
             )
 
 

@@ -78,7 +78,7 @@ def test_classes_with_names_that_no_training_text_has_stand_apart(parts):
         score = own[name]
         assert (score.value, score.count) == (hits / count, count)
         assert (score.low, score.high) == pytest.approx(wilson(hits, count))
-        assert score.notes == ("chance 14.3 %",)
+        assert score.notes == ({"seen": "chance among them 33.3 %", "unseen": "chance among them 25 %"}[name],)
     notes = " ".join(found["accuracy"].notes)
     assert "classes with unseen names" in notes
     assert "no better than chance" not in notes

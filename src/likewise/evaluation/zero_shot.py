@@ -31,8 +31,8 @@ class ZeroShot(Evaluation):
 
     A class is the mean of the normalised embeddings of its name in each template. Scores are accuracy, also of each
     class, whether the class is among the nearest 5, and the mean of the classes' accuracies. Of classes with names that
-    no training text has, word by word, and of the others, the accuracy is given apart, among all classes, with chance
-    beside it: an encoder knows a word only from its training.
+    no training text has, word by word, and of the others, the accuracy is given apart: predictions are among all
+    classes, and chance is among these, which an encoder reaches that only tells that a sample is of none of the others.
 
     Equal similarities come in a random order that is the same every time. Intervals are over samples: Wilson's, and
     Student's for the mean over classes, with the classes as they are.
@@ -101,28 +101,13 @@ class ZeroShot(Evaluation):
         mean = float(values.mean())
         more.add(MACRO, mean, *of_share(student(values), mean, len(values)), len(values), notes=(chance,))
         more.contributed(MACRO.name, values)
-        notes = (chance, *self._by_names(more, found, right[:, 0], _unseen(names, train)[test.classes], 1 / len(names)))
+        notes = (chance, *_by_names(more, found, right[:, 0], test, _unseen(names, train)))
         scores = (replace(one, notes=notes) if one.group == ALL else one for one in found.scores)
         tried = ()
         if len(validation) and validation.names == test.names and validation.part != test.part:
             said = Predicted(_nearest(validation, vectors, progress)[:, 0], validation)
             tried = (selecting_score(self.name, said, settings),)
         return Result((*scores, *more.scores), tried, (*found.outcomes, *more.outcomes))
-
-    def _by_names(
-        self, more: Findings, found: Result, right: Bool[Tensor, " m"], unseen: Bool[Tensor, " m"], chance: float
-    ) -> list[str]:
-        """Add the accuracy of classes with seen and with unseen names, if there are both or only these; and say it."""
-        said: list[str] = []
-        if not bool(unseen.any()):
-            return said
-        for name, among in (("seen", ~unseen), ("unseen", unseen)):
-            if bool(among.any()):
-                one = more.add(found.scores[0].metric, *share(right[among]), group=Group("names", name))
-                near = ", no better than chance" if one.low <= chance else ""
-                more.scores[-1] = replace(one, notes=(f"chance {100 * chance:.3g} %",))
-                said.append(f"classes with {name} names {score_words(one)} of {counted(one.count, 'sample')}{near}")
-        return said
 
     def _encoded(self, names: Sequence[str], parts: FeatureParts) -> Float[Tensor, "c d"]:
         """Return the mean of the normalised embeddings of each name's texts."""
@@ -132,6 +117,23 @@ class ZeroShot(Evaluation):
         texts = Texts(text for name in names for text in self.texts_of(name))
         vectors = Features(others.origin.encode(texts), None, part="names of").vectors  # checks that they are finite
         return functional.normalize(vectors).unflatten(0, (len(names), -1)).mean(dim=1)
+
+
+def _by_names(
+    more: Findings, found: Result, right: Bool[Tensor, " m"], test: Features, unseen: Bool[Tensor, " c"]
+) -> list[str]:
+    """Add the accuracy of classes with seen and with unseen names, if some are unseen, and return what to say of it."""
+    said: list[str] = []
+    for name, classes in (("seen", ~unseen), ("unseen", unseen)):
+        among = classes[test.classes]
+        if not bool(unseen.any()) or not bool(among.any()):
+            continue
+        chance = 1 / int(classes.sum())
+        one = more.add(found.scores[0].metric, *share(right[among]), group=Group("names", name))
+        more.scores[-1] = replace(one, notes=(f"chance among them {100 * chance:.3g} %",))
+        near = f", no better than chance among them, {100 * chance:.3g} %" if one.low <= chance else ""
+        said.append(f"classes with {name} names {score_words(one)} of {counted(one.count, 'sample')}{near}")
+    return said
 
 
 def _nearest(part: Features, classes: Float[Tensor, "c d"], progress: Bar) -> Tensor:

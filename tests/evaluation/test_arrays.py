@@ -21,6 +21,7 @@ from likewise.cli import main
 from likewise.evaluation import (
     KNN,
     Calibration,
+    CrossModalRetrieval,
     Evaluation,
     FeatureParts,
     Features,
@@ -34,6 +35,7 @@ from likewise.evaluation import (
     Retrieval,
     Robustness,
     Score,
+    ZeroShot,
     evaluate,
 )
 from likewise.evaluation.intervals import wilson
@@ -380,6 +382,7 @@ def test_everything_public_is_written_in_a_line():
         OutOfDistribution: OutOfDistribution(likewise.data.Digits()), OwnClassifier: OwnClassifier(),
         Retrieval: Retrieval(at=[5, 1]), Robustness: Robustness(), Features: part("train"),
         FeatureParts: FeatureParts(*map(part, ("train", "validation", "test"))),
+        CrossModalRetrieval: CrossModalRetrieval(), ZeroShot: ZeroShot(),
     }  # fmt: skip
     found = KNN(5)(*made[FeatureParts])
     kinds = {one for one in vars(likewise.evaluation).values() if inspect.isclass(one) and issubclass(one, Evaluation)}
@@ -429,7 +432,11 @@ UNSEEN = np.where(np.arange(80) == 0, 7, PARTS[3])
         (changed(x_test=PARTS[2][:0], y_test=PARTS[3][:0]), {}, "samples in x_test, .* got 0 samples"),
         (changed(y=PARTS[1].astype(float)), {}, r"labels of shape \(N,\).* give labels.astype\(int\)"),
         (changed(y=PARTS[1][:, None]), {}, r"y \(N,\).* got \(220, 1\): y.ravel\(\)"),
-        (PARTS, {"evaluations": "k-means"}, "by name or made, got 'k-means': name one of KNN, LinearProbe"),
+        (
+            PARTS,
+            {"evaluations": "k-means"},
+            "by name or made, got 'k-means': name one of CrossModalRetrieval, KNN, LinearProbe",
+        ),
         (PARTS, {"evaluations": [3]}, "by name or made, got 3"),
         (PARTS, {"evaluations": ["knn", KNN(3)]}, "every evaluation once, got kNN twice"),
         (PARTS, {"evaluations": Retrieval(at=80)}, "it needs 80 samples to rank for precision@80, and there are 79"),

@@ -27,7 +27,7 @@ FEW = 100  # steps
 ENOUGH = 300
 ARTICLE = {"texts": "a text", "images": "an image", "vectors": "a vector", "inputs": "an input"}
 COLOURS = {1: "grey", 3: "RGB"}
-UNSAID = {*FILLED, "gather_distributed"}  # arguments
+UNSAID = {*FILLED, "gather_distributed", "guide_margin"}  # arguments
 
 
 def facts_of(ready: "Assembled", trainer: "Trainer") -> dict[str, Any]:

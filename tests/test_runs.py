@@ -156,6 +156,17 @@ def test_an_encoder_is_rebuilt_with_its_weights_mean_and_deviation_without_the_d
     assert torch.equal(again.encode(inputs), encoder.encode(inputs))
 
 
+def test_an_encoder_is_rebuilt_whatever_parts_are_nested_in_it(tmp_path):
+    inner = {"class_path": "torch.nn.Flatten"}  # without arguments, as a configuration may have it
+    spec = {"class_path": "likewise.models.Wrapped", "init_args": {"input_shape": [3], "module": inner}}
+    again = lw.load_encoder(_run(tmp_path, Wrapped((3,), nn.Flatten()), spec).folder)
+    assert again.encode(torch.eye(3)).shape == (3, 3)
+    run = Run.create(tmp_path, "other")
+    size = {"class_path": "datetime.timedelta", "init_args": {"days": 1}}
+    run.describe({"parts": {"encoder": {"class_path": "likewise.models.MLP", "init_args": {"size": size}}}})
+    assert run.encoder_spec()["init_args"] == {"size": size}  # a part that is no network
+
+
 def test_an_encoder_from_a_run_has_its_weights_and_refuses_other_shapes(tmp_path):
     encoder = MLP((3,))
     run = _run(tmp_path, encoder)

@@ -344,10 +344,11 @@ class Run:
         return Run(self.folder.rename(self.folder.with_name(self.name)))
 
 
-def _rebuilding(spec: Mapping[str, Any]) -> Spec:
+def _rebuilding(spec: Mapping[str, Any], base: type = nn.Module) -> Spec:
     """Return a part, and those nested in it, without what would fetch weights from elsewhere."""
-    instead = getattr(class_of(spec["class_path"], nn.Module), "rebuilt_with", {})
-    own = {name: _rebuilding(of) if is_spec(of) else of for name, of in spec["init_args"].items()}
+    instead = getattr(class_of(spec["class_path"], base), "rebuilt_with", {})
+    given = spec.get("init_args") or {}
+    own = {name: _rebuilding(of, object) if is_spec(of) else of for name, of in given.items()}
     return Spec(class_path=spec["class_path"], init_args=own | instead)
 
 

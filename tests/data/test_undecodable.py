@@ -11,16 +11,29 @@ from command_worker import start_together
 from PIL import Image
 
 from likewise.cli import main
-from likewise.data import Balanced, Episodes, Folder, Samples, Stratified, Views, mixed, parts_of_run, some_inputs
+from likewise.data import (
+    Balanced,
+    Episodes,
+    Folder,
+    Parts,
+    Samples,
+    Stratified,
+    Views,
+    mixed,
+    parts_of_run,
+    some_inputs,
+)
 from likewise.data.by_class import rotated
 from likewise.data.rows import readable, unreadable
 from likewise.evaluation import load_features, raw_features
 from likewise.evaluation.features import features_of
 from likewise.losses import SupConLoss
-from likewise.models import ConvNet
+from likewise.models import MLP, ConvNet, Projected, ProjectionHead
 from likewise.runs import Run
 from likewise.training import Pretraining, TrainingData
 from likewise.training.loader import ORDER, Loader, Place
+from likewise.workflows.progress import PRINTED
+from likewise.workflows.scoring import encoded
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*LeafSpec.*", "ignore:.*does not have many workers.*"),
@@ -197,6 +210,19 @@ def test_features_have_no_row_for_it(memory, root):
     if memory == 0:
         assert features.numbers.tolist() == list(whole)
         assert features[torch.tensor([5])].numbers.tolist() == [list(whole)[5]]
+
+
+def test_those_of_the_other_side_of_pairs_are_counted_with_the_features(root, tmp_path):
+    photographs = samples_of(root)
+    pairs = Samples(torch.rand(len(photographs), 4), counterparts=photographs)
+    run = Run.create(tmp_path, "mine")
+    run.describe({})
+    every = torch.arange(len(pairs))
+    parts = Parts(*(pairs[every % 3 == of] for of in range(3)))
+    encoders = MLP((4,), width=6), Projected(ConvNet((3, 32, 32), width=2), ProjectionHead(8, out_dim=6))
+    features = encoded(run, encoders[0], parts, PRINTED, second=encoders[1])
+    assert sum(map(len, features)) == len(pairs) - len(BROKEN)
+    assert {name.split("photos/")[1] for name in run.facts["undecodable"].values()} == BROKEN
 
 
 def test_a_training_warns_once_of_what_its_workers_found(root):

@@ -190,6 +190,17 @@ def test_neighbours_of_a_run_predict_as_it_was_evaluated(digits, sets, run):
     assert found["macro-F1"].value == pytest.approx(macro, abs=1e-9)
 
 
+def test_neighbours_of_a_run_of_pairs_are_each_input_once_as_it_was_evaluated(digits, run):
+    again = torch.arange(len(digits.train)).repeat_interleave(1 + 8 * (digits.train.classes == 3))
+    several = replace(digits.train, items=torch.arange(len(digits.train)))[again]
+    pairs = FeatureParts(several, *digits[1:])
+    found = KNN(5, "uniform")(*pairs)
+    predictor = kept(run, pairs, found).predictor("knn")
+    expected = next(one.values for one in found.outcomes if one.metric == "prediction")
+    assert torch.equal(predictor.scores(digits.test.vectors).argmax(dim=1), expected.long())
+    assert len(Learned(run).features.train) == len(digits.train)
+
+
 def test_neighbours_of_a_run_have_the_temperature_that_it_was_evaluated_with(digits, run):
     found = KNN(30, "similarity", 0.5)(*digits)
     scores = kept(run, digits, found).predictor("knn").scores(digits.test.vectors[:40])

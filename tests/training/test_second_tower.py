@@ -7,12 +7,12 @@ import pytest
 import torch
 
 import likewise as lw
-from likewise.data import Negatives, Samples, TokenRows, Views
+from likewise.data import Negatives, Samples, Texts, TokenRows, Views
 from likewise.models import MLP, BagOfTokens, NoHead, Projected, ProjectionHead
 from likewise.training import Pretraining, SecondTower
 from likewise.training.assembly import prepared
 from likewise.training.data import TrainingData
-from likewise.training.loader import Loader
+from likewise.training.loader import Loader, Place
 
 N, E, TAU = 24, 4, 0.2
 
@@ -146,6 +146,33 @@ def test_a_rate_factor_is_for_the_second_tower_alone():
     assert {rates[id(one)] for one in module.encoder.parameters()} == {1.0}
 
 
+def test_a_sample_without_negatives_gets_none_that_only_another_part_has():
+    places = torch.full((N, 1), -1)
+    places[:4, 0], places[12:, 0] = torch.arange(4), torch.arange(4, 16)
+    samples = _pairs(negatives=Negatives(torch.arange(16.0)[:, None], torch.arange(16) + N, places))
+    train = samples[torch.arange(12)]
+    loader = Loader(train, Views(batch_size=12, negatives=4), seed=0)
+    assert {int(one) for batch in loader for one in batch["negatives"].flatten()} == set(range(4))
+    none = samples[torch.arange(4, 12)]
+    assert all("negatives" not in batch for batch in Loader(none, Views(batch_size=4), seed=0))
+
+
+def test_negatives_that_are_texts_are_as_long_on_any_process():
+    texts = Texts(" ".join(["word"] * (1 + row)) for row in range(N))
+    negatives = Negatives(texts, torch.arange(N) + N, torch.arange(N)[:, None])
+    beside = Samples(Texts(f"answer {row}" for row in range(N)))
+    samples = Samples(torch.randn(N, 5), counterparts=beside, negatives=negatives)
+    tower = BagOfTokens((), width=4, vocabulary=30)
+    tower.observe(texts)
+    samples = prepared(MLP((5,), width=4), samples, tower)
+    shares = [
+        next(iter(Loader(samples, Views(batch_size=12), seed=7, place=lambda at=place: Place(0, 0, *at))))
+        for place in ((0, 1), (0, 2), (1, 2))
+    ]
+    whole, *halves = (share["negatives"] for share in shares)
+    assert torch.equal(torch.cat(halves), whole)
+
+
 def test_hard_negatives_are_each_samples_own_and_none_comes_twice_before_all():
     negatives = _negatives(pool=40, width=3)
     samples = _pairs(negatives=negatives)
@@ -162,8 +189,6 @@ def test_hard_negatives_are_each_samples_own_and_none_comes_twice_before_all():
 def test_processes_together_draw_what_one_draws(processes):
     samples = _pairs(items=torch.arange(N) // 3, negatives=_negatives())
     whole = next(iter(Loader(samples, Views(batch_size=12, negatives=2), seed=7)))
-    from likewise.training.loader import Place  # noqa: PLC0415 - of this test only
-
     parts = [
         next(
             iter(
@@ -196,8 +221,6 @@ def test_views_of_the_other_side_are_random_and_the_same_by_any_number_of_proces
 
 
 def test_texts_of_both_sides_get_tokens_of_their_own_encoder():
-    from likewise.data import Texts  # noqa: PLC0415 - of this test only
-
     first, second = Texts(["a cat", "two dogs run"] * 4), Texts(["eine Katze", "zwei Hunde laufen schnell"] * 4)
     samples = Samples(first, counterparts=Samples(second))
     towers = [BagOfTokens((), width=4, vocabulary=60) for _ in range(2)]

@@ -54,10 +54,10 @@ class Learned:
 
     @cached_property
     def features(self) -> FeatureParts | None:
-        """The run's features; None where it keeps none."""
-        if self._run is None:
+        """The run's features, of pairs each input of the first side once, as evaluated; None where it keeps none."""
+        if self._run is None or not self.run.embeddings.is_file():
             return None
-        return load_features(self.run.embeddings) if self.run.embeddings.is_file() else None
+        return FeatureParts(*(part.once() for part in load_features(self.run.embeddings)))
 
     @cached_property
     def refit(self) -> bool:

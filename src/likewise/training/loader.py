@@ -60,6 +60,8 @@ class Loader:
         self._others = None if samples.counterparts is None else samples.counterparts.inputs
         alike = None if samples.counterparts is None else never_apart(samples)
         self._alike = None if alike is None or len(alike.unique()) == len(alike) else alike
+        places = torch.zeros(0, dtype=torch.int64) if samples.negatives is None else samples.negatives.places
+        self._known = places[places >= 0].unique()  # not those of other parts
 
     def __len__(self) -> int:
         """Count the batches of an epoch."""
@@ -78,7 +80,8 @@ class Loader:
             )
         own = slice(place.rank * held, (place.rank + 1) * held)
         for index, fetched_ones in enumerate(self._inputs(order, own, place), place.batch):
-            yield self._batch(fetched_ones, Share(mixed(self.seed, DRAW, place.epoch, index), size, own.start))
+            share = Share(mixed(self.seed, DRAW, place.epoch, index), size, own.start)
+            yield self._batch(fetched_ones, share, order[index])
 
     def state_dict(self) -> dict[str, Any]:
         """Return nothing: the trainer keeps the state."""
@@ -90,7 +93,7 @@ class Loader:
     def _order(self, epoch: int) -> Tensor:
         return self.batches.order(self.samples, seed=mixed(self.seed, ORDER), epoch=epoch)
 
-    def _batch(self, of: "Fetched", share: Share) -> Batch:
+    def _batch(self, of: "Fetched", share: Share, whole: Tensor) -> Batch:
         rows, samples = of.rows, self.samples
         batch = Batch(inputs=of.inputs, sample_index=rows, share=share)
         if samples.labels is not None:
@@ -103,26 +106,31 @@ class Loader:
         if samples.labels is None:
             batch["labels"] = batch.get("alike", rows)
         if samples.negatives is not None:
-            self._add_negatives(batch, share)
+            self._add_negatives(batch, share, whole)
         return batch
 
-    def _add_negatives(self, batch: Batch, share: Share) -> None:
-        """Draw some of each sample's hard negatives; of those that a sample has, none twice before all."""
+    def _add_negatives(self, batch: Batch, share: Share, whole: Tensor) -> None:
+        """Draw some of each sample's hard negatives; of those that a sample has, none twice before all.
+
+        They are drawn for the whole batch, so that texts are as long on any process.
+        """
         samples, rows, count = self.samples, batch["sample_index"], self.batches.negatives
         negatives, counterparts = samples.negatives, samples.counterparts
-        if negatives is None or counterparts is None:
+        if negatives is None or counterparts is None or not len(self._known):
             return
         generator = torch.Generator().manual_seed(mixed(share.seed, NEGATIVES))
         own, width = slice(share.first, share.first + len(rows)), negatives.places.shape[1]
-        turns = torch.rand(share.samples, width, generator=generator)[own]
-        any_of_all = torch.randint(len(negatives.items), (share.samples, count), generator=generator)[own]
-        places = negatives.places[rows]
+        turns = torch.rand(share.samples, width, generator=generator)
+        any_of_all = self._known[torch.randint(len(self._known), (share.samples, count), generator=generator)]
+        whole = whole.clone()
+        whole[own] = rows
+        places = negatives.places[whole]
         known = (places >= 0).sum(dim=1, keepdim=True)
         order = turns.masked_fill(places < 0, 2.0).argsort(dim=1)  # a sample's own come first
         chosen = places.gather(1, order.gather(1, torch.arange(count) % known.clamp(min=1)))
         chosen = chosen.where(known > 0, any_of_all)
-        pool = negatives.inputs
-        batch["negatives"] = _of_rows(pool, chosen.flatten(), chosen.flatten()).unflatten(0, chosen.shape)
+        every, chosen = chosen.flatten(), chosen[own]
+        batch["negatives"] = _of_rows(negatives.inputs, chosen.flatten(), every).unflatten(0, chosen.shape)
         items = torch.arange(len(samples)) if counterparts.items is None else counterparts.items
         numbers = torch.full((int(max(items.max(), negatives.items.max())) + 1,), NOBODY)
         numbers[items] = torch.arange(len(samples)) if self._alike is None else self._alike

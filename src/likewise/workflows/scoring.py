@@ -106,9 +106,16 @@ def encoded(
     features = FeatureParts(*map(predicted, encoding))
     with run.writing(run.embeddings.name) as path:
         save_features(path, features)
-    lost = (unreadable(samples.inputs, torch.arange(len(samples))) for samples in whole.values())
-    _note_lost(run, files_of(chain.from_iterable(lost)))
+    for samples in whole.values():
+        _note_lost(run, _lost(samples))
     return with_origin(features, parts, lambda: encoder, lambda: second)
+
+
+def _lost(samples: Samples) -> dict[int, str]:
+    """Return the files that could not be decoded, by their numbers; those of the other side of pairs from -1 down."""
+    every, others = torch.arange(len(samples)), samples.counterparts
+    beside = [] if others is None else unreadable(others.inputs, every)
+    return files_of([*unreadable(samples.inputs, every), *(one._replace(item=-1 - one.item) for one in beside)])
 
 
 def _note_lost(run: Run, files: Mapping[int, str]) -> None:

@@ -11,7 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
-from likewise.data import Negatives, Pairs, Parts, Samples, Stratified, fingerprint, never_apart
+from likewise.data import ByClass, Negatives, Pairs, Parts, Samples, Stratified, fingerprint, never_apart
 
 rng = np.random.default_rng(0)
 
@@ -534,3 +534,11 @@ def test_negatives_may_be_in_the_training_part_alone(tmp_path):
     strings = samples.negatives.inputs.strings
     found = [[strings[place] for place in row if place >= 0] for row in samples.negatives.places.tolist()]
     assert found == [row["wrong"] for row in mined[:5]] + [[]] * 3
+
+
+def test_classes_are_no_parts_of_pairs_and_negatives_are_a_column_of_their_own():
+    samples = Samples(torch.zeros(4, 1), torch.tensor([0, 0, 1, 1]), ("a", "b"), groups=torch.tensor([0, 1, 0, 1]))
+    with pytest.raises(ValueError, match="expected samples that are each by themselves, got pairs"):
+        ByClass()(samples)
+    with pytest.raises(ValueError, match=r"expected a column of its own as data\.negatives, got 'b' again"):
+        Pairs("x.csv", first="a", second="b", negatives="b")

@@ -237,7 +237,9 @@ def test_no_head_leaves_the_encoder_as_it_is_and_widths_must_agree():
     samples = _pairs()
     with pytest.raises(ValueError, match="expected embeddings of one width from both sides, got 4 and 7: give both"):
         _module(samples, lw.InfoNCELoss(), SecondTower(MLP((3,), width=7), NoHead(7)))
-    with pytest.raises(ValueError, match="expected an encoder for the other side, got none: give one, or shared=True"):
+    with pytest.raises(
+        ValueError, match="expected pairs for SecondTower, got samples without a counterpart, or no encoder"
+    ):
         _module(samples, lw.InfoNCELoss(), SecondTower())
     with pytest.raises(ValueError, match="expected one network for both sides"):
         SecondTower(MLP((3,), width=4), shared=True)

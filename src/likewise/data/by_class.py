@@ -88,6 +88,11 @@ class ByClass(Split):
         numbers = len(samples) if samples.rows is None or not len(samples) else int(samples.rows.max()) + 1
         samples = whole_classes(samples, subset)
         labels = samples.classes_for("ByClass", "choose Stratified")
+        if samples.groups is not None:
+            raise ValueError(
+                "expected samples that are each by themselves, got pairs, of which some belong together: "
+                "choose Stratified"
+            )
         file = None if self.file is None else _found(Path(self.file))
         given = _given(samples) if file is None else _named(samples, _read(file), file)
         chosen = given or self._drawn(len(samples.names))

@@ -128,6 +128,10 @@ class Pairs(Source):
             raise ValueError(
                 f"expected two {kind}, got {first!r} as data.first and as data.second: name the other side in one"
             )
+        if negatives in {first, second}:
+            raise ValueError(
+                f"expected a column of its own as data.negatives, got {negatives!r} again: name what does not belong"
+            )
         self.path = path
         self.first = first
         self.second = second

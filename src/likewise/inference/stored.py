@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int
 from numpy.lib import format as npy
 from torch import Tensor
 
-from likewise.data import Samples
+from likewise.data import Samples, Texts
 from likewise.data.arrays import labels_of
 from likewise.data.columns import labels_of as labels_of_column
 from likewise.data.ids import Ids
@@ -27,6 +27,7 @@ from likewise.files.formats import first_of
 from likewise.inference.embedding import digest_of
 from likewise.inference.inputs import of_side, samples_at
 from likewise.inference.model import Model
+from likewise.models import reads_texts
 from likewise.runs import Run, Side
 
 PIECE = 2**15  # samples read at a time
@@ -164,6 +165,11 @@ def stored_at(place: Path | str, model: Model, bar: Bar = silent) -> Stored:
 def encoded(samples: Samples, model: Model, bar: Bar = silent) -> Stored:
     """Return the features of samples that can be read, with these samples; a warning names others."""
     given = replace(samples, inputs=model.rows(samples))
+    kind = "images" if len(samples.input_shape) == 3 else "vectors"
+    if reads_texts(model.encoder) and not isinstance(given.inputs, Texts):
+        other = "first" if model.side == "second" else "second"
+        remedy = f"they may be of the {other} side, see --side" if model.paired else "give others"
+        raise ValueError(f"expected texts, as the encoder takes, got {kind}: {remedy}")
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "an image that cannot be decoded")
         found = features_of(given, model.encoder, "test", bar)

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 NAMES = ("data", "parts", "encoder", "loss", "steps")
 FEW = 100  # steps
 ENOUGH = 300
-ARTICLE = {"texts": "a text", "images": "an image", "vectors": "a vector", "inputs": "an input"}
 COLOURS = {1: "grey", 3: "RGB"}
 UNSAID = {*FILLED, "gather_distributed", "guide_margin"}  # arguments
 
@@ -101,7 +100,7 @@ def lines_of(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
     chosen = facts["parts"]
     head = "" if went["head"] is None else f"; {short_name(chosen['head'])}, {went['head']['parameters']:,}"
     words = (
-        f"{_inputs(facts)}{_beside(went)}; {_labels(facts['labels']['kind'], went)}",
+        f"{_beside(went) or _inputs(facts)}; {_labels(facts['labels']['kind'], went)}",
         "; ".join(_parts(facts)),
         f"{_part(chosen['encoder'])}, {_trained(went['encoder'])}{head}{_tower(facts)}",
         f"{', '.join(map(_part, [chosen['loss'], *_listed(chosen['inputs'])]))}; {_batch(went)}",
@@ -145,14 +144,17 @@ def _inputs(facts: Mapping[str, Any]) -> str:
 
 
 def _beside(went: Mapping[str, Any]) -> str:
-    """Say what belongs to each input."""
+    """Say how many pairs of what there are; nothing where there are none."""
     second: dict[str, Any] | None = went.get("second")
     if second is None:
         return ""
-    shape, few = second["inputs"].get("shape", []), second["negatives"]
-    numbers = f" of {' x '.join(map(str, shape))}" if shape else ""
-    more = "" if few is None else f", {few:,} of the training pairs with hard negatives"
-    return f", each with {ARTICLE[second['inputs']['kind']]}{numbers} as its counterpart{more}"
+    sides = [
+        side["kind"] + (f" of {' x '.join(map(str, side['shape']))}" if "shape" in side else "")
+        for side in (went["inputs"], second["inputs"])
+    ]
+    few = second["negatives"]
+    more = "" if few is None else f", {few:,} of those to train on with hard negatives"
+    return f"{counted(went['samples'], 'pair')} of {sides[0]} and {sides[1]}{more}"
 
 
 def _tower(facts: Mapping[str, Any]) -> str:

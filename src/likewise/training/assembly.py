@@ -37,6 +37,7 @@ from likewise.training.schedule import Schedule
 
 OBSERVED = 2048  # inputs read for their mean and standard deviation, if not all are in memory
 NAMED = 3  # labels that a sentence names
+KINDS = {0: "texts", 1: "vectors", 3: "images"}
 
 
 @final
@@ -246,9 +247,10 @@ def _towers(
         if isinstance(train.inputs, Texts) and isinstance(counterparts.inputs, Texts):
             encoder.observe(Texts([*train.inputs.strings, *counterparts.inputs.strings]))
     else:
+        got = " and ".join(KINDS.get(len(side.input_shape), "inputs") for side in (train, counterparts))
         raise ValueError(
-            f"expected both sides of pairs of one kind for a shared tower, got {encoder.input_shape} and "
-            f"{counterparts.input_shape}: leave out --inputs.shared"
+            f"expected both sides of pairs of one kind and shape for a shared tower, got {got}: leave out "
+            "--inputs.shared"
         )
     return first, [tower, *(build(spec, LossInput) for spec in asked if spec is not ours)]
 

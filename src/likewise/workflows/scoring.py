@@ -183,6 +183,8 @@ def score(
         progress.say(f"no evaluation applies to {features.test.label_kind or 'samples without labels'}")
         return
     raw = None if samples is None or not len(samples.train) else raw_features(samples, features)
+    if raw is not None and all(evaluation.why_not_applicable(raw) for evaluation in evaluations):
+        raw = None
     capped = {} if raw is None else _capped(features, raw)
     fewer = f", with {settings_words(capped)}" if capped else ""
     same = "" if raw is None else f"; the same for raw inputs{fewer}"

@@ -67,7 +67,8 @@ class SecondTower(LossInput):
             self._network = (context.network,)  # a tuple: no module of this one, whose parameters would count twice
         elif not hasattr(self, "tower"):
             raise ValueError(
-                "expected an encoder for the other side, got none: give one, or shared=True; --data Pairs brings it"
+                "expected pairs for SecondTower, got samples without a counterpart, or no encoder for these: read "
+                "them by --data Pairs, or give the encoder, or shared=True"
             )
         elif self.tower.feature_dim != context.embedding_dim:
             raise ValueError(

@@ -322,3 +322,8 @@ def test_an_encoder_without_a_tokenizer_is_not_exported(tmp_path):
     with pytest.raises(ValueError, match="expected an encoder with a tokenizer, got none"):
         to_onnx(BagOfTokens((), width=4), tmp_path / "texts.onnx")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_text_on_the_side_of_images_is_told_of_the_other_side(captioned):
+    with pytest.raises(ValueError, match=r'got a red circle, which does not exist: .* with side="second"'):
+        lw.load(captioned).encode(["a red circle"])

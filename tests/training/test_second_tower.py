@@ -253,3 +253,21 @@ def test_no_two_rows_of_an_epoch_are_the_same():
     batches = list(Loader(_pairs(), Views(batch_size=6), seed=0))
     for one, other in combinations(batches, 2):
         assert not set(one["sample_index"].tolist()) & set(other["sample_index"].tolist())
+
+
+@pytest.mark.parametrize("case", ["pairs alone", "equal counterparts", "hard negatives"])
+def test_a_triplet_has_a_hard_negative_or_the_counterpart_of_another(case):
+    samples = _pairs(**CASES[case])
+    module = _module(samples, lw.TripletLoss())
+    batch = _batch(samples)
+    step = lw.training.Step(batch, module.encoder, None)
+    _, given = module.inputs.arguments(step)
+    keys = module.second(batch["counterparts"])
+    assert torch.equal(given["positives"], keys)
+    if "negatives" in batch:
+        assert torch.allclose(given["negatives"], module.second(batch["negatives"][:, 0]))
+    else:
+        from_rows = [(keys == one).all(dim=1).nonzero().flatten().tolist() for one in given["negatives"]]
+        alike = batch.get("alike", torch.arange(len(keys)))
+        assert all(alike[row] != alike[place] for place, rows in enumerate(from_rows) for row in rows[:1])
+    module.training_step(batch, 0).backward()

@@ -263,7 +263,7 @@ class Model:
         if self.preprocessing is None:
             return self._of_array(np.asarray(several))
         if all(isinstance(one, str | Path) for one in several):
-            return ImageFiles([_file(one) for one in several], self.preprocessing)
+            return ImageFiles([_file(one, paired=self.paired) for one in several], self.preprocessing)
         return torch.cat([self._image(one) for one in several])
 
     def _texts(self, several: list[Any]) -> Texts:
@@ -320,12 +320,13 @@ class Model:
         return self.preprocessing
 
 
-def _file(given: str | Path) -> Path:
+def _file(given: str | Path, *, paired: bool) -> Path:
     """Return a path, which must be a file's."""
     path = Path(given).expanduser()
     if not path.is_file():
         what = "is a folder: likewise embed encodes all of it" if path.is_dir() else "does not exist: check the path"
-        raise ValueError(f"expected an image file, got {given}, which {what}")
+        side = ', or give what is of the other side with side="second"' * paired
+        raise ValueError(f"expected an image file, got {given}, which {what}{side}")
     return path
 
 

@@ -6,6 +6,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from likewise.models import Encoder, Head, Projected, in_chunks
+from likewise.training.inputs.batch import NEGATIVES
 from likewise.training.inputs.loss_input import InputContext, LossInput
 from likewise.training.step import Step
 
@@ -17,7 +18,8 @@ class SecondTower(LossInput):
         keys, positives, references     z' of each sample's counterpart, (B, E)
         ids                             numbers that are equal for pairs which must not be pushed apart, (B,)
         reference_labels                the labels; where pairs have none, these numbers
-        negatives                       z' of hard negatives of each sample, (B, K, E), if the data has some
+        negatives                       z' of hard negatives of each sample, (B, K, E), if the data has some; for a loss
+                                        that requires one, (B, E): the first of these, or another's counterpart
         negative_ids                    these numbers of the negatives, (B, K)
 
     The two are a dual encoder: it observes the other side's training inputs, and both are kept with the run.
@@ -63,6 +65,7 @@ class SecondTower(LossInput):
             self.tower = encoder if head is None else Projected(encoder, head)
 
     def build(self, context: InputContext) -> None:
+        self._requires_one = "negatives" in context.signature.required
         if self.shared:
             self._network = (context.network,)  # a tuple: no module of this one, whose parameters would count twice
         elif not hasattr(self, "tower"):
@@ -98,10 +101,12 @@ class SecondTower(LossInput):
     def reference_labels(self, step: Step) -> Tensor:
         return step.labels
 
-    def negatives(self, step: Step) -> Float[Tensor, "b k e"] | None:
+    def negatives(self, step: Step) -> Float[Tensor, "b ..."] | None:
         of = step.batch.get("negatives")
         if of is None:
-            return None
+            return self.keys(step)[step.others(NEGATIVES)] if self._requires_one else None
+        if self._requires_one:
+            return in_chunks(self.network, of[:, 0], step.chunk_size)
         return in_chunks(self.network, of.flatten(0, 1), step.chunk_size).unflatten(0, of.shape[:2])
 
     def negative_ids(self, step: Step) -> Int[Tensor, "b k"] | None:

@@ -326,4 +326,4 @@ def test_an_encoder_without_a_tokenizer_is_not_exported(tmp_path):
 
 def test_a_text_on_the_side_of_images_is_told_of_the_other_side(captioned):
     with pytest.raises(ValueError, match=r'got a red circle, which does not exist: .* with side="second"'):
-        lw.load(captioned).encode(["a red circle"])
+        lw.load(captioned[0]).encode(["a red circle"])

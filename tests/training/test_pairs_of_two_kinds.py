@@ -122,3 +122,31 @@ def test_a_shared_tower_trains_in_bf16_and_is_kept_once(tmp_path):
     assert run.facts["second"]["encoder"] is None
     assert run.facts["went_in"]["second"]["encoder"] is None
     assert torch.equal(*(run.encoder(side).encode(Texts(["red cat", "a dog"])) for side in ("first", "second")))
+
+
+def test_a_shared_tower_of_an_earlier_run_keeps_its_tokens(tmp_path):
+    first = _trained(tmp_path / "first", *FORM, *TEXTS[:-2], "--inputs.shared", "true")
+    folder = tmp_path / "second"
+    folder.mkdir()
+    rows = [{"one": f"other words {row}", "other": f"and more of them {row * 7}"} for row in range(60)]
+    (folder / "others.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    words = [
+        "--data",
+        "Pairs",
+        "--data.path",
+        "others.jsonl",
+        "--data.first",
+        "one",
+        *FORM,
+        *TEXTS[:-2],
+        "--inputs.shared",
+        "true",
+        "--epochs",
+        "1",
+        "--report",
+        "false",
+    ]
+    words += ["--batch_size", "16", "--encoder", "FromRun", "--encoder.run", str(first.folder)]
+    assert end_of(start(["train", *words], folder)) == 0
+    (path,) = (folder / "runs").iterdir()
+    assert torch.equal(Run.open(path).encoder().tokenizer, first.encoder().tokenizer)

@@ -244,8 +244,9 @@ def _towers(
         tower = SecondTower(second, **{name: of for name, of in chosen.items() if name not in {"encoder", "head"}})
     elif counterparts.input_shape == encoder.input_shape:
         tower = build(ours or {}, SecondTower)
-        if isinstance(train.inputs, Texts) and isinstance(counterparts.inputs, Texts):
-            encoder.observe(Texts([*train.inputs.strings, *counterparts.inputs.strings]))
+        sides = train.inputs, counterparts.inputs
+        if "from_run" not in specs and isinstance(sides[0], Texts) and isinstance(sides[1], Texts):
+            encoder.observe(Texts([*sides[0].strings, *sides[1].strings]))  # an earlier run's weights have its tokens
     else:
         got = " and ".join(KINDS.get(len(side.input_shape), "inputs") for side in (train, counterparts))
         raise ValueError(

@@ -125,7 +125,7 @@ class Views(Batches):
             may name colours, crops alone: RandomResizedCrop.
         counterpart_augmentation: Of pairs, how a view of the other side differs. None: likewise.
         negatives: Of pairs with hard negatives, how many of each sample's are drawn for a step; of one that has fewer,
-            some again, and of one that has none, any.
+            some again, and of one that has none, any of the training part's.
 
     Raises:
         ValueError: views or negatives is below 1, or batch_size is below 2; or pairs are to have several views.

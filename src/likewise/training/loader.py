@@ -59,7 +59,9 @@ class Loader:
         self._there: Tensor | None = None
         self._others = None if samples.counterparts is None else samples.counterparts.inputs
         alike = None if samples.counterparts is None else never_apart(samples)
-        self._alike = None if alike is None or len(alike.unique()) == len(alike) else alike
+        told = alike is not None and (samples.negatives is not None or len(alike.unique()) < len(alike))
+        self._alike = alike if told else None
+        self._of_items = _by_item(samples, alike)
         places = torch.zeros(0, dtype=torch.int64) if samples.negatives is None else samples.negatives.places
         self._known = places[places >= 0].unique()  # not those of other parts
 
@@ -115,8 +117,8 @@ class Loader:
         They are drawn for the whole batch, so that texts are as long on any process.
         """
         samples, rows, count = self.samples, batch["sample_index"], self.batches.negatives
-        negatives, counterparts = samples.negatives, samples.counterparts
-        if negatives is None or counterparts is None or not len(self._known):
+        negatives = samples.negatives
+        if negatives is None or not len(self._known):
             return
         generator = torch.Generator().manual_seed(mixed(share.seed, NEGATIVES))
         own, width = slice(share.first, share.first + len(rows)), negatives.places.shape[1]
@@ -131,11 +133,7 @@ class Loader:
         chosen = chosen.where(known > 0, any_of_all)
         every, chosen = chosen.flatten(), chosen[own]
         batch["negatives"] = _of_rows(negatives.inputs, chosen.flatten(), every).unflatten(0, chosen.shape)
-        items = torch.arange(len(samples)) if counterparts.items is None else counterparts.items
-        numbers = torch.full((int(max(items.max(), negatives.items.max())) + 1,), NOBODY)
-        numbers[items] = torch.arange(len(samples)) if self._alike is None else self._alike
-        batch["negative_alike"] = numbers[negatives.items[chosen]]
-        batch["alike"] = rows if self._alike is None else self._alike[rows]
+        batch["negative_alike"] = self._of_items[negatives.items[chosen]]
 
     def _inputs(self, order: Tensor, own: slice, place: Place) -> "Iterator[Fetched]":
         """Yield the inputs and rows of every batch that is left: from the device, from memory, or read on demand."""
@@ -181,6 +179,17 @@ class Fetched(NamedTuple):
     """The files that could not be, by their numbers in the source."""
     counterparts: Tensor | None = None
     """Of pairs, what belongs to each, (b, ...)."""
+
+
+def _by_item(samples: Samples, alike: Tensor | None) -> Tensor:
+    """Return for each input of the other side, and each hard negative, the number of the pairs that it belongs to."""
+    if samples.counterparts is None or samples.negatives is None or alike is None:
+        return torch.zeros(0, dtype=torch.int64)
+    items, others = samples.counterparts.items, samples.negatives.items
+    items = torch.arange(len(samples)) if items is None else items
+    numbers = torch.full((int(torch.cat([items, others]).max()) + 1,), NOBODY)
+    numbers[items] = alike
+    return numbers
 
 
 def _on_demand(inputs: Tensor | Rows | None) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 
 from likewise.configuration import recipes
 from likewise.configuration.classes import Class, find, kind_named, kinds, module_of, packages_of
-from likewise.configuration.options import ALIASES, HIDDEN, SLIPS
+from likewise.configuration.options import ALIASES, HIDDEN
 from likewise.configuration.values import folded, part_of
 from likewise.files.detection import ARRAYS, TORCHVISION, exists, first_row, is_number, source_for
 from likewise.files.detection import expanded as expanded_path
@@ -43,6 +43,25 @@ OF_CLASS = {
     "Hub": "image-folder",
     "Pairs": "pairs",
 }
+SLIPS = {
+    **dict.fromkeys(("num_epochs", "n_epochs", "max_epochs", "epoch"), "epochs"),
+    **dict.fromkeys(("batch", "bs", "bsz", "batchsize"), "batch_size"),
+    **dict.fromkeys(("gpu", "gpus", "cuda", "accelerator"), "device"),
+    **dict.fromkeys(("tau", "temp", "t"), "temperature"),
+    **dict.fromkeys(("out", "output_dir", "out_dir", "save_dir", "log_dir", "logdir", "runs_dir"), "output"),
+    **dict.fromkeys(("arch", "architecture", "net"), "encoder"),
+    **dict.fromkeys(("wd", "weightdecay"), "weight_decay"),
+    **dict.fromkeys(("data_dir", "data_path", "dataset_path", "root", "path"), "data"),
+    **dict.fromkeys(("method", "algorithm"), "recipe"),
+    **dict.fromkeys(("resume_from", "checkpoint", "ckpt", "resume_from_checkpoint"), "resume"),
+    **dict.fromkeys(("seeds", "random_seed"), "seed"),
+    **dict.fromkeys(("eval", "metrics", "evaluate"), "evaluations"),
+    **dict.fromkeys(("optim", "opt"), "optimizer"),
+    **dict.fromkeys(("amp", "fp16", "bf16", "half"), "precision"),
+    **dict.fromkeys(("aug", "augment", "augmentations", "transform", "transforms"), "augmentation"),
+    **dict.fromkeys(("logger", "loggers", "wandb", "tensorboard"), "log"),
+}
+"""What people call options that have another name here."""
 LOOKED_AT = 1000  # entries of a folder
 WORD = {*ascii_letters, *digits, *"-_ "}
 SURE = 0.9

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from likewise.data import Batch, Batches, Rows, Samples, Share, TokenRows, mixed
-from likewise.data.pairs import never_apart
+from likewise.data import Batch, Batches, Rows, Samples, Share, TokenRows, mixed, never_apart
 from likewise.data.rows import Unreadable, files_of, unreadable
 from likewise.data.workers import fetched
 

@@ -101,6 +101,11 @@ class TrainOptions(SharedOptions):
         chunk_size: Views that the encoder is given at a time, on each process, so that a batch may be larger than the
             memory for its activations; the loss is that of the whole batch. Default: all.
         temperature_rate_factor: Factor of a learned temperature's learning rate; --loss.temperature learned learns it.
+        freeze: What of the encoder is not trained: all, "all but the last block", or names of its parts, layer1,layer2;
+            batch statistics are frozen with it. Default: nothing.
+        unfreeze_epoch: The epoch that what is frozen is trained from. Default: never.
+        encoder_rate_factor: Factor of the encoder's learning rate beside that of the head; --encoder_lr is the same.
+        layer_decay: Factor of the rate from each block of the encoder to the one before it, nearer to the input.
         workers: Processes that read and decode samples; 0: none beside the training. Default: as many as make it
             faster.
         compile: Whether to compile encoder, head and momentum encoder with torch.compile. The loss runs outside, by any
@@ -132,6 +137,10 @@ class TrainOptions(SharedOptions):
     timeout_minutes: float = 30.0
     chunk_size: int | None = None
     temperature_rate_factor: float = 1.0
+    freeze: str | None = None
+    unfreeze_epoch: int | None = None
+    encoder_rate_factor: float = 1.0
+    layer_decay: float = 1.0
     workers: int | None = None
     compile: bool = False
     validation_epochs: int = 5
@@ -381,6 +390,8 @@ ALIASES = {
     "output": "runs",
     "dataset": "data",
     "data.min_per_class": "min_per_class",
+    "encoder.freeze": "freeze",
+    "encoder_lr": "encoder_rate_factor",
     "model": "encoder",
     "network": "encoder",
     "backbone": "encoder",

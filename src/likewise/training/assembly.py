@@ -30,6 +30,7 @@ from likewise.models import Encoder, FromRun, Head, NoHead, Projected, reads_tex
 from likewise.parts import Spec, build, built, class_of, is_spec
 from likewise.runs import Run
 from likewise.training.data import TrainingData
+from likewise.training.fine_tuning import FineTuning
 from likewise.training.inputs import KeyQueue, LossInput, SecondTower
 from likewise.training.inputs.resolution import check_labels, label_kind_of, reads_embeddings
 from likewise.training.pretraining import Pretraining
@@ -90,6 +91,8 @@ def assemble(
     chunk_size: int | None = None,
     workers: int | None = None,
     temperature_rate_factor: float = 1.0,
+    *,
+    fine_tuning: FineTuning | None = None,
 ) -> Assembled:
     """Make the parts of a training, in the order in which they depend on each other.
 
@@ -100,6 +103,7 @@ def assemble(
         chunk_size: Inputs that the encoder is given at a time; None: all of a batch.
         workers: Processes that read inputs which are not in memory; None: one per core, up to 8.
         temperature_rate_factor: Factor of a learned temperature's learning rate.
+        fine_tuning: What of the encoder is trained, and at what rate. None: all, at the optimizer's.
 
     Returns:
         The training.
@@ -132,6 +136,7 @@ def assemble(
         schedule=build(specs["schedule"], Schedule),
         chunk_size=chunk_size,
         temperature_rate_factor=temperature_rate_factor,
+        fine_tuning=fine_tuning,
     )
     data = _data(specs, module, train, seed, workers)
     known = [

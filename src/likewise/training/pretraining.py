@@ -23,6 +23,7 @@ from likewise.losses import Loss
 from likewise.models import Encoder, Head
 from likewise.models.encoder import frozen
 from likewise.training.callbacks import BY_ANCHOR, HISTOGRAM
+from likewise.training.fine_tuning import FineTuning
 from likewise.training.inputs import InputContext, LossInput, LossInputs, SecondTower
 from likewise.training.inputs.resolution import label_kind_of, reads_embeddings
 from likewise.training.schedule import Cosine, Schedule
@@ -53,6 +54,7 @@ class Pretraining(lightning.LightningModule):
         chunk_size: Inputs that are encoded at a time, so that a batch may be larger than the memory for its
             activations; the loss is that of the whole batch. See `likewise.models.in_chunks`. None: all.
         temperature_rate_factor: Factor of a learned temperature's learning rate.
+        fine_tuning: What of the encoder is trained, and at what rate. None: all, at the optimizer's.
 
     Attributes:
         inputs: The `LossInputs` in force.
@@ -83,6 +85,7 @@ class Pretraining(lightning.LightningModule):
         schedule: Schedule | None = None,
         chunk_size: int | None = None,
         temperature_rate_factor: float = 1.0,
+        fine_tuning: FineTuning | None = None,
     ) -> None:
         super().__init__()
         if getattr(loss, "reduction", "mean") == "none":
@@ -93,6 +96,7 @@ class Pretraining(lightning.LightningModule):
                 f'expected temperature_rate_factor above 0, and temperature="learned" with it, got '
                 f"{temperature_rate_factor}: 1 is the encoder's rate"
             )
+        self.fine_tuning = (fine_tuning or FineTuning()).begin(encoder)
         self._of_loss = {} if learned is None else {learned: temperature_rate_factor}
         self.encoder = encoder
         self.head = head if reads_embeddings(type(loss)) else None
@@ -179,6 +183,24 @@ class Pretraining(lightning.LightningModule):
         self._tell(loss, len(batch["inputs"]))
         return loss
 
+    def train(self, mode: bool = True) -> "Pretraining":
+        """Set training mode, in which what is frozen stays in evaluation mode."""
+        super().train(mode)
+        if mode:
+            self.fine_tuning.settle(self.current_epoch + 1)
+        return self
+
+    def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
+        """Unfreeze what is trained from this epoch on; a resumed one may begin within it."""
+        del batch
+        if batch_idx == 0 or self.fine_tuning.unfreeze_epoch is not None:
+            self.fine_tuning.settle(self.current_epoch + 1)
+
+    def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
+        """Drop the gradients of what is frozen, before they are clipped."""
+        del optimizer
+        self.fine_tuning.drop_gradients(self.current_epoch + 1)
+
     def optimizer_step(self, *args: Any, **kwargs: Any) -> None:
         """Take the optimizer's step, then update the inputs."""
         super().optimizer_step(*args, **kwargs)
@@ -194,7 +216,8 @@ class Pretraining(lightning.LightningModule):
         for loss_input in self.inputs.all:
             loss_input.start(0 if math.isinf(steps) else int(steps))
         factors = {parameter: by for of in self.inputs.all for parameter, by in of.rate_factors().items()}
-        optimizer = optimizer_of(self, self._make_optimizer, self._of_loss | factors)
+        rates = self.fine_tuning.rates() | self._of_loss | factors
+        optimizer = optimizer_of(self, self._make_optimizer, rates)
         schedule = LambdaLR(optimizer, self._factor)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 

@@ -24,6 +24,7 @@ from likewise.report.formatting import short_name
 from likewise.runs import Run
 from likewise.score_words import counted, score_words
 from likewise.training import Assembled, Checkpoints, Collapse, Snapshots, Statistics, Terminated, Validation, assemble
+from likewise.training.fine_tuning import FineTuning
 from likewise.training.fitting import as_list, fit, last_whole, trainer_of
 from likewise.training.launch import from_slurm, rank, refused_together
 from likewise.training.loggers.boards import Drawings
@@ -143,7 +144,14 @@ def _assembled(config: Mapping[str, Any]) -> tuple[Assembled, EvaluationOptions]
     if config["min_per_class"] > 1:
         smallest = {"class_path": "likewise.data.MinPerClass", "init_args": {"count": config["min_per_class"]}}
         chosen["subset"] = [smallest, *as_list(chosen["subset"])]
-    ready = assemble(chosen, config["seed"], config["chunk_size"], config["workers"], config["temperature_rate_factor"])
+    tuned = FineTuning(
+        config["freeze"],
+        unfreeze_epoch=config["unfreeze_epoch"],
+        rate_factor=config["encoder_rate_factor"],
+        layer_decay=config["layer_decay"],
+    )
+    given = (config[name] for name in ("seed", "chunk_size", "workers", "temperature_rate_factor"))
+    ready = assemble(chosen, *given, fine_tuning=tuned)
     evaluations = EvaluationOptions.of(config)
     check_applicable(ready.parts, evaluations, predicts=ready.module.predicts)
     return ready, evaluations

@@ -1,0 +1,73 @@
+"""Depth: the blocks of a network from its input on, whatever library it is from, to be frozen and given rates by."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import final
+
+from torch import nn
+
+CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
+
+
+@final
+@dataclass(frozen=True)
+class Block:
+    """A part of a network that stays whole.
+
+    Args:
+        name: Where it is in the network, with dots.
+        parameters: What is learned in it.
+    """
+
+    name: str
+    parameters: tuple[nn.Parameter, ...]
+
+
+def blocks_of(network: nn.Module) -> list[Block]:
+    """Return the blocks of a network in the order in which it names them, which is that of depth.
+
+    What only holds blocks is taken apart: containers, modules with one part, and those with a container of modules of
+    one class. Normalisations belong to the block before, and what such a holder has of its own, as the class token of a
+    vision transformer, to the first block.
+
+    Example:
+        >>> from likewise.models import ResNet
+        >>> [block.name for block in blocks_of(ResNet((3, 32, 32), depth=8))]
+        ['stem.0', 'stages.0', 'stages.1', 'stages.2']
+    """
+    parts: list[tuple[str, list[nn.Parameter]]] = []
+    for name, module in _apart(network, ""):
+        parameters = list(module.parameters())
+        if parts and all(parameter.ndim < 2 for parameter in parameters):
+            parts[-1][1].extend(parameters)
+        else:
+            parts.append((name, parameters))
+    placed = {parameter for _, parameters in parts for parameter in parameters}
+    own = [parameter for parameter in network.parameters() if parameter not in placed]
+    if own:
+        parts[:1] = [(parts[0][0], own + parts[0][1])] if parts else [("", own)]
+    return [Block(name, tuple(dict.fromkeys(parameters))) for name, parameters in parts]
+
+
+def _apart(module: nn.Module, within: str) -> Iterator[tuple[str, nn.Module]]:
+    """Yield what is not taken apart, with its name."""
+    children = [(name, child) for name, child in module.named_children() if next(child.parameters(), None) is not None]
+    alone = len(children) == 1 and not isinstance(module, CONTAINERS)
+    for name, child in children:
+        where = f"{within}.{name}" if within else name
+        if isinstance(child, CONTAINERS) or _holds_blocks(child) or (alone and _has_parts(child)):
+            yield from _apart(child, where)
+        else:
+            yield where, child
+
+
+def _has_parts(module: nn.Module) -> bool:
+    return any(next(child.parameters(), None) is not None for child in module.children())
+
+
+def _holds_blocks(module: nn.Module) -> bool:
+    """Tell whether a module has a container of modules that have parts themselves."""
+    return any(
+        isinstance(child, CONTAINERS) and any(_has_parts(part) for part in child.children())
+        for child in module.children()
+    )

@@ -1,0 +1,147 @@
+"""Fine-tuning: which parameters of an encoder are trained, from which epoch on, and at what rate."""
+
+import re
+from collections.abc import Iterator
+from difflib import get_close_matches
+from typing import final
+
+from torch import nn
+
+from likewise.models import Encoder, Projected
+from likewise.models.depth import Block, blocks_of
+
+ALL = "all"
+BUT_LAST = re.compile(r"all[ -]but[ -](?:the[ -])?last(?:[ -](\d+))?(?:[ -]blocks?)?")
+SHOWN = 5  # names in a message
+
+
+@final
+class FineTuning:
+    """What is trained of an encoder, which has mostly been trained before.
+
+        rate of block b of B = rate · rate_factor · layer_decay^(B − b)
+
+    What is frozen keeps its weights bit for bit, its batch statistics too, and stays in evaluation mode, without
+    dropout. Until it is unfrozen, a gradient is computed and dropped.
+
+    Args:
+        freeze: "all", "all but the last block", "all but the last 3 blocks", or names of parts, such as
+            "layer1,layer2", each with all that is in it. None: nothing.
+        unfreeze_epoch: The epoch, from 1 on, that all is trained from. None: what is frozen stays so.
+        rate_factor: Factor of the encoder's learning rate; head, loss and inputs keep theirs.
+        layer_decay: Factor from each block to the one before it, nearer to the input; see `blocks_of`.
+
+    Raises:
+        ValueError: A factor is not positive, the decay is above 1, an epoch is below 2 or given without freeze; and by
+            `begin`, no part of the encoder has such a name.
+
+    Source:
+        Decay by layer: J. Howard and S. Ruder, Universal Language Model Fine-tuning for Text Classification, 2018,
+        section 3.2, where it is 1 / 2.6.
+
+    Example:
+        >>> from likewise.models import ResNet
+        >>> encoder = ResNet((3, 32, 32), depth=8)
+        >>> tuned = FineTuning("all but the last block").begin(encoder)
+        >>> [name for name, parameter in encoder.named_parameters() if parameter.requires_grad][0]
+        'stages.2.conv1.weight'
+    """
+
+    def __init__(
+        self,
+        freeze: str | None = None,
+        *,
+        unfreeze_epoch: int | None = None,
+        rate_factor: float = 1.0,
+        layer_decay: float = 1.0,
+    ) -> None:
+        if not rate_factor > 0:
+            raise ValueError(f"expected encoder_rate_factor above 0, got {rate_factor}: --freeze all trains nothing")
+        if not 0 < layer_decay <= 1:
+            raise ValueError(f"expected layer_decay above 0, up to 1, got {layer_decay}: 0.75 is usual")
+        if unfreeze_epoch is not None and (freeze is None or unfreeze_epoch < 2):
+            got = f"{unfreeze_epoch} without --freeze" if freeze is None else str(unfreeze_epoch)
+            raise ValueError(f"expected unfreeze_epoch of 2 or more, and what is frozen until then, got {got}")
+        self.freeze = freeze
+        self.unfreeze_epoch = unfreeze_epoch
+        self.rate_factor = rate_factor
+        self.layer_decay = layer_decay
+        self._frozen: tuple[nn.Parameter, ...] = ()
+        self._resting: tuple[nn.Module, ...] = ()
+        self._rates: dict[nn.Parameter, float] = {}
+
+    def begin(self, encoder: Encoder) -> "FineTuning":
+        """Freeze what is to be frozen of an encoder; of a tower of two, its head is trained."""
+        encoder = encoder.encoder if isinstance(encoder, Projected) else encoder
+        blocks = blocks_of(encoder)
+        self._frozen = () if self.freeze is None else tuple(self._chosen(encoder, blocks, self.freeze))
+        frozen = set(self._frozen)
+        self._resting = tuple(part for part in encoder.modules() if _all_in(part, frozen))
+        if self.unfreeze_epoch is None:
+            for parameter in frozen:
+                parameter.requires_grad = False
+        self._rates = {
+            parameter: self.rate_factor * self.layer_decay ** (len(blocks) - 1 - depth)
+            for depth, block in enumerate(blocks)
+            for parameter in block.parameters
+        }
+        return self
+
+    def rates(self) -> dict[nn.Parameter, float]:
+        """Return the factor of each parameter's learning rate."""
+        return self._rates
+
+    def rests(self, epoch: int) -> bool:
+        """Return whether something is frozen in an epoch, from 1 on."""
+        return bool(self._frozen) and (self.unfreeze_epoch is None or epoch < self.unfreeze_epoch)
+
+    def settle(self, epoch: int) -> None:
+        """Put what is frozen into evaluation mode, and what no longer is into training mode."""
+        for part in self._resting:
+            part.train(not self.rests(epoch))
+
+    def drop_gradients(self, epoch: int) -> None:
+        """Drop the gradients of what is still frozen, so that the optimizer passes it by."""
+        if self.rests(epoch):
+            for parameter in self._frozen:
+                parameter.grad = None
+
+    def _chosen(self, encoder: Encoder, blocks: list[Block], freeze: str) -> Iterator[nn.Parameter]:
+        """Yield the parameters that are to be frozen."""
+        if freeze == ALL:
+            yield from encoder.parameters()
+        elif found := BUT_LAST.fullmatch(freeze.strip().lower()):
+            last = int(found[1] or 1)
+            if not 0 < last < len(blocks):
+                raise ValueError(
+                    f"expected from 1 to {len(blocks) - 1} blocks to train, got {last}: {type(encoder).__name__} has "
+                    f"{_listed([block.name for block in blocks])}"
+                )
+            yield from (parameter for block in blocks[:-last] for parameter in block.parameters)
+        else:
+            for name in filter(None, map(str.strip, freeze.split(","))):
+                yield from _named(encoder, blocks, name)
+
+
+def _named(encoder: Encoder, blocks: list[Block], asked: str) -> Iterator[nn.Parameter]:
+    """Yield the parameters below a name, wherever it stands among the names of the parts they are in."""
+    found = [parameter for name, parameter in encoder.named_parameters() if f".{asked}." in f".{name}."]
+    if not found:
+        parts = dict.fromkeys(part for name, _ in encoder.named_modules() for part in (name, name.rpartition(".")[2]))
+        near = get_close_matches(asked, filter(None, parts), n=3, cutoff=0.6)
+        remedy = f"did you mean {' or '.join(near)}?" if near else _listed([block.name for block in blocks])
+        raise ValueError(
+            f"expected --freeze all, all but the last block, or names of parts of {type(encoder).__name__}, got "
+            f"{asked}: {remedy}"
+        )
+    yield from found
+
+
+def _listed(names: list[str]) -> str:
+    return f"{', '.join(names[:SHOWN])}{f' and {len(names) - SHOWN} more' if len(names) > SHOWN else ''}"
+
+
+def _all_in(part: nn.Module, frozen: set[nn.Parameter]) -> bool:
+    """Tell whether a part has parameters, and all of them are frozen."""
+    parameters = list(part.parameters())
+    return bool(parameters) and all(parameter in frozen for parameter in parameters)

@@ -554,6 +554,18 @@ def test_a_callback_that_monitors_what_is_not_logged_is_refused_after_a_step(kin
     assert main(["train", *words, "loss", "--runs", str(tmp_path / "runs")]) == 0
 
 
+def test_a_validation_score_can_be_monitored(few, tmp_path, capsys):
+    """A wrong name is refused once an epoch was validated, with the names there are; a right one works."""
+    words = [*few[None], "--loss", "NTXentLoss", "--trainer.callbacks", "EarlyStopping"]
+    words += ["--trainer.callbacks.mode", "max", "--trainer.callbacks.monitor"]
+    told = "expected validation scores after every epoch, which EarlyStopping looks at, got them after every 5"
+    _refused([*words, "validation/features/effective rank"], told, tmp_path, capsys)
+    words = [*words[:-1], "--validation_epochs", "1", words[-1]]
+    told = "expected EarlyStopping to monitor one of validation/features/effective rank, got validation/knn accuracy"
+    _refused([*words, "validation/knn accuracy"], told, tmp_path, capsys)
+    assert main(["train", *words, "validation/features/effective rank", "--runs", str(tmp_path / "runs")]) == 0
+
+
 LOGS = """
 import lightning
 class Logs(lightning.Callback):

@@ -83,11 +83,11 @@ def test_curves_are_those_of_the_run(logged):
     read = events(logged.folder / "tensorboard")
     for name, points in logged.metrics.items():
         assert curve(read, name) == [(step, pytest.approx(value, rel=1e-6)) for step, value in points], name
-    scores = {f"validation/{score.evaluation} {score.metric.name}" for score in logged.scores if score.epoch == 1}
+    scores = {f"validation/{score.evaluation}/{score.metric.name}" for score in logged.scores if score.epoch == 1}
     assert scores == {name for name in read.Tags()["scalars"] if name.startswith("validation/")}
     assert len(scores) == 2
     for score in (of for of in logged.scores if of.epoch is not None and str(of.group) == "all"):
-        points = dict(curve(read, f"validation/{score.evaluation} {score.metric.name}"))
+        points = dict(curve(read, f"validation/{score.evaluation}/{score.metric.name}"))
         assert points[5 * score.epoch - 1] == pytest.approx(score.value, rel=1e-6)
 
 
@@ -254,7 +254,7 @@ def test_a_resumed_training_goes_on_with_its_curves_and_maps(batch, run, parts, 
     assert [step for step, _ in curve(read, "loss")] == list(range(12))
     assert [one.step for one in read.Images("views")] == [0]
     assert [one.step for one in read.Histograms(COSINES[0])] == [5, 11]
-    assert [step for step, _ in curve(read, "validation/kNN accuracy")] == [5, 11]
+    assert [step for step, _ in curve(read, "validation/kNN/accuracy")] == [5, 11]
     config = (folder / "projector_config.pbtxt").read_text(encoding="utf-8")
     assert [config.count(f'"validation:{step:05}"') for step in (5, 11)] == [1, 1]
     assert "Embedding dir exists" not in capsys.readouterr().out
@@ -269,7 +269,7 @@ def test_a_training_that_logs_again_what_it_had_logged_shows_it_once(run, parts)
     fit(run, parts)
     read = events(run.folder / "tensorboard")
     assert [step for step, _ in curve(read, "loss")] == list(range(12))
-    assert [step for step, _ in curve(read, "validation/kNN accuracy")] == [5, 11]
+    assert [step for step, _ in curve(read, "validation/kNN/accuracy")] == [5, 11]
 
 
 def test_ctrl_c_loses_nothing(run, parts):
@@ -293,7 +293,7 @@ def test_samples_without_labels_have_a_map_without_names(run):
     train = Samples(torch.rand(36, 5, generator=torch.Generator().manual_seed(0)))
     fit(run, Parts(train, train[torch.arange(15)], train), loss=lw.NTXentLoss())
     assert [path.name for path in (run.folder / "tensorboard" / "00011" / "validation").iterdir()] == ["tensors.tsv"]
-    assert len(curve(events(run.folder / "tensorboard"), "validation/features effective rank")) == 2
+    assert len(curve(events(run.folder / "tensorboard"), "validation/features/effective rank")) == 2
 
 
 def test_the_picture_of_views_has_a_row_for_each_sample():

@@ -12,7 +12,7 @@ from likewise.models import MLP, ProjectionHead
 from likewise.runs import Run
 from likewise.scores import validation_score
 from likewise.training import Checkpoints, Pretraining, Statistics, TrainingData, Validation
-from likewise.training.validation import best_epoch
+from likewise.training.validation import ValidationScores, best_epoch, check_that_choose
 
 pytestmark = [
     pytest.mark.slow,
@@ -27,7 +27,7 @@ def samples(count, seed, names=("a", "b", "c")):
     return Samples(torch.randn(count, 4, generator=generator) + 2 * labels.unsqueeze(1), labels, names)
 
 
-def train(folder, parts, *, loss=None, epochs=4, every=2, resume=False, also=(), **more):
+def train(folder, parts, *, loss=None, epochs=4, every=2, resume=False, also=(), patience=None, told=None, **more):
     """Train a small encoder, with what is saved on the way; returns run and module."""
     torch.manual_seed(0)
     run = Run.create(folder, "run") if not resume else Run.open(next(folder.iterdir()))
@@ -36,6 +36,7 @@ def train(folder, parts, *, loss=None, epochs=4, every=2, resume=False, also=(),
     module = Pretraining(MLP((4,), width=8), ProjectionHead(8), loss, torch.optim.AdamW, samples=parts.train)
     callbacks = [
         Validation(run, parts, every, **more),
+        ValidationScores(run, every, patience, told),
         Statistics(run, parts.train.names),
         Checkpoints(run, 1e-9),
         *also,
@@ -218,3 +219,84 @@ def test_the_best_epoch_is_the_lowest_where_lower_is_better(parts, tmp_path):
 def test_the_best_epoch_needs_a_metric_that_selects(parts, tmp_path):
     with pytest.raises(ValueError, match="expected a metric of mine that selects, to keep the best epoch, got none"):
         train(tmp_path, parts, evaluations=[Distance(0.5, 0.2, selects=False)], keep_best=True)
+
+
+class Planned(Evaluation):
+    """Gives validation scores that are planned."""
+
+    name = "planned"
+
+    def __init__(self, *values):
+        self.values = list(values)
+
+    def why_not_applicable(self, _):
+        return None
+
+    def evaluate(self, parts, **_):
+        value = self.values.pop(0)
+        metric = Metric("accuracy", selects=True)
+        return Result((Score(self.name, metric, value, value, value, 9, part=parts.test.part),))
+
+
+@pytest.mark.parametrize(
+    ("values", "patience", "ended", "best"),
+    [
+        ([0.5, 0.6, 0.6, 0.55, 0.7, 0.1], 2, 4, 2),  # an equal score is no better
+        ([0.5, 0.6, 0.6, 0.55, 0.7, 0.1], 3, 6, None),
+        ([0.5, 0.4, 0.6, 0.55, 0.5, 0.7], 1, 2, 1),
+        ([0.1, 0.2, 0.3, 0.4, 0.5, 0.6], 1, 6, None),
+    ],
+)
+def test_training_ends_when_validation_has_not_been_better_for_so_long(values, patience, ended, best, parts, tmp_path):
+    told = []
+    run, _ = train(
+        tmp_path,
+        parts,
+        epochs=6,
+        every=1,
+        evaluations=[Planned(*values)],
+        patience=patience,
+        told=lambda *of: told.append(of),
+    )
+    assert max(score.epoch for score in run.scores) == ended
+    assert told == ([] if best is None else [(best, ended)])
+
+
+@pytest.mark.parametrize("batch", [7, 12])
+def test_a_resumed_training_ends_where_it_would_have_ended(batch, parts, tmp_path):
+    """Killed in the third epoch of four; and after the last step of the last one, when nothing is left to train."""
+    values = [0.5, 0.6, 0.6, 0.55, 0.7, 0.1]
+    planned = {"epochs": 6, "every": 1, "patience": 2}
+    whole, module = train(tmp_path / "whole", parts, evaluations=[Planned(*values)], **planned)
+    resumed = {"evaluations": [Planned(*values[batch // 3 :])], "resume": True}
+    if batch == 12:
+        train(tmp_path / "killed", parts, evaluations=[Planned(*values)], **planned)
+    else:
+        with pytest.raises(InterruptedError):
+            train(tmp_path / "killed", parts, evaluations=[Planned(*values)], also=[Kill(batch)], **planned)
+    run, again = train(tmp_path / "killed", parts, **resumed, **planned)
+    assert [(score.epoch, score.value) for score in run.scores] == [(one.epoch, one.value) for one in whole.scores]
+    assert all(torch.equal(value, again.state_dict()[name]) for name, value in module.state_dict().items())
+
+
+def test_scores_can_be_monitored(parts, tmp_path):
+    seen = []
+
+    class Watch(lightning.Callback):
+        def on_train_epoch_end(self, trainer, _):
+            seen.append({name: float(of) for name, of in trainer.callback_metrics.items() if "validation" in name})
+
+    run, _ = train(tmp_path, parts, epochs=3, every=2, also=[Watch()])
+    accuracy, rank = "validation/kNN/accuracy", "validation/features/effective rank"
+    assert [accuracy in of and rank in of for of in seen] == [False, True, True]
+    expected = [one.value for one in run.scores if one.metric.name == "accuracy" and str(one.group) == "all"]
+    assert [of[accuracy] for of in seen[1:]] == pytest.approx(expected, rel=1e-6)
+    assert "validation" not in run.metrics_file.read_text()
+
+
+def test_what_ends_a_training_is_checked(parts, tmp_path):
+    run = Run.create(tmp_path, "x")
+    with pytest.raises(ValueError, match="patience of 1 validation or more, got 0"):
+        ValidationScores(run, 1, 0)
+    with pytest.raises(ValueError, match=r"validation scores to end the training by, got none: .*leave out --patience"):
+        check_that_choose(parts, 0, "end the training by", "--patience")

@@ -112,6 +112,8 @@ class TrainOptions(SharedOptions):
             backend as it does without, and nothing is captured in a CUDA graph.
         validation_epochs: Epochs between validation scores, which the last epoch always has; 0: none at all.
         keep: Which weights to keep: those after the last epoch, or those at the best validation score.
+        patience: Validations without a better score, the one that --keep best keeps by, after which the training ends.
+            Default: it never ends so.
         report: Whether to write the page; `likewise evaluate RUN --evaluations []` writes it later.
         log: Tools to look at the training in: tensorboard, wandb, mlflow, csv; several as --log [tensorboard,mlflow].
         data: Where the samples come from: a class, a folder of photos, a file, or a data set of torchvision.
@@ -145,6 +147,7 @@ class TrainOptions(SharedOptions):
     compile: bool = False
     validation_epochs: int = 5
     keep: Literal["last", "best"] = "last"
+    patience: int | None = None
     report: bool = True
     log: list[str] | str | None = None
     data: Source

@@ -21,6 +21,8 @@ from likewise.training.step import Step
 
 HISTOGRAM, BY_ANCHOR = "_histogram", "_by_anchor"
 """How the names in a loss's `last` end that are not logged as curves, but summed here."""
+VALIDATION = "validation/"
+"""How the names of validation scores begin where they are logged."""
 MOST_ROWS = 2048  # of a snapshot: whole samples, the first of the batch
 FIRST, LAST = "first", "last"
 LEAST = 1e-4  # spread of a batch's embeddings: below it, two samples have a mean cosine above 0.9999

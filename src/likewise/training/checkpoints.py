@@ -15,6 +15,7 @@ from lightning import Callback, Trainer
 from torch import Tensor
 
 from likewise.runs import Run
+from likewise.training.callbacks import VALIDATION
 
 TERMINATED = 143  # what a shell reports of a program that SIGTERM ended
 SECONDS_BETWEEN_ROWS = 5.0  # reading values synchronises an accelerator
@@ -73,7 +74,8 @@ class Checkpoints(Callback):
         number = trainer.fit_loop.epoch_loop.total_batch_idx
         every = int(getattr(trainer, "log_every_n_steps", 1))
         if trainer.is_global_zero and every and (number + 1) % every == 0:
-            self._curves.note(number, trainer.current_epoch + 1, trainer.callback_metrics)
+            of_step = {name: of for name, of in trainer.callback_metrics.items() if not name.startswith(VALIDATION)}
+            self._curves.note(number, trainer.current_epoch + 1, of_step)
         stepped = trainer.global_step > self._steps
         if not stepped or trainer.fast_dev_run:  # pyright: ignore[reportAttributeAccessIssue]
             return

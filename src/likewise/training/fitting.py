@@ -8,7 +8,7 @@ from typing import Any, final
 import torch
 from lightning import Callback, Trainer
 from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
-from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from lightning.pytorch.strategies import DDPStrategy
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 from torch.nn.parallel import DistributedDataParallel
@@ -17,8 +17,10 @@ from likewise import distributed
 from likewise.runs import Run
 from likewise.training.assembly import Assembled
 from likewise.training.batch_norm import synchronize
+from likewise.training.callbacks import VALIDATION
 from likewise.training.checkpoints import Checkpoints, Terminated, readable
 from likewise.training.launch import local_processes, processes
+from likewise.training.validation import ValidationScores
 
 CPU = torch.device("cpu")
 OURS = {"lightning", "likewise"}
@@ -32,19 +34,35 @@ class Monitored(Callback):
     """
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Compare what callbacks monitor with what the first step has logged."""
+        """Compare what callbacks monitor with what the first step has logged, and with scores when there are some."""
         callbacks: list[Any] = trainer.callbacks  # pyright: ignore[reportAttributeAccessIssue]
         theirs = any(type(part).__module__.split(".")[0] not in OURS for part in (*callbacks, pl_module.loss))
-        if batch_idx or theirs:
-            return
+        every = next((callback.every for callback in callbacks if isinstance(callback, ValidationScores)), 0)
         logged = list(trainer.callback_metrics)
+        scores = [name for name in logged if name.startswith(VALIDATION)]
         for callback in callbacks:
             monitor = getattr(callback, "monitor", None)
-            if monitor is not None and monitor not in logged and getattr(callback, "strict", True):
+            if monitor is None or not getattr(callback, "strict", True):
+                continue
+            if monitor.startswith(VALIDATION) and every:
+                self._check_score(callback, monitor, every, scores)
+            elif not batch_idx and not theirs and monitor not in logged:
                 raise ValueError(
                     f"expected {type(callback).__name__} to monitor one of {', '.join(logged)}, which are logged, got "
-                    f"{monitor}: name one of them; the best validation score is kept by --keep best"
+                    f"{monitor}: name one of them; --keep best keeps the best validation score, --patience ends a "
+                    "training that does not get better, and with --validation_epochs scores can be monitored"
                 )
+
+    def _check_score(self, callback: Any, monitor: str, every: int, scores: Sequence[str]) -> None:
+        """Raise unless a score that is monitored is there; before an epoch was validated, none is."""
+        name = type(callback).__name__
+        if every > 1 and isinstance(callback, EarlyStopping):
+            raise ValueError(
+                f"expected validation scores after every epoch, which {name} looks at, got them after every {every}: "
+                "give --validation_epochs 1, or --patience instead"
+            )
+        if scores and monitor not in scores:
+            raise ValueError(f"expected {name} to monitor one of {', '.join(scores)}, got {monitor}: name one of them")
 
 
 def trainer_of(options: Mapping[str, Any], callbacks: Sequence[Callback], checkpoints: Checkpoints | None) -> Trainer:
@@ -69,7 +87,7 @@ def trainer_of(options: Mapping[str, Any], callbacks: Sequence[Callback], checkp
             given["strategy"] = DDPStrategy(**_without_broadcast())
     trainer = Trainer(
         **given,
-        callbacks=[Monitored(), *theirs, *callbacks, *(() if checkpoints is None else (checkpoints,))],
+        callbacks=[*theirs, *callbacks, Monitored(), *(() if checkpoints is None else (checkpoints,))],
         enable_checkpointing=any(isinstance(callback, ModelCheckpoint) for callback in theirs),
     )
     if trainer.world_size > launched:

@@ -27,6 +27,7 @@ from likewise.evaluation.features import Bar, features_of, silent
 from likewise.runs import Run
 from likewise.scores import ALL, best
 from likewise.training.assembly import prepared
+from likewise.training.callbacks import VALIDATION
 
 MOST_SAMPLES = 10_000  # of each part, enough for a curve
 RANKED = 2000  # of which the effective rank is taken
@@ -75,13 +76,8 @@ class Validation(Callback):
     ) -> None:
         if every < 0:
             raise ValueError(f"expected 0 or more epochs between validation scores, got {every}: 0 switches them off")
-        if keep_best and every == 0:
-            raise ValueError(
-                "expected validation scores to keep the best epoch by, got none: give validation_epochs above 0, and "
-                "evaluations other than []"
-            )
-        if keep_best and parts.validation.labels is None and parts.validation.counterparts is None:
-            raise ValueError("expected labels or pairs to keep the best epoch by, got neither: leave out --keep")
+        if keep_best:
+            check_that_choose(parts, every, "keep the best epoch by", "--keep")
         self.run = run
         self.keep_best = keep_best
         self.every = every
@@ -98,10 +94,7 @@ class Validation(Callback):
         """Evaluate after the last batch of an epoch, before its checkpoint is saved."""
         epoch = trainer.current_epoch + 1
         ends = batch_idx + 1 >= trainer.num_training_batches
-        due = self.every and (epoch % self.every == 0 or epoch == trainer.max_epochs)
-        if not (ends and due and trainer.is_global_zero):
-            return
-        if trainer.fast_dev_run or len(self._validation) < 2:  # pyright: ignore[reportAttributeAccessIssue]
+        if not (ends and is_due(trainer, epoch, self.every) and trainer.is_global_zero) or len(self._validation) < 2:
             return
         if not self._tokenised:
             self._train, self._validation = (
@@ -137,7 +130,7 @@ class Validation(Callback):
     def _save(self, trainer: Trainer, result: Result) -> None:
         """Save scores with the run, and show them in the trainer's loggers at the step that they were taken after."""
         self.run.add(result)
-        metrics = {f"validation/{score.evaluation} {score.metric}": score.value for score in result.headline}
+        metrics = {logged_as(score): score.value for score in result.headline}
         for logger in trainer.loggers:
             logger.log_metrics(metrics, step=trainer.global_step - 1)
 
@@ -151,6 +144,91 @@ class Validation(Callback):
         score = result.selecting[0]
         before = [one for one in _alike(self.run, score) if one.epoch and score.epoch and one.epoch < score.epoch]
         return best([*before, score]) is score
+
+
+@final
+class ValidationScores(Callback):
+    """Log the scores of an epoch that was validated, on every process, and end a training that no longer gets better.
+
+    Callbacks of somebody's own may monitor them as validation/<evaluation>/<metric>. With `patience` the training ends
+    once so many validations in a row were no better than the best one, by the score that `best_epoch` takes; this is
+    seen from the run's scores, so that a training that is resumed ends where it would have ended. It follows
+    `Validation`, which is of the first process alone.
+
+    Args:
+        run: The run that the first process reads scores from.
+        every: Epochs between validations, of which the last epoch is one.
+        patience: Validations without a better score after which training ends. None: it goes on.
+        told: Called by the first process with the best epoch and the last, when it ends.
+
+    Raises:
+        ValueError: `patience` is below 1.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        every: int,
+        patience: int | None = None,
+        told: Callable[[int, int], None] | None = None,
+    ) -> None:
+        if patience is not None and patience < 1:
+            raise ValueError(f"expected patience of 1 validation or more, got {patience}: 5 is usual")
+        self.run = run
+        self.every = every
+        self.patience = patience
+        self._told = told
+
+    def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
+        """End at once where a training was stopped after its last epoch."""
+        self._end(trainer, trainer.current_epoch)
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        """Log the scores that `Validation` has saved after the last batch of an epoch."""
+        epoch = trainer.current_epoch + 1
+        if batch_idx + 1 < trainer.num_training_batches or not is_due(trainer, epoch, self.every):
+            return
+        found = (
+            [one for one in self.run.scores if one.epoch == epoch and one.group == ALL]
+            if trainer.is_global_zero
+            else []
+        )
+        for name, value in trainer.strategy.broadcast([(logged_as(one), one.value) for one in found]):
+            pl_module.log(name, value, batch_size=1, logger=False)  # `Validation` tells loggers
+        self._end(trainer, epoch)
+
+    def _end(self, trainer: Trainer, epoch: int) -> None:
+        """End the training, on all processes, if the last scores were no better than one before."""
+        if self.patience is None:
+            return
+        best = best_epoch(self.run) if trainer.is_global_zero else None
+        since = 0 if best is None else sum((one.epoch or 0) > (best.epoch or 0) for one in _alike(self.run, best))
+        if trainer.strategy.broadcast(since) >= self.patience:
+            trainer.should_stop = True
+            if self._told is not None and best is not None and best.epoch is not None:
+                self._told(best.epoch, epoch)
+
+
+def check_that_choose(parts: Parts, every: int, what: str, option: str) -> None:
+    """Raise unless there will be validation scores that choose, for what an option does with them."""
+    if every == 0:
+        raise ValueError(
+            f"expected validation scores to {what}, got none: give validation_epochs above 0, and evaluations other "
+            f"than [], or leave out {option}"
+        )
+    if parts.validation.labels is None and parts.validation.counterparts is None:
+        raise ValueError(f"expected labels or pairs to {what}, got neither: leave out {option}")
+
+
+def is_due(trainer: Trainer, epoch: int, every: int) -> bool:
+    """Tell whether an epoch, counted from 1, is validated."""
+    due = every and (epoch % every == 0 or epoch == trainer.max_epochs)
+    return bool(due) and not trainer.fast_dev_run  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def logged_as(score: Score) -> str:
+    """Return what a validation score is logged as."""
+    return f"{VALIDATION}{score.evaluation}/{score.metric}"
 
 
 def best_epoch(run: Run) -> Score | None:

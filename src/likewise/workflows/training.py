@@ -30,7 +30,7 @@ from likewise.training.launch import from_slurm, rank, refused_together
 from likewise.training.loggers.boards import Drawings
 from likewise.training.loggers.making import check_tools, logging_to, named
 from likewise.training.processes import joined, leave
-from likewise.training.validation import best_epoch
+from likewise.training.validation import ValidationScores, best_epoch, check_that_choose
 from likewise.workflows.failures import check_same, removed_if_idle, terminable, unfinished
 from likewise.workflows.lightning_trainer import TrainingBar, in_our_words, quiet_lightning
 from likewise.workflows.metadata import device_of, device_words, flat, shared_options, versions
@@ -113,7 +113,7 @@ def _trained(
         if before is not None:
             check_same(before, ready.facts)
     if rank() > 0:
-        _follow(ready, trainer, config, before)
+        _follow(ready, trainer, config, before, _validated(config, ready, evaluations))
         return None
     for note in ready.notes:
         progress.say(note)
@@ -129,12 +129,20 @@ def _trained(
     return finished
 
 
-def _follow(ready: Assembled, trainer: Mapping[str, Any], config: Mapping[str, Any], before: Run | None) -> None:
+def _follow(
+    ready: Assembled, trainer: Mapping[str, Any], config: Mapping[str, Any], before: Run | None, every: int
+) -> None:
     """Train as one of several processes, of which the first writes everything and evaluates."""
     if before is None or before.stage == "training":
-        callbacks = [Statistics(Run(Path()), ready.trained.names)]
+        nowhere = Run(Path())
+        callbacks = [ValidationScores(nowhere, every, config["patience"]), Statistics(nowhere, ready.trained.names)]
         checkpoints = Checkpoints(Run(Path()), config["checkpoint_minutes"])
         fit(ready, trainer_of(trainer, callbacks, checkpoints), before, compiled=config["compile"])
+
+
+def _validated(config: Mapping[str, Any], ready: Assembled, evaluations: EvaluationOptions) -> int:
+    """Return the epochs between validations; 0 without any."""
+    return 0 if ready.refit or evaluations.evaluations == [] else config["validation_epochs"]
 
 
 def _assembled(config: Mapping[str, Any]) -> tuple[Assembled, EvaluationOptions]:
@@ -239,12 +247,13 @@ class _Training:
 
     def _callbacks(self) -> list[lightning.Callback]:
         run, ready, asked = self.run, self.ready, self.evaluations.evaluations
-        best = self.config["keep"] == "best"
-        if best and ready.refit:
-            raise ValueError(
-                "expected a validation part to keep the best epoch by, got a refit on it: leave out --keep"
-            )
-        every = 0 if ready.refit or asked == [] else self.config["validation_epochs"]
+        best, patience = self.config["keep"] == "best", self.config["patience"]
+        if ready.refit and (best or patience is not None):
+            does, option = ("keep the best epoch", "--keep") if best else ("end the training", "--patience")
+            raise ValueError(f"expected a validation part to {does} by, got a refit on it: leave out {option}")
+        every = _validated(self.config, ready, self.evaluations)
+        if patience is not None:
+            check_that_choose(ready.parts, every, "end the training by", "--patience")
         evaluations, note = while_training(ready.parts, ready.data.batches, asked)
         if note:
             self.progress.say(note)
@@ -263,6 +272,7 @@ class _Training:
         callbacks: list[lightning.Callback] = [
             LambdaCallback(on_train_start=lambda trainer, _: self._say_what_goes_in(trainer)),
             validation,
+            ValidationScores(run, every, patience, self._say_ended),
             drawings,
             Statistics(run, ready.trained.names),
             Snapshots(run),
@@ -281,6 +291,12 @@ class _Training:
             self.progress.say(f"{name}: {words}")
         if done := trainer.global_step:
             self.progress.say(f"going on after {counted(done, 'step')}")
+
+    def _say_ended(self, best: int, last: int) -> None:
+        """Say that no validation has been better for long."""
+        limit = self.config["trainer"].get("max_epochs")
+        of = "" if limit in {None, -1} else f" of {limit}"
+        self.progress.say(f"training ended after epoch {last}{of}: validation was best after epoch {best} (--patience)")
 
     def _keep_best(self, epochs: int) -> None:
         """Go back to the weights of the best epoch, if one was validated."""

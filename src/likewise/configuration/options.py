@@ -101,6 +101,8 @@ class TrainOptions(SharedOptions):
         chunk_size: Views that the encoder is given at a time, on each process, so that a batch may be larger than the
             memory for its activations; the loss is that of the whole batch. Default: all.
         temperature_rate_factor: Factor of a learned temperature's learning rate; --loss.temperature learned learns it.
+        weights: A file of weights that the encoder begins with, .safetensors or .pth, of anybody's training: they are
+            matched by name and shape, whatever stands before the names. Default: those that the encoder comes with.
         freeze: What of the encoder is not trained: all, "all but the last block", or names of its parts, layer1,layer2;
             batch statistics are frozen with it. Default: nothing.
         unfreeze_epoch: The epoch that what is frozen is trained from. Default: never.
@@ -139,6 +141,7 @@ class TrainOptions(SharedOptions):
     timeout_minutes: float = 30.0
     chunk_size: int | None = None
     temperature_rate_factor: float = 1.0
+    weights: str | None = None
     freeze: str | None = None
     unfreeze_epoch: int | None = None
     encoder_rate_factor: float = 1.0
@@ -394,6 +397,7 @@ ALIASES = {
     "dataset": "data",
     "data.min_per_class": "min_per_class",
     "encoder.freeze": "freeze",
+    "encoder.weights": "weights",
     "encoder_lr": "encoder_rate_factor",
     "model": "encoder",
     "network": "encoder",

@@ -1,11 +1,12 @@
 """Depth: the blocks of a network from its input on, whatever library it is from, to be frozen and given rates by."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import final
 
 from torch import nn
 
+SHOWN = 5  # names in a message
 CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 
 
@@ -33,7 +34,7 @@ def blocks_of(network: nn.Module) -> list[Block]:
     Example:
         >>> from likewise.models import ResNet
         >>> [block.name for block in blocks_of(ResNet((3, 32, 32), depth=8))]
-        ['stem.0', 'stages.0', 'stages.1', 'stages.2']
+        ['stem.0', 'stages.0.0', 'stages.1.0', 'stages.2.0']
     """
     parts: list[tuple[str, list[nn.Parameter]]] = []
     for name, module in _apart(network, ""):
@@ -47,6 +48,16 @@ def blocks_of(network: nn.Module) -> list[Block]:
     if own:
         parts[:1] = [(parts[0][0], own + parts[0][1])] if parts else [("", own)]
     return [Block(name, tuple(dict.fromkeys(parameters))) for name, parameters in parts]
+
+
+def names_of(names: Sequence[str]) -> str:
+    """Return the first of some names, and how many more there are.
+
+    Example:
+        >>> names_of(["a", "b"]), names_of("abcdefg")
+        ('a, b', 'a, b, c, d, e and 2 more')
+    """
+    return f"{', '.join(names[:SHOWN])}{f' and {len(names) - SHOWN} more' if len(names) > SHOWN else ''}"
 
 
 def _apart(module: nn.Module, within: str) -> Iterator[tuple[str, nn.Module]]:

@@ -27,6 +27,7 @@ from likewise.data import (
 from likewise.data.episode_sampler import fitting_words
 from likewise.losses import Loss, label_pair_similarity
 from likewise.models import Encoder, FromRun, Head, NoHead, Projected, reads_texts
+from likewise.models.weights import load_weights
 from likewise.parts import Spec, build, built, class_of, is_spec
 from likewise.runs import Run
 from likewise.training.data import TrainingData
@@ -93,6 +94,7 @@ def assemble(
     temperature_rate_factor: float = 1.0,
     *,
     fine_tuning: FineTuning | None = None,
+    weights: str | None = None,
 ) -> Assembled:
     """Make the parts of a training, in the order in which they depend on each other.
 
@@ -104,6 +106,7 @@ def assemble(
         workers: Processes that read inputs which are not in memory; None: one per core, up to 8.
         temperature_rate_factor: Factor of a learned temperature's learning rate.
         fine_tuning: What of the encoder is trained, and at what rate. None: all, at the optimizer's.
+        weights: A file of weights that the encoder begins with; see `load_weights`. None: those it has.
 
     Returns:
         The training.
@@ -120,6 +123,7 @@ def assemble(
     torch.manual_seed(seed)
     before = _earlier_run(specs, parts)
     encoder = _encoder(specs, train)
+    taken = () if weights is None else (f"weights: {load_weights(encoder, weights)}",)
     specs["head"] = _filled(specs["head"], Head, feature_dim=encoder.feature_dim) if reads_embeddings(kind) else None
     if train.counterparts is None:
         head = None if specs["head"] is None else build(specs["head"], Head)
@@ -140,6 +144,7 @@ def assemble(
     )
     data = _data(specs, module, train, seed, workers)
     known = [
+        *taken,
         *before,
         *_of_chunks(encoder, chunk_size),
         *_of_batches(data),

@@ -8,11 +8,10 @@ from typing import final
 from torch import nn
 
 from likewise.models import Encoder, Projected
-from likewise.models.depth import Block, blocks_of
+from likewise.models.depth import Block, blocks_of, names_of
 
 ALL = "all"
 BUT_LAST = re.compile(r"all[ -]but[ -](?:the[ -])?last(?:[ -](\d+))?(?:[ -]blocks?)?")
-SHOWN = 5  # names in a message
 
 
 @final
@@ -44,7 +43,7 @@ class FineTuning:
         >>> encoder = ResNet((3, 32, 32), depth=8)
         >>> tuned = FineTuning("all but the last block").begin(encoder)
         >>> [name for name, parameter in encoder.named_parameters() if parameter.requires_grad][0]
-        'stages.2.conv1.weight'
+        'stages.2.0.conv1.weight'
     """
 
     def __init__(
@@ -115,7 +114,7 @@ class FineTuning:
             if not 0 < last < len(blocks):
                 raise ValueError(
                     f"expected from 1 to {len(blocks) - 1} blocks to train, got {last}: {type(encoder).__name__} has "
-                    f"{_listed([block.name for block in blocks])}"
+                    f"{names_of([block.name for block in blocks])}"
                 )
             yield from (parameter for block in blocks[:-last] for parameter in block.parameters)
         else:
@@ -129,16 +128,12 @@ def _named(encoder: Encoder, blocks: list[Block], asked: str) -> Iterator[nn.Par
     if not found:
         parts = dict.fromkeys(part for name, _ in encoder.named_modules() for part in (name, name.rpartition(".")[2]))
         near = get_close_matches(asked, filter(None, parts), n=3, cutoff=0.6)
-        remedy = f"did you mean {' or '.join(near)}?" if near else _listed([block.name for block in blocks])
+        remedy = f"did you mean {' or '.join(near)}?" if near else names_of([block.name for block in blocks])
         raise ValueError(
             f"expected --freeze all, all but the last block, or names of parts of {type(encoder).__name__}, got "
             f"{asked}: {remedy}"
         )
     yield from found
-
-
-def _listed(names: list[str]) -> str:
-    return f"{', '.join(names[:SHOWN])}{f' and {len(names) - SHOWN} more' if len(names) > SHOWN else ''}"
 
 
 def _all_in(part: nn.Module, frozen: set[nn.Parameter]) -> bool:

@@ -202,8 +202,9 @@ def test_what_is_missing_or_unreadable_on_a_side_takes_its_pair_along(tmp_path):
     file = jsonl(tmp_path / "captions.jsonl", rows)
     with pytest.warns(UserWarning, match="left out") as told:
         samples = Pairs(file, first="file", second="caption").load()
+    gone = "/gone.png (which does not exist: check the path, in a table relative to its folder)"
     assert [str(one.message).replace(str(tmp_path), "") for one in told] == [
-        "left out 2 of 5 images, which cannot be read: /1.png, /gone.png",
+        f"left out 2 of 5 images, which cannot be read: {gone}, /1.png",
         "left out 6 of 9 pairs of /captions.jsonl, where a side is missing or cannot be read: rows 0, 1, 2, 3, 4",
     ]
     assert samples.counterparts.inputs.strings == ["a", "b", "g"]
@@ -493,6 +494,14 @@ def test_columns_that_do_not_fit_are_refused_in_a_line(tmp_path):
     refused(r"got .*no\.jsonl, which does not exist", path=str(tmp_path / "no.jsonl"), first="q", second="a")
     folder = given_parts(tmp_path / "parts", train=[("a", "b", "e")], test=[("c", "d")])
     refused(r"a column 'd' in the test part", path=folder, first="q", second="a", group="d")
+
+
+def test_images_that_are_not_there_are_said_to_be_not_there(tmp_path):
+    file = jsonl(tmp_path / "captions.jsonl", [{"file": f"photos/{n}.png", "caption": f"{n}"} for n in range(4)])
+    missing = (
+        r"got 4 files .*photos/0\.png \(which does not exist: check the path, in a table relative to its folder\)$"
+    )
+    refused(missing, path=file, first="file", second="caption")
 
 
 def test_groups_that_cannot_be_split_are_refused_in_a_line(tmp_path):

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 import likewise as lw
-from likewise.data import Negatives, Samples, Texts, TokenDropout, TokenRows, Views
+from likewise.data import Negatives, Rows, Samples, Texts, TokenDropout, TokenRows, Views
+from likewise.data.rows import Unreadable
 from likewise.losses import Loss
 from likewise.models import MLP, BagOfTokens, NoHead, Projected, ProjectionHead
 from likewise.training import KeyQueue, Pretraining, SecondTower
@@ -186,6 +187,54 @@ def test_hard_negatives_are_each_samples_own_and_none_comes_twice_before_all():
             if own:
                 assert set(places) <= own
                 assert len(set(places)) == min(2, len(own))
+
+
+class PartlyRead(Rows):
+    """Numbers, of which some turn out to be unreadable when they are asked for, and are 0, as black images are."""
+
+    def __init__(self, count, broken):
+        self.shape, self.dtype, self.broken, self.asked = (count, 1), torch.float32, broken, set()
+
+    def __getitem__(self, rows):
+        self.asked |= set(rows.tolist())
+        return torch.tensor([[0.0 if row in self.broken else row + 1.0] for row in rows.tolist()])
+
+    def unreadable(self, rows):
+        lost = self.broken & self.asked
+        return [Unreadable(place, row, f"{row}.png") for place, row in enumerate(rows.tolist()) if row in lost]
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_hard_negatives_that_cannot_be_read_go_and_are_counted(processes):
+    """As if a sample had none of them; the others are drawn as before, by any number of processes."""
+    places = _negatives(pool=40, width=3).places
+    broken = set(range(0, 40, 4)) | set(places[2].tolist())
+    lost, drawn = {}, []
+    for rank in range(processes):
+        negatives = Negatives(PartlyRead(40, broken), torch.arange(40) + N, places)
+        place = Place(0, 0, rank, processes)
+        loader = Loader(_pairs(negatives=negatives), Views(batch_size=12, negatives=2), seed=0, place=lambda p=place: p)
+        drawn.append([(batch["sample_index"], batch["negatives"].squeeze(-1)) for batch in loader])
+        lost |= loader.lost
+    for row, of in [
+        pair for batches in drawn for rows, found in batches for pair in zip(rows.tolist(), found.tolist(), strict=True)
+    ]:
+        own = {place + 1.0 for place in places[row].tolist() if place >= 0 and place not in broken}
+        assert 0.0 not in of
+        assert not own or (set(of) <= own and len(set(of)) == min(2, len(own)))
+    met = {-1 - place for place in broken & set(places.flatten().tolist())}
+    assert lost.keys() <= met
+    assert len(lost) > len(met) / 2
+    if processes == 2:
+        negatives = Negatives(PartlyRead(40, broken), torch.arange(40) + N, places)
+        alone = Loader(_pairs(negatives=negatives), Views(batch_size=12, negatives=2), seed=0)
+        for halves, whole in zip(zip(*drawn, strict=True), alone, strict=True):
+            assert torch.equal(torch.cat([of for _, of in halves]), whole["negatives"].squeeze(-1))
+    none = Negatives(PartlyRead(40, set(range(40))), torch.arange(40) + N, places)
+    with pytest.raises(
+        ValueError, match=r"expected hard negatives, got none that can be read, the first \d+\.png: repair"
+    ):
+        next(iter(Loader(_pairs(negatives=none), Views(batch_size=12, negatives=2), seed=0)))
 
 
 @pytest.mark.parametrize("processes", [2, 3])

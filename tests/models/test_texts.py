@@ -396,6 +396,38 @@ def test_a_pretrained_model_encodes_as_the_library_that_it_comes_from(bert, pool
     assert tokens[0][inside[0]].tolist() == masked[0].tolist()
 
 
+def test_low_rank_adapters_are_trained_in_place_of_the_model(bert):
+    """W + 2 B A by hand, the model bit for bit as it was, and the same features from what a run keeps."""
+    texts = Texts([text for text, _ in letters(12)])
+    encoder = PretrainedTransformer((), str(bert[0]), length=60, lora=4)
+    encoder.observe(texts)
+    plain = PretrainedTransformer((), str(bert[0]), length=60)
+    plain.observe(texts)
+    torch.testing.assert_close(encoder.encode(texts), plain.encode(texts))  # B is 0 at first
+    trained = {name: of for name, of in encoder.named_parameters() if of.requires_grad}
+    assert trained
+    assert all("lora_" in name for name in trained)
+    before = {name: of.clone() for name, of in encoder.state_dict().items()}
+    optimizer = torch.optim.AdamW(trained.values(), lr=0.1)
+    tokens = encoder.tokenized(texts)[torch.arange(12)]
+    for _ in range(3):
+        optimizer.zero_grad()
+        encoder(tokens).square().sum().backward()
+        optimizer.step()
+    state = encoder.state_dict()
+    assert all(torch.equal(of, before[name]) for name, of in state.items() if "lora_" not in name)
+    for name, layer in plain.model.named_modules():
+        if isinstance(layer, torch.nn.Linear):
+            low, high = (state[f"model.base_model.model.{name}.lora_{of}.default.weight"] for of in "AB")
+            layer.weight.data += 2 * high @ low
+    torch.testing.assert_close(plain.encode(texts), encoder.encode(texts))
+    again = PretrainedTransformer((), "elsewhere", length=60, lora=4, **encoder.recorded)
+    again.load_state_dict(state)
+    torch.testing.assert_close(again.encode(texts), encoder.encode(texts))
+    with pytest.raises(ValueError, match="lora of rank 1 or more, got 0"):
+        PretrainedTransformer((), str(bert[0]), lora=0)
+
+
 def test_a_model_that_cannot_be_loaded_is_said_in_one_line(tmp_path, bert):
     with pytest.raises(ValueError, match="expected a model of transformers by name or folder"):
         PretrainedTransformer((), str(tmp_path / "nothing"))

@@ -1,5 +1,6 @@
 """A language model of the transformers library as encoder, by name or folder."""
 
+import warnings
 from collections.abc import Callable, Iterable
 from importlib import import_module
 from pathlib import Path
@@ -38,13 +39,16 @@ class PretrainedTransformer(TextEncoder):
         pooling: "first" or "mean".
         config: The model's configuration, for random weights instead of the published ones; a run records it.
         special: Its special tokens; a run records them.
+        lora: Rank r of low-rank adapters W + 2 B A beside each linear layer, which are trained in place of the model;
+            8 is usual. None: the model itself is trained.
 
     Raises:
-        ValueError: The inputs are not texts, the model or its tokenizer can't be loaded, or length is more than the
-            model takes.
+        ValueError: The inputs are not texts, the model or its tokenizer can't be loaded, length is more than the model
+            takes, or the rank is below 1.
 
     Source:
-        T. Wolf et al., Transformers: State-of-the-Art Natural Language Processing, 2020.
+        T. Wolf et al., Transformers: State-of-the-Art Natural Language Processing, 2020; E. Hu et al., LoRA: Low-Rank
+        Adaptation of Large Language Models, 2022, with α = 2r, by the peft library.
     """
 
     def __init__(
@@ -56,6 +60,7 @@ class PretrainedTransformer(TextEncoder):
         *,
         config: dict[str, Any] | None = None,
         special: Special | None = None,
+        lora: int | None = None,
     ) -> None:
         super().__init__(input_shape, length)
         if pooling not in {"first", "mean"}:
@@ -67,6 +72,8 @@ class PretrainedTransformer(TextEncoder):
             self.model = _loaded(name, lambda library, place: library.AutoModel.from_pretrained(place))
         else:
             self.model = _loaded(name, lambda of, _: of.AutoModel.from_config(of.AutoConfig.for_model(**config)))
+        if lora is not None:
+            self.model = _adapted(self.model, lora)
         self.model.train()  # the library loads models for evaluation, without dropout
 
     @property
@@ -119,6 +126,19 @@ class PretrainedTransformer(TextEncoder):
             tokens.scatter_(1, places, after.expand(count, -1))
         inside = torch.arange(tokens.shape[1], device=inputs.device) < ends + len(after)
         return tokens, inside
+
+
+def _adapted(model: Any, rank: int) -> Any:
+    """Freeze a model, and put adapters beside its linear layers."""
+    if rank < 1:
+        raise ValueError(f"expected lora of rank 1 or more, got {rank}: 8 is usual")
+    try:
+        peft = import_module("peft")  # of the extra `text`
+    except ImportError as error:
+        raise ValueError("expected the peft library for lora, got none: pip install likewise[text]") from error
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # the two libraries' own
+        return peft.get_peft_model(model, peft.LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear"))
 
 
 def _positions(config: Any) -> int:

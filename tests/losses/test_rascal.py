@@ -430,6 +430,16 @@ def test_a_checkpoint_continues_the_run():
     assert torch.equal(other(*batches[2]), criterion(*batches[2]))
 
 
+def test_a_checkpoint_can_leave_the_cache_out():
+    """The loss is the same, and one that loads its state begins with an empty cache."""
+    batches = [(torch.randn(9, 2, 5), LABELS, INDEX) for _ in range(2)]
+    criterion, without, other = lw.RASCALLoss(12, 5), *(lw.RASCALLoss(12, 5, persistent_cache=False) for _ in range(2))
+    assert all(torch.equal(without(*batch), criterion(*batch)) for batch in batches)
+    assert not [name for name in without.state_dict() if name.startswith("cache")]
+    other.load_state_dict(without.state_dict())
+    assert not other.cache.valid.any()
+
+
 @pytest.mark.parametrize("ranking", RANKINGS)
 @pytest.mark.parametrize("rank_level", LEVELS)
 def test_statistics_are_those_of_the_pairs(ranking, rank_level):

@@ -55,6 +55,8 @@ class RASCALLoss(ContrastiveLoss):
             cached, and the positives that are views of one sample share its weight equally; the anchor's own sample, if
             it has another view, is first in both rankings. An encoder that does not change then has drift exactly 0;
             with "view" it need not, since the views of a sample differ but share one cached feature.
+        persistent_cache: Whether a checkpoint has the cache, so that a resumed training ends bit for bit as an
+            uninterrupted one. Without it the cache is empty after a resumption, and weights uniform for an epoch.
         **options: reduction, normalize, gather_distributed, backend; see `LossOptions`. Ranks use the cosine and
             features are normalised even with ``normalize=False``.
 
@@ -97,12 +99,13 @@ class RASCALLoss(ContrastiveLoss):
         temperature: Temperature = 0.1,
         ranking: Ranking = "agreement",
         rank_level: RankLevel = "view",
+        persistent_cache: bool = True,
         **options: Unpack[LossOptions],
     ) -> None:
         super().__init__(temperature, **options)
         self.ranking: Ranking = one_of("ranking", ranking, Ranking, 'the usual choice is "agreement"')
         self.rank_level: RankLevel = one_of("rank_level", rank_level, RankLevel, 'the usual choice is "view"')
-        self.cache = FeatureCache(num_samples, feature_dim)
+        self.cache = FeatureCache(num_samples, feature_dim, persistent=persistent_cache)
 
     def forward(
         self,

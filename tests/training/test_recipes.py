@@ -278,6 +278,18 @@ def test_pairs_have_the_encoder_of_their_first_side_and_a_loss_without_another_w
     assert (mine["encoder"]["class_path"], mine["data"]["init_args"]["size"]) == ("likewise.models.BagOfTokens", 32)
 
 
+@pytest.mark.parametrize(("more", "lacks"), [([], "first"), (["--data.first", "file"], "second")])
+def test_pairs_without_a_column_are_told_the_columns_of_their_table(more, lacks, tmp_path):
+    (tmp_path / "train.jsonl").write_text(json.dumps({"file": "0.png", "caption": "a"}) + "\n")
+    for path in (tmp_path, tmp_path / "train.jsonl"):
+        with pytest.raises(ValueError, match=rf"expected --data\.{lacks}, got none: choose from file, caption$"):
+            parsed("--data", "Pairs", "--data.path", str(path), *more)
+    with pytest.raises(
+        ValueError, match=rf"expected --data\.{lacks}, got none: see likewise train --data\.help Pairs$"
+    ):
+        parsed("--data", "Pairs", *more)
+
+
 def test_pairs_of_two_files_have_the_encoder_of_the_first(tmp_path):
     for file, encoder in (("a.en.gz", "Transformer"), ("a.txt", "Transformer"), ("a.npy", "MLP")):
         said = parsed("--data", "Pairs", "--data.first", file, "--data.second", "b.txt")

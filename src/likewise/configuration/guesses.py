@@ -162,12 +162,10 @@ def _kind_of_side(options: Mapping[str, Any], side: str) -> str | None:
         suffix = Path(name).suffix.lower()
         images = suffix == ".npz" and "images" in _arrays(Path(name))
         return None if images else "vectors" if suffix in ARRAYS else "texts"
-    path = expanded_path(options["data.path"])
-    files = sorted(islice(path.rglob("*"), LOOKED_AT)) if path.is_dir() else [path]
-    tables = [file for file in files if file.suffix.lower() in TABLES]
-    if not tables and files != [path]:
+    row = first_row_at(options["data.path"])
+    if row is None:
         return "texts"  # a folder of files of lines
-    cell = _first_of_table(tables[0]).get(name) if tables else None
+    cell = row.get(name)
     while isinstance(cell, list) and cell and isinstance(cell[0], list | str):  # several counterparts
         cell = cell[0]
     if isinstance(cell, dict) or (isinstance(cell, str) and Path(cell[:255]).suffix.lower() in image_suffixes()):
@@ -175,7 +173,13 @@ def _kind_of_side(options: Mapping[str, Any], side: str) -> str | None:
     return None if cell is None else "texts" if isinstance(cell, str) and not is_number(cell) else "vectors"
 
 
-def _first_of_table(file: Path) -> dict[str, Any]:
+def first_row_at(place: str) -> dict[str, Any] | None:
+    """Return the first row of a table, or of a folder's first table; None of a folder that has none."""
+    path = expanded_path(place)
+    files = sorted(islice(path.rglob("*"), LOOKED_AT)) if path.is_dir() else [path]
+    file = next((file for file in files if file.suffix.lower() in TABLES), None)
+    if file is None:
+        return None if path.is_dir() else {}
     if TABLES[file.suffix.lower()] != "parquet":
         return first_row(file)
     from pyarrow import parquet  # noqa: PLC0415 - only such files need it

@@ -31,7 +31,8 @@ class SharedOptions:
         evaluations: How the frozen encoder is evaluated: --evaluations KNN --evaluations.k 5 --evaluations+ Retrieval;
             [] switches evaluation off. Default: those of KNN, LinearProbe, OwnClassifier and Retrieval that apply, and
             FewShot for new classes.
-        evaluation_samples: The largest number of samples of each part to evaluate. Default: all.
+        evaluation_samples: The largest number of samples of each part to evaluate, of pairs in whole groups. Default:
+            all.
         sections: The sections of the page: --report.sections+ my_sections.MySection adds one. Default: all that come
             with likewise.
     """

@@ -33,10 +33,10 @@ def never_apart(samples: Samples) -> Int[Tensor, " n"]:
     """
     others = samples.counterparts
     shared = [samples.items, None if others is None else others.items, samples.groups, samples.labels]
-    return _components(len(samples), [numbers for numbers in shared if numbers is not None])
+    return components(len(samples), [numbers for numbers in shared if numbers is not None])
 
 
-def _components(count: int, shared: Sequence[Tensor]) -> Int[Tensor, " n"]:
+def components(count: int, shared: Sequence[Tensor]) -> Int[Tensor, " n"]:
     """Number what shares a number of a kind, (N,), or a column that is set, (N, L), directly or through others."""
     from scipy.sparse import coo_array  # noqa: PLC0415 - only pairs need it
     from scipy.sparse.csgraph import connected_components  # noqa: PLC0415 - likewise
@@ -90,3 +90,24 @@ def without_bound(where: str, samples: Samples) -> Samples:
             stacklevel=4,
         )
     return samples[kept]
+
+
+def without_held_out(parts: Sequence[Samples]) -> Sequence[Samples]:
+    """Leave out each part's hard negatives that are counterparts in later parts alone; a warning counts them."""
+    sides = [None if part.counterparts is None else part.counterparts.items for part in parts]
+    items, kept = [side for side in sides if side is not None], list[Samples]()
+    for place, (samples, name) in enumerate(zip(parts, PARTS, strict=True), 1):
+        of = samples.negatives
+        if of is None or len(items) < len(parts) or place == len(parts):
+            kept.append(samples)
+            continue
+        held_out = torch.isin(of.items, torch.cat(items[place:])) & ~torch.isin(of.items, torch.cat(items[:place]))
+        lost = torch.isin(of.places, held_out.nonzero().flatten())
+        if bool(lost.any()):
+            warnings.warn(
+                f"left out {int(lost.sum()):,} of {int((of.places >= 0).sum()):,} hard negatives of {name} pairs, "
+                "which are counterparts of later parts",
+                stacklevel=4,
+            )
+        kept.append(replace(samples, negatives=replace(of, places=of.places.masked_fill(lost, -1))))
+    return kept

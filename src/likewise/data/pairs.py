@@ -47,8 +47,8 @@ class Pairs(Source):
     or have an image that cannot be read, are left out; a warning counts them.
 
     What is equal on one side is one item, and no part has a pair whose first or second is in another part, directly or
-    through other pairs. Where the source gives the parts, validation keeps no pair that is bound to the test part so,
-    and training none that is bound to either; a warning counts them.
+    through other pairs; with `group`, none whose group is. Where the source gives the parts, validation keeps no pair
+    that is bound to the test part so, and training none that is bound to either; a warning counts them.
 
     Args:
         path: The table, or a folder of files named after their parts; see `Table`. None: `first` and `second` are

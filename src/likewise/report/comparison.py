@@ -176,6 +176,7 @@ def verdict(rows: Sequence[Row]) -> list[str]:
         S. Holm, A Simple Sequentially Rejective Multiple Test Procedure, 1979.
 
     Example:
+        >>> from likewise.scores import Metric
         >>> seeds, accuracy = Over(5, "seed"), Metric("accuracy")
         >>> first = Row("A", "kNN", accuracy, 5, 0.9, 0.88, 0.92, seeds)
         >>> bounds = {"difference": 0.05, "difference_low": 0.02, "difference_high": 0.08, "paired": seeds}

@@ -113,7 +113,8 @@ class Loader:
     def _add_negatives(self, batch: Batch, share: Share, whole: Tensor) -> None:
         """Draw some of each sample's hard negatives; of those that a sample has, none twice before all.
 
-        They are drawn for the whole batch, so that texts are as long on any process.
+        They are drawn for the whole batch, so that texts are as long on any process. One that cannot be read goes: the
+        next of the sample's own takes its place, as if it were none.
         """
         samples, rows, count = self.samples, batch["sample_index"], self.batches.negatives
         negatives = samples.negatives
@@ -125,14 +126,28 @@ class Loader:
         any_of_all = self._known[torch.randint(len(self._known), (share.samples, count), generator=generator)]
         whole = whole.clone()
         whole[own] = rows
+        lost = list[Unreadable]()
         places = negatives.places[whole]
-        known = (places >= 0).sum(dim=1, keepdim=True)
-        order = turns.masked_fill(places < 0, 2.0).argsort(dim=1)  # a sample's own come first
-        chosen = places.gather(1, order.gather(1, torch.arange(count) % known.clamp(min=1)))
-        chosen = chosen.where(known > 0, any_of_all)
-        every, chosen = chosen.flatten(), chosen[own]
-        batch["negatives"] = _of_rows(negatives.inputs, chosen.flatten(), every).unflatten(0, chosen.shape)
-        batch["negative_alike"] = self._of_items[negatives.items[chosen]]
+        for _ in range(width + len(self._known)):
+            known = (places >= 0).sum(dim=1, keepdim=True)
+            order = turns.masked_fill(places < 0, 2.0).argsort(dim=1)  # a sample's own come first
+            chosen = places.gather(1, order.gather(1, torch.arange(count) % known.clamp(min=1)))
+            chosen = chosen.where(known > 0, any_of_all)
+            every, chosen = chosen.flatten(), chosen[own]
+            read = _of_rows(negatives.inputs, chosen.flatten(), every)
+            lost = unreadable(negatives.inputs, chosen.flatten())
+            if not lost:
+                batch["negatives"] = read.unflatten(0, chosen.shape)
+                batch["negative_alike"] = self._of_items[negatives.items[chosen]]
+                return
+            self.lost |= files_of(one._replace(item=-1 - one.item) for one in lost)
+            gone = chosen.flatten()[[one.place for one in lost]]
+            places = places.masked_fill(torch.isin(places, gone), -1)
+            after = self._known[(torch.searchsorted(self._known, any_of_all) + 1) % len(self._known)]
+            any_of_all = after.where(torch.isin(any_of_all, gone), any_of_all)
+        raise ValueError(
+            f"expected hard negatives, got none that can be read, the first {lost[0].name}: repair the files"
+        )
 
     def _inputs(self, order: Tensor, own: slice, place: Place) -> "Iterator[Fetched]":
         """Yield the inputs and rows of every batch that is left: from the device, from memory, or read on demand."""

@@ -82,6 +82,8 @@ def test_what_does_not_fit_is_told(trained, tmp_path):
     options, run = trained
     with pytest.raises(ValueError, match=r"expected the folder of a run, got .*nothing"):
         made(options, tmp_path / "nothing")
+    with pytest.raises(ValueError, match=r"expected SecondTower among the inputs for pairs, got none: leave out --inp"):
+        assemble(resolve(options | {"inputs": []}), 0)
     guide, texts = Guide(str(run)), Samples(Texts(["a red cat", "a dog"]))
     with pytest.raises(ValueError, match="expected pairs for Guide, got samples without a counterpart: read them by"):
         guide.build(InputContext(ConvNet((1, 8, 8)), None, samples=texts))
@@ -89,5 +91,7 @@ def test_what_does_not_fit_is_told(trained, tmp_path):
     with pytest.raises(ValueError, match=r"expected .*, got ") as told:
         guide.build(InputContext(ConvNet((1, 8, 8)), None, samples=pairs))
     assert "\n" not in str(told.value)
-    with pytest.raises(ValueError, match="expected inputs that SupConLoss takes, got Guide"):
+    with pytest.raises(
+        ValueError, match=r"expected inputs that SupConLoss takes, got Guide, .* or choose InfoNCELoss or Sig"
+    ):
         made({name: of for name, of in options.items() if not name.startswith("loss")}, run, loss="SupConLoss")

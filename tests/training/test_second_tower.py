@@ -7,12 +7,15 @@ import pytest
 import torch
 
 import likewise as lw
-from likewise.data import Negatives, Rows, Samples, Texts, TokenRows, Views
+from likewise.data import Negatives, Rows, Samples, Texts, TokenDropout, TokenRows, Views
 from likewise.data.rows import Unreadable
+from likewise.losses import Loss
 from likewise.models import MLP, BagOfTokens, NoHead, Projected, ProjectionHead
-from likewise.training import Pretraining, SecondTower
+from likewise.training import KeyQueue, Pretraining, SecondTower
 from likewise.training.assembly import prepared
 from likewise.training.data import TrainingData
+from likewise.training.inputs.loss_input import final_kinds
+from likewise.training.inputs.resolution import check_samples
 from likewise.training.loader import Loader, Place
 
 N, E, TAU = 24, 4, 0.2
@@ -290,12 +293,29 @@ def test_no_head_leaves_the_encoder_as_it_is_and_widths_must_agree():
         ValueError, match="expected pairs for SecondTower, got samples without a counterpart, or no encoder"
     ):
         _module(samples, lw.InfoNCELoss(), SecondTower())
+    with pytest.raises(ValueError, match="expected no KeyQueue for pairs"):
+        Pretraining(MLP((5,), width=3), None, lw.SupConLoss(), torch.optim.SGD, [KeyQueue()], samples=samples)
     with pytest.raises(ValueError, match="expected one network for both sides"):
         SecondTower(MLP((3,), width=4), shared=True)
     with pytest.raises(ValueError, match="expected rate_factor above 0, got 0"):
         SecondTower(shared=True, rate_factor=0)
     with pytest.raises(ValueError, match=r"expected one view of each side of pairs, got 2: leave out --batches\.views"):
         TrainingData(samples, Views(views=2, batch_size=4))
+    with pytest.raises(ValueError, match=r"hard negatives to draw 2 of each sample's, got none: .*--data\.negatives"):
+        TrainingData(samples, Views(batch_size=4, negatives=2))
+    for side in ("augmentation", "counterpart_augmentation"):
+        with pytest.raises(ValueError, match=r"TokenDropout expected token rows .*, got \(1, [53]\) of torch\.float32"):
+            TrainingData(samples, Views(batch_size=4, **{side: TokenDropout()}))
+
+
+@pytest.mark.parametrize("kind", [kind for kind in final_kinds(Loss) if kind.__module__.startswith("likewise.")])
+def test_a_loss_takes_pairs_or_names_those_that_do(kind):
+    able = "InfoNCELoss, NPairsLoss, SigLIPLoss, SupConLoss, TripletLoss"
+    if kind.__name__ in able:
+        check_samples(kind, _pairs())
+    else:
+        with pytest.raises(ValueError, match=f"expected a loss that takes these pairs, got {kind.__name__}: .* {able}"):
+            check_samples(kind, _pairs())
 
 
 def test_no_two_rows_of_an_epoch_are_the_same():

@@ -31,7 +31,7 @@ from likewise.parts import Spec, build, built, class_of, is_spec
 from likewise.runs import Run
 from likewise.training.data import TrainingData
 from likewise.training.inputs import KeyQueue, LossInput, SecondTower
-from likewise.training.inputs.resolution import check_labels, label_kind_of, reads_embeddings
+from likewise.training.inputs.resolution import check_samples, reads_embeddings
 from likewise.training.pretraining import Pretraining
 from likewise.training.schedule import Schedule
 
@@ -109,7 +109,7 @@ def assemble(
     """
     specs = {part: _normal(spec) for part, spec in chosen.items()}
     kind = class_of(specs["loss"]["class_path"], Loss)
-    parts, refit = parts_of(specs, lambda samples: check_labels(kind, label_kind_of(samples), samples.names))
+    parts, refit = parts_of(specs, partial(check_samples, kind))
     train = parts.refitted().train if refit else parts.train
     if kind.label_kinds and train.label_kind == "label sets" and not train.counts.any():
         raise ValueError(f"expected training samples with a label, got none of {len(train):,}: check the labels")
@@ -231,7 +231,10 @@ def _towers(
     specs: dict[str, Any], encoder: Encoder, train: Samples, counterparts: Samples
 ) -> tuple[Encoder, list[LossInput]]:
     """Make the encoders of both sides of pairs, each with its head behind it, which the run keeps; note their Specs."""
-    asked = specs.get("inputs") or []
+    asked = specs.get("inputs")
+    if asked == []:
+        raise ValueError("expected SecondTower among the inputs for pairs, got none: leave out --inputs []")
+    asked = asked or []
     asked = asked if isinstance(asked, list) else [asked]
     ours = next((spec for spec in asked if class_of(spec["class_path"], LossInput) is SecondTower), None)
     chosen, specs["second"] = {} if ours is None else ours["init_args"], None

@@ -174,9 +174,9 @@ def features_of_file(path: Path, split: Split | None = None) -> FeatureParts:
     vectors, labels = vectors_of(arrays[key], key), arrays.get("labels")
     if labels is not None and labels.ndim and len(vectors) != len(labels):
         raise ValueError(f"expected one label for each of {len(vectors)} {key}, got {len(labels)} labels")
-    given = arrays["parts"].shape if "parts" in arrays else None
-    if (labels is not None and labels.ndim == 0) or given not in {None, vectors.shape[:1]}:
-        raise ValueError(f"expected labels (N,) and parts (N,) in {path}, got {np.shape(labels)} and {given}")
+    own, given = (arrays[name].shape if name in arrays else None for name in ("labels", "parts"))
+    if own == () or given not in {None, vectors.shape[:1]}:
+        raise ValueError(f"expected labels (N,) and parts (N,) in {path}, got {own} and {given}")
     classes, names = (None, ()) if labels is None else labels_of(labels, arrays.get("names"))
     rows = torch.from_numpy(arrays["rows"]) if together and "rows" in arrays else None
     parts = parts_of_arrays(arrays)

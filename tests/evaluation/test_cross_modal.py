@@ -21,6 +21,7 @@ from likewise.evaluation import (
     Features,
     Retrieval,
     applicable,
+    features_of_file,
     load_features,
     nearest,
     raw_features,
@@ -336,6 +337,56 @@ def test_files_keep_both_sides(tmp_path):
             assert (other.part, other.label_kind) == (one.part, one.label_kind)
         assert torch.equal(after.counterparts.numbers, before.numbers)
     assert CrossModalRetrieval()(*loaded).scores == CrossModalRetrieval()(*parts).scores
+
+
+@pytest.mark.parametrize("form", ["one", "parts", "part"])
+def test_a_file_of_pairs_without_labels_is_ranked_as_its_pairs_are(form, tmp_path):
+    """What is equal on a side is one input, as told, or by its features; without parts all are tested."""
+    parts = FeatureParts(*(pairs_of(part=part, seed=of) for of, part in enumerate(("train", "validation", "test"))))
+    test, file = parts.test, tmp_path / "pairs.npz"
+    if form == "one":
+        np.savez(file, features=test.vectors.numpy(), counterpart_features=test.counterparts.vectors.numpy())
+    elif form == "part":
+        sides = {"test_features": test.vectors.numpy(), "test_counterpart_features": test.counterparts.vectors.numpy()}
+        items = {
+            "test_items": test.items.numpy().astype(str),
+            "test_counterpart_items": test.counterparts.items.numpy(),
+        }
+        np.savez(file, **sides, **items)
+    else:
+        save_features(file, parts)
+    read = features_of_file(file)
+    assert list(map(len, read)) == (list(map(len, parts)) if form == "parts" else [0, 0, len(test)])
+    assert [one.name for one in applicable(read)] == ["cross-modal retrieval"]
+    expected = CrossModalRetrieval()(*parts).scores
+    for found, of in zip(CrossModalRetrieval()(*read).scores, expected, strict=True):
+        assert (found.metric, found.group, found.value) == (of.metric, of.group, of.value)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "said"),
+    [
+        ({"features": (4, 3), "counterpart_features": (3, 3)}, r"like features, \(4, 3\), got \(3, 3\): encode both"),
+        ({"features": (4, 3), "counterpart_features": (4, 2)}, r"like features, \(4, 3\), got \(4, 2\): encode both"),
+        ({"features": (4, 3), "counterpart_features": (4, 3), "items": (3,)}, r"expected items \(4,\), .*, got \(3,\)"),
+        (
+            {"train_features": (4, 3), "test_features": (4, 3), "test_counterpart_features": (4, 3)},
+            "expected train_counterpart_features, one for each of train_features, got none: save",
+        ),
+        (
+            {"test_features": (4, 3), "test_counterpart_features": (2, 3)},
+            r"expected test_counterpart_features, .*, got \(2, 3\) beside features \(4, 3\)",
+        ),
+    ],
+)
+def test_files_of_pairs_that_do_not_fit_are_refused_in_a_line(arrays, said, tmp_path):
+    np.savez(
+        tmp_path / "pairs.npz",
+        **{name: np.arange(float(np.prod(shape))).reshape(shape) for name, shape in arrays.items()},
+    )
+    with pytest.raises(ValueError, match=said) as told:
+        features_of_file(tmp_path / "pairs.npz")
+    assert "\n" not in str(told.value)
 
 
 def test_parts_are_joined_with_their_other_sides():

@@ -102,6 +102,8 @@ class TrainOptions(SharedOptions):
         chunk_size: Views that the encoder is given at a time, on each process, so that a batch may be larger than the
             memory for its activations; the loss is that of the whole batch. Default: all.
         temperature_rate_factor: Factor of a learned temperature's learning rate; --loss.temperature learned learns it.
+        unlabelled: What a loss that takes classes does with samples without one, as those that --subset FewLabels
+            leaves: none of it, or one class for each. Losses without labels are trained on all.
         weights: A file of weights that the encoder begins with, .safetensors or .pth, of anybody's training: they are
             matched by name and shape, whatever stands before the names. Default: those that the encoder comes with.
         freeze: What of the encoder is not trained: all, "all but the last block", or names of its parts, layer1,layer2;
@@ -142,6 +144,7 @@ class TrainOptions(SharedOptions):
     timeout_minutes: float = 30.0
     chunk_size: int | None = None
     temperature_rate_factor: float = 1.0
+    unlabelled: Literal["left-out", "own-class"] = "left-out"
     weights: str | None = None
     freeze: str | None = None
     unfreeze_epoch: int | None = None

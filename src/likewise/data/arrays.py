@@ -59,6 +59,7 @@ class Arrays(Source):
       integers from 0 to 255, which stay uint8, floating-point values from 0 to 1, or booleans, True for white. Or
       `vectors`, (N, F), any numbers; without these two, `features` or `embeddings` are read as vectors.
     - `labels`, optional: one class per sample, (N,), integers or strings; or label sets, (N, L), booleans or 0 and 1.
+      A sample without a class, which only some losses are trained on, has an empty string, or -1 where there are names.
     - `ids`, optional: what each sample is called, (N,), strings or integers. Without it that is its place.
     - `names`, optional: those of the L labels, (L,), or of the classes 0 to C - 1, (C,).
     - `test`, (N,), booleans, optional: which samples are held out. Or `parts`, (N,), strings: "train", "validation",
@@ -104,7 +105,8 @@ class Arrays(Source):
                     f"expected {key} of shape ({len(arrays[kind])},), one per input, got {arrays[key].shape}: "
                     f"drop the inputs or {key} that have no counterpart"
                 )
-        labels, names = labels_of(arrays["labels"], arrays.get("names")) if "labels" in arrays else (None, ())
+        known = arrays.get("names")
+        labels, names = labels_of(arrays["labels"], known, in_part=self.in_part) if "labels" in arrays else (None, ())
         parts, ids = parts_of_arrays(arrays), ids_of(arrays)
         inputs = arrays.pop(kind)
         if kind != "images" and self.size is not None:
@@ -190,8 +192,15 @@ def _vectors(vectors: NDArray[Any]) -> Tensor | Rows:
     return ArrayRows(vectors) if isinstance(vectors, np.memmap) else torch.from_numpy(vectors.astype(np.float32))
 
 
-def labels_of(labels: NDArray[Any], names: NDArray[Any] | None) -> tuple[Tensor, tuple[str, ...]]:
-    """Return classes (N,), int64, or label sets (N, L), boolean, and their names."""
+def labels_of(
+    labels: NDArray[Any], names: NDArray[Any] | None, *, in_part: bool = False
+) -> tuple[Tensor, tuple[str, ...]]:
+    """Return classes (N,), int64, or label sets (N, L), boolean, and their names; in part, -1 is no class."""
+    if in_part and labels.ndim == 1 and (labels.dtype.kind == "U" or names is not None):
+        given = labels != ("" if labels.dtype.kind == "U" else -1)
+        if 0 < given.sum() < len(labels):
+            classes, known = labels_of(labels[given], names)
+            return torch.full((len(labels),), -1).index_copy(0, torch.from_numpy(given.nonzero()[0]), classes), known
     known = None if names is None else tuple(names.astype(str).tolist())
     sets = labels.ndim == 2 and labels.dtype.kind in "uib" and labels.shape[1] > 0
     if sets and bool(((labels == 0) | (labels == 1)).all()):

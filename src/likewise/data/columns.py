@@ -111,13 +111,16 @@ def finite_rows(vectors: Float[Tensor, "n f"] | Rows, path: str) -> Int[Tensor, 
     return whole.nonzero().flatten()
 
 
-def labels_in(tables: Sequence[Any], column: str, separator: str | None) -> tuple[Tensor, tuple[str, ...]]:
+def labels_in(
+    tables: Sequence[Any], column: str, separator: str | None, *, in_part: bool = False
+) -> tuple[Tensor, tuple[str, ...]]:
     """Return the labels of all tables; by name, where these number them differently."""
     names = [_names(table.features[column]) for table in tables]
     each = [values_of(table, column) for table in tables]
     if len(set(names)) > 1:
         each = [_in_words(values, own) for values, own in zip(each, names, strict=True)]
-    return labels_of([one for values in each for one in values], separator, None if len(set(names)) > 1 else names[0])
+    every, known = [one for values in each for one in values], None if len(set(names)) > 1 else names[0]
+    return labels_of(every, separator, known, in_part=in_part)
 
 
 def indicators_in(tables: Sequence[Any], columns: Sequence[str]) -> tuple[Tensor, tuple[str, ...]]:
@@ -191,14 +194,24 @@ def column_of(known: Collection[str], given: str | None, usual: Sequence[str], w
 
 
 def labels_of(
-    values: Sequence[Any], separator: str | None = None, names: Sequence[str] | None = None
+    values: Sequence[Any],
+    separator: str | None = None,
+    names: Sequence[str] | None = None,
+    *,
+    in_part: bool = False,
 ) -> tuple[Tensor, tuple[str, ...]]:
     """Return classes (N,), int64, or label sets (N, L), boolean, with their names.
 
     Values are integers, strings, lists of them, or lists of only 0 and 1; None is no label. A separator parts strings
-    that hold several labels; `names` are those of numbered classes or labels.
+    that hold several labels; `names` are those of numbered classes or labels. In part, samples may have no class, -1;
+    an empty string is none either.
     """
     values = [_plain(value) for value in values]
+    if in_part and separator is None and not any(isinstance(value, list) for value in values):
+        given = [place for place, value in enumerate(values) if value is not None and value != ""]
+        if 0 < len(given) < len(values):
+            classes, known = labels_of([values[place] for place in given], None, names)
+            return torch.full((len(values),), -1).index_copy(0, torch.tensor(given), classes), known
     if separator is not None:
         cells = ["" if value is None else value if isinstance(value, list) else str(value) for value in values]
         values = [

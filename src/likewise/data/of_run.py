@@ -1,6 +1,7 @@
 """The data of a run: its three parts, loaded again from its configuration and checked by a fingerprint."""
 
 import hashlib
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, final
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from likewise.data.batches import some_inputs
 from likewise.data.samples import Samples, Source
-from likewise.data.split import Parts, Split, whole_classes
+from likewise.data.split import Parts, Split, joined, whole_classes
 from likewise.data.subset import Subset
 from likewise.files.formats import PARTS
 from likewise.parts import build
@@ -39,8 +40,11 @@ def parts_of(specs: Mapping[str, Any], check: Callable[[Samples], None] | None =
         >>> len(parts.test), refit
         (449, False)
     """
-    samples: Samples = build(specs["data"], Source).load()
-    numbers = samples.parts
+    source: Source = build(specs["data"], Source)
+    source.in_part = True
+    whole = source.load()
+    samples, unlabelled = _apart(whole)
+    numbers = whole.parts
     if check is not None:
         check(samples)
     chosen = specs.get("subset") or []
@@ -49,9 +53,35 @@ def parts_of(specs: Mapping[str, Any], check: Callable[[Samples], None] | None =
         samples = whole_classes(samples, subset)
     others = [one for one in subsets if not one.every_part]
     split = build(specs["split"], Split)
+    keeping = [one for one in others if not one.hides]
     parts = split(samples, _InTurn(others) if others else None)
+    if len(keeping) < len(others):
+        hidden = _hidden(parts, split(samples, _InTurn(keeping) if keeping else None))
+        unlabelled = hidden if unlabelled is None else joined(unlabelled, hidden)
     given = (PARTS[n] for n, part in ((1, parts.validation), (2, parts.test)) if _is_given(part, numbers, n))
-    return replace(parts, given=tuple(given)), split.refit
+    return replace(parts, given=tuple(given), unlabelled=unlabelled), split.refit
+
+
+def _apart(samples: Samples) -> tuple[Samples, Samples | None]:
+    """Return the samples that have a label, and those of them to train on that have none, if there are any."""
+    known = samples.labelled
+    if samples.labels is None or bool(known.all()):
+        return samples, None
+    samples = samples.numbered()
+    to_train = ~known if samples.parts is None else ~known & (samples.parts == 0)
+    if lost := int((~known & ~to_train).sum()):
+        warnings.warn(
+            f"left out {lost:,} of the validation and test samples, which have no class to be evaluated by",
+            stacklevel=3,
+        )
+    return samples[known], replace(samples[to_train].unlabelled(), parts=None)
+
+
+def _hidden(parts: Parts, whole: Parts) -> Samples:
+    """Return the samples to train on that a subset has left out of parts, without their labels."""
+    rows = torch.cat([of.rows for of in (parts.train, parts.validation, parts.test) if of.rows is not None])
+    others = joined(whole.train, whole.validation).unlabelled()
+    return others if others.rows is None else others[~torch.isin(others.rows, rows)]
 
 
 def _is_given(part: Samples, numbers: Tensor | None, number: int) -> bool:
@@ -84,7 +114,8 @@ def fingerprint(parts: Parts) -> str:
     """Return a digest of all labels and names, and of some inputs, of each part and of its other side."""
     digest = hashlib.blake2b(digest_size=16)
     sides = [(part, part.counterparts) for part in (parts.train, parts.validation, parts.test)]
-    for samples in (side for of in sides for side in of if side is not None):
+    every = [side for of in sides for side in of if side is not None]
+    for samples in every if parts.unlabelled is None else [*every, parts.unlabelled]:
         digest.update(f"{tuple(samples.inputs.shape)} {samples.names}".encode())
         wrong = None if samples.negatives is None else samples.negatives.places
         for tensor in (

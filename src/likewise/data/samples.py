@@ -26,7 +26,8 @@ class Samples:
     Args:
         inputs: Images (N, channels, height, width), uint8 or from 0 to 1, or vectors (N, F), finite: a tensor, or
             `Rows`, which are read on demand.
-        labels: Classes (N,), int64 from 0 to C - 1; label sets (N, L), boolean; or None.
+        labels: Classes (N,), int64 from 0 to C - 1, and -1 for a sample without one; label sets (N, L), boolean; or
+            None.
         names: The names of the C classes or L labels, in order.
         parts: The part of each sample if the source gives it, (N,): 0 train, 1 validation, 2 test; or None.
         rows: Row of each sample in the source, (N,), set by a split; or None.
@@ -179,6 +180,11 @@ class Samples:
             raise ValueError(
                 f"{who} expected samples with one class each, got {self.label_kind or 'no labels'}: {remedy}"
             )
+        if bool((self.classes < 0).any()):
+            raise ValueError(
+                f"{who} expected samples with one class each, got {int((self.classes < 0).sum()):,} of {len(self):,} "
+                f"without: {remedy}"
+            )
         return self.classes
 
     @property
@@ -186,7 +192,9 @@ class Samples:
         """Number of samples of each class or label, (C,); empty without labels."""
         if self.labels is None:
             return torch.zeros(0, dtype=torch.int64)
-        return torch.bincount(self.labels, minlength=len(self.names)) if self.labels.ndim == 1 else self.labels.sum(0)
+        if self.labels.ndim == 2:
+            return self.labels.sum(0)
+        return torch.bincount(self.labels[self.labels >= 0], minlength=len(self.names))
 
     def compact(self) -> "Samples":
         """Return the samples with only the classes that occur, renumbered in order; label sets are unchanged."""
@@ -194,7 +202,19 @@ class Samples:
         if self.labels is None or self.labels.ndim == 2 or len(occurring) == len(self.names):
             return self
         names = tuple(self.names[label] for label in occurring.tolist())
-        return replace(self, labels=torch.searchsorted(occurring, self.labels), names=names)
+        labels = torch.searchsorted(occurring, self.labels).where(self.labels >= 0, -1)
+        return replace(self, labels=labels, names=names)
+
+    @property
+    def labelled(self) -> Bool[Tensor, " n"]:
+        """A mask of the samples that have a label set, maybe an empty one, or a class; of none without labels."""
+        if self.labels is None:
+            return torch.zeros(len(self), dtype=torch.bool)
+        return self.labels >= 0 if self.labels.ndim == 1 else torch.ones(len(self), dtype=torch.bool)
+
+    def unlabelled(self) -> "Samples":
+        """Return the samples without their labels."""
+        return replace(self, labels=None, names=())
 
     def _check_labels(self) -> None:
         labels = self.labels
@@ -209,8 +229,8 @@ class Samples:
         named = labels.shape[1] if labels.ndim == 2 else int(labels.max()) + 1 if len(labels) else 0
         if named > len(self.names) or (labels.ndim == 2 and named != len(self.names)):
             raise ValueError(f"expected a name for each of {named} labels, got {len(self.names)}: name them all")
-        if labels.ndim == 1 and len(labels) and int(labels.min()) < 0:
-            raise ValueError(f"expected classes from 0, got {int(labels.min())}: drop samples without a class")
+        if labels.ndim == 1 and len(labels) and int(labels.min()) < -1:
+            raise ValueError(f"expected classes from 0, or -1 for none, got {int(labels.min())}: renumber them")
 
 
 @final
@@ -245,6 +265,8 @@ class Source(ABC):
     """Whether inputs are to be read on demand, where they can be; see `stream`."""
     made_of: ImagePreprocessing | None = None
     """What images become, whatever the source's own rule is; see `stream`."""
+    in_part: bool = False
+    """Whether samples may lack a class, -1, which a source otherwise refuses; see `parts_of`."""
 
     def __repr__(self) -> str:
         """Name what it is set to."""

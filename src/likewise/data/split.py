@@ -27,12 +27,14 @@ class Parts:
         validation: The samples for model selection, such as a penalty, a threshold or an epoch.
         test: The samples held out from both.
         given: Which of validation and test are as the source gives them.
+        unlabelled: Samples without a label, in none of the three: for losses that take no labels. None: there are none.
     """
 
     train: Samples
     validation: Samples
     test: Samples
     given: tuple[Part, ...] = field(default=(), kw_only=True)
+    unlabelled: Samples | None = field(default=None, kw_only=True)
 
     @property
     def new_in_validation(self) -> bool:
@@ -44,7 +46,7 @@ class Parts:
 
         If the two have different classes, those of the validation part are numbered after those of the training part.
         """
-        return replace(self, train=_joined(self.train, self.validation))
+        return replace(self, train=joined(self.train, self.validation))
 
 
 class Split(ABC):
@@ -90,7 +92,8 @@ def whole_classes(samples: Samples, subset: Subset | None) -> Samples:
     return samples
 
 
-def _joined(first: Samples, second: Samples) -> Samples:
+def joined(first: Samples, second: Samples) -> Samples:
+    """Return the samples of both, the first ones first; without labels unless both have some."""
     if isinstance(first.inputs, Tensor) and isinstance(second.inputs, Tensor):
         inputs = torch.cat([first.inputs, second.inputs])
     elif isinstance(first.inputs, Texts) and isinstance(second.inputs, Texts):
@@ -119,7 +122,7 @@ def _joined(first: Samples, second: Samples) -> Samples:
         columns=first.columns,
         items=_both(first.items, second.items),
         groups=_both(first.groups, second.groups),
-        counterparts=None if ours is None or theirs is None else _joined(ours, theirs),
+        counterparts=None if ours is None or theirs is None else joined(ours, theirs),
         negatives=negatives,
     )
 

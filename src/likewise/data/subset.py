@@ -19,6 +19,8 @@ class Subset(ABC):
 
     every_part: bool = False
     """Whether it is applied to all samples, the test part included, and the classes are renumbered."""
+    hides: bool = False
+    """Whether samples that are left out are trained on without their labels, by losses that take none."""
 
     def __repr__(self) -> str:
         """Name what it is set to."""
@@ -136,6 +138,45 @@ class Fraction(Subset):
         labels = torch.zeros(len(samples), dtype=torch.int64) if samples.classes is None else samples.classes
         kept = [min(count, max(1, round(count * self.fraction))) for count in torch.bincount(labels).tolist()]
         return some_of_each_class(labels, kept, self.seed)
+
+
+@final
+class FewLabels(Subset):
+    """The labels of a fraction of the samples, or of so many of each class; the others are kept without.
+
+    Losses that take labels are trained on the samples that keep them, others on all; everything is evaluated by labels.
+
+    Args:
+        fraction: The fraction of samples that keep their label, above 0 and at most 1; at least one of each class.
+        per_class: How many of each class keep it, instead.
+        seed: Seed of the choice. Fewer labels are contained in more.
+
+    Raises:
+        ValueError: Neither is given, or both; a number is out of range; or samples do not have one class each.
+
+    Example:
+        >>> samples = Samples(torch.zeros(60, 1), torch.arange(60) % 3, ("ash", "elm", "oak"))
+        >>> samples[FewLabels(per_class=5)(samples)].counts
+        tensor([5, 5, 5])
+    """
+
+    hides = True
+
+    def __init__(self, fraction: float | None = None, per_class: int | None = None, seed: int = 0) -> None:
+        if (fraction is None) == (per_class is None):
+            given = "neither" if fraction is None else "both"
+            raise ValueError(f"expected fraction or per_class, got {given}: give one of them")
+        if per_class is not None and per_class < 2:
+            raise ValueError(f"expected per_class of 2 or more, to train and to validate on, got {per_class}")
+        self.fraction = fraction
+        self.per_class = per_class
+        self.seed = seed
+
+    def __call__(self, samples: Samples) -> Int[Tensor, " k"]:
+        classes = samples.classes_for("FewLabels", "leave it out")
+        if self.fraction is not None:
+            return Fraction(self.fraction, self.seed)(samples)
+        return some_of_each_class(classes, [self.per_class or 0] * len(samples.names), self.seed)
 
 
 @final

@@ -115,7 +115,7 @@ class Tabular(Source):
     def _labels(self, splits: Sequence[Any], label: Sequence[str]) -> tuple[Tensor | None, tuple[str, ...]]:
         if isinstance(self.label, list):
             return columns.indicators_in(splits, label)
-        return columns.labels_in(splits, label[0], self.separator) if label else (None, ())
+        return columns.labels_in(splits, label[0], self.separator, in_part=self.in_part) if label else (None, ())
 
     def _texts(self, splits: Sequence[Any], column: str) -> Rows:
         strings = [

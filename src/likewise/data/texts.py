@@ -74,7 +74,7 @@ class Text(Source):
         texts, labels, ids = ([one for of in read.values() for one in of[place]] for place in range(3))
         numbers = torch.tensor([PART_NAMES[part] for part, (strings, *_) in read.items() for _ in strings])
         parts = numbers if len(read) > 1 else None
-        known = (None, ()) if self.label == "none" else labels_of(labels, self.separator)
+        known = (None, ()) if self.label == "none" else labels_of(labels, self.separator, in_part=self.in_part)
         return Samples(Texts(texts), *known, parts, ids=Ids.of(ids))
 
     def _files(self) -> dict[str, Path]:
@@ -106,11 +106,14 @@ class Text(Source):
         text = column_of(known, self.text, TEXT_COLUMNS, "text", self.path)
         label = None if self.label == "none" else column_of(known, self.label, LABELS, "label", self.path)
         texts, labels, ids = list[str](), list[Any](), list[str]()
+        every = [] if label is None else [row.get(label) for _, row in rows]
+        classes = any(map(self._is_label, every)) and not any(isinstance(one, list) for one in every)
+        in_part = self.in_part and self.separator is None and classes
         for line, row in rows:
             given = None if label is None else row.get(label)
             if not isinstance(row.get(text), str):
                 lines.lost.append((line, "no text"))
-            elif label is not None and not self._is_label(given):
+            elif label is not None and not self._is_label(given) and not (in_part and given in (None, "")):
                 why = "labels are a dict: write a list" if isinstance(given, dict) else "no label"
                 lines.lost.append((line, why))
             else:

@@ -37,9 +37,9 @@ def facts_of(ready: "Assembled", trainer: "Trainer") -> dict[str, Any]:
     for part in whole:
         counts.update(dict(zip(part.names, part.counts.tolist(), strict=True)))
     ranked = counts.most_common()
-    kind = ready.trained.label_kind
+    kind, others = parts.train.label_kind, 0 if parts.unlabelled is None else len(parts.unlabelled)
     sets = [] if kind != "label sets" else [part.labels for part in whole if part.labels is not None]
-    unlabelled = sum(int((~own.any(dim=1)).sum()) for own in sets)
+    unlabelled = others + sum(int((~own.any(dim=1)).sum()) for own in sets)
     steps = trainer.estimated_stepping_batches
     batch = {"samples": min(batches.batch_size, len(ready.trained))}
     if isinstance(batches, Views):
@@ -47,13 +47,14 @@ def facts_of(ready: "Assembled", trainer: "Trainer") -> dict[str, Any]:
     elif isinstance(batches, Episodes):
         batch |= batches.shape._asdict()
     return {
-        "samples": sum(map(len, whole)),
+        "samples": sum(map(len, whole)) + others,
         "inputs": _input_facts(parts.train),
         "second": _second_facts(ready),
         "labels": {"count": len(ranked), "largest": ranked[0], "smallest": ranked[-1], "unlabelled": unlabelled}
         if ranked
         else None,
         "given": list(parts.given),
+        "trained_unlabelled": others > 0 and len(ready.trained) >= len(parts.train) + others,
         "encoder": _sizes(module.encoder),
         "head": None if module.head is None else _sizes(module.head),
         "batch": batch,
@@ -202,6 +203,9 @@ def _parts(facts: Mapping[str, Any]) -> Iterator[str]:
     how = [f"{' and '.join(given)} as given"] * bool(given)
     yield ", ".join(how + [f"{' and '.join(cut)} by {_part(chosen['split'])}"] * bool(cut))
     yield from map(_part, _listed(chosen["subset"]))
+    if without := sizes.get("unlabelled"):
+        taken = "trained on too" if facts["went_in"]["trained_unlabelled"] else "left out, as the loss takes classes"
+        yield f"{without:,} without a class, {taken}"
     if chosen["split"]["init_args"].get("refit"):
         yield "validation is trained on too"
 

@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any, final
+from typing import Any, Literal, final
 
 import torch
 from torch import Tensor
@@ -25,6 +25,7 @@ from likewise.data import (
     some_inputs,
 )
 from likewise.data.episode_sampler import fitting_words
+from likewise.data.split import joined
 from likewise.losses import Loss, label_pair_similarity
 from likewise.models import Encoder, FromRun, Head, NoHead, Projected, reads_texts
 from likewise.models.weights import load_weights
@@ -33,6 +34,7 @@ from likewise.runs import Run
 from likewise.training.data import TrainingData
 from likewise.training.fine_tuning import FineTuning
 from likewise.training.inputs import Guide, KeyQueue, LossInput, SecondTower
+from likewise.training.inputs.loss_input import LossSignature
 from likewise.training.inputs.resolution import check_samples, reads_embeddings
 from likewise.training.pretraining import Pretraining
 from likewise.training.schedule import Schedule
@@ -49,7 +51,8 @@ class Assembled:
 
     Args:
         parts: The samples for training, validation and test.
-        trained: The samples to train on: the training part, followed by the validation part in a refit.
+        trained: The samples to train on: the training part, followed by the validation part in a refit, and by those
+            without a label if the loss takes none.
         refit: Whether to train on the validation part too.
         module: Encoder, head, loss and its inputs.
         data: Batches of the training part.
@@ -69,14 +72,16 @@ class Assembled:
     def facts(self) -> dict[str, Any]:
         """What a run records about it, as plain values."""
         train, of_second = self.trained, self.trained.counterparts
+        labelled = (self.parts.refitted() if self.refit else self.parts).train
+        rest = {} if self.parts.unlabelled is None else {"unlabelled": len(self.parts.unlabelled)}
         second = {} if of_second is None else {"second": {"encoder": self.specs["second"], **_read_as(of_second)}}
         sizes = {"train": len(train), "validation": len(self.parts.validation), "test": len(self.parts.test)}
         return {
             "parts": {name: spec for name, spec in self.specs.items() if name != "second"},
             **_read_as(train),
             "columns": list(train.columns),
-            "labels": {"kind": train.label_kind, "names": list(train.names)},
-            "samples": sizes | {"fingerprint": fingerprint(self.parts)},
+            "labels": {"kind": labelled.label_kind, "names": list(labelled.names)},
+            "samples": sizes | rest | {"fingerprint": fingerprint(self.parts)},
             **second,
         }
 
@@ -95,6 +100,7 @@ def assemble(
     *,
     fine_tuning: FineTuning | None = None,
     weights: str | None = None,
+    unlabelled: Literal["left-out", "own-class"] = "left-out",
 ) -> Assembled:
     """Make the parts of a training, in the order in which they depend on each other.
 
@@ -107,6 +113,7 @@ def assemble(
         temperature_rate_factor: Factor of a learned temperature's learning rate.
         fine_tuning: What of the encoder is trained, and at what rate. None: all, at the optimizer's.
         weights: A file of weights that the encoder begins with; see `load_weights`. None: those it has.
+        unlabelled: What a loss that takes classes does with samples without one; others are trained on all.
 
     Returns:
         The training.
@@ -118,6 +125,8 @@ def assemble(
     kind = class_of(specs["loss"]["class_path"], Loss)
     parts, refit = parts_of(specs, partial(check_samples, kind))
     train = parts.refitted().train if refit else parts.train
+    if parts.unlabelled is not None:
+        train = _with_unlabelled(train, parts.unlabelled, kind, unlabelled)
     if kind.label_kinds and train.label_kind == "label sets" and not train.counts.any():
         raise ValueError(f"expected training samples with a label, got none of {len(train):,}: check the labels")
     torch.manual_seed(seed)
@@ -151,6 +160,26 @@ def assemble(
         *notes(data.samples, module.inputs.all, parts.test),
     ]
     return Assembled(parts, train, refit, module, data, specs, tuple(known))
+
+
+def _with_unlabelled(train: Samples, others: Samples, loss: type[Loss], asked: str) -> Samples:
+    """Return what a loss is trained on: without labels all samples, with labels those that have one, or all."""
+    if not loss.label_kinds:
+        return joined(train.unlabelled(), others)
+    if asked == "left-out":
+        return train
+    counted = {"prototypes", "class_logits"} & LossSignature.by(loss).names
+    if counted or "num_classes" in inspect.signature(loss).parameters or train.classes is None:
+        raise ValueError(
+            f"expected a loss that compares classes and has nothing for each of them, got {loss.__name__}: leave out "
+            "--unlabelled, or choose SupConLoss"
+        )
+    own = torch.arange(len(others)) + len(train.names)
+    return replace(
+        joined(train.unlabelled(), others),
+        labels=torch.cat([train.classes, own]),
+        names=(*train.names, *(f"unlabelled {number}" for number in range(len(others)))),
+    )
 
 
 def _data(specs: dict[str, Any], module: Pretraining, train: Samples, seed: int, workers: int | None) -> TrainingData:
@@ -222,8 +251,10 @@ def _learned_from(path: str, specs: Mapping[str, Any], parts: Parts) -> list[str
     if facts.get("parts", {}).get("data") != specs["data"] or facts["samples"]["fingerprint"] == fingerprint(parts):
         return []
     before, refit = parts_of_run(run)
-    learned = before.refitted().train if refit else before.train
-    seen, chosen_by = (_shared(part, learned) for part in (parts.test, parts.validation))
+    learned = [before.refitted().train if refit else before.train, before.unlabelled]
+    seen, chosen_by = (
+        sum(_shared(part, of) for of in learned if of is not None) for part in (parts.test, parts.validation)
+    )
     if seen:
         raise ValueError(
             f"expected test samples that {run.folder} was not trained on, got {seen:,} of {len(parts.test):,} that it "

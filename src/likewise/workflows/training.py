@@ -159,7 +159,7 @@ def _assembled(config: Mapping[str, Any]) -> tuple[Assembled, EvaluationOptions]
         layer_decay=config["layer_decay"],
     )
     given = (config[name] for name in ("seed", "chunk_size", "workers", "temperature_rate_factor"))
-    ready = assemble(chosen, *given, fine_tuning=tuned, weights=config["weights"])
+    ready = assemble(chosen, *given, fine_tuning=tuned, weights=config["weights"], unlabelled=config["unlabelled"])
     evaluations = EvaluationOptions.of(config)
     check_applicable(ready.parts, evaluations, predicts=ready.module.predicts)
     return ready, evaluations

@@ -1,0 +1,173 @@
+"""Samples without a class beside others: who is trained on them, and that nothing else sees them."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+import likewise as lw
+from likewise.data import Arrays, FewLabels, Samples, Table, Text, parts_of, parts_of_run
+from likewise.data.split import Stratified
+from likewise.workflows import Silent
+
+SPLIT = {"class_path": "likewise.data.Stratified", "init_args": {}}
+
+
+def _arrays(path, labels=60, blank=40, change=0.0, **more):
+    """Three clusters, and samples of them without a class, perhaps moved."""
+    rng = np.random.default_rng(0)
+    classes = np.arange(labels + blank) % 3
+    vectors = rng.normal(size=(labels + blank, 4)) + 3 * np.eye(3, 4)[classes]
+    vectors[labels:] += change
+    given = np.where(np.arange(labels + blank) < labels, np.array(["ash", "elm", "oak"])[classes], "")
+    np.savez(path, vectors=vectors, labels=given, **more)
+    return str(path)
+
+
+def _of(kind, **arguments):
+    return {"data": {"class_path": f"likewise.data.{kind}", "init_args": arguments}, "split": SPLIT}
+
+
+def test_they_are_in_none_of_the_parts_and_keep_their_rows(tmp_path):
+    path = _arrays(tmp_path / "some.npz")
+    parts, _ = parts_of(_of("Arrays", path=path))
+    assert (len(parts.unlabelled), parts.unlabelled.labels) == (40, None)
+    assert parts.unlabelled.rows.tolist() == list(range(60, 100))
+    assert next(iter(parts.unlabelled.ids)) == "60"
+    rows = torch.cat([of.rows for of in (parts.train, parts.validation, parts.test)])
+    assert rows.sort().values.tolist() == list(range(60))
+    inputs = np.load(path)["vectors"].astype(np.float32)
+    for of in (parts.train, parts.test, parts.unlabelled):
+        assert np.array_equal(of.inputs.numpy(), inputs[of.rows])
+
+
+@pytest.mark.parametrize("blank", [None, "", float("nan")])
+@pytest.mark.parametrize("suffix", ["jsonl", "csv"])
+def test_an_empty_cell_is_no_class(suffix, blank, tmp_path):
+    rows = [{"text": f"words {row}", "label": ("a", "b")[row % 2] if row < 12 else blank} for row in range(16)]
+    path = tmp_path / f"texts.{suffix}"
+    if suffix == "jsonl":
+        path.write_text("".join(json.dumps(row).replace("NaN", "null") + "\n" for row in rows))
+    else:
+        lines = [f"{row['text']},{row['label'] if row['label'] in {'a', 'b'} else ''}\n" for row in rows]
+        path.write_text("text,label\n" + "".join(lines))
+    for kind in ("Table", "Text"):
+        parts, _ = parts_of(_of(kind, path=str(path)))
+        assert len(parts.unlabelled) == 4
+        assert parts.train.names == ("a", "b")
+
+
+def test_numbers_without_a_class_need_names(tmp_path):
+    """-1 is a class like any other, unless classes are numbered by names."""
+    labels = np.arange(30) % 3 - 1
+    np.savez(tmp_path / "named.npz", vectors=np.zeros((30, 2)), labels=labels, names=["x", "y"])
+    np.savez(tmp_path / "plain.npz", vectors=np.zeros((30, 2)), labels=labels)
+    parts, _ = parts_of(_of("Arrays", path=str(tmp_path / "named.npz")))
+    assert (parts.train.names, len(parts.unlabelled)) == (("x", "y"), 10)
+    parts, _ = parts_of(_of("Arrays", path=str(tmp_path / "plain.npz")))
+    assert (parts.train.names, parts.unlabelled) == (("-1", "0", "1"), None)
+
+
+def test_who_needs_a_class_of_every_sample_refuses_them(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"text": "x", "label": "a"}\n{"text": "y", "label": null}\n')
+    with pytest.raises(ValueError, match="expected a label for every sample, got none for 1 of 2"):
+        Table(str(tmp_path / "a.jsonl")).load()
+    with pytest.warns(UserWarning, match="left out 1 of 2 lines of .*: line 2: no label"):
+        Text(tmp_path / "a.jsonl").load()
+    samples = Samples(torch.zeros(4, 1), torch.tensor([0, -1, 1, -1]), ("a", "b"))
+    assert samples.counts.tolist() == [1, 1]
+    with pytest.raises(ValueError, match="fewer_of_each expected samples with one class each, got 2 of 4 without"):
+        samples.fewer_of_each(2)
+    assert replace_names(samples).compact().labels.tolist() == [0, -1, 1, -1]
+
+
+def replace_names(samples):
+    """Number the classes 1 and 3 of four."""
+    labels = torch.where(samples.labels < 0, -1, 2 * samples.labels + 1)
+    return Samples(samples.inputs, labels, ("w", "a", "x", "b"))
+
+
+def test_those_of_validation_and_test_are_left_out(tmp_path):
+    parts = np.array(["train"] * 50 + ["test"] * 10 + ["train"] * 30 + ["test"] * 10)
+    path = _arrays(tmp_path / "parts.npz", parts=parts)
+    with pytest.warns(UserWarning, match="left out 10 of the validation and test samples, which have no class"):
+        found, _ = parts_of(_of("Arrays", path=path))
+    assert found.given == ("test",)
+    assert (len(found.test), len(found.unlabelled)) == (10, 30)
+
+
+def test_few_labels_hide_the_others_of_training(tmp_path):
+    path = _arrays(tmp_path / "some.npz")
+    few = {"class_path": "likewise.data.FewLabels", "init_args": {"per_class": 5}}
+    whole, _ = parts_of(_of("Arrays", path=path))
+    parts, _ = parts_of(_of("Arrays", path=path) | {"subset": few})
+    assert torch.equal(parts.test.rows, whole.test.rows)
+    seen = torch.cat([parts.train.rows, parts.validation.rows])
+    assert len(seen) == 15
+    hidden = set(parts.unlabelled.rows.tolist())
+    assert hidden == set(range(100)) - set(seen.tolist()) - set(parts.test.rows.tolist())
+    fraction = {"class_path": "likewise.data.Fraction", "init_args": {"fraction": 0.5}}
+    both, _ = parts_of(_of("Arrays", path=path) | {"subset": [fraction, few]})
+    half, _ = parts_of(_of("Arrays", path=path) | {"subset": fraction})
+    kept = {int(row) for of in (half.train, half.validation) for row in of.rows}
+    assert (
+        set(both.unlabelled.rows.tolist()) - set(range(60, 100)) < kept
+    )  # what a fraction drops is not kept unlabelled
+
+
+def _trained(tmp_path, name, loss, change=0.0, **more):
+    path = _arrays(tmp_path / f"{name}.npz", change=change)
+    options = {"data": "Arrays", "data.path": path, "encoder": "MLP", "encoder.width": 8, "epochs": 2, "batch_size": 16}
+    options |= {
+        "batches.augmentation": "FeatureDropout",
+        "runs": tmp_path / name,
+        "report": False,
+        "loss": loss,
+        **more,
+    }
+    return lw.train(options, progress=Silent())
+
+
+@pytest.mark.parametrize(
+    ("loss", "more", "seen"),
+    [
+        ("SupConLoss", {}, False),
+        ("CrossEntropyLoss", {}, False),
+        ("NTXentLoss", {}, True),
+        ("BYOLLoss", {}, True),
+        ("SupConLoss", {"unlabelled": "own-class"}, True),
+    ],
+)
+def test_only_losses_without_labels_are_trained_on_them(loss, more, seen, tmp_path):
+    """Weights depend on samples without a class, or do not in any bit; scores and features never have them."""
+    one, other = (_trained(tmp_path, name, loss, change, **more) for name, change in (("one", 0.0), ("other", 5.0)))
+    weights = [run.encoder().state_dict() for run in (one, other)]
+    assert all(torch.equal(of, weights[1][name]) for name, of in weights[0].items()) is not seen
+    assert one.facts["samples"]["unlabelled"] == 40
+    assert one.facts["labels"] == {"kind": "classes", "names": ["ash", "elm", "oak"]}
+    assert one.facts["samples"]["train"] == (40 if seen else 0) + len(parts_of_run(one)[0].train)
+    features = np.load(one.embeddings)
+    assert sum(len(features[f"{part}_features"]) for part in ("train", "validation", "test")) == 60
+    words = "trained on too" if seen else "left out, as the loss takes classes"
+    assert f"40 without a class, {words}" in dict(lw.report.went_in.lines_of(one.facts))["parts"]
+
+
+def test_a_loss_with_something_for_each_class_has_none_for_each_sample(tmp_path):
+    with pytest.raises(ValueError, match="has nothing for each of them, got CrossEntropyLoss: leave out --unlabelled"):
+        _trained(tmp_path, "x", "CrossEntropyLoss", unlabelled="own-class")
+
+
+def test_few_labels_are_one_of_two():
+    for given in ({}, {"fraction": 0.1, "per_class": 3}):
+        with pytest.raises(ValueError, match="expected fraction or per_class, got"):
+            FewLabels(**given)
+    with pytest.raises(ValueError, match="per_class of 2 or more"):
+        FewLabels(per_class=1)
+    samples = Samples(torch.zeros(60, 1), torch.arange(60) % 3, ("ash", "elm", "oak"))
+    assert len(Stratified()(samples, FewLabels(0.2)).train) < 10
+
+
+def test_arrays_alone_have_every_class(tmp_path):
+    path = _arrays(tmp_path / "some.npz")
+    assert "" in Arrays(path).load().names  # as it always was, where nobody asks for samples without a class

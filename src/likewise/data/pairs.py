@@ -1,11 +1,9 @@
 """Pairs of two kinds: two columns of a table, or two files row by row, such as images and their captions."""
 
-import gzip
 import hashlib
 import math
 import re
 import warnings
-import zlib
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -36,7 +34,7 @@ from likewise.data.tabular import (
 )
 from likewise.data.texts import Texts
 from likewise.files.detection import ARRAYS, exists, expanded
-from likewise.files.formats import PART_NAMES, PARTS, TABLES, first_of, with_test_part
+from likewise.files.formats import PART_NAMES, PARTS, TABLES, first_of, lines_in, with_test_part
 
 CHUNK = 4096  # vectors read at a time
 
@@ -202,12 +200,7 @@ class Pairs(Source):
         if suffix in ARRAYS:
             arrays = Arrays(file, self.size, self.resize)
             return arrays.stream() if self.streams else arrays.load()
-        try:
-            opened = gzip.open if suffix == ".gz" else open
-            with opened(file, "rt", encoding="utf-8-sig", errors="replace", newline="\n") as lines:
-                return [line.rstrip("\r\n") for line in map(str, lines)]
-        except (OSError, EOFError, zlib.error) as error:
-            raise ValueError(f"expected lines as data.{option}, got {path}, {error}: repair the file") from error
+        return lines_in(file)
 
     def _of_table(self, path: str) -> Samples:
         tables = open_tables(path, None, labelled=False, local=True)

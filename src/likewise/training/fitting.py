@@ -88,6 +88,8 @@ def fit(ready: Assembled, trainer: Trainer, run: Run | None, *, compiled: bool =
     if trainer.world_size > 1:
         synchronize(ready.module, trainer.strategy.root_device)
     checkpoint = _agreed(run)
+    if trainer.precision == "64-true":
+        ready.module.double()  # Lightning does so only after it has loaded the checkpoint, rounded to float32
     if compiled:
         torch.compiler.reset()  # earlier runs in this process count towards the limit of recompilations
         momentum = ready.module.inputs.momentum

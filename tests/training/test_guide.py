@@ -100,6 +100,17 @@ def test_an_image_that_cannot_be_decoded_is_left_to_the_training(trained):
     torch.testing.assert_close(other.guide_keys(step), guide.guide_keys(step), rtol=0, atol=0)
 
 
+def test_no_earlier_run_has_learned_from_the_test(trained):
+    """Neither a guide, nor the run that either tower begins with, may have been trained on this run's test part."""
+    options, run = trained
+    begun = {"inputs": "SecondTower", "inputs.encoder": "FromRun", "inputs.encoder.run": str(run)}
+    begun["inputs.encoder.side"] = "second"
+    for chosen in (begun, {"inputs": "Guide", "inputs.run": str(run)}):
+        assemble(resolve(options | chosen), 0)
+        with pytest.raises(ValueError, match=r"expected test samples that .* was not trained on, got \d+ of 30"):
+            assemble(resolve(options | chosen | {"split.seed": "1"}), 0)
+
+
 def test_a_training_is_guided(trained):
     """What a guide leaves out changes the loss; a margin of -2 leaves nothing out."""
     options, run = trained

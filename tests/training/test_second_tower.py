@@ -237,6 +237,14 @@ def test_hard_negatives_that_cannot_be_read_go_and_are_counted(processes):
         next(iter(Loader(_pairs(negatives=none), Views(batch_size=12, negatives=2), seed=0)))
 
 
+def test_a_pair_that_takes_the_place_of_a_broken_one_is_not_pushed_from_itself():
+    """With many broken images a pair is twice in a batch, though all pairs differ."""
+    samples = Samples(PartlyRead(8, {1, 2, 3, 4, 6}), counterparts=Samples(torch.randn(8, 3)))
+    (batch,) = Loader(samples, Views(batch_size=8), seed=0)
+    assert set(batch["sample_index"].tolist()) <= {0, 5, 7}
+    assert torch.equal(batch["alike"], batch["sample_index"])
+
+
 @pytest.mark.parametrize("processes", [2, 3])
 def test_processes_together_draw_what_one_draws(processes):
     samples = _pairs(items=torch.arange(N) // 3, negatives=_negatives())

@@ -56,7 +56,7 @@ class EvaluateOptions(SharedOptions):
 
     An array file has the keys features (N, D) and labels (N,), and optionally parts (N,) of train, validation, test;
     or train_features, train_labels, test_features, test_labels. Without parts, they are cut from each class in
-    proportion.
+    proportion. Pairs have counterpart_features (N, D) too, and need no labels.
 
     Args:
         source: A run's folder, a checkpoint in it, or an .npz file.

@@ -58,7 +58,8 @@ class Loader:
         self._there: Tensor | None = None
         self._others = None if samples.counterparts is None else samples.counterparts.inputs
         alike = None if samples.counterparts is None else never_apart(samples)
-        told = alike is not None and (samples.negatives is not None or len(alike.unique()) < len(alike))
+        twice = _on_demand(samples.inputs) or _on_demand(self._others)  # a pair may take a broken one's place
+        told = alike is not None and (twice or samples.negatives is not None or len(alike.unique()) < len(alike))
         self._alike = alike if told else None
         self._of_items = _by_item(samples, alike)
         places = torch.zeros(0, dtype=torch.int64) if samples.negatives is None else samples.negatives.places

@@ -253,7 +253,7 @@ def _line(score: Score, result: Result, raw_found: Result | None, unseen: Featur
         line += f"; raw inputs {score_words(raw)}"
         ours, theirs = (_outcomes(measured, score.metric.name) for measured in (result, raw_found))
         if ours is not None and theirs is not None and raw.protocol == score.protocol:
-            classes = None if unseen is None or ours.of_episodes else unseen.groups_of(ours.rows)
+            classes = None if unseen is None or ours.classes is not None else unseen.groups_of(ours.rows)
             apart = paired_difference(ours, theirs, classes)
             line += f", difference {difference_words(apart, share=score.metric.is_share)}"
     said = remarks(score)

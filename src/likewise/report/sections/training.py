@@ -194,4 +194,4 @@ def _label_words(labels: Any) -> str:
     kind, names = labels.get("kind"), labels.get("names") or ()
     if not kind:
         return "none"
-    return counted(len(names), "class", "classes") if kind == "classes" else f"sets of {counted(len(names), 'label')}"
+    return counted(len(names), "class") if kind == "classes" else f"sets of {counted(len(names), 'label')}"

@@ -112,8 +112,9 @@ def fit(ready: Assembled, trainer: Trainer, run: Run | None, *, compiled: bool =
 def _compile(module: Pretraining) -> None:
     torch.compiler.reset()  # earlier runs in this process count towards the limit of recompilations
     momentum = module.inputs.momentum
-    for part in {module.encoder, module.second, module.head, None if momentum is None else momentum.slow} - {None}:
-        part.compile()
+    for part in (module.encoder, module.second, module.head, None if momentum is None else momentum.slow):
+        if part is not None:
+            part.compile()
     with_maps: Any = module.encoder
     with_maps.maps = torch.compile(with_maps.maps)  # losses of maps don't call the encoder itself
 

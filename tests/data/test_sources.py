@@ -153,7 +153,7 @@ def test_unreadable_images_are_left_out_counted_and_named(tmp_path):
     with pytest.warns(UserWarning, match="left out 2 of 15"):
         late = Folder(str(tmp_path / "trees"), size=8, memory=0).load()
     assert late.counts.tolist() == [6, 7]
-    with pytest.warns(UserWarning, match=r"cannot be decoded is black where it is indexed: .*half\.png") as seen:
+    with pytest.warns(UserWarning, match=r"cannot be read is black where it is indexed: .*half\.png") as seen:
         black = [int(late.inputs[torch.tensor([row, row])].sum()) == 0 for row in range(len(late))]
     assert len(seen) == sum(black) == 1
     assert late.readable().counts.tolist() == [6, 6]

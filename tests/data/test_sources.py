@@ -355,6 +355,7 @@ def test_too_large_an_image_is_left_out_with_its_size_and_the_remedy(tmp_path):
     write_table(tmp_path / "t.csv", {"file": ["trees/elm/wall.png"] * 2, "label": ["a", "b"]})
     with pytest.raises(ValueError, match=r"got 2 files .*wall\.png \(400,000,000 pixels"):
         Table(str(tmp_path / "t.csv"), size=8).load()
+    (tmp_path / "wall.jxl").touch()
     write_table(tmp_path / "t.csv", {"file": ["wall.jxl"] * 2, "label": ["a", "b"]})
     with pytest.raises(ValueError, match=r"got 2 files .*wall\.jxl \(a kind .*: convert it to JPEG or PNG\)"):
         Table(str(tmp_path / "t.csv"), size=8).load()

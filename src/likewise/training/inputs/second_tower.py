@@ -112,9 +112,14 @@ class SecondTower(LossInput):
         if of is None:
             return self.keys(step)[step.others(NEGATIVES)] if self._requires_one else None
         if self._requires_one:
-            right = step.batch["negative_alike"][:, 0] == step.batch["alike"]
-            instead = self.keys(step)[step.others(NEGATIVES)]
-            return instead.where(right[:, None], in_chunks(self.network, of[:, 0], step.chunk_size))
+            hard, ids, theirs = (
+                in_chunks(self.network, of[:, 0], step.chunk_size),
+                self.ids(step),
+                self.negative_ids(step),
+            )
+            if ids is None or theirs is None:
+                return hard
+            return hard.where((theirs[:, 0] != ids)[:, None], self.keys(step)[step.others(NEGATIVES)])
         return in_chunks(self.network, of.flatten(0, 1), step.chunk_size).unflatten(0, of.shape[:2])
 
     def negative_ids(self, step: Step) -> Int[Tensor, "b k"] | None:

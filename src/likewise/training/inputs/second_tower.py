@@ -112,11 +112,8 @@ class SecondTower(LossInput):
         if of is None:
             return self.keys(step)[step.others(NEGATIVES)] if self._requires_one else None
         if self._requires_one:
-            hard, ids, theirs = (
-                in_chunks(self.network, of[:, 0], step.chunk_size),
-                self.ids(step),
-                self.negative_ids(step),
-            )
+            hard = in_chunks(self.network, of[:, 0], step.chunk_size)
+            ids, theirs = self.ids(step), self.negative_ids(step)
             if ids is None or theirs is None:
                 return hard
             return hard.where((theirs[:, 0] != ids)[:, None], self.keys(step)[step.others(NEGATIVES)])

@@ -7,6 +7,7 @@ from typing import Any
 from likewise.scores import Metric, Score
 
 DIGITS = 4  # of numbers that are no shares
+SEVERAL = {"class": "classes", "query": "queries"}
 
 
 def marked(name: str, metric: Metric) -> str:
@@ -23,7 +24,7 @@ def score_words(score: Score) -> str:
 
 def remarks(score: Score) -> str:
     """Write what is to know about a number: settings, what the interval is over, protocol and notes."""
-    over = "" if score.classes is None else f"interval over {counted(score.classes, 'class', 'classes')}"
+    over = "" if score.classes is None else f"interval over {counted(*score.over)}"
     return "; ".join(filter(None, [settings_words(score.settings), over, settings_words(score.protocol), *score.notes]))
 
 
@@ -60,13 +61,13 @@ def number_words(value: float, low: float, high: float, sign: str = "") -> str:
 
 
 def counted(number: int, one: str, several: str = "") -> str:
-    """Say how many there are, by what one is called, and several if not with an s.
+    """Say how many there are, by what one is called, and several if not with an s, or as usual here.
 
     Example:
-        >>> counted(1, "sample"), counted(1200, "class", "classes")
+        >>> counted(1, "sample"), counted(1200, "class")
         ('1 sample', '1,200 classes')
     """
-    return f"{number:,} {one if number == 1 else several or one + 's'}"
+    return f"{number:,} {one if number == 1 else several or SEVERAL.get(one, one + 's')}"
 
 
 def aligned(table: Sequence[Sequence[str]], *, right: bool = False) -> list[str]:

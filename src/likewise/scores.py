@@ -13,9 +13,9 @@ RAW = "raw inputs"
 SEPARATOR = "|"
 PREFERRED = ("cross-modal retrieval", "linear probe")
 
-Unit = Literal["share", "points", "nats", "plain"]
+Unit = Literal["share", "rank", "points", "nats", "plain"]
 Better = Literal["higher", "lower", "neither"]
-Counted = Literal["sample", "episode"]
+Counted = Literal["sample", "query", "episode"]
 
 
 @final
@@ -25,7 +25,7 @@ class Metric:
 
     Args:
         name: Such as "accuracy".
-        unit: "share", between 0 and 1 and written in percent; "points"; "nats"; or "plain".
+        unit: "share", between 0 and 1 and written in percent; "rank", from 1; "points"; "nats"; or "plain".
         better: Whether "higher" or "lower" is better, or "neither".
         selects: Whether runs, settings and epochs are chosen by it, on validation.
         shown: Whether a terminal shows it; a page shows everything.
@@ -111,13 +111,13 @@ class Score:
         value: The number.
         low: Lower end of its interval.
         high: Upper end.
-        count: How many samples or episodes it is the mean of.
+        count: How many samples, queries or episodes it is the mean of.
         features: "encoder", or "raw inputs", the same evaluation without an encoder.
         part: "test" or "validation".
         group: Which samples or labels it is of.
         epoch: Epochs trained so far, for scores taken during training; None for the final encoder.
         counted: What `count` counts.
-        classes: How many classes the interval is over; None: it is over what is counted.
+        classes: How many classes, of queries groups of them, the interval is over; None: it is over what is counted.
         settings: What the evaluation was set to, chosen on validation or given, such as {"penalty": 0.001}.
         protocol: What was evaluated, where the samples alone don't say: scores whose protocols differ are not compared.
         notes: What else to know about the number, in sentences that are only shown.
@@ -164,6 +164,12 @@ class Score:
         return self.evaluation, self.metric.name, self.features, self.part
 
     @property
+    def over(self) -> tuple[int, str]:
+        """How many of what the interval is over."""
+        within = "group" if self.counted == "query" else "class"
+        return (self.count, self.counted) if self.classes is None else (self.classes, within)
+
+    @property
     def what(self) -> tuple[str, str, str, str, Group]:
         """What it measures; scores of several epochs or settings have it in common."""
         return *self.key, self.group
@@ -186,7 +192,7 @@ class Outcomes:
         rows: The samples' rows in their source, (M,). Of episodes, which have many samples, -1 less their number.
         values: One value a sample, (M,): 0 or 1 of an accuracy, a precision of a query. Or one an episode.
         classes: Of episodes the classes that they were drawn from, (M, N), where turns of a class are one; others may
-            have been drawn. None of samples.
+            have been drawn. Of queries the groups that depend on each other, (M,). None of samples.
         features: See `Score`.
         part: See `Score`.
         shares: Of episodes what each of these classes contributed, (M, N), of which the value is the mean.
@@ -201,7 +207,7 @@ class Outcomes:
     values: Float[Tensor, " m"]
     features: str = ENCODER
     part: str = "test"
-    classes: Int[Tensor, "m n"] | None = None
+    classes: Int[Tensor, "m *n"] | None = None
     shares: Float[Tensor, "m n"] | None = None
 
     def __post_init__(self) -> None:

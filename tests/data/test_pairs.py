@@ -12,6 +12,7 @@ import torch
 from PIL import Image
 
 from likewise.data import ByClass, Negatives, Pairs, Parts, Samples, Stratified, fingerprint, never_apart
+from likewise.evaluation import Features
 
 rng = np.random.default_rng(0)
 
@@ -202,8 +203,9 @@ def test_what_is_missing_or_unreadable_on_a_side_takes_its_pair_along(tmp_path):
     file = jsonl(tmp_path / "captions.jsonl", rows)
     with pytest.warns(UserWarning, match="left out") as told:
         samples = Pairs(file, first="file", second="caption").load()
+    gone = "/gone.png (which does not exist: check the path, in a table relative to its folder)"
     assert [str(one.message).replace(str(tmp_path), "") for one in told] == [
-        "left out 2 of 5 images, which cannot be read: /1.png, /gone.png",
+        f"left out 2 of 5 images, which cannot be read: {gone}, /1.png",
         "left out 6 of 9 pairs of /captions.jsonl, where a side is missing or cannot be read: rows 0, 1, 2, 3, 4",
     ]
     assert samples.counterparts.inputs.strings == ["a", "b", "g"]
@@ -248,6 +250,43 @@ def test_negatives_are_a_pool_with_the_places_of_each_pair(tmp_path):
         ["four", "1"],
         ["2", "3", "4"],
     ]
+
+
+@pytest.mark.parametrize("given", [False, True], ids=["cut", "given parts"])
+def test_hard_negatives_are_no_counterparts_of_a_later_part(tmp_path, given):
+    draw = np.random.default_rng(1)
+    rows = [
+        {"q": f"why {n}?", "a": f"since {n}.", "wrong": [f"since {m}." for m in draw.integers(90, size=n % 4)]}
+        for n in range(60)
+    ]
+    if given:
+        for name, of in {"train": rows[:40], "validation": rows[40:48], "test": rows[48:]}.items():
+            jsonl(tmp_path / f"{name}.jsonl", of)
+    file = str(tmp_path) if given else jsonl(tmp_path / "asked.jsonl", rows)
+    samples = Pairs(file, first="q", second="a", negatives="wrong").load()
+    with pytest.warns(UserWarning, match=r"left out \d+ of \d+ hard negatives of ") as told:
+        parts = Stratified()(samples)
+    wrong, later, words = {row["q"]: row["wrong"] for row in rows}, set(), []
+    for name, part in (("test", parts.test), ("validation", parts.validation), ("train", parts.train)):
+        every = [[text for text in wrong[question] if text not in later] for question in part.inputs.strings]
+        pool = part.negatives.inputs.strings
+        assert [[pool[place] for place in of if place >= 0] for of in part.negatives.places] == every
+        total = sum(len(wrong[question]) for question in part.inputs.strings)
+        if lost := total - sum(map(len, every)):
+            words.insert(
+                0, f"left out {lost} of {total} hard negatives of {name} pairs, which are counterparts of later parts"
+            )
+        later |= set(part.counterparts.inputs.strings)
+    assert [str(one.message) for one in told] == words
+    assert words
+
+
+def test_a_hard_negative_that_training_pairs_have_too_is_kept(tmp_path):
+    """With a column of groups, a text may be in several parts, such as yes."""
+    rows = [{"q": f"is it {n}?", "a": ("yes", "no")[n % 2], "wrong": ("no", "yes")[n % 2], "d": n} for n in range(20)]
+    file = jsonl(tmp_path / "asked.jsonl", rows)
+    parts = Stratified()(Pairs(file, first="q", second="a", negatives="wrong", group="d").load())
+    assert bool((parts.train.negatives.places >= 0).all())
 
 
 def test_one_negative_a_row_may_be_an_image(tmp_path):
@@ -415,6 +454,23 @@ def test_given_parts_keep_no_pair_that_is_bound_to_a_later_part(tmp_path):
     assert list(parts.train.ids) == ["train/2", "train/4"]
 
 
+@pytest.mark.parametrize("sizes", [[5] * 12, [40, 3, 2, 2, 1], [30, 30]])
+def test_fewer_pairs_are_whole_groups_where_some_fit(sizes):
+    """Of samples by their groups, and of features by what is equal on a side."""
+    groups = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
+    groups = groups[torch.randperm(len(groups))]
+    captions = torch.arange(len(groups)).where(torch.rand(len(groups)) < 0.8, -1 - groups)  # some share one, too
+    captions = captions.unique(return_inverse=True)[1]
+    blank = torch.zeros(len(groups), 1)
+    samples = Samples(blank, items=groups, groups=groups, counterparts=Samples(blank, items=captions))
+    features = Features(blank, None, items=groups, counterparts=Features(blank, None, items=captions))
+    for some in (samples.fewer(20, 1), features.fewer(20, 1)):
+        left = torch.bincount(some.items, minlength=len(sizes)).tolist()
+        fits = [size for size in sizes if size <= 20]
+        assert sum(left) == min(20, sum(fits) or 20)
+        assert not fits or all(count in (0, size) for count, size in zip(left, sizes, strict=True))
+
+
 def test_where_every_training_pair_is_bound_a_column_of_groups_is_asked_for(tmp_path):
     parts = {"train": [("a", "yes", 1), ("b", "yes", 2), ("c", "yes", 2)], "test": [("d", "yes", 3), ("e", "no", 4)]}
     folder = given_parts(tmp_path / "asked", **parts)
@@ -491,8 +547,32 @@ def test_columns_that_do_not_fit_are_refused_in_a_line(tmp_path):
     refused(r"no size without images, got 8: leave out data\.size", path=file, first="q", second="a", size=8)
     refused(r"a group, .*, got none in 4 of 4: fill column 'none'", path=file, first="q", second="a", group="none")
     refused(r"got .*no\.jsonl, which does not exist", path=str(tmp_path / "no.jsonl"), first="q", second="a")
+    refused(
+        r"data\.negatives in column 'blank' .*, got none that can be",
+        path=file,
+        first="q",
+        second="a",
+        negatives="blank",
+    )
+    refused(
+        r"negatives in column 'empty' .*, got only empty cells", path=file, first="q", second="a", negatives="empty"
+    )
+    commas = tmp_path / "commas.csv"
+    commas.write_text("file,caption\n" + "".join(f"{n}.png,a cat, a dog\n" for n in range(4)))
+    refused(r"expected 2 cells in each row of .*, got 3: quote cells", path=str(commas), first="file", second="caption")
+    for name in ("empty.jsonl", "empty.csv"):
+        (tmp_path / name).touch()
+        refused(rf"got none in .*{name}: fill it, or remove it", path=str(tmp_path / name), first="q", second="a")
     folder = given_parts(tmp_path / "parts", train=[("a", "b", "e")], test=[("c", "d")])
     refused(r"a column 'd' in the test part", path=folder, first="q", second="a", group="d")
+
+
+def test_images_that_are_not_there_are_said_to_be_not_there(tmp_path):
+    file = jsonl(tmp_path / "captions.jsonl", [{"file": f"photos/{n}.png", "caption": f"{n}"} for n in range(4)])
+    missing = (
+        r"got 4 files .*photos/0\.png \(which does not exist: check the path, in a table relative to its folder\)$"
+    )
+    refused(missing, path=file, first="file", second="caption")
 
 
 def test_groups_that_cannot_be_split_are_refused_in_a_line(tmp_path):

@@ -21,6 +21,7 @@ from likewise.evaluation import (
     Features,
     Retrieval,
     applicable,
+    features_of_file,
     load_features,
     nearest,
     raw_features,
@@ -28,7 +29,7 @@ from likewise.evaluation import (
 )
 from likewise.evaluation.choice import while_training
 from likewise.evaluation.features import joined
-from likewise.evaluation.intervals import median
+from likewise.evaluation.intervals import median, paired_difference, share
 from likewise.runs import Run
 from likewise.scores import validation_score
 from likewise.training.validation import Validation
@@ -62,7 +63,7 @@ def ranked_plainly(pairs, *, flipped=False):
     (queries, own), (others, known) = sides[::-1] if flipped else sides
     gallery = sorted(set(known))
     order = torch.randperm(len(gallery), generator=torch.Generator().manual_seed(0)).argsort().tolist()
-    units, refs = (functional.normalize(of) for of in (queries, others))
+    units, refs = (functional.normalize(of.double()) for of in (queries, others))
     found = {}
     for row, item in enumerate(own):
         if item in own[:row]:
@@ -134,16 +135,69 @@ def test_the_interval_of_a_median_is_between_order_statistics(count):
 
 
 def test_intervals_and_what_is_shown():
-    pairs = pairs_of()
+    """Of queries that share nothing, as usual."""
+    pairs = pairs_of(captions=1)
+    pairs = replace(pairs, counterparts=replace(pairs.counterparts, items=None))
     found = CrossModalRetrieval()(pairs, pairs, pairs)
-    recall, mean = found[f"recall@1, {FORTH}"], found[f"MRR, {FORTH}"]
+    recall, mean, rank = (found[f"{name}, {FORTH}"] for name in ("recall@1", "MRR", "median rank"))
     own = next(of.values.double() for of in found.outcomes if of.metric == mean.metric.name)
     student = stats.ttest_1samp(own.numpy(), 0).confidence_interval(0.95)
     assert (mean.low, mean.high) == pytest.approx((student.low, student.high))
     wilson = stats.binomtest(round(recall.value * 30), 30).proportion_ci(0.95, "wilson")
     assert (recall.low, recall.high) == pytest.approx((wilson.low, wilson.high))
+    assert (rank.low, rank.high) == pytest.approx(median((1 / own).round(), 1, 30)[1:3])
+    assert (recall.over, mean.over) == ((30, "query"), (30, "query"))
     assert [score.metric.name for score in found.selecting] == [f"recall@1, {FORTH}"]
     assert {score.metric.better for score in found.headline if "rank" in score.metric.name} == {"lower"}
+
+
+def test_intervals_are_over_queries_that_share_nothing():
+    """Captions of an image are found or missed together, and count as no more than they tell."""
+    pairs = pairs_of()
+    bound = list(range(90))  # the smallest row that each is bound to, by an image or a text, directly or not
+    for _ in range(90):
+        for side in (pairs.items.tolist(), pairs.counterparts.items.tolist()):
+            least = {item: min(of for of, own in zip(bound, side, strict=True) if own == item) for item in set(side)}
+            bound = [least[item] for item in side]
+    found = CrossModalRetrieval()(pairs, pairs, pairs)
+    group_of = dict(zip(pairs.numbers.tolist(), bound, strict=True))
+    count = len(set(bound))
+    assert 1 < count < 30
+    for direction in (FORTH, BACK):
+        own = {of.metric: of for of in found.outcomes}
+        ranks = 1 / own[f"MRR, {direction}"].values.double().numpy()
+        groups = [group_of[row] for row in own[f"MRR, {direction}"].rows.tolist()]
+        size, quantile = len(groups), stats.t.ppf(0.975, count - 1)
+
+        def half(values, groups=groups, size=size, quantile=quantile):
+            away = values - values.mean()
+            sums = [sum(of for of, group in zip(away, groups, strict=True) if group == one) for one in set(groups)]
+            return quantile * math.sqrt(count / (count - 1) * sum(of**2 for of in sums)) / size
+
+        mean = found[f"MRR, {direction}"]
+        assert (mean.value - mean.low, mean.high - mean.value) == pytest.approx(2 * [half(1 / ranks)], rel=1e-5)
+        recall = found[f"recall@5, {direction}"]
+        p, ratio = recall.value, stats.t.ppf(0.975, size - 1) / quantile
+        told = min(size, (p * (1 - p) / (half(ranks < 5.5) / quantile) ** 2 + 1) * ratio**2)
+        z = stats.norm.ppf(0.975)  # the bounds are where the share is z standard errors away
+        for bound_of in (recall.low, recall.high):
+            assert abs(p - bound_of) == pytest.approx(z * math.sqrt(bound_of * (1 - bound_of) / told))
+        assert (recall.over, recall.count) == ((count, "group"), size)
+        again = replace(own[f"MRR, {direction}"], values=own[f"MRR, {direction}"].values / 2)
+        assert paired_difference(own[f"MRR, {direction}"], again).classes == count
+
+
+def test_intervals_of_captions_hold_what_they_promise():
+    """Of 95 % intervals over 200 captions of 40 images, at least 90 % hold the share; as if each were alone, fewer."""
+    generator, groups, held = torch.Generator().manual_seed(0), torch.arange(40).repeat_interleave(5), [0, 0]
+    for _ in range(400):
+        image, own = torch.randn(40, generator=generator)[groups], torch.randn(200, generator=generator)
+        right = image + own > 0
+        for way, of in enumerate((None, groups)):
+            _, low, high, _ = share(right, of)
+            held[way] += low <= 0.5 <= high
+    assert held[0] < 340
+    assert held[1] > 360
 
 
 def test_perfect_and_few():
@@ -283,6 +337,56 @@ def test_files_keep_both_sides(tmp_path):
             assert (other.part, other.label_kind) == (one.part, one.label_kind)
         assert torch.equal(after.counterparts.numbers, before.numbers)
     assert CrossModalRetrieval()(*loaded).scores == CrossModalRetrieval()(*parts).scores
+
+
+@pytest.mark.parametrize("form", ["one", "parts", "part"])
+def test_a_file_of_pairs_without_labels_is_ranked_as_its_pairs_are(form, tmp_path):
+    """What is equal on a side is one input, as told, or by its features; without parts all are tested."""
+    parts = FeatureParts(*(pairs_of(part=part, seed=of) for of, part in enumerate(("train", "validation", "test"))))
+    test, file = parts.test, tmp_path / "pairs.npz"
+    if form == "one":
+        np.savez(file, features=test.vectors.numpy(), counterpart_features=test.counterparts.vectors.numpy())
+    elif form == "part":
+        sides = {"test_features": test.vectors.numpy(), "test_counterpart_features": test.counterparts.vectors.numpy()}
+        items = {
+            "test_items": test.items.numpy().astype(str),
+            "test_counterpart_items": test.counterparts.items.numpy(),
+        }
+        np.savez(file, **sides, **items)
+    else:
+        save_features(file, parts)
+    read = features_of_file(file)
+    assert list(map(len, read)) == (list(map(len, parts)) if form == "parts" else [0, 0, len(test)])
+    assert [one.name for one in applicable(read)] == ["cross-modal retrieval"]
+    expected = CrossModalRetrieval()(*parts).scores
+    for found, of in zip(CrossModalRetrieval()(*read).scores, expected, strict=True):
+        assert (found.metric, found.group, found.value) == (of.metric, of.group, of.value)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "said"),
+    [
+        ({"features": (4, 3), "counterpart_features": (3, 3)}, r"like features, \(4, 3\), got \(3, 3\): encode both"),
+        ({"features": (4, 3), "counterpart_features": (4, 2)}, r"like features, \(4, 3\), got \(4, 2\): encode both"),
+        ({"features": (4, 3), "counterpart_features": (4, 3), "items": (3,)}, r"expected items \(4,\), .*, got \(3,\)"),
+        (
+            {"train_features": (4, 3), "test_features": (4, 3), "test_counterpart_features": (4, 3)},
+            "expected train_counterpart_features, one for each of train_features, got none: save",
+        ),
+        (
+            {"test_features": (4, 3), "test_counterpart_features": (2, 3)},
+            r"expected test_counterpart_features, .*, got \(2, 3\) beside features \(4, 3\)",
+        ),
+    ],
+)
+def test_files_of_pairs_that_do_not_fit_are_refused_in_a_line(arrays, said, tmp_path):
+    np.savez(
+        tmp_path / "pairs.npz",
+        **{name: np.arange(float(np.prod(shape))).reshape(shape) for name, shape in arrays.items()},
+    )
+    with pytest.raises(ValueError, match=said) as told:
+        features_of_file(tmp_path / "pairs.npz")
+    assert "\n" not in str(told.value)
 
 
 def test_parts_are_joined_with_their_other_sides():

@@ -85,6 +85,10 @@ def test_classes_with_names_that_no_training_text_has_stand_apart(parts):
     noise = replace(test, vectors=torch.randn(70, 6, generator=torch.Generator().manual_seed(9)))
     told = ZeroShot()(parts.train, parts.validation, noise)["accuracy"].notes
     assert "no better than chance" in next(note for note in told if "unseen" in note)
+    known = replace(parts.validation, counterparts=part_of("validation", texts=["elm newt"]).counterparts)
+    for refit, chance in ((False, 25), (True, 50)):  # elm and newt are known where validation is trained on too
+        scores = ZeroShot()(parts.train, known, test, refit=refit).scores
+        assert [of.notes for of in scores if of.group.name == "unseen"] == [(f"chance among them {chance} %",)]
     every = part_of("train", texts=tuple(name.replace("_", " ") for name in NAMES))
     assert ZeroShot()(every, parts.validation, test)["accuracy"].notes == ("chance 14.3 %",)
 

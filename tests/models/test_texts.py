@@ -181,6 +181,12 @@ def test_half_a_surrogate_pair_does_not_reach_the_tokenizer(tmp_path):
         ('{"words": "x", "labels": ["a"]}', {}, r"a column of texts \(text, sentence, .*got words, labels: name it in"),
         ('{"text": "x", "topic": ["a"]}', {}, r"a column of labels .*got text, topic: .*or set that to none"),
         (
+            '{"text": "x", "id": 1, "topic": ["a"]}',
+            {},
+            r"; of pairs give --data Pairs --data\.path \S+some\.jsonl --data\.first text --data\.second topic$",
+        ),
+        ('{"text": "x", "topic": ["a"], "more": 1}', {}, r"got text, topic, more: .*or set that to none$"),
+        (
             '{"text": "x", "labels": ["a"]}\n{"text": "y", "labels": "a"}',
             {},
             "lists of labels in every line or in none",

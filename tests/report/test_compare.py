@@ -357,6 +357,38 @@ def test_the_verdict_names_evaluations_without_a_difference_together():
     assert "all differences are equal: D" in verdict([*rows, equal])[1]
 
 
+def test_the_verdict_on_pairs_is_of_both_directions():
+    """Tested together: what suffices among two does not among four. Other depths of a direction are not judged."""
+    clear, doubtful = (0.10, 0.11, 0.12, 0.10, 0.11), (0.0, 0.07, 0.09, 0.11, 0.03)
+    p_value = stats.ttest_1samp(doubtful, 0).pvalue
+    assert 0.025 < p_value < 0.05
+    rows = []
+    for direction, each in (("first to second", doubtful), ("second to first", clear)):
+        for k, of in ((1, each), (5, clear)):
+            metric = Metric(f"recall@{k}, {direction}")
+            more = {"evaluation": "cross-modal retrieval", "metric": metric}
+            rows += [row("A", 0.5, **more), row("B", 0.6, of, **more)]
+    told = verdict(rows)
+    assert told[0].startswith("cross-modal retrieval, recall@1, first to second. Higher than A: B (")
+    assert told[1].startswith("cross-modal retrieval, recall@1, second to first. Higher than A: B (")
+    assert all(one.endswith("Tested together, 2 differences.") for one in told)
+    third = [replace(of, setting="C") for of in rows if of.setting == "B"]
+    none = [replace(of, difference=0.0, difference_low=-0.1, difference_high=0.1) for of in third]
+    told = verdict([*rows, *none])
+    assert told[0].startswith("cross-modal retrieval, recall@1, second to first. Higher than A: B (")
+    assert told[1] == "No difference from A larger than chance in cross-modal retrieval, recall@1, first to second."
+
+
+def test_the_interval_of_a_mean_rank_holds_no_rank_below_the_first(tmp_path):
+    runs = []
+    for seed, value in enumerate((1.0, 1.0, 3.0)):
+        run = run_of(tmp_path, seed=seed)
+        run.add(Result((Score("ranking", Metric("median rank", "rank", "lower"), value, value, value, 60),)))
+        runs.append(run)
+    of = next(row for row in rows_of(runs) if row.evaluation == "ranking")
+    assert (of.low, of.high) == (1.0, pytest.approx(student([1.0, 1.0, 3.0])[1]))
+
+
 def test_without_pairs_the_verdict_says_why(tmp_path):
     """Two seeds of one setting, one of the other: neither by seed nor by sample."""
     runs = [run_of(tmp_path, seed=0), run_of(tmp_path, seed=1), run_of(tmp_path, loss=OTHER, seed=0, share=0.5)]

@@ -11,7 +11,8 @@ import torch
 from likewise.data import Parts, Samples, Texts
 from likewise.evaluation import CrossModalRetrieval, FeatureParts, Features, save_features
 from likewise.report import Subject, write_page
-from likewise.report.sections import MapSection, PairsSection
+from likewise.report.sections import GeometrySection, MapSection, NearestTextsSection, PairsSection
+from likewise.report.sections.scores import lead
 from likewise.runs import Run
 
 IMAGES, CAPTIONS = 12, 2
@@ -52,6 +53,38 @@ def test_queries_that_fail_come_first_in_both_directions(subject, tmp_path):
     assert "<canvas" in first and "<canvas" in second  # noqa: PT018 - one condition, of both
     write_page(tmp_path / "page.html", [subject])
     assert "<b>bold" not in re.sub(r"<script.*?</script>", "", (tmp_path / "page.html").read_text(), flags=re.DOTALL)
+
+
+def test_texts_that_occur_again_are_shown_once(tmp_path):
+    """Questions with two answers each: none is its own neighbour's twin, and nobody is told of labels."""
+    words = [f"question {row // 2}" for row in range(24)]
+    items, answers = torch.arange(24) // 2, Samples(Texts([f"answer {row}" for row in range(24)]))
+    samples = Samples(Texts(words), items=items, counterparts=answers).numbered()
+    vectors = torch.randn(12, 8, generator=torch.Generator().manual_seed(0))[items]
+    test = Features(vectors, None, items=items, counterparts=Features(-vectors, None))
+    run = Run.create(tmp_path, "questions")
+    run.describe({"seed": 0})
+    save_features(run.embeddings, FeatureParts(test, test, test))
+    run.add(CrossModalRetrieval()(test, test, test))
+    subject = Subject(run, Parts(samples, samples, samples))
+    content = NearestTextsSection().content([subject])
+    rows = re.findall("<tr>(.*?)</tr>", str(content.body), re.DOTALL)
+    texts = [re.search(r"question \d+", row)[0] for row in rows[1:]]
+    assert all(len(set(texts[start : start + 4][1:])) == 3 for start in range(0, 24, 4))
+    assert "labels" not in rows[0] + content.sentence
+    assert "All 12 test samples" in GeometrySection().content([subject]).sentence
+    assert re.findall("recall@1, (.*?)</span>", lead([subject])) == ["first to second", "second to first"]
+
+
+def test_the_right_answer_that_is_shown_is_the_nearest(tmp_path):
+    second = torch.tensor([[-1.0, 0.2], [0.8, 0.6], [0.0, 1.0], [0.1, -1.0]])
+    first = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
+    test = Features(first, None, items=torch.tensor([0, 0, 1, 2]), counterparts=Features(second, None))
+    run = Run.create(tmp_path, "few")
+    save_features(run.embeddings, FeatureParts(test, test, test))
+    run.add(CrossModalRetrieval()(test, test, test))
+    body = str(PairsSection().content([Subject(run)]).body).partition("<h3>Second")[0]
+    assert sorted(re.findall(r"belongs to it, cosine (\S+)</div>", body)) == ["0.80", "1.00", "1.00"]
 
 
 def test_both_sides_are_on_one_map(subject):

@@ -259,6 +259,30 @@ def test_a_page_says_how_its_encoder_is_used(encoder, words, kind, tmp_path, mon
     assert found["model"].feature_dim == encoder.feature_dim
 
 
+def test_a_page_of_pairs_says_how_one_side_finds_the_other(tmp_path, monkeypatch):
+    """Photos are kept, and asked for by a text; of two texts the other side asks, too."""
+    monkeypatch.chdir(tmp_path)
+    run = Run.create(Path("runs"), "pairs")
+    encoder = ConvNet((3, 16, 16), width=4)
+    of_images = {"class_path": "likewise.models.ConvNet", "init_args": {"input_shape": [3, 16, 16], "width": 4}}
+    of_texts = {"class_path": "likewise.models.BagOfTokens", "init_args": {"input_shape": [], "width": 8}}
+    projected = [
+        {"class_path": "likewise.models.Projected", "init_args": {"encoder": of}} for of in (of_images, of_texts)
+    ]
+    run.save_encoder(encoder)
+    for first, second, words in (
+        (projected[0], projected[1], ("photos/", "photos.parquet", "queries.csv", '"photo.jpg"')),
+        (projected[1], None, ("texts.csv", "texts.parquet", "queries.csv", '"a text"')),
+    ):
+        run.describe({"parts": {"encoder": first}, "second": {"encoder": second}})
+        lines = re.findall("<code>(.*?)</code>", UseSection().content([Subject(run)]).body, re.DOTALL)
+        told = [shlex.split(unescape(line)) for line in lines[:2]]
+        assert told[0][3:] == [words[0], "--output", words[1]]
+        assert told[1][3:] == [words[2], "--side", "second", "--among", words[1], "--k", "5"]
+        assert f"model.encode({words[3]})" in unescape(lines[-1])
+        assert f"model.search(\"a text\", '{words[1]}', side='second', k=5)" in unescape(lines[-1])
+
+
 @pytest.mark.parametrize(("given", "form"), [({}, "out"), ({"form": "in"}, "in"), ({"form": "pairs"}, None)])
 def test_gradients_are_of_a_form_that_has_them(given, form):
     """SupCon's form "pairs" has a softmax for each pair, which the section does not show."""

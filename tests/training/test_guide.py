@@ -1,6 +1,7 @@
 """A guide from an earlier run: what it gives a loss, in a training by the command, and what is told at the door."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,7 +9,8 @@ import torch
 
 import likewise as lw
 from likewise.configuration import resolve
-from likewise.data import Samples, Texts
+from likewise.data import Rows, Samples, Texts
+from likewise.data.rows import Unreadable
 from likewise.models import ConvNet
 from likewise.training import Guide, InputContext, Step, assemble
 from likewise.workflows import Silent
@@ -66,6 +68,49 @@ def test_it_supplies_the_runs_embeddings_of_the_batch(trained):
     assert not any("Guide" in name for name in training.module.state_dict())
 
 
+class PartlyRead(Rows):
+    """Vectors, of which some cannot be read, and are 0, as black images are."""
+
+    def __init__(self, vectors, broken):
+        self.shape, self.dtype, self.vectors, self.broken = vectors.shape, vectors.dtype, vectors, broken
+
+    def __getitem__(self, rows):
+        return torch.where(self.broken[rows, None], 0.0, self.vectors[rows])
+
+    def unreadable(self, rows):
+        return [
+            Unreadable(place, int(rows[place]), "x.png") for place in self.broken[rows].nonzero().flatten().tolist()
+        ]
+
+
+def test_an_image_that_cannot_be_decoded_is_left_to_the_training(trained):
+    """It may have any embedding, as training draws another in its place; those of others are the same."""
+    options, run = trained
+    training = made(options, run)
+    samples = training.trained
+    others = samples.counterparts
+    partly = PartlyRead(others.inputs, others.items == others.items[3])
+    (guide,) = (one for one in training.module.inputs.all if isinstance(one, Guide))
+    other = Guide(str(run))
+    samples = replace(samples, counterparts=replace(others, inputs=partly))
+    other.build(InputContext(training.module.encoder, None, samples=samples))
+    could = samples.could_be_read
+    assert not could.all()
+    step = Step({"sample_index": could.nonzero().flatten()}, training.module.encoder, None)
+    torch.testing.assert_close(other.guide_keys(step), guide.guide_keys(step), rtol=0, atol=0)
+
+
+def test_no_earlier_run_has_learned_from_the_test(trained):
+    """Neither a guide, nor the run that either tower begins with, may have been trained on this run's test part."""
+    options, run = trained
+    begun = {"inputs": "SecondTower", "inputs.encoder": "FromRun", "inputs.encoder.run": str(run)}
+    begun["inputs.encoder.side"] = "second"
+    for chosen in (begun, {"inputs": "Guide", "inputs.run": str(run)}):
+        assemble(resolve(options | chosen), 0)
+        with pytest.raises(ValueError, match=r"expected test samples that .* was not trained on, got \d+ of 30"):
+            assemble(resolve(options | chosen | {"split.seed": "1"}), 0)
+
+
 def test_a_training_is_guided(trained):
     """What a guide leaves out changes the loss; a margin of -2 leaves nothing out."""
     options, run = trained
@@ -82,6 +127,8 @@ def test_what_does_not_fit_is_told(trained, tmp_path):
     options, run = trained
     with pytest.raises(ValueError, match=r"expected the folder of a run, got .*nothing"):
         made(options, tmp_path / "nothing")
+    with pytest.raises(ValueError, match=r"expected SecondTower among the inputs for pairs, got none: leave out --inp"):
+        assemble(resolve(options | {"inputs": []}), 0)
     guide, texts = Guide(str(run)), Samples(Texts(["a red cat", "a dog"]))
     with pytest.raises(ValueError, match="expected pairs for Guide, got samples without a counterpart: read them by"):
         guide.build(InputContext(ConvNet((1, 8, 8)), None, samples=texts))
@@ -89,5 +136,7 @@ def test_what_does_not_fit_is_told(trained, tmp_path):
     with pytest.raises(ValueError, match=r"expected .*, got ") as told:
         guide.build(InputContext(ConvNet((1, 8, 8)), None, samples=pairs))
     assert "\n" not in str(told.value)
-    with pytest.raises(ValueError, match="expected inputs that SupConLoss takes, got Guide"):
+    with pytest.raises(
+        ValueError, match=r"expected inputs that SupConLoss takes, got Guide, .* or choose InfoNCELoss or Sig"
+    ):
         made({name: of for name, of in options.items() if not name.startswith("loss")}, run, loss="SupConLoss")

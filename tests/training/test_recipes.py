@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -278,6 +279,18 @@ def test_pairs_have_the_encoder_of_their_first_side_and_a_loss_without_another_w
     assert (mine["encoder"]["class_path"], mine["data"]["init_args"]["size"]) == ("likewise.models.BagOfTokens", 32)
 
 
+@pytest.mark.parametrize(("more", "lacks"), [([], "first"), (["--data.first", "file"], "second")])
+def test_pairs_without_a_column_are_told_the_columns_of_their_table(more, lacks, tmp_path):
+    (tmp_path / "train.jsonl").write_text(json.dumps({"file": "0.png", "caption": "a"}) + "\n")
+    for path in (tmp_path, tmp_path / "train.jsonl"):
+        with pytest.raises(ValueError, match=rf"expected --data\.{lacks}, got none: choose from file, caption$"):
+            parsed("--data", "Pairs", "--data.path", str(path), *more)
+    with pytest.raises(
+        ValueError, match=rf"expected --data\.{lacks}, got none: see likewise train --data\.help Pairs$"
+    ):
+        parsed("--data", "Pairs", *more)
+
+
 def test_pairs_of_two_files_have_the_encoder_of_the_first(tmp_path):
     for file, encoder in (("a.en.gz", "Transformer"), ("a.txt", "Transformer"), ("a.npy", "MLP")):
         said = parsed("--data", "Pairs", "--data.first", file, "--data.second", "b.txt")
@@ -288,13 +301,15 @@ def test_pairs_of_two_files_have_the_encoder_of_the_first(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["pairs-texts", "pairs-multi30k"])
-def test_recipes_of_pairs_train_what_their_files_say(name, tmp_path):
+def test_recipes_of_pairs_train_what_their_files_say(name, tmp_path, capsys):
     """Two files of lines, few steps: one tower for one language, two for two."""
     for side, word in (("first", "colour"), ("second", "Farbe")):
         (tmp_path / side).write_text("".join(f"{word} {row} of {row % 7}\n" for row in range(60)))
     files = ["--data.first", str(tmp_path / "first"), "--data.second", str(tmp_path / "second")]
-    small = ["--batch-size", "16", "--encoder.width", "8", "--evaluations", "[]", "--report", "false"]
+    small = ["--batch-size", "16", "--encoder.width", "8", "--report", "false", "--evaluations", "CrossModalRetrieval"]
     assert main(["train", "--recipe", name, *files, *FEW, *small, "--runs", str(tmp_path / "runs")]) == 0
+    (line,) = (of for of in capsys.readouterr().err.splitlines() if of.startswith("validation after"))
+    assert re.fullmatch(r"[\w ]+: cross-modal retrieval, recall@1, first to second [\d.]+ % \[[^]]*\]", line)
     (folder,) = (tmp_path / "runs").iterdir()
     facts = Run(folder).facts
     assert (facts["second"]["encoder"] is None) == (name == "pairs-texts")

@@ -7,11 +7,15 @@ import pytest
 import torch
 
 import likewise as lw
-from likewise.data import Negatives, Samples, Texts, TokenRows, Views
+from likewise.data import Negatives, Rows, Samples, Texts, TokenDropout, TokenRows, Views
+from likewise.data.rows import Unreadable
+from likewise.losses import Loss
 from likewise.models import MLP, BagOfTokens, NoHead, Projected, ProjectionHead
-from likewise.training import Pretraining, SecondTower
+from likewise.training import KeyQueue, Pretraining, SecondTower
 from likewise.training.assembly import prepared
 from likewise.training.data import TrainingData
+from likewise.training.inputs.loss_input import final_kinds
+from likewise.training.inputs.resolution import check_samples
 from likewise.training.loader import Loader, Place
 
 N, E, TAU = 24, 4, 0.2
@@ -185,6 +189,62 @@ def test_hard_negatives_are_each_samples_own_and_none_comes_twice_before_all():
                 assert len(set(places)) == min(2, len(own))
 
 
+class PartlyRead(Rows):
+    """Numbers, of which some turn out to be unreadable when they are asked for, and are 0, as black images are."""
+
+    def __init__(self, count, broken):
+        self.shape, self.dtype, self.broken, self.asked = (count, 1), torch.float32, broken, set()
+
+    def __getitem__(self, rows):
+        self.asked |= set(rows.tolist())
+        return torch.tensor([[0.0 if row in self.broken else row + 1.0] for row in rows.tolist()])
+
+    def unreadable(self, rows):
+        lost = self.broken & self.asked
+        return [Unreadable(place, row, f"{row}.png") for place, row in enumerate(rows.tolist()) if row in lost]
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_hard_negatives_that_cannot_be_read_go_and_are_counted(processes):
+    """As if a sample had none of them; the others are drawn as before, by any number of processes."""
+    places = _negatives(pool=40, width=3).places
+    broken = set(range(0, 40, 4)) | set(places[2].tolist())
+    lost, drawn = {}, []
+    for rank in range(processes):
+        negatives = Negatives(PartlyRead(40, broken), torch.arange(40) + N, places)
+        place = Place(0, 0, rank, processes)
+        loader = Loader(_pairs(negatives=negatives), Views(batch_size=12, negatives=2), seed=0, place=lambda p=place: p)
+        drawn.append([(batch["sample_index"], batch["negatives"].squeeze(-1)) for batch in loader])
+        lost |= loader.lost
+    for row, of in [
+        pair for batches in drawn for rows, found in batches for pair in zip(rows.tolist(), found.tolist(), strict=True)
+    ]:
+        own = {place + 1.0 for place in places[row].tolist() if place >= 0 and place not in broken}
+        assert 0.0 not in of
+        assert not own or (set(of) <= own and len(set(of)) == min(2, len(own)))
+    met = {-1 - place for place in broken & set(places.flatten().tolist())}
+    assert lost.keys() <= met
+    assert len(lost) > len(met) / 2
+    if processes == 2:
+        negatives = Negatives(PartlyRead(40, broken), torch.arange(40) + N, places)
+        alone = Loader(_pairs(negatives=negatives), Views(batch_size=12, negatives=2), seed=0)
+        for halves, whole in zip(zip(*drawn, strict=True), alone, strict=True):
+            assert torch.equal(torch.cat([of for _, of in halves]), whole["negatives"].squeeze(-1))
+    none = Negatives(PartlyRead(40, set(range(40))), torch.arange(40) + N, places)
+    with pytest.raises(
+        ValueError, match=r"expected hard negatives, got none that can be read, the first \d+\.png: repair"
+    ):
+        next(iter(Loader(_pairs(negatives=none), Views(batch_size=12, negatives=2), seed=0)))
+
+
+def test_a_pair_that_takes_the_place_of_a_broken_one_is_not_pushed_from_itself():
+    """With many broken images a pair is twice in a batch, though all pairs differ."""
+    samples = Samples(PartlyRead(8, {1, 2, 3, 4, 6}), counterparts=Samples(torch.randn(8, 3)))
+    (batch,) = Loader(samples, Views(batch_size=8), seed=0)
+    assert set(batch["sample_index"].tolist()) <= {0, 5, 7}
+    assert torch.equal(batch["alike"], batch["sample_index"])
+
+
 @pytest.mark.parametrize("processes", [2, 3])
 def test_processes_together_draw_what_one_draws(processes):
     samples = _pairs(items=torch.arange(N) // 3, negatives=_negatives())
@@ -241,12 +301,31 @@ def test_no_head_leaves_the_encoder_as_it_is_and_widths_must_agree():
         ValueError, match="expected pairs for SecondTower, got samples without a counterpart, or no encoder"
     ):
         _module(samples, lw.InfoNCELoss(), SecondTower())
+    with pytest.raises(ValueError, match="expected no KeyQueue for pairs"):
+        Pretraining(MLP((5,), width=3), None, lw.SupConLoss(), torch.optim.SGD, [KeyQueue()], samples=samples)
     with pytest.raises(ValueError, match="expected one network for both sides"):
         SecondTower(MLP((3,), width=4), shared=True)
+    with pytest.raises(ValueError, match="expected one network for both sides"):
+        SecondTower(shared=True, rate_factor=0.1)
     with pytest.raises(ValueError, match="expected rate_factor above 0, got 0"):
         SecondTower(shared=True, rate_factor=0)
     with pytest.raises(ValueError, match=r"expected one view of each side of pairs, got 2: leave out --batches\.views"):
         TrainingData(samples, Views(views=2, batch_size=4))
+    with pytest.raises(ValueError, match=r"hard negatives to draw 2 of each sample's, got none: .*--data\.negatives"):
+        TrainingData(samples, Views(batch_size=4, negatives=2))
+    for side in ("augmentation", "counterpart_augmentation"):
+        with pytest.raises(ValueError, match=r"TokenDropout expected token rows .*, got \(1, [53]\) of torch\.float32"):
+            TrainingData(samples, Views(batch_size=4, **{side: TokenDropout()}))
+
+
+@pytest.mark.parametrize("kind", [kind for kind in final_kinds(Loss) if kind.__module__.startswith("likewise.")])
+def test_a_loss_takes_pairs_or_names_those_that_do(kind):
+    able = "InfoNCELoss, NPairsLoss, SigLIPLoss, SupConLoss, TripletLoss"
+    if kind.__name__ in able:
+        check_samples(kind, _pairs())
+    else:
+        with pytest.raises(ValueError, match=f"expected a loss that takes these pairs, got {kind.__name__}: .* {able}"):
+            check_samples(kind, _pairs())
 
 
 def test_no_two_rows_of_an_epoch_are_the_same():
@@ -260,14 +339,22 @@ def test_a_triplet_has_a_hard_negative_or_the_counterpart_of_another(case):
     samples = _pairs(**CASES[case])
     module = _module(samples, lw.TripletLoss())
     batch = _batch(samples)
+    if "negatives" in batch:
+        batch["negative_alike"][:2, 0] = batch["alike"][:2]  # as if they were right answers
     step = lw.training.Step(batch, module.encoder, None)
     _, given = module.inputs.arguments(step)
     keys = module.second(batch["counterparts"])
     assert torch.equal(given["positives"], keys)
     if "negatives" in batch:
-        assert torch.allclose(given["negatives"], module.second(batch["negatives"][:, 0]))
+        right = batch["negative_alike"][:, 0] == batch["alike"]
+        hard, given = module.second(batch["negatives"][:, 0]), given["negatives"]
+        assert torch.allclose(given[~right], hard[~right])
+        assert not any(torch.allclose(given[row], hard[row]) for row in right.nonzero().flatten().tolist())
     else:
         from_rows = [(keys == one).all(dim=1).nonzero().flatten().tolist() for one in given["negatives"]]
         alike = batch.get("alike", torch.arange(len(keys)))
         assert all(alike[row] != alike[place] for place, rows in enumerate(from_rows) for row in rows[:1])
+    passes = []
+    module.second.register_forward_hook(lambda *_: passes.append(1))
     module.training_step(batch, 0).backward()
+    assert len(passes) == 1 + ("negatives" in batch)

@@ -17,7 +17,7 @@ from likewise.configuration.classes import (
     kinds,
     module_of,
 )
-from likewise.configuration.guesses import class_named, near_classes, near_options
+from likewise.configuration.guesses import class_named, first_row_at, near_classes, near_options
 from likewise.configuration.options import FILLED, HIDDEN, TRAINER, VERBS
 from likewise.configuration.values import FLAG, LISTS, MAPPINGS, parsed, part_of, plain, takes
 from likewise.parts import is_spec
@@ -203,7 +203,9 @@ class Draft:
                 if complete[name] is None and parameter.default is None:
                     del complete[name]
             elif parameter.required:
-                raise ValueError(f"expected {self._called(above + name)}, got none: see {self._help(above or name)}")
+                columns = first_row_at(values["path"]) if above == "data." and "path" in values else None
+                remedy = f"choose from {', '.join(columns)}" if columns else f"see {self._help(above or name)}"
+                raise ValueError(f"expected {self._called(above + name)}, got none: {remedy}")
             elif parameter.default is not MISSING and parameter.default is not None:
                 complete[name] = plain(parameter.default, parameter.annotation)
             self._check_path(f"{above}{name}", complete.get(name), parameter, kind)

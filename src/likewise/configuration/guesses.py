@@ -12,7 +12,7 @@ from typing import Any
 
 from likewise.configuration import recipes
 from likewise.configuration.classes import Class, find, kind_named, kinds, module_of, packages_of
-from likewise.configuration.options import ALIASES, HIDDEN, SLIPS
+from likewise.configuration.options import ALIASES, HIDDEN
 from likewise.configuration.values import folded, part_of
 from likewise.files.detection import ARRAYS, TORCHVISION, exists, first_row, is_number, source_for
 from likewise.files.detection import expanded as expanded_path
@@ -43,6 +43,25 @@ OF_CLASS = {
     "Hub": "image-folder",
     "Pairs": "pairs",
 }
+SLIPS = {
+    **dict.fromkeys(("num_epochs", "n_epochs", "max_epochs", "epoch"), "epochs"),
+    **dict.fromkeys(("batch", "bs", "bsz", "batchsize"), "batch_size"),
+    **dict.fromkeys(("gpu", "gpus", "cuda", "accelerator"), "device"),
+    **dict.fromkeys(("tau", "temp", "t"), "temperature"),
+    **dict.fromkeys(("out", "output_dir", "out_dir", "save_dir", "log_dir", "logdir", "runs_dir"), "output"),
+    **dict.fromkeys(("arch", "architecture", "net"), "encoder"),
+    **dict.fromkeys(("wd", "weightdecay"), "weight_decay"),
+    **dict.fromkeys(("data_dir", "data_path", "dataset_path", "root", "path"), "data"),
+    **dict.fromkeys(("method", "algorithm"), "recipe"),
+    **dict.fromkeys(("resume_from", "checkpoint", "ckpt", "resume_from_checkpoint"), "resume"),
+    **dict.fromkeys(("seeds", "random_seed"), "seed"),
+    **dict.fromkeys(("eval", "metrics", "evaluate"), "evaluations"),
+    **dict.fromkeys(("optim", "opt"), "optimizer"),
+    **dict.fromkeys(("amp", "fp16", "bf16", "half"), "precision"),
+    **dict.fromkeys(("aug", "augment", "augmentations", "transform", "transforms"), "augmentation"),
+    **dict.fromkeys(("logger", "loggers", "wandb", "tensorboard"), "log"),
+}
+"""What people call options that have another name here."""
 LOOKED_AT = 1000  # entries of a folder
 WORD = {*ascii_letters, *digits, *"-_ "}
 SURE = 0.9
@@ -143,12 +162,10 @@ def _kind_of_side(options: Mapping[str, Any], side: str) -> str | None:
         suffix = Path(name).suffix.lower()
         images = suffix == ".npz" and "images" in _arrays(Path(name))
         return None if images else "vectors" if suffix in ARRAYS else "texts"
-    path = expanded_path(options["data.path"])
-    files = sorted(islice(path.rglob("*"), LOOKED_AT)) if path.is_dir() else [path]
-    tables = [file for file in files if file.suffix.lower() in TABLES]
-    if not tables and files != [path]:
+    row = first_row_at(options["data.path"])
+    if row is None:
         return "texts"  # a folder of files of lines
-    cell = _first_of_table(tables[0]).get(name) if tables else None
+    cell = row.get(name)
     while isinstance(cell, list) and cell and isinstance(cell[0], list | str):  # several counterparts
         cell = cell[0]
     if isinstance(cell, dict) or (isinstance(cell, str) and Path(cell[:255]).suffix.lower() in image_suffixes()):
@@ -156,7 +173,13 @@ def _kind_of_side(options: Mapping[str, Any], side: str) -> str | None:
     return None if cell is None else "texts" if isinstance(cell, str) and not is_number(cell) else "vectors"
 
 
-def _first_of_table(file: Path) -> dict[str, Any]:
+def first_row_at(place: str) -> dict[str, Any] | None:
+    """Return the first row of a table, or of a folder's first table; None of a folder that has none."""
+    path = expanded_path(place)
+    files = sorted(islice(path.rglob("*"), LOOKED_AT)) if path.is_dir() else [path]
+    file = next((file for file in files if file.suffix.lower() in TABLES), None)
+    if file is None:
+        return None if path.is_dir() else {}
     if TABLES[file.suffix.lower()] != "parquet":
         return first_row(file)
     from pyarrow import parquet  # noqa: PLC0415 - only such files need it

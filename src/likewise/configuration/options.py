@@ -31,7 +31,8 @@ class SharedOptions:
         evaluations: How the frozen encoder is evaluated: --evaluations KNN --evaluations.k 5 --evaluations+ Retrieval;
             [] switches evaluation off. Default: those of KNN, LinearProbe, OwnClassifier and Retrieval that apply, and
             FewShot for new classes.
-        evaluation_samples: The largest number of samples of each part to evaluate. Default: all.
+        evaluation_samples: The largest number of samples of each part to evaluate, of pairs in whole groups. Default:
+            all.
         sections: The sections of the page: --report.sections+ my_sections.MySection adds one. Default: all that come
             with likewise.
     """
@@ -55,7 +56,7 @@ class EvaluateOptions(SharedOptions):
 
     An array file has the keys features (N, D) and labels (N,), and optionally parts (N,) of train, validation, test;
     or train_features, train_labels, test_features, test_labels. Without parts, they are cut from each class in
-    proportion.
+    proportion. Pairs have counterpart_features (N, D) too, and need no labels.
 
     Args:
         source: A run's folder, a checkpoint in it, or an .npz file.
@@ -294,7 +295,7 @@ class EmbedOptions:
         likewise embed runs/RUN answers.jsonl --side second --output answers.parquet
 
     Images are brought to the run's size by its own rule. It works shard by shard: what was finished before Ctrl-C is in
-    OUTPUT.partial, and the same command goes on from there. Images that can't be decoded are left out, and listed.
+    OUTPUT.partial, and the same command goes on from there. Images that can't be read are left out, and listed.
 
     Args:
         run: A run's folder, or an exported .onnx file.
@@ -393,22 +394,3 @@ ALIASES = {
     "with": "classifier",
 }
 """Other names of options and of parts, as people first guess them."""
-SLIPS = {
-    **dict.fromkeys(("num_epochs", "n_epochs", "max_epochs", "epoch"), "epochs"),
-    **dict.fromkeys(("batch", "bs", "bsz", "batchsize"), "batch_size"),
-    **dict.fromkeys(("gpu", "gpus", "cuda", "accelerator"), "device"),
-    **dict.fromkeys(("tau", "temp", "t"), "temperature"),
-    **dict.fromkeys(("out", "output_dir", "out_dir", "save_dir", "log_dir", "logdir", "runs_dir"), "output"),
-    **dict.fromkeys(("arch", "architecture", "net"), "encoder"),
-    **dict.fromkeys(("wd", "weightdecay"), "weight_decay"),
-    **dict.fromkeys(("data_dir", "data_path", "dataset_path", "root", "path"), "data"),
-    **dict.fromkeys(("method", "algorithm"), "recipe"),
-    **dict.fromkeys(("resume_from", "checkpoint", "ckpt", "resume_from_checkpoint"), "resume"),
-    **dict.fromkeys(("seeds", "random_seed"), "seed"),
-    **dict.fromkeys(("eval", "metrics", "evaluate"), "evaluations"),
-    **dict.fromkeys(("optim", "opt"), "optimizer"),
-    **dict.fromkeys(("amp", "fp16", "bf16", "half"), "precision"),
-    **dict.fromkeys(("aug", "augment", "augmentations", "transform", "transforms"), "augmentation"),
-    **dict.fromkeys(("logger", "loggers", "wandb", "tensorboard"), "log"),
-}
-"""What people call options that have another name here."""

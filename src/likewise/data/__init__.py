@@ -21,11 +21,12 @@ from likewise.data.corruptions import CORRUPTIONS, CorruptedRows, corrupted
 from likewise.data.episode_sampler import EpisodeSampler, EpisodeShape
 from likewise.data.episodes import Episodes
 from likewise.data.folder import Folder
+from likewise.data.groups import never_apart
 from likewise.data.hub import Hub
 from likewise.data.ids import Ids
 from likewise.data.image_files import read_image
 from likewise.data.of_run import fingerprint, parts_of, parts_of_run
-from likewise.data.pairs import Pairs, never_apart
+from likewise.data.pairs import Pairs
 from likewise.data.patch_mix import Mix, owned_by_partner
 from likewise.data.preprocessing import ImagePreprocessing
 from likewise.data.rows import Rows

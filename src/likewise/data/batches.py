@@ -178,6 +178,11 @@ class Views(Batches):
     def fit(self, samples: Samples) -> None:
         """Choose an augmentation if none was given, and fit it to some of the training part."""
         self.augmentation = _fitted(self.augmentation, samples, described=samples.counterparts is not None)
+        if self.negatives > 1 and samples.negatives is None:
+            raise ValueError(
+                f"expected pairs with hard negatives to draw {self.negatives} of each sample's, got none: name their "
+                "column, --data.negatives, or leave out --batches.negatives"
+            )
         if samples.counterparts is None:
             return
         if self._views_given and self.views > 1:
@@ -211,8 +216,15 @@ def _views_of(augmentation: Augmentation | None, inputs: Tensor, views: int, sha
 def _fitted(given: Augmentation | None, samples: Samples, *, described: bool) -> Augmentation:
     """Return an augmentation, the usual one where none is given, fitted to some of the training part."""
     augmentation = usual_augmentation(samples.input_shape, described=described) if given is None else given
-    augmentation.fit(some_inputs(samples, FITTED_ON))
+    fit_augmentation(augmentation, samples)
     return augmentation
+
+
+def fit_augmentation(augmentation: Augmentation, samples: Samples) -> None:
+    """Fit an augmentation to some of the training part, of which it makes a view, or refuses them."""
+    some = some_inputs(samples, FITTED_ON)
+    augmentation.fit(some)
+    augmentation(some[:1], Draw(0, rows=1))
 
 
 def some_inputs(samples: Samples, count: int) -> Tensor:
@@ -229,9 +241,7 @@ def some_inputs(samples: Samples, count: int) -> Tensor:
     inputs = samples.inputs[rows]
     lost = unreadable(samples.inputs, rows)
     if lost and len(lost) == len(rows):
-        raise ValueError(
-            f"expected images, got {len(rows)} that cannot be decoded, the first {lost[0].name}: check them"
-        )
+        raise ValueError(f"expected images, got {len(rows)} that cannot be read, the first {lost[0].name}: check them")
     return inputs[readable(samples.inputs, rows)] if lost else inputs
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from likewise.data.rows import Rows
-from likewise.files.formats import first_of
+from likewise.files.formats import ID_COLUMN, first_of
 
 CHUNK = 16384  # rows read at a time
 SEPARATORS = {";": "semicolons", "|": "bars", ",": "commas"}
@@ -179,9 +179,13 @@ def column_of(known: Collection[str], given: str | None, usual: Sequence[str], w
     """Return the name of a column of texts or labels: the given one, or the first of the usual names that is known."""
     found = next((name for name in ([given] if given else usual) if name in known), None)
     if found is None:
+        pairs = [name for name in known if name != ID_COLUMN] if what == "label" and given is None else []
+        asked = "; of pairs give --data Pairs --data.path {} --data.first {} --data.second {}"
         raise ValueError(
             f"expected a column of {what}s ({given or ', '.join(usual)}) in {where}, got {', '.join(known)}: "
-            f"name it in data.{what}" + (", or set that to none" if what == "label" else "")
+            f"name it in data.{what}"
+            + (", or set that to none" if what == "label" else "")
+            + (asked.format(where, *pairs) if len(pairs) == 2 else "")
         )
     return found
 

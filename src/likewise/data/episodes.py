@@ -8,7 +8,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from likewise.data.augmentation import Augmentation, Draw
-from likewise.data.batches import FITTED_ON, Batch, Batches, Share, mixed, some_inputs
+from likewise.data.batches import Batch, Batches, Share, fit_augmentation, mixed
 from likewise.data.episode_sampler import EpisodeSampler, EpisodeShape, fitted
 from likewise.data.patch_mix import drawn, patched
 from likewise.data.samples import Samples
@@ -105,7 +105,7 @@ class Episodes(Batches):
         self.together = self.shape.samples
         self.batch_size = self.shape.episodes * self.together
         if self.augmentation is not None:
-            self.augmentation.fit(some_inputs(samples, FITTED_ON))
+            fit_augmentation(self.augmentation, samples)
 
     def on_device(self, batch: Batch) -> Batch:
         """Return the batch with one view of each input, (B, 1, ...), queries mixed, and the shape of its episodes."""

@@ -19,6 +19,7 @@ from torch.utils.data import get_worker_info
 
 from likewise.data.preprocessing import GREY, FoundImages, ImagePreprocessing, Resize, check_rule, kind_of
 from likewise.data.rows import Rows, SomeRows, Unreadable
+from likewise.files.detection import exists
 from likewise.files.formats import HEIC, UNREAD, first_of, image_suffixes
 from likewise.files.waiting import waited_for
 
@@ -55,7 +56,7 @@ class _Header(NamedTuple):
 class ImageFiles(Rows):
     """Images decoded on demand and preprocessed, uint8, channels first.
 
-    A file that cannot be decoded becomes a black image, which `unreadable` tells from others, and a warning names the
+    A file that cannot be read becomes a black image, which `unreadable` tells from others, and a warning names the
     first.
     """
 
@@ -74,9 +75,7 @@ class ImageFiles(Rows):
                 image.copy_(pixels)
                 continue
             if not self._lost and get_worker_info() is None:  # of what workers read, the training tells
-                warnings.warn(
-                    f"an image that cannot be decoded is black where it is indexed: {_name(item)}", stacklevel=3
-                )
+                warnings.warn(f"an image that cannot be read is black where it is indexed: {_name(item)}", stacklevel=3)
             self._lost.add(row)
         return images
 
@@ -161,9 +160,11 @@ def read_images(
     known = [header for header in headers if header is not None]
     sizes = {header.size for header in known}
     if not readable:
-        first = f"the first {_name(items[rows[0]])}{_why(items[rows[0]])}" if len(rows) else ""
-        got = f"{len(rows)} files that cannot be read as images, {first}" if first else "none"
-        raise ValueError(f"expected images, got {got}: check the path")
+        why = _why(items[rows[0]]) if len(rows) else ""
+        first = (
+            f"{len(rows)} files that cannot be read as images, the first {_name(items[rows[0]])}" if len(rows) else ""
+        )
+        raise ValueError(f"expected images, got {first or 'none'}{why or ': check the path'}")
     if size is None:
         check_one_size(sizes)
     height, width = next(iter(sizes)) if size is None else sides(size)
@@ -238,6 +239,8 @@ def _why(item: Item) -> str:
     """Return why an image cannot be read and what to do, in parentheses, where that is known."""
     from PIL import Image  # noqa: PLC0415 - only images in files need it
 
+    if isinstance(item, Path) and not exists(item):
+        return " (which does not exist: check the path, in a table relative to its folder)"
     suffix = Path(_name(item)).suffix.lower()
     if suffix in UNREAD and suffix not in image_suffixes():
         first = "pip install 'likewise[heic]', or " if suffix in HEIC else ""

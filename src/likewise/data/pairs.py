@@ -1,57 +1,37 @@
 """Pairs of two kinds: two columns of a table, or two files row by row, such as images and their captions."""
 
-import hashlib
-import math
 import re
 import warnings
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, final
 
-import numpy as np
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
 from likewise.data import columns
 from likewise.data.arrays import Arrays
+from likewise.data.groups import grouped, groups_in, without_bound
 from likewise.data.ids import Ids
 from likewise.data.image_files import Size, check_size, read_images
-from likewise.data.preprocessing import FoundImages, ImagePreprocessing, Resize
-from likewise.data.rows import Rows, SomeRows
+from likewise.data.preprocessing import Resize
+from likewise.data.rows import Rows
 from likewise.data.samples import Negatives, Samples, Source
+from likewise.data.sides import Side, cells_of, contents, kind_in, numbered, of_rows, of_texts, taken
 from likewise.data.tables import Tables, open_tables
 from likewise.data.tabular import (
     ImageCells,
     RowNames,
-    are_paths,
     check_columns,
     check_filled,
     ids_in,
     parts_in,
     paths_of,
 )
-from likewise.data.texts import Texts
 from likewise.files.detection import ARRAYS, exists, expanded
-from likewise.files.formats import PART_NAMES, PARTS, TABLES, first_of, lines_in, with_test_part
-
-CHUNK = 4096  # vectors read at a time
-
-
-@final
-@dataclass(frozen=True)
-class _Side:
-    """The inputs of one side, each once, and which of them a cell holds."""
-
-    inputs: Tensor | Rows
-    """(U, ...)."""
-    items: Int[Tensor, " n"]
-    """(N,): places among the inputs, -1 for what is missing or cannot be read."""
-    preprocessing: ImagePreprocessing | None = None
-    found: FoundImages | None = None
-    paths: Ids | None = None
-    """The file of each cell, (N,), where every one has one."""
+from likewise.files.formats import PART_NAMES, SEPARATED, TABLES, first_of, lines_in, with_test_part
 
 
 @final
@@ -65,8 +45,8 @@ class Pairs(Source):
     or have an image that cannot be read, are left out; a warning counts them.
 
     What is equal on one side is one item, and no part has a pair whose first or second is in another part, directly or
-    through other pairs. Where the source gives the parts, validation keeps no pair that is bound to the test part so,
-    and training none that is bound to either; a warning counts them.
+    through other pairs; with `group`, none whose group is. Where the source gives the parts, validation keeps no pair
+    that is bound to the test part so, and training none that is bound to either; a warning counts them.
 
     Args:
         path: The table, or a folder of files named after their parts; see `Table`. None: `first` and `second` are
@@ -177,11 +157,11 @@ class Pairs(Source):
                 )
         lengths, several = list(map(len, sides[0])), len(files) > 1
         rows, parts = torch.arange(sum(lengths)), with_test_part([_part(name) or 0 for name in files])
-        first, second = map(_of_rows, sides)
+        first, second = map(of_rows, sides)
         names = Ids(RowNames(list(files), lengths), rows) if several else Ids.numbers(rows)
         samples, rows = self._paired(where, first, second, of_first=rows, of_second=rows, names=names)
         given = torch.tensor(parts).repeat_interleave(torch.tensor(lengths))[rows] if several else None
-        return _without_bound(where, replace(samples, groups=_grouped(samples), parts=given))
+        return without_bound(where, replace(samples, groups=grouped(samples), parts=given))
 
     def _rows_of(self, option: str, path: str) -> list[str] | Samples:
         """Read a file of lines or of arrays."""
@@ -205,6 +185,13 @@ class Pairs(Source):
     def _of_table(self, path: str) -> Samples:
         tables = open_tables(path, None, labelled=False, local=True)
         known = next(iter(tables.splits.values())).features
+        where = expanded(path)
+        separated = any(file.suffix.lower() in SEPARATED for file in ([where] if where.is_file() else where.iterdir()))
+        if separated and any(name.startswith("__index_level_") for name in known):  # which shifts the columns by one
+            raise ValueError(
+                f"expected {len(known) - 1} cells in each row of {path}, as in its header, got {len(known)}: quote "
+                "cells that have a separator in them"
+            )
         asked = {name: getattr(self, name) for name in ("first", "second", "negatives", "label", "group")}
         used = {option: name for option, name in asked.items() if name is not None}
         for option, name in used.items():
@@ -216,13 +203,13 @@ class Pairs(Source):
         given = parts_in(path, tables, [])
         splits = {name: tables.splits[name] for name in given}
         lengths = list(map(len, splits.values()))
-        cells, of_first = _cells(path, splits, self.first, "first")
+        cells, of_first = cells_of(path, splits, self.first, "first")
         first = self._side(path, tables, cells, self.first)
-        cells, of_second = _cells(path, splits, self.second, "second")
+        cells, of_second = cells_of(path, splits, self.second, "second")
         of_negatives = of_second[:0]
         if self.negatives is not None:
-            wrong, of_negatives = _cells(path, splits, self.negatives, "negatives")
-            kinds = [_kind(path, of, name) for of, name in ((cells, self.second), (wrong, self.negatives))]
+            wrong, of_negatives = cells_of(path, splits, self.negatives, "negatives")
+            kinds = [kind_in(path, of, name) for of, name in ((cells, self.second), (wrong, self.negatives))]
             if kinds[0] != kinds[1]:
                 raise ValueError(
                     f"expected data.negatives of what data.second is, {kinds[0]}, got {kinds[1]}: choose another column"
@@ -232,47 +219,52 @@ class Pairs(Source):
             }
         second = self._side(path, tables, cells, self.second)
         places = second.items[len(of_second) :]
+        if self.negatives is not None and not bool((places >= 0).any()):
+            raise ValueError(
+                f"expected data.negatives in column {self.negatives!r} of {path}, got none that can be read: fill it "
+                "in, or leave out data.negatives"
+            )
         names = ids_in(list(splits.values()), list(used.values()))
         names = names or Ids(RowNames(list(given), lengths), torch.arange(sum(lengths)))
         samples, rows = self._paired(path, first, second, of_first=of_first, of_second=of_second, names=names)
         labels, named = (None, ()) if self.label is None else columns.labels_in(list(splits.values()), self.label, None)
         parts = torch.repeat_interleave(torch.tensor(list(given.values())), torch.tensor(lengths))[rows]
         check_filled(path, {name: int((parts == part).sum()) for name, part in given.items()})
-        groups = None if self.group is None else _groups(path, list(splits.values()), self.group)[rows]
+        groups = None if self.group is None else groups_in(path, list(splits.values()), self.group)[rows]
         samples = replace(
             samples,
             labels=None if labels is None else labels[rows],
             names=named,
-            groups=_grouped(samples) if groups is None else groups,
+            groups=grouped(samples) if groups is None else groups,
             parts=parts if len(given) > 1 else None,
             negatives=None
             if self.negatives is None
             else _negatives(second.inputs, places, of_negatives, sum(lengths))[rows],
         )
-        return _without_bound(path, samples)
+        return without_bound(path, samples)
 
-    def _side(self, path: str, tables: Tables, cells: Mapping[str, Any], column: str) -> _Side:
+    def _side(self, path: str, tables: Tables, cells: Mapping[str, Any], column: str) -> Side:
         """Read the cells of a side, or those of a side and its negatives."""
-        kind, each = _kind(path, cells, column), list(cells.values())
+        kind, each = kind_in(path, cells, column), list(cells.values())
         if kind == "images":
             images = ImageCells(Tables(cells, tables.folder, tables.cache), list(cells), column)
-            items, firsts = _numbered(images.keys)
+            items, firsts = numbered(images.keys)
             memory = 0.0 if self.streams else self.memory
             read = read_images(images, self.size, self.resize, memory, self.made_of, rows=firsts.tolist())
             inputs, kept, made_of, found = read
             places = torch.full((len(firsts) + 1,), -1)  # the last is that of what is missing, -1
             places[torch.searchsorted(firsts, kept)] = torch.arange(len(kept))
-            return _Side(inputs, places[items], made_of, found, paths_of(images, tables.folder))
+            return Side(inputs, places[items], made_of, found, paths_of(images, tables.folder))
         if kind == "text":
-            return _of_texts(
+            return of_texts(
                 ["" if value is None else str(value) for of in each for value in columns.values_of(of, column)]
             )
         vectors = columns.NumberRows(each, [column]) if self.streams else columns.vectors_of(each, [column])
-        items, firsts = _numbered(_contents(vectors))
-        return _Side(_taken(vectors, firsts), items)
+        items, firsts = numbered(contents(vectors))
+        return Side(taken(vectors, firsts), items)
 
     def _paired(
-        self, where: str, first: _Side, second: _Side, *, of_first: Tensor, of_second: Tensor, names: Ids
+        self, where: str, first: Side, second: Side, *, of_first: Tensor, of_second: Tensor, names: Ids
     ) -> tuple[Samples, Int[Tensor, " n"]]:
         """Pair the cells of two sides by their rows, and return the pairs that have both, with the row of each.
 
@@ -310,14 +302,14 @@ class Pairs(Source):
         if len(rows.unique()) < len(rows):
             ids = Ids.of(ids)
         counterparts = Samples(
-            _taken(second.inputs, seconds, self.memory),
+            taken(second.inputs, seconds, self.memory),
             ids=ids if second.paths is None else Ids.of(second.paths[whole.nonzero().flatten()]),
             preprocessing=second.preprocessing,
             found=second.found,
             items=seconds,
         )
         samples = Samples(
-            _taken(first.inputs, firsts, self.memory),
+            taken(first.inputs, firsts, self.memory),
             ids=ids if first.paths is None else Ids.of(first.paths[cell]),
             preprocessing=first.preprocessing,
             found=first.found,
@@ -327,82 +319,6 @@ class Pairs(Source):
         return samples, rows
 
 
-def never_apart(samples: Samples) -> Int[Tensor, " n"]:
-    """Return a number for each pair, (N,): the same for those that share a first, a second, a label or a group.
-
-    It is the same, too, for those that are bound through others: two images that have one caption in common, and all
-    of their captions. What has the same number is not to be pushed apart.
-
-    Args:
-        samples: Samples, with counterparts or without.
-
-    Example:
-        >>> items = torch.tensor([0, 0, 1, 2, 3])
-        >>> captions = Samples(torch.zeros(5, 2), items=torch.tensor([5, 6, 6, 7, 8]))
-        >>> never_apart(Samples(torch.zeros(5, 3), items=items, counterparts=captions))
-        tensor([0, 0, 0, 1, 2])
-    """
-    others = samples.counterparts
-    shared = [samples.items, None if others is None else others.items, samples.groups, samples.labels]
-    return _components(len(samples), [numbers for numbers in shared if numbers is not None])
-
-
-def _components(count: int, shared: Sequence[Tensor]) -> Int[Tensor, " n"]:
-    """Number what shares a number of a kind, (N,), or a column that is set, (N, L), directly or through others."""
-    from scipy.sparse import coo_array  # noqa: PLC0415 - only pairs need it
-    from scipy.sparse.csgraph import connected_components  # noqa: PLC0415 - likewise
-
-    rows, nodes, total = [torch.arange(0)], [torch.arange(0)], count
-    for numbers in shared:
-        own, node = (torch.arange(count), numbers) if numbers.ndim == 1 else numbers.nonzero().unbind(1)
-        rows, nodes = [*rows, own], [*nodes, node + total]
-        total += int(node.max()) + 1 if len(node) else 0
-    edges = torch.cat(rows).numpy(), torch.cat(nodes).numpy()
-    graph: Any = coo_array((np.ones(len(edges[0]), dtype=np.int8), edges), shape=(total, total))
-    return torch.from_numpy(connected_components(graph, directed=False)[1][:count].astype(np.int64))
-
-
-def _grouped(samples: Samples) -> Int[Tensor, " n"]:
-    """Number the pairs that have a first or a second in common, directly or through others, (N,)."""
-    return never_apart(replace(samples, groups=None, labels=None))
-
-
-def _groups(where: str, splits: Sequence[Any], column: str) -> Int[Tensor, " n"]:
-    """Number the values of a column, (N,)."""
-    values = [value for split in splits for value in columns.values_of(split, column)]
-    odd = sum(value is None or value != value or isinstance(value, list | dict) for value in values)  # noqa: PLR0124 - NaN
-    if odd:
-        raise ValueError(
-            f"expected a group, a number or a string, in every row of {where}, got none in {odd:,} of {len(values):,}: "
-            f"fill column {column!r} in, or leave out data.group"
-        )
-    return _numbered(values)[0]
-
-
-def _without_bound(where: str, samples: Samples) -> Samples:
-    """Leave out pairs whose group is in a later part too, where the source gives the parts."""
-    if samples.parts is None or samples.groups is None:
-        return samples
-    last = torch.zeros(int(samples.groups.max()) + 1, dtype=torch.int64)
-    for part in range(3):
-        last[samples.groups[samples.parts == part]] = part
-    kept = samples.parts == last[samples.groups]
-    left, all_of = (torch.bincount(samples.parts[some], minlength=3).tolist() for some in (~kept, kept | True))
-    if left[0] == all_of[0]:
-        raise ValueError(
-            f"expected training pairs of {where} that share nothing with those of validation and test, got none of "
-            f"{all_of[0]:,}: name a column that says what belongs together in --data.group"
-        )
-    counts = [f"{count:,} of {of:,} {part} pairs" for count, of, part in zip(left, all_of, PARTS, strict=True) if count]
-    if counts:
-        warnings.warn(
-            f"left out {' and '.join(counts)} of {where}, which share a first, a second or a group with later parts, "
-            "directly or through others",
-            stacklevel=4,
-        )
-    return samples[kept]
-
-
 def _negatives(inputs: Tensor | Rows, items: Tensor, rows: Tensor, count: int) -> Negatives:
     """Gather the negatives of each row, given for each of them which input it is and its row, in order."""
     items, rows = items[items >= 0], rows[items >= 0]
@@ -410,103 +326,9 @@ def _negatives(inputs: Tensor | Rows, items: Tensor, rows: Tensor, count: int) -
     counts = torch.bincount(rows, minlength=count)
     places = torch.full((count, int(counts.max())), -1)
     places[rows, torch.arange(len(rows)) - (counts.cumsum(0) - counts)[rows]] = pool
-    return Negatives(_taken(inputs, each), each, places)
-
-
-def _cells(where: str, splits: Mapping[str, Any], column: str, option: str) -> tuple[dict[str, Any], Tensor]:
-    """Return a column's cells that are filled, those of a list one by one, and the row in which each is, (M,)."""
-    import datasets  # noqa: PLC0415 - only sets that the library reads need it
-    import pyarrow as pa  # noqa: PLC0415 - comes with it
-    from pyarrow import compute as typed  # noqa: PLC0415 - likewise
-
-    compute: Any = typed  # its functions are made at import
-    cells, rows, start = dict[str, Any](), list[Tensor](), 0
-    for name, split in splits.items():
-        if column not in split.features:  # negatives, which other parts than the training part may lack
-            start += len(split)
-            continue
-        table, within = split.select_columns([column]), torch.arange(len(split))
-        if columns.has_several(split.features[column]):
-            if option == "first":
-                raise ValueError(
-                    f"expected one input a row in column {column!r} of {where}, got lists: name it in data.second"
-                )
-            lists = table.with_format("arrow")[:][column]
-            within = within.repeat_interleave(_lengths(compute, lists))
-            table = datasets.Dataset(pa.table({column: compute.list_flatten(lists)}), fingerprint=name)
-        values: Any = table.with_format("arrow")[:][column]
-        filled = torch.from_numpy(values.is_valid().to_numpy().copy())
-        if pa.types.is_list(values.type) or pa.types.is_large_list(values.type):
-            filled &= _lengths(compute, values) > 0
-        kept = filled.nonzero().flatten()
-        cells[name] = table if len(kept) == len(table) else table.select(kept.numpy())
-        rows.append(within[kept] + start)
-        start += len(split)
-    if not any(map(len, rows)):
-        raise ValueError(f"expected data.{option} in column {column!r} of {where}, got only empty cells: fill it in")
-    return cells, torch.cat(rows)
-
-
-def _lengths(compute: Any, lists: Any) -> Int[Tensor, " n"]:
-    return torch.from_numpy(compute.fill_null(compute.list_value_length(lists), 0).to_numpy().astype(np.int64))
-
-
-def _kind(where: str, cells: Mapping[str, Any], column: str) -> columns.ColumnKind:
-    """Return what a column of cells holds: images, text or numbers."""
-    table = next(of for of in cells.values() if len(of))
-    kind = columns.kind_of(table.features[column])
-    if kind == "text" and are_paths(table, column):
-        return "images"
-    if kind in {"images", "text", "numbers"}:
-        return kind
-    got = "numbered classes" if kind == "classes" else "something else"
-    raise ValueError(f"expected images, texts or numbers in column {column!r} of {where}, got {got}: choose another")
+    return Negatives(taken(inputs, each), each, places)
 
 
 def _part(name: str) -> int | None:
     """Return the part that a name starts with, as a number: test_2016 is of the test part."""
     return PART_NAMES.get(re.split("[^a-z]", name.lower())[0])
-
-
-def _of_rows(files: Sequence[list[str] | Samples]) -> _Side:
-    """Return a side from the lines of its files, or from its arrays."""
-    samples = files[0]
-    if isinstance(samples, Samples):
-        items, firsts = _numbered(_contents(samples.inputs))
-        return _Side(_taken(samples.inputs, firsts), items, samples.preprocessing)
-    return _of_texts([line for lines in files if isinstance(lines, list) for line in lines])
-
-
-def _of_texts(strings: Sequence[str]) -> _Side:
-    items, firsts = _numbered(string if string.strip() else None for string in strings)
-    rows: list[int] = firsts.tolist()
-    return _Side(Texts(strings[row] for row in rows), items)
-
-
-def _contents(inputs: Tensor | Rows) -> Iterator[bytes | None]:
-    """Yield what tells each input from others; None for one that is not finite."""
-    for rows in torch.arange(len(inputs)).split(CHUNK):
-        read = inputs[rows].flatten(1)
-        read = read + 0.0 if read.is_floating_point() else read  # there are two zeros
-        for values, finite in zip(read.numpy(), torch.isfinite(read).all(dim=1).tolist(), strict=True):
-            yield hashlib.blake2b(values.tobytes(), digest_size=16).digest() if finite else None
-
-
-def _numbered(keys: Iterable[Hashable | None]) -> tuple[Int[Tensor, " n"], Int[Tensor, " u"]]:
-    """Number keys by when they come first, (N,), -1 for None, and return where each comes first, (U,)."""
-    known, items, firsts = dict[Hashable, int](), list[int](), list[int]()
-    for row, key in enumerate(keys):
-        items.append(-1 if key is None else known.setdefault(key, len(known)))
-        if items[-1] == len(firsts):
-            firsts.append(row)
-    return torch.tensor(items, dtype=torch.int64), torch.tensor(firsts, dtype=torch.int64)
-
-
-def _taken(inputs: Any, rows: Tensor, memory: float = math.inf) -> Tensor | Rows:
-    """Take some inputs, some perhaps often: from memory without a copy of each, if that takes more GiB than given."""
-    if torch.equal(rows, torch.arange(len(inputs))):
-        return inputs
-    if not isinstance(inputs, Tensor):
-        return inputs.take(rows)
-    size = inputs.nbytes // max(1, len(inputs)) * len(rows)
-    return inputs[rows] if size <= max(memory * 2**30, inputs.nbytes) else SomeRows(inputs, rows)  # pyright: ignore[reportArgumentType] - which reads a tensor, too

@@ -112,7 +112,7 @@ class Samples:
         return self if bool(could.all()) else self.numbered()[could]
 
     def fewer(self, most: int, seed: int = 0, *, whole_classes: bool = False) -> "Samples":
-        """Return at most so many samples, chosen at random, in their order.
+        """Return at most so many samples, chosen at random, in their order; of pairs whole groups, as many as fit.
 
         Args:
             most: How many samples at most.
@@ -126,7 +126,7 @@ class Samples:
         """
         if len(self) <= most:
             return self
-        return self[some_rows(len(self), most, seed, self.classes if whole_classes else None)]
+        return self[some_rows(len(self), most, seed, self.classes if whole_classes else None, self.groups)]
 
     def fewer_of_each(self, most: int, least: int = 1, seed: int = 0) -> "Samples":
         """Return at most so many samples, as many of each class, chosen at random, in their order.
@@ -258,7 +258,7 @@ class Source(ABC):
         """Read all samples, inputs on demand where they can be, so that memory does not grow with their size.
 
         Args:
-            made_of: What images become, of whatever size; those that can't be decoded are found when they are read.
+            made_of: What images become, of whatever size; those that can't be read are found when they are read.
                 None: as the source is set.
         """
         other = copy(self)
@@ -281,12 +281,33 @@ def some_of_each_class(labels: Int[Tensor, " n"], counts: Sequence[int], seed: i
     return torch.cat(chosen).sort().values
 
 
-def some_rows(count: int, most: int, seed: int, classes: Int[Tensor, " n"] | None = None) -> Int[Tensor, " m"]:
-    """Choose at most so many rows at random; or, of whole classes, as many classes as fit, and at least one."""
+def some_rows(
+    count: int,
+    most: int,
+    seed: int,
+    classes: Int[Tensor, " n"] | None = None,
+    groups: Int[Tensor, " n"] | None = None,
+) -> Int[Tensor, " m"]:
+    """Choose at most so many rows at random: of classes, as many whole ones as fit, and at least one; likewise groups.
+
+    Groups that are too large are passed over; where all are, rows are chosen.
+    """
     generator = torch.Generator().manual_seed(seed)
     if classes is None:
-        return torch.randperm(count, generator=generator)[:most].sort().values
+        rows = torch.arange(0) if groups is None else rows_of_groups(groups, most, seed)
+        return rows if len(rows) else torch.randperm(count, generator=generator)[:most].sort().values
     counts = torch.bincount(classes)
     order = torch.randperm(len(counts), generator=generator)
     chosen = order[: max(1, int((counts[order].cumsum(0) <= most).sum()))]
     return torch.isin(classes, chosen).nonzero().flatten()
+
+
+def rows_of_groups(groups: Int[Tensor, " n"], room: int, seed: int, most: int | None = None) -> Int[Tensor, " m"]:
+    """Choose groups at random, as many as have room, and at most so many; return the rows of all of them, in order."""
+    numbers, counts = groups.unique(return_inverse=True, return_counts=True)[1:]
+    sizes, chosen = counts.tolist(), list[int]()
+    for group in torch.randperm(len(sizes), generator=torch.Generator().manual_seed(seed)).tolist():
+        if sizes[group] <= room and (most is None or len(chosen) < most):
+            chosen.append(group)
+            room -= sizes[group]
+    return torch.isin(numbers, torch.tensor(chosen)).nonzero().flatten()

@@ -8,8 +8,9 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from likewise.data.groups import without_held_out
 from likewise.data.rows import JoinedRows
-from likewise.data.samples import Samples, some_of_each_class
+from likewise.data.samples import Samples, rows_of_groups, some_of_each_class
 from likewise.data.subset import Subset
 from likewise.data.texts import Texts
 from likewise.files.formats import PARTS, Part, first_of
@@ -131,7 +132,8 @@ def _both(first: Tensor | None, second: Tensor | None) -> Tensor | None:
 class Stratified(Split):
     """Parts with the same classes: the parts that the source gives, and a stratified split for the others.
 
-    Samples with groups, as those of `Pairs`, are split by whole groups at random, whatever their classes.
+    Samples with groups, as those of `Pairs`, are split by whole groups at random, whatever their classes. Their hard
+    negatives keep none that is a counterpart in a later part alone; a warning counts them.
 
     Label sets are split by iterative stratification, so that every label keeps its share of samples; samples without
     labels at random.
@@ -183,7 +185,8 @@ class Stratified(Split):
         train = rest[~torch.isin(rest, validation)]
         for part, rows in (("validation", validation), ("test", test)):
             _check_seen(samples, train, rows, part)
-        return Parts(*(replace(samples[rows], parts=None) for rows in (train, validation, test)))
+        parts = [replace(samples[rows], parts=None) for rows in (train, validation, test)]
+        return Parts(*without_held_out(parts))
 
     def _cut_test(self, samples: Samples, cuttable: Tensor) -> Int[Tensor, " t"]:
         from sklearn.model_selection import train_test_split  # noqa: PLC0415 - not needed where a test part is given
@@ -232,18 +235,14 @@ class Stratified(Split):
 
 def _whole_groups(groups: Tensor, share: float, seed: int, *, least: int) -> Int[Tensor, " k"]:
     """Choose groups at random, as many as fit into a share of the samples, and leave `least` - 1 groups or more."""
-    numbers, counts = groups.unique(return_inverse=True, return_counts=True)[1:]
+    counts = groups.unique(return_counts=True)[1]
     if len(counts) < least:
         raise ValueError(
             f"expected at least {least} groups that share nothing, a part each, got {len(counts)} of {len(groups):,} "
             "samples: name a column that says what belongs together in --data.group, or add samples"
         )
-    room, sizes, chosen = max(round(share * len(groups)), int(counts.min())), counts.tolist(), list[int]()
-    for group in torch.randperm(len(sizes), generator=torch.Generator().manual_seed(seed)).tolist():
-        if sizes[group] <= room and len(chosen) <= len(sizes) - least:
-            chosen.append(group)
-            room -= sizes[group]
-    return torch.isin(numbers, torch.tensor(chosen)).nonzero().flatten()
+    room = max(round(share * len(groups)), int(counts.min()))
+    return rows_of_groups(groups, room, seed, most=len(counts) - least + 1)
 
 
 def _shares(counts: Tensor, part: float) -> Tensor:

@@ -1,6 +1,7 @@
 """Arrays of vectors and labels in memory, from anywhere: checked at the door, and parted."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -73,7 +74,9 @@ def three_parts(samples: Samples) -> FeatureParts:
 
 
 def parted(samples: Samples, split: Split) -> FeatureParts:
-    """Cut what parts are missing; parts with classes of their own, and test samples only, stay as they are."""
+    """Cut what parts are missing; parts with classes of their own, pairs and test samples only stay as they are."""
+    if samples.labels is None and samples.counterparts is not None:
+        return three_parts(samples)
     if samples.parts is not None and samples.labels is not None:
         three = [samples[samples.parts == part] for part in range(3)]
         if samples.label_kind == "classes":
@@ -106,7 +109,9 @@ def _check_like(array: NDArray[Any], name: str, other: NDArray[Any], name_of_oth
 
 def _features(samples: Samples, part: str) -> Features:
     inputs = samples.inputs[torch.arange(len(samples))]
-    return Features(inputs, samples.labels, samples.names, samples.rows, part, ids=samples.ids)
+    others = None if samples.counterparts is None else _features(samples.counterparts, part)
+    found = Features(inputs, samples.labels, samples.names, samples.rows, part, ids=samples.ids, items=samples.items)
+    return replace(found, counterparts=others)
 
 
 def array_of(values: Any, name: str) -> NDArray[Any]:

@@ -9,10 +9,11 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from likewise.data import Samples, never_apart
 from likewise.evaluation.arrays import array_of, vectors_of
 from likewise.evaluation.evaluation import Evaluation, Findings, listed
 from likewise.evaluation.features import Bar, FeatureParts, Features, silent
-from likewise.evaluation.intervals import median, of_share, share, student
+from likewise.evaluation.intervals import median, of_share, over_classes, share
 from likewise.evaluation.nearest import ranked
 from likewise.score_words import counted
 from likewise.scores import Metric, Result, Score
@@ -40,8 +41,10 @@ class CrossModalRetrieval(Evaluation):
 
     Equal similarities come in a random order that is the same every time, so that of a tie neither a right nor a wrong
     answer comes first by design. Nothing is learned; the candidate is recall@1 of the validation part. Intervals are
-    over queries: Wilson's for recall, Student's for means, and for the median that between two ranks. The size of the
-    gallery is part of the protocol: among more, less is found.
+    over queries: Wilson's for recall, Student's for means, and for the median that between two ranks. Queries that
+    share a right answer, directly or through others, as the captions of one image do, are found or missed together:
+    they are a group, and intervals are over groups. The size of the gallery is part of the protocol: among more, less
+    is found.
 
     Args:
         at: k, of recall; or several. 1 is always there. None: 1, 5 and 10.
@@ -138,9 +141,12 @@ class CrossModalRetrieval(Evaluation):
         self, direction: str, queries: Features, gallery: Features, pairs: Int[Tensor, "p 2"], progress: Bar
     ) -> Result:
         pairs, size = pairs.unique(dim=0), len(gallery)
+        bound = never_apart(Samples(pairs, items=pairs[:, 0], counterparts=Samples(pairs, items=pairs[:, 1])))
         doing = f"{self.name}, {direction}"
         ranks, hits = ranked(queries.vectors, gallery.vectors, pairs, DEPTH, progress=progress, doing=doing)
         known = ranks > 0
+        groups = torch.zeros_like(ranks).scatter(0, pairs[:, 0], bound)[known]
+        several = len(groups.unique())
         lost = int((~known).sum())
         notes = (f"{counted(lost, 'sample')} without a partner left out",) if lost else ()
         discount = torch.arange(2, hits.shape[1] + 2).double().log2().reciprocal()
@@ -150,18 +156,19 @@ class CrossModalRetrieval(Evaluation):
 
         def add(metric: Metric, scored: Sequence[Any], values: Tensor | None = None) -> None:
             named = replace(metric, name=f"{metric}, {direction}")
-            found.add(named, *scored, protocol={"gallery": size}, notes=notes)
+            over = several if several < len(groups) else None
+            found.add(named, *scored, counted="query", classes=over, protocol={"gallery": size}, notes=notes)
             if values is not None:
-                found.contributed(named.name, values, known)
+                found.contributed(named.name, values, known, groups)
 
         for k in (k for k in self.at if k == 1 or k < size):
             first = k == 1 and direction == DIRECTIONS[0]
-            add(Metric(f"recall@{k}", selects=first), share(ranks[known] <= k), ranks <= k)
+            add(Metric(f"recall@{k}", selects=first), share(ranks[known] <= k, groups), ranks <= k)
         for metric, values in ((Metric("MRR", shown=False), ranks.double().reciprocal()), (CUMULATED, gained)):
             own = values[known]
             mean = float(own.mean())
-            add(metric, (mean, *of_share(student(own), mean, len(own)), len(own)), values)
-        add(Metric("median rank", "plain", "lower"), median(ranks[known], 1, size))
+            add(metric, (mean, *of_share(over_classes(own, groups), mean, several), len(own)), values)
+        add(Metric("median rank", "rank", "lower"), median(ranks[known], 1, size, groups))
         return found.result()
 
 

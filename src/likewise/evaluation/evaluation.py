@@ -131,10 +131,12 @@ class Findings:
         self.scores.append(score)
         return score
 
-    def contributed(self, metric: str, values: Tensor, among: Tensor | slice = slice(None)) -> None:
-        """Add what each sample contributed, (M,), or some of them, by their indices or a mask."""
+    def contributed(
+        self, metric: str, values: Tensor, among: Tensor | slice = slice(None), groups: Tensor | None = None
+    ) -> None:
+        """Add what each sample contributed, (M,), or some of them, by their indices or a mask, and their groups."""
         rows, own = self._part.numbers[among], values[among].float()
-        self.outcomes.append(Outcomes(self._evaluation, metric, rows, own, self._part.kind, self._part.part))
+        self.outcomes.append(Outcomes(self._evaluation, metric, rows, own, self._part.kind, self._part.part, groups))
 
     def result(self, candidates: tuple[Score, ...] = ()) -> Result:
         """Return all that was added."""

@@ -14,11 +14,14 @@ from torch import Tensor
 
 from likewise.data import Samples, Split, Stratified
 from likewise.data.arrays import ids_of, labels_of, parts_of_arrays
+from likewise.data.groups import grouped
 from likewise.data.ids import Ids
+from likewise.data.sides import contents, numbered
 from likewise.evaluation.arrays import parted, vectors_of
 from likewise.evaluation.features import PARTS, FeatureParts, Features
 
 OTHER_SIDE = "_counterpart"
+OF_PAIRS = ("counterpart_features", "items", "counterpart_items", "counterpart_ids")
 NAMES = ("features", "embeddings", "vectors")
 EXPECTED = (
     "'features' (N, D) and 'labels' (N,), optionally 'parts' (N,) of train, validation, test; or "
@@ -131,6 +134,10 @@ def features_of_file(path: Path, split: Split | None = None) -> FeatureParts:
     A validation part is cut from the training part where there is none; without parts, a test part too. A file of
     test samples only is evaluated by retrieval.
 
+    Of pairs also `counterpart_features` (`test_counterpart_features`, ...), (N, D), row by row; optionally
+    `counterpart_ids`, and `items` and `counterpart_items`, (N,), equal for equal inputs, else told by equal features.
+    They need no labels; without these and without parts all are the test part.
+
     Args:
         path: The .npz file.
         split: How parts are cut. None: `Stratified()`.
@@ -152,7 +159,8 @@ def features_of_file(path: Path, split: Split | None = None) -> FeatureParts:
     together = key is None and "test_features" in arrays
     if together:
         arrays, key = _together(arrays, path), "features"
-    if key is not None and "labels" not in arrays:
+    paired = "counterpart_features" in arrays
+    if key is not None and "labels" not in arrays and not paired:
         if path.suffix == ".npy":
             raise ValueError(
                 f"expected features with labels, got {path}, which has one array: save both, "
@@ -163,22 +171,44 @@ def features_of_file(path: Path, split: Split | None = None) -> FeatureParts:
         )
     if key is None:
         raise ValueError(f"expected {EXPECTED} in {path}, got {', '.join(sorted(arrays)) or 'no array'}: save these")
-    vectors, labels = arrays[key], arrays["labels"]
-    given = arrays["parts"].shape if "parts" in arrays else None
-    if labels.ndim == 0 or given not in {None, labels.shape[:1]}:
-        raise ValueError(f"expected labels (N,) and parts (N,) in {path}, got {labels.shape} and {given}")
-    vectors = vectors_of(vectors, key)
-    if len(vectors) != len(labels):
+    vectors, labels = vectors_of(arrays[key], key), arrays.get("labels")
+    if labels is not None and labels.ndim and len(vectors) != len(labels):
         raise ValueError(f"expected one label for each of {len(vectors)} {key}, got {len(labels)} labels")
-    classes, names = labels_of(labels, arrays.get("names"))
+    own, given = (arrays[name].shape if name in arrays else None for name in ("labels", "parts"))
+    if own == () or given not in {None, vectors.shape[:1]}:
+        raise ValueError(f"expected labels (N,) and parts (N,) in {path}, got {own} and {given}")
+    classes, names = (None, ()) if labels is None else labels_of(labels, arrays.get("names"))
     rows = torch.from_numpy(arrays["rows"]) if together and "rows" in arrays else None
-    samples = Samples(torch.from_numpy(vectors), classes, names, parts_of_arrays(arrays), rows, ids_of(arrays))
+    parts = parts_of_arrays(arrays)
+    parts = torch.full((len(vectors),), 2) if labels is None and parts is None else parts
+    samples = Samples(torch.from_numpy(vectors), classes, names, parts, rows, ids_of(arrays))
+    if paired:
+        samples = _with_other_side(samples, arrays)
     try:
         return parted(samples.numbered(), split or Stratified())
     except ValueError as error:
         if len(samples.names) < 2:
             raise
         raise ValueError(f"{error}; or save parts='test' for all samples, to evaluate them by retrieval") from error
+
+
+def _with_other_side(samples: Samples, arrays: Mapping[str, NDArray[Any]]) -> Samples:
+    """Return samples with what belongs to each."""
+    others = torch.from_numpy(vectors_of(arrays["counterpart_features"], "counterpart_features"))
+    if others.shape != samples.inputs.shape:
+        raise ValueError(
+            f"expected counterpart_features like features, {tuple(samples.inputs.shape)}, got {tuple(others.shape)}: "
+            "encode both sides of the same pairs into one space"
+        )
+    items: list[Tensor] = []
+    for name, side in (("items", samples.inputs), ("counterpart_items", others)):
+        given = arrays.get(name)
+        if given is not None and given.shape != (len(side),):
+            raise ValueError(f"expected {name} ({len(side)},), one per input, got {given.shape}: leave them out")
+        items.append(numbered(contents(side) if given is None else given.tolist())[0])
+    ids: Any = ids_of({"ids": arrays["counterpart_ids"]}) if "counterpart_ids" in arrays else samples.ids
+    paired = replace(samples, items=items[0], counterparts=Samples(others, ids=ids, items=items[1]))
+    return replace(paired, groups=grouped(paired))
 
 
 def _check_part(arrays: Mapping[str, NDArray[Any]], part: str, first: str) -> None:
@@ -216,14 +246,20 @@ def _check_part(arrays: Mapping[str, NDArray[Any]], part: str, first: str) -> No
 def _together(arrays: Mapping[str, NDArray[Any]], path: Path) -> dict[str, NDArray[Any]]:
     """Put the arrays of three parts after each other, classes as names where a part has names of its own."""
     found = [part for part in PARTS if f"{part}_features" in arrays]
+    others = [name for name in OF_PAIRS if any(f"{part}_{name}" in arrays for part in found)]
+    for part, name in ((part, name) for part in found for name in others):
+        own, like = arrays.get(f"{part}_{name}"), arrays[f"{part}_features"].shape
+        if own is None or own.shape != (like if name.endswith("features") else like[:1]):
+            got = "none" if own is None else f"{own.shape} beside features {like}"
+            raise ValueError(f"expected {part}_{name}, one for each of {part}_features, got {got}: save all of them")
     missing = [f"{part}_labels" for part in found if f"{part}_labels" not in arrays]
-    if missing:
+    if missing and not ("counterpart_features" in others and len(missing) == len(found)):
         raise ValueError(f"expected {EXPECTED} in {path}, got no {missing[0]}: save it")
     features = [arrays[f"{part}_features"] for part in found]
     shapes = {part: of.shape for part, of in zip(found, features, strict=True)}
     if len({of.shape[1:] for of in features}) > 1 or any(of.ndim != 2 for of in features):
         raise ValueError(f"expected features of one length in {path}, got {shapes}: encode all parts with one encoder")
-    for part in found:
+    for part in [] if missing else found:
         _check_part(arrays, part, found[0])
     parts = np.concatenate([np.full(len(of), part) for part, of in zip(found, features, strict=True)])
     together = {"features": np.concatenate(features), "parts": parts}
@@ -231,7 +267,9 @@ def _together(arrays: Mapping[str, NDArray[Any]], path: Path) -> dict[str, NDArr
         arrays.get(f"{part}_ids", np.empty(0)).shape == of.shape[:1] for part, of in zip(found, features, strict=True)
     ):
         together["ids"] = np.concatenate([arrays[f"{part}_ids"] for part in found])
-    return together | _labels_together(arrays, found) | _rows_together(arrays, found)
+    together |= {name: np.concatenate([arrays[f"{part}_{name}"] for part in found]) for name in others}
+    labels = {} if missing else _labels_together(arrays, found)
+    return together | labels | _rows_together(arrays, found)
 
 
 def _labels_together(arrays: Mapping[str, NDArray[Any]], found: Sequence[str]) -> dict[str, NDArray[Any]]:

@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from likewise.data.by_class import unturned
+from likewise.data.groups import components
 from likewise.data.ids import Ids
 from likewise.data.rows import Rows
 from likewise.data.samples import LabelKind, Samples, some_rows
@@ -273,7 +274,10 @@ class Features:
         """Return at most so many samples, chosen at random, or classes with all their samples; see `Samples.fewer`."""
         if len(self) <= most:
             return self
-        chosen = self[some_rows(len(self), most, seed, self.classes if whole_classes else None)]
+        sides = () if self.counterparts is None else (self.items, self.counterparts.items)
+        kinds = [items for items in sides if items is not None]
+        groups = components(len(self), kinds) if kinds else None
+        chosen = self[some_rows(len(self), most, seed, self.classes if whole_classes else None, groups)]
         return chosen if self.labels is None else replace(chosen, whole=self.frequencies)
 
 

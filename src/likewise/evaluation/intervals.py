@@ -18,7 +18,7 @@ NO_WIDTH = 1e-9  # of an interval: what rounding leaves
 BLOCK = 2**22  # indices of resamples at a time: 32 MiB
 
 
-def wilson(correct: float, count: int) -> tuple[float, float]:
+def wilson(correct: float, count: float) -> tuple[float, float]:
     """Wilson's score interval of a share, good for small counts and shares near 0 or 1.
 
         (p + z²/2n ± z·sqrt(p(1 - p)/n + z²/4n²)) / (1 + z²/n)
@@ -38,15 +38,41 @@ def wilson(correct: float, count: int) -> tuple[float, float]:
     return max(0.0, min(low, p)), min(1.0, max(high, p))
 
 
-def share(right: Bool[Tensor, " m"]) -> tuple[float, float, float, int]:
+def share(right: Bool[Tensor, " m"], groups: Int[Tensor, " m"] | None = None) -> tuple[float, float, float, int]:
     """Return the share of samples that are right, Wilson's interval, and how many samples there are.
+
+    Samples of one group depend on each other: Wilson's interval is then that of as many as would tell as much.
 
     Example:
         >>> [round(of, 2) for of in share(torch.tensor([True, True, False, True]))]
         [0.75, 0.3, 0.95, 4]
     """
-    correct, count = int(right.sum()), len(right)
-    return correct / count, *wilson(correct, count), count
+    mean, count = int(right.sum()) / len(right), len(right)
+    told = count if groups is None else independent(right, groups)
+    return mean, *wilson(mean * told, told), count
+
+
+def independent(right: Bool[Tensor, " m"], groups: Int[Tensor, " m"]) -> float:
+    """Return how many independent samples would tell the share of right ones as well as these, which come in groups.
+
+        (p(1 - p)/v + 1) · (t_{n-1}/t_{C-1})²,   v the variance of p in `over_classes`, t the 97.5 % quantiles
+
+    and n at most: it is n where each sample is a group. Where all agree, so that v is 0, it is the number of groups C.
+
+    Source:
+        E. L. Korn and B. I. Graubard, Confidence intervals for proportions with small expected number of positive
+        counts estimated from survey data, 1998.
+
+    Example:
+        >>> independent(torch.tensor([True, True, False, False, True, True]), torch.tensor([0, 0, 1, 1, 2, 2])) < 3
+        True
+    """
+    size, count, p = len(right), len(groups.unique()), float(right.double().mean())
+    low, high = over_classes(right, groups)
+    if high - low < NO_WIDTH or count < 2:
+        return count
+    variance = ((high - low) / 2 / _t(count - 1)) ** 2
+    return min(size, (p * (1 - p) / variance + 1) * (_t(size - 1) / _t(count - 1)) ** 2)
 
 
 def mean_within(values: Float[Tensor, " m"], most: float = 1.0) -> tuple[float, float, float, int]:
@@ -71,12 +97,15 @@ def student(values: Sequence[float] | Float[Tensor, " m"]) -> tuple[float, float
     return mean - spread, mean + spread
 
 
-def median(values: Float[Tensor, " m"], least: float, most: float) -> tuple[float, float, float, int]:
+def median(
+    values: Float[Tensor, " m"], least: float, most: float, groups: Int[Tensor, " m"] | None = None
+) -> tuple[float, float, float, int]:
     """Return the median of numbers, its interval between two of them, and how many numbers there are.
 
         from the j-th smallest to the j-th largest,   j the largest with P(B < j) ≤ 2.5 %,   B binomial of m and 1/2
 
-    Below 6 numbers there is no such j: the interval is from `least` to `most`, what a number can be.
+    Below 6 numbers there is no such j: the interval is from `least` to `most`, what a number can be. Of numbers in
+    groups, j/m is that of as many as would tell the share up to the median as well.
 
     Source:
         W. R. Thompson, On confidence ranges for the median and other expectation distributions, 1936.
@@ -88,8 +117,9 @@ def median(values: Float[Tensor, " m"], least: float, most: float) -> tuple[floa
     from scipy.stats import binom  # noqa: PLC0415 - comes with scikit-learn, and takes a second to import
 
     ordered, count = values.double().sort().values, len(values)
-    place = int(binom.ppf(0.025, count, 0.5))
     middle = float(ordered[(count - 1) // 2] + ordered[count // 2]) / 2
+    told = count if groups is None else max(1, round(independent(values <= middle, groups)))
+    place = int(binom.ppf(0.025, told, 0.5)) * count // told
     bounds = (float(ordered[place - 1]), float(ordered[-place])) if place else (float(least), float(most))
     return middle, *bounds, count
 
@@ -211,7 +241,7 @@ class Difference:
         count: Samples that both have.
         gained: Samples for which the first is better.
         lost: Samples for which the second is better.
-        classes: How many classes the interval is over; None where it is over samples or episodes.
+        classes: How many classes or groups the interval is over; None where it is over samples or episodes.
     """
 
     value: float
@@ -232,9 +262,9 @@ def paired_difference(first: Outcomes, second: Outcomes, classes: Int[Tensor, " 
         d = (b - c)/n',   d ± z·sqrt(b + c + 1 - (b - c)²/n') / n'
 
     Other outcomes: Student's interval of the differences. With classes, the interval over classes of the differences;
-    so also of episodes whose classes are known. Where every episode has all classes, it is of the differences of the
-    classes' shares, and from -1 to 1 if these are not known. Where all classes agree exactly, it is that of as many
-    samples with outcomes of 0 or 1.
+    so also of queries in groups, and of episodes whose classes are known. Where every episode has all classes, it is of
+    the differences of the classes' shares, and from -1 to 1 if these are not known. Where all classes agree exactly, it
+    is that of as many samples with outcomes of 0 or 1.
 
     Args:
         first: The outcomes to compare.
@@ -268,11 +298,13 @@ def paired_difference(first: Outcomes, second: Outcomes, classes: Int[Tensor, " 
     apart = ours - theirs
     gained, lost = int((apart > 0).sum()), int((apart < 0).sum())
     value = float(apart.mean()) if len(apart) else math.nan
+    drawn = None if first.classes is None else first.classes[here]
+    if drawn is not None and drawn.ndim == 1:
+        classes, drawn = (first.classes if len(drawn.unique()) < len(drawn) else None), None
     if classes is not None:
         low, high = over_classes(apart, classes[here])
         groups = len(classes[here].unique())
-    elif first.classes is not None:
-        drawn = first.classes[here]
+    elif drawn is not None:
         low, high = over_classes_of_episodes(apart, drawn) or _of_shares(first, second, (here, there), drawn)
         groups = len(drawn.unique())
     else:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import ClassVar, final
 
 import torch
@@ -84,7 +85,6 @@ class ZeroShot(Evaluation):
 
     def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Bar = silent) -> Result:
         """Encode the names, and predict the classes of the test samples."""
-        del refit
         train, validation, test = parts
         names = self.classes or [name.replace("_", " ") for name in test.names]
         vectors = self._encoded(names, parts)
@@ -101,7 +101,10 @@ class ZeroShot(Evaluation):
         mean = float(values.mean())
         more.add(MACRO, mean, *of_share(student(values), mean, len(values)), len(values), notes=(chance,))
         more.contributed(MACRO.name, values)
-        notes = (chance, *_by_names(more, found, right[:, 0], test, _unseen(names, train)))
+        notes = (
+            chance,
+            *_by_names(more, found, right[:, 0], test, _unseen(names, [train, validation] if refit else [train])),
+        )
         scores = (replace(one, notes=notes) if one.group == ALL else one for one in found.scores)
         tried = ()
         if len(validation) and validation.names == test.names and validation.part != test.part:
@@ -150,12 +153,13 @@ def _over_classes(right: Bool[Tensor, " m"], test: Features) -> Float[Tensor, " 
     return own.mean() + widened[places] * (right.double() - own[places])
 
 
-def _unseen(names: Sequence[str], train: Features) -> Bool[Tensor, " c"]:
+def _unseen(names: Sequence[str], learned: Sequence[Features]) -> Bool[Tensor, " c"]:
     """Tell which names stand in no training text, as whole words, without regard to case."""
-    origin = None if train.counterparts is None else train.counterparts.origin
-    if origin is None or not isinstance(origin.samples.inputs, Texts):
+    origins = [part.counterparts.origin for part in learned if part.counterparts is not None]
+    texts = [of.samples.inputs.strings for of in origins if of is not None and isinstance(of.samples.inputs, Texts)]
+    if not texts:
         return torch.zeros(len(names), dtype=torch.bool)
-    seen = "".join(map(_words, dict.fromkeys(origin.samples.inputs.strings)))
+    seen = "".join(map(_words, dict.fromkeys(chain(*texts))))
     return torch.tensor([_words(name) not in seen for name in names])
 
 

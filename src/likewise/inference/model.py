@@ -143,7 +143,7 @@ class Model:
             return self.of(side).encode(inputs, batch_size=batch_size, progress=progress)
         rows = self.rows(inputs)
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "an image that cannot be decoded")  # which is an error here
+            warnings.filterwarnings("ignore", "an image that cannot be read")  # which is an error here
             features = self.encoder.encode(rows, batch_size, progress=progress)
         if lost := files_of(unreadable(rows, torch.arange(len(rows)))):
             raise ValueError(f"expected images that can be read, got others: {in_words(lost)}: leave them out")
@@ -228,7 +228,7 @@ class Model:
 
         Example:
             >>> from likewise.models import MLP
-            >>> model = Model(MLP((2,), width=4))
+            >>> model = Model(MLP((2,), width=16))
             >>> found = model.search([[1.0, 2.0]], model.encode([[5.0, -3.0], [1.0, 2.0]]), k=1)
             >>> found.ids, round(float(found.similarities[0, 0]), 4)
             ([['1']], 1.0)

@@ -171,11 +171,11 @@ def encoded(samples: Samples, model: Model, bar: Bar = silent) -> Stored:
     check_kind(model, samples)
     given = replace(samples, inputs=model.rows(samples))
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "an image that cannot be decoded")
+        warnings.filterwarnings("ignore", "an image that cannot be read")
         found = features_of(given, model.encoder, "test", bar)
     if lost := files_of(unreadable(given.inputs, torch.arange(len(given)))):
         named = first_of(list(lost.values()))
-        warnings.warn(f"left out {len(lost)} of {len(given)} images that cannot be decoded: {named}", stacklevel=4)
+        warnings.warn(f"left out {len(lost)} of {len(given)} images that cannot be read: {named}", stacklevel=4)
     return Stored.of(found.vectors, list(found.ids), given.readable())
 
 

@@ -1,5 +1,6 @@
 """The scores of several settings: means over seeds, paired differences to the first with intervals, and a verdict."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -7,16 +8,18 @@ import torch
 
 from likewise.evaluation import Difference, paired_difference
 from likewise.evaluation.intervals import student
+from likewise.report.formatting import leading
 from likewise.report.rows import Over, Row
 from likewise.report.setting import Setting
 from likewise.report.subject import Subject
 from likewise.score_words import marked
-from likewise.scores import ALL, ENCODER, FREQUENCIES, Group, Metric, Outcomes, Score
+from likewise.scores import ALL, ENCODER, FREQUENCIES, Group, Outcomes, Score
 
 OTHER_SAMPLES = "other test samples"
 LACKING = "the first setting lacks it"
 OTHER_DATA = "evaluated on other data"
 FEWEST = 2  # seeds that can be paired at all
+BOUNDS = {"share": (0.0, 1.0), "rank": (1.0, math.inf)}  # of a mean, by the metric's unit
 LEVEL = 0.05  # the probability, at most, that any of the differences of an evaluation is called one by chance
 
 
@@ -104,12 +107,12 @@ def _of_scores(setting: str, scores: Sequence[Score]) -> Row:
     """Return the mean of the scores of a setting's runs."""
     one = scores[0]
     mean, low, high = one.value, one.low, one.high
-    over = Over(one.count, one.counted) if one.classes is None else Over(one.classes, "class")
+    over = Over(*one.over)
     if len(scores) > 1:
         values = [score.value for score in scores]
         mean, over, (low, high) = sum(values) / len(values), Over(len(values), "seed"), student(values)
-        if one.metric.is_share:
-            low, high = max(0.0, low), min(1.0, high)
+        least, most = BOUNDS.get(one.metric.unit, (-math.inf, math.inf))
+        low, high = max(least, low), min(most, high)
     return Row(setting, one.evaluation, one.metric, len(scores), mean, low, high, over, group=one.group)
 
 
@@ -138,9 +141,8 @@ def _by_sample(
     if outcomes[0] is None or outcomes[1] is None:
         return "no outcomes by sample"
     found = paired_difference(outcomes[0], outcomes[1], ours.unseen_classes(outcomes[0]))
-    if found.classes is None:
-        return found, Over(found.count, "episode" if outcomes[0].of_episodes else "sample")
-    return found, Over(found.classes, "class")
+    score = ours.test_scores[*key[:3], group]
+    return found, Over(*replace(score, count=found.count, classes=found.classes).over)
 
 
 def _of_subset(subject: Subject, outcomes: Outcomes | None, group: Group) -> Outcomes | None:
@@ -158,22 +160,23 @@ def _of_subset(subject: Subject, outcomes: Outcomes | None, group: Group) -> Out
 def verdict(rows: Sequence[Row]) -> list[str]:
     """Say for the first metric of each evaluation which settings score higher or lower than the first, then where none.
 
-    The paired differences of an evaluation are tested together, by Holm's procedure on the p-values that belong to
-    their intervals, so that with probability 0.95 none is called a difference by chance. This asks for more than an
-    interval that leaves out 0. Differences that are all equal, as two seeds' may be by chance, have no spread to judge
-    by, and are never called one.
+    Of pairs it is the first metric of both directions. The paired differences of an evaluation are tested together, by
+    Holm's procedure on the p-values that belong to their intervals, so that with probability 0.95 none is called a
+    difference by chance. This asks for more than an interval that leaves out 0. Differences that are all equal, as two
+    seeds' may be by chance, have no spread to judge by, and are never called one.
 
     Args:
         rows: The rows of a comparison, as `compared` returns them.
 
     Returns:
-        A sentence for each evaluation with a difference, and one for all others; none for those without a paired
-        difference; if none has one, the reason.
+        A sentence for each evaluation, or direction, with a difference, and one for all others; none for those without
+        a paired difference; if none has one, the reason.
 
     Source:
         S. Holm, A Simple Sequentially Rejective Multiple Test Procedure, 1979.
 
     Example:
+        >>> from likewise.scores import Metric
         >>> seeds, accuracy = Over(5, "seed"), Metric("accuracy")
         >>> first = Row("A", "kNN", accuracy, 5, 0.9, 0.88, 0.92, seeds)
         >>> bounds = {"difference": 0.05, "difference_low": 0.02, "difference_high": 0.08, "paired": seeds}
@@ -181,9 +184,7 @@ def verdict(rows: Sequence[Row]) -> list[str]:
         >>> verdict([first, higher])
         ['kNN, accuracy. Higher than A: B (+5.00 [+2.00, +8.00], 5 seeds).']
     """
-    metrics: dict[str, Metric] = {}
-    for row in rows:
-        metrics.setdefault(row.evaluation, row.metric)
+    first_metrics = leading((row.evaluation, row.metric.name) for row in rows)
     first = rows[0].setting if rows else ""
     others = [row for row in rows if row.setting != first]
     if others and all(row.difference is None for row in others):
@@ -191,12 +192,16 @@ def verdict(rows: Sequence[Row]) -> list[str]:
         return [f"No verdict, as nothing is paired with {first}: {reasons}."]
     sentences: list[str] = []
     without: list[Row] = []
-    for evaluation, metric in metrics.items():
-        own = [row for row in rows if (row.evaluation, row.metric, row.group) == (evaluation, metric, ALL)]
+    for of in first_metrics:
+        every = [row for row in rows if (row.evaluation, row.metric.name) in first_metrics and row.group == ALL]
+        together = [row for row in every if row.evaluation == of[0] and row.difference is not None]
+        own = [row for row in every if (row.evaluation, row.metric.name) == of]
         tested = [row for row in own if row.difference is not None]
         equal = [row for row in tested if row.difference and row.difference_low == row.difference_high]
-        if (found := different(tested)) or equal:
-            sentences.append(f"{marked(own[0].name, own[0].metric)}. {_judged(own, tested, found, equal)}")
+        found = [row for row in different(together) if row in own]
+        if found or equal:
+            said = _judged(own, tested, found, equal, len(together))
+            sentences.append(f"{marked(own[0].name, own[0].metric)}. {said}")
         else:
             without += tested
     if without:
@@ -205,7 +210,9 @@ def verdict(rows: Sequence[Row]) -> list[str]:
     return sentences
 
 
-def _judged(rows: Sequence[Row], tested: Sequence[Row], found: Sequence[Row], equal: Sequence[Row]) -> str:
+def _judged(
+    rows: Sequence[Row], tested: Sequence[Row], found: Sequence[Row], equal: Sequence[Row], together: int
+) -> str:
     first = rows[0].setting
     groups = {
         f"Higher than {first}": [row for row in found if (row.difference or 0) > 0],
@@ -215,7 +222,7 @@ def _judged(rows: Sequence[Row], tested: Sequence[Row], found: Sequence[Row], eq
         "Not paired": [row for row in rows if row.difference is None and row.setting != first],
     }
     said = ". ".join(f"{words}: {'; '.join(map(_words, of))}" for words, of in groups.items() if of)
-    said += f". Tested together, {len(tested)} differences." if len(tested) > 1 else "."
+    said += f". Tested together, {together} differences." if together > 1 else "."
     return said + _few(tested)
 
 

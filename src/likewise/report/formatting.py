@@ -1,11 +1,12 @@
 """Formatting: differences, dots and parts of a run in words."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from likewise.diagnostics.plots import Dot
 from likewise.evaluation import Difference
+from likewise.evaluation.cross_modal import DIRECTIONS
 from likewise.score_words import counted, number_words, remarks, score_words
 from likewise.scores import Score
 
@@ -28,6 +29,23 @@ def dot_of(score: Score, *, missed: bool = False) -> Dot:
     bounds = (1 - score.value, 1 - score.high, 1 - score.low) if missed else (score.value, score.low, score.high)
     value, low, high = (100 * bound for bound in bounds)
     return Dot(value, low, high, words)
+
+
+def leading(scores: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Return the first metric of each evaluation, and of pairs that of each direction.
+
+    Args:
+        scores: Evaluations with names of their metrics.
+
+    Example:
+        >>> leading([("kNN", "accuracy"), ("kNN", "top-5 accuracy")])
+        [('kNN', 'accuracy')]
+    """
+    found: dict[tuple[str, str], tuple[str, str]] = {}
+    for evaluation, metric in scores:
+        direction = next((of for of in DIRECTIONS if metric.endswith(f", {of}")), "")
+        found.setdefault((evaluation, direction), (evaluation, metric))
+    return list(found.values())
 
 
 def how_many(some: int, count: int) -> str:

@@ -4,7 +4,7 @@ import csv
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, final
+from typing import final
 
 from scipy.stats import t
 
@@ -27,11 +27,11 @@ class Over:
     """How many of what an interval is over, or were paired."""
 
     count: int
-    what: Literal["seed", "sample", "episode", "class"]
+    what: str
 
     def __str__(self) -> str:
         """In words."""
-        return counted(self.count, self.what, "classes" if self.what == "class" else "")
+        return counted(self.count, self.what)
 
 
 @final
@@ -47,7 +47,7 @@ class Row:
         value: The mean.
         low: Lower end of its 95 % interval.
         high: Upper end.
-        interval: What the interval is over: seeds, or samples, episodes or classes of a single run.
+        interval: What the interval is over: seeds, or samples, queries, episodes or classes of a single run.
         difference: The mean difference to the first setting; None of the first itself, and where nothing can be paired.
         difference_low: Lower end of its 95 % interval.
         difference_high: Upper end.

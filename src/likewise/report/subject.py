@@ -149,7 +149,7 @@ class Subject:
     def unseen_classes(self, outcomes: Outcomes) -> Int[Tensor, " m"] | None:
         """Return the class of each sample, (M,), turns being one, where the classes were not trained on; else None."""
         scores = (score for score in self.test_scores.values() if score.evaluation == outcomes.evaluation)
-        if outcomes.of_episodes or self.test_part is None or all(score.classes is None for score in scores):
+        if outcomes.classes is not None or self.test_part is None or all(score.classes is None for score in scores):
             return None
         return self.test_part.groups_of(outcomes.rows)
 

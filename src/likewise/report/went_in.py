@@ -191,7 +191,7 @@ def _labels(kind: str | None, went: Mapping[str, Any]) -> str:
         return "no labels"
     (most, many), (least, few) = labels["largest"], labels["smallest"]
     sizes = f"from {few:,} ({one_line(least)}) to {many:,} ({one_line(most)})" if few < many else f"{few:,} of each"
-    named = counted(labels["count"], "class", "classes") if kind == "classes" else counted(labels["count"], "label")
+    named = counted(labels["count"], "class") if kind == "classes" else counted(labels["count"], "label")
     return f"{named}, {sizes}" + (f", {labels['unlabelled']:,} without any" if labels["unlabelled"] else "")
 
 

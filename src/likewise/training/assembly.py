@@ -30,8 +30,8 @@ from likewise.models import Encoder, FromRun, Head, NoHead, Projected, reads_tex
 from likewise.parts import Spec, build, built, class_of, is_spec
 from likewise.runs import Run
 from likewise.training.data import TrainingData
-from likewise.training.inputs import KeyQueue, LossInput, SecondTower
-from likewise.training.inputs.resolution import check_labels, label_kind_of, reads_embeddings
+from likewise.training.inputs import Guide, KeyQueue, LossInput, SecondTower
+from likewise.training.inputs.resolution import check_samples, reads_embeddings
 from likewise.training.pretraining import Pretraining
 from likewise.training.schedule import Schedule
 
@@ -109,12 +109,12 @@ def assemble(
     """
     specs = {part: _normal(spec) for part, spec in chosen.items()}
     kind = class_of(specs["loss"]["class_path"], Loss)
-    parts, refit = parts_of(specs, lambda samples: check_labels(kind, label_kind_of(samples), samples.names))
+    parts, refit = parts_of(specs, partial(check_samples, kind))
     train = parts.refitted().train if refit else parts.train
     if kind.label_kinds and train.label_kind == "label sets" and not train.counts.any():
         raise ValueError(f"expected training samples with a label, got none of {len(train):,}: check the labels")
     torch.manual_seed(seed)
-    before = _earlier_run(specs, parts)
+    before = [note for run in _earlier_runs(specs) for note in _learned_from(run, specs, parts)]
     encoder = _encoder(specs, train)
     specs["head"] = _filled(specs["head"], Head, feature_dim=encoder.feature_dim) if reads_embeddings(kind) else None
     if train.counterparts is None:
@@ -136,7 +136,7 @@ def assemble(
     data = _data(specs, module, train, seed, workers)
     known = [
         *before,
-        *_of_chunks(encoder, chunk_size),
+        *_of_chunks(module, chunk_size),
         *_of_batches(data),
         *notes(data.samples, module.inputs.all, parts.test),
     ]
@@ -167,8 +167,9 @@ def _of_batches(data: TrainingData) -> Iterator[str]:
         yield f"training is {words} to train on"
 
 
-def _of_chunks(encoder: Encoder, size: int | None) -> Iterator[str]:
-    if size is not None and any(isinstance(layer, _BatchNorm) for layer in encoder.modules()):
+def _of_chunks(module: Pretraining, size: int | None) -> Iterator[str]:
+    layers = (layer for tower in filter(None, (module.encoder, module.second)) for layer in tower.modules())
+    if size is not None and any(isinstance(layer, _BatchNorm) for layer in layers):
         yield f"batch normalisation in the encoder normalises each chunk of {size:,} by itself"
 
 
@@ -185,12 +186,29 @@ def _tokens(encoder: Encoder, inputs: Tensor | Rows) -> Tensor | Rows:
     return encoder.tokenized(inputs) if reads_texts(encoder) and isinstance(inputs, Texts) else inputs
 
 
-def _earlier_run(specs: dict[str, Any], parts: Parts) -> list[str]:
+def _earlier_runs(specs: dict[str, Any]) -> list[str]:
+    """Return the runs that encoders begin with, or that guide; note the first side's."""
+    asked = _listed(specs.get("inputs"))
+    begun, *others = [_run_of(specs["encoder"]), *(_run_of(spec["init_args"].get("encoder")) for spec in asked)]
+    if begun is not None:
+        specs["from_run"] = begun
+    guides = [str(spec["init_args"].get("run")) for spec in asked if class_of(spec["class_path"], LossInput) is Guide]
+    return list(dict.fromkeys(run for run in (begun, *others, *guides) if run is not None))
+
+
+def _run_of(spec: Any) -> str | None:
+    """Return the run that an encoder begins with, if it does."""
+    begins = is_spec(spec) and issubclass(class_of(spec["class_path"], Encoder), FromRun)
+    return str(spec.get("init_args", {}).get("run")) if begins else None
+
+
+def _listed(specs: Any) -> list[Any]:
+    return specs if isinstance(specs, list) else [] if specs is None else [specs]
+
+
+def _learned_from(path: str, specs: Mapping[str, Any], parts: Parts) -> list[str]:
     """Say how many validation samples an earlier run on the same data has learned from; test samples are refused."""
-    if not issubclass(class_of(specs["encoder"]["class_path"], Encoder), FromRun):
-        return []
-    specs["from_run"] = str(specs["encoder"]["init_args"].get("run"))
-    run = Run.open(specs["from_run"])
+    run = Run.open(path)
     facts = run.facts
     if facts.get("parts", {}).get("data") != specs["data"] or facts["samples"]["fingerprint"] == fingerprint(parts):
         return []
@@ -231,8 +249,9 @@ def _towers(
     specs: dict[str, Any], encoder: Encoder, train: Samples, counterparts: Samples
 ) -> tuple[Encoder, list[LossInput]]:
     """Make the encoders of both sides of pairs, each with its head behind it, which the run keeps; note their Specs."""
-    asked = specs.get("inputs") or []
-    asked = asked if isinstance(asked, list) else [asked]
+    asked = _listed(specs.get("inputs"))
+    if specs.get("inputs") == []:
+        raise ValueError("expected SecondTower among the inputs for pairs, got none: leave out --inputs []")
     ours = next((spec for spec in asked if class_of(spec["class_path"], LossInput) is SecondTower), None)
     chosen, specs["second"] = {} if ours is None else ours["init_args"], None
     usual, first_head = _usual(specs, encoder, counterparts), specs["head"]

@@ -1,6 +1,6 @@
 """The loader: batches of the training part, in an order given by seed and epoch, from any step on.
 
-Inputs that are not in memory are read by worker processes; for an image that cannot be decoded another takes its place.
+Inputs that are not in memory are read by worker processes; for an image that cannot be read another takes its place.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from likewise.data import Batch, Batches, Rows, Samples, Share, TokenRows, mixed
-from likewise.data.pairs import never_apart
+from likewise.data import Batch, Batches, Rows, Samples, Share, TokenRows, mixed, never_apart
 from likewise.data.rows import Unreadable, files_of, unreadable
 from likewise.data.workers import fetched
 
@@ -36,7 +35,7 @@ class Loader:
     """Batches of samples, split equally among the processes.
 
     `place` returns the state of the training, and is called when iteration starts; `workers` are processes that read
-    inputs not in memory; `lost` are the images that could not be decoded, by their numbers in the source. The inputs
+    inputs not in memory; `lost` are the images that could not be read, by their numbers in the source. The inputs
     are copied to an accelerator if they take at most a quarter of its free memory.
     """
 
@@ -59,7 +58,8 @@ class Loader:
         self._there: Tensor | None = None
         self._others = None if samples.counterparts is None else samples.counterparts.inputs
         alike = None if samples.counterparts is None else never_apart(samples)
-        told = alike is not None and (samples.negatives is not None or len(alike.unique()) < len(alike))
+        twice = _on_demand(samples.inputs) or _on_demand(self._others)  # a pair may take a broken one's place
+        told = alike is not None and (twice or samples.negatives is not None or len(alike.unique()) < len(alike))
         self._alike = alike if told else None
         self._of_items = _by_item(samples, alike)
         places = torch.zeros(0, dtype=torch.int64) if samples.negatives is None else samples.negatives.places
@@ -114,7 +114,8 @@ class Loader:
     def _add_negatives(self, batch: Batch, share: Share, whole: Tensor) -> None:
         """Draw some of each sample's hard negatives; of those that a sample has, none twice before all.
 
-        They are drawn for the whole batch, so that texts are as long on any process.
+        They are drawn for the whole batch, so that texts are as long on any process. One that cannot be read goes: the
+        next of the sample's own takes its place, as if it were none.
         """
         samples, rows, count = self.samples, batch["sample_index"], self.batches.negatives
         negatives = samples.negatives
@@ -126,14 +127,28 @@ class Loader:
         any_of_all = self._known[torch.randint(len(self._known), (share.samples, count), generator=generator)]
         whole = whole.clone()
         whole[own] = rows
+        lost = list[Unreadable]()
         places = negatives.places[whole]
-        known = (places >= 0).sum(dim=1, keepdim=True)
-        order = turns.masked_fill(places < 0, 2.0).argsort(dim=1)  # a sample's own come first
-        chosen = places.gather(1, order.gather(1, torch.arange(count) % known.clamp(min=1)))
-        chosen = chosen.where(known > 0, any_of_all)
-        every, chosen = chosen.flatten(), chosen[own]
-        batch["negatives"] = _of_rows(negatives.inputs, chosen.flatten(), every).unflatten(0, chosen.shape)
-        batch["negative_alike"] = self._of_items[negatives.items[chosen]]
+        for _ in range(width + len(self._known)):
+            known = (places >= 0).sum(dim=1, keepdim=True)
+            order = turns.masked_fill(places < 0, 2.0).argsort(dim=1)  # a sample's own come first
+            chosen = places.gather(1, order.gather(1, torch.arange(count) % known.clamp(min=1)))
+            chosen = chosen.where(known > 0, any_of_all)
+            every, chosen = chosen.flatten(), chosen[own]
+            read = _of_rows(negatives.inputs, chosen.flatten(), every)
+            lost = unreadable(negatives.inputs, chosen.flatten())
+            if not lost:
+                batch["negatives"] = read.unflatten(0, chosen.shape)
+                batch["negative_alike"] = self._of_items[negatives.items[chosen]]
+                return
+            self.lost |= files_of(one._replace(item=-1 - one.item) for one in lost)
+            gone = chosen.flatten()[[one.place for one in lost]]
+            places = places.masked_fill(torch.isin(places, gone), -1)
+            after = self._known[(torch.searchsorted(self._known, any_of_all) + 1) % len(self._known)]
+            any_of_all = after.where(torch.isin(any_of_all, gone), any_of_all)
+        raise ValueError(
+            f"expected hard negatives, got none that can be read, the first {lost[0].name}: repair the files"
+        )
 
     def _inputs(self, order: Tensor, own: slice, place: Place) -> "Iterator[Fetched]":
         """Yield the inputs and rows of every batch that is left: from the device, from memory, or read on demand."""
@@ -154,7 +169,7 @@ class Loader:
             self.lost |= of.lost
             if bool((of.rows == NOBODY).any()):
                 raise ValueError(
-                    f"expected an image of every class that is drawn, got none that can be decoded in place of "
+                    f"expected an image of every class that is drawn, got none that can be read in place of "
                     f"{next(iter(of.lost.values()))}: repair the files, or remove the class"
                 )
             yield of

@@ -217,7 +217,7 @@ def check_images(inputs: Tensor, name: str) -> None:
     if inputs.ndim != 4:
         raise ValueError(
             f"{name} expected images (N, channels, height, width), got {tuple(inputs.shape)}: "
-            "choose FeatureDropout for vectors, and give a single image as image[None]"
+            "choose FeatureDropout for vectors, TokenDropout for token rows, and give a single image as image[None]"
         )
     if inputs.dtype != torch.uint8 and not inputs.is_floating_point():
         raise ValueError(

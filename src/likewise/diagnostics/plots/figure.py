@@ -20,7 +20,7 @@ BUTTONS = ["toImage", "zoom2d", "pan2d", "resetScale2d"]  # none that leads out 
 CONFIG = {"displaylogo": False, "responsive": True, "modeBarButtons": [BUTTONS]}
 GREY = "#8a8f99"
 GRID = "rgba(128,128,128,0.25)"
-LONGEST = 48  # characters of a name in a figure
+LONGEST = 50  # characters of a name in a figure
 COLUMNS = 2  # of panels
 
 

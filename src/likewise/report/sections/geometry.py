@@ -41,7 +41,8 @@ class GeometrySection(Section):
         features = subjects[0].features
         if features is None or len(features.test) < 2:
             return None
-        some = features.test.fewer(MEASURED)
+        test = features.test.once()
+        some = test.fewer(MEASURED)
         raw = subjects[0].raw_vectors(some)
         vectors = {ENCODER: some.vectors} | ({} if raw is None else {RAW: raw})
         classes = some.labels if some.label_kind == "classes" else None
@@ -50,7 +51,7 @@ class GeometrySection(Section):
             collapsed=collapsed(some.vectors),
             classes=classes is not None,
             neighbours=NEIGHBOURS,
-            shown=how_many(len(some), len(features.test)),
+            shown=how_many(len(some), len(test)),
         )
         return Content("Geometry", said, _measured(vectors, classes, some.names))
 

@@ -41,7 +41,7 @@ class PairsSection(Section):
 def _queries(
     subject: Subject, direction: str, queries: Features, gallery: Features, pairs: Int[Tensor, "p 2"]
 ) -> Iterator[Markup]:
-    """Yield a heading, and of each query a line: itself, a right answer, and the nearest."""
+    """Yield a heading, and of each query a line: itself, its first right answer, and the nearest."""
     found = subject.outcomes.get((CrossModalRetrieval.name, f"MRR, {direction}", ENCODER, "test"))
     if found is None:
         return
@@ -53,7 +53,8 @@ def _queries(
     near = torch.cat([of for *_, of in nearest(queries.vectors[some], gallery.vectors, NEAREST)])
     for query, rank, found_near in zip(some.tolist(), (1 / found.values[chosen]).round().tolist(), near, strict=True):
         right = pairs[pairs[:, 0] == query, 1].unique()
-        shown = torch.cat([right[:1], found_near])
+        alike = functional.cosine_similarity(queries.vectors[query : query + 1], gallery.vectors[right])
+        shown = torch.cat([right[alike.argmax().view(1)], found_near])
         cosines = functional.cosine_similarity(queries.vectors[query : query + 1], gallery.vectors[shown]).tolist()
         words = ["belongs to it", *("right" if bool((right == of).any()) else "nearest" for of in found_near)]
         said = [f"{word}, cosine {cosine:.2f}" for word, cosine in zip(words, cosines, strict=True)]

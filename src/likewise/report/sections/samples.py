@@ -38,7 +38,7 @@ class HardestPairsSection(Section):
         if features is None or features.test.label_kind is None:
             return None
         kind = str(features.test.label_kind)
-        test = features.test.fewer(MOST[kind])
+        test = features.test.once().fewer(MOST[kind])
         labels = test.classes if kind == "classes" else test.sets
         found = hardest_pairs(test.vectors, labels, progress=subjects[0].progress)
         body = Markup().join(_galleries(subjects[0], test, found))
@@ -112,16 +112,19 @@ class NearestTextsSection(Section):
             return None
         if not isinstance(parts.test.inputs, Texts) or not isinstance(parts.train.inputs, Texts):
             return None
-        queries = features.test.fewer(TEXTS)
+        queries, known = features.test.once().fewer(TEXTS), features.train.once()
         lines = list(zip(id_words(queries), subjects[0].lines_of(queries), _labels(queries), strict=True))
         rows: list[list[str]] = []
-        for part, similarities, indices in nearest(queries.vectors, features.train.vectors, NEAREST):
+        for part, similarities, indices in nearest(queries.vectors, known.vectors, NEAREST):
             for query, near, alike in zip(lines[part], indices, similarities.tolist(), strict=True):
-                others = features.train[near]
+                others = known[near]
                 rows.append(["test", *query])
                 found = zip(alike, id_words(others), subjects[0].lines_of(others), _labels(others), strict=True)
                 rows += [[f"{cosine:.2f}", *of] for cosine, *of in found]
-        return Content("Nearest texts", sentence("nearest_texts"), table(["", "name", "text", "labels"], rows))
+        labelled, sides = features.test.labels is not None, features.test.counterparts is not None
+        head = ["", "name", "text", *(["labels"] if labelled else [])]
+        said = sentence("nearest_texts", labelled=labelled, sides=sides)
+        return Content("Nearest texts", said, table(head, [row[: len(head)] for row in rows]))
 
 
 def _labels(features: Features) -> list[str]:

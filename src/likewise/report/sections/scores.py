@@ -12,7 +12,7 @@ from likewise.evaluation.calibration import CONFIDENCE
 from likewise.evaluation.predictions import ACCURACY
 from likewise.evaluation.robustness import CLEAN
 from likewise.report.elements import element, folded, sentence, table
-from likewise.report.formatting import difference_words, dot_of
+from likewise.report.formatting import difference_words, dot_of, leading
 from likewise.report.sections.section import Content, Section
 from likewise.report.subject import KINDS, Subject
 from likewise.score_words import counted, marked, remarks, score_words, settings_words
@@ -45,13 +45,10 @@ class ScoresSection(Section):
 
 
 def lead(subjects: Sequence[Subject]) -> str:
-    """Return a card for each evaluation with the first of its scores; empty for several runs."""
+    """Return a card for the first score of each evaluation, of pairs in each direction; empty for several runs."""
     if len(subjects) != 1:
         return ""
-    firsts: dict[str, str] = {}
-    for evaluation, metric in subjects[0].headlines:
-        firsts.setdefault(evaluation, metric)
-    cards = [_card(subjects[0], *first) for first in firsts.items()]
+    cards = [_card(subjects[0], *first) for first in leading(subjects[0].headlines)]
     return element("cards", cards) if cards else ""
 
 
@@ -77,7 +74,7 @@ def _card(subject: Subject, evaluation: str, metric: str) -> tuple[str, str, lis
         lines.append(f"raw inputs {score_words(theirs)}" + (f", {others}" if others else ""))
         if difference is not None:
             lines.append(f"difference {difference_words(difference)}" + (" points" if ours.metric.is_share else ""))
-    return marked(f"{evaluation}, {metric}", ours.metric), value, lines
+    return marked(f"{evaluation}, {metric}", ours.metric), value, [*lines, *ours.notes]
 
 
 def _scores(subject: Subject) -> Iterator[tuple[str, dict[str, Score]]]:

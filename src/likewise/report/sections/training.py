@@ -187,11 +187,11 @@ def _sample_words(facts: Any) -> Iterator[tuple[str, str]]:
     if any(part in sizes for part in PARTS):
         yield "samples", ", ".join(f"{sizes[part]:,} {part}" for part in PARTS if part in sizes)
     if lost := facts.get("undecodable"):
-        yield "left out", f"{counted(len(lost), 'image')} that cannot be decoded"
+        yield "left out", f"{counted(len(lost), 'image')} that cannot be read"
 
 
 def _label_words(labels: Any) -> str:
     kind, names = labels.get("kind"), labels.get("names") or ()
     if not kind:
         return "none"
-    return counted(len(names), "class", "classes") if kind == "classes" else f"sets of {counted(len(names), 'label')}"
+    return counted(len(names), "class") if kind == "classes" else f"sets of {counted(len(names), 'label')}"

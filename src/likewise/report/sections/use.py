@@ -1,10 +1,12 @@
 """How a run's encoder is used: the first line of each verb, with the run's own path, to be copied."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from likewise.report.elements import element, sentence
+from likewise.report.formatting import short_name
 from likewise.report.sections.section import Content, Section
 from likewise.report.subject import Subject
 
@@ -25,18 +27,28 @@ class UseSection(Section):
             return None
         whole = run.folder.with_name(run.name).absolute()
         path = str(whole.relative_to(Path.cwd()) if whole.is_relative_to(Path.cwd()) else whole)
-        shape = spec.get("init_args", {}).get("input_shape", (1,))
+        shape, second = _shape(spec), facts.get("second")
         folder, (inputs, one, given) = shlex.quote(path), FILES.get(len(shape), FILES[1])
+        asked = given
+        if second is not None:
+            _, one, asked = FILES.get(len(_shape(second["encoder"] or spec)), FILES[1])
+        side = ("", "") if second is None else (" --side second", ", side='second'")
         found = f"{Path(inputs).stem}.parquet"
         lines = [
             ("Features of all, with their ids", f"embed {folder} {inputs} --output {found}"),
-            ("The nearest", f"search {folder} {one} --among {found} --k 5"),
+            ("The nearest", f"search {folder} {one}{side[0]} --among {found} --k 5"),
             ("Classes or labels", f"predict {folder} {inputs} --output {Path(inputs).stem}.csv"),
             ("For elsewhere", f"export {folder} --format {'onnx' if shape else 'safetensors'}"),
         ]
         code = ["import likewise as lw", "", f"model = lw.load({path!r})", f"features = model.encode({given})"]
-        code += [f"nearest = model.search({given}, {found!r}, k=5)", f"predictions = model.predict({given})"]
+        code += [f"nearest = model.search({asked}, {found!r}{side[1]}, k=5)", f"predictions = model.predict({given})"]
         if not (facts.get("labels") or {}).get("kind"):
             del lines[2], code[-1]
         pairs = [*((name, f"likewise {line}") for name, line in lines), ("In Python", "\n".join(code))]
         return Content("Use this encoder", sentence("use"), element("commands", pairs))
+
+
+def _shape(spec: Mapping[str, Any]) -> Sequence[int]:
+    """Return the shape of what an encoder takes, without a head behind it."""
+    given = spec.get("init_args", {})
+    return _shape(given["encoder"]) if short_name(spec) == "Projected" else given.get("input_shape", (1,))

@@ -100,6 +100,11 @@ class KeyQueue(LossInput):
         self._labelled = True
 
     def build(self, context: InputContext) -> None:
+        if context.samples is not None and context.samples.counterparts is not None:
+            raise ValueError(
+                "expected no KeyQueue for pairs, as it holds no keys of their other side, got one: leave it out, and "
+                "take larger batches, with --chunk_size where they don't fit"
+            )
         self._labelled = context.label_kind is not None
         sets = context.num_labels if context.label_kind == "label sets" else None
         self.ring = Queue(self.size, context.embedding_dim, num_labels=sets, gather_distributed=True)

@@ -14,6 +14,7 @@ from likewise.training.inputs.episodes import EpisodeMaps, EpisodeMeans
 from likewise.training.inputs.learned import Classifier, LabelPrototypes, Learned
 from likewise.training.inputs.loss_input import EMBEDDINGS, InputContext, LossInput, LossSignature, final_kinds
 from likewise.training.inputs.momentum import Momentum, Predictor
+from likewise.training.inputs.second_tower import SecondTower
 from likewise.training.step import Step
 
 SEPARATORS = (";", "|", ",")
@@ -119,6 +120,25 @@ def reads_embeddings(loss: type[Loss]) -> bool:
     return not LossSignature.by(loss).required <= without
 
 
+def check_samples(loss: type[Loss], samples: Samples) -> None:
+    """Raise a ValueError unless a loss takes the samples: pairs, if they are, and labels of their kind."""
+    given = label_kind_of(samples)
+    if samples.counterparts is None:
+        check_labels(loss, given, samples.names)
+    elif not _takes_pairs(loss, given):
+        able = ", ".join(sorted(kind.__name__ for kind in _ours() if _takes_pairs(kind, given)))
+        raise ValueError(f"expected a loss that takes these pairs, got {loss.__name__}: choose one of {able}")
+
+
+def _takes_pairs(loss: type[Loss], given: LabelKind | None) -> bool:
+    kinds = loss.label_kinds
+    return bool(SecondTower.names() & LossSignature.by(loss).names) and (not kinds or given in kinds)
+
+
+def _ours() -> Iterator[type[Loss]]:
+    return (kind for kind in final_kinds(Loss) if kind.__module__.startswith("likewise."))
+
+
 def label_kind_of(samples: Samples) -> LabelKind | None:
     """Return what labels a loss is given: of pairs without any, which of them must not be pushed apart."""
     return samples.label_kind or (None if samples.counterparts is None else "classes")
@@ -133,8 +153,9 @@ def check_labels(loss: type[Loss], given: LabelKind | None, names: Sequence[str]
     if not kinds or given in kinds:
         return
     takes = " or ".join(sorted(kinds))
-    ours = (kind for kind in final_kinds(Loss) if kind.__module__.startswith("likewise."))
-    fitting = sorted(kind.__name__ for kind in ours if (given in kind.label_kinds if given else not kind.label_kinds))
+    fitting = sorted(
+        kind.__name__ for kind in _ours() if (given in kind.label_kinds if given else not kind.label_kinds)
+    )
     has, remedy = given or "no labels", f"choose one of {', '.join(fitting)}"
     several = [(separator, name) for separator in SEPARATORS for name in names if separator in name]
     if given == "classes" and several:
@@ -166,10 +187,11 @@ def _check_given(signature: LossSignature, given: Sequence[LossInput]) -> None:
     supplied = frozenset[str]().union(*(loss_input.names() for loss_input in given))
     for loss_input in given:
         if not loss_input.serves(signature, supplied):
+            able = sorted(kind.__name__ for kind in _ours() if loss_input.serves(LossSignature.by(kind), supplied))
             raise ValueError(
                 f"expected inputs that {signature.loss} takes, got {type(loss_input).__name__}, which supplies "
                 f"{' and '.join(sorted(loss_input.names()))}, not {', '.join(sorted(signature.names))}: leave it out "
-                "(--inputs [] for none), or choose another loss, for pairs InfoNCELoss"
+                f"(--inputs [] for none; for pairs SecondTower), or choose {' or '.join(able[:3]) or 'another loss'}"
             )
 
 

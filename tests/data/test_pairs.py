@@ -547,6 +547,22 @@ def test_columns_that_do_not_fit_are_refused_in_a_line(tmp_path):
     refused(r"no size without images, got 8: leave out data\.size", path=file, first="q", second="a", size=8)
     refused(r"a group, .*, got none in 4 of 4: fill column 'none'", path=file, first="q", second="a", group="none")
     refused(r"got .*no\.jsonl, which does not exist", path=str(tmp_path / "no.jsonl"), first="q", second="a")
+    refused(
+        r"data\.negatives in column 'blank' .*, got none that can be",
+        path=file,
+        first="q",
+        second="a",
+        negatives="blank",
+    )
+    refused(
+        r"negatives in column 'empty' .*, got only empty cells", path=file, first="q", second="a", negatives="empty"
+    )
+    commas = tmp_path / "commas.csv"
+    commas.write_text("file,caption\n" + "".join(f"{n}.png,a cat, a dog\n" for n in range(4)))
+    refused(r"expected 2 cells in each row of .*, got 3: quote cells", path=str(commas), first="file", second="caption")
+    for name in ("empty.jsonl", "empty.csv"):
+        (tmp_path / name).touch()
+        refused(rf"got none in .*{name}: fill it, or remove it", path=str(tmp_path / name), first="q", second="a")
     folder = given_parts(tmp_path / "parts", train=[("a", "b", "e")], test=[("c", "d")])
     refused(r"a column 'd' in the test part", path=folder, first="q", second="a", group="d")
 

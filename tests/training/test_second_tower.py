@@ -237,6 +237,14 @@ def test_hard_negatives_that_cannot_be_read_go_and_are_counted(processes):
         next(iter(Loader(_pairs(negatives=none), Views(batch_size=12, negatives=2), seed=0)))
 
 
+def test_a_pair_that_takes_the_place_of_a_broken_one_is_not_pushed_from_itself():
+    """With many broken images a pair is twice in a batch, though all pairs differ."""
+    samples = Samples(PartlyRead(8, {1, 2, 3, 4, 6}), counterparts=Samples(torch.randn(8, 3)))
+    (batch,) = Loader(samples, Views(batch_size=8), seed=0)
+    assert set(batch["sample_index"].tolist()) <= {0, 5, 7}
+    assert torch.equal(batch["alike"], batch["sample_index"])
+
+
 @pytest.mark.parametrize("processes", [2, 3])
 def test_processes_together_draw_what_one_draws(processes):
     samples = _pairs(items=torch.arange(N) // 3, negatives=_negatives())
@@ -297,6 +305,8 @@ def test_no_head_leaves_the_encoder_as_it_is_and_widths_must_agree():
         Pretraining(MLP((5,), width=3), None, lw.SupConLoss(), torch.optim.SGD, [KeyQueue()], samples=samples)
     with pytest.raises(ValueError, match="expected one network for both sides"):
         SecondTower(MLP((3,), width=4), shared=True)
+    with pytest.raises(ValueError, match="expected one network for both sides"):
+        SecondTower(shared=True, rate_factor=0.1)
     with pytest.raises(ValueError, match="expected rate_factor above 0, got 0"):
         SecondTower(shared=True, rate_factor=0)
     with pytest.raises(ValueError, match=r"expected one view of each side of pairs, got 2: leave out --batches\.views"):
@@ -329,14 +339,22 @@ def test_a_triplet_has_a_hard_negative_or_the_counterpart_of_another(case):
     samples = _pairs(**CASES[case])
     module = _module(samples, lw.TripletLoss())
     batch = _batch(samples)
+    if "negatives" in batch:
+        batch["negative_alike"][:2, 0] = batch["alike"][:2]  # as if they were right answers
     step = lw.training.Step(batch, module.encoder, None)
     _, given = module.inputs.arguments(step)
     keys = module.second(batch["counterparts"])
     assert torch.equal(given["positives"], keys)
     if "negatives" in batch:
-        assert torch.allclose(given["negatives"], module.second(batch["negatives"][:, 0]))
+        right = batch["negative_alike"][:, 0] == batch["alike"]
+        hard, given = module.second(batch["negatives"][:, 0]), given["negatives"]
+        assert torch.allclose(given[~right], hard[~right])
+        assert not any(torch.allclose(given[row], hard[row]) for row in right.nonzero().flatten().tolist())
     else:
         from_rows = [(keys == one).all(dim=1).nonzero().flatten().tolist() for one in given["negatives"]]
         alike = batch.get("alike", torch.arange(len(keys)))
         assert all(alike[row] != alike[place] for place, rows in enumerate(from_rows) for row in rows[:1])
+    passes = []
+    module.second.register_forward_hook(lambda *_: passes.append(1))
     module.training_step(batch, 0).backward()
+    assert len(passes) == 1 + ("negatives" in batch)

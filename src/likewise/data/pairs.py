@@ -33,7 +33,7 @@ from likewise.data.tabular import (
     paths_of,
 )
 from likewise.files.detection import ARRAYS, exists, expanded
-from likewise.files.formats import PART_NAMES, TABLES, first_of, with_test_part
+from likewise.files.formats import PART_NAMES, SEPARATED, TABLES, first_of, with_test_part
 
 
 @final
@@ -192,6 +192,13 @@ class Pairs(Source):
     def _of_table(self, path: str) -> Samples:
         tables = open_tables(path, None, labelled=False, local=True)
         known = next(iter(tables.splits.values())).features
+        where = expanded(path)
+        separated = any(file.suffix.lower() in SEPARATED for file in ([where] if where.is_file() else where.iterdir()))
+        if separated and any(name.startswith("__index_level_") for name in known):  # which shifts the columns by one
+            raise ValueError(
+                f"expected {len(known) - 1} cells in each row of {path}, as in its header, got {len(known)}: quote "
+                "cells that have a separator in them"
+            )
         asked = {name: getattr(self, name) for name in ("first", "second", "negatives", "label", "group")}
         used = {option: name for option, name in asked.items() if name is not None}
         for option, name in used.items():
@@ -219,6 +226,11 @@ class Pairs(Source):
             }
         second = self._side(path, tables, cells, self.second)
         places = second.items[len(of_second) :]
+        if self.negatives is not None and not bool((places >= 0).any()):
+            raise ValueError(
+                f"expected data.negatives in column {self.negatives!r} of {path}, got none that can be read: fill it "
+                "in, or leave out data.negatives"
+            )
         names = ids_in(list(splits.values()), list(used.values()))
         names = names or Ids(RowNames(list(given), lengths), torch.arange(sum(lengths)))
         samples, rows = self._paired(path, first, second, of_first=of_first, of_second=of_second, names=names)

@@ -104,6 +104,8 @@ def _local(where: Path, *, labelled: bool) -> Tables | tuple[str, dict[str, Any]
         if where.suffix.lower() not in TABLES:
             told = pickled(where) or "which is none: convert it"
             raise folders.RefusedError(f"expected one of {', '.join(TABLES)} or a folder, got {where}, {told}")
+        if where.stat().st_size == 0:
+            raise folders.empty("train", where)
         return TABLES[where.suffix.lower()], {"data_files": {"train": [glob.escape(str(where))]}, **_format(where)}
     files, lost = folders.files_in(where)
     suffixes = image_suffixes()

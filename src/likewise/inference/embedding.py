@@ -74,7 +74,7 @@ class _Reading(Dataset[tuple[Tensor, Tensor, dict[int, str]]]):
     def __getitem__(self, place: int) -> tuple[Tensor, Tensor, dict[int, str]]:
         rows = torch.arange(self.spans[place].start, self.spans[place].stop)
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "an image that cannot be decoded")  # all are told at the end
+            warnings.filterwarnings("ignore", "an image that cannot be read")  # all are told at the end
             read = self.inputs[rows]
         could = readable(self.inputs, rows)
         return (read, rows, {}) if could.all() else (read[could], rows[could], files_of(unreadable(self.inputs, rows)))

@@ -141,7 +141,7 @@ class Model:
             return self.of(side).encode(inputs, batch_size=batch_size, progress=progress)
         rows = self.rows(inputs)
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "an image that cannot be decoded")  # which is an error here
+            warnings.filterwarnings("ignore", "an image that cannot be read")  # which is an error here
             features = self.encoder.encode(rows, batch_size, progress=progress)
         if lost := files_of(unreadable(rows, torch.arange(len(rows)))):
             raise ValueError(f"expected images that can be read, got others: {in_words(lost)}: leave them out")

@@ -171,11 +171,11 @@ def encoded(samples: Samples, model: Model, bar: Bar = silent) -> Stored:
         remedy = f"they may be of the {other} side, see --side" if model.paired else "give others"
         raise ValueError(f"expected texts, as the encoder takes, got {kind}: {remedy}")
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "an image that cannot be decoded")
+        warnings.filterwarnings("ignore", "an image that cannot be read")
         found = features_of(given, model.encoder, "test", bar)
     if lost := files_of(unreadable(given.inputs, torch.arange(len(given)))):
         named = first_of(list(lost.values()))
-        warnings.warn(f"left out {len(lost)} of {len(given)} images that cannot be decoded: {named}", stacklevel=2)
+        warnings.warn(f"left out {len(lost)} of {len(given)} images that cannot be read: {named}", stacklevel=2)
     return Stored.of(found.vectors, list(found.ids), given.readable())
 
 

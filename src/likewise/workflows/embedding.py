@@ -203,7 +203,7 @@ def _listed(shards: Shards) -> dict[int, str]:
     lost = shards.lost
     if len(lost) == len(shards.samples):
         shutil.rmtree(shards.folder)
-        raise ValueError(f"expected images that can be decoded, got none of {len(lost):,}: check the files")
+        raise ValueError(f"expected images that can be read, got none of {len(lost):,}: check the files")
     _list_of(shards.output).unlink(missing_ok=True)
     if lost:
         _list_of(shards.output).write_text("".join(f"{lost[item]}\n" for item in sorted(lost)), encoding="utf-8")

@@ -118,7 +118,7 @@ def _in_chunks(
         else:
             inputs = model.rows(inputs)
             with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", "an image that cannot be decoded")  # which is told at the end
+                warnings.filterwarnings("ignore", "an image that cannot be read")  # which is told at the end
                 vectors = model.encoder.encode(inputs)
         within = torch.arange(len(some))
         found.lost |= {rows.tolist()[one.place]: one.name for one in unreadable(inputs, within)}

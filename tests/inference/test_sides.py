@@ -156,6 +156,10 @@ def test_embed_reads_the_column_of_a_side(captioned, tmp_path):
         found = pq.read_table(output)
         np.testing.assert_allclose(np.stack(found["features"].to_numpy()), model.encode(inputs, side=side), atol=1e-5)
         assert json.loads(found.schema.metadata[b"likewise"])["side"] == side
+    rows = [json.loads(line) | {"label": "a"} for line in table.read_text().splitlines()]
+    table.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = pq.read_table(lw.embed(run, table, output=tmp_path / "labelled.parquet", progress=Silent()))
+    assert found.column_names == ["id", "features"]  # the run has no labels
 
 
 def test_embed_reads_a_side_of_pairs_each_input_once(captioned, tmp_path):

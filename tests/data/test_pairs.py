@@ -278,6 +278,11 @@ def test_hard_negatives_are_no_counterparts_of_a_later_part(tmp_path, given):
             )
         later |= set(part.counterparts.inputs.strings)
     assert [str(one.message) for one in told] == words
+    whole, kept = parts.refitted().train, set()
+    for question, of in zip(whole.inputs.strings, whole.negatives.places, strict=True):
+        assert {pool[place] for place in of if place >= 0} <= set(wrong[question])
+        kept |= {pool[place] for place in of if place >= 0}
+    assert kept
     assert words
 
 

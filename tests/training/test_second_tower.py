@@ -265,7 +265,7 @@ def test_processes_together_draw_what_one_draws(processes):
 
 def test_views_of_the_other_side_are_random_and_the_same_by_any_number_of_processes():
     samples = _pairs(negatives=_negatives())
-    data = TrainingData(samples, Views(batch_size=12), seed=2)
+    data = TrainingData(samples, Views(batch_size=12, negatives=2), seed=2)
     raw = next(iter(data.train_dataloader()))
     ready = data.batches.on_device(raw)
     assert ready["inputs"].shape == (12, 1, 5)
@@ -278,6 +278,17 @@ def test_views_of_the_other_side_are_random_and_the_same_by_any_number_of_proces
         some = data.batches.on_device({**part, "share": share._replace(first=start)})
         for name in ("inputs", "counterparts", "negatives"):
             assert torch.equal(some[name], ready[name][start : start + 4]), name
+
+
+def test_views_of_two_equal_sides_and_negatives_are_drawn_each_for_itself():
+    equal = torch.randn(12, 40)
+    negatives = Negatives(equal, torch.arange(12), torch.arange(12)[:, None])
+    samples = Samples(equal, counterparts=Samples(equal), negatives=negatives)
+    data = TrainingData(samples, Views(batch_size=12), seed=2)
+    ready = data.batches.on_device(next(iter(data.train_dataloader())))
+    views = [ready["inputs"][:, 0], ready["counterparts"], ready["negatives"][:, 0]]
+    for one, other in combinations(views, 2):
+        assert not (one == other).all(dim=1).any()
 
 
 def test_texts_of_both_sides_get_tokens_of_their_own_encoder():

@@ -602,8 +602,8 @@ def test_files_that_do_not_fit_are_refused_in_a_line(tmp_path):
     refused(r"two files, got .*a\.txt' as data\.first and", first=a, second=a)
     refused(r"got the table .*t\.csv: name it in data\.path", first=a, second=t)
     refused(r"none with both sides among 2: check", first=a, second=blank)
-    refused(r"lines as data\.second, got .*cut\.gz, .*: repair", first=a, second=cut)
-    refused(r"lines as data\.second, got .*no\.gz, .*: repair", first=a, second=no)
+    refused(r"lines in .*cut\.gz, got .*: repair", first=a, second=cut)
+    refused(r"lines in .*no\.gz, got .*: repair", first=a, second=no)
     refused(r"a table, which has data\.group, got .*: put", first=a, second=b, group="g")
     refused(r"no size without images", first=a, second=blank, size=8)
 

@@ -316,6 +316,8 @@ def test_no_head_leaves_the_encoder_as_it_is_and_widths_must_agree():
         Pretraining(MLP((5,), width=3), None, lw.SupConLoss(), torch.optim.SGD, [KeyQueue()], samples=samples)
     with pytest.raises(ValueError, match="expected one network for both sides"):
         SecondTower(MLP((3,), width=4), shared=True)
+    with pytest.raises(ValueError, match="expected one network for both sides"):
+        SecondTower(shared=True, rate_factor=0.1)
     with pytest.raises(ValueError, match="expected rate_factor above 0, got 0"):
         SecondTower(shared=True, rate_factor=0)
     with pytest.raises(ValueError, match=r"expected one view of each side of pairs, got 2: leave out --batches\.views"):
@@ -348,14 +350,22 @@ def test_a_triplet_has_a_hard_negative_or_the_counterpart_of_another(case):
     samples = _pairs(**CASES[case])
     module = _module(samples, lw.TripletLoss())
     batch = _batch(samples)
+    if "negatives" in batch:
+        batch["negative_alike"][:2, 0] = batch["alike"][:2]  # as if they were right answers
     step = lw.training.Step(batch, module.encoder, None)
     _, given = module.inputs.arguments(step)
     keys = module.second(batch["counterparts"])
     assert torch.equal(given["positives"], keys)
     if "negatives" in batch:
-        assert torch.allclose(given["negatives"], module.second(batch["negatives"][:, 0]))
+        right = batch["negative_alike"][:, 0] == batch["alike"]
+        hard, given = module.second(batch["negatives"][:, 0]), given["negatives"]
+        assert torch.allclose(given[~right], hard[~right])
+        assert not any(torch.allclose(given[row], hard[row]) for row in right.nonzero().flatten().tolist())
     else:
         from_rows = [(keys == one).all(dim=1).nonzero().flatten().tolist() for one in given["negatives"]]
         alike = batch.get("alike", torch.arange(len(keys)))
         assert all(alike[row] != alike[place] for place, rows in enumerate(from_rows) for row in rows[:1])
+    passes = []
+    module.second.register_forward_hook(lambda *_: passes.append(1))
     module.training_step(batch, 0).backward()
+    assert len(passes) == 1 + ("negatives" in batch)

@@ -42,10 +42,16 @@ def samples_for(model: Model, source: Source) -> Samples:
     """
     read = streamed(source, model.preprocessing or ImagePreprocessing(3, 1, 1))  # any images, to be refused
     samples = of_side(read, model.side)
+    check_kind(model, samples)
+    return samples
+
+
+def check_kind(model: Model, samples: Samples) -> None:
+    """Raise a ValueError unless samples are of the kind that a model takes."""
     takes, given = model.encoder.input_shape, samples.input_shape
     if len(takes) != len(given) or (model.preprocessing is None and takes != given):
-        raise ValueError(f"expected {_in_words(takes)}, as the encoder takes, got {_in_words(given)}: give others")
-    return samples
+        other = f"they may be of the {model.across.side} side, see --side" if model.paired else "give others"
+        raise ValueError(f"expected {_in_words(takes)}, as the encoder takes, got {_in_words(given)}: {other}")
 
 
 def _in_words(shape: Sequence[int]) -> str:

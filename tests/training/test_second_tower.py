@@ -265,7 +265,7 @@ def test_processes_together_draw_what_one_draws(processes):
 
 def test_views_of_the_other_side_are_random_and_the_same_by_any_number_of_processes():
     samples = _pairs(negatives=_negatives())
-    data = TrainingData(samples, Views(batch_size=12), seed=2)
+    data = TrainingData(samples, Views(batch_size=12, negatives=2), seed=2)
     raw = next(iter(data.train_dataloader()))
     ready = data.batches.on_device(raw)
     assert ready["inputs"].shape == (12, 1, 5)
@@ -278,6 +278,17 @@ def test_views_of_the_other_side_are_random_and_the_same_by_any_number_of_proces
         some = data.batches.on_device({**part, "share": share._replace(first=start)})
         for name in ("inputs", "counterparts", "negatives"):
             assert torch.equal(some[name], ready[name][start : start + 4]), name
+
+
+def test_views_of_two_equal_sides_and_negatives_are_drawn_each_for_itself():
+    equal = torch.randn(12, 40)
+    negatives = Negatives(equal, torch.arange(12), torch.arange(12)[:, None])
+    samples = Samples(equal, counterparts=Samples(equal), negatives=negatives)
+    data = TrainingData(samples, Views(batch_size=12), seed=2)
+    ready = data.batches.on_device(next(iter(data.train_dataloader())))
+    views = [ready["inputs"][:, 0], ready["counterparts"], ready["negatives"][:, 0]]
+    for one, other in combinations(views, 2):
+        assert not (one == other).all(dim=1).any()
 
 
 def test_texts_of_both_sides_get_tokens_of_their_own_encoder():
@@ -326,6 +337,34 @@ def test_a_loss_takes_pairs_or_names_those_that_do(kind):
     else:
         with pytest.raises(ValueError, match=f"expected a loss that takes these pairs, got {kind.__name__}: .* {able}"):
             check_samples(kind, _pairs())
+
+
+def test_a_hard_negative_has_the_number_of_the_pairs_whose_counterpart_it_is():
+    samples = _pairs(items=torch.arange(N) // 3, negatives=_negatives())
+    others, negatives, seen = samples.counterparts.items.tolist(), samples.negatives, set()
+    (batch,) = Loader(samples, Views(batch_size=N), seed=0)
+    rows = batch["sample_index"].tolist()
+    numbers = {others[row]: number for row, number in zip(rows, batch["alike"].tolist(), strict=True)}
+    for drawn, number in zip(batch["negatives"].flatten(0, 1), batch["negative_alike"].flatten().tolist(), strict=True):
+        item = int(negatives.items[(negatives.inputs == drawn).all(dim=1)])
+        assert number == numbers.get(item, -1)
+        seen.add(item in numbers)
+    assert seen == {True, False}
+
+
+def test_the_second_tower_sees_a_chunk_at_a_time():
+    samples, sizes = _pairs(negatives=_negatives()), []
+    module = _module(samples, lw.InfoNCELoss(temperature=TAU), chunk_size=5)
+    module.second.register_forward_hook(lambda _, given, __: sizes.append(len(given[0])))
+    module.training_step(_batch(samples), 0)
+    assert max(sizes) == 5
+
+
+def test_views_of_both_sides_have_numbers_of_their_own():
+    vectors = torch.rand(N, 5)
+    data = TrainingData(Samples(vectors, counterparts=Samples(vectors)), Views(batch_size=12), seed=2)
+    ready = data.batches.on_device(next(iter(data.train_dataloader())))
+    assert not (ready["inputs"][:, 0] == ready["counterparts"]).all(dim=1).any()
 
 
 def test_no_two_rows_of_an_epoch_are_the_same():

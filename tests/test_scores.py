@@ -49,7 +49,7 @@ def test_a_damaged_file_is_named_with_its_row():
 
 def test_a_metric_is_checked():
     with pytest.raises(
-        ValueError, match="expected unit of a metric as one of share, points, nats, plain, got 'percent'"
+        ValueError, match="expected unit of a metric as one of share, rank, points, nats, plain, got 'percent'"
     ):
         Metric("mine", "percent")
     with pytest.raises(ValueError, match="expected better of a metric as one of higher, lower, neither, got 'low'"):

@@ -11,7 +11,18 @@ import pytest
 import torch
 from PIL import Image
 
-from likewise.data import ByClass, Negatives, Pairs, Parts, Samples, Stratified, fingerprint, never_apart
+from likewise.data import (
+    ByClass,
+    Negatives,
+    Pairs,
+    Parts,
+    RandomResizedCrop,
+    Samples,
+    Stratified,
+    Views,
+    fingerprint,
+    never_apart,
+)
 from likewise.evaluation import Features
 
 rng = np.random.default_rng(0)
@@ -102,6 +113,10 @@ def test_an_image_with_five_captions_is_five_pairs_of_one_item(tmp_path, memory,
     assert list(samples.ids)[4:6] == ["photos/0.png (5)", "photos/1.png"]
     assert list(samples.counterparts.ids)[4:6] == (["0 (5)", "1"] if listed else ["4", "5"])
     assert samples.preprocessing.shape == (3, 8, 8)
+    assert samples.found.kinds == {"RGB": 3}
+    streamed = Pairs(file, first="file", second="caption", memory=memory).stream().inputs
+    assert not isinstance(streamed, torch.Tensor)
+    assert shown(streamed) == shown(samples.inputs)
     assert samples.counterparts.preprocessing is samples.counterparts.found is None
     turned = Pairs(file, first="caption", second="file").load() if not listed else None
     if turned is not None:
@@ -278,6 +293,11 @@ def test_hard_negatives_are_no_counterparts_of_a_later_part(tmp_path, given):
             )
         later |= set(part.counterparts.inputs.strings)
     assert [str(one.message) for one in told] == words
+    whole, kept = parts.refitted().train, set()
+    for question, of in zip(whole.inputs.strings, whole.negatives.places, strict=True):
+        assert {pool[place] for place in of if place >= 0} <= set(wrong[question])
+        kept |= {pool[place] for place in of if place >= 0}
+    assert kept
     assert words
 
 
@@ -508,14 +528,24 @@ def test_what_is_never_apart_is_bound_by_items_labels_or_groups():
 
 
 def test_a_fingerprint_knows_both_sides_and_the_negatives():
-    def parts(swapped=False, wrong=0):
+    def parts(swapped=False, wrong=0, items=None):
         counterparts = Samples(torch.eye(6)[[1, 0, 2, 3, 4, 5]] if swapped else torch.eye(6))
         negatives = Negatives(torch.eye(6), torch.arange(6), torch.full((6, 1), wrong))
-        samples = Samples(torch.eye(6), counterparts=counterparts, negatives=negatives)
+        samples = Samples(torch.eye(6), counterparts=counterparts, negatives=negatives, items=items)
         return Parts(*(samples[torch.arange(start, start + 2)] for start in (0, 2, 4)))
 
     assert fingerprint(parts()) == fingerprint(parts())
-    assert len({fingerprint(of) for of in (parts(), parts(swapped=True), parts(wrong=1))}) == 3
+    others = parts(swapped=True), parts(wrong=1), parts(items=torch.arange(6) // 2)
+    assert len({fingerprint(of) for of in (parts(), *others)}) == 4
+
+
+def test_images_of_either_side_are_cropped_and_nothing_else():
+    """A description may name their colours, or say left and right."""
+    images = torch.rand(8, 3, 16, 16)
+    batches = Views(batch_size=4)
+    batches.fit(Samples(images, counterparts=Samples(images)))
+    assert isinstance(batches.augmentation, RandomResizedCrop)
+    assert isinstance(batches.counterpart_augmentation, RandomResizedCrop)
 
 
 # What is refused
@@ -597,8 +627,8 @@ def test_files_that_do_not_fit_are_refused_in_a_line(tmp_path):
     refused(r"two files, got .*a\.txt' as data\.first and", first=a, second=a)
     refused(r"got the table .*t\.csv: name it in data\.path", first=a, second=t)
     refused(r"none with both sides among 2: check", first=a, second=blank)
-    refused(r"lines as data\.second, got .*cut\.gz, .*: repair", first=a, second=cut)
-    refused(r"lines as data\.second, got .*no\.gz, .*: repair", first=a, second=no)
+    refused(r"lines in .*cut\.gz, got .*: repair", first=a, second=cut)
+    refused(r"lines in .*no\.gz, got .*: repair", first=a, second=no)
     refused(r"a table, which has data\.group, got .*: put", first=a, second=b, group="g")
     refused(r"no size without images", first=a, second=blank, size=8)
 

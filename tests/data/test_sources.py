@@ -153,7 +153,7 @@ def test_unreadable_images_are_left_out_counted_and_named(tmp_path):
     with pytest.warns(UserWarning, match="left out 2 of 15"):
         late = Folder(str(tmp_path / "trees"), size=8, memory=0).load()
     assert late.counts.tolist() == [6, 7]
-    with pytest.warns(UserWarning, match=r"cannot be decoded is black where it is indexed: .*half\.png") as seen:
+    with pytest.warns(UserWarning, match=r"cannot be read is black where it is indexed: .*half\.png") as seen:
         black = [int(late.inputs[torch.tensor([row, row])].sum()) == 0 for row in range(len(late))]
     assert len(seen) == sum(black) == 1
     assert late.readable().counts.tolist() == [6, 6]
@@ -355,6 +355,7 @@ def test_too_large_an_image_is_left_out_with_its_size_and_the_remedy(tmp_path):
     write_table(tmp_path / "t.csv", {"file": ["trees/elm/wall.png"] * 2, "label": ["a", "b"]})
     with pytest.raises(ValueError, match=r"got 2 files .*wall\.png \(400,000,000 pixels"):
         Table(str(tmp_path / "t.csv"), size=8).load()
+    (tmp_path / "wall.jxl").touch()
     write_table(tmp_path / "t.csv", {"file": ["wall.jxl"] * 2, "label": ["a", "b"]})
     with pytest.raises(ValueError, match=r"got 2 files .*wall\.jxl \(a kind .*: convert it to JPEG or PNG\)"):
         Table(str(tmp_path / "t.csv"), size=8).load()

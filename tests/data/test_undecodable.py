@@ -1,4 +1,4 @@
-"""Images whose header reads and whose body cannot be decoded: never trained on, never evaluated, counted once."""
+"""Images whose header reads and whose body cannot be read: never trained on, never evaluated, counted once."""
 
 import json
 import warnings
@@ -37,7 +37,7 @@ from likewise.workflows.scoring import encoded
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*LeafSpec.*", "ignore:.*does not have many workers.*"),
-    pytest.mark.filterwarnings("ignore:an image that cannot be decoded"),
+    pytest.mark.filterwarnings("ignore:an image that cannot be read"),
 ]
 CLASSES, EACH = ("ash", "elm", "oak"), 12
 BROKEN = {"ash/3.jpg", "ash/7.jpg", "ash/8.jpg", "oak/11.jpg"}
@@ -238,9 +238,9 @@ def test_a_training_warns_once_of_what_its_workers_found(root):
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         trainer.fit(module, datamodule=data)
-    told = [str(one.message) for one in seen if "decoded" in str(one.message) and "left out" in str(one.message)]
+    told = [str(one.message) for one in seen if "cannot be read" in str(one.message) and "left out" in str(one.message)]
     assert len(told) == 1
-    assert told[0].startswith("left out 4 images, which cannot be decoded: ")
+    assert told[0].startswith("left out 4 images, which cannot be read: ")
 
 
 WORDS = ["train", "--data", "Folder", "--data.path", "photos", "--data.size", "32", "--data.memory", "0"]
@@ -253,13 +253,13 @@ def test_a_run_counts_it_once_names_it_at_its_end_and_evaluates_none(root, tmp_p
     monkeypatch.chdir(tmp_path)
     assert main([*WORDS, "--validation_epochs", "1"]) == 0
     said = capfd.readouterr().err
-    (told,) = (line for line in said.splitlines() if "decoded" in line or "cannot be read" in line)
-    assert told.startswith("warning: left out 4 images, which cannot be decoded: ")
+    (told,) = (line for line in said.splitlines() if "cannot be read" in line)
+    assert told.startswith("warning: left out 4 images, which cannot be read: ")
     assert said.splitlines()[-1] == told
     (folder,) = (tmp_path / "runs").iterdir()
     run = Run.open(folder)
     assert {name.split("photos/")[1] for name in run.facts["undecodable"].values()} == BROKEN
-    assert "4 images that cannot be decoded" in run.report.read_text()
+    assert "4 images that cannot be read" in run.report.read_text()
     features, (parts, _) = load_features(run.embeddings), parts_of_run(run)
     assert sum(map(len, features)) == 32
     whole = plainly(root, samples_of(root))
@@ -270,7 +270,7 @@ def test_a_run_counts_it_once_names_it_at_its_end_and_evaluates_none(root, tmp_p
     assert [of.numbers.tolist() for of in raw] == [of.numbers.tolist() for of in features]
     assert all(torch.equal(of.frequencies, own.frequencies) for of, own in zip(raw, features, strict=True))
     assert main(["evaluate", str(folder)]) == 0
-    assert "decoded" not in capfd.readouterr().err
+    assert "cannot be read" not in capfd.readouterr().err
 
 
 @pytest.mark.process
@@ -282,7 +282,7 @@ def test_two_processes_count_it_once(root, tmp_path):
         process.join(400)
         assert process.exitcode == 0
     said = [(tmp_path / f"{rank}.err").read_text() for rank in range(2)]
-    assert [text.count("decoded") for text in said] == [1, 0]
+    assert [text.count("cannot be read") for text in said] == [1, 0]
     (folder,) = (tmp_path / "runs").iterdir()
     files = json.loads((folder / "run.json").read_text())["undecodable"].values()
     held = Stratified()(Samples(samples_of(root).inputs, samples_of(root).labels, CLASSES))

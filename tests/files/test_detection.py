@@ -1,5 +1,6 @@
 """Which source is chosen for what is at a path: before torch is loaded, and such that it reads what is there."""
 
+import gzip
 import json
 import subprocess
 import sys
@@ -126,6 +127,29 @@ def test_what_no_source_reads_is_refused_with_what_to_do(place, words, tmp_path,
         (tmp_path / file).touch()
     with pytest.raises(ValueError, match=words):
         source_for(place)
+
+
+def test_a_file_of_lines_is_told_by_how_it_begins(tmp_path):
+    given = {"path": "", "text": "text", "label": "none"}
+    for name, content, kind in (
+        ("notes.txt", "\ufeffone\r\n\n zwei\tä \n".encode(), given),
+        ("train.de.gz", gzip.compress(b"one\n\n zwei\t\xc3\xa4 "), given),
+        ("t.csv.gz", gzip.compress(b"text\nlong"), None),
+        ("t.tar.gz", gzip.compress(b"a.txt" + bytes(507) + b"one"), None),
+        ("x.bin", bytes(range(256)), None),
+        ("cut.gz", gzip.compress(bytes(9))[:12], None),
+        ("blank.txt", b"\n \n", None),
+    ):
+        (tmp_path / name).write_bytes(content)
+        if kind is None:
+            with pytest.raises(ValueError, match="expected a file"):
+                source_for(tmp_path / name)
+            continue
+        path = str(tmp_path / name)
+        assert source_for(path) == ("Text", {**given, "path": path})
+        samples = data.Text(path, label="none").load()
+        assert samples.inputs.strings == ["one", " zwei\tä "]
+        assert list(samples.ids) == [f"{name}:1", f"{name}:3"]
 
 
 def test_what_is_chosen_reads_it(tmp_path):

@@ -52,7 +52,7 @@ def of_vectors(tmp_path, width=3):
 
 
 def photos(folder, count=23, classes=("cat", "dog")):
-    """Write photos of many sizes and modes, a third of them grey, and two that can't be decoded."""
+    """Write photos of many sizes and modes, a third of them grey, and two that can't be read."""
     rng = np.random.default_rng(0)
     for number in range(count):
         height, width = (int(side) for side in rng.integers(8, 60, 2))
@@ -345,7 +345,7 @@ def test_an_output_is_replaced_by_force_alone_and_others_leave_nothing(tmp_path)
         ((run, tmp_path / "v.npy"), {"output": new}, "expected images, .* got vectors of 3 numbers"),
         ((vectors, folder), {"output": new}, "expected vectors of 3 numbers, .* got images: give"),
         ((tmp_path, folder), {"output": new}, "expected the folder of a run"),
-        ((run, tmp_path / "broken"), {"output": new}, "images that can be decoded, got none of 3"),
+        ((run, tmp_path / "broken"), {"output": new}, "images that can be read, got none of 3"),
         ((vectors, tmp_path / "v.npy"), {"output": new, "dtype": "float16"}, "finite features of float16, .* of 0"),
     ):
         with pytest.raises(ValueError, match=words):

@@ -1,12 +1,14 @@
 """A run of pairs in use: each side by its own tower, searched from one side to the other, against plain loops."""
 
 import dataclasses
+import gzip
 import json
 import re
 from pathlib import Path
 
 import numpy as np
 import onnxruntime
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -16,13 +18,14 @@ from sklearn.metrics.pairwise import cosine_similarity
 import likewise as lw
 from likewise.cli import main
 from likewise.data import Pairs, Samples, Texts
+from likewise.data.of_run import fingerprint, parts_of
 from likewise.evaluation import FeatureParts, Features
 from likewise.evaluation.feature_files import save_features
 from likewise.inference import Model
 from likewise.inference.inputs import of_side
 from likewise.models import MLP, BagOfTokens, ConvNet, Projected, ProjectionHead, Transformer, to_onnx
 from likewise.runs import Run
-from likewise.workflows import Silent
+from likewise.workflows import Silent, predict
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "onnx.md"
 CAPTIONS = ["a red square", "a blue square", "a green one", "dark", "bright", "a red square in the dark", "nothing"]
@@ -153,6 +156,10 @@ def test_embed_reads_the_column_of_a_side(captioned, tmp_path):
         found = pq.read_table(output)
         np.testing.assert_allclose(np.stack(found["features"].to_numpy()), model.encode(inputs, side=side), atol=1e-5)
         assert json.loads(found.schema.metadata[b"likewise"])["side"] == side
+    rows = [json.loads(line) | {"label": "a"} for line in table.read_text().splitlines()]
+    table.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = pq.read_table(lw.embed(run, table, output=tmp_path / "labelled.parquet", progress=Silent()))
+    assert found.column_names == ["id", "features"]  # the run has no labels
 
 
 def test_embed_reads_a_side_of_pairs_each_input_once(captioned, tmp_path):
@@ -227,11 +234,13 @@ def test_a_query_of_one_side_finds_samples_of_the_other(captioned, tmp_path, cap
         )
         == 2
     )
-    assert "those of another" in capsys.readouterr().err
+    told = "features of the first side of this run, got those of the second side in"
+    assert told in capsys.readouterr().err
     assert main(["search", str(run.folder), "0.pgn", "--among", str(tmp_path / "captions.parquet")]) == 2
     assert capsys.readouterr().err.startswith("error: expected a file, got 0.pgn")
 
 
+@pytest.mark.filterwarnings("ignore:without the texts that are found")
 def test_the_features_of_the_run_are_searched_by_side(captioned, tmp_path):
     """Each input once; an id of the query's side finds among the other."""
     run, table = captioned
@@ -257,6 +266,127 @@ def test_the_features_of_the_run_are_searched_by_side(captioned, tmp_path):
         expected = nearest(rows[3:4], beside[once], 4)[0]
         found = [json.loads(line) for line in output.read_text().splitlines()]
         assert [row["id"] for row in found] == [names[once[place]] for place in expected]
+
+
+LONG = "a red square\n" + "on a wide street " * 9
+PASSAGES = [LONG, "over there", "nothing at all", "a blue one", "green", "the last of all"]
+
+
+def asked(folder):
+    """A run of questions and passages in a table, with its features."""
+    table = folder / "asked.jsonl"
+    table.write_text("".join(json.dumps({"q": f"what is {one[:9]}", "a": one}) + "\n" for one in PASSAGES))
+    data = {"class_path": "likewise.data.Pairs", "init_args": {"path": str(table), "first": "q", "second": "a"}}
+    run = pair_run(folder / "runs", words(), words(), data)
+    facts = run.facts
+    facts["parts"]["split"] = {"class_path": "likewise.data.Stratified", "init_args": {"validation": 0.2}}
+    parts = parts_of(facts["parts"])[0]
+    run.describe(facts | {"samples": {"fingerprint": fingerprint(parts)}})
+
+    def features(of):
+        one, other = (
+            Features(run.encoder(side).encode(side_of.inputs), None, ids=side_of.ids, items=side_of.items)
+            for side, side_of in (("first", of), ("second", of.counterparts))
+        )
+        return dataclasses.replace(one, counterparts=other)
+
+    save_features(run.embeddings, FeatureParts(*map(features, (parts.train, parts.validation, parts.test))))
+    return run, table
+
+
+def test_texts_that_are_found_are_shown_in_short_and_written_whole(tmp_path, capsys):
+    """Of a table, of a file of lines, of what embed wrote, and of the run's own features; ids stay."""
+    run, table = asked(tmp_path)
+    lines, embedded = tmp_path / "passages.de.gz", tmp_path / "passages.parquet"
+    lines.write_bytes(gzip.compress("\n\n".join(one.replace("\n", " ") for one in PASSAGES).encode()))
+    lw.embed(run, table, output=embedded, side="second", progress=Silent())
+    assert pq.read_table(embedded)["input"].to_pylist() == PASSAGES
+    model, query = lw.load(run), "what is a red squ"
+    expected = nearest(model.encode([query]), model.encode(PASSAGES, side="second"), 6)[0]
+    for among in (table, lines, embedded, run.folder):
+        output = tmp_path / f"{among.name}-found.jsonl"
+        words = ["search", str(run.folder), query, "--among", str(among), "--k", "6", "--output", str(output)]
+        assert main([*words, "--html", str(tmp_path / "page.html"), "--force"]) == 0
+        printed, rows = capsys.readouterr().out, [json.loads(line) for line in output.read_text().splitlines()]
+        whole = [PASSAGES[place] if among != lines else PASSAGES[place].replace("\n", " ") for place in expected]
+        assert [row["text"] for row in rows] == whole
+        name = (lambda place: f"{lines.name}:{2 * place + 1}") if among == lines else str  # every second is blank
+        assert [row["id"] for row in rows] == list(map(name, expected))
+        assert f"  {' '.join(LONG.split())[:59]}…\n" in printed
+        assert "a red square on a wide street" in (tmp_path / "page.html").read_text()
+    assert model.search(query, str(table), k=6).texts == [[PASSAGES[place] for place in expected]]
+    assert model.search(query, str(table), k=6).ids == [list(map(str, expected))]
+    table.write_text(table.read_text().replace("nothing", "something"))
+    with pytest.warns(UserWarning, match="without the texts that are found: expected the data that .* other data"):
+        assert main(["search", str(run.folder), query, "--among", str(run.folder)]) == 0
+    assert "similarity  text" not in capsys.readouterr().out
+
+
+def test_an_output_is_not_among_the_tables_that_are_searched(tmp_path, capsys):
+    run, table = asked(tmp_path)
+    (tmp_path / "tables").mkdir()
+    table = table.rename(tmp_path / "tables" / table.name)
+    for among in (table.parent, table):
+        words = ["search", str(run.folder), "what", "--among", str(among), "--output", str(table.parent / "f.jsonl")]
+        assert main(words) == (2 if among == table.parent else 0)
+    assert "expected --output outside of the tables that are read" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="outside of the tables"):
+        predict(run, table.parent, table.parent / "p.csv", progress=Silent())
+
+
+@pytest.mark.filterwarnings("error")
+def test_what_is_of_the_other_side_is_told_in_a_line(captioned, capsys, monkeypatch):
+    run, table = captioned
+    model = lw.load(run)
+    monkeypatch.chdir(table.parent)
+    for given, told in (
+        (["dark", "photos/0.png"], "expected texts, got photos/0.png, an image of the first side: give it as"),
+        (["dark", " "], "expected texts, got an empty one: leave it out"),
+    ):
+        with pytest.raises(ValueError, match=told):
+            model.encode(given, side="second")
+    assert model.encode(["photos", "a.png", "x" * 999], side="second").shape == (3, 6)  # which are no images
+    pairs = {"captions": [["a", "b"], ["c"]]}
+    pq.write_table(pa.table(pairs), "lists.parquet")
+    facts = run.facts
+    facts["parts"]["data"]["init_args"]["second"] = "captions"
+    run.describe(facts)
+    for words, told in (
+        (
+            ["embed", str(run.folder), "lists.parquet", "--side", "second", "--output", "l.npz"],
+            "captions (lists): write",
+        ),
+        (
+            ["embed", str(run.folder), "photos", "--side", "second", "--output", "l.npz"],
+            "got images: they may be of the first",
+        ),
+        (["search", str(run.folder), "photos", "--among", "photos"], "got images: they may be of the first side, see"),
+        (["search", str(run.folder), "", "--among", "photos"], "a QUERY of some letters, got an empty one"),
+    ):
+        assert main(words) == 2
+        assert told in capsys.readouterr().err
+    assert main(["embed", str(run.folder), "photos", "--output", "l.npz"]) == 0  # no word on classes
+    found = model.search("photos/0.png", CAPTIONS, k=3)
+    assert found.indices.tolist() == nearest(model.encode("photos/0.png"), model.encode(CAPTIONS, side="second"), 3)
+
+
+def test_shards_of_before_are_of_the_first_side(tmp_path, monkeypatch):
+    run, table = asked(tmp_path)
+    options = {"output": tmp_path / "x.parquet", "shard_size": 4, "progress": Silent()}
+    with monkeypatch.context() as patched:
+        patched.setattr("likewise.inference.shards.Shards.joined", lambda _: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            lw.embed(run, table, **options)
+    manifest = tmp_path / "x.parquet.partial" / "manifest.json"
+    facts = json.loads(manifest.read_text())
+    assert facts.pop("side") == "first"
+    manifest.write_text(json.dumps(facts))
+    with pytest.raises(ValueError, match="got another side"):
+        lw.embed(run, table, side="second", **options)
+    found = pq.read_table(lw.embed(run, table, **options))
+    np.testing.assert_allclose(
+        np.stack(found["features"].to_numpy()), lw.load(run).encode(found["input"].to_pylist()), atol=1e-5
+    )
 
 
 def test_within_is_one_side(captioned, tmp_path):
@@ -289,14 +419,15 @@ def test_each_side_is_exported_and_gives_the_same(tmp_path, kind):
         assert file.name == run.name + ("-second.onnx" if side == "second" else ".onnx")
         exported = lw.load(file)
         shape = model.of(side).encoder.input_shape
-        inputs = [*CAPTIONS, "", "what was never read"] if shape == () else torch.rand(9, *shape)
+        inputs = [*CAPTIONS, "what was never read"] if shape == () else torch.rand(9, *shape)
         expected = model.encode(inputs, side=side)
         assert expected.std(axis=0).min() > 0.01
         np.testing.assert_allclose(exported.encode(inputs), expected, atol=1e-4)
         np.testing.assert_allclose(exported.encode(inputs, batch_size=2), expected, atol=1e-4)
         assert exported.preprocessing == model.of(side).preprocessing
+        np.testing.assert_allclose(exported.encode(inputs, side=side), expected, atol=1e-4)
         with pytest.raises(ValueError, match="got an encoder alone: leave out the side"):
-            exported.encode(inputs, side="second")
+            exported.encode(inputs, side="first" if side == "second" else "second")
         weights = lw.export(run, tmp_path / f"{side}.safetensors", side=side, progress=Silent())
         assert weights.read_bytes() == (run.weights if side == "first" else run.second_weights).read_bytes()
 
@@ -312,7 +443,7 @@ def test_the_file_of_texts_is_used_with_and_without_this_library(tmp_path, monke
     blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     program = next(block for block in blocks if "tokenizers" in block)
     monkeypatch.chdir(tmp_path)
-    for texts in (CAPTIONS, ["", "dark"]):
+    for texts in (CAPTIONS, ["?", "dark"]):
         here = {"json": json, "np": np, "onnxruntime": onnxruntime}
         exec(re.sub(r"(?m)^texts = .*$", f"texts = {texts!r}", program), here)  # noqa: S102 - our own page
         np.testing.assert_allclose(here["features"], lw.load(run).encode(texts), atol=1e-4)

@@ -31,6 +31,8 @@ def steps():
             reference_labels=torch.arange(len(z) // 2) % 50,
         ),
         "info_nce": lambda z: lw.InfoNCELoss(symmetric=True)(*z.chunk(2)),
+        "info_nce of pairs": lambda z: lw.InfoNCELoss(symmetric=True)(*z.chunk(2), ids=torch.arange(len(z) // 2) // 3),
+        "sig_lip of pairs": lambda z: lw.SigLIPLoss()(*z.chunk(2), ids=torch.arange(len(z) // 2) // 3),
         "info_nce with a queue": lambda z: lw.InfoNCELoss()(z[:500], z[500:1000], queue=z[1000:].detach()),
         "dcl": lambda z: lw.DCLLoss()(z.view(-1, 2, FEATURES)),
         "dcl weighted": lambda z: lw.DCLLoss(weighted=True)(z.view(-1, 2, FEATURES)),

@@ -1,6 +1,7 @@
 """A guide from an earlier run: what it gives a loss, in a training by the command, and what is told at the door."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,7 +9,8 @@ import torch
 
 import likewise as lw
 from likewise.configuration import resolve
-from likewise.data import Samples, Texts
+from likewise.data import Rows, Samples, Texts
+from likewise.data.rows import Unreadable
 from likewise.models import ConvNet
 from likewise.training import Guide, InputContext, Step, assemble
 from likewise.workflows import Silent
@@ -64,6 +66,38 @@ def test_it_supplies_the_runs_embeddings_of_the_batch(trained):
     for found, theirs in zip((guide.guide_queries(step), guide.guide_keys(step)), expected, strict=True):
         torch.testing.assert_close(found, torch.from_numpy(theirs))
     assert not any("Guide" in name for name in training.module.state_dict())
+
+
+class PartlyRead(Rows):
+    """Vectors, of which some cannot be read, and are 0, as black images are."""
+
+    def __init__(self, vectors, broken):
+        self.shape, self.dtype, self.vectors, self.broken = vectors.shape, vectors.dtype, vectors, broken
+
+    def __getitem__(self, rows):
+        return torch.where(self.broken[rows, None], 0.0, self.vectors[rows])
+
+    def unreadable(self, rows):
+        return [
+            Unreadable(place, int(rows[place]), "x.png") for place in self.broken[rows].nonzero().flatten().tolist()
+        ]
+
+
+def test_an_image_that_cannot_be_decoded_is_left_to_the_training(trained):
+    """It may have any embedding, as training draws another in its place; those of others are the same."""
+    options, run = trained
+    training = made(options, run)
+    samples = training.trained
+    others = samples.counterparts
+    partly = PartlyRead(others.inputs, others.items == others.items[3])
+    (guide,) = (one for one in training.module.inputs.all if isinstance(one, Guide))
+    other = Guide(str(run))
+    samples = replace(samples, counterparts=replace(others, inputs=partly))
+    other.build(InputContext(training.module.encoder, None, samples=samples))
+    could = samples.could_be_read
+    assert not could.all()
+    step = Step({"sample_index": could.nonzero().flatten()}, training.module.encoder, None)
+    torch.testing.assert_close(other.guide_keys(step), guide.guide_keys(step), rtol=0, atol=0)
 
 
 def test_no_earlier_run_has_learned_from_the_test(trained):

@@ -95,11 +95,25 @@ def test_a_run_of_pairs_that_was_killed_ends_as_if_it_had_not_been(moments, whol
         assert np.array_equal(ours[name], theirs[name]), name
 
 
-@pytest.mark.parametrize("form", [FORM, ["--loss", "SupConLoss"]], ids=["InfoNCE", "SupCon"])
-def test_two_processes_train_both_towers_as_one_does(form, tmp_path):
+@pytest.mark.parametrize(("form", "most"), [(FORM, 3), (["--loss", "SupConLoss"], 2)], ids=["InfoNCE", "SupCon"])
+def test_several_processes_train_both_towers_as_one_does(form, most, tmp_path):
     words = [*form, *VECTORS, *EXACT, "--loss.gather_distributed", "true"]
+    one, *several = (_trained(tmp_path / str(count), *words, processes=count) for count in range(1, most + 1))
+    for run in several:
+        _check_alike(one, run)
+
+
+def test_a_guided_run_is_resumed_and_trained_by_two_processes(whole, tmp_path):
+    words = [*FORM, "--data.second", "counts", "--inputs", "Guide", "--inputs.run", str(whole.folder), *EXACT]
+    words += ["--loss.guide_margin", "0.2", "--loss.gather_distributed", "true"]
     one, two = (_trained(tmp_path / str(count), *words, processes=count) for count in (1, 2))
     _check_alike(one, two)
+    _save(tmp_path)
+    assert end_of(start(["train", *COMMON, *words], tmp_path, ("batch", 5))) == -signal.SIGKILL
+    (left,) = (tmp_path / "runs").iterdir()
+    assert end_of(start(["train", "--resume", str(left)], tmp_path)) == 0
+    for file in ("weights", "second_weights", "metrics_file", "scores_file"):
+        assert getattr(Run.open(left), file).read_bytes() == getattr(one, file).read_bytes(), file
 
 
 def test_chunks_and_accumulation_train_both_towers(tmp_path):

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -300,13 +301,15 @@ def test_pairs_of_two_files_have_the_encoder_of_the_first(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["pairs-texts", "pairs-multi30k"])
-def test_recipes_of_pairs_train_what_their_files_say(name, tmp_path):
+def test_recipes_of_pairs_train_what_their_files_say(name, tmp_path, capsys):
     """Two files of lines, few steps: one tower for one language, two for two."""
     for side, word in (("first", "colour"), ("second", "Farbe")):
         (tmp_path / side).write_text("".join(f"{word} {row} of {row % 7}\n" for row in range(60)))
     files = ["--data.first", str(tmp_path / "first"), "--data.second", str(tmp_path / "second")]
-    small = ["--batch-size", "16", "--encoder.width", "8", "--evaluations", "[]", "--report", "false"]
+    small = ["--batch-size", "16", "--encoder.width", "8", "--report", "false", "--evaluations", "CrossModalRetrieval"]
     assert main(["train", "--recipe", name, *files, *FEW, *small, "--runs", str(tmp_path / "runs")]) == 0
+    (line,) = (of for of in capsys.readouterr().err.splitlines() if of.startswith("validation after"))
+    assert re.fullmatch(r"[\w ]+: cross-modal retrieval, recall@1, first to second [\d.]+ % \[[^]]*\]", line)
     (folder,) = (tmp_path / "runs").iterdir()
     facts = Run(folder).facts
     assert (facts["second"]["encoder"] is None) == (name == "pairs-texts")

@@ -265,7 +265,7 @@ def test_processes_together_draw_what_one_draws(processes):
 
 def test_views_of_the_other_side_are_random_and_the_same_by_any_number_of_processes():
     samples = _pairs(negatives=_negatives())
-    data = TrainingData(samples, Views(batch_size=12), seed=2)
+    data = TrainingData(samples, Views(batch_size=12, negatives=2), seed=2)
     raw = next(iter(data.train_dataloader()))
     ready = data.batches.on_device(raw)
     assert ready["inputs"].shape == (12, 1, 5)
@@ -278,6 +278,17 @@ def test_views_of_the_other_side_are_random_and_the_same_by_any_number_of_proces
         some = data.batches.on_device({**part, "share": share._replace(first=start)})
         for name in ("inputs", "counterparts", "negatives"):
             assert torch.equal(some[name], ready[name][start : start + 4]), name
+
+
+def test_views_of_two_equal_sides_and_negatives_are_drawn_each_for_itself():
+    equal = torch.randn(12, 40)
+    negatives = Negatives(equal, torch.arange(12), torch.arange(12)[:, None])
+    samples = Samples(equal, counterparts=Samples(equal), negatives=negatives)
+    data = TrainingData(samples, Views(batch_size=12), seed=2)
+    ready = data.batches.on_device(next(iter(data.train_dataloader())))
+    views = [ready["inputs"][:, 0], ready["counterparts"], ready["negatives"][:, 0]]
+    for one, other in combinations(views, 2):
+        assert not (one == other).all(dim=1).any()
 
 
 def test_texts_of_both_sides_get_tokens_of_their_own_encoder():
@@ -305,6 +316,8 @@ def test_no_head_leaves_the_encoder_as_it_is_and_widths_must_agree():
         Pretraining(MLP((5,), width=3), None, lw.SupConLoss(), torch.optim.SGD, [KeyQueue()], samples=samples)
     with pytest.raises(ValueError, match="expected one network for both sides"):
         SecondTower(MLP((3,), width=4), shared=True)
+    with pytest.raises(ValueError, match="expected one network for both sides"):
+        SecondTower(shared=True, rate_factor=0.1)
     with pytest.raises(ValueError, match="expected rate_factor above 0, got 0"):
         SecondTower(shared=True, rate_factor=0)
     with pytest.raises(ValueError, match=r"expected one view of each side of pairs, got 2: leave out --batches\.views"):
@@ -326,6 +339,34 @@ def test_a_loss_takes_pairs_or_names_those_that_do(kind):
             check_samples(kind, _pairs())
 
 
+def test_a_hard_negative_has_the_number_of_the_pairs_whose_counterpart_it_is():
+    samples = _pairs(items=torch.arange(N) // 3, negatives=_negatives())
+    others, negatives, seen = samples.counterparts.items.tolist(), samples.negatives, set()
+    (batch,) = Loader(samples, Views(batch_size=N), seed=0)
+    rows = batch["sample_index"].tolist()
+    numbers = {others[row]: number for row, number in zip(rows, batch["alike"].tolist(), strict=True)}
+    for drawn, number in zip(batch["negatives"].flatten(0, 1), batch["negative_alike"].flatten().tolist(), strict=True):
+        item = int(negatives.items[(negatives.inputs == drawn).all(dim=1)])
+        assert number == numbers.get(item, -1)
+        seen.add(item in numbers)
+    assert seen == {True, False}
+
+
+def test_the_second_tower_sees_a_chunk_at_a_time():
+    samples, sizes = _pairs(negatives=_negatives()), []
+    module = _module(samples, lw.InfoNCELoss(temperature=TAU), chunk_size=5)
+    module.second.register_forward_hook(lambda _, given, __: sizes.append(len(given[0])))
+    module.training_step(_batch(samples), 0)
+    assert max(sizes) == 5
+
+
+def test_views_of_both_sides_have_numbers_of_their_own():
+    vectors = torch.rand(N, 5)
+    data = TrainingData(Samples(vectors, counterparts=Samples(vectors)), Views(batch_size=12), seed=2)
+    ready = data.batches.on_device(next(iter(data.train_dataloader())))
+    assert not (ready["inputs"][:, 0] == ready["counterparts"]).all(dim=1).any()
+
+
 def test_no_two_rows_of_an_epoch_are_the_same():
     batches = list(Loader(_pairs(), Views(batch_size=6), seed=0))
     for one, other in combinations(batches, 2):
@@ -337,14 +378,22 @@ def test_a_triplet_has_a_hard_negative_or_the_counterpart_of_another(case):
     samples = _pairs(**CASES[case])
     module = _module(samples, lw.TripletLoss())
     batch = _batch(samples)
+    if "negatives" in batch:
+        batch["negative_alike"][:2, 0] = batch["alike"][:2]  # as if they were right answers
     step = lw.training.Step(batch, module.encoder, None)
     _, given = module.inputs.arguments(step)
     keys = module.second(batch["counterparts"])
     assert torch.equal(given["positives"], keys)
     if "negatives" in batch:
-        assert torch.allclose(given["negatives"], module.second(batch["negatives"][:, 0]))
+        right = batch["negative_alike"][:, 0] == batch["alike"]
+        hard, given = module.second(batch["negatives"][:, 0]), given["negatives"]
+        assert torch.allclose(given[~right], hard[~right])
+        assert not any(torch.allclose(given[row], hard[row]) for row in right.nonzero().flatten().tolist())
     else:
         from_rows = [(keys == one).all(dim=1).nonzero().flatten().tolist() for one in given["negatives"]]
         alike = batch.get("alike", torch.arange(len(keys)))
         assert all(alike[row] != alike[place] for place, rows in enumerate(from_rows) for row in rows[:1])
+    passes = []
+    module.second.register_forward_hook(lambda *_: passes.append(1))
     module.training_step(batch, 0).backward()
+    assert len(passes) == 1 + ("negatives" in batch)

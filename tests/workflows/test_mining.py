@@ -61,7 +61,7 @@ def trained(run, data):
     parts, _ = parts_of(specs)
     facts["parts"] |= specs
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "an image that cannot be decoded")
+        warnings.filterwarnings("ignore", "an image that cannot be read")
         run.describe(facts | {"samples": {"fingerprint": fingerprint(parts)}})
     return parts.train
 
@@ -153,7 +153,7 @@ def test_images_are_written_as_their_paths_and_broken_ones_left_out(tmp_path, ca
         (tmp_path / "mined.jsonl", "photos/"),
         (tmp_path / "elsewhere/mined.jsonl", str(tmp_path / "photos")),
     ):
-        with pytest.warns(UserWarning, match=r"left out 1 of \d+ images that cannot be decoded: .*3\.png"):
+        with pytest.warns(UserWarning, match=r"left out 1 of \d+ images that cannot be read: .*3\.png"):
             assert main(["search", str(run.folder), "--negatives", "--output", str(output)]) == 0
         found = lines(output)
         kept = [row for row in found if row["file"].startswith(begin)]
@@ -161,7 +161,7 @@ def test_images_are_written_as_their_paths_and_broken_ones_left_out(tmp_path, ca
         told = capsys.readouterr().out
         in_train = sum("photos/3.png" in name for name in train.counterparts.ids)
         assert len(found) == len(train) - in_train
-        assert f"; {in_train} pairs left out, whose images cannot be decoded" in told
+        assert f"; {in_train} pairs left out, whose images cannot be read" in told
         again = Pairs(str(output), first="caption", second="file", negatives="negatives", size=[12, 16]).load()
         assert len(again) == len(found)
         by_caption = {}

@@ -131,7 +131,7 @@ def test_every_photo_that_can_be_read_has_a_row(run, photos, digits, tmp_path):
     counted = [tuple(line.rsplit(maxsplit=1)) for line in progress.told[2 : 2 + len(wrong)]]
     assert sorted(int(count) for _, count in counted) == sorted(wrong.values())
     assert [int(count) for _, count in counted] == sorted(wrong.values(), reverse=True)
-    assert any("cannot be decoded" in line and "930.png" in line for line in progress.told)
+    assert any("cannot be read" in line and "930.png" in line for line in progress.told)
     assert progress.told[-1] == f"predictions: {path}"
 
 

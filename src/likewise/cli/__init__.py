@@ -104,7 +104,9 @@ def _plain_warnings() -> Generator[None]:
     warnings.formatwarning = lambda message, *_, **__: f"warning: {' '.join(str(message).split())}\n"
     try:
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "(an image that|left out .*, which) cannot be decoded")
+            warnings.filterwarnings(
+                "ignore", r"an image that cannot be read is black|left out [\d,]+ images?, which cannot be read"
+            )
             yield
     finally:
         warnings.formatwarning = before

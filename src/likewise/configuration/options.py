@@ -313,7 +313,7 @@ class EmbedOptions:
         likewise embed runs/RUN answers.jsonl --side second --output answers.parquet
 
     Images are brought to the run's size by its own rule. It works shard by shard: what was finished before Ctrl-C is in
-    OUTPUT.partial, and the same command goes on from there. Images that can't be decoded are left out, and listed.
+    OUTPUT.partial, and the same command goes on from there. Images that can't be read are left out, and listed.
 
     Args:
         run: A run's folder, or an exported .onnx file.

@@ -241,9 +241,7 @@ def some_inputs(samples: Samples, count: int) -> Tensor:
     inputs = samples.inputs[rows]
     lost = unreadable(samples.inputs, rows)
     if lost and len(lost) == len(rows):
-        raise ValueError(
-            f"expected images, got {len(rows)} that cannot be decoded, the first {lost[0].name}: check them"
-        )
+        raise ValueError(f"expected images, got {len(rows)} that cannot be read, the first {lost[0].name}: check them")
     return inputs[readable(samples.inputs, rows)] if lost else inputs
 
 

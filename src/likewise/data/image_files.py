@@ -56,7 +56,7 @@ class _Header(NamedTuple):
 class ImageFiles(Rows):
     """Images decoded on demand and preprocessed, uint8, channels first.
 
-    A file that cannot be decoded becomes a black image, which `unreadable` tells from others, and a warning names the
+    A file that cannot be read becomes a black image, which `unreadable` tells from others, and a warning names the
     first.
     """
 
@@ -75,9 +75,7 @@ class ImageFiles(Rows):
                 image.copy_(pixels)
                 continue
             if not self._lost and get_worker_info() is None:  # of what workers read, the training tells
-                warnings.warn(
-                    f"an image that cannot be decoded is black where it is indexed: {_name(item)}", stacklevel=3
-                )
+                warnings.warn(f"an image that cannot be read is black where it is indexed: {_name(item)}", stacklevel=3)
             self._lost.add(row)
         return images
 

@@ -20,13 +20,16 @@ from likewise.runs import Run
 FINGERPRINTED = 256  # inputs in the digest
 
 
-def parts_of(specs: Mapping[str, Any], check: Callable[[Samples], None] | None = None) -> tuple[Parts, bool]:
+def parts_of(
+    specs: Mapping[str, Any], check: Callable[[Samples], None] | None = None, *, stream: bool = False
+) -> tuple[Parts, bool]:
     """Load and split the data.
 
     Args:
         specs: A `Spec` for each of data and split, and for subset a `Spec`, several, or None. Of several subsets, those
             of every part come first.
         check: Called with all samples before they are split, to raise a clearer error than the split would.
+        stream: Whether inputs are read on demand.
 
     Returns:
         The parts, and whether the validation part is trained on too.
@@ -42,7 +45,7 @@ def parts_of(specs: Mapping[str, Any], check: Callable[[Samples], None] | None =
     """
     source: Source = build(specs["data"], Source)
     source.in_part = True
-    whole = source.load()
+    whole = source.stream() if stream else source.load()
     samples, unlabelled = _apart(whole)
     numbers = whole.parts
     if check is not None:
@@ -92,8 +95,8 @@ def _is_given(part: Samples, numbers: Tensor | None, number: int) -> bool:
     return bool((numbers[rows] == number).all())
 
 
-def parts_of_run(run: Run) -> tuple[Parts, bool]:
-    """Load and split the data of a run again.
+def parts_of_run(run: Run, *, stream: bool = False) -> tuple[Parts, bool]:
+    """Load and split the data of a run again, inputs perhaps on demand.
 
     Returns:
         The parts, and whether the validation part was trained on too.
@@ -104,7 +107,7 @@ def parts_of_run(run: Run) -> tuple[Parts, bool]:
     facts = run.facts
     if not facts.get("parts", {}).get("data"):
         raise ValueError(f"expected a run with data, got {run.folder}, which has features only")
-    parts, refit = parts_of(facts["parts"])
+    parts, refit = parts_of(facts["parts"], stream=stream)
     if fingerprint(parts) != facts["samples"]["fingerprint"]:
         raise ValueError(f"expected the data that {run.folder} was trained on, got other data: restore it")
     return parts, refit

@@ -1,9 +1,7 @@
 """Pairs of two kinds: two columns of a table, or two files row by row, such as images and their captions."""
 
-import gzip
 import re
 import warnings
-import zlib
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -33,7 +31,7 @@ from likewise.data.tabular import (
     paths_of,
 )
 from likewise.files.detection import ARRAYS, exists, expanded
-from likewise.files.formats import PART_NAMES, SEPARATED, TABLES, first_of, with_test_part
+from likewise.files.formats import PART_NAMES, SEPARATED, TABLES, first_of, lines_in, with_test_part
 
 
 @final
@@ -182,12 +180,7 @@ class Pairs(Source):
         if suffix in ARRAYS:
             arrays = Arrays(file, self.size, self.resize)
             return arrays.stream() if self.streams else arrays.load()
-        try:
-            opened = gzip.open if suffix == ".gz" else open
-            with opened(file, "rt", encoding="utf-8-sig", errors="replace", newline="\n") as lines:
-                return [line.rstrip("\r\n") for line in map(str, lines)]
-        except (OSError, EOFError, zlib.error) as error:
-            raise ValueError(f"expected lines as data.{option}, got {path}, {error}: repair the file") from error
+        return lines_in(file)
 
     def _of_table(self, path: str) -> Samples:
         tables = open_tables(path, None, labelled=False, local=True)

@@ -68,10 +68,10 @@ def in_words(files: Mapping[Any, str]) -> str:
 
     Example:
         >>> in_words({7: "cat/7.jpg"})
-        'left out 1 image, which cannot be decoded: cat/7.jpg'
+        'left out 1 image, which cannot be read: cat/7.jpg'
     """
     plural = "s" if len(files) > 1 else ""
-    return f"left out {len(files):,} image{plural}, which cannot be decoded: {first_of(list(files.values()))}"
+    return f"left out {len(files):,} image{plural}, which cannot be read: {first_of(list(files.values()))}"
 
 
 @final

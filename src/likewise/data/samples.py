@@ -280,7 +280,7 @@ class Source(ABC):
         """Read all samples, inputs on demand where they can be, so that memory does not grow with their size.
 
         Args:
-            made_of: What images become, of whatever size; those that can't be decoded are found when they are read.
+            made_of: What images become, of whatever size; those that can't be read are found when they are read.
                 None: as the source is set.
         """
         other = copy(self)

@@ -158,10 +158,12 @@ class Tabular(Source):
             return texts, "text"
         odd = {name: kind for name, kind in kinds.items() if kind != "numbers"}
         if len(odd) == len(kinds) or (self.inputs and odd):
-            got = ", ".join(f"{name} ({kind})" for name, kind in odd.items()) or "only the labels"
+            lists = {name for name in odd if columns.has_several(table.features[name])}
+            each = (f"{name} ({'lists' if name in lists else kind})" for name, kind in odd.items())
+            remedy = "write a row for each of a list, or give --data Pairs" if lists else "name it in data.inputs"
             raise ValueError(
-                f"expected columns of numbers, or one of images or texts, in {self.path}, got {got}: "
-                "name it in data.inputs"
+                f"expected columns of numbers, or one of images or texts, in {self.path}, got "
+                f"{', '.join(each) or 'only the labels'}: {remedy}"
             )
         return [name for name in kinds if name not in odd], "numbers"
 

@@ -14,7 +14,7 @@ from likewise.data.columns import check_separator, column_of, labels_of
 from likewise.data.ids import Ids
 from likewise.data.rows import Rows
 from likewise.data.samples import Samples, Source
-from likewise.files.formats import ID_COLUMN, JSON_LINES, PART_NAMES, PARTS, SEPARATED, TEXT_COLUMNS, Lines
+from likewise.files.formats import ID_COLUMN, JSON_LINES, PART_NAMES, PARTS, SEPARATED, TEXT_COLUMNS, Lines, has_lines
 from likewise.pickled import pickled
 
 PADDING = 0
@@ -29,8 +29,9 @@ LABELS = ("labels", "label", "class", "target")
 class Text(Source):
     r"""Texts with a class each, with label sets, or without labels.
 
-    A file with a column of texts and one of labels: .csv and .tsv with a header, .jsonl with an object a line. Or a
-    folder of such files named after their parts: train, validation (valid, val, dev), test. Labels are classes (a
+    A file with a column of texts and one of labels: .csv and .tsv with a header, .jsonl with an object a line. A
+    folder of such files named after their parts: train, validation (valid, val, dev), test. Or, without labels, any
+    other file with a text in each line, also with .gz. Labels are classes (a
     string or number each) or label sets: lists in JSON lines, and strings with a separator. Lines that can't be read
     are left out; a warning counts them and names the first. Quotation marks around a cell of a table are taken off,
     and the cell may then have several lines; a mark that is never closed, or stands within a text, is kept. A column id
@@ -80,7 +81,7 @@ class Text(Source):
     def _files(self) -> dict[str, Path]:
         """Return the file of each part; a file alone is one of training."""
         known = (*JSON_LINES, *SEPARATED)
-        if self.path.is_file() and self.path.suffix in known:
+        if self.path.is_file() and (self.path.suffix in known or has_lines(self.path)):
             return {"train": self.path}
         if not self.path.is_dir():
             what = "does not exist" if not self.path.exists() else f"ends in {self.path.suffix or 'nothing'}"

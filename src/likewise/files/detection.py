@@ -110,6 +110,8 @@ def _of_file(where: Path) -> tuple[str, dict[str, Any]]:
         return _of_table(where)
     if suffix in {*formats.image_suffixes(), *formats.UNREAD}:
         raise ValueError(f"expected a folder of images, got {where}, which is one: give the folder")
+    if formats.has_lines(where):
+        return "Text", {"path": str(where), "text": formats.TEXT_COLUMNS[0], "label": "none"}
     remedy = "unpack it, and give the folder" if suffix in ARCHIVES else "convert it, or save it with numpy.savez"
     kinds = ", ".join((*ARRAYS, *formats.TABLES))
     raise ValueError(f"expected a file ({kinds}) or a folder of images or tables, got {where}: {remedy}")

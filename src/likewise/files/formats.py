@@ -1,14 +1,16 @@
 """Names of files, parts and columns that sources recognise, and files with one row a line; nothing loads torch."""
 
 import csv
+import gzip
 import io
 import json
+import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, final
+from typing import IO, Any, Literal, final
 
 Part = Literal["train", "validation", "test"]
 PARTS: tuple[Part, ...] = ("train", "validation", "test")
@@ -66,9 +68,33 @@ def image_suffixes() -> frozenset[str]:
     return frozenset(suffix for suffix, form in suffixes if form in Image.OPEN and form not in _NO_IMAGES)
 
 
+def lines_in(file: Path) -> list[str]:
+    """Return the lines of a file that has a text in each, also with .gz."""
+    try:
+        with _opened(file, "replace") as opened:
+            return [line.rstrip("\r\n") for line in opened]
+    except (OSError, EOFError, zlib.error) as error:
+        raise ValueError(f"expected lines in {file}, got {error}: repair the file") from error
+
+
+def has_lines(file: Path) -> bool:
+    """Tell whether a file has a text in each line, by its name, which is no table's, and how it begins."""
+    if {*map(str.lower, file.suffixes[-2:])} & {*TABLES}:
+        return False
+    with suppress(OSError, EOFError, zlib.error, UnicodeDecodeError), _opened(file, "strict") as opened:
+        beginning = opened.read(4096)
+        return bool(beginning.strip()) and "\0" not in beginning
+    return False
+
+
+def _opened(file: Path, errors: str) -> IO[str]:
+    kind: Any = gzip if file.suffix.lower() == ".gz" else io
+    return kind.open(file, "rt", encoding="utf-8-sig", errors=errors, newline="\n")
+
+
 @final
 class Lines:
-    """The rows of a file by the numbers of their lines, and why lines are left out.
+    """The rows of a file by the numbers of their lines, and why lines are left out; a file of lines has texts alone.
 
     Quotation marks around a cell of a table are taken off, and the cell may then have several lines; a mark that is
     never closed, or stands within a text, is kept.
@@ -79,6 +105,10 @@ class Lines:
         self.lost: list[tuple[int, str]] = []
 
     def __iter__(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        if self.file.suffix not in {*SEPARATED, *JSON_LINES}:
+            lines = enumerate(lines_in(self.file), 1)
+            yield from ((number, {TEXT_COLUMNS[0]: line}) for number, line in lines if line.strip())
+            return
         with self.file.open(newline="", encoding="utf-8-sig", errors="replace") as opened:
             yield from self._of_table(opened) if self.file.suffix in SEPARATED else self._of_json(opened)
 

@@ -42,10 +42,16 @@ def samples_for(model: Model, source: Source) -> Samples:
     """
     read = streamed(source, model.preprocessing or ImagePreprocessing(3, 1, 1))  # any images, to be refused
     samples = of_side(read, model.side)
+    check_kind(model, samples)
+    return samples
+
+
+def check_kind(model: Model, samples: Samples) -> None:
+    """Raise a ValueError unless samples are of the kind that a model takes."""
     takes, given = model.encoder.input_shape, samples.input_shape
     if len(takes) != len(given) or (model.preprocessing is None and takes != given):
-        raise ValueError(f"expected {_in_words(takes)}, as the encoder takes, got {_in_words(given)}: give others")
-    return samples
+        other = f"they may be of the {model.across.side} side, see --side" if model.paired else "give others"
+        raise ValueError(f"expected {_in_words(takes)}, as the encoder takes, got {_in_words(given)}: {other}")
 
 
 def _in_words(shape: Sequence[int]) -> str:
@@ -74,7 +80,7 @@ class _Reading(Dataset[tuple[Tensor, Tensor, dict[int, str]]]):
     def __getitem__(self, place: int) -> tuple[Tensor, Tensor, dict[int, str]]:
         rows = torch.arange(self.spans[place].start, self.spans[place].stop)
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "an image that cannot be decoded")  # all are told at the end
+            warnings.filterwarnings("ignore", "an image that cannot be read")  # all are told at the end
             read = self.inputs[rows]
         could = readable(self.inputs, rows)
         return (read, rows, {}) if could.all() else (read[could], rows[could], files_of(unreadable(self.inputs, rows)))

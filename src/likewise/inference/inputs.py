@@ -41,7 +41,8 @@ def samples_at(place: str | Path, model: Model | None = None, *, labelled: bool 
         >>> len(samples_at("digits"))
         1797
     """
-    where, made_of = expanded(place), None if model is None else model.preprocessing
+    other = ImagePreprocessing(3, 1, 1)  # any images, to be refused
+    where, made_of = expanded(place), None if model is None else model.preprocessing or other
     if made_of is not None and where.is_file() and where.suffix.lower() in formats.image_suffixes():
         return Samples(ImageFiles([where], made_of), ids=Ids.of([where.name]), preprocessing=made_of)
     kind, given = source_for(where if where.exists() else place)

@@ -19,6 +19,8 @@ from likewise.data.rows import files_of, in_words, unreadable
 from likewise.evaluation import Features, Learned, Predictions
 from likewise.evaluation.arrays import vectors_of
 from likewise.evaluation.of_run import By
+from likewise.files.detection import exists, expanded
+from likewise.files.formats import image_suffixes
 from likewise.inference.onnx import OnnxEncoder, OnnxTexts, onnx_encoder
 from likewise.models import Encoder, reads_texts
 from likewise.runs import Run, Side
@@ -141,7 +143,7 @@ class Model:
             return self.of(side).encode(inputs, batch_size=batch_size, progress=progress)
         rows = self.rows(inputs)
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "an image that cannot be decoded")  # which is an error here
+            warnings.filterwarnings("ignore", "an image that cannot be read")  # which is an error here
             features = self.encoder.encode(rows, batch_size, progress=progress)
         if lost := files_of(unreadable(rows, torch.arange(len(rows)))):
             raise ValueError(f"expected images that can be read, got others: {in_words(lost)}: leave them out")
@@ -196,7 +198,7 @@ class Model:
     def search(
         self,
         queries: "Inputs | Stored",
-        among: "Stored | Path | str | NDArray[np.floating[Any]] | None" = None,
+        among: "Stored | Path | str | Sequence[Any] | NDArray[np.floating[Any]] | None" = None,
         *,
         side: Side | None = None,
         k: int = 5,
@@ -209,13 +211,14 @@ class Model:
         Args:
             queries: What `encode` takes; or features in a file, as `open_features` opens them.
             among: Features (N, D); a file of them, as `likewise embed` writes, or the run's own if it is the folder of
-                one; or a folder or table, which is encoded. None: each query's nearest among the others, of one side.
+                one; or a folder, a table, or a list of files or texts, which are encoded. None: each query's nearest
+                among the others, of one side.
             side: Of a run of pairs, the side that the queries are of. None: the model's own.
             k: How many of each.
             at_least: The smallest similarity that counts. None: any.
 
         Returns:
-            Ids, places and similarities; ids of an array are its row numbers.
+            Ids, places and similarities, and texts if they are at hand; ids of an array are its row numbers.
 
         Raises:
             ValueError: Something can't be read, or the features are of another width than the model's.
@@ -225,7 +228,7 @@ class Model:
 
         Example:
             >>> from likewise.models import MLP
-            >>> model = Model(MLP((2,), width=4))
+            >>> model = Model(MLP((2,), width=16))
             >>> found = model.search([[1.0, 2.0]], model.encode([[5.0, -3.0], [1.0, 2.0]]), k=1)
             >>> found.ids, round(float(found.similarities[0, 0]), 4)
             ([['1']], 1.0)
@@ -238,12 +241,18 @@ class Model:
 
         own = self.of(side or self.side)
         asked = queries if isinstance(queries, Stored) else of(own.encode(queries))
+        if isinstance(among, list) and among and isinstance(among[0], str | Path):
+            among = own.across.encode(among)
         others = stored_at(among, own.across) if isinstance(among, str | Path) else among
         others = others if others is None or isinstance(others, Stored) else of(others)
         parts = [(alike, places) for _, alike, places in neighbours(asked, others, k, at_least)]
         similarities, indices = (torch.cat(of).numpy() for of in zip(*parts, strict=True))
-        ids = (asked if others is None else others).ids
-        return Neighbours([[ids[int(at)] for at in row if at >= 0] for row in indices], indices, similarities)
+        told = asked if others is None else others
+
+        def each(words: Any) -> list[list[str]]:
+            return [[str(words[int(at)]) for at in row if at >= 0] for row in indices]
+
+        return Neighbours(each(told.ids), indices, similarities, None if told.texts is None else each(told.texts))
 
     def rows(self, inputs: "Inputs") -> Tensor | Rows:
         """Return inputs as the encoder takes them, (N, ...); files are read on demand."""
@@ -270,6 +279,16 @@ class Model:
         odd = next((one for one in several if not isinstance(one, str)), None)
         if odd is not None:
             raise ValueError(f"expected texts as strings, got {type(odd).__name__}: this run was trained on texts")
+        if self.paired and not all(map(str.strip, several)):
+            raise ValueError("expected texts, got an empty one: leave it out, as training does")
+        there = (one for one in several if self.paired and exists(expanded(one)))
+        file = next(
+            (one for one in there if self.across.preprocessing and Path(one).suffix.lower() in image_suffixes()), None
+        )
+        if file is not None:
+            raise ValueError(
+                f"expected texts, got {file}, an image of the {self.across.side} side: give it as that side"
+            )
         return Texts(several)
 
     def _of_array(self, given: Any) -> Tensor:
@@ -358,7 +377,8 @@ def load(run: Run | Path | str, *, device: str | torch.device | None = None) -> 
     """
     if not isinstance(run, Run) and Path(run).suffix == ".onnx":
         encoder = onnx_encoder(run, device)
-        return Model(encoder, _preprocessing(encoder.file.facts))
+        facts = encoder.file.facts
+        return Model(encoder, _preprocessing(facts), side=facts.get("side", "first"))
     opened = run if isinstance(run, Run) else Run.open(run)
     trained: Any = opened.encoder()
     where = device or ("cuda" if torch.cuda.is_available() else "cpu")

@@ -30,11 +30,13 @@ class Neighbours:
         ids: What they are called, k or fewer for each query.
         indices: Their places, (M, k); -1 where fewer were found.
         similarities: By cosine, (M, k); -inf where fewer were found.
+        texts: What they say, as `ids`. None: they are no texts, or only their features are at hand.
     """
 
     ids: list[list[str]]
     indices: Int[NDArray[np.int64], "m k"]
     similarities: Float[NDArray[np.float32], "m k"]
+    texts: list[list[str]] | None = None
 
 
 class Doubt(NamedTuple):

@@ -16,12 +16,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from likewise.data import Samples
+from likewise.data import Samples, Texts
 from likewise.inference.embedding import Piece
 from likewise.runs import PARTIAL, synced
 
 FACTS = "likewise"
 """The key of a file's metadata."""
+TEXT = "input"
+"""The column of texts; one that is called text would be an input of training."""
 MANIFEST = "manifest.json"
 DTYPES = {"float32": torch.float32, "float16": torch.float16}
 
@@ -67,7 +69,7 @@ class Shards:
 
     def _check(self, anew: bool) -> None:
         manifest = self.folder / MANIFEST
-        before = json.loads(manifest.read_text(encoding="utf-8")) if manifest.is_file() else {}
+        before = {"side": "first", **json.loads(manifest.read_text(encoding="utf-8"))} if manifest.is_file() else {}
         now = json.loads(json.dumps(self.facts))
         other = next((name for name in now if before.get(name) != now[name]), None)
         if before and other and not anew:
@@ -158,12 +160,16 @@ class Shards:
             yield parquet.read_table(self._file(shard), columns=list(columns) or None, memory_map=False)
 
     def _as_table(self, path: Path) -> None:
-        from pyarrow import parquet  # noqa: PLC0415 - comes with `datasets`
+        import pyarrow as pa  # noqa: PLC0415 - comes with `datasets`
+        from pyarrow import parquet  # noqa: PLC0415 - likewise
 
         schema = parquet.read_schema(self._file(self.all[0])).with_metadata({FACTS: json.dumps(self.facts)})
+        texts = self.samples.inputs.strings if isinstance(self.samples.inputs, Texts) else None
+        schema = schema if texts is None else schema.append(pa.field(TEXT, pa.string()))
         with parquet.ParquetWriter(path, schema) as writer:
-            for table in self._tables():
-                writer.write_table(table.replace_schema_metadata(schema.metadata))
+            for shard, table in zip(self.all, self._tables(), strict=True):
+                beside = () if texts is None else (pa.array(texts[shard.start : shard.stop], pa.string()),)
+                writer.write_table(pa.table([*table.columns, *beside], schema=schema))
 
     def _as_arrays(self, path: Path) -> None:
         """Write ids, features, labels and names, as numpy.savez does, but a shard at a time."""

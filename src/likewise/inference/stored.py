@@ -24,10 +24,10 @@ from likewise.evaluation.feature_files import NAMES
 from likewise.evaluation.features import Bar, features_of, silent
 from likewise.files.detection import expanded
 from likewise.files.formats import first_of
-from likewise.inference.embedding import digest_of
+from likewise.inference.embedding import check_kind, digest_of
 from likewise.inference.inputs import of_side, samples_at
 from likewise.inference.model import Model
-from likewise.models import reads_texts
+from likewise.inference.shards import FACTS, TEXT
 from likewise.runs import Run, Side
 
 PIECE = 2**15  # samples read at a time
@@ -46,6 +46,7 @@ class Stored:
         labels: Classes (N,), or label sets (N, L), or None.
         names: Of the classes or labels.
         samples: The inputs, where they are at hand.
+        texts: What each sample says, (N,), likewise: strings, or what `str` makes one of.
         folder: Where a file of features stands.
         encoder: The digest of the encoder that a file of features is from; "" where it doesn't say.
     """
@@ -56,6 +57,7 @@ class Stored:
     labels: Int[Tensor, " n"] | Bool[Tensor, "n l"] | None = None
     names: tuple[str, ...] = ()
     samples: Samples | None = None
+    texts: Any = None
     folder: Path | None = None
     encoder: str = ""
 
@@ -67,7 +69,8 @@ class Stored:
     def of(cls, features: Float[Tensor, "n d"], ids: Sequence[str], samples: Samples | None = None) -> "Stored":
         """Return features in memory, with the labels of their samples."""
         labels, names = (None, ()) if samples is None else (samples.labels, samples.names)
-        return cls(ids, features.shape[1], lambda: iter(features.split(PIECE)), labels, names, samples)
+        texts = samples.inputs.strings if samples is not None and isinstance(samples.inputs, Texts) else None
+        return cls(ids, features.shape[1], lambda: iter(features.split(PIECE)), labels, names, samples, texts)
 
     def pieces(self) -> Iterator[tuple[int, Float[Tensor, "n d"]]]:
         """Yield where each piece begins, and its features in float32.
@@ -155,27 +158,24 @@ def stored_at(place: Path | str, model: Model, bar: Bar = silent) -> Stored:
             "embed again with this run"
         )
     if found.encoder and model.run is not None and found.encoder != digest_of(model):
-        raise ValueError(
-            f"expected features of this run's encoder, got those of another in {place}: embed again with this run"
-            + (f" and --side {model.side}" if model.paired else "")
-        )
+        got, remedy = "those of another", "embed again with this run" + f" and --side {model.side}" * model.paired
+        if found.encoder == digest_of(model.across):
+            got, remedy = f"those of the {model.across.side} side", f"give the other --side, or {remedy}"
+        side = f"the {model.side} side of this run" if model.paired else "this run's encoder"
+        raise ValueError(f"expected features of {side}, got {got} in {place}: {remedy}")
     return found
 
 
 def encoded(samples: Samples, model: Model, bar: Bar = silent) -> Stored:
     """Return the features of samples that can be read, with these samples; a warning names others."""
+    check_kind(model, samples)
     given = replace(samples, inputs=model.rows(samples))
-    kind = "images" if len(samples.input_shape) == 3 else "vectors"
-    if reads_texts(model.encoder) and not isinstance(given.inputs, Texts):
-        other = "first" if model.side == "second" else "second"
-        remedy = f"they may be of the {other} side, see --side" if model.paired else "give others"
-        raise ValueError(f"expected texts, as the encoder takes, got {kind}: {remedy}")
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "an image that cannot be decoded")
+        warnings.filterwarnings("ignore", "an image that cannot be read")
         found = features_of(given, model.encoder, "test", bar)
     if lost := files_of(unreadable(given.inputs, torch.arange(len(given)))):
         named = first_of(list(lost.values()))
-        warnings.warn(f"left out {len(lost)} of {len(given)} images that cannot be decoded: {named}", stacklevel=2)
+        warnings.warn(f"left out {len(lost)} of {len(given)} images that cannot be read: {named}", stacklevel=4)
     return Stored.of(found.vectors, list(found.ids), given.readable())
 
 
@@ -185,11 +185,11 @@ def _of_table(path: Path) -> Stored | None:
 
     with parquet.ParquetFile(path) as file:
         schema = file.schema_arrow
-        facts = json.loads((schema.metadata or {}).get(b"likewise", b"{}"))
+        facts = json.loads((schema.metadata or {}).get(FACTS.encode(), b"{}"))
         kind: Any = schema.field("features").type if "features" in schema.names else None
         if kind is None or not pa.types.is_fixed_size_list(kind):
             return None
-        beside = file.read([name for name in ("id", "label") if name in schema.names])
+        beside = file.read([name for name in ("id", "label", TEXT) if name in schema.names])
         count = file.metadata.num_rows
     ids = beside["id"].cast(pa.string()).to_pylist() if "id" in beside.column_names else _numbers(count)
     labels, names = None, ()
@@ -208,7 +208,8 @@ def _of_table(path: Path) -> Stored | None:
                 yield torch.from_numpy(values.reshape(-1, kind.list_size).astype(np.float32))
 
     encoder = "" if str(facts.get("run", "")).endswith(".onnx") else str(facts.get("encoder", ""))
-    return Stored(ids, kind.list_size, read, labels, names, folder=path.parent, encoder=encoder)
+    texts = beside[TEXT] if facts and TEXT in beside.column_names else None
+    return Stored(ids, kind.list_size, read, labels, names, texts=texts, folder=path.parent, encoder=encoder)
 
 
 def _of_arrays(path: Path, side: Side) -> Stored | None:

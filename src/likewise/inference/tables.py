@@ -3,11 +3,11 @@
 import csv
 import json
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from likewise.files.detection import expanded
+from likewise.files.detection import expanded, source_for
 from likewise.runs import synced
 
 ENDINGS = (".csv", ".jsonl", ".parquet")
@@ -28,9 +28,18 @@ def check_output(path: Path, *, force: bool = False) -> None:
 
 
 def check_apart(path: Path, given: Any) -> None:
-    """Raise a ValueError where an output would take the place of what it is made from."""
-    if path.exists() and path.resolve() == expanded(str(given)).resolve():
+    """Raise a ValueError where an output would take the place of what it is made from, or be read with it next time."""
+    place = expanded(str(given)).resolve()
+    if path.exists() and path.resolve() == place:
         raise ValueError(f"expected an output beside the input, got {path} for both: name another")
+    if given and place in path.resolve().parents and _has_tables(place):
+        raise ValueError(f"expected --output outside of the tables that are read, got {path}: name another folder")
+
+
+def _has_tables(folder: Path) -> bool:
+    with suppress(ValueError):  # which reading it will say
+        return source_for(folder)[0] in {"Table", "Text"} and not (folder / "run.json").is_file()
+    return False
 
 
 @contextmanager

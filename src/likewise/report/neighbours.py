@@ -59,8 +59,7 @@ def write_neighbours(
 
     def thumbnail(one: Shown) -> Thumbnail:
         tile = int(album.tiles(one.side, torch.tensor([one.row]))) if one.pictured else NONE
-        line = " ".join(one.text.split())
-        return Thumbnail(tile, one.name, "", line if len(line) <= LETTERS else f"{line[: LETTERS - 1]}…")
+        return Thumbnail(tile, one.name, "", in_short(one.text, LETTERS))
 
     body = Markup().join(
         heading(below) + element("gallery", [([thumbnail(one)], one.words) for one in some])
@@ -74,3 +73,9 @@ def write_neighbours(
         title=title, contents=[content], lead=lead, went_in="", doubts="", album=album.html, drawing=script
     )
     path.write_text(text, encoding="utf-8", errors="replace")
+
+
+def in_short(text: str, letters: int) -> str:
+    """Return a text in one line of at most so many letters."""
+    line = " ".join(text.split())
+    return line if len(line) <= letters else f"{line[: letters - 1]}…"

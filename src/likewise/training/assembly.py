@@ -155,7 +155,7 @@ def assemble(
     known = [
         *taken,
         *before,
-        *_of_chunks(encoder, chunk_size),
+        *_of_chunks(module, chunk_size),
         *_of_batches(data),
         *notes(data.samples, module.inputs.all, parts.test),
     ]
@@ -206,8 +206,9 @@ def _of_batches(data: TrainingData) -> Iterator[str]:
         yield f"training is {words} to train on"
 
 
-def _of_chunks(encoder: Encoder, size: int | None) -> Iterator[str]:
-    if size is not None and any(isinstance(layer, _BatchNorm) for layer in encoder.modules()):
+def _of_chunks(module: Pretraining, size: int | None) -> Iterator[str]:
+    layers = (layer for tower in filter(None, (module.encoder, module.second)) for layer in tower.modules())
+    if size is not None and any(isinstance(layer, _BatchNorm) for layer in layers):
         yield f"batch normalisation in the encoder normalises each chunk of {size:,} by itself"
 
 

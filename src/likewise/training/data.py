@@ -33,7 +33,7 @@ class TrainingData(lightning.LightningDataModule):
         workers: Processes that read inputs not in memory. None: one per core, up to 8.
 
     Attributes:
-        lost: The images that could not be decoded, by their numbers in the source: for each, another sample took its
+        lost: The images that could not be read, by their numbers in the source: for each, another sample took its
             place. After the training they are those of all processes, and a warning counts them.
 
     Example:

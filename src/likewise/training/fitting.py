@@ -20,6 +20,7 @@ from likewise.training.batch_norm import synchronize
 from likewise.training.callbacks import VALIDATION
 from likewise.training.checkpoints import Checkpoints, Terminated, readable
 from likewise.training.launch import local_processes, processes
+from likewise.training.pretraining import Pretraining
 from likewise.training.validation import ValidationScores
 
 CPU = torch.device("cpu")
@@ -106,14 +107,10 @@ def fit(ready: Assembled, trainer: Trainer, run: Run | None, *, compiled: bool =
     if trainer.world_size > 1:
         synchronize(ready.module, trainer.strategy.root_device)
     checkpoint = _agreed(run)
+    if trainer.precision == "64-true":
+        ready.module.double()  # Lightning does so only after it has loaded the checkpoint, rounded to float32
     if compiled:
-        torch.compiler.reset()  # earlier runs in this process count towards the limit of recompilations
-        momentum = ready.module.inputs.momentum
-        for part in (ready.module.encoder, ready.module.head, None if momentum is None else momentum.slow):
-            if part is not None:
-                part.compile()
-        with_maps: Any = ready.module.encoder
-        with_maps.maps = torch.compile(with_maps.maps)  # losses of maps don't call the encoder itself
+        _compile(ready.module)
     try:
         trainer.fit(ready.module, datamodule=ready.data, ckpt_path=checkpoint, weights_only=True)
     except SIGTERMException as error:  # before the first step there is nothing to save
@@ -128,6 +125,16 @@ def fit(ready: Assembled, trainer: Trainer, run: Run | None, *, compiled: bool =
         raise
     finally:
         vars(ready.module.encoder).pop("maps", None)
+
+
+def _compile(module: Pretraining) -> None:
+    torch.compiler.reset()  # earlier runs in this process count towards the limit of recompilations
+    momentum = module.inputs.momentum
+    for part in (module.encoder, module.second, module.head, None if momentum is None else momentum.slow):
+        if part is not None:
+            part.compile()
+    with_maps: Any = module.encoder
+    with_maps.maps = torch.compile(with_maps.maps)  # losses of maps don't call the encoder itself
 
 
 def last_whole(run: Run) -> str | None:

@@ -1,6 +1,6 @@
 """The loader: batches of the training part, in an order given by seed and epoch, from any step on.
 
-Inputs that are not in memory are read by worker processes; for an image that cannot be decoded another takes its place.
+Inputs that are not in memory are read by worker processes; for an image that cannot be read another takes its place.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -35,7 +35,7 @@ class Loader:
     """Batches of samples, split equally among the processes.
 
     `place` returns the state of the training, and is called when iteration starts; `workers` are processes that read
-    inputs not in memory; `lost` are the images that could not be decoded, by their numbers in the source. The inputs
+    inputs not in memory; `lost` are the images that could not be read, by their numbers in the source. The inputs
     are copied to an accelerator if they take at most a quarter of its free memory.
     """
 
@@ -169,7 +169,7 @@ class Loader:
             self.lost |= of.lost
             if bool((of.rows == NOBODY).any()):
                 raise ValueError(
-                    f"expected an image of every class that is drawn, got none that can be decoded in place of "
+                    f"expected an image of every class that is drawn, got none that can be read in place of "
                     f"{next(iter(of.lost.values()))}: repair the files, or remove the class"
                 )
             yield of

@@ -3,6 +3,7 @@
 import json
 import shutil
 import time
+import warnings
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -14,7 +15,6 @@ from torch import Tensor
 from likewise.configuration import resolve
 from likewise.data import Samples, Source, Texts, some_inputs
 from likewise.data.rows import in_words
-from likewise.files.detection import expanded
 from likewise.inference.embedding import digest_of, encoded, samples_for, spans_of
 from likewise.inference.inputs import options_of, streamed
 from likewise.inference.model import Model, load
@@ -133,11 +133,7 @@ def _checked(given: Mapping[str, Any]) -> Path:
         raise ValueError(f"expected --output of {' or '.join(KINDS)}, got {given['output'] or 'none'}: name a file")
     if output.exists() and not given["force"]:
         raise ValueError(f"expected --output that does not exist, got {output}: name another, or --force replaces it")
-    place = given["data"].get("init_args", {}).get("path", "")
-    check_apart(output, place)
-    tables = given["data"]["class_path"].rpartition(".")[2] in {"Table", "Text"}
-    if tables and expanded(str(place)).resolve() in output.resolve().parents:
-        raise ValueError(f"expected --output outside of the tables that are read, got {output}: name another folder")
+    check_apart(output, given["data"].get("init_args", {}).get("path", ""))
     if not output.absolute().parent.is_dir():
         raise ValueError(f"expected --output in a folder that exists, got {output}: make {output.parent} first")
     for name, least in (("shard_size", 1), ("batch_size", 1), ("workers", 0)):
@@ -152,14 +148,18 @@ def _model_and_samples(given: Mapping[str, Any], progress: Progress) -> tuple[Mo
     """Load the model and read the data that it is to encode."""
     device, data = device_named(given["device"]), given["data"]
     if given["run"] is not None:
-        model = load(given["run"], device=None if given["device"] == "auto" else device).of(given["side"])
+        model = load(given["run"], device=None if given["device"] == "auto" else device)
+        model = model.of(given["side"]) if model.run or given["side"] == "second" else model
         progress.say("reading ...")
         learned = options_of(model, data["class_path"].rpartition(".")[2])
         same = {name: learned[name] for name in COLUMNS if name in learned}
         if model.paired and learned.get("label") == "none":
             same["label"] = "none"
         source = build({**data, "init_args": {**same, **data.get("init_args", {})}}, Source)
-        return model, samples_for(model, source)
+        with warnings.catch_warnings():
+            if model.paired:
+                warnings.filterwarnings("ignore", "without labels")  # which pairs need not have
+            return model, samples_for(model, source)
     samples = streamed(build(data, Source))
     spec = Spec(class_path=given["encoder"]["class_path"], init_args=given["encoder"].get("init_args", {}))
     torch.manual_seed(0)
@@ -203,7 +203,7 @@ def _listed(shards: Shards) -> dict[int, str]:
     lost = shards.lost
     if len(lost) == len(shards.samples):
         shutil.rmtree(shards.folder)
-        raise ValueError(f"expected images that can be decoded, got none of {len(lost):,}: check the files")
+        raise ValueError(f"expected images that can be read, got none of {len(lost):,}: check the files")
     _list_of(shards.output).unlink(missing_ok=True)
     if lost:
         _list_of(shards.output).write_text("".join(f"{lost[item]}\n" for item in sorted(lost)), encoding="utf-8")

@@ -92,7 +92,7 @@ def mine(model: Model, output: Path, limits: Limits, progress: Progress) -> Path
             done, total, without = rows.stop, total + int(counts.sum()), without + int((counts == 0).sum())
         if total == 0:
             raise ValueError(f"expected hard negatives of {done:,} pairs, got none: lower --from_rank or --margin")
-    lost = f"; {len(train) - done:,} pairs left out, whose images cannot be decoded" if done < len(train) else ""
+    lost = f"; {len(train) - done:,} pairs left out, whose images cannot be read" if done < len(train) else ""
     none = f"; {without:,} pairs have none" if without else ""
     progress.tell(f"{output}: {total:,} hard negatives of {done:,} pairs{none}{lost}")
     return output

@@ -16,6 +16,7 @@ from likewise.evaluation import Features, Learned, Predictions
 from likewise.evaluation.intervals import wilson
 from likewise.evaluation.of_run import By
 from likewise.inference import Model, load
+from likewise.inference.embedding import check_kind
 from likewise.inference.inputs import samples_at
 from likewise.inference.tables import check_apart, check_output, table_at
 from likewise.runs import Run
@@ -80,6 +81,7 @@ def predict(
     if path is not None:
         check_output(path, force=force)
         check_apart(path, input)
+        check_apart(path, among or "")
     if not isinstance(run, Run) and Path(run).suffix == ".onnx":
         model = load(run, device=None if device == "auto" else device)
         learned = model.learned
@@ -116,9 +118,10 @@ def _in_chunks(
         if model is None or (model.preprocessing is not None and len(inputs.shape) == 2):  # features
             vectors = inputs[torch.arange(len(some))].float()
         else:
+            check_kind(model, some)
             inputs = model.rows(inputs)
             with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", "an image that cannot be decoded")  # which is told at the end
+                warnings.filterwarnings("ignore", "an image that cannot be read")  # which is told at the end
                 vectors = model.encoder.encode(inputs)
         within = torch.arange(len(some))
         found.lost |= {rows.tolist()[one.place]: one.name for one in unreadable(inputs, within)}

@@ -112,21 +112,21 @@ def encoded(
 
 
 def _lost(samples: Samples) -> dict[int, str]:
-    """Return the files that could not be decoded, by their numbers; those of the other side of pairs from -1 down."""
+    """Return the files that could not be read, by their numbers; those of the other side of pairs from -1 down."""
     every, others = torch.arange(len(samples)), samples.counterparts
     beside = [] if others is None else unreadable(others.inputs, every)
     return files_of([*unreadable(samples.inputs, every), *(one._replace(item=-1 - one.item) for one in beside)])
 
 
 def _note_lost(run: Run, files: Mapping[int, str]) -> None:
-    """Add files that could not be decoded to what a run knows of itself."""
+    """Add files that could not be read to what a run knows of itself."""
     if files:
         facts = run.facts
         run.describe(facts | {"undecodable": facts.get("undecodable", {}) | {str(item): files[item] for item in files}})
 
 
 def say_lost(run: Run, progress: Progress, more: Mapping[int, str] | None = None) -> Run:
-    """Say which files could not be decoded, and add those to the run that it doesn't know; return the run."""
+    """Say which files could not be read, and add those to the run that it doesn't know; return the run."""
     _note_lost(run, more or {})
     if files := run.facts.get("undecodable"):
         progress.say(f"warning: {in_words(files)}{'; run.json names all' if len(files) > NAMED else ''}")

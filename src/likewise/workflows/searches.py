@@ -1,5 +1,6 @@
 """Search among features by a run's encoder: the nearest, near-duplicates, and labels that neighbours doubt."""
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
@@ -11,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from likewise.data import Samples, Texts
+from likewise.data import Samples, Texts, parts_of_run
 from likewise.data.ids import Ids
 from likewise.data.image_files import ImageFiles
 from likewise.files.detection import ARRAYS, exists, expanded, near
@@ -19,16 +20,16 @@ from likewise.files.formats import TABLES
 from likewise.inference import Model, Stored, load
 from likewise.inference import search as searches
 from likewise.inference.stored import stored_at
-from likewise.inference.tables import table_at
+from likewise.inference.tables import check_apart, table_at
 from likewise.models import reads_texts
-from likewise.report.neighbours import Shown, write_neighbours
+from likewise.report.neighbours import Shown, in_short, write_neighbours
 from likewise.runs import Run, Side, synced
 from likewise.score_words import aligned
 from likewise.workflows.metadata import device_named
 from likewise.workflows.mining import Limits, mine
 from likewise.workflows.progress import PRINTED, Progress
 
-PRINTED_ROWS = 20
+PRINTED_ROWS, LETTERS = 20, 60  # and those of a text
 SHOWN = 300  # rows on a page
 LOOKED_AT = 10_000  # ids among which a similar one is looked for
 LISTED = (".csv", ".jsonl", ".parquet")
@@ -123,7 +124,8 @@ def search(
     if from_rank != 1 or margin is not None:
         raise ValueError("expected --negatives with --from_rank or --margin, got none: add it, or leave them out")
     _check(query, among, within, (written, page), force=force, only=duplicates is not None or mistakes)
-    model = load(run, device=where).of(side)
+    model = load(run, device=where)
+    model = model.of(side) if model.run or side == "second" else model
     others = stored_at(str(among or within), model.across if within is None else model, progress.bar)
     asked = _asked(query, others, model, progress, among) if within is None else None
     if duplicates is not None:
@@ -132,13 +134,14 @@ def search(
         head, rows = ("id", "label", "agreement", "neighbours"), _doubts(others, k, progress)
     else:
         head, rows = ("query", "rank", "id", "similarity"), _nearest(asked, others, k, at_least, progress)
-    if others.labels is not None and not mistakes:
-        head, rows = (*head, "label"), (one._replace(cells=(*one.cells, others.label(one.other))) for one in rows)
+    others = _with_texts(others, among or within, model.across if within is None else model, progress)
+    head, rows = _told(head, rows, others)
     first = list(islice(rows, SHOWN))
     count = len(first)
     if written is not None:
         count = _write(written, head, chain((one.cells for one in first), (one.cells for one in rows)))
-    lines = aligned([head, *([_word(cell) for cell in one.cells] for one in first[:PRINTED_ROWS])])
+    long = [name == "text" or (name == "query" and reads_texts(model.encoder)) for name in head]
+    lines = aligned([head, *(list(map(_word, one.cells, long)) for one in first[:PRINTED_ROWS])])
     progress.tell("\n".join(lines) if first else "nothing was found")
     if len(first) > PRINTED_ROWS:
         more = f"{written} has all {count:,}" if written is not None else "--output FILE.csv has all"
@@ -161,11 +164,15 @@ def _check(
     if bool(query) == (within is not None):
         got = f"{', '.join(query)} beside --within" if query else "none"
         raise ValueError(f"expected a QUERY with --among, and none with --within, got {got}: correct it")
+    if not all(map(str.strip, query)):
+        raise ValueError("expected a QUERY of some letters, got an empty one: leave it out")
     if only and within is None:
         raise ValueError("expected --within with --duplicates or --mistakes, got --among: they are about one set")
     for path, endings in zip(files, (LISTED, (".html",)), strict=True):
         if path is not None:
             _check_file(path, endings, force=force)
+            for given in (among or within, *query) if endings is LISTED else ():
+                check_apart(path, given)
 
 
 def _check_file(path: Path, endings: Sequence[str], *, force: bool) -> None:
@@ -248,6 +255,17 @@ def _doubts(others: Stored, k: int, progress: Progress) -> Iterator[Found]:
         yield Found(cells, "doubtful labels", place)
 
 
+def _told(head: tuple[str, ...], rows: Iterator[Found], others: Stored) -> tuple[tuple[str, ...], Iterator[Found]]:
+    """Add columns of what is known of the samples that are found: their labels, and what they say."""
+    beside: dict[str, Callable[[int], str]] = {}
+    if others.labels is not None and "label" not in head:
+        beside["label"] = others.label
+    if others.texts is not None:
+        beside["text"] = lambda row: str(others.texts[row])
+    told = (one._replace(cells=(*one.cells, *(of(one.other) for of in beside.values()))) for one in rows)
+    return (*head, *beside), told
+
+
 def _write(path: Path, head: Sequence[str], rows: Iterator[Sequence[Any]]) -> int:
     """Write rows as a table, and count them."""
     count = 0
@@ -268,8 +286,8 @@ def _write_page(
     shown: list[Shown] = []
 
     def show(below: str, name: str, row: int, words: str) -> None:
-        of = sides[name][0].samples
-        text = of.inputs.strings[row] if of is not None and isinstance(of.inputs, Texts) else ""
+        of = sides[name][0].texts
+        text = "" if of is None else str(of[row])
         pictured = pictures[name](torch.tensor([row])) is not None
         shown.append(Shown(below, name, row, sides[name][0].ids[row], words, text, pictured))
 
@@ -279,7 +297,7 @@ def _write_page(
         words = [
             f"{name} {_word(cell)}"
             for name, cell in zip(head, one.cells, strict=True)
-            if name not in {"id", "query", "group", "rank"}
+            if name not in {"id", "query", "group", "rank", "text"}
         ]
         show(one.below, "others", one.other, ", ".join(words))
     run = sides["others"][1].run
@@ -315,5 +333,23 @@ def _pictures(of: Stored, model: Model) -> Callable[[Tensor], Tensor | None]:
     return images
 
 
-def _word(cell: Any) -> str:
-    return f"{cell:.4f}" if isinstance(cell, float) else str(cell)
+def _with_texts(found: Stored, place: Any, model: Model, progress: Progress) -> Stored:
+    """Return a run's features with the texts of its data, where they are texts and can be read again."""
+    folder = expanded(place)
+    if not (folder / "run.json").is_file() or not reads_texts(model.encoder):
+        return found
+    progress.say("reading the texts ...")
+    try:
+        parts = parts_of_run(Run.open(folder), stream=True)[0]
+    except ValueError as error:
+        warnings.warn(f"without the texts that are found: {error}", stacklevel=3)
+        return found
+    texts = dict[str, str]()
+    for part in (parts.train, parts.validation, parts.test):
+        one = part if model.side == "first" or part.counterparts is None else part.counterparts
+        texts |= dict(zip(one.ids, one.inputs.strings, strict=True)) if isinstance(one.inputs, Texts) else {}
+    return replace(found, texts=[texts.get(name, "") for name in found.ids])
+
+
+def _word(cell: Any, long: bool = False) -> str:
+    return f"{cell:.4f}" if isinstance(cell, float) else in_short(cell, LETTERS) if long else str(cell)

@@ -324,9 +324,9 @@ class _Training:
         module.load_state_dict(state | {f"encoder.{name}": value for name, value in trained.items()})
 
     def _say_validated(self, result: Result) -> None:
-        """Say the validation scores of an epoch."""
+        """Say the validation scores of an epoch that epochs are chosen by; the page has all."""
         first = result.headline[0]
-        scores = ", ".join(f"{score.metric} {score_words(score)}" for score in result.headline if score.metric.shown)
+        scores = ", ".join(f"{score.metric} {score_words(score)}" for score in result.selecting or result.headline)
         self.progress.say(f"validation after epoch {first.epoch}: {first.evaluation}, {scores}")
 
     @contextmanager

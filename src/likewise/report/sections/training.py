@@ -187,7 +187,7 @@ def _sample_words(facts: Any) -> Iterator[tuple[str, str]]:
     if any(part in sizes for part in PARTS):
         yield "samples", ", ".join(f"{sizes[part]:,} {part}" for part in PARTS if part in sizes)
     if lost := facts.get("undecodable"):
-        yield "left out", f"{counted(len(lost), 'image')} that cannot be decoded"
+        yield "left out", f"{counted(len(lost), 'image')} that cannot be read"
 
 
 def _label_words(labels: Any) -> str:

@@ -1,5 +1,6 @@
 """A guide: an earlier run of pairs, frozen, that tells what may be a right answer as well and must not be pushed."""
 
+import warnings
 from typing import final
 
 import numpy as np
@@ -54,11 +55,16 @@ class Guide(LossInput):
             self.register_buffer(name, self._encoded(model, side), persistent=False)  # a resumed run encodes anew
 
     def _encoded(self, model: Model, samples: Samples) -> Float[Tensor, "n g"]:
-        """Return the embedding of each sample; inputs that occur several times are encoded once."""
+        """Return the embedding of each sample, of an image that cannot be decoded any: training leaves it out.
+
+        Inputs that occur several times are encoded once.
+        """
         items = torch.arange(len(samples)) if samples.items is None else samples.items
         _, first, of_row = np.unique(items.numpy(), return_index=True, return_inverse=True)
         try:
-            return torch.from_numpy(model.encode(samples[torch.from_numpy(first)])[of_row])
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "an image that cannot be decoded")  # which training tells
+                return model.encoder.encode(model.rows(samples[torch.from_numpy(first)]))[torch.from_numpy(of_row)]
         except (RuntimeError, TypeError, AttributeError) as error:
             raise ValueError(
                 f"expected a guide that encodes these inputs, got {self.run}, whose {model.side} side is {model!r}: "

@@ -19,7 +19,8 @@ class SecondTower(LossInput):
         ids                             numbers that are equal for pairs which must not be pushed apart, (B,)
         reference_labels                the labels; where pairs have none, these numbers
         negatives                       z' of hard negatives of each sample, (B, K, E), if the data has some; for a loss
-                                        that requires one, (B, E): the first of these, or another's counterpart
+                                        that requires one, (B, E): the first of these, or, where that is right or
+                                        there is none, another's counterpart
         negative_ids                    these numbers of the negatives, (B, K)
 
     The two are a dual encoder: it observes the other side's training inputs, and both are kept with the run.
@@ -33,7 +34,7 @@ class SecondTower(LossInput):
 
     Raises:
         ValueError: The factor is not positive, the networks give embeddings of two widths, or a shared one is given
-            another encoder or head.
+            another encoder, head or rate.
 
     Memory:
         A second network, if it isn't shared, and its activations of a batch.
@@ -57,8 +58,10 @@ class SecondTower(LossInput):
         super().__init__()
         if not rate_factor > 0:
             raise ValueError(f"expected rate_factor above 0, got {rate_factor}: 1 is the encoder's rate")
-        if shared and (encoder is not None or head is not None):
-            raise ValueError("expected one network for both sides, shared=True, got an encoder or head beside it")
+        if shared and (encoder is not None or head is not None or rate_factor != 1):
+            raise ValueError(
+                "expected one network for both sides, shared=True, got an encoder, a head or a rate of one"
+            )
         self.shared = shared
         self.rate_factor = rate_factor
         if encoder is not None:
@@ -91,7 +94,10 @@ class SecondTower(LossInput):
         counterparts = step.batch.get("counterparts")
         if counterparts is None:
             raise ValueError("expected pairs for SecondTower, got samples without a counterpart: read them by Pairs")
-        return in_chunks(self.network, counterparts, step.chunk_size)
+        made = vars(step)  # where it keeps what it computes once
+        if "keys_beside" not in made:
+            made["keys_beside"] = in_chunks(self.network, counterparts, step.chunk_size)
+        return made["keys_beside"]
 
     positives = references = keys
 
@@ -106,7 +112,11 @@ class SecondTower(LossInput):
         if of is None:
             return self.keys(step)[step.others(NEGATIVES)] if self._requires_one else None
         if self._requires_one:
-            return in_chunks(self.network, of[:, 0], step.chunk_size)
+            hard = in_chunks(self.network, of[:, 0], step.chunk_size)
+            ids, theirs = self.ids(step), self.negative_ids(step)
+            if ids is None or theirs is None:
+                return hard
+            return hard.where((theirs[:, 0] != ids)[:, None], self.keys(step)[step.others(NEGATIVES)])
         return in_chunks(self.network, of.flatten(0, 1), step.chunk_size).unflatten(0, of.shape[:2])
 
     def negative_ids(self, step: Step) -> Int[Tensor, "b k"] | None:

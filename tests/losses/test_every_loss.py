@@ -1,6 +1,7 @@
 """Properties of every loss on every backend: one table, one test per property."""
 
 import copy
+import gc
 import inspect
 
 import pytest
@@ -156,6 +157,24 @@ def test_repeats_are_equal_bit_for_bit(name, backend):
     one, other = (step(name, batch, torch.float32, backend=backend) for _ in range(2))
     assert torch.equal(one[0], other[0])
     assert all(torch.equal(a, b) for a, b in zip(one[1], other[1], strict=True))
+
+
+@every_loss
+def test_nothing_of_a_step_is_left_when_it_is_over(name):
+    """No tensor and no node of the graph; a node that holds its own result would never be freed."""
+    criterion, batch = LOSSES[name].make(backend="tiled"), cast(LOSSES[name].batch(70, draw(4)), torch.float32)
+    wanted = leaves(name, batch)
+
+    def left():
+        gc.collect()
+        kinds = [type(of) for of in gc.get_objects()]  # isinstance would ask lazy modules
+        return sum(issubclass(kind, torch.Tensor) or kind.__name__.endswith("Backward") for kind in kinds)
+
+    counts = []
+    for _ in range(3):
+        torch.autograd.grad(evaluate(criterion, batch).sum(), wanted)
+        counts.append(left())
+    assert counts[1] == counts[2]
 
 
 @every_backend

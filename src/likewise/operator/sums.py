@@ -101,8 +101,8 @@ class Pairwise(Sums):
         return self.slope(argument, out=argument)
 
     def logarithms(self) -> Tensor:
-        """Return the sums themselves."""
-        return self.total
+        """Return the sums, not ``total`` itself: a result of the graph that the graph's state holds is never freed."""
+        return self.total.clone()
 
     def shares(self, upstream: Tensor) -> Tensor:
         return upstream.clone()

@@ -38,20 +38,28 @@ def _train(folder, arguments, processes):
     return Run.open(run)
 
 
+def test_two_processes_end_together_when_validation_is_no_better(tmp_path):
+    """Only the first of them evaluates; with so low a rate, equal scores end the training after the second epoch."""
+    arguments = ["--loss", "SupConLoss", "--patience", "1", "--validation_epochs", "1", "--trainer.max_epochs", "6"]
+    run = _train(tmp_path / "two", [*arguments, "--optimizer.lr", "1e-30", "--report", "false"], 2)
+    assert {score.epoch for score in run.scores if score.epoch} == {1, 2}
+    assert run.stage == "finished"
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
         ["--loss", "RASCALLoss"],
         [
             *("--loss", "InfoNCELoss", "--inputs", "Momentum", "--inputs+", "KeyQueue", "--inputs.size", "200"),
-            *("--log", "tensorboard"),
+            *("--log", "tensorboard", "--freeze", "layer", "--unfreeze_epoch", "2", "--validation_epochs", "1"),
         ],
         [
             *("--loss", "SupConLoss", "--loss.gather_distributed", "ring", "--trainer.accumulate_grad_batches", "2"),
             *("--trainer.precision", "64-true"),
         ],
     ],
-    ids=["RASCAL", "MoCo", "SupCon in a ring, accumulated, in float64"],
+    ids=["RASCAL", "MoCo, unfrozen in the second epoch", "SupCon in a ring, accumulated, in float64"],
 )
 def test_two_processes_leave_one_run_with_the_weights_state_and_curves_of_a_single_one(arguments, tmp_path):
     """Views are sampled for the global batch, rows are gathered, and logs are averaged over all processes."""

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from likewise.data import Parts, Samples, Texts
+from likewise.data import Ids, Parts, Samples, Texts
 from likewise.evaluation import CrossModalRetrieval, FeatureParts, Features, save_features
 from likewise.report import Subject, write_page
+from likewise.report.comparison import same_test
 from likewise.report.sections import GeometrySection, MapSection, NearestTextsSection, PairsSection
 from likewise.report.sections.scores import lead
 from likewise.runs import Run
@@ -112,3 +113,16 @@ def test_other_runs_have_no_such_section(tmp_path):
     pairs = Features(torch.eye(4), None, counterparts=plain)
     save_features(run.embeddings, FeatureParts(pairs, pairs, pairs))
     assert PairsSection().content([Subject(run)]) is None  # nothing was ranked
+
+
+@pytest.mark.parametrize(("second", "same"), [("de", True), ("fr", False)])
+def test_runs_on_other_counterparts_were_tested_on_other_samples(second, same, tmp_path):
+    """English with German, and English with French, row by row."""
+    subjects: list[Subject] = []
+    for name in ("de", second):
+        lines = Features(torch.eye(3), None, ids=Ids.of(f"two.{name}:{row}" for row in range(3)))
+        test = Features(torch.eye(3), None, ids=Ids.of(f"two.en:{row}" for row in range(3)), counterparts=lines)
+        run = Run.create(tmp_path, f"run-{len(subjects)}")
+        save_features(run.embeddings, FeatureParts(test, test, test))
+        subjects.append(Subject(run))
+    assert same_test(*subjects) is same

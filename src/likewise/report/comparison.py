@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import torch
 
-from likewise.evaluation import Difference, paired_difference
+from likewise.evaluation import Difference, Features, paired_difference
 from likewise.evaluation.intervals import student
 from likewise.report.formatting import leading
 from likewise.report.rows import Over, Row
@@ -71,11 +71,23 @@ def difference(
 
 
 def same_test(first: Subject, second: Subject) -> bool:
-    """Tell whether two runs were tested on the same samples: their rows, ids, labels and names are equal."""
+    """Tell whether two runs were tested on the same samples, of pairs on both sides."""
     ours, theirs = first.test_part, second.test_part
-    if ours is None or theirs is None or ours.names != theirs.names or not torch.equal(ours.numbers, theirs.numbers):
+    return ours is not None and theirs is not None and _same(ours, theirs)
+
+
+def _same(ours: Features, theirs: Features) -> bool:
+    """Tell whether rows, ids, labels and names are equal."""
+    if (
+        (ours.counterparts is None) != (theirs.counterparts is None)
+        or ours.names != theirs.names
+        or not torch.equal(ours.numbers, theirs.numbers)
+    ):
         return False
     if not ours.ids.agree(theirs.ids):
+        return False
+    others = ours.counterparts, theirs.counterparts
+    if others[0] is not None and others[1] is not None and not _same(others[0], others[1]):
         return False
     if ours.labels is None or theirs.labels is None:
         return ours.labels is theirs.labels

@@ -136,7 +136,7 @@ class Subject:
             features = load_features(self.run.embeddings)
         if features is None:
             return None
-        return replace(features.test, vectors=torch.zeros(len(features.test), 0), counterparts=None)
+        return _bare(features.test)
 
     def predicted(self, features: Features) -> Int[Tensor, " n"] | None:
         """Return the classes that kNN predicts of test samples, (N,): -1 of others; None where it predicted nothing."""
@@ -216,3 +216,9 @@ class Subject:
             samples = replace(samples.counterparts, rows=samples.rows)
         place = places_of(rows, torch.as_tensor(samples.rows))
         return samples[place] if bool((place >= 0).all()) else None
+
+
+def _bare(features: Features) -> Features:
+    """Return features, and those of the other side, without vectors."""
+    others = None if features.counterparts is None else _bare(features.counterparts)
+    return replace(features, vectors=torch.zeros(len(features), 0), counterparts=others)

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 import likewise as lw
-from likewise.data import Arrays, FewLabels, Samples, Table, Text, parts_of, parts_of_run
+from likewise.data import Arrays, Digits, FewLabels, Samples, Table, Text, parts_of, parts_of_run
+from likewise.data.columns import labels_of
 from likewise.data.split import Stratified
 from likewise.workflows import Silent
 
@@ -114,6 +115,21 @@ def test_few_labels_hide_the_others_of_training(tmp_path):
     assert (
         set(both.unlabelled.rows.tolist()) - set(range(60, 100)) < kept
     )  # what a fraction drops is not kept unlabelled
+
+
+def test_what_few_labels_hide_is_of_no_class_that_is_held_out():
+    few = {"class_path": "likewise.data.FewLabels", "init_args": {"fraction": 0.5}}
+    split = {"class_path": "likewise.data.ByClass", "init_args": {"train": 6, "validation": 2, "test": 2}}
+    digits = {"data": {"class_path": "likewise.data.Digits"}, "split": split, "subset": few}
+    parts, _ = parts_of(digits)
+    classes = Digits().load().labels[parts.unlabelled.rows]
+    assert {str(one) for one in classes.tolist()} == set(parts.train.names)
+
+
+def test_minus_one_of_a_numbered_column_is_no_class():
+    assert labels_of([0, 1, -1], None, ("a", "b", "c"), in_part=True)[0].tolist() == [0, 1, -1]
+    with pytest.raises(ValueError, match="got a negative number, for none, in 1 of 3"):
+        labels_of([0, 1, -1], None, ("a", "b", "c"))
 
 
 def _trained(tmp_path, name, loss, change=0.0, **more):

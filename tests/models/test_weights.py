@@ -32,10 +32,22 @@ def _features(module, images):
         lambda of: {f"module.{name}": tensor for name, tensor in of.items()},
         lambda of: {"epoch": 3, "state_dict": {f"module.encoder.{name}": tensor for name, tensor in of.items()}},
         lambda of: {"model": {f"backbone.{name}": tensor for name, tensor in of.items()}, "optimizer": {"lr": 0.1}},
+        lambda of: {
+            "state_dict": {f"module.{name}": tensor for name, tensor in of.items()},
+            "best": torch.tensor(76.1),
+        },
         lambda of: {"teacher": {f"backbone.{name}": tensor for name, tensor in of.items()}},
         lambda of: {f"student.{name}": tensor * 0 for name, tensor in list(of.items())[:3]} | of,
     ],
-    ids=["plain", "module", "state_dict, module.encoder", "model, backbone", "teacher", "a part twice"],
+    ids=[
+        "plain",
+        "module",
+        "state_dict, module.encoder",
+        "model, backbone",
+        "beside a score",
+        "teacher",
+        "a part twice",
+    ],
 )
 def test_a_networks_own_features_come_back_whatever_stands_before_the_names(written, tmp_path):
     trained, images = _made(0), torch.randn(2, 3, 64, 64)

@@ -8,10 +8,10 @@ from torch import nn
 from torch.nn import functional
 
 from likewise.data import Samples, Views
-from likewise.losses import CrossEntropyLoss
+from likewise.losses import CrossEntropyLoss, InfoNCELoss
 from likewise.models import Conv4, ConvNet, Projected, ProjectionHead, ResNet, Transformer, Wrapped
 from likewise.models.depth import blocks_of
-from likewise.training import Constant, Pretraining, TrainingData
+from likewise.training import Constant, Momentum, Pretraining, TrainingData
 from likewise.training.fine_tuning import FineTuning
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*LeafSpec.*", "ignore:.*does not have many workers.*")
@@ -144,6 +144,36 @@ def test_it_is_a_plain_loop(tuning, frozen, clip):
             assert torch.equal(found[name], first[name]), name
 
 
+def test_a_resumed_training_keeps_frozen_parts_at_rest():
+    """It begins within an epoch, and batch norms have been replaced since what is frozen was chosen."""
+    module = _module(FineTuning("embed,layer1"))
+    layer = module.encoder.module.layer1
+    layer[1], replaced = nn.BatchNorm2d(4), layer[1]
+    layer[1].weight, layer[1].bias = replaced.weight, replaced.bias
+    module.on_train_start()
+    module.on_train_batch_start({}, 3)
+    assert {name for name, part in module.encoder.module.named_children() if not part.training} == {"embed", "layer1"}
+    assert not any(part.training for part in module.encoder.module.layer1.modules())
+
+
+def test_a_momentum_encoder_rests_as_the_encoder_does():
+    torch.manual_seed(1)
+    encoder = Wrapped((1, 8, 8), Net())
+    module = Pretraining(
+        encoder,
+        ProjectionHead(6),
+        InfoNCELoss(),
+        torch.optim.AdamW,
+        [Momentum()],
+        samples=_samples(),
+        fine_tuning=FineTuning("all"),
+    )
+    module.train()
+    slow = module.inputs.momentum.slow.encoder[0]
+    images = torch.rand(9, 1, 8, 8)
+    assert torch.equal(encoder(images), slow(images))
+
+
 def test_of_a_tower_of_two_the_head_is_trained():
     tower = Projected(ConvNet((1, 8, 8), width=4), ProjectionHead(16, out_dim=5))
     FineTuning("all").begin(tower)
@@ -188,6 +218,7 @@ def test_blocks_are_what_each_network_is_built_of(network, names):
 @pytest.mark.parametrize(
     ("tuning", "said"),
     [
+        ({"freeze": ""}, "got : module.embed"),
         ({"freeze": "layer3"}, "got layer3: did you mean layer2 or layer1"),
         ({"freeze": "stem"}, "got stem: module.embed, module.layer1.0, module.layer2.0"),
         ({"freeze": "all but the last 3 blocks"}, "expected from 1 to 2 blocks to train, got 3: Wrapped has"),

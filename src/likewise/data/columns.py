@@ -208,7 +208,8 @@ def labels_of(
     """
     values = [_plain(value) for value in values]
     if in_part and separator is None and not any(isinstance(value, list) for value in values):
-        given = [place for place, value in enumerate(values) if value is not None and value != ""]
+        none = (None, "") if names is None else (None, "", -1)
+        given = [place for place, value in enumerate(values) if value not in none]
         if 0 < len(given) < len(values):
             classes, known = labels_of([values[place] for place in given], None, names)
             return torch.full((len(values),), -1).index_copy(0, torch.tensor(given), classes), known
@@ -227,6 +228,11 @@ def labels_of(
             f"expected a label for every sample, got none for {missing} of {len(values)}: fill them in or drop the rows"
         )
     if names is not None:
+        if without := sum(isinstance(value, int) and value < 0 for value in values):
+            raise ValueError(
+                f"expected a label for every sample, got a negative number, for none, in {without} of {len(values)}: "
+                "drop the rows, or train on them"
+            )
         return torch.tensor(values, dtype=torch.int64), tuple(names)
     odd = [value for value in values if not isinstance(value, int | str)]
     if odd:

@@ -58,11 +58,12 @@ def parts_of(
     split = build(specs["split"], Split)
     keeping = [one for one in others if not one.hides]
     parts = split(samples, _InTurn(others) if others else None)
+    given = [PARTS[n] for n, part in ((1, parts.validation), (2, parts.test)) if _is_given(part, numbers, n)]
+    parts = replace(parts, given=tuple(given))
     if len(keeping) < len(others):
         hidden = _hidden(parts, split(samples, _InTurn(keeping) if keeping else None))
         unlabelled = hidden if unlabelled is None else joined(unlabelled, hidden)
-    given = (PARTS[n] for n, part in ((1, parts.validation), (2, parts.test)) if _is_given(part, numbers, n))
-    return replace(parts, given=tuple(given), unlabelled=unlabelled), split.refit
+    return replace(parts, unlabelled=unlabelled), split.refit
 
 
 def _apart(samples: Samples) -> tuple[Samples, Samples | None]:
@@ -83,8 +84,11 @@ def _apart(samples: Samples) -> tuple[Samples, Samples | None]:
 def _hidden(parts: Parts, whole: Parts) -> Samples:
     """Return the samples to train on that a subset has left out of parts, without their labels."""
     rows = torch.cat([of.rows for of in (parts.train, parts.validation, parts.test) if of.rows is not None])
-    others = joined(whole.train, whole.validation).unlabelled()
-    return others if others.rows is None else others[~torch.isin(others.rows, rows)]
+    cut = "validation" not in parts.given and not whole.new_in_validation
+    others = (joined(whole.train, whole.validation) if cut else whole.train).unlabelled()
+    others = others if others.rows is None else others[~torch.isin(others.rows, rows)]
+    held_out = [of.groups for of in (parts.validation, parts.test) if of.groups is not None]
+    return others if others.groups is None else others[~torch.isin(others.groups, torch.cat(held_out))]
 
 
 def _is_given(part: Samples, numbers: Tensor | None, number: int) -> bool:

@@ -7,6 +7,7 @@ from typing import final
 from torch import nn
 
 SHOWN = 5  # names in a message
+UNUSED = "pooler"  # of a language model, whose features are taken before it
 CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 
 
@@ -38,6 +39,8 @@ def blocks_of(network: nn.Module) -> list[Block]:
     """
     parts: list[tuple[str, list[nn.Parameter]]] = []
     for name, module in _apart(network, ""):
+        if name.rpartition(".")[2] == UNUSED:
+            continue
         parameters = list(module.parameters())
         if parts and all(parameter.ndim < 2 for parameter in parameters):
             parts[-1][1].extend(parameters)

@@ -105,10 +105,9 @@ def _read(path: Path) -> dict[str, Tensor]:
             f"expected weights in {path}, .safetensors or written by torch.save, got {type(error).__name__}: {told}: "
             "give another file"
         ) from error
-    while isinstance(found, Mapping) and not any(isinstance(value, Tensor) for value in found.values()):
-        within = next((found[name] for name in WITHIN if isinstance(found.get(name), Mapping)), None)
-        if within is None:
-            break
+    while isinstance(found, Mapping) and (
+        within := next((found[name] for name in WITHIN if isinstance(found.get(name), Mapping)), None)
+    ):
         found = within
     tensors = (
         {str(name): of for name, of in found.items() if isinstance(of, Tensor)} if isinstance(found, Mapping) else {}

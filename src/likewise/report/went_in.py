@@ -37,6 +37,7 @@ def facts_of(ready: "Assembled", trainer: "Trainer") -> dict[str, Any]:
     for part in whole:
         counts.update(dict(zip(part.names, part.counts.tolist(), strict=True)))
     ranked = counts.most_common()
+    labelled = (parts.refitted() if ready.refit else parts).train
     kind, others = parts.train.label_kind, 0 if parts.unlabelled is None else len(parts.unlabelled)
     sets = [] if kind != "label sets" else [part.labels for part in whole if part.labels is not None]
     unlabelled = others + sum(int((~own.any(dim=1)).sum()) for own in sets)
@@ -54,7 +55,7 @@ def facts_of(ready: "Assembled", trainer: "Trainer") -> dict[str, Any]:
         if ranked
         else None,
         "given": list(parts.given),
-        "trained_unlabelled": others > 0 and len(ready.trained) >= len(parts.train) + others,
+        "trained_unlabelled": others > 0 and len(ready.trained) > len(labelled),
         "encoder": _sizes(module.encoder),
         "head": None if module.head is None else _sizes(module.head),
         "batch": batch,

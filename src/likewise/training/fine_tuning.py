@@ -65,19 +65,17 @@ class FineTuning:
         self.unfreeze_epoch = unfreeze_epoch
         self.rate_factor = rate_factor
         self.layer_decay = layer_decay
-        self._frozen: tuple[nn.Parameter, ...] = ()
-        self._resting: tuple[nn.Module, ...] = ()
+        self._frozen: dict[str, nn.Parameter] = {}
         self._rates: dict[nn.Parameter, float] = {}
 
     def begin(self, encoder: Encoder) -> "FineTuning":
         """Freeze what is to be frozen of an encoder; of a tower of two, its head is trained."""
-        encoder = encoder.encoder if isinstance(encoder, Projected) else encoder
-        blocks = blocks_of(encoder)
-        self._frozen = () if self.freeze is None else tuple(self._chosen(encoder, blocks, self.freeze))
-        frozen = set(self._frozen)
-        self._resting = tuple(part for part in encoder.modules() if _all_in(part, frozen))
+        network = _bare(encoder)
+        blocks = blocks_of(network)
+        chosen = set[nn.Parameter]() if self.freeze is None else set(self._chosen(network, blocks, self.freeze))
+        self._frozen = {name: parameter for name, parameter in network.named_parameters() if parameter in chosen}
         if self.unfreeze_epoch is None:
-            for parameter in frozen:
+            for parameter in chosen:
                 parameter.requires_grad = False
         self._rates = {
             parameter: self.rate_factor * self.layer_decay ** (len(blocks) - 1 - depth)
@@ -94,18 +92,25 @@ class FineTuning:
         """Return whether something is frozen in an epoch, from 1 on."""
         return bool(self._frozen) and (self.unfreeze_epoch is None or epoch < self.unfreeze_epoch)
 
-    def settle(self, epoch: int) -> None:
-        """Put what is frozen into evaluation mode, and what no longer is into training mode."""
-        for part in self._resting:
-            part.train(not self.rests(epoch))
+    def settle(self, epoch: int, encoder: nn.Module, *copies: nn.Module) -> None:
+        """Put what is frozen of an encoder and its copies into evaluation mode, what no longer is into training mode.
+
+        Parts are looked up anew, as batch norms are replaced where there are several processes.
+        """
+        frozen = set(self._frozen.values())
+        for name, part in _bare(encoder).named_modules() if frozen else ():
+            own = list(part.parameters())
+            if own and frozen.issuperset(own):
+                for network in (encoder, *copies):  # of a momentum encoder, whose weights are no parameters
+                    _bare(network).get_submodule(name).train(not self.rests(epoch))
 
     def drop_gradients(self, epoch: int) -> None:
         """Drop the gradients of what is still frozen, so that the optimizer passes it by."""
         if self.rests(epoch):
-            for parameter in self._frozen:
+            for parameter in self._frozen.values():
                 parameter.grad = None
 
-    def _chosen(self, encoder: Encoder, blocks: list[Block], freeze: str) -> Iterator[nn.Parameter]:
+    def _chosen(self, encoder: nn.Module, blocks: list[Block], freeze: str) -> Iterator[nn.Parameter]:
         """Yield the parameters that are to be frozen."""
         if freeze == ALL:
             yield from encoder.parameters()
@@ -118,11 +123,11 @@ class FineTuning:
                 )
             yield from (parameter for block in blocks[:-last] for parameter in block.parameters)
         else:
-            for name in filter(None, map(str.strip, freeze.split(","))):
+            for name in map(str.strip, freeze.split(",")):
                 yield from _named(encoder, blocks, name)
 
 
-def _named(encoder: Encoder, blocks: list[Block], asked: str) -> Iterator[nn.Parameter]:
+def _named(encoder: nn.Module, blocks: list[Block], asked: str) -> Iterator[nn.Parameter]:
     """Yield the parameters below a name, wherever it stands among the names of the parts they are in."""
     found = [parameter for name, parameter in encoder.named_parameters() if f".{asked}." in f".{name}."]
     if not found:
@@ -136,7 +141,6 @@ def _named(encoder: Encoder, blocks: list[Block], asked: str) -> Iterator[nn.Par
     yield from found
 
 
-def _all_in(part: nn.Module, frozen: set[nn.Parameter]) -> bool:
-    """Tell whether a part has parameters, and all of them are frozen."""
-    parameters = list(part.parameters())
-    return bool(parameters) and all(parameter in frozen for parameter in parameters)
+def _bare(network: nn.Module) -> nn.Module:
+    """Return the encoder of a tower of two, whose head is trained."""
+    return network.encoder if isinstance(network, Projected) else network

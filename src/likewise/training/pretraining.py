@@ -106,6 +106,7 @@ class Pretraining(lightning.LightningModule):
         self.chunk_size = chunk_size
         self.observer: Callable[[Step], None] | None = None
         self._make_optimizer = optimizer
+        self._told = 0  # the group of the optimizer whose learning rate is told
 
     def forward(self, inputs: Float[Tensor, "n ..."]) -> Float[Tensor, "n d"]:
         """Encode inputs (N, ...) to features (N, D), without the head."""
@@ -187,14 +188,18 @@ class Pretraining(lightning.LightningModule):
         """Set training mode, in which what is frozen stays in evaluation mode."""
         super().train(mode)
         if mode:
-            self.fine_tuning.settle(self.current_epoch + 1)
+            self._settle()
         return self
 
+    def on_train_start(self) -> None:
+        """Put what is frozen into evaluation mode, also where a resumed training begins within an epoch."""
+        self._settle()
+
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
-        """Unfreeze what is trained from this epoch on; a resumed one may begin within it."""
+        """Unfreeze what is trained from this epoch on."""
         del batch
-        if batch_idx == 0 or self.fine_tuning.unfreeze_epoch is not None:
-            self.fine_tuning.settle(self.current_epoch + 1)
+        if batch_idx == 0:
+            self._settle()
 
     def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
         """Drop the gradients of what is frozen, before they are clipped."""
@@ -218,6 +223,8 @@ class Pretraining(lightning.LightningModule):
         factors = {parameter: by for of in self.inputs.all for parameter, by in of.rate_factors().items()}
         rates = self.fine_tuning.rates() | self._of_loss | factors
         optimizer = optimizer_of(self, self._make_optimizer, rates)
+        own = [rates.get(group["params"][0], 1.0) for group in optimizer.param_groups]
+        self._told = own.index(1.0) if 1.0 in own else own.index(max(own))
         schedule = LambdaLR(optimizer, self._factor)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
@@ -233,6 +240,11 @@ class Pretraining(lightning.LightningModule):
             share = max(share, gone / (gone + left) if gone + left else 1.0)
         return self.schedule.factor(epoch, min(share, 1.0))
 
+    def _settle(self) -> None:
+        momentum = self.inputs.momentum
+        copies = () if momentum is None else tuple(momentum.slow.encoder.children())[:1]
+        self.fine_tuning.settle(self.current_epoch + 1, self.encoder, *copies)
+
     def _timer(self) -> Timer | None:
         """Return the timer that ends the training, if there is one."""
         callbacks: Iterable[Any] = self.trainer.callbacks  # pyright: ignore[reportAttributeAccessIssue]
@@ -242,9 +254,9 @@ class Pretraining(lightning.LightningModule):
     def _tell(self, loss: Tensor, count: int) -> None:
         """Log the loss, the learning rate and the loss's `last`, averaged over all processes."""
         optimizer = self.optimizers()
-        rate = optimizer.param_groups[0]["lr"] if isinstance(optimizer, Optimizer) else math.nan
+        rates = [group["lr"] for group in optimizer.param_groups] if isinstance(optimizer, Optimizer) else [math.nan]
         self.log("loss", loss, prog_bar=True, batch_size=count, sync_dist=True)
-        self.log("learning_rate", rate, batch_size=count)
+        self.log("learning_rate", rates[self._told], batch_size=count)
         for name, value in self.loss.last.items():
             if not name.endswith((HISTOGRAM, BY_ANCHOR)):
                 self.log(name, value.float().mean(), batch_size=count, sync_dist=True)

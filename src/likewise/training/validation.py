@@ -201,12 +201,18 @@ class ValidationScores(Callback):
         """End the training, on all processes, if the last scores were no better than one before."""
         if self.patience is None:
             return
-        best = best_epoch(self.run) if trainer.is_global_zero else None
-        since = 0 if best is None else sum((one.epoch or 0) > (best.epoch or 0) for one in _alike(self.run, best))
+        best, since = self._since_best(epoch) if trainer.is_global_zero else (None, 0)
         if trainer.strategy.broadcast(since) >= self.patience:
             trainer.should_stop = True
             if self._told is not None and best is not None and best.epoch is not None:
                 self._told(best.epoch, epoch)
+
+    def _since_best(self, epoch: int) -> tuple[Score | None, int]:
+        """Return the best score up to an epoch, and how many there were since; those of repeated epochs come again."""
+        first = best_epoch(self.run)
+        scores = [] if first is None else [one for one in _alike(self.run, first) if one.epoch and one.epoch <= epoch]
+        found = best(scores) if scores else None
+        return found, 0 if found is None else len(scores) - 1 - scores.index(found)
 
 
 def check_that_choose(parts: Parts, every: int, what: str, option: str) -> None:

@@ -162,6 +162,16 @@ def _assembled(config: Mapping[str, Any]) -> tuple[Assembled, EvaluationOptions]
     ready = assemble(chosen, *given, fine_tuning=tuned, weights=config["weights"], unlabelled=config["unlabelled"])
     evaluations = EvaluationOptions.of(config)
     check_applicable(ready.parts, evaluations, predicts=ready.module.predicts)
+    best, patience, every = config["keep"] == "best", config["patience"], _validated(config, ready, evaluations)
+    for asked, does, option in (
+        (best, "keep the best epoch by", "--keep"),
+        (patience, "end the training by", "--patience"),
+    ):
+        if asked and ready.refit:
+            raise ValueError(f"expected a validation part to {does}, got a refit on it: leave out {option}")
+        if asked:
+            check_that_choose(ready.parts, every, does, option)
+    ValidationScores(Run(Path()), every, patience)  # it refuses a patience below 1
     return ready, evaluations
 
 
@@ -248,12 +258,7 @@ class _Training:
     def _callbacks(self) -> list[lightning.Callback]:
         run, ready, asked = self.run, self.ready, self.evaluations.evaluations
         best, patience = self.config["keep"] == "best", self.config["patience"]
-        if ready.refit and (best or patience is not None):
-            does, option = ("keep the best epoch", "--keep") if best else ("end the training", "--patience")
-            raise ValueError(f"expected a validation part to {does} by, got a refit on it: leave out {option}")
         every = _validated(self.config, ready, self.evaluations)
-        if patience is not None:
-            check_that_choose(ready.parts, every, "end the training by", "--patience")
         evaluations, note = while_training(ready.parts, ready.data.batches, asked)
         if note:
             self.progress.say(note)

@@ -1,7 +1,7 @@
 """Assembly: from a configuration to a training that is ready; each part is given what earlier parts determine."""
 
 import inspect
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, Literal, final
@@ -18,7 +18,6 @@ from likewise.data import (
     Rows,
     Samples,
     Texts,
-    TokenRows,
     fingerprint,
     parts_of,
     parts_of_run,
@@ -33,14 +32,14 @@ from likewise.parts import Spec, build, built, class_of, is_spec
 from likewise.runs import Run
 from likewise.training.data import TrainingData
 from likewise.training.fine_tuning import FineTuning
-from likewise.training.inputs import Guide, KeyQueue, LossInput, SecondTower
+from likewise.training.inputs import Guide, LossInput, SecondTower
 from likewise.training.inputs.loss_input import LossSignature
 from likewise.training.inputs.resolution import check_samples, reads_embeddings
+from likewise.training.notes import notes
 from likewise.training.pretraining import Pretraining
 from likewise.training.schedule import Schedule
 
 OBSERVED = 2048  # inputs read for their mean and standard deviation, if not all are in memory
-NAMED = 3  # labels that a sentence names
 KINDS = {0: "texts", 1: "vectors", 3: "images"}
 
 
@@ -381,43 +380,3 @@ def _normal(spec: Any) -> Any:
     if isinstance(spec, list):
         return [_normal(item) for item in spec]
     return {"init_args": {}, **spec} if is_spec(spec) else spec
-
-
-def notes(samples: Samples, inputs: Iterable[LossInput] = (), test: Samples | None = None) -> Iterator[str]:
-    """Yield what is unusual about the training part: cut texts, missing labels, constant labels, long queues."""
-    if isinstance(samples.inputs, TokenRows) and samples.inputs.cut:
-        yield (
-            f"{samples.inputs.cut:,} of {len(samples):,} training texts are longer than the encoder reads and were "
-            "cut: raise --encoder.length to read more of them"
-        )
-    for queue in (loss_input for loss_input in inputs if isinstance(loss_input, KeyQueue)):
-        if queue.size > len(samples):
-            yield (
-                f"the queue holds {queue.size:,} keys of {len(samples):,} training samples, each about "
-                f"{queue.size / len(samples):.1f} times: lower its size, so that it seldom holds older keys of a sample"
-            )
-    if samples.label_kind != "label sets" or samples.labels is None:
-        return
-    without = int((~samples.labels.any(dim=1)).sum())
-    if without:
-        yield (
-            f"{without:,} of {len(samples):,} training samples have no label and are kept; a contrast has "
-            "them as negatives of all others: --subset+ Labelled drops them"
-        )
-    if test is not None and not test.counts.any():
-        yield f"none of {len(test):,} test samples has a label: no prediction of labels can be evaluated"
-    yield from _about(samples, samples.counts == 0, "no training sample", "has", "have")
-    yield from _about(samples, samples.counts == len(samples), "that of every training sample", "is", "are")
-
-
-def _about(samples: Samples, chosen: Tensor, what: str, singular: str, several: str) -> Iterator[str]:
-    labels = chosen.nonzero().flatten().tolist()
-    if not labels:
-        return
-    named = ", ".join(samples.names[label] for label in labels[:NAMED]) + (", ..." if len(labels) > NAMED else "")
-    is_one = len(labels) == 1
-    what = what if is_one or several == "have" else "those of every training sample"
-    yield (
-        f"{len(labels):,} of {len(samples.names):,} labels {singular if is_one else several} {what} ({named}): "
-        f"nothing can be learned of {'it' if is_one else 'them'}"
-    )

@@ -4,8 +4,8 @@
 
 FILE.npz has images, labels and names (coarse), fine_labels and fine_names, and test, as `likewise train FILE.npz` reads
 them; 40 % of its training part is used. Runs go to FOLDER/SETTING, seed by seed, and one that is there is not trained
-again: `docs/result_tables.py gather` puts their scores into a file. Nothing is tuned. RASCAL with uniform weights is
-SupCon, bit for bit, and records how far ranks drift: it stands for SupCon here.
+again: `docs/result_tables.py gather` puts their scores into a file. The network is a ResNet-8 of width 8. Nothing is
+tuned. RASCAL with uniform weights is SupCon, bit for bit, and records how far ranks drift: it stands for SupCon here.
 """
 
 import argparse
@@ -36,6 +36,7 @@ def options(file: Path, noise: float, epochs: int) -> dict[str, Any]:
         "data": "Arrays",
         "data.path": str(file),
         "subset": subsets,
+        "encoder.width": 8,
         "epochs": epochs,
         "validation_epochs": 0,
         "report": False,

@@ -81,7 +81,7 @@ def whole_classes(samples: Samples, subset: Subset | None) -> Samples:
     """Number the rows, apply a subset of every part, drop empty classes, and refuse a single class."""
     samples = samples.numbered()
     if subset is not None and subset.every_part:
-        samples = samples[subset(samples)]
+        samples = subset.taken(samples)
     samples = samples.compact()
     if samples.label_kind == "classes" and len(samples.names) < 2:
         name = f" ({samples.names[0]!r})" if samples.names else ""

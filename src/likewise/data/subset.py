@@ -30,6 +30,10 @@ class Subset(ABC):
     def __call__(self, samples: Samples) -> Int[Tensor, " k"]:
         """Return the rows of the samples to keep, (k,), sorted."""
 
+    def taken(self, samples: Samples) -> Samples:
+        """Return the samples to keep, of every part."""
+        return samples[self(samples)]
+
 
 @final
 class LongTail(Subset):

@@ -188,6 +188,36 @@ def test_few_labels_are_one_of_two():
     assert len(Stratified()(samples, FewLabels(0.2)).train) < 10
 
 
+def test_a_fraction_that_would_leave_a_class_without_a_label_is_told():
+    """Each class keeps one label, which is trained on and not validated by; with no second label there is no part."""
+    labels = torch.tensor([0] * 40 + [1] * 4 + [2])
+    samples = Samples(torch.zeros(45, 1), labels, ("ash", "elm", "oak"))
+    with pytest.warns(UserWarning, match=r"^0\.1 of the labels would leave none in 2 of 3 classes, .*: elm, oak$"):
+        kept = FewLabels(0.1)(samples)
+    assert samples[kept].counts.tolist() == [4, 1, 1]
+    given = torch.tensor([0] * 36 + [2] * 4 + [0, 0, 0, 2] + [0])
+    with pytest.warns(UserWarning, match="would leave none"):
+        parts = Stratified()(Samples(samples.inputs, labels, samples.names, given), FewLabels(0.1))
+    assert (parts.train.counts.tolist(), parts.validation.counts.tolist()) == ([3, 1, 1], [1, 0, 0])
+    with (
+        pytest.warns(UserWarning, match="would leave none in 3 of 3 classes"),
+        pytest.raises(ValueError, match="expected a class with a sample for training and one for validation"),
+    ):
+        Stratified()(Samples(samples.inputs, labels, samples.names, given), FewLabels(0.01))
+
+
+def test_a_class_whose_labels_are_all_in_validation_is_trained_on():
+    """Where validation is given, and a class keeps no label in training, those of validation take its place."""
+    labels = torch.arange(80) % 2
+    given = torch.tensor([0] * 20 + [1] * 40 + [2] * 20)
+    seeds = range(12)
+    for seed in seeds:
+        samples = Samples(torch.zeros(80, 1), labels, ("ash", "elm"), given)
+        parts = Stratified()(samples, FewLabels(per_class=3, seed=seed))
+        assert int(parts.train.counts.min()) > 0
+        assert (parts.train.counts + parts.validation.counts).tolist() == [3, 3]
+
+
 def test_arrays_alone_have_every_class(tmp_path):
     path = _arrays(tmp_path / "some.npz")
     assert "" in Arrays(path).load().names  # as it always was, where nobody asks for samples without a class

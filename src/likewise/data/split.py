@@ -179,10 +179,10 @@ class Stratified(Split):
                     f"expected a subset that keeps samples for training and validation, got {len(rest)}: keep more"
                 )
         validation = rest[given[rest] == 1]
+        if subset is not None:
+            validation = _with_trained_classes(samples, rest, validation)
         if len(validation) == 0:
             validation = self._cut_validation(samples, rest)
-        elif subset is not None:
-            validation = _with_trained_classes(samples, rest, validation)
         train = rest[~torch.isin(rest, validation)]
         for part, rows in (("validation", validation), ("test", test)):
             _check_seen(samples, train, rows, part)

@@ -62,9 +62,9 @@ def main() -> None:
         "everything": weights,
         "from scratch": {},
     }
-    for seed in range(asked.seeds):
-        for labels in asked.labels:
-            batches = int(labels * CLASSES * (1 - VALIDATION)) // BATCH
+    for labels in asked.labels:
+        batches = int(labels * CLASSES * (1 - VALIDATION)) // BATCH
+        for seed in range(asked.seeds):
             here = {
                 **common,
                 "data": str(asked.folder / "target.npz"),

@@ -80,9 +80,10 @@ class Tabular(Source):
         self.separator = separator
 
     def load(self) -> Samples:
-        tables = open_tables(self.path, self.config, labelled=self.label != "none", local=self.local)
+        labelled = self.label != "none"
+        tables = open_tables(self.path, self.config, labelled=labelled, local=self.local, in_part=self.in_part)
         known = next(iter(tables.splits.values())).features
-        wanted = self.label if isinstance(self.label, list) else [self.label] * (self.label != "none")
+        wanted = self.label if isinstance(self.label, list) else [self.label] * labelled
         label = [columns.column_of(known, name, LABEL_COLUMNS, "label", self.path) for name in wanted]
         inputs, kind = self._inputs(tables, label)
         if self.size is not None and kind != "images":

@@ -1,6 +1,7 @@
 """Any classification data set of torchvision, by name and root."""
 
 import inspect
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
@@ -14,12 +15,14 @@ from likewise.data.arrays import as_images
 from likewise.data.ids import Ids, distinct
 from likewise.data.image_files import Size, check_one_size, check_size, read_images
 from likewise.data.preprocessing import ImagePreprocessing, Resize, pixels_of
+from likewise.data.rows import JoinedRows, Rows
 from likewise.data.samples import Samples, Source
 from likewise.files.formats import with_test_part
 
 # torchvision's names of parts, by our numbers
 _SPLITS = {0: ("train", "trainval", "train-standard"), 1: ("val", "valid"), 2: ("test",)}
 _NAMES = ("classes", "categories", "attr_names", "_characters")
+_BLANK, _FOLDS = "unlabeled", 10  # STL10's part without classes, and how many folds it has
 _PASSED_ON = {"ImageNet": "loader", "EMNIST": "download", "QMNIST": "download"}  # to the class that they inherit from
 
 
@@ -38,7 +41,8 @@ class Torchvision(Source):
 
     Images in files are held in memory up to `memory`, and otherwise decoded on demand; other images are always held in
     memory. If there is a validation part and no test part, the validation part is used for testing. For EMNIST, the
-    balanced split is used.
+    balanced split is used. STL10 has 100,000 training images without a class where samples may lack one, as in
+    `likewise train`; they are read on demand if all images of it take more than `memory`.
 
     Args:
         name: The data set's name in torchvision.datasets.
@@ -47,10 +51,11 @@ class Torchvision(Source):
         size: Side of the square that images are resized to, in pixels, or height and width. None: keep their size.
         resize: How images of another ratio are brought to it; see `ImagePreprocessing`.
         memory: GiB of decoded images to hold in memory. A larger data set is decoded on demand.
+        fold: The fold of STL10 to train on, 0 to 9, with 1,000 labelled images. None: all 5,000.
 
     Raises:
-        ValueError: There is no such data set, it is not for classification, its files are missing, or images differ in
-            size and size is None.
+        ValueError: There is no such data set or fold, it is not for classification, its files are missing, or images
+            differ in size and size is None.
 
     Example:
         >>> Torchvision("CIFAR10O").load()
@@ -67,7 +72,10 @@ class Torchvision(Source):
         size: Size = None,
         memory: float = 2.0,
         resize: Resize = "crop",
+        fold: int | None = None,
     ) -> None:
+        if fold is not None and not 0 <= fold < _FOLDS:
+            raise ValueError(f"expected data.fold from 0 to {_FOLDS - 1}, got {fold}: choose one, or leave it out")
         self.name = name
         self.root = Path(root)
         self.download = download
@@ -75,6 +83,7 @@ class Torchvision(Source):
         self.size: Size = size
         self.resize: Resize = resize
         self.memory = memory
+        self.fold = fold
 
     def load(self) -> Samples:
         parts = [part for part in self._parts() if len(part.targets)]
@@ -91,6 +100,8 @@ class Torchvision(Source):
         if tensors:
             images = torch.cat(tensors)
             made_of = ImagePreprocessing.of(images, self.resize)
+            if self.in_part and _BLANK in getattr(self._kind(), "splits", ()):
+                return self._with_blank(images, labels, names, numbers, made_of)
             return Samples(images, labels, names, given, preprocessing=made_of)
         files = [file for part in parts for file in part.images if isinstance(file, Path)]
         memory = 0.0 if self.streams else self.memory
@@ -99,15 +110,30 @@ class Torchvision(Source):
         given = None if given is None else given[kept]
         return Samples(read, labels[kept], names, given, ids=ids[kept], preprocessing=made_of, found=found)
 
+    def _with_blank(
+        self, images: Tensor, labels: Tensor, names: tuple[str, ...], parts: Tensor, made_of: ImagePreprocessing
+    ) -> Samples:
+        """Add STL-10's images without a class, to train on."""
+        kind = self._kind()
+        others = _Mapped(self.root / kind.base_folder / kind.train_list[2][0], made_of)
+        inputs: Tensor | Rows = JoinedRows(images, others)
+        if not self.streams and math.prod(inputs.shape) <= self.memory * 2**30:
+            inputs = inputs[torch.arange(len(inputs))]
+        blank = torch.full((len(others),), -1)
+        parts = torch.cat([parts, torch.zeros_like(blank)])
+        return Samples(inputs, torch.cat([labels, blank]), names, parts, preprocessing=made_of)
+
     def _parts(self) -> Iterator[_Part]:
         """Read one part after another, so that only one is held twice at a time."""
         kind = self._kind()
         parameters = inspect.signature(kind).parameters
+        if self.fold is not None and "folds" not in parameters:
+            raise ValueError(f"expected no fold of {self.name}, got {self.fold}: leave out data.fold; STL10 has folds")
         for number, names in _ways(parameters):
             for options in names:
                 try:
                     part = kind(**self._options(parameters), **options)
-                except (ValueError, RuntimeError, OSError, ImportError) as error:
+                except (ValueError, RuntimeError, OSError, ImportError, IndexError) as error:
                     if isinstance(error, ValueError) and "Unknown value" in str(error):
                         continue  # the part has another name here, or does not exist
                     raise ValueError(self._missing(error, parameters)) from error
@@ -138,7 +164,7 @@ class Torchvision(Source):
 
     def _options(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
         # with a loader that returns the path, we decode
-        offered: dict[str, Any] = {"root": self.root, "loader": Path, "download": self.download}
+        offered: dict[str, Any] = {"root": self.root, "loader": Path, "download": self.download, "folds": self.fold}
         known = {*parameters, _PASSED_ON.get(self.name)}
         return {"transform": _file_or_pixels} | {name: value for name, value in offered.items() if name in known}
 
@@ -181,6 +207,19 @@ class Torchvision(Source):
             check_one_size({image.shape[:2] for image in images})
             return as_images(np.stack(images))
         return torch.cat([as_images(image[None], self.size, self.resize) for image in images])
+
+
+@final
+class _Mapped(Rows):
+    """Images of STL-10 in their file, read on demand: each is three channels, written column by column."""
+
+    def __init__(self, file: Path, made_of: ImagePreprocessing) -> None:
+        self.file, self.made_of = file, made_of
+        self.shape, self.dtype = (file.stat().st_size // (3 * 96 * 96), *made_of.shape), torch.uint8
+
+    def __getitem__(self, rows: Tensor) -> Tensor:
+        pixels = np.memmap(self.file, np.uint8, "r", shape=(self.shape[0], 3, 96, 96))[rows.numpy()]
+        return self.made_of.of_tensor(torch.from_numpy(np.asarray(pixels)).mT.contiguous())
 
 
 def _ways(parameters: Mapping[str, Any]) -> list[tuple[int, list[dict[str, Any]]]]:

@@ -401,6 +401,7 @@ ALIASES = {
     "dataset": "data",
     "data.min_per_class": "min_per_class",
     "encoder.freeze": "freeze",
+    "evaluations.label": "data.fine_label",
     "encoder.weights": "weights",
     "encoder_lr": "encoder_rate_factor",
     "model": "encoder",

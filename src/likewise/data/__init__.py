@@ -20,6 +20,7 @@ from likewise.data.by_class import ByClass
 from likewise.data.corruptions import CORRUPTIONS, CorruptedRows, corrupted
 from likewise.data.episode_sampler import EpisodeSampler, EpisodeShape
 from likewise.data.episodes import Episodes
+from likewise.data.evaluated import Evaluated, Superclasses
 from likewise.data.folder import Folder
 from likewise.data.groups import never_apart
 from likewise.data.hub import Hub
@@ -40,12 +41,12 @@ from likewise.data.torchvision import Torchvision
 
 __all__ = [
     "CORRUPTIONS", "Arrays", "Augmentation", "Balanced", "Batch", "Batches", "ByClass", "Chain", "Classes",
-    "ColourJitter", "CorruptedRows", "Digits", "Draw", "EpisodeSampler", "EpisodeShape", "Episodes", "FeatureDropout",
-    "FewLabels", "Folder", "Fraction", "GaussianBlur", "Hub", "Ids", "ImageAugmentation", "ImagePreprocessing",
+    "ColourJitter", "CorruptedRows", "Digits", "Draw", "EpisodeSampler", "EpisodeShape", "Episodes", "Evaluated",
+    "FeatureDropout", "FewLabels", "Folder", "Fraction", "GaussianBlur", "Hub", "Ids", "ImageAugmentation", "ImagePreprocessing",
     "LabelKind", "Labelled", "LongTail", "MinPerClass", "Mix", "Negatives", "Pairs", "Parts", "RandomAffine",
     "RandomResizedCrop",
     "RandomShift", "Rows", "Sampler", "Samples", "Share", "Shuffled", "SimCLRViews", "SimilarLength", "Source",
-    "Split", "Stratified", "Subset", "Table", "Text", "Texts", "TokenDropout", "TokenRows", "Torchvision", "Views",
-    "corrupted", "fingerprint", "mixed", "never_apart", "owned_by_partner", "parts_of", "parts_of_run", "read_image",
+    "Split", "Stratified", "Subset", "Superclasses", "Table", "Text", "Texts", "TokenDropout", "TokenRows", "Torchvision",
+    "Views", "corrupted", "fingerprint", "mixed", "never_apart", "owned_by_partner", "parts_of", "parts_of_run", "read_image",
     "some_inputs",
 ]  # fmt: skip

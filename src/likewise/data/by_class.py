@@ -280,6 +280,8 @@ def rotated(samples: Samples, rows: int) -> Samples:
     when they are read; others take 4 times the memory. See Santoro et al., 2016, section 4.2.
     """
     labels = samples.classes_for("rotations", "leave rotations out")
+    if samples.evaluated is not None:
+        raise ValueError("rotations expected samples with one labelling, got a second to evaluate by: leave out one")
     shape = samples.input_shape
     if len(shape) != 3 or shape[1] != shape[2]:
         raise ValueError(

@@ -124,11 +124,13 @@ def fingerprint(parts: Parts) -> str:
     every = [side for of in sides for side in of if side is not None]
     for samples in every if parts.unlabelled is None else [*every, parts.unlabelled]:
         digest.update(f"{tuple(samples.inputs.shape)} {samples.names}".encode())
-        wrong = None if samples.negatives is None else samples.negatives.places
+        wrong, second = None if samples.negatives is None else samples.negatives.places, samples.evaluated
+        digest.update(b"" if second is None else f"{second.names}".encode())
         for tensor in (
             samples.labels,
             samples.items,
             wrong,
+            None if second is None else second.classes,
             some_inputs(samples, FINGERPRINTED) if len(samples) else None,
         ):
             if tensor is not None:

@@ -108,6 +108,9 @@ def joined(first: Samples, second: Samples) -> Samples:
         if first.names != second.names:
             names, added = first.names + second.names, added + len(first.names)
         labels = torch.cat([first.labels, added])
+    evaluated = first.evaluated
+    if evaluated is not None and second.evaluated is not None:
+        evaluated = evaluated.joined(second.evaluated)
     ours, theirs = first.counterparts, second.counterparts
     negatives = first.negatives
     if negatives is not None and second.negatives is not None:
@@ -124,6 +127,7 @@ def joined(first: Samples, second: Samples) -> Samples:
         groups=_both(first.groups, second.groups),
         counterparts=None if ours is None or theirs is None else joined(ours, theirs),
         negatives=negatives,
+        evaluated=evaluated if labels is not None else None,
     )
 
 

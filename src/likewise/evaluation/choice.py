@@ -75,7 +75,7 @@ def while_training(
         ['few-shot', 'cross-modal retrieval', 'own classifier', 'kNN', 'retrieval']
     """
     others: list[Evaluation] = [CrossModalRetrieval(), OwnClassifier(), KNN(20, "similarity"), Retrieval()]
-    validation = parts.validation
+    validation = parts.validation.as_evaluated()
     wanted = next((one for one in asked or () if isinstance(one, FewShot)), None)
     new = validation.label_kind == "classes" and parts.new_in_validation and validation.counterparts is None
     if asked is None and new:

@@ -42,11 +42,10 @@ from likewise.data.torchvision import Torchvision
 __all__ = [
     "CORRUPTIONS", "Arrays", "Augmentation", "Balanced", "Batch", "Batches", "ByClass", "Chain", "Classes",
     "ColourJitter", "CorruptedRows", "Digits", "Draw", "EpisodeSampler", "EpisodeShape", "Episodes", "Evaluated",
-    "FeatureDropout", "FewLabels", "Folder", "Fraction", "GaussianBlur", "Hub", "Ids", "ImageAugmentation", "ImagePreprocessing",
-    "LabelKind", "Labelled", "LongTail", "MinPerClass", "Mix", "Negatives", "Pairs", "Parts", "RandomAffine",
-    "RandomResizedCrop",
-    "RandomShift", "Rows", "Sampler", "Samples", "Share", "Shuffled", "SimCLRViews", "SimilarLength", "Source",
-    "Split", "Stratified", "Subset", "Superclasses", "Table", "Text", "Texts", "TokenDropout", "TokenRows", "Torchvision",
-    "Views", "corrupted", "fingerprint", "mixed", "never_apart", "owned_by_partner", "parts_of", "parts_of_run", "read_image",
-    "some_inputs",
+    "FeatureDropout", "FewLabels", "Folder", "Fraction", "GaussianBlur", "Hub", "Ids", "ImageAugmentation",
+    "ImagePreprocessing", "LabelKind", "Labelled", "LongTail", "MinPerClass", "Mix", "Negatives", "Pairs", "Parts",
+    "RandomAffine", "RandomResizedCrop", "RandomShift", "Rows", "Sampler", "Samples", "Share", "Shuffled",
+    "SimCLRViews", "SimilarLength", "Source", "Split", "Stratified", "Subset", "Superclasses", "Table", "Text", "Texts",
+    "TokenDropout", "TokenRows", "Torchvision", "Views", "corrupted", "fingerprint", "mixed", "never_apart",
+    "owned_by_partner", "parts_of", "parts_of_run", "read_image", "some_inputs",
 ]  # fmt: skip

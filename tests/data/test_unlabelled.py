@@ -7,11 +7,13 @@ import pytest
 import torch
 
 import likewise as lw
-from likewise.data import Arrays, Digits, FewLabels, Samples, Table, Text, parts_of, parts_of_run
+from likewise.data import Arrays, Digits, FewLabels, Samples, Table, Text, Torchvision, parts_of, parts_of_run
 from likewise.data.columns import labels_of
 from likewise.data.split import Stratified
 from likewise.workflows import Silent
 
+# what is written by files of a data set that cannot be downloaded is no longer what its sums are of
+WHOLE = "torchvision.datasets.STL10._check_integrity"
 SPLIT = {"class_path": "likewise.data.Stratified", "init_args": {}}
 
 
@@ -187,3 +189,88 @@ def test_few_labels_are_one_of_two():
 def test_arrays_alone_have_every_class(tmp_path):
     path = _arrays(tmp_path / "some.npz")
     assert "" in Arrays(path).load().names  # as it always was, where nobody asks for samples without a class
+
+
+def write_stl10(root, train=60, test=20, blank=50):
+    """Write files in STL-10's format, and return the images of each, channels first, and the classes of the first two.
+
+    Each image is three channels, and each channel is written by columns; classes are numbered from 1.
+    """
+    folder = root / "stl10_binary"
+    folder.mkdir()
+    rng = np.random.default_rng(1)
+    written = {}
+    for part, count in (("train", train), ("test", test), ("unlabeled", blank)):
+        images = rng.integers(0, 256, (count, 3, 96, 96), dtype=np.uint8)
+        content = bytearray()
+        for channel in images.reshape(-1, 96, 96):
+            for column in range(96):
+                content += channel[:, column].tobytes()
+        (folder / f"{part}_X.bin").write_bytes(content)
+        classes = np.arange(count) % 10
+        if part != "unlabeled":
+            (folder / f"{part}_y.bin").write_bytes((classes + 1).astype(np.uint8).tobytes())
+        written[part] = torch.from_numpy(images), classes.tolist()
+    names = ["airplane", "bird", "car", "cat", "deer", "dog", "horse", "monkey", "ship", "truck"]
+    (folder / "class_names.txt").write_text("".join(f"{name}\n" for name in names))
+    folds = [sorted(rng.permutation(train)[: train // 2].tolist()) for _ in range(10)]
+    (folder / "fold_indices.txt").write_text("".join(" ".join(map(str, fold)) + " \n" for fold in folds))
+    return written, folds
+
+
+@pytest.mark.parametrize("memory", [2.0, 0.0], ids=["in memory", "on demand"])
+def test_stl10_has_its_images_without_a_class_in_part(memory, tmp_path, monkeypatch):
+    """Each pixel where its file has it; labelled images are in memory either way, and keep their numbers."""
+    written, folds = write_stl10(tmp_path)
+    monkeypatch.setattr(WHOLE, lambda _: True)
+    data = {"name": "STL10", "root": str(tmp_path), "memory": memory}
+    parts, _ = parts_of(_of("Torchvision", **data))
+    assert parts.given == ("test",)
+    assert isinstance(parts.unlabelled.inputs, torch.Tensor) == (memory > 0)
+    labelled = [parts.train, parts.validation, parts.test]
+    assert all(isinstance(of.inputs, torch.Tensor) and of.names[:2] == ("airplane", "bird") for of in labelled)
+    assert torch.equal(parts.unlabelled.inputs[torch.arange(50)], written["unlabeled"][0])
+    assert parts.unlabelled.rows.tolist() == list(range(80, 130))
+    seen = torch.cat([parts.train.rows, parts.validation.rows])
+    assert seen.sort().values.tolist() == list(range(60))
+    for of, images, first in ((parts.train, "train", 0), (parts.validation, "train", 0), (parts.test, "test", 60)):
+        assert torch.equal(of.inputs, written[images][0][of.rows - first])
+        assert of.labels.tolist() == [written[images][1][row - first] for row in of.rows.tolist()]
+    alone = Torchvision("STL10", tmp_path).load()
+    assert (len(alone), alone.counts.tolist()) == (80, [8] * 10)  # as ever, where nobody asks for them
+    few, _ = parts_of(_of("Torchvision", **data, size=32, fold=3))
+    assert (len(few.train) + len(few.validation), len(few.test), len(few.unlabelled)) == (30, 20, 50)
+    assert few.unlabelled.inputs[torch.tensor([49, 0])].shape == (2, 3, 32, 32)
+    fold = Torchvision("STL10", tmp_path, fold=3).load()
+    assert torch.equal(fold.inputs[:30], written["train"][0][folds[3]])
+    assert fold.labels[:30].tolist() == [written["train"][1][row] for row in folds[3]]
+
+
+def test_a_fold_that_does_not_exist_is_refused(tmp_path, monkeypatch):
+    for fold in (10, -1):
+        with pytest.raises(ValueError, match=rf"expected data\.fold from 0 to 9, got {fold}: choose one"):
+            Torchvision("STL10", tmp_path, fold=fold)
+    with pytest.raises(ValueError, match=r"expected no fold of CIFAR10, got 3: leave out data\.fold"):
+        Torchvision("CIFAR10", tmp_path, fold=3).load()
+    write_stl10(tmp_path)
+    monkeypatch.setattr(WHOLE, lambda _: True)
+    (tmp_path / "stl10_binary" / "fold_indices.txt").write_text("0 1 2\n")
+    with pytest.raises(ValueError, match="expected the files of STL10 in"):
+        Torchvision("STL10", tmp_path, fold=3).load()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("method", "seen"), [("simclr", 50), ("supcon", 0)])
+def test_a_recipe_trains_on_stl10(method, seen, tmp_path, monkeypatch):
+    """On images in memory and on mapped ones alike, with loader processes; supcon is trained on labelled ones alone."""
+    write_stl10(tmp_path)
+    monkeypatch.setattr(WHOLE, lambda _: True)
+    few = {"trainer.max_epochs": 1, "trainer.limit_train_batches": 2, "encoder": "ResNet", "encoder.depth": 8}
+    few |= {"encoder.width": 4, "batch_size": 16, "report": False, "evaluations": "KNN", "data.root": str(tmp_path)}
+    weights = []
+    for memory in (2.0, 0.0):
+        options = few | {"data.memory": memory, "runs": tmp_path / f"{memory}"}
+        run = lw.train(options, recipe=f"{method}-stl10", progress=Silent())
+        weights.append(run.encoder().state_dict())
+        assert run.facts["samples"]["train"] == seen + len(parts_of_run(run)[0].train)
+    assert all(torch.equal(of, weights[1][name]) for name, of in weights[0].items())

@@ -36,6 +36,7 @@ DATA = (
     "cifar100",
     "cifar100-lt",
     "image-folder",
+    "stl10",
     "cifar10-fast",
     "cifar100-fast",
     "cifar100-20",

@@ -29,7 +29,7 @@ class Rows(Protocol):
         """Read the rows given by their indices, (n,), as a tensor (n, ...)."""
         ...
 
-    def take(self, rows: Tensor) -> "Rows":
+    def take(self, rows: Tensor) -> "Tensor | Rows":
         """Return a subset of the rows, given by their indices, without reading them."""
         return SomeRows(self, rows)
 
@@ -95,9 +95,9 @@ class SomeRows(Rows):
 
 @final
 class JoinedRows(Rows):
-    """Rows followed by other rows of the same shape: training and validation samples together."""
+    """Rows followed by other rows of the same shape, of which either may be in memory."""
 
-    def __init__(self, first: Rows, second: Rows) -> None:
+    def __init__(self, first: Tensor | Rows, second: Tensor | Rows) -> None:
         self.first = first
         self.second = second
         self.shape, self.dtype = (len(first) + len(second), *first.shape[1:]), first.dtype
@@ -115,3 +115,10 @@ class JoinedRows(Rows):
             places = there.nonzero().flatten().tolist()
             found += [one._replace(place=places[one.place]) for one in unreadable(inputs, rows[there] - before)]
         return found
+
+    def take(self, rows: Tensor) -> Tensor | Rows:
+        late = rows >= len(self.first)
+        for inputs, there, before in ((self.first, ~late, 0), (self.second, late, len(self.first))):
+            if bool(there.all()):
+                return inputs[rows - before] if isinstance(inputs, Tensor) else inputs.take(rows - before)
+        return SomeRows(self, rows)

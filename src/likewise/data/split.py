@@ -98,8 +98,6 @@ def joined(first: Samples, second: Samples) -> Samples:
         inputs = torch.cat([first.inputs, second.inputs])
     elif isinstance(first.inputs, Texts) and isinstance(second.inputs, Texts):
         inputs = Texts([*first.inputs.strings, *second.inputs.strings])
-    elif isinstance(first.inputs, Tensor) or isinstance(second.inputs, Tensor):
-        raise TypeError("expected all parts of a source in memory, or none")
     else:
         inputs = JoinedRows(first.inputs, second.inputs)
     labels, names, added = None, (), second.labels

@@ -1,6 +1,7 @@
 """Any classification data set of torchvision, by name and root."""
 
 import inspect
+import math
 import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -17,6 +18,7 @@ from likewise.data.evaluated import Evaluated
 from likewise.data.ids import Ids, distinct
 from likewise.data.image_files import Size, check_one_size, check_size, read_images
 from likewise.data.preprocessing import ImagePreprocessing, Resize, pixels_of
+from likewise.data.rows import JoinedRows, Rows
 from likewise.data.samples import Samples, Source
 from likewise.files.formats import with_test_part
 
@@ -25,6 +27,7 @@ _SPLITS = {0: ("train", "trainval", "train-standard"), 1: ("val", "valid"), 2: (
 _NAMES = ("classes", "categories", "attr_names", "_characters")
 # labellings, from the coarsest to the finest, which is the usual one
 _LEVELS = {"CIFAR100": ("coarse", "fine"), "FGVCAircraft": ("manufacturer", "family", "variant")}
+_BLANK, _FOLDS = "unlabeled", 10  # STL10's part without classes, and how many folds it has
 _PASSED_ON = {"ImageNet": "loader", "EMNIST": "download", "QMNIST": "download"}  # to the class that they inherit from
 
 
@@ -44,7 +47,8 @@ class Torchvision(Source):
 
     Images in files are held in memory up to `memory`, and otherwise decoded on demand; other images are always held in
     memory. If there is a validation part and no test part, the validation part is used for testing. For EMNIST, the
-    balanced split is used.
+    balanced split is used. STL10 has 100,000 training images without a class where samples may lack one, as in
+    `likewise train`; they are read on demand if all images of it take more than `memory`.
 
     Args:
         name: The data set's name in torchvision.datasets.
@@ -56,10 +60,11 @@ class Torchvision(Source):
         label: Which labelling is trained on: of CIFAR100 "coarse", its 20 superclasses, or "fine"; of FGVCAircraft
             "manufacturer", "family" or "variant". None: the finest, and that of other data sets.
         fine_label: A finer one, by which samples are evaluated; --evaluations.label is the same. None: `label`.
+        fold: The fold of STL10 to train on, 0 to 9, with 1,000 labelled images. None: all 5,000.
 
     Raises:
-        ValueError: There is no such data set, it is not for classification, its files are missing, or images differ in
-            size and size is None.
+        ValueError: There is no such data set or fold, it is not for classification, its files are missing, or images
+            differ in size and size is None.
 
     Example:
         >>> Torchvision("CIFAR10O").load()
@@ -78,7 +83,10 @@ class Torchvision(Source):
         resize: Resize = "crop",
         label: str | None = None,
         fine_label: str | None = None,
+        fold: int | None = None,
     ) -> None:
+        if fold is not None and not 0 <= fold < _FOLDS:
+            raise ValueError(f"expected data.fold from 0 to {_FOLDS - 1}, got {fold}: choose one, or leave it out")
         self.name = name
         self.root = Path(root)
         self.download = download
@@ -93,6 +101,7 @@ class Torchvision(Source):
                 raise ValueError(f"expected a labelling of {name} as data.{option}, got {level!r}: {remedy}")
         self.label = label
         self.fine_label = fine_label
+        self.fold = fold
 
     def load(self) -> Samples:
         parts = [part for part in self._parts() if len(part.targets)]
@@ -113,6 +122,8 @@ class Torchvision(Source):
         if tensors:
             images = torch.cat(tensors)
             made_of = ImagePreprocessing.of(images, self.resize)
+            if self.in_part and _BLANK in getattr(self._kind(), "splits", ()):
+                return self._with_blank(images, labels, names, numbers, made_of)
             return Samples(images, labels, names, given, preprocessing=made_of, evaluated=second)
         files = [file for part in parts for file in part.images if isinstance(file, Path)]
         memory = 0.0 if self.streams else self.memory
@@ -123,16 +134,31 @@ class Torchvision(Source):
         images = Samples(read, labels[kept], names, given, ids=ids[kept], preprocessing=made_of, found=found)
         return replace(images, evaluated=second)
 
+    def _with_blank(
+        self, images: Tensor, labels: Tensor, names: tuple[str, ...], parts: Tensor, made_of: ImagePreprocessing
+    ) -> Samples:
+        """Add STL-10's images without a class, to train on."""
+        kind = self._kind()
+        others = _Mapped(self.root / kind.base_folder / kind.train_list[2][0], made_of)
+        inputs: Tensor | Rows = JoinedRows(images, others)
+        if not self.streams and math.prod(inputs.shape) <= self.memory * 2**30:
+            inputs = inputs[torch.arange(len(inputs))]
+        blank = torch.full((len(others),), -1)
+        parts = torch.cat([parts, torch.zeros_like(blank)])
+        return Samples(inputs, torch.cat([labels, blank]), names, parts, preprocessing=made_of)
+
     def _parts(self) -> Iterator[_Part]:
         """Read one part after another, so that only one is held twice at a time."""
         kind = self._kind()
         parameters = inspect.signature(kind).parameters
+        if self.fold is not None and "folds" not in parameters:
+            raise ValueError(f"expected no fold of {self.name}, got {self.fold}: leave out data.fold; STL10 has folds")
         for number, names in _ways(parameters):
             for options in names:
                 try:
                     part = kind(**self._options(parameters), **options, **self._level(self.label))
                     fine = None if self.fine_label is None else self._labelled(kind, part, parameters, options)
-                except (ValueError, RuntimeError, OSError, ImportError) as error:
+                except (ValueError, RuntimeError, OSError, ImportError, IndexError) as error:
                     if isinstance(error, ValueError) and "Unknown value" in str(error):
                         continue  # the part has another name here, or does not exist
                     raise ValueError(self._missing(error, parameters)) from error
@@ -163,7 +189,7 @@ class Torchvision(Source):
 
     def _options(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
         # with a loader that returns the path, we decode
-        offered: dict[str, Any] = {"root": self.root, "loader": Path, "download": self.download}
+        offered: dict[str, Any] = {"root": self.root, "loader": Path, "download": self.download, "folds": self.fold}
         known = {*parameters, _PASSED_ON.get(self.name)}
         return {"transform": _file_or_pixels} | {name: value for name, value in offered.items() if name in known}
 
@@ -221,6 +247,19 @@ class Torchvision(Source):
             check_one_size({image.shape[:2] for image in images})
             return as_images(np.stack(images))
         return torch.cat([as_images(image[None], self.size, self.resize) for image in images])
+
+
+@final
+class _Mapped(Rows):
+    """Images of STL-10 in their file, read on demand: each is three channels, written column by column."""
+
+    def __init__(self, file: Path, made_of: ImagePreprocessing) -> None:
+        self.file, self.made_of = file, made_of
+        self.shape, self.dtype = (file.stat().st_size // (3 * 96 * 96), *made_of.shape), torch.uint8
+
+    def __getitem__(self, rows: Tensor) -> Tensor:
+        pixels = np.memmap(self.file, np.uint8, "r", shape=(self.shape[0], 3, 96, 96))[rows.numpy()]
+        return self.made_of.of_tensor(torch.from_numpy(np.asarray(pixels)).mT.contiguous())
 
 
 def _ways(parameters: Mapping[str, Any]) -> list[tuple[int, list[dict[str, Any]]]]:

@@ -1,0 +1,68 @@
+"""Sub-modes: trained on 20 coarse classes, some of them wrong on purpose, and evaluated on the 100 fine ones.
+
+    python benchmarks/sub_modes.py FILE.npz FOLDER [--seeds 3] [--noise 0 0.2 0.4] [--epochs 15]
+
+FILE.npz has images, labels and names (coarse), fine_labels and fine_names, and test, as `likewise train FILE.npz` reads
+them; 40 % of its training part is used. Runs go to FOLDER/SETTING, seed by seed, and one that is there is not trained
+again: `docs/result_tables.py gather` puts their scores into a file. The network is a ResNet-8 of width 8. Nothing is
+tuned. RASCAL with uniform weights is SupCon, bit for bit, and records how far ranks drift: it stands for SupCon here.
+"""
+
+import argparse
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import likewise
+
+SHARE = 0.4
+RASCAL = {"recipe": "rascal-cifar100-20"}
+SETTINGS: Mapping[str, Mapping[str, str]] = {
+    "SupCon": {**RASCAL, "loss.ranking": "uniform"},
+    "RASCAL, agreement": {**RASCAL, "loss.ranking": "agreement"},
+    "RASCAL, agreement, by sample": {**RASCAL, "loss.ranking": "agreement", "loss.rank_level": "sample"},
+    "RASCAL, current": {**RASCAL, "loss.ranking": "current"},
+    "cross-entropy": {"recipe": "cross-entropy-cifar100-20"},
+    "SimCLR": {"recipe": "simclr-cifar100-20"},
+}
+
+
+def options(file: Path, noise: float, epochs: int) -> dict[str, Any]:
+    """Return what all settings share."""
+    subsets = [{"class_path": "Fraction", "init_args": {"fraction": SHARE}}]
+    if noise:
+        subsets.append({"class_path": "LabelNoise", "init_args": {"share": noise}})
+    return {
+        "data": "Arrays",
+        "data.path": str(file),
+        "subset": subsets,
+        "encoder.width": 8,
+        "epochs": epochs,
+        "validation_epochs": 0,
+        "report": False,
+    }
+
+
+def main() -> None:
+    """Train every setting with every seed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("file", type=Path)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--noise", nargs="+", type=float, default=[0.0, 0.2, 0.4])
+    parser.add_argument("--epochs", type=int, default=15)
+    asked = parser.parse_args()
+    for noise in asked.noise:
+        for seed in range(asked.seeds):
+            for name, own in SETTINGS.items():
+                if noise and name == "SimCLR":
+                    continue  # it sees no labels
+                folder = asked.folder / (f"{name}, {noise:.0%} wrong" if noise else name)
+                if any(run.suffix != ".partial" for run in folder.glob(f"*-seed-{seed}")):
+                    continue
+                common = options(asked.file, noise, asked.epochs)
+                likewise.train({**common, **own, "seed": seed, "name": f"seed-{seed}", "runs": str(folder)})
+
+
+if __name__ == "__main__":
+    main()

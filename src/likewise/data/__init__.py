@@ -34,7 +34,7 @@ from likewise.data.rows import Rows
 from likewise.data.samplers import Balanced, Sampler, Shuffled, SimilarLength
 from likewise.data.samples import LabelKind, Negatives, Samples, Source
 from likewise.data.split import Parts, Split, Stratified
-from likewise.data.subset import Classes, FewLabels, Fraction, Labelled, LongTail, MinPerClass, Subset
+from likewise.data.subset import Classes, FewLabels, Fraction, Labelled, LabelNoise, LongTail, MinPerClass, Subset
 from likewise.data.table import Table
 from likewise.data.texts import Text, Texts, TokenRows
 from likewise.data.torchvision import Torchvision
@@ -43,8 +43,8 @@ __all__ = [
     "CORRUPTIONS", "Arrays", "Augmentation", "Balanced", "Batch", "Batches", "ByClass", "Chain", "Classes",
     "ColourJitter", "CorruptedRows", "Digits", "Draw", "EpisodeSampler", "EpisodeShape", "Episodes", "Evaluated",
     "FeatureDropout", "FewLabels", "Folder", "Fraction", "GaussianBlur", "Hub", "Ids", "ImageAugmentation",
-    "ImagePreprocessing", "LabelKind", "Labelled", "LongTail", "MinPerClass", "Mix", "Negatives", "Pairs", "Parts",
-    "RandomAffine", "RandomResizedCrop", "RandomShift", "Rows", "Sampler", "Samples", "Share", "Shuffled",
+    "ImagePreprocessing", "LabelKind", "LabelNoise", "Labelled", "LongTail", "MinPerClass", "Mix", "Negatives", "Pairs",
+    "Parts", "RandomAffine", "RandomResizedCrop", "RandomShift", "Rows", "Sampler", "Samples", "Share", "Shuffled",
     "SimCLRViews", "SimilarLength", "Source", "Split", "Stratified", "Subset", "Superclasses", "Table", "Text", "Texts",
     "TokenDropout", "TokenRows", "Torchvision", "Views", "corrupted", "fingerprint", "mixed", "never_apart",
     "owned_by_partner", "parts_of", "parts_of_run", "read_image", "some_inputs",

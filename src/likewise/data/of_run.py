@@ -150,3 +150,8 @@ class _InTurn(Subset):
         for subset in self.subsets:
             rows = rows[subset(samples[rows])]
         return rows
+
+    def relabelled(self, samples: Samples) -> Samples:
+        for subset in self.subsets:
+            samples = subset.relabelled(samples)
+        return samples

@@ -161,6 +161,15 @@ class Samples:
         return self if self.rows is not None else replace(self, rows=torch.arange(len(self)))
 
     @property
+    def changed(self) -> Bool[Tensor, " n"]:
+        """A mask of the samples that are trained on with a wrong class; see `LabelNoise`."""
+        second = self.evaluated
+        if second is None or self.labels is None:
+            return torch.zeros(len(self), dtype=torch.bool)
+        right = second.classes if second.within is None else second.within.numbers[second.classes]
+        return self.labelled & (self.labels != right)
+
+    @property
     def within(self) -> Superclasses | None:
         """The coarser classes that are trained on, in which those lie that samples are evaluated by; None: the same."""
         return None if self.evaluated is None else self.evaluated.within

@@ -13,10 +13,11 @@ from likewise.evaluation.knn import KNN
 from likewise.evaluation.linear import LinearProbe
 from likewise.evaluation.predictions import OwnClassifier
 from likewise.evaluation.retrieval import Retrieval
+from likewise.evaluation.within_class import WithinClass
 
 VALIDATED_EPISODES = 600
 USUAL: tuple[type[Evaluation], ...] = (CrossModalRetrieval, KNN, LinearProbe, OwnClassifier, Retrieval)
-DEFAULT: tuple[type[Evaluation], ...] = (*USUAL, FewShot)
+DEFAULT: tuple[type[Evaluation], ...] = (*USUAL, WithinClass, FewShot)
 
 
 def applicable(parts: FeatureParts, asked: Sequence[Evaluation] | None = None) -> list[Evaluation]:

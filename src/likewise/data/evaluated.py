@@ -87,7 +87,7 @@ class Evaluated:
         pairs = torch.stack([fine[known], coarse[known]]).unique(dim=1)
         counts = torch.bincount(pairs[0], minlength=len(fine_names))
         if torn := (counts > 1).nonzero().flatten().tolist():
-            in_both: list[str] = [coarse_names[label] for label in pairs[1, pairs[0] == torn[0]].tolist()]
+            in_both = [coarse_names[int(label)] for label in pairs[1, pairs[0] == torn[0]]]
             raise ValueError(
                 f"expected {given} that each lie in one class trained on, got {len(torn):,} of {len(fine_names):,} in "
                 f"several, such as {fine_names[torn[0]]!r} in {first_of(in_both, separator=' and ')}: correct the "

@@ -1,13 +1,15 @@
 """Samples without a class beside others: who is trained on them, and that nothing else sees them."""
 
 import json
+import warnings
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 import likewise as lw
-from likewise.data import Arrays, Digits, FewLabels, Samples, Table, Text, Torchvision, parts_of, parts_of_run
+from likewise.data import Arrays, Digits, FewLabels, Folder, Samples, Table, Text, Torchvision, parts_of, parts_of_run
 from likewise.data.columns import labels_of
 from likewise.data.split import Stratified
 from likewise.workflows import Silent
@@ -186,6 +188,36 @@ def test_few_labels_are_one_of_two():
     assert len(Stratified()(samples, FewLabels(0.2)).train) < 10
 
 
+def test_a_fraction_that_would_leave_a_class_without_a_label_is_told():
+    """Each class keeps one label, which is trained on and not validated by; with no second label there is no part."""
+    labels = torch.tensor([0] * 40 + [1] * 4 + [2])
+    samples = Samples(torch.zeros(45, 1), labels, ("ash", "elm", "oak"))
+    with pytest.warns(UserWarning, match=r"^0\.1 of the labels would leave none in 2 of 3 classes, .*: elm, oak$"):
+        kept = FewLabels(0.1)(samples)
+    assert samples[kept].counts.tolist() == [4, 1, 1]
+    given = torch.tensor([0] * 36 + [2] * 4 + [0, 0, 0, 2] + [0])
+    with pytest.warns(UserWarning, match="would leave none"):
+        parts = Stratified()(Samples(samples.inputs, labels, samples.names, given), FewLabels(0.1))
+    assert (parts.train.counts.tolist(), parts.validation.counts.tolist()) == ([3, 1, 1], [1, 0, 0])
+    with (
+        pytest.warns(UserWarning, match="would leave none in 3 of 3 classes"),
+        pytest.raises(ValueError, match="expected a class with a sample for training and one for validation"),
+    ):
+        Stratified()(Samples(samples.inputs, labels, samples.names, given), FewLabels(0.01))
+
+
+def test_a_class_whose_labels_are_all_in_validation_is_trained_on():
+    """Where validation is given, and a class keeps no label in training, those of validation take its place."""
+    labels = torch.arange(80) % 2
+    given = torch.tensor([0] * 20 + [1] * 40 + [2] * 20)
+    seeds = range(12)
+    for seed in seeds:
+        samples = Samples(torch.zeros(80, 1), labels, ("ash", "elm"), given)
+        parts = Stratified()(samples, FewLabels(per_class=3, seed=seed))
+        assert int(parts.train.counts.min()) > 0
+        assert (parts.train.counts + parts.validation.counts).tolist() == [3, 3]
+
+
 def test_arrays_alone_have_every_class(tmp_path):
     path = _arrays(tmp_path / "some.npz")
     assert "" in Arrays(path).load().names  # as it always was, where nobody asks for samples without a class
@@ -257,6 +289,63 @@ def test_a_fold_that_does_not_exist_is_refused(tmp_path, monkeypatch):
     (tmp_path / "stl10_binary" / "fold_indices.txt").write_text("0 1 2\n")
     with pytest.raises(ValueError, match="expected the files of STL10 in"):
         Torchvision("STL10", tmp_path, fold=3).load()
+
+
+def _photos(root, folders, count=4):
+    """Write images into folders, each of another shade, and return the shades by path."""
+    shades = {}
+    for folder in folders:
+        (root / folder).mkdir(parents=True)
+        for number in range(count):
+            shades[f"{folder}/{number}.png"] = len(shades)
+            Image.new("L", (8, 8), len(shades) - 1).save(root / folder / f"{number}.png")
+    return shades
+
+
+@pytest.mark.parametrize(
+    ("classes", "blank", "left_out"),
+    [
+        (["ash", "elm"], ["unlabelled"], 0),
+        (["ash", "elm"], ["Unlabeled/2023/may"], 0),
+        (["ash", "elm"], ["unlabelled", "unlabeled"], 0),
+        (["train/ash", "train/elm", "test/ash", "test/elm"], ["train/unlabelled"], 0),
+        (["train/ash", "train/elm", "test/ash", "test/elm"], ["unlabeled/any"], 0),
+        (["train/ash", "train/elm", "test/ash", "test/elm"], ["unlabeled", "train/unlabeled", "test/unlabeled"], 4),
+    ],
+)
+@pytest.mark.parametrize("memory", [2.0, 0.0], ids=["in memory", "on demand"])
+def test_a_folder_of_images_without_a_class(classes, blank, left_out, memory, tmp_path):
+    """Both spellings, beside classes or beside parts, at any depth; others keep their classes and parts."""
+    shades = _photos(tmp_path, [*classes, *blank])
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        parts, _ = parts_of(_of("Folder", path=str(tmp_path), memory=memory))
+    said = [str(one.message) for one in told]
+    folder = min(blank).split("/")[-1 if min(blank).startswith("t") else 0]
+    assert said[0] == (
+        f"{4 * len(blank):,} images in {folder} of {tmp_path} are samples without a class; if that is a class, rename "
+        "the folder"
+    )
+    lost = [one for one in said if "left out" in one]
+    assert [one.split()[2] for one in lost] == [str(left_out)] * (left_out > 0)
+    expected = [path for path in shades if any(path.startswith(f"{one}/") for one in blank) and "test" not in path]
+    assert sorted(parts.unlabelled.ids) == sorted(expected)
+    read = parts.unlabelled.inputs[torch.arange(len(expected))][:, 0, 0, 0].tolist()
+    assert read == [shades[name] for name in parts.unlabelled.ids]
+    for of in (parts.train, parts.validation, parts.test):
+        assert of.names == ("ash", "elm")
+        assert [of.names[label] for label in of.labels] == [name.split("/")[-2] for name in of.ids]
+    if len(classes) == 4:
+        assert {name.split("/")[0] for name in parts.test.ids} == {"test"}
+
+
+def test_who_asks_for_no_part_of_them_has_the_folder_as_a_class(tmp_path):
+    _photos(tmp_path, ["ash", "unlabelled"])
+    assert Folder(str(tmp_path)).load().names == ("ash", "unlabelled")
+    with pytest.raises(ValueError, match="expected at least 2 folders of images"):
+        parts_of(_of("Folder", path=str(tmp_path)))
+    parts, _ = parts_of(_of("Folder", path=str(tmp_path), label="none"))
+    assert parts.unlabelled is None
 
 
 @pytest.mark.slow

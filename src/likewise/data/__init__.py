@@ -26,6 +26,7 @@ from likewise.data.groups import never_apart
 from likewise.data.hub import Hub
 from likewise.data.ids import Ids
 from likewise.data.image_files import read_image
+from likewise.data.listed import FromList
 from likewise.data.of_run import fingerprint, parts_of, parts_of_run
 from likewise.data.pairs import Pairs
 from likewise.data.patch_mix import Mix, owned_by_partner
@@ -42,7 +43,7 @@ from likewise.data.torchvision import Torchvision
 __all__ = [
     "CORRUPTIONS", "Arrays", "Augmentation", "Balanced", "Batch", "Batches", "ByClass", "Chain", "Classes",
     "ColourJitter", "CorruptedRows", "Digits", "Draw", "EpisodeSampler", "EpisodeShape", "Episodes", "Evaluated",
-    "FeatureDropout", "FewLabels", "Folder", "Fraction", "GaussianBlur", "Hub", "Ids", "ImageAugmentation",
+    "FeatureDropout", "FewLabels", "Folder", "Fraction", "FromList", "GaussianBlur", "Hub", "Ids", "ImageAugmentation",
     "ImagePreprocessing", "LabelKind", "LabelNoise", "Labelled", "LongTail", "MinPerClass", "Mix", "Negatives", "Pairs",
     "Parts", "RandomAffine", "RandomResizedCrop", "RandomShift", "Rows", "Sampler", "Samples", "Share", "Shuffled",
     "SimCLRViews", "SimilarLength", "Source", "Split", "Stratified", "Subset", "Superclasses", "Table", "Text", "Texts",

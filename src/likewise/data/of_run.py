@@ -47,13 +47,13 @@ def parts_of(
     source.in_part = True
     whole = source.stream() if stream else source.load()
     samples, unlabelled = _apart(whole)
-    numbers = whole.parts
     if check is not None:
         check(samples)
     chosen = specs.get("subset") or []
     subsets = [build(spec, Subset) for spec in (chosen if isinstance(chosen, list) else [chosen])]
     for subset in (one for one in subsets if one.every_part):
         samples = whole_classes(samples, subset)
+    numbers = _numbers(samples, len(whole))
     others = [one for one in subsets if not one.every_part]
     split = build(specs["split"], Split)
     keeping = [one for one in others if not one.hides]
@@ -89,6 +89,14 @@ def _hidden(parts: Parts, whole: Parts) -> Samples:
     others = others if others.rows is None else others[~torch.isin(others.rows, rows)]
     held_out = [of.groups for of in (parts.validation, parts.test) if of.groups is not None]
     return others if others.groups is None else others[~torch.isin(others.groups, torch.cat(held_out))]
+
+
+def _numbers(samples: Samples, count: int) -> Tensor | None:
+    """Return the part of each row of a source, where it or a list gives parts."""
+    rows = samples.numbered().rows
+    if samples.parts is None or rows is None:
+        return None
+    return torch.zeros(count, dtype=torch.int64).index_copy(0, rows, samples.parts)
 
 
 def _is_given(part: Samples, numbers: Tensor | None, number: int) -> bool:

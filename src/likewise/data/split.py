@@ -81,7 +81,7 @@ def whole_classes(samples: Samples, subset: Subset | None) -> Samples:
     """Number the rows, apply a subset of every part, drop empty classes, and refuse a single class."""
     samples = samples.numbered()
     if subset is not None and subset.every_part:
-        samples = samples[subset(samples)]
+        samples = subset.taken(samples)
     samples = samples.compact()
     if samples.label_kind == "classes" and len(samples.names) < 2:
         name = f" ({samples.names[0]!r})" if samples.names else ""
@@ -190,10 +190,10 @@ class Stratified(Split):
                     f"expected a subset that keeps samples for training and validation, got {len(rest)}: keep more"
                 )
         validation = rest[given[rest] == 1]
+        if subset is not None:
+            validation = _with_trained_classes(samples, rest, validation)
         if len(validation) == 0:
             validation = self._cut_validation(samples, rest)
-        elif subset is not None:
-            validation = _with_trained_classes(samples, rest, validation)
         train = rest[~torch.isin(rest, validation)]
         for part, rows in (("validation", validation), ("test", test)):
             _check_seen(samples, train, rows, part)

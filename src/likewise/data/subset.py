@@ -39,6 +39,10 @@ class Subset(ABC):
         """Return the samples of the training or the validation part with the labels to train on: as they are."""
         return samples
 
+    def taken(self, samples: Samples) -> Samples:
+        """Return the samples to keep, of every part."""
+        return samples[self(samples)]
+
 
 @final
 class LongTail(Subset):
@@ -184,6 +188,13 @@ class FewLabels(Subset):
     def __call__(self, samples: Samples) -> Int[Tensor, " k"]:
         classes = samples.classes_for("FewLabels", "leave it out")
         if self.fraction is not None:
+            counts = zip(samples.names, samples.counts.tolist(), strict=True)
+            if scarce := [name for name, count in counts if count and round(count * self.fraction) == 0]:
+                warnings.warn(
+                    f"{self.fraction:g} of the labels would leave none in {len(scarce):,} of {len(samples.names):,} "
+                    f"classes, which keep one each: {first_of(scarce)}",
+                    stacklevel=2,
+                )
             return Fraction(self.fraction, self.seed)(samples)
         return some_of_each_class(classes, [self.per_class or 0] * len(samples.names), self.seed)
 

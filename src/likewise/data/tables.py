@@ -49,8 +49,8 @@ class Tables:
     cache: TemporaryFolder | None
 
 
-def open_tables(path: str, config: str | None, *, labelled: bool, local: bool) -> Tables:
-    """Open the data at a path, or the data set of that name on the Hub."""
+def open_tables(path: str, config: str | None, *, labelled: bool, local: bool, in_part: bool = False) -> Tables:
+    """Open the data at a path, or the data set of that name on the Hub; in part, images may be of no class."""
     where = expanded(path)
     if exists(where) != local or not (local or may_be_on_the_hub(path)):
         kind = "file or a folder" if local else "name of a data set on the Hub, such as user/name"
@@ -67,7 +67,7 @@ def open_tables(path: str, config: str | None, *, labelled: bool, local: bool) -
                 return Tables(_splits(datasets.load_from_disk(str(where))), where, None)
             if not where.exists():
                 return Tables(_splits(datasets.load_dataset(path, config)), None, None)
-            opened = _local(where, labelled=labelled)
+            opened = _local(where, labelled=labelled, in_part=in_part)
             if isinstance(opened, Tables):
                 return opened
             builder, options = opened
@@ -98,7 +98,7 @@ def _read(builder: str, options: Mapping[str, Any], folder: str) -> dict[str, An
     return read
 
 
-def _local(where: Path, *, labelled: bool) -> Tables | tuple[str, dict[str, Any]]:
+def _local(where: Path, *, labelled: bool, in_part: bool) -> Tables | tuple[str, dict[str, Any]]:
     """Choose the builder of a file or a folder, and its options; or open a folder of images."""
     if where.is_file():
         if where.suffix.lower() not in TABLES:
@@ -127,31 +127,38 @@ def _local(where: Path, *, labelled: bool) -> Tables | tuple[str, dict[str, Any]
         raise folders.RefusedError(f"expected images, or tables of one kind ({kinds}), in {where}, got {got}: {remedy}")
     folders.warn_of(lost, where)
     if images:
-        return Tables(_image_tables(where, images, lost, labelled=labelled), where.absolute(), None)
+        return Tables(_image_tables(where, images, lost, labelled=labelled, in_part=in_part), where.absolute(), None)
     return builders.pop(), {"data_files": _table_parts(where, tables), **_format(tables[0])}
 
 
-def _image_tables(where: Path, images: Sequence[Path], lost: folders.Lost, *, labelled: bool) -> dict[str, Any]:
+def _image_tables(
+    where: Path, images: Sequence[Path], lost: folders.Lost, *, labelled: bool, in_part: bool
+) -> dict[str, Any]:
     """Return a table of each part: the paths of its images, and their classes."""
     import datasets  # noqa: PLC0415 - only sets that the library reads need it
 
-    parts = folders.parts_of(images)
+    beside = in_part and labelled
+    parts = folders.parts_of([image for image in images if not (beside and folders.is_blank(image, 0))])
+    depth = 1 if parts else 0
+    blank = {image for image in images if beside and folders.is_blank(image, depth)}
     within: dict[str, list[Path]] = {}
     for image in images:
-        within.setdefault(parts.get(image.parts[0], "") if parts else "train", []).append(image)
+        unknown = "train" if image in blank else ""
+        within.setdefault(parts.get(image.parts[0], unknown) if parts else "train", []).append(image)
     if outside := within.pop("", []):
         folders.warn_of({("image", f"outside of {' and '.join(parts)}"): list(map(str, outside))}, where)
     for top in sorted({Path(place).parts[0] for places in lost.values() for place in places}) if parts else ():
         part = PART_NAMES.get(top.lower())
         if part is not None and PARTS[part] not in within:
             raise folders.empty(PARTS[part], where / top)
-    depth = 1 if parts else 0
     features: dict[str, Any] = {"image": datasets.Image()}
-    columns = {part: {"image": list(map(str, own))} for part, own in within.items()}
+    columns: dict[str, dict[str, Any]] = {part: {"image": list(map(str, own))} for part, own in within.items()}
     if labelled:
-        features["label"] = datasets.ClassLabel(names=folders.classes_of(where, list(chain(*within.values())), depth))
+        own_class = [image for image in chain(*within.values()) if image not in blank]
+        features["label"] = datasets.ClassLabel(names=folders.classes_of(where, own_class, depth))
         for part, own in within.items():
-            columns[part]["label"] = [image.parts[depth] for image in own]
+            columns[part]["label"] = [None if image in blank else image.parts[depth] for image in own]
+        folders.warn_of_blank(blank, where)
     kinds = datasets.Features(features)
     return {part: datasets.Dataset.from_dict(table, features=kinds) for part, table in columns.items()}
 

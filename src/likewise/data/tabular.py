@@ -86,9 +86,10 @@ class Tabular(Source):
         self.fine_label = fine_label
 
     def load(self) -> Samples:
-        tables = open_tables(self.path, self.config, labelled=self.label != "none", local=self.local)
+        labelled = self.label != "none"
+        tables = open_tables(self.path, self.config, labelled=labelled, local=self.local, in_part=self.in_part)
         known = next(iter(tables.splits.values())).features
-        wanted = self.label if isinstance(self.label, list) else [self.label] * (self.label != "none")
+        wanted = self.label if isinstance(self.label, list) else [self.label] * labelled
         label = [columns.column_of(known, name, LABEL_COLUMNS, "label", self.path) for name in wanted]
         if self.fine_label is not None:
             columns.column_of(known, self.fine_label, (), "fine_label", self.path)

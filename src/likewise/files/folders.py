@@ -2,7 +2,7 @@
 
 import os
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from likewise.files.formats import HEIC, PART_NAMES, PARTS, UNREAD, first_of
@@ -13,6 +13,7 @@ _FIRST = {
     **dict.fromkeys(HEIC, "made readable by pip install 'likewise[heic]', or converted to JPEG or PNG"),
     ".zip": "unpacked",
 }
+BLANK = ("unlabelled", "unlabeled")  # what a folder of images without a class is called
 Lost = dict[tuple[str, str], list[str]]  # paths, by what they are and why they are left out
 
 
@@ -90,6 +91,22 @@ def parts_of(images: Sequence[Path]) -> dict[str, str]:
     tops = sorted({image.parts[0] for image in images if len(image.parts) > 1})
     parts: dict[str, str] = {top: PARTS[PART_NAMES[top.lower()]] for top in tops if top.lower() in PART_NAMES}
     return parts if len(parts) == len(tops) and "train" in parts.values() else {}
+
+
+def is_blank(image: Path, depth: int) -> bool:
+    """Tell whether an image is in a folder of images without a class, in the place of a class's or of a part's."""
+    return any(folder.lower() in BLANK for folder in image.parts[: min(depth + 1, len(image.parts) - 1)])
+
+
+def warn_of_blank(blank: Collection[Path], where: Path) -> None:
+    """Count the images without a class, and say how a class of that name is one."""
+    if blank:
+        called = next(folder for folder in min(blank).parts if folder.lower() in BLANK)
+        warnings.warn(
+            f"{len(blank):,} images in {called} of {where} are samples without a class; if that is a class, rename the "
+            "folder",
+            stacklevel=2,
+        )
 
 
 def classes_of(where: Path, images: Sequence[Path], depth: int) -> list[str]:

@@ -287,6 +287,18 @@ def test_test_samples_that_the_encoder_was_trained_on_are_refused(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(("loss", "classes", "seen"), [("supcon", 10, 1213), ("simclr", 10, 0), ("supcon", 5, 0)])
+def test_labels_that_the_encoder_was_trained_with_are_counted(tmp_path, loss, classes, seen):
+    few = {"subset": "Classes", "subset.count": classes} if classes < 10 else {}
+    run = lw.train({"data": "Digits", **few}, loss=loss, steps=1, evaluations=[], report=False, runs=tmp_path,
+                   **{"encoder.width": 4}, **QUIET)  # fmt: skip
+    said, others = Said(), ["--subset", "Classes", "--subset.names", '["5","6","7","8","9"]'] if classes < 10 else []
+    planned(Asked(str(run.folder), (0.1,)), ["--data", "Digits", *others], said)
+    told = [line for line in said.said if "with the labels of" in line]
+    assert len(told) == (seen > 0)
+    assert not seen or f"with the labels of {seen:,} of 1,348 samples" in told[0]
+
+
 def words_of(made):
     """Return the words of each setting as a mapping, the last of each counting."""
     return {name: dict(zip(of[::2], of[1::2], strict=True)) for name, of in made.settings.items()}

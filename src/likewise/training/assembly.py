@@ -254,7 +254,7 @@ def _learned_from(path: str, specs: Mapping[str, Any], parts: Parts) -> list[str
     before, refit = parts_of_run(run)
     learned = [before.refitted().train if refit else before.train, before.unlabelled]
     seen, chosen_by = (
-        sum(_shared(part, of) for of in learned if of is not None) for part in (parts.test, parts.validation)
+        sum(shared(part, of) for of in learned if of is not None) for part in (parts.test, parts.validation)
     )
     if seen:
         raise ValueError(
@@ -265,8 +265,8 @@ def _learned_from(path: str, specs: Mapping[str, Any], parts: Parts) -> list[str
     return [f"{told}: choices made on them may be too favourable to it"] if chosen_by else []
 
 
-def _shared(first: Samples, second: Samples) -> int:
-    """Count the first samples that are rows of the second, too."""
+def shared(first: Samples, second: Samples) -> int:
+    """Count the first samples that are rows of the second, too, where both are of the same data."""
     ours, theirs = first.numbered().rows, second.numbered().rows
     return 0 if ours is None or theirs is None else int(torch.isin(ours, theirs).sum())
 

@@ -10,14 +10,17 @@ from typing import Any, final
 from likewise import report
 from likewise.configuration.draft import Option
 from likewise.configuration.words import as_words, canonical_options, read
-from likewise.data import FewLabels, Samples, parts_of
+from likewise.data import FewLabels, Samples, parts_of, parts_of_run
 from likewise.evaluation import FewShot
 from likewise.files.waiting import shown_by
+from likewise.losses import Loss
+from likewise.parts import class_of
 from likewise.report.sections import CurvesSection, FactsSection
 from likewise.report.sections.transfer import TransferSection
 from likewise.report.transfer import FROZEN, SCRATCH, TUNED, Column, by_labels, found_as_csv, transferred, verdict_on
 from likewise.runs import Run
 from likewise.score_words import aligned
+from likewise.training.assembly import shared
 from likewise.workflows import plan
 from likewise.workflows.comparison import Comparison
 from likewise.workflows.progress import PRINTED, Progress, shown
@@ -151,6 +154,9 @@ def planned(asked: Asked, words: Sequence[str], progress: Progress) -> tuple[pla
     whole = _labelled(config)
     if whole.input_shape[:1] == (3,) and len(whole.input_shape) == 3:
         common = [*_words(MILD), *common]
+    if networks.run is not None and (seen := _labels_seen(networks.run, config, whole)):
+        told = f"{networks.run.folder} was trained with the labels of {seen:,} of {len(whole):,} samples to learn from"
+        progress.say(f"warning: {told}: scores with few labels are then those of more")
     settings: list[plan.GivenSetting] = []
     columns: dict[str, Column] = {}
     amounts = list(_possible(asked, whole, progress))
@@ -182,12 +188,13 @@ def planned(asked: Asked, words: Sequence[str], progress: Progress) -> tuple[pla
 class _Networks:
     """The words for the encoder as it was trained, and for the same network with random weights, if it can be trained.
 
-    `taken` are the names of the given options that are in them.
+    `taken` are the names of the given options that are in them, and `run` is the one that they are of, if one is.
     """
 
     trained: list[str]
     fresh: list[str] | None
     taken: frozenset[str] = frozenset()
+    run: Run | None = None
 
     @classmethod
     def of(cls, source: str, given: Sequence[Option]) -> "_Networks":
@@ -217,7 +224,7 @@ class _Networks:
                     f"expected a run that has been trained, got {path}: finish it with likewise train --resume {path}"
                 )
             words = ["--encoder", "likewise.models.FromRun", "--encoder.run", str(path)]
-            return cls(words, [*words, "--encoder.trained", "false"])
+            return cls(words, [*words, "--encoder.trained", "false"], run=opened)
         words = ["--encoder", "likewise.models.Timm", "--encoder.name", source, "--encoder.pretrained"]
         begun = [*words, "false", *as_words(weights)] if weights else [*words, "true"]
         return cls(begun, [*words, "false"], taken)
@@ -229,6 +236,16 @@ def _labelled(config: Mapping[str, Any]) -> Samples:
     if parts.train.names != parts.test.names or parts.new_in_validation:
         raise ValueError("expected the same classes in all parts, got others to test on: --split Stratified has them")
     return parts.refitted().train
+
+
+def _labels_seen(run: Run, config: Mapping[str, Any], whole: Samples) -> int:
+    """Count the samples that labels are taken of with whose labels an encoder was trained, on the same data."""
+    parts = run.facts.get("parts", {})
+    same = parts.get("data", {}) == {"init_args": {}, **config["data"]}
+    if not same or not class_of(parts["loss"]["class_path"], Loss).label_kinds:
+        return 0
+    before, refit = parts_of_run(run)
+    return shared(whole, before.refitted().train if refit else before.train)
 
 
 def _check(samples: Samples) -> None:

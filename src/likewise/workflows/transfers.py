@@ -1,6 +1,7 @@
 """A transfer: what an encoder is worth on other data with few labels, as a sweep over the numbers of labels."""
 
 import math
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -261,7 +262,9 @@ def _possible(asked: Asked, whole: Samples, progress: Progress) -> Iterator[tupl
     """Yield the numbers of labels that leave every class some, and how many each keeps in all; say which don't."""
     found, counts = 0, whole.counts
     for amount in asked.amounts:
-        kept = whole[FewLabels(**amount)(whole)].counts
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what it warns of is left out, and said below
+            kept = whole[FewLabels(**amount)(whole)].counts
         fewest = int(kept.argmin())
         if int(kept[fewest]) >= LEAST:
             found += 1

@@ -55,7 +55,7 @@ if TYPE_CHECKING:  # for type checkers and the documentation; `__getattr__` find
     )
     from likewise.operator import contrast, log_sum_exp, pairwise_sum
     from likewise.runs import load_encoder
-    from likewise.workflows import compare, embed, evaluate, export, predict, search, sweep, train
+    from likewise.workflows import compare, embed, evaluate, export, predict, search, sweep, train, transfer
 
 # fmt: off
 __all__ = [
@@ -65,7 +65,7 @@ __all__ = [
     "NTXentLoss", "NWSLoss", "PaCoLoss", "PatchLoss", "PrototypicalLoss", "ProxyAnchorLoss", "ProxyNCALoss",
     "RASCALLoss", "SigLIPLoss", "SupConLoss", "TripletLoss", "compare", "contrast", "embed", "evaluate", "export",
     "label_pair_similarity", "load", "load_encoder", "log_sum_exp", "pairs", "pairwise_sum", "predict", "search",
-    "sweep", "train",
+    "sweep", "train", "transfer",
 ]
 _ROOMS = [
     "benchmark", "cli", "configuration", "data", "diagnostics", "distributed", "evaluation", "files", "inference",
@@ -78,7 +78,9 @@ _ROOM_OF = {  # all other names are in losses
     **dict.fromkeys(("contrast", "log_sum_exp", "pairwise_sum"), "operator"),
     "load": "inference",
     "load_encoder": "runs",
-    **dict.fromkeys(("compare", "embed", "evaluate", "export", "predict", "search", "sweep", "train"), "workflows"),
+    **dict.fromkeys(
+        ("compare", "embed", "evaluate", "export", "predict", "search", "sweep", "train", "transfer"), "workflows"
+    ),
 }
 
 

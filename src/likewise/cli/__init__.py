@@ -21,6 +21,7 @@ VERBS = {
     "train": "pretrain an encoder, evaluate it, write the run's folder and its report",
     "evaluate": "evaluate a run, a checkpoint, or an array file of embeddings",
     "sweep": "train settings x seeds in one process, resumable, ending in a comparison",
+    "transfer": "an encoder on other data with few labels: frozen, fine-tuned, beside the same from scratch",
     "compare": "several runs on one page: a table with intervals and paired differences, curves, classes",
     "embed": "encode photos, texts or a table into one file of ids, features and labels",
     "search": "the nearest of images, texts or vectors by a run's encoder; near-duplicates; doubtful labels",
@@ -28,7 +29,7 @@ VERBS = {
     "export": "write a run's encoder as safetensors or ONNX",
     "bench": "measure time and peak memory of every loss and backend on this machine",
 }
-FILES = {"bench", "complete", "sweep"}
+FILES = {"bench", "complete", "sweep", "transfer"}
 """Verbs that are more than a workflow, and read their words themselves."""
 EXTRAS = {  # which of them brings a module
     **dict.fromkeys(("PIL", "timm", "torchvision"), "images"),

@@ -21,6 +21,6 @@ def run(_: Sequence[str]) -> None:
     if not before:
         candidates = [verb for verb in VERBS if verb.startswith(current)]
     else:
-        verb = "train" if before[0] == "sweep" else before[0]
+        verb = "train" if before[0] in {"sweep", "transfer"} else before[0]
         candidates = completions(before[1:], current, verb) if verb in READ else []
     print("\n".join(candidates))

@@ -86,7 +86,7 @@ def _sweep(given: argparse.Namespace, common: list[str]) -> Sweep:
     return planned(
         [_setting(text) for text in settings],
         common,
-        _seeds(given.seeds),
+        seeds_in(given.seeds),
         grid=[axis("--grid", text) for text in given.grid],
         tune=[axis("--tune", text) for text in given.tune],
         trials=_trials(given.trials),
@@ -125,11 +125,11 @@ def _resumed(folder: Path, arguments: Sequence[str]) -> tuple[Sweep, Path]:
     return read(folder), folder
 
 
-def _seeds(text: str) -> list[int]:
+def seeds_in(text: str) -> list[int]:
     """Read how many seeds, or which.
 
     Example:
-        >>> _seeds("3"), _seeds("4,2"), _seeds("7,")
+        >>> seeds_in("3"), seeds_in("4,2"), seeds_in("7,")
         ([0, 1, 2], [4, 2], [7])
     """
     numbers = [part.strip() for part in text.split(",") if part.strip()]

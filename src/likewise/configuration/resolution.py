@@ -57,11 +57,11 @@ def written(values: Mapping[str, Any]) -> str:
 def resolved(given: Sequence[Option], verb: str) -> dict[str, Any]:
     """Return every option of a verb, of options in their order; see `resolve`."""
     draft = Draft(verb)
-    given = [canonical for option in given for canonical in _canonical(option, draft.root)]
+    given = [one for option in given for one in canonical(option, draft.root)]
     if any(option.name == "resume" for option in given):
         given = _resumed(given)
     files = [file for option in given if option.name == "config" for file in _listed(option.value)]
-    said = [canonical for file in files for option in _of_file(file) for canonical in _canonical(option, draft.root)]
+    said = [one for file in files for option in _of_file(file) for one in canonical(option, draft.root)]
     words = [option for option in given if option.name != "config"]
     layers = [*_expanded(said, draft.root), *_expanded(words, draft.root)]
     below = _below([*said, *words], layers, draft.root) if verb == "train" else []
@@ -76,17 +76,17 @@ def resolved(given: Sequence[Option], verb: str) -> dict[str, Any]:
     return options
 
 
-def _canonical(option: Option, root: Class) -> list[Option]:
-    """Return an option by its own name, where it is given by another."""
+def canonical(option: Option, root: Class) -> list[Option]:
+    """Return an option by its own name, where it is given by another; root has the options of the verb."""
     name = option.name.replace("-", "_").replace(".init_args.", ".").removesuffix(".class_path")
     options = root.parameters()
     if name == "device" and "trainer" in options:
         kind, _, number = str(option.value).partition(":")
         spelt_out = [Option("trainer.accelerator", option.value if option.value is FLAG else kind)]
         return [*spelt_out, Option("trainer.devices", f"[{number}]")] if number else spelt_out
-    for alias, canonical in ALIASES.items():
-        if alias not in options and canonical.partition(".")[0] in options and f"{name}.".startswith(f"{alias}."):
-            return [option._replace(name=canonical + name.removeprefix(alias))]
+    for alias, own in ALIASES.items():
+        if alias not in options and own.partition(".")[0] in options and f"{name}.".startswith(f"{alias}."):
+            return [option._replace(name=own + name.removeprefix(alias))]
     return [option._replace(name=name)]
 
 

@@ -1,12 +1,12 @@
 """The words of a command line as options with their values."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from likewise.configuration.draft import Option
+from likewise.configuration.draft import Draft, Option
 from likewise.configuration.options import VERBS
-from likewise.configuration.resolution import resolved
+from likewise.configuration.resolution import canonical, resolved
 from likewise.configuration.values import FLAG
 
 
@@ -62,6 +62,31 @@ def options_in(words: Sequence[str], verb: str = "train") -> list[Option]:
             one._replace(name=named[-1]) if one.name == named[0] else one for one in options
         ]  # the first is left out
     return options
+
+
+def canonical_options(words: Sequence[str], verb: str = "train") -> list[Option]:
+    """Return the options of a command line in their order, each by its own name.
+
+    Example:
+        >>> [tuple(one) for one in canonical_options(["--lr", "0.1", "--encoder.freeze=all"])]
+        [('optimizer.lr', '0.1', False), ('freeze', 'all', False)]
+    """
+    root = Draft(verb).root
+    return [one for option in options_in(words, verb) for one in canonical(option, root)]
+
+
+def as_words(options: Iterable[Option]) -> list[str]:
+    """Write options as the words of a command line.
+
+    Example:
+        >>> as_words([Option("seed", "3"), Option("inputs", "KeyQueue", adds=True), Option("compile", FLAG)])
+        ['--seed', '3', '--inputs+', 'KeyQueue', '--compile']
+    """
+    return [
+        word
+        for name, value, adds in options
+        for word in (f"--{name}{'+' if adds else ''}", *([] if value is FLAG else [str(value)]))
+    ]
 
 
 def positional(verb: str) -> list[str]:

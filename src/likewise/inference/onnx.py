@@ -100,15 +100,33 @@ class OnnxFile:
 def onnx_encoder(path: Path | str, device: str | torch.device | None = None) -> "OnnxEncoder | OnnxTexts":
     """Open a file as an encoder of images or vectors, or of texts; see `OnnxFile`."""
     file = OnnxFile(path, device)
-    return OnnxEncoder(file) if file.facts["input_shape"] else OnnxTexts(file)
+    return OnnxEncoder(tuple(file.facts["input_shape"]), file) if file.facts["input_shape"] else OnnxTexts(file)
 
 
 @final
 class OnnxEncoder(Encoder):
-    """The encoder of images or vectors in a file; it can't be trained."""
+    """The encoder of images or vectors in a file; it can't be trained.
 
-    def __init__(self, file: OnnxFile) -> None:
-        super().__init__(tuple(file.facts["input_shape"]))
+    Args:
+        input_shape: The shape of one input, which must be the one that the file was made for.
+        file: Its path, or the `OnnxFile`.
+
+    Raises:
+        ValueError: It is a file of an encoder of texts, or of one of other inputs.
+    """
+
+    observes = False
+
+    def __init__(self, input_shape: tuple[int, ...], file: Any) -> None:
+        file = file if isinstance(file, OnnxFile) else OnnxFile(file)
+        expected = tuple(file.facts["input_shape"])
+        if not expected or expected != tuple(input_shape):
+            made_for = f"inputs of shape {expected}" if expected else "texts, which only a run is transferred to"
+            raise ValueError(
+                f"expected {made_for}, which {file.path} was made for, got {tuple(input_shape)}: give data of that "
+                "shape; data.size resizes images"
+            )
+        super().__init__(expected)
         self.mean.copy_(torch.tensor(file.facts["mean"]).view_as(self.mean))
         self.std.copy_(torch.tensor(file.facts["std"]).view_as(self.std))
         self.file = file

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from likewise.data.rows import Rows
 from likewise.models.cell_grid import CellGrid
 from likewise.models.encoder import Encoder, SizedEncoder, frozen, kept_buffers
-from likewise.parts import Spec
+from likewise.parts import Spec, build
 from likewise.runs import Run, Side
 
 REMEDY = "wrap it in a module whose forward returns them"
@@ -134,6 +134,7 @@ class FromRun(Encoder):
             fills it in from the data.
         run: The run's folder.
         side: Of a run of pairs, whose encoder: the "first" side's or the "second"'s.
+        trained: Whether it begins with the run's weights; otherwise it is the same network with random ones.
 
     Raises:
         ValueError: The folder is not a run's, the run has not trained an encoder yet, or inputs have another shape.
@@ -143,11 +144,14 @@ class FromRun(Encoder):
         spec: The class and the arguments it was made with.
     """
 
-    def __init__(self, input_shape: tuple[int, ...], run: Path | str, side: Side = "first") -> None:
+    def __init__(
+        self, input_shape: tuple[int, ...], run: Path | str, side: Side = "first", *, trained: bool = True
+    ) -> None:
         super().__init__(input_shape or (1,))
         opened = Run.open(run)
         self.spec: Spec = opened.encoder_spec(side)
-        encoder: Any = opened.encoder(side)
+        self.trained = trained
+        encoder: Any = opened.encoder(side) if trained else build(self.spec, Encoder)
         expected = tuple(encoder.input_shape)
         if expected != tuple(input_shape):
             raise ValueError(

@@ -102,7 +102,7 @@ def _rows(settings: Sequence[Setting], evaluation: str, metric: str, group: Grou
         scores = [subject.test_scores[key] for subject in setting.subjects if key in subject.test_scores]
         if not scores:
             continue
-        row = replace(_of_scores(setting.name, scores), seconds=_seconds(setting))
+        row = replace(mean_of(setting.name, scores), seconds=_seconds(setting))
         if setting is first:
             yield row
             continue
@@ -115,7 +115,7 @@ def _rows(settings: Sequence[Setting], evaluation: str, metric: str, group: Grou
             yield replace(row, **bounds, paired=over)
 
 
-def _of_scores(setting: str, scores: Sequence[Score]) -> Row:
+def mean_of(setting: str, scores: Sequence[Score]) -> Row:
     """Return the mean of the scores of a setting's runs."""
     one = scores[0]
     mean, low, high = one.value, one.low, one.high

@@ -230,7 +230,7 @@ def _steps(went: Mapping[str, Any]) -> str:
 
 def _few(went: Mapping[str, Any]) -> Iterator[str]:
     steps = went.get("steps")
-    if steps is None or steps >= FEW:
+    if steps is None or steps >= FEW or went["encoder"]["trained"] == 0:
         return
     of_epoch = went["steps_of_an_epoch"]
     epochs = -(-ENOUGH // of_epoch)

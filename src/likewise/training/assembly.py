@@ -237,7 +237,8 @@ def _earlier_runs(specs: dict[str, Any]) -> list[str]:
 def _run_of(spec: Any) -> str | None:
     """Return the run that an encoder begins with, if it does."""
     begins = is_spec(spec) and issubclass(class_of(spec["class_path"], Encoder), FromRun)
-    return str(spec.get("init_args", {}).get("run")) if begins else None
+    given = spec.get("init_args") or {} if begins else {}
+    return str(given.get("run")) if begins and given.get("trained", True) else None
 
 
 def _listed(specs: Any) -> list[Any]:
@@ -275,8 +276,10 @@ def _encoder(specs: dict[str, Any], train: Samples) -> Encoder:
     spec = specs["encoder"] = _filled(specs["encoder"], Encoder, input_shape=list(train.input_shape))
     encoder = build(spec, Encoder)
     if isinstance(encoder, FromRun):
-        specs["encoder"] = encoder.spec
-        return encoder.encoder
+        spec = specs["encoder"] = encoder.spec
+        if encoder.trained:
+            return encoder.encoder
+        encoder = encoder.encoder
     inputs = train.inputs if isinstance(train.inputs, Tensor | Texts) else some_inputs(train, OBSERVED)
     encoder.observe(inputs)
     ends = torch.tensor([0, len(inputs) - 1])

@@ -13,6 +13,7 @@ if TYPE_CHECKING:  # for type checkers; `__getattr__` finds the same names at ru
     from likewise.workflows.searches import search
     from likewise.workflows.sweeps import sweep
     from likewise.workflows.training import train
+    from likewise.workflows.transfers import transfer
 
 __all__ = [
     "Comparison",
@@ -27,6 +28,7 @@ __all__ = [
     "search",
     "sweep",
     "train",
+    "transfer",
 ]
 _FILE_OF = {
     **dict.fromkeys(("Comparison", "compare"), "comparison"),
@@ -38,6 +40,7 @@ _FILE_OF = {
     "search": "searches",
     "sweep": "sweeps",
     "train": "training",
+    "transfer": "transfers",
 }
 
 

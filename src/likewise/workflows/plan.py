@@ -35,7 +35,7 @@ class GivenSetting(NamedTuple):
 @final
 @dataclass(frozen=True)
 class Sweep:
-    """What is trained: settings x seeds; with `splits` each seed also is that of its split.
+    """What is trained: settings x seeds; with `splits` each seed also is that of its split, and of what is `seeded`.
 
     A setting that is tuned has the options of every trial, and perhaps the evaluation whose validation score chooses
     among them; for those that have none, see `validation_score`.
@@ -47,6 +47,7 @@ class Sweep:
     splits: bool = False
     trials: dict[str, list[list[str]]] = field(default_factory=dict[str, list[list[str]]])
     tuned_by: dict[str, str] = field(default_factory=dict[str, str])
+    seeded: list[str] = field(default_factory=list[str])
 
     def __post_init__(self) -> None:
         words = [*self.common, *(word for options in self.settings.values() for word in options)]
@@ -95,7 +96,8 @@ class Sweep:
         return folder / f"{list(self.settings).index(name) + 1}-{_slug(name)}"
 
     def _planned(self, name: str, more: Sequence[str], seed: int, root: Path, said: str) -> "Planned":
-        seeded = ["--seed", str(seed), *(["--split.seed", str(seed)] if self.splits else [])]
+        names = ["--seed", *(["--split.seed"] if self.splits else []), *self.seeded]
+        seeded = [word for name in names for word in (name, str(seed))]
         words = [*self.common, *self.settings[name], *more, *seeded, "--runs", str(root)]
         return Planned(name, f"{said}, seed {seed}", root, words, list(more))
 
@@ -143,10 +145,12 @@ def planned(
     trials: int | None = None,
     tune_by: str | None = None,
     split_seeds: bool = False,
+    seeded: Sequence[str] = (),
 ) -> Sweep:
     """Plan every setting with every combination of a grid; `tune` and `tune_by` are for those that say nothing else.
 
-    Of what is tuned every combination is tried, or at most so many `trials`, always the same.
+    Of what is tuned every combination is tried, or at most so many `trials`, always the same. `seeded` are options that
+    are set to the seed, too.
     """
     every = _combined(settings or [GivenSetting("", [])], grid)
     tried: dict[str, list[list[str]]] = {}
@@ -165,7 +169,7 @@ def planned(
     chosen = {name: setting.tuned_by or tune_by for name, setting in every.items()}
     by = {name: evaluation for name, evaluation in chosen.items() if evaluation}
     words = {name: setting.words for name, setting in every.items()}
-    return Sweep(common, words, seeds, split_seeds, tried, by)
+    return Sweep(common, words, seeds, split_seeds, tried, by, list(seeded))
 
 
 def _option(axis: Axis) -> str:
@@ -184,9 +188,9 @@ def _combined(settings: Sequence[GivenSetting], grid: Sequence[Axis]) -> dict[st
     return every
 
 
-def folder_of(sweep: Sweep, output: Path | str | None) -> Path:
+def folder_of(sweep: Sweep, output: Path | str | None, among: str = "sweeps") -> Path:
     """Return the folder of a sweep: a new one, or that of the same sweep, which goes on; or raise a ValueError."""
-    folder = Path(output or Path("sweeps") / datetime.now().astimezone().strftime("%Y-%m-%d-%H%M%S"))
+    folder = Path(output or Path(among) / datetime.now().astimezone().strftime("%Y-%m-%d-%H%M%S"))
     if folder.exists() and any(folder.iterdir()) and not ((folder / PLAN).is_file() and read(folder) == sweep):
         raise ValueError(f"expected a new folder or that of the same sweep, got {folder}: give another --output")
     return folder

@@ -9,7 +9,7 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from likewise.data import Parts, Rows, Samples
+from likewise.data import Parts, Rows, Samples, fingerprint
 from likewise.data.rows import files_of, in_words, unreadable
 from likewise.evaluation import (
     Evaluation,
@@ -37,8 +37,9 @@ from likewise.score_words import aligned, remarks, score_words, settings_words
 from likewise.scores import ALL, ENCODER, RAW, Outcomes
 from likewise.workflows.progress import Progress
 
-MOST_KEPT = 16
-_found_before: dict[str, Result] = {}  # of raw inputs, by what was evaluated and how
+MOST_KEPT = 32
+_found_before: dict[str, Result] = {}  # by what was evaluated and how
+_encoded_before: dict[str, Features] = {}  # by encoders that are not trained, by their digest and the samples
 LISTED_CLASSES = 20  # with more classes, only the report shows them all
 
 
@@ -96,19 +97,49 @@ def encoded(
     predicted: Callable[[Features], Features] = lambda features: features,
     *,
     second: Encoder | None = None,
+    trained: bool = True,
 ) -> FeatureParts:
-    """Encode the samples, add what the run's own classifier predicts, and save the features; or load those saved."""
+    """Encode the samples, add what the run's own classifier predicts, and save the features; or load those saved.
+
+    What an encoder that is not `trained` has encoded before in this process, as in a sweep, is not encoded again.
+    """
     if run.embeddings.is_file():
         return with_origin(load_features(run.embeddings), parts, lambda: encoder, lambda: second)
 
     whole = {"train": parts.train, "validation": parts.validation, "test": parts.test}
-    encoding = (features_of(samples, encoder, part, progress.bar, second) for part, samples in whole.items())
+    said = None if trained or second is not None else _digest(encoder, run.facts["parts"]["encoder"])
+    encoding = (
+        features_of(samples, encoder, part, progress.bar, second)
+        if said is None
+        else _encoded(said, samples, encoder, part, progress)
+        for part, samples in whole.items()
+    )
     features = FeatureParts(*map(predicted, encoding))
     with run.writing(run.embeddings.name) as path:
         save_features(path, features)
     for samples in whole.values():
         _note_lost(run, _lost(samples))
     return with_origin(features, parts, lambda: encoder, lambda: second)
+
+
+def _encoded(said: str, samples: Samples, encoder: Encoder, part: str, progress: Progress) -> Features:
+    """Encode samples, or take their features if the encoder of that digest has encoded them before."""
+    none = samples[torch.arange(0)]
+    rows = b"" if samples.rows is None else samples.rows.contiguous().numpy().tobytes()
+    key = f"{said} {fingerprint(Parts(samples, none, none))} {sha256(rows).hexdigest()}"
+    found = _encoded_before.pop(key, None) or features_of(samples, encoder, part, progress.bar)
+    while len(_encoded_before) >= MOST_KEPT:
+        _encoded_before.pop(next(iter(_encoded_before)))  # used least recently
+    _encoded_before[key] = found
+    return replace(found, part=part)
+
+
+def _digest(encoder: Encoder, spec: Any) -> str:
+    """Return a digest of an encoder's weights, and of what it was made with."""
+    digest = sha256(repr(spec).encode())
+    for tensor in encoder.state_dict().values():
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+    return digest.hexdigest()
 
 
 def _lost(samples: Samples) -> dict[int, str]:
@@ -171,8 +202,13 @@ def score(
     progress: Progress,
     *,
     refit: bool,
+    trained: bool = True,
 ) -> None:
-    """Evaluate features, and the raw inputs where there are samples; save and tell each score as it comes."""
+    """Evaluate features, and the raw inputs where there are samples; save and tell each score as it comes.
+
+    What has been evaluated before in this process, in the same way, is not again: raw inputs, and features by an
+    encoder that is not `trained`, as those of a sweep are the same in several runs.
+    """
     asked, features = options.evaluations, options.capped(features)
     evaluations = applicable(features, asked)
     if asked == []:
@@ -191,11 +227,14 @@ def score(
     progress.tell(f"\nHeld-out scores, with 95 % intervals{same}")
     unseen = features.test.label_kind == "classes" and len(features.train) > 0 and not features.closed
     for evaluation in evaluations:
-        result = evaluation(*features, refit=refit, progress=progress.bar)
+        if trained:
+            result = evaluation(*features, refit=refit, progress=progress.bar)
+        else:
+            result = _once(evaluation, features, progress, refit=refit)
         run.add(result)
         other = None
         if raw is not None and not evaluation.why_not_applicable(evaluation.taken(raw)):
-            other = _noting(_of_raw(evaluation, raw, progress, refit=refit), capped)
+            other = _noting(_once(evaluation, raw, progress, refit=refit), capped)
             run.add(other)
         for line in headline(result, other, features.test if unseen else None):
             progress.tell(line)
@@ -204,20 +243,21 @@ def score(
         progress.tell(line)
 
 
-def _of_raw(evaluation: Evaluation, raw: FeatureParts, progress: Progress, *, refit: bool) -> Result:
-    """Evaluate raw inputs; those of a sweep are the same in every run, and are evaluated once."""
+def _once(evaluation: Evaluation, features: FeatureParts, progress: Progress, *, refit: bool) -> Result:
+    """Evaluate features, or return what was found of the same ones before."""
     settings = sorted(vars(evaluation).items())
     if not all(isinstance(value, (int, float, str, tuple, type(None))) for _, value in settings):
-        return evaluation(*raw, refit=refit, progress=progress.bar)  # no key of words tells it from others
-    said = sha256(repr((type(evaluation), settings, refit, [part.names for part in raw])).encode())
-    for part in chain(raw, filter(None, (part.counterparts for part in raw))):
-        for tensor in (part.vectors, part.labels, part.rows, part.whole, part.items):
+        return evaluation(*features, refit=refit, progress=progress.bar)  # no key of words tells it from others
+    kinds = [(part.names, part.kind) for part in features]
+    said = sha256(repr((type(evaluation), settings, refit, kinds)).encode())
+    for part in chain(features, filter(None, (part.counterparts for part in features))):
+        for tensor in (part.vectors, part.labels, part.rows, part.whole, part.items, part.predictions):
             said.update(b"none" if tensor is None else tensor.contiguous().numpy().tobytes())
     key = said.hexdigest()
     if key not in _found_before:
         if len(_found_before) >= MOST_KEPT:
             _found_before.pop(next(iter(_found_before)))
-        _found_before[key] = evaluation(*raw, refit=refit, progress=progress.bar)
+        _found_before[key] = evaluation(*features, refit=refit, progress=progress.bar)
     return _found_before[key]
 
 

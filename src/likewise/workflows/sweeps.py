@@ -3,7 +3,7 @@
 import csv
 import shlex
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
@@ -22,6 +22,8 @@ from likewise.workflows.comparison import Comparison, compare
 from likewise.workflows.progress import PRINTED, Progress
 
 TABLE = "tuning.csv"
+Comparing = Callable[[Sequence[Run], Path, Mapping[Path, str], Progress], Comparison]
+"""Compares runs in a sweep's folder, each with the name of its setting."""
 
 
 @final
@@ -103,8 +105,21 @@ def sweep(
     return carry_out(made, plan.folder_of(made, output), progress)
 
 
-def carry_out(sweep: plan.Sweep, folder: Path, progress: Progress = PRINTED) -> Comparison | None:
-    """Train what isn't trained yet, run after run, and compare; see `sweep`."""
+def compared(runs: Sequence[Run], folder: Path, names: Mapping[Path, str], progress: Progress) -> Comparison:
+    """Compare the runs of a sweep, on a page in its folder."""
+    return compare(runs, folder / "compare.html", names=names, progress=progress)
+
+
+def carry_out(
+    sweep: plan.Sweep,
+    folder: Path,
+    progress: Progress = PRINTED,
+    *,
+    compared: Comparing = compared,
+    least: int = 2,
+    again: str = "resume the sweep with likewise sweep --resume {}",
+) -> Comparison | None:
+    """Train what isn't trained yet, run after run, and compare; see `sweep`. `again` says how it goes on."""
     if not (folder / plan.PLAN).is_file():
         with shown_by(progress.bar):
             _check(sweep)
@@ -119,10 +134,10 @@ def carry_out(sweep: plan.Sweep, folder: Path, progress: Progress = PRINTED) -> 
             f"settings have unequal numbers of trials ({each}): differences between them are also those of tuning"
         )
     try:
-        comparison = _trained(sweep, folder, progress)
+        comparison = _trained(sweep, folder, progress, compared, least)
     except BaseException as error:
         if any(plan.standing(planned_run.root) for planned_run in sweep.everything(folder)):
-            error.add_note(f"resume the sweep with likewise sweep --resume {folder}")
+            error.add_note(again.format(folder))
         else:
             plan.remove_traces(sweep, folder)
         raise
@@ -138,8 +153,8 @@ def _check(sweep: plan.Sweep) -> None:
             training.check(config)
 
 
-def _trained(sweep: plan.Sweep, folder: Path, progress: Progress) -> Comparison | None:
-    """Train what isn't trained yet, and compare."""
+def _trained(sweep: plan.Sweep, folder: Path, progress: Progress, compared: Comparing, least: int) -> Comparison | None:
+    """Train what isn't trained yet, and compare where at least so many runs have scores."""
     work = _Work(len(sweep.everything(folder)), progress)
     tuned = _tuned(sweep, folder, work)
     whole = {trial.run.folder: name for name, trial in tuned.items()}
@@ -149,8 +164,7 @@ def _trained(sweep: plan.Sweep, folder: Path, progress: Progress) -> Comparison 
     order = list(sweep.settings)
     runs = [Run(path) for path in sorted(whole, key=lambda path: order.index(whole[path]))]
     runs = [run for run in runs if any(score.part == "test" and score.epoch is None for score in run.scores)]
-    enough = len(runs) > 1
-    comparison = compare(runs, folder / "compare.html", names=whole, progress=progress) if enough else None
+    comparison = compared(runs, folder, whole, progress) if len(runs) >= least else None
     if work.failed:
         raise ValueError(f"{len(work.failed)} of {work.count} runs failed; {work.failed[0]}")
     return comparison

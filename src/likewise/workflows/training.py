@@ -24,7 +24,7 @@ from likewise.report.formatting import short_name
 from likewise.runs import Run
 from likewise.score_words import counted, score_words
 from likewise.training import Assembled, Checkpoints, Collapse, Snapshots, Statistics, Terminated, Validation, assemble
-from likewise.training.fine_tuning import FineTuning
+from likewise.training.fine_tuning import ALL, FineTuning
 from likewise.training.fitting import as_list, fit, last_whole, trainer_of
 from likewise.training.launch import from_slurm, rank, refused_together
 from likewise.training.loggers.boards import Drawings
@@ -140,6 +140,15 @@ def _follow(
         fit(ready, trainer_of(trainer, callbacks, checkpoints), before, compiled=config["compile"])
 
 
+def chosen_parts(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parts of a training that a configuration describes."""
+    chosen = {part: config[part] for part in CHOSEN}
+    if config["min_per_class"] > 1:
+        smallest = {"class_path": "likewise.data.MinPerClass", "init_args": {"count": config["min_per_class"]}}
+        chosen["subset"] = [smallest, *as_list(chosen["subset"])]
+    return chosen
+
+
 def _validated(config: Mapping[str, Any], ready: Assembled, evaluations: EvaluationOptions) -> int:
     """Return the epochs between validations; 0 without any."""
     return 0 if ready.refit or evaluations.evaluations == [] else config["validation_epochs"]
@@ -148,10 +157,7 @@ def _validated(config: Mapping[str, Any], ready: Assembled, evaluations: Evaluat
 def _assembled(config: Mapping[str, Any]) -> tuple[Assembled, EvaluationOptions]:
     """Put together what is trained and how it is evaluated."""
     lightning.seed_everything(config["seed"], workers=True, verbose=False)
-    chosen = {part: config[part] for part in CHOSEN}
-    if config["min_per_class"] > 1:
-        smallest = {"class_path": "likewise.data.MinPerClass", "init_args": {"count": config["min_per_class"]}}
-        chosen["subset"] = [smallest, *as_list(chosen["subset"])]
+    chosen = chosen_parts(config)
     tuned = FineTuning(
         config["freeze"],
         unfreeze_epoch=config["unfreeze_epoch"],
@@ -225,12 +231,20 @@ class _Training:
             if self.evaluations.evaluations != []:
                 with self._timed("evaluation"):
                     self.progress.say("evaluating ...")
+                    trained = self.config["freeze"] != ALL or self.config["unfreeze_epoch"] is not None
                     features = encoded(
-                        run, module.encoder, ready.parts, self.progress, module.with_predictions, second=module.second
+                        run,
+                        module.encoder,
+                        ready.parts,
+                        self.progress,
+                        module.with_predictions,
+                        second=module.second,
+                        trained=trained,
                     )
                     if (own := module.predictor(features)) is not None:
                         run.write(run.classifier.name, own.saved())
-                    score(run, features, ready.parts, self.evaluations, self.progress, refit=ready.refit)
+                    given = (run, features, ready.parts, self.evaluations, self.progress)
+                    score(*given, refit=ready.refit, trained=trained)
             for doubt in went_in.doubts(run.facts, run.metrics):
                 self.progress.say(f"warning: {doubt}")
             if self.config["report"]:

@@ -4,7 +4,7 @@ from likewise.diagnostics.plots.figure import COLORS, CONFIG, as_data, as_html, 
 from likewise.diagnostics.plots.histograms import heat_maps, histogram, matrix, similarities
 from likewise.diagnostics.plots.images import image_rows
 from likewise.diagnostics.plots.intervals import Dot, Tried, bars, choices, dots, reliability
-from likewise.diagnostics.plots.lines import Point, costs, curves, scatter, spectra, strengths
+from likewise.diagnostics.plots.lines import Point, by_number, costs, curves, scatter, spectra, strengths
 
 __all__ = [
     "COLORS",
@@ -15,6 +15,7 @@ __all__ = [
     "as_data",
     "as_html",
     "bars",
+    "by_number",
     "choices",
     "costs",
     "curves",

@@ -11,6 +11,7 @@ from plotly.subplots import make_subplots
 from torch import Tensor
 
 from likewise.diagnostics.plots.figure import COLORS, color, grid, line, styled, told
+from likewise.diagnostics.plots.intervals import Dot, whiskers
 
 MOST_LABELS = 24  # in a legend
 DECADES = 5.0  # of the axis of strengths; weaker references make no difference
@@ -82,6 +83,31 @@ def scatter(kinds: Mapping[str, Sequence[Point]], across: str, up: str, *, logar
     figure.update_xaxes(title_text=across, type="log" if logarithmic else "linear")
     figure.update_yaxes(title_text=up, exponentformat="power")
     return styled(figure, height=380, showlegend=len(kinds) > 1)
+
+
+def by_number(lines: Mapping[str, Sequence[tuple[float, Dot]]], across: str, up: str) -> go.Figure:
+    """Draw numbers with their intervals over how many there are of something, on a logarithmic axis.
+
+    Args:
+        lines: For each name its points, a number of something and what was found with so many.
+        across: What the horizontal axis counts.
+        up: What the vertical axis shows.
+
+    Example:
+        >>> figure = by_number({"probe": [(50, Dot(40, 35, 45)), (500, Dot(60, 58, 62))]}, "labels", "accuracy, %")
+        >>> figure.data[0].y, figure.data[0].error_y.array
+        ((40, 60), (5, 2))
+    """
+    figure = go.Figure()
+    for place, (name, points) in enumerate(lines.items()):
+        found, shade = [dot for _, dot in points], color(place, len(lines))
+        told_of = {"hovertext": [told(dot.words, 200) for dot in found], "hoverinfo": "text+name"}
+        drawn = [(number, dot.value) for number, dot in points]
+        figure.add_trace(line(drawn, name, shade, error_y=whiskers(found) | {"color": shade}, **told_of))
+    counts = sorted({number for points in lines.values() for number, _ in points})
+    figure.update_xaxes(title_text=across, type="log", tickvals=counts, ticktext=[f"{count:,.0f}" for count in counts])
+    figure.update_yaxes(title_text=up)
+    return styled(figure, height=420, showlegend=len(lines) > 1)
 
 
 def spectra(values: Mapping[str, Float[Tensor, " k"]]) -> go.Figure:

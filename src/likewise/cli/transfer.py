@@ -1,0 +1,74 @@
+"""`likewise transfer`: an encoder on other data with few labels, beside raw inputs and the network from scratch."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from likewise.cli.sweep import seeds_in
+
+DESCRIPTION = """How good is a trained encoder on other data with few labels?
+
+    likewise transfer runs/RUN --data photos/                        at 1 %, 10 % and all of the labels
+    likewise transfer runs/RUN --data other.npz --per-class 5 20 100 --seeds 3
+    likewise transfer resnet18 --data photos/ --data.size 224        a network of timm, pretrained
+    likewise transfer encoder.onnx --data photos/                    frozen alone
+    likewise transfer weights.pth --encoder ResNet --data photos/    anybody's weights
+
+RUN comes first. The frozen encoder is evaluated by kNN, a linear probe and few-shot episodes; it is fine-tuned, at a
+tenth of the rate (--encoder-lr); beside them stand raw inputs, and the same network from scratch, trained for as many
+steps. The seed also chooses which labels are kept. What is chosen is chosen on validation, a fifth of the labels that
+are kept, and then learned from all of them.
+
+Further options are those of `likewise train`, for all runs: --epochs, --lr, --batch-size, --augmentation ...;
+--freeze, --unfreeze-epoch, --encoder-lr and --layer-decay are for fine-tuning alone. Without --epochs there are 30, or
+as many as make 300 steps.
+
+The folder gets a folder for each setting and seed, transfer.html and transfer.csv. The same command goes on where it
+was interrupted.
+"""
+
+
+def run(arguments: Sequence[str]) -> None:
+    """Run `likewise transfer` with the arguments that follow the verb."""
+    parser = argparse.ArgumentParser(
+        prog="likewise transfer",
+        description=DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        exit_on_error=False,
+        allow_abbrev=False,
+        usage="likewise transfer RUN --data DATA [--labels SHARE ... | --per-class N ...] [--seeds N] [OPTIONS]",
+    )
+    parser.add_argument("--labels", nargs="+", help="shares of the labels (default: 0.01 0.1 1)")
+    parser.add_argument("--per_class", nargs="+", metavar="N", help="or labels of each class")
+    parser.add_argument("--seeds", default="3", help="how many seeds, from 0; or which, with commas (default: 3)")
+    parser.add_argument("--output", type=Path, help="the folder (default: transfers/DATE)")
+    if arguments and arguments[0] in {"-h", "--help"}:
+        parser.parse_args(arguments)
+    if not arguments or arguments[0].startswith("-"):
+        raise ValueError(
+            "expected a run, a network's name or a file first, got none: likewise transfer runs/RUN --data photos/"
+        )
+    try:
+        given, others = parser.parse_known_args(list(arguments[1:]))
+    except argparse.ArgumentError as error:
+        raise ValueError(f"{error}: see likewise transfer --help") from error
+    seeds, shares, counts = (
+        seeds_in(given.seeds),
+        _numbers("labels", given.labels),
+        _numbers("per_class", given.per_class),
+    )
+    from likewise.cli.printing import TERMINAL  # noqa: PLC0415 - once the arguments are understood
+    from likewise.workflows.transfers import Asked, carried_out  # noqa: PLC0415 - imports Lightning
+
+    whole = tuple(int(count) for count in counts or ())
+    if any(count != number for count, number in zip(whole, counts or (), strict=True)):
+        raise ValueError(f"expected --per_class as whole numbers, got {' '.join(given.per_class)}: --per_class 5 20")
+    asked = Asked(arguments[0], None if shares is None else tuple(shares), whole, tuple(seeds))
+    carried_out(asked, others, given.output, TERMINAL)
+
+
+def _numbers(option: str, words: Sequence[str] | None) -> list[float] | None:
+    try:
+        return None if words is None else [float(word) for word in words]
+    except ValueError as error:
+        raise ValueError(f"expected --{option} as numbers, got {' '.join(words or ())}: RUN comes first") from error

@@ -1,0 +1,153 @@
+"""The scores of a transfer: each way to use an encoder, by the number of labels, beside the network from scratch."""
+
+import csv
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import final
+
+from likewise.evaluation.intervals import student
+from likewise.report.comparison import mean_of, verdict
+from likewise.report.rows import Over, Row
+from likewise.report.setting import Setting
+from likewise.scores import ALL, ENCODER, RAW, Score
+
+FROZEN, TUNED, SCRATCH = "frozen", "fine-tuned", "scratch"
+EPISODES = "few-shot"
+COLUMNS = ("method", "labels", "labelled", "metric", "runs", "value", "low", "high", "interval")
+DIFFERENCE = ("difference", "difference_low", "difference_high", "paired")
+
+
+@final
+@dataclass(frozen=True)
+class Column:
+    """What a setting of a transfer is: how the encoder is used, and how many labels there are.
+
+    Args:
+        kind: `FROZEN`, `TUNED` or `SCRATCH`.
+        labels: How many, in words.
+    """
+
+    kind: str
+    labels: str
+
+
+@final
+@dataclass(frozen=True)
+class Found:
+    """A score of a method with so many labels.
+
+    Args:
+        row: Its `setting` is the method, its `evaluation` says how many labels, its difference is to `SCRATCH`.
+        labelled: Samples with a label, training and validation; of few-shot episodes None, which have their own.
+    """
+
+    row: Row
+    labelled: float | None
+
+
+def transferred(settings: Sequence[Setting], columns: Mapping[str, Column]) -> list[Found]:
+    """Return the scores of a transfer, for each number of labels `SCRATCH` first, then the others.
+
+    A score over seeds has Student's interval, and its difference is paired by seed. Where it is the same with every
+    seed, as nothing that the seed draws goes into it, it has the interval of a single run.
+
+    Args:
+        settings: The settings, with their runs.
+        columns: What each setting is, by its name.
+    """
+    found: list[Found] = []
+    for labels in dict.fromkeys(column.labels for column in columns.values()):
+        own = {columns[of.name].kind: of for of in settings if columns[of.name].labels == labels}
+        scratch = {score.key: by_seed for score, by_seed in _scores(own.get(SCRATCH))}
+        base = next(iter(scratch.values()), {})
+        for kind in (SCRATCH, TUNED, FROZEN):
+            for score, by_seed in _scores(own.get(kind)):
+                few_shot = score.evaluation == EPISODES
+                same = few_shot or (kind == FROZEN and _of_same_samples(own[kind]))
+                once = list(by_seed.values())[: 1 if same else None]
+                row = replace(mean_of(_method(kind, score), once), evaluation=labels, runs=len(by_seed))
+                if few_shot:
+                    amount = score.metric.name.removesuffix(" accuracy")
+                    found.append(Found(replace(row, evaluation=amount), None))
+                else:
+                    found.append(Found(_beside(row, by_seed, {} if kind == SCRATCH else base), _labelled(own[kind])))
+    return sorted(found, key=lambda one: one.labelled is None)
+
+
+def _scores(setting: Setting | None) -> Iterator[tuple[Score, dict[int, Score]]]:
+    """Yield each score over all test samples, and what it is with each seed."""
+    by_seed = {} if setting is None else setting.by_seed
+    keys = dict.fromkeys(
+        key
+        for subject in by_seed.values()
+        for key, score in subject.test_scores.items()
+        if key[3] == ALL and score.metric.is_share and score.metric.better == "higher"
+    )
+    for key in sorted(keys, key=lambda key: key[2] == RAW):
+        scores = {seed: of.test_scores[key] for seed, of in by_seed.items() if key in of.test_scores}
+        yield next(iter(scores.values())), scores
+
+
+def _method(kind: str, score: Score) -> str:
+    return kind if kind != FROZEN else score.evaluation + ("" if score.features == ENCODER else f", {RAW}")
+
+
+def _of_same_samples(setting: Setting) -> bool:
+    """Tell whether the runs of a setting have the same samples in all parts, whatever their seeds."""
+    return len({subject.facts["samples"]["fingerprint"] for subject in setting.subjects}) == 1
+
+
+def _beside(row: Row, by_seed: Mapping[int, Score], base: Mapping[int, Score]) -> Row:
+    """Add the difference to what was found from scratch."""
+    seeds = [seed for seed in by_seed if seed in base]
+    if len(seeds) < 2:
+        return replace(row, unpaired="fewer than 2 seeds in common") if base else row
+    each = [by_seed[seed].value - base[seed].value for seed in seeds]
+    low, high = student(each)
+    bounds = {"difference": sum(each) / len(each), "difference_low": low, "difference_high": high}
+    return replace(row, **bounds, paired=Over(len(seeds), "seed"))
+
+
+def _labelled(setting: Setting) -> float:
+    """Count the samples with a label that a run of a setting learns from or chooses by, as a mean over its runs."""
+    counts: list[int] = []
+    for subject in setting.subjects:
+        sizes, split = subject.facts["samples"], subject.facts["parts"]["split"]
+        refit = (split.get("init_args") or {}).get("refit")
+        counts.append(sizes["train"] + (0 if refit else sizes["validation"]))
+    return sum(counts) / len(counts)
+
+
+def verdict_on(found: Sequence[Found]) -> list[str]:
+    """Say for each number of labels what is higher or lower than from scratch; see `verdict`."""
+    rows = [one.row for one in found if one.labelled is not None]
+    return verdict(rows) if any(row.setting == SCRATCH for row in rows) else []
+
+
+def by_labels(found: Sequence[Found]) -> list[list[str]]:
+    """Return a table in words: a row for each method, a column for each number of labels, or of shots."""
+    amounts = list(dict.fromkeys(one.row.evaluation for one in found))
+    cells = {(one.row.setting, one.row.evaluation): one.row for one in found}
+    methods = dict.fromkeys(one.row.setting for one in found)
+    return [["", *amounts], *([of, *(_cell(cells.get((of, amount))) for amount in amounts)] for of in methods)]
+
+
+def _cell(row: Row | None) -> str:
+    if row is None:
+        return ""
+    return row.score_words + ("" if row.runs == 1 or row.interval.what == "seed" else " *")
+
+
+def found_as_csv(found: Sequence[Found]) -> str:
+    """Write the scores as CSV, with a header."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([*COLUMNS, *DIFFERENCE])
+    for one in found:
+        row = one.row
+        labelled = "" if one.labelled is None else f"{one.labelled:g}"
+        numbers = [row.runs, row.value, row.low, row.high, row.interval]
+        apart = [row.difference, row.difference_low, row.difference_high, row.paired_words]
+        writer.writerow([row.setting, row.evaluation, labelled, row.metric, *numbers, *apart])
+    return text.getvalue()

@@ -1,0 +1,324 @@
+"""A transfer: what an encoder is worth on other data with few labels, as a sweep over the numbers of labels."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, final
+
+from likewise import report
+from likewise.configuration.draft import Option
+from likewise.configuration.words import as_words, canonical_options, read
+from likewise.data import FewLabels, Samples, parts_of
+from likewise.evaluation import FewShot
+from likewise.files.waiting import shown_by
+from likewise.report.sections import CurvesSection, FactsSection
+from likewise.report.sections.transfer import TransferSection
+from likewise.report.transfer import FROZEN, SCRATCH, TUNED, Column, by_labels, found_as_csv, transferred, verdict_on
+from likewise.runs import Run
+from likewise.score_words import aligned
+from likewise.workflows import plan
+from likewise.workflows.comparison import Comparison
+from likewise.workflows.progress import PRINTED, Progress, shown
+from likewise.workflows.scoring import EvaluationOptions, check_applicable
+from likewise.workflows.sweeps import carry_out
+from likewise.workflows.training import chosen_parts
+
+SHARES = (0.01, 0.1, 1.0)
+LEAST = 2  # labels of a class: one to learn from, one to choose by
+EPOCHS, STEPS = 30, 300  # at least, each
+WEIGHTS = (".safetensors", ".pth", ".pt", ".bin", ".ckpt")
+USUAL = {
+    "loss": "likewise.losses.CrossEntropyLoss",
+    "batches.views": "1",
+    "batches.batch_size": "64",
+    "split.refit": "true",
+    "split.validation": "0.2",
+    "report": "false",
+}
+"""What all runs have, where nothing else is said."""
+MILD = {
+    "batches.augmentation": "likewise.data.RandomResizedCrop",
+    "batches.augmentation.scale": "[0.4, 1.0]",
+    "batches.augmentation.flip": "0.5",
+}
+"""Of images in colour, in place of crops and colours as strong as contrast needs them."""
+OF_TUNING = ("freeze", "unfreeze_epoch", "encoder_rate_factor", "layer_decay")
+RATE_FACTOR = "0.1"
+ONE_STEP = ("--trainer.max_steps", "1", "--trainer.max_epochs", "1")
+FROZEN_SCORES = ("--evaluations", "KNN", "--evaluations+", "LinearProbe")
+OWN_SCORE = ("--evaluations", "OwnClassifier")
+HOME = "transfers"
+AGAIN = "the same command goes on, or likewise transfer with --output {}"
+
+
+def transfer(
+    run: Run | Path | str,
+    *,
+    labels: Sequence[float] | None = None,
+    per_class: Sequence[int] | None = None,
+    seeds: int | Sequence[int] = 3,
+    output: Path | str | None = None,
+    progress: Progress = PRINTED,
+    **options: Any,
+) -> Comparison | None:
+    """Evaluate an encoder on other data with few labels: frozen, fine-tuned, and beside the same network from scratch.
+
+    The same call goes on where an earlier one was interrupted.
+
+    Args:
+        run: A run, the name of a network of timm, or a file: .onnx, or weights of the network that `encoder` names.
+        labels: Shares of the labels; those that leave a class fewer than 2 are left out. None: 1 %, 10 %, and all.
+        per_class: Labels of each class, instead.
+        seeds: How many seeds, from 0; or which. They choose the labels, too.
+        output: The folder. None: transfers/DATE, or the folder there of the same transfer.
+        progress: What is said meanwhile, and where scores are told.
+        **options: Options of `likewise train`, data among them.
+
+    Returns:
+        The table and its page; None if fewer than two runs have scores.
+
+    Raises:
+        ValueError: An option, the run or the data is not as expected, or a run failed.
+        KeyboardInterrupt: The user ended it.
+    """
+    given = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
+    source = run.folder if isinstance(run, Run) else run
+    asked = Asked(str(source), None if labels is None else tuple(labels), tuple(per_class or ()), tuple(given))
+    return carried_out(asked, plan.options_of(options), output, progress)
+
+
+@final
+@dataclass(frozen=True)
+class Asked:
+    """What a transfer is asked for; see `transfer`."""
+
+    source: str
+    shares: tuple[float, ...] | None = None
+    per_class: tuple[int, ...] = ()
+    seeds: tuple[int, ...] = (0, 1, 2)
+
+    def __post_init__(self) -> None:
+        if self.shares is not None and self.per_class:
+            raise ValueError("expected --labels or --per_class, got both: give one of them")
+        if not self.seeds:
+            raise ValueError("expected a seed or more, got none: --seeds 3 is usual")
+        for number in self.amounts:
+            FewLabels(**number)  # it refuses what is out of range
+
+    @property
+    def amounts(self) -> list[dict[str, Any]]:
+        """The arguments of the subset of each number of labels, the fewest first."""
+        if self.per_class:
+            return [{"per_class": number} for number in sorted(set(self.per_class))]
+        return [{"fraction": share} for share in sorted(set(self.shares or SHARES))]
+
+
+def carried_out(
+    asked: Asked, words: Sequence[str], output: Path | str | None = None, progress: Progress = PRINTED
+) -> Comparison | None:
+    """Train and evaluate what isn't yet, and write the table and its page; see `transfer`."""
+    with shown_by(progress.bar):
+        made, columns = planned(asked, words, progress)
+    folder = plan.folder_of(made, output or _before(made), HOME)
+    return carry_out(made, folder, progress, compared=partial(_compared, columns), again=AGAIN, least=1)
+
+
+def _before(made: plan.Sweep) -> Path | None:
+    """Return the folder of the same transfer, if one was begun."""
+    places = sorted(path.parent for path in Path(HOME).glob(f"*/{plan.PLAN}"))
+    return next((place for place in reversed(places) if plan.read(place) == made), None)
+
+
+def planned(asked: Asked, words: Sequence[str], progress: Progress) -> tuple[plan.Sweep, dict[str, Column]]:
+    """Plan the runs of a transfer, and say what each of their settings is; the data is loaded to count its labels."""
+    given = canonical_options(words)
+    names = {option.name.partition(".")[0] for option in given}
+    if "evaluations" in names:
+        raise ValueError("expected no --evaluations, which a transfer sets itself, got some: leave them out")
+    if any(option.name.partition(".")[0] == "subset" and "FewLabels" in str(option.value) for option in given):
+        raise ValueError(
+            "expected no FewLabels among --subset, which a transfer sets itself: give --labels or --per_class"
+        )
+    if not names & {"data", "recipe", "config"}:
+        raise ValueError("expected the other data, got none: likewise transfer RUN --data photos/")
+    networks = _Networks.of(asked.source, given)
+    tuning = [option for option in given if option.name in OF_TUNING]
+    others = [option for option in given if option not in tuning and option.name not in networks.taken]
+    common = [*_words(USUAL), *as_words(others)]
+    config = read([*common, *(networks.fresh or networks.trained)])
+    whole = _labelled(config)
+    if whole.input_shape[:1] == (3,) and len(whole.input_shape) == 3:
+        common = [*_words(MILD), *common]
+    settings: list[plan.GivenSetting] = []
+    columns: dict[str, Column] = {}
+    amounts = list(_possible(asked, whole, progress))
+    for place, (amount, kept) in enumerate(amounts):
+        labels, size = _amount_words(amount), config["batches"]["init_args"].get("batch_size", 64)
+        subset = [f"--subset{'+' if config['subset'] else ''}", "FewLabels", *_words(amount, "subset.")]
+        length = [] if _length_given(given) else _words({"trainer.max_epochs": _epochs(kept, size)})
+        last = place == len(amounts) - 1
+        few_shot = _few_shot(config, progress) if last else []
+        rate = [] if any(option.name == "encoder_rate_factor" for option in tuning) else [RATE_FACTOR]
+        factor = [word for value in rate for word in ("--encoder_rate_factor", value)]
+        kinds = {
+            SCRATCH: None if networks.fresh is None else [*networks.fresh, *length, *OWN_SCORE],
+            TUNED: None
+            if networks.fresh is None
+            else [*networks.trained, *as_words(tuning), *factor, *length, *OWN_SCORE],
+            FROZEN: [*networks.trained, "--freeze", "all", *ONE_STEP, *FROZEN_SCORES, *few_shot],
+        }
+        for kind in (FROZEN, TUNED, SCRATCH):
+            if (own := kinds[kind]) is not None:
+                columns[f"{kind}, {labels}"] = Column(kind, labels)
+                settings.append(plan.GivenSetting(f"{kind}, {labels}", [*own, *subset]))
+    sweep = plan.planned(settings, common, list(asked.seeds), seeded=["--subset.seed"])
+    return sweep, columns
+
+
+@final
+@dataclass(frozen=True)
+class _Networks:
+    """The words for the encoder as it was trained, and for the same network with random weights, if it can be trained.
+
+    `taken` are the names of the given options that are in them.
+    """
+
+    trained: list[str]
+    fresh: list[str] | None
+    taken: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, source: str, given: Sequence[Option]) -> "_Networks":
+        """Return the words for a run, a name, or a file."""
+        path = Path(source).expanduser()
+        encoder = [option for option in given if option.name.partition(".")[0] == "encoder"]
+        weights = [option for option in given if option.name == "weights"]
+        taken = frozenset(option.name for option in (*encoder, *weights))
+        if path.suffix.lower() == ".onnx":
+            if taken:
+                raise ValueError(f"expected no --encoder and no --weights beside {source}, got some: leave them out")
+            return cls(["--encoder", "likewise.inference.onnx.OnnxEncoder", "--encoder.file", str(path)], None)
+        if path.suffix.lower() in WEIGHTS and not path.is_dir():
+            if not encoder:
+                raise ValueError(f"expected the network that {source} is of, got none: --encoder ResNet, for one")
+            if weights:
+                raise ValueError("expected weights once, got a file and --weights: leave out one")
+            return cls([*as_words(encoder), "--weights", str(path)], as_words(encoder), taken)
+        if encoder:
+            raise ValueError(f"expected no --encoder beside {source}, which is one, got one: leave it out")
+        if path.is_dir() or len(path.parts) > 1:
+            if weights:
+                raise ValueError("expected no --weights beside a run, which has its own, got some: leave them out")
+            opened = Run.open(path)
+            if not opened.weights_of("first").is_file():
+                raise ValueError(
+                    f"expected a run that has been trained, got {path}: finish it with likewise train --resume {path}"
+                )
+            words = ["--encoder", "likewise.models.FromRun", "--encoder.run", str(path)]
+            return cls(words, [*words, "--encoder.trained", "false"])
+        words = ["--encoder", "likewise.models.Timm", "--encoder.name", source, "--encoder.pretrained"]
+        begun = [*words, "false", *as_words(weights)] if weights else [*words, "true"]
+        return cls(begun, [*words, "false"], taken)
+
+
+def _labelled(config: Mapping[str, Any]) -> Samples:
+    """Load what labels are taken of: training and validation samples with one class each."""
+    parts, _ = parts_of(chosen_parts(config), _check)
+    if parts.train.names != parts.test.names or parts.new_in_validation:
+        raise ValueError("expected the same classes in all parts, got others to test on: --split Stratified has them")
+    return parts.refitted().train
+
+
+def _check(samples: Samples) -> None:
+    if samples.label_kind != "classes":
+        has = samples.label_kind or "no labels"
+        remedy = (
+            "label sets are trained on by likewise train" if samples.labels is not None else "name them, --data.label"
+        )
+        raise ValueError(f"expected data with a class for each sample, got {has}: {remedy}")
+
+
+def _possible(asked: Asked, whole: Samples, progress: Progress) -> Iterator[tuple[dict[str, Any], int]]:
+    """Yield the numbers of labels that leave every class some, and how many each keeps in all; say which don't."""
+    found, counts = 0, whole.counts
+    for amount in asked.amounts:
+        kept = whole[FewLabels(**amount)(whole)].counts
+        fewest = int(kept.argmin())
+        if int(kept[fewest]) >= LEAST:
+            found += 1
+            yield amount, int(kept.sum())
+        else:
+            told = f"{int(kept[fewest])} of {whole.names[fewest]!r}, and {LEAST} of each class are needed"
+            progress.say(f"{_amount_words(amount)}: left out, as it keeps {told}")
+    if not found:
+        smallest = int(counts.min())
+        remedy = f"--labels {math.ceil(100 * LEAST / smallest) / 100:g} does" if smallest >= LEAST else "add labels"
+        raise ValueError(f"expected a number of labels that keeps {LEAST} of each class, got none: {remedy}")
+
+
+def _amount_words(amount: Mapping[str, Any]) -> str:
+    """Say how many labels.
+
+    Example:
+        >>> _amount_words({"fraction": 0.01}), _amount_words({"per_class": 5})
+        ('1 % of labels', '5 a class')
+    """
+    return f"{amount['per_class']} a class" if "per_class" in amount else f"{100 * amount['fraction']:g} % of labels"
+
+
+def _epochs(labelled: int, batch_size: int) -> int:
+    """Return how many epochs there are, so that a few labels have enough steps.
+
+    Example:
+        >>> _epochs(10, 64), _epochs(100, 64), _epochs(50_000, 64)
+        (300, 300, 30)
+    """
+    return max(EPOCHS, math.ceil(STEPS / max(1, labelled // batch_size)))
+
+
+def _length_given(given: Sequence[Option]) -> bool:
+    return any(option.name in {"trainer.max_epochs", "trainer.max_steps", "trainer.max_time"} for option in given)
+
+
+def _few_shot(config: Mapping[str, Any], progress: Progress) -> list[str]:
+    """Return the words for episodes of the test part, as far as its classes allow."""
+    parts, _ = parts_of(chosen_parts(config))
+    why = ""
+    for shots in ([1, 5], [1]):
+        try:
+            check_applicable(parts, EvaluationOptions([FewShot(shots=shots, distance="cosine")]))
+        except ValueError as error:
+            why = str(error)
+        else:
+            words = _words({"evaluations.shots": str(shots), "evaluations.distance": "cosine"})
+            return ["--evaluations+", "FewShot", *words]
+    progress.say(f"few-shot episodes are left out: {why}")
+    return []
+
+
+def _words(options: Mapping[str, Any], above: str = "") -> list[str]:
+    return as_words(Option(f"{above}{name}", value) for name, value in options.items())
+
+
+def _compared(
+    columns: Mapping[str, Column], runs: Sequence[Run], folder: Path, names: Mapping[Path, str], progress: Progress
+) -> Comparison:
+    """Tell the table of a transfer, and write it as CSV next to a page that shows it as curves."""
+    page = folder / "transfer.html"
+    subjects = report.in_settings(runs, names, progress=progress.bar)
+    found = transferred(report.settings_of(subjects), columns)
+    comparison = Comparison(page, [one.row for one in found], verdict_on(found))
+    comparison.table.write_text(found_as_csv(found), encoding="utf-8")
+    report.write_page(
+        page, subjects, title="Transfer", sections=[TransferSection(found), CurvesSection(), FactsSection()]
+    )
+    table = by_labels(found)
+    progress.tell("Accuracy on the test part, with 95 % intervals over seeds\n")
+    progress.tell("\n".join(aligned(table)))
+    if any(cell.endswith(" *") for line in table for cell in line):
+        progress.tell("* the same with every seed: the interval is that of one run")
+    progress.tell("\n" + "\n\n".join(comparison.verdict))
+    progress.tell(f"\npage: {shown(page)}\ntable: {shown(comparison.table)}")
+    return comparison

@@ -1,0 +1,396 @@
+"""`likewise transfer`: its table against scikit-learn, what is drawn and shared, and what it refuses."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file
+from scipy.special import softmax
+from scipy.stats import t
+from sklearn.datasets import load_digits
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.preprocessing import StandardScaler
+
+import likewise as lw
+from likewise.cli import main
+from likewise.models import ConvNet
+from likewise.runs import Run
+from likewise.workflows import Silent, scoring, training
+from likewise.workflows.transfers import Asked, planned
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:.*LeafSpec.*", "ignore:.*does not have many workers.*"),
+]
+QUIET = {"trainer.accelerator": "cpu", "progress": Silent()}
+PIXELS, DIGITS = load_digits(return_X_y=True)
+IMAGES = PIXELS.reshape(-1, 8, 8) / 16
+NEW = DIGITS >= 5
+
+
+class Said(Silent):
+    """Remembers what is said."""
+
+    def __init__(self):
+        self.said = []
+
+    def say(self, doing):
+        self.said.append(doing)
+
+    tell = say
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A folder with digits from 5 on in a file, and a run trained on those below."""
+    folder = tmp_path_factory.mktemp("transfer")
+    np.savez(folder / "old.npz", images=IMAGES[~NEW], labels=DIGITS[~NEW])
+    np.savez(folder / "new.npz", images=IMAGES[NEW], labels=DIGITS[NEW] - 5, names=list("56789"))
+    lw.train(data=str(folder / "old.npz"), **{"encoder.width": 8}, epochs=8, evaluations=[], report=False,
+             runs=folder / "runs", name="old", **QUIET)  # fmt: skip
+    return folder
+
+
+@pytest.fixture(scope="module")
+def old(place):
+    return next((place / "runs").iterdir())
+
+
+@pytest.fixture(scope="module")
+def encoded():
+    """What frozen encoders were given, part by part, in the transfer that tests look at."""
+    return []
+
+
+@pytest.fixture(scope="module")
+def found(place, old, encoded):
+    """The folder of a transfer with 4 and 12 labels of each class, and two seeds."""
+    features_of = scoring.features_of
+
+    def counted(samples, encoder, part, *others):
+        if not any(parameter.requires_grad for parameter in encoder.parameters()):
+            encoded.append((part, len(samples)))
+        return features_of(samples, encoder, part, *others)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scoring, "features_of", counted)
+        transferred(place, old, place / "found", per_class=[12, 4])
+    return place / "found"
+
+
+def transferred(place, source, output, **options):
+    given = {"per_class": [4], "seeds": 2, "steps": 3, **options}
+    return lw.transfer(source, data=str(place / "new.npz"), output=output, **given, **QUIET)
+
+
+def table(folder):
+    with (folder / "transfer.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def runs_in(folder, kind, labels):
+    """Return the runs of a setting, by their seeds."""
+    home = next(path for path in folder.iterdir() if path.name.partition("-")[2] == f"{kind}-{labels}-a-class")
+    runs = [Run(path) for path in home.glob("*/*")]
+    return {run.facts["seed"]: run for run in runs}
+
+
+def saved(run):
+    """Return the features of a run's parts: those with labels, and the test part's; vectors, labels, rows."""
+    with np.load(run.embeddings) as file:
+        parts = {part: {key: file[f"{part}_{key}"] for key in ("features", "labels", "rows")}
+                 for part in ("train", "validation", "test")}  # fmt: skip
+    known = {key: np.concatenate([parts["train"][key], parts["validation"][key]]) for key in parts["test"]}
+    return known, parts["test"]
+
+
+@pytest.mark.parametrize("labels", [4, 12])
+def test_the_frozen_scores_are_those_of_scikit_learn_on_the_same_rows(place, old, found, labels):
+    images = np.load(place / "new.npz")
+    inputs = torch.tensor(images["images"], dtype=torch.float32).unsqueeze(1)
+    with torch.no_grad():
+        features = lw.load_encoder(old)(inputs).double().numpy()
+    kinds = {"": features, ", raw inputs": inputs.flatten(1).double().numpy()}
+    expected = {f"{name}{kind}": [] for name in ("kNN", "linear probe") for kind in kinds}
+    for run in runs_in(found, "frozen", labels).values():
+        known, test = (part["rows"] for part in saved(run))
+        assert np.bincount(images["labels"][known]).tolist() == [labels] * 5
+        assert not set(known) & set(test)
+        assert len(test) == 224
+        for kind, x in kinds.items():
+            what = "encoder" if not kind else "raw inputs"
+            settings = {score.evaluation: score.settings for score in run.scores
+                        if (score.features, score.part, str(score.group)) == (what, "test", "all")}  # fmt: skip
+            chosen = settings["kNN"]
+            vote = {"uniform": lambda d: 1 + 1e-6 * (1 - d), "similarity": lambda d: np.exp((1 - d) / 0.07)}
+            near = KNeighborsClassifier(chosen["k"], metric="cosine", weights=vote[chosen["weights"]])
+            right = near.fit(x[known], images["labels"][known]).score(x[test], images["labels"][test])
+            expected[f"kNN{kind}"].append(right)
+            (said,) = (of for of in run.outcomes if of.key == ("linear probe", "prediction", what, "test"))
+            assert said.rows.tolist() == test.tolist()
+            expected[f"linear probe{kind}"].append(np.mean(said.values.long().numpy() == images["labels"][test]))
+            if kind:
+                continue  # the probe of raw inputs is not kept
+            own = load_file(run.folder / "probe.safetensors")
+            weight, bias = own["weight"].double().numpy(), own["bias"].double().numpy()
+            assert said.values.long().tolist() == (x[test] @ weight + bias).argmax(axis=1).tolist()
+            penalty, scale = settings["linear probe"]["penalty"], StandardScaler().fit(x[known])
+            reference = LogisticRegression(C=1 / (penalty * len(known)), tol=1e-10, max_iter=20_000)
+            reference.fit(scale.transform(x[known]), images["labels"][known])
+            least, ours = (
+                log_loss(images["labels"][known], softmax(z, axis=1)) + penalty / 2 * (w**2).sum()
+                for z, w in (
+                    (reference.decision_function(scale.transform(x[known])), reference.coef_),
+                    (x[known] @ weight + bias, weight * scale.scale_[:, None]),
+                )
+            )
+            assert least - 1e-6 <= ours <= 1.005 * least  # its tolerance is 0.002, by an estimate of the gap
+    rows = {row["method"]: row for row in table(found) if row["labels"] == f"{labels} a class"}
+    assert {name: float(rows[name]["value"]) for name in expected} == pytest.approx(
+        {name: np.mean(of) for name, of in expected.items()}, abs=1e-12
+    )
+    each = expected["kNN"]
+    half = t.ppf(0.975, 1) * np.std(each, ddof=1) / np.sqrt(2)
+    assert float(rows["kNN"]["high"]) == pytest.approx(min(1, np.mean(each) + half))
+
+
+def test_the_other_rows_are_the_classifiers_own_with_differences_paired_by_seed(found):
+    values = {}
+    for kind in ("fine-tuned", "scratch"):
+        runs = runs_in(found, kind, 4)
+        for seed, run in runs.items():
+            own = [s for s in run.scores if (s.evaluation, str(s.group), s.part) == ("own classifier", "all", "test")]
+            values.setdefault(kind, {})[seed] = own[0].value
+    rows = {row["method"]: row for row in table(found) if row["labels"] == "4 a class"}
+    assert {kind: float(rows[kind]["value"]) for kind in values} == pytest.approx(
+        {kind: np.mean(list(of.values())) for kind, of in values.items()}
+    )
+    apart = [values["fine-tuned"][seed] - values["scratch"][seed] for seed in (0, 1)]
+    assert float(rows["fine-tuned"]["difference"]) == pytest.approx(np.mean(apart))
+    half = t.ppf(0.975, 1) * np.std(apart, ddof=1) / np.sqrt(2)
+    assert float(rows["fine-tuned"]["difference_low"]) == pytest.approx(np.mean(apart) - half)
+    assert rows["scratch"]["difference"] == ""
+    assert float(rows["scratch"]["labelled"]) == 20
+
+
+def test_few_shot_episodes_are_of_the_most_labels_alone(found):
+    rows = [row for row in table(found) if row["method"].startswith("few-shot")]
+    assert [(row["method"], row["labels"]) for row in rows] == [
+        (of, shots) for of in ("few-shot", "few-shot, raw inputs") for shots in ("5-way 1-shot", "5-way 5-shot")
+    ]
+    assert all(row["interval"] == "5 classes" for row in rows)
+
+
+def test_fewer_labels_are_among_more_and_the_seed_chooses_them(found):
+    rows = {
+        (kind, labels, seed): set(saved(run)[0]["rows"].tolist())
+        for kind in ("frozen", "fine-tuned", "scratch")
+        for labels in (4, 12)
+        for seed, run in runs_in(found, kind, labels).items()
+    }
+    for seed in (0, 1):
+        assert rows["frozen", 4, seed] < rows["frozen", 12, seed]
+        for labels in (4, 12):
+            assert rows["frozen", labels, seed] == rows["fine-tuned", labels, seed] == rows["scratch", labels, seed]
+    assert rows["frozen", 4, 0] != rows["frozen", 4, 1]
+    tests = {tuple(saved(run)[1]["rows"]) for of in ("frozen", "scratch") for run in runs_in(found, of, 4).values()}
+    assert len(tests) == 1
+
+
+def test_frozen_weights_stay_fine_tuned_ones_move_a_little_and_scratch_shares_none(old, found):
+    before = load_file(old / "encoder.safetensors")
+    matrices = [name for name, tensor in before.items() if tensor.ndim > 1 and name not in {"mean", "std"}]
+    after = {
+        (kind, seed): load_file(run.folder / "encoder.safetensors")
+        for kind in ("frozen", "fine-tuned", "scratch")
+        for seed, run in runs_in(found, kind, 4).items()
+    }
+    assert all(torch.equal(before[name], after["frozen", 0][name]) for name in before)
+    for name in matrices:
+        moved = float((after["fine-tuned", 0][name] - before[name]).abs().max())
+        assert 0 < moved < 3.1 * 2e-4  # three steps of AdamW at a tenth of the rate
+        assert float((after["scratch", 1][name] - before[name]).abs().mean()) > 0.02
+        for seed in (0, 1):
+            torch.manual_seed(seed)
+            drawn = ConvNet((1, 8, 8), width=8).state_dict()[name]
+            assert float((after["scratch", seed][name] - drawn).abs().max()) < 3.1 * 2e-3
+    assert all(after["scratch", 0][name].shape == before[name].shape for name in before)
+
+
+def test_fine_tuned_and_scratch_are_trained_alike(found):
+    options = [
+        yaml.safe_load(runs_in(found, kind, 12)[1].configuration.read_text()) for kind in ("fine-tuned", "scratch")
+    ]
+    differing = {name for name in options[0] if options[0][name] != options[1][name]}
+    assert differing == {"encoder", "encoder_rate_factor", "runs"}
+    assert [of["encoder_rate_factor"] for of in options] == [0.1, 1.0]
+    steps = [runs_in(found, kind, 12)[1].facts["went_in"]["steps"] for kind in ("fine-tuned", "scratch", "frozen")]
+    assert steps == [3, 3, 1]
+    assert "from_run" not in runs_in(found, "scratch", 4)[0].facts["parts"]
+
+
+def test_what_a_frozen_encoder_has_encoded_is_not_encoded_again(found, encoded):
+    assert found.is_dir()
+    assert [size for part, size in encoded if part == "test"] == [224]
+    assert sum(size for part, size in encoded if part != "test") == 2 * (5 * 4 + 5 * 12)
+
+
+def test_a_transfer_that_was_interrupted_goes_on_to_the_same_table(place, old, found, tmp_path, monkeypatch):
+    train, count = training.train, iter(range(100))
+
+    def interrupted(*arguments, **named):
+        if next(count) == 3:
+            raise KeyboardInterrupt
+        return train(*arguments, **named)
+
+    monkeypatch.setattr(training, "train", interrupted)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        transferred(place, old, None)
+    (folder,) = (tmp_path / "transfers").iterdir()
+    assert str(folder.relative_to(tmp_path)) in stopped.value.__notes__[0]
+    done = {path: path.stat().st_mtime_ns for path in folder.glob("*/*/*/encoder.safetensors")}
+    assert len(done) == 3
+    scoring._encoded_before.clear()  # noqa: SLF001 - as in another process
+    comparison = transferred(place, old, None)
+    assert all(path.stat().st_mtime_ns == time for path, time in done.items())
+    assert [path.name for path in (tmp_path / "transfers").iterdir()] == [folder.name]
+    assert [row for row in table(folder) if row["labels"] == "4 a class"] == [
+        row for row in table(found) if row["labels"] == "4 a class"
+    ]
+    assert comparison.table.resolve() == folder / "transfer.csv"
+    page = (folder / "transfer.html").read_text()
+    assert page.index("Scores by number of labels") < page.index("<svg") if "<svg" in page else page
+    assert "5-way 1-shot" in page
+
+
+def test_test_samples_that_the_encoder_was_trained_on_are_refused(tmp_path):
+    run = lw.train(
+        **{"split.seed": 1, "encoder.width": 4}, steps=1, evaluations=[], report=False, runs=tmp_path, **QUIET
+    )
+    with pytest.raises(ValueError, match=r"expected test samples that .* was not trained on, got 3\d\d of 449"):
+        lw.transfer(run, data="Digits", labels=[0.1], seeds=1, output=tmp_path / "out", **QUIET)
+    assert not (tmp_path / "out").exists()
+
+
+def words_of(made):
+    """Return the words of each setting as a mapping, the last of each counting."""
+    return {name: dict(zip(of[::2], of[1::2], strict=True)) for name, of in made.settings.items()}
+
+
+def test_options_go_where_they_belong(place, old):
+    data = ["--data", str(place / "new.npz")]
+    tuning = ["--freeze", "all but the last block", "--encoder_lr", "0.5", "--layer_decay", "0.8"]
+    made, _ = planned(Asked(str(old), per_class=(4,)), [*data, *tuning, "--lr", "0.01", "--epochs", "7"], Silent())
+    frozen, tuned, scratch = words_of(made).values()
+    assert (frozen["--freeze"], tuned["--freeze"]) == ("all", "all but the last block")
+    assert (tuned["--encoder_rate_factor"], tuned["--layer_decay"]) == ("0.5", "0.8")
+    assert not {"--freeze", "--encoder_rate_factor", "--layer_decay"} & scratch.keys()
+    assert not any(word.startswith("--trainer.max") for word in (*tuned, *scratch))
+    assert made.common[-4:] == ["--optimizer.lr", "0.01", "--trainer.max_epochs", "7"]
+    made, _ = planned(Asked(str(old), per_class=(4, 100)), data, Silent())
+    epochs = {name: int(of["--trainer.max_epochs"]) for name, of in words_of(made).items()}
+    assert epochs == {"frozen, 4 a class": 1, "fine-tuned, 4 a class": 300, "scratch, 4 a class": 300,
+                      "frozen, 100 a class": 1, "fine-tuned, 100 a class": 43, "scratch, 100 a class": 43}  # fmt: skip
+
+
+def test_networks_are_named_or_in_files(place, tmp_path):
+    data = ["--data", str(place / "new.npz")]
+    frozen, tuned, scratch = words_of(planned(Asked("resnet18", per_class=(4,)), data, Silent())[0]).values()
+    assert [of["--encoder.pretrained"] for of in (frozen, tuned, scratch)] == ["true", "true", "false"]
+    assert {of["--encoder.name"] for of in (frozen, tuned, scratch)} == {"resnet18"}
+    weights = ["--weights", "mine.pth"]
+    frozen, tuned, scratch = words_of(
+        planned(Asked("resnet18", per_class=(4,)), [*data, *weights], Silent())[0]
+    ).values()
+    assert [(of["--encoder.pretrained"], of.get("--weights")) for of in (frozen, tuned, scratch)] == [
+        ("false", "mine.pth"), ("false", "mine.pth"), ("false", None)]  # fmt: skip
+    file = tmp_path / "mine.pth"
+    encoder = ["--encoder", "ResNet", "--encoder.depth", "8"]
+    frozen, tuned, scratch = words_of(
+        planned(Asked(str(file), per_class=(4,)), [*data, *encoder], Silent())[0]
+    ).values()
+    assert [(of["--encoder.depth"], of.get("--weights")) for of in (frozen, tuned, scratch)] == [
+        ("8", str(file)), ("8", str(file)), ("8", None)]  # fmt: skip
+
+
+def test_a_file_of_weights_and_an_onnx_file_are_transferred(place, old, tmp_path):
+    made = transferred(place, str(old / "encoder.safetensors"), tmp_path / "weights", encoder="ConvNet",
+                       **{"encoder.width": 8}, seeds=1)  # fmt: skip
+    assert {row.setting for row in made.rows} >= {"scratch", "fine-tuned", "kNN"}
+    after = load_file(runs_in(tmp_path / "weights", "frozen", 4)[0].folder / "encoder.safetensors")
+    before = load_file(old / "encoder.safetensors")
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    pytest.importorskip("onnxruntime")
+    file = lw.export(old, output=tmp_path / "old.onnx", progress=Silent())
+    made = transferred(place, str(file or tmp_path / "old.onnx"), tmp_path / "onnx", seeds=1)
+    assert {row.setting for row in made.rows if row.evaluation == "4 a class"} == {
+        "kNN", "linear probe", "kNN, raw inputs", "linear probe, raw inputs"}  # fmt: skip
+    values = {row.setting: row.value for row in made.rows}
+    frozen = {s.evaluation: s.value for s in runs_in(tmp_path / "weights", "frozen", 4)[0].scores
+              if (s.features, s.part, str(s.group)) == ("encoder", "test", "all")}  # fmt: skip
+    assert values["linear probe"] == pytest.approx(frozen["linear probe"], abs=2 / 224)
+
+
+def test_numbers_that_leave_a_class_too_few_are_left_out_with_a_line(place, old):
+    said = Said()
+    data = ["--data", str(place / "new.npz")]
+    _, columns = planned(Asked(str(old), (0.001, 0.05)), data, said)
+    assert {column.labels for column in columns.values()} == {"5 % of labels"}
+    assert "0.1 % of labels: left out, as it keeps 1 of '5', and 2 of each class are needed" in said.said
+    with pytest.raises(ValueError, match=r"keeps 2 of each class, got none: --labels 0.02 does"):
+        planned(Asked(str(old), (0.001,)), data, said)
+
+
+def refused(capsys, *words):
+    """Return the one line that says why the command refused."""
+    assert main(list(map(str, words))) == 2
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
+    return line
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["{old}"], "expected the other data, got none"),
+        (["--data", "{new}"], "expected a run, a network's name or a file first"),
+        (["{old}", "--data", "{new}", "--los", "SupCon"], "unknown option --los"),
+        (["{old}", "--data", "{new}", "--evaluations", "KNN"], "expected no --evaluations"),
+        (["{old}", "--data", "{new}", "--subset", "FewLabels"], "expected no FewLabels"),
+        (["{old}", "--data", "{new}", "--seed", "3"], "expected no --seed, which a sweep sets itself"),
+        (["{old}", "--data", "{new}", "--encoder", "MLP"], "expected no --encoder beside"),
+        (["{old}", "--data", "{new}", "--weights", "x.pth"], "expected no --weights beside a run"),
+        (["{old}", "--data", "{new}", "--labels", "0.1", "--per-class", "5"], "got both"),
+        (["{old}", "--data", "{new}", "--labels", "1.5"], "expected fraction above 0 and at most 1, got 1.5"),
+        (["{old}", "--data", "{new}", "--per-class", "2.5"], "expected --per_class as whole numbers"),
+        (["{old}", "--data", "{new}", "--per-class", "1"], "expected per_class of 2 or more"),
+        (["{old}", "--data", "{new}", "--labels", "many"], "expected --labels as numbers, got many"),
+        (["{old}", "--data", "{new}", "--seeds", "0"], "expected --seeds as a number above 0"),
+        (["{begun}", "--data", "{new}"], "finish it with likewise train --resume"),
+        (["runs/none", "--data", "{new}"], "expected the folder of a run"),
+        (["weights.pth", "--data", "{new}"], "expected the network that weights.pth is of"),
+        (["{old}", "--data", "{sets}"], "expected data with a class for each sample, got label sets"),
+        (["{old}", "--data", "{blank}"], "expected data with a class for each sample, got no labels"),
+        (["{old}", "--data", "{wide}", "--per-class", "4"], "expected inputs of shape (1, 8, 8)"),
+    ],
+    ids=range(20),
+)
+def test_what_cannot_be_transferred_is_refused_in_a_line(place, old, tmp_path, monkeypatch, capsys, words, told):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    np.savez("sets.npz", images=IMAGES[:60], labels=rng.random((60, 3)) < 0.5)
+    np.savez("blank.npz", images=IMAGES[:60])
+    np.savez("wide.npz", images=np.tile(IMAGES[:60], (1, 1, 2)), labels=np.arange(60) % 3)
+    begun = tmp_path / "begun.partial"
+    begun.mkdir()
+    (begun / "run.json").write_text(json.dumps(Run(old).facts))
+    files = {"old": old, "new": place / "new.npz", "begun": begun} | {
+        name: f"{name}.npz" for name in ("sets", "blank", "wide")
+    }
+    assert told in refused(capsys, "transfer", *(word.format(**files) for word in words))
+    assert not (tmp_path / "transfers").exists()

@@ -169,6 +169,7 @@ def _trained(tmp_path, name, loss, change=0.0, **more):
     [
         ("SupConLoss", {}, False),
         ("CrossEntropyLoss", {}, False),
+        ("SupConLoss", {"split.refit": True}, False),
         ("NTXentLoss", {}, True),
         ("BYOLLoss", {}, True),
         ("SupConLoss", {"unlabelled": "own-class"}, True),
@@ -181,7 +182,8 @@ def test_only_losses_without_labels_are_trained_on_them(loss, more, seen, tmp_pa
     assert all(torch.equal(of, weights[1][name]) for name, of in weights[0].items()) is not seen
     assert one.facts["samples"]["unlabelled"] == 40
     assert one.facts["labels"] == {"kind": "classes", "names": ["ash", "elm", "oak"]}
-    assert one.facts["samples"]["train"] == (40 if seen else 0) + len(parts_of_run(one)[0].train)
+    parts, refit = parts_of_run(one)
+    assert one.facts["samples"]["train"] == (40 if seen else 0) + len((parts.refitted() if refit else parts).train)
     features = np.load(one.embeddings)
     assert sum(len(features[f"{part}_features"]) for part in ("train", "validation", "test")) == 60
     words = "trained on too" if seen else "left out, as the loss takes classes"

@@ -35,6 +35,7 @@ from likewise.evaluation import (
     Retrieval,
     Robustness,
     Score,
+    WithinClass,
     ZeroShot,
     evaluate,
 )
@@ -382,7 +383,7 @@ def test_everything_public_is_written_in_a_line():
         OutOfDistribution: OutOfDistribution(likewise.data.Digits()), OwnClassifier: OwnClassifier(),
         Retrieval: Retrieval(at=[5, 1]), Robustness: Robustness(), Features: part("train"),
         FeatureParts: FeatureParts(*map(part, ("train", "validation", "test"))),
-        CrossModalRetrieval: CrossModalRetrieval(), ZeroShot: ZeroShot(),
+        CrossModalRetrieval: CrossModalRetrieval(), WithinClass: WithinClass(), ZeroShot: ZeroShot(),
     }  # fmt: skip
     found = KNN(5)(*made[FeatureParts])
     kinds = {one for one in vars(likewise.evaluation).values() if inspect.isclass(one) and issubclass(one, Evaluation)}

@@ -14,6 +14,7 @@ from likewise.data import Samples, SimilarLength, Stratified, Text, Texts, Token
 from likewise.evaluation import raw_features
 from likewise.models import BagOfTokens, FromRun, PretrainedTransformer, Transformer
 from likewise.models.text_encoder import word_pieces
+from likewise.models.weights import load_weights
 from likewise.runs import Run, load_encoder
 from likewise.training.loader import Loader, Place
 
@@ -426,6 +427,29 @@ def test_low_rank_adapters_are_trained_in_place_of_the_model(bert):
     torch.testing.assert_close(again.encode(texts), encoder.encode(texts))
     with pytest.raises(ValueError, match="lora of rank 1 or more, got 0"):
         PretrainedTransformer((), str(bert[0]), lora=0)
+
+
+def test_weights_of_a_file_reach_the_layers_beside_adapters(bert, tmp_path):
+    """Those of others, and what a run with adapters keeps, with them or without."""
+    texts = Texts([text for text, _ in letters(12)])
+    encoder, adapted, plain = (PretrainedTransformer((), str(bert[0]), length=60, lora=of) for of in (4, 4, None))
+    for one in (encoder, adapted, plain):
+        one.observe(texts)
+    for parameter in plain.parameters():
+        parameter.data += 0.1 * torch.randn_like(parameter)
+    torch.save({f"bert.{name}": of for name, of in plain.model.state_dict().items()}, tmp_path / "bert.bin")
+    matched = load_weights(encoder, tmp_path / "bert.bin")
+    assert (matched.missing, matched.unexpected) == ((), ())
+    torch.testing.assert_close(encoder.encode(texts), plain.encode(texts))
+    for name, parameter in encoder.named_parameters():
+        parameter.data += 0.1 * torch.randn_like(parameter) * ("lora_" in name)
+    torch.save(encoder.state_dict(), tmp_path / "run.pth")
+    assert load_weights(adapted, tmp_path / "run.pth").missing == ()
+    torch.testing.assert_close(adapted.encode(texts), encoder.encode(texts))
+    before = plain.encode(texts)
+    left = load_weights(plain, tmp_path / "run.pth")
+    assert left.missing == ()
+    torch.testing.assert_close(plain.encode(texts), before)
 
 
 def test_a_model_that_cannot_be_loaded_is_said_in_one_line(tmp_path, bert):

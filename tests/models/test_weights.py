@@ -1,12 +1,15 @@
 """Weights of anybody's files: which tensors go where, what is told of the others, and what is refused."""
 
+import pickle
+
 import pytest
 import timm
 import torch
 import torchvision
 from safetensors.torch import save_file
 
-from likewise.models import MLP, Timm, Wrapped
+from likewise.data import Texts
+from likewise.models import MLP, BagOfTokens, Timm, Transformer, Wrapped
 from likewise.models.weights import load_weights
 
 
@@ -122,3 +125,141 @@ def test_files_of_other_networks_are_refused(tmp_path):
     ):
         with pytest.raises(ValueError, match=said):
             load_weights(encoder, tmp_path / file)
+
+
+def _below(start, of):
+    return {f"{start}{name}": tensor for name, tensor in of.items()}
+
+
+def _others(of):
+    return {name: tensor + 1 for name, tensor in of.items()}
+
+
+@pytest.mark.parametrize(
+    ("written", "chosen"),
+    [
+        (
+            lambda of: {
+                "state_dict": _below("module.encoder_k.", _others(of))
+                | _below("module.encoder_q.", of)
+                | {"module.queue": torch.ones(128, 9), "module.queue_ptr": torch.zeros(1)}
+            },
+            "module.encoder_q, not module.encoder_k",
+        ),
+        (
+            lambda of: _below("module.base_encoder.", of) | _below("module.momentum_encoder.", _others(of)),
+            "module.base_encoder, not module.momentum_encoder",
+        ),
+        (
+            lambda of: {"state_dict": _below("backbone_momentum.", _others(of)) | _below("backbone.", of)},
+            "backbone, not backbone_momentum",
+        ),
+        (
+            lambda of: _below("student_backbone.", _others(of)) | _below("teacher_backbone.", of),
+            "teacher_backbone, not student_backbone",
+        ),
+        (
+            lambda of: {"student": _below("module.backbone.", _others(of)), "teacher": _below("backbone.", of)},
+            "teacher, not student",
+        ),
+        (
+            lambda of: {"state_dict": _others(of), "state_dict_ema": of, "optimizer": {"state": {0: torch.ones(2)}}},
+            "state_dict_ema, not state_dict",
+        ),
+        (lambda of: {"model_state": of, "ema": {"decay": 0.99}}, ""),
+    ],
+    ids=["MoCo", "MoCo v3", "lightly's MoCo", "lightly's DINO", "DINO", "timm's average", "no average in it"],
+)
+def test_of_two_copies_the_trained_one_is_taken_and_named(written, chosen, tmp_path):
+    trained, images = _made(0), torch.randn(2, 3, 64, 64)
+    torch.save(written(trained.state_dict()), tmp_path / "weights.pth")
+    encoder = Timm((3, 64, 64), "resnet18")
+    matched = load_weights(encoder, tmp_path / "weights.pth")
+    assert (matched.missing, matched.chosen) == ((), chosen)
+    assert f"weights.pth{chosen and f' ({chosen})'}; not used: " in str(matched)
+    assert {name.rpartition(".")[2] for name in matched.unexpected} - {"queue", "queue_ptr"} == {"weight", "bias"}
+    assert all("fc." in name or "queue" in name for name in matched.unexpected)
+    with torch.no_grad():
+        torch.testing.assert_close(encoder.eval().model(images), _features(trained, images))
+
+
+def test_a_network_cut_into_a_sequence_comes_back_in_order(tmp_path):
+    """As lightly's backbones are: names are the numbers of children."""
+    trained, images = _made(0), torch.randn(2, 3, 64, 64)
+    cut = torch.nn.Sequential(*list(trained.children())[:-1])
+    held = _below("backbone_momentum.", _others(cut.state_dict())) | _below("backbone.", cut.state_dict())
+    torch.save({"state_dict": held | {"head.weight": torch.ones(3, 3)}}, tmp_path / "lightly.ckpt")
+    encoder = Timm((3, 64, 64), "resnet18")
+    matched = load_weights(encoder, tmp_path / "lightly.ckpt")
+    assert (matched.missing, matched.chosen) == ((), "in order, as names differ")
+    with torch.no_grad():
+        torch.testing.assert_close(encoder.eval().model(images), _features(trained, images))
+    other = Timm((3, 64, 64), "resnet34")
+    with pytest.raises(ValueError, match=r"got \d+% of its numbers"):
+        load_weights(other, tmp_path / "lightly.ckpt")
+
+
+@pytest.mark.parametrize("make", [Transformer, BagOfTokens])
+def test_embeddings_of_other_tokens_are_refused(make, tmp_path):
+    """They have the same shape, so that they would match."""
+    texts = Texts(["pull what is alike", "push what is not"])
+    trained, alike, other = (make((), width=16, vocabulary=20) for _ in range(3))
+    trained.observe(texts)
+    alike.observe(texts)
+    other.observe(Texts(["a sunny day by the sea", "rain all night"]))
+    torch.save({"encoder": trained.state_dict()}, tmp_path / "run.pth")
+    assert load_weights(alike, tmp_path / "run.pth").missing == ()
+    assert torch.equal(alike.eval().encode(texts), trained.eval().encode(texts))
+    before = {name: of.clone() for name, of in other.state_dict().items()}
+    with pytest.raises(ValueError, match=r"run.pth, which has embeddings of other tokens: begin with the run, --enc"):
+        load_weights(other, tmp_path / "run.pth")
+    torch.save({name: of for name, of in trained.state_dict().items() if name != "tokenizer"}, tmp_path / "bare.pth")
+    with pytest.raises(ValueError, match=r"bare.pth, which has no tokenizer: begin"):
+        load_weights(other, tmp_path / "bare.pth")
+    assert all(torch.equal(of, before[name]) for name, of in other.state_dict().items())
+
+
+class _Runs:
+    """Runs code where it is unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return (type(self.path).touch, (self.path,))
+
+
+def _cut(path, written):
+    path.write_bytes(written.read_bytes()[: written.stat().st_size // 2])
+
+
+def test_what_is_no_file_of_weights_is_refused_in_a_line_and_runs_nothing(tmp_path):
+    encoder, evil = MLP((3,), width=8), tmp_path / "evil"
+    whole = {"state_dict": encoder.state_dict(), "loop": {}}
+    whole["loop"]["model"] = whole["loop"]
+    torch.save(encoder.state_dict(), tmp_path / "whole.pth")
+    save_file(encoder.state_dict(), tmp_path / "whole.safetensors")
+    _cut(tmp_path / "cut.pth", tmp_path / "whole.pth")
+    _cut(tmp_path / "cut.safetensors", tmp_path / "whole.safetensors")
+    torch.save({"model": whole["loop"]}, tmp_path / "loop.pth")
+    (tmp_path / "page.pth").write_text("<!DOCTYPE html>\n<html>\nNot found</html>\n" * 50)
+    (tmp_path / "page.safetensors").write_text("<!DOCTYPE html>\n")
+    (tmp_path / "nothing.pth").touch()
+    for protocol in range(6):
+        (tmp_path / f"{protocol}.pkl").write_bytes(pickle.dumps({"a": _Runs(evil)}, protocol))
+    torch.save({"a": _Runs(evil)}, tmp_path / "object.pth")
+    torch.save({"a": _Runs(evil)}, tmp_path / "old.pth", _use_new_zipfile_serialization=False)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "encoder.safetensors").touch()
+    others = {"whole.pth", "whole.safetensors"}
+    files = [path for path in sorted(tmp_path.iterdir()) if path.name not in others]
+    assert len(files) == 15
+    for path in files:
+        with pytest.raises(ValueError, match=r"^expected ") as refused:
+            load_weights(encoder, path)
+        assert "\n" not in str(refused.value), path
+        assert str(path) in str(refused.value), path
+        assert len(str(refused.value)) < 330 + len(str(path)), path
+    assert not evil.exists()
+    with pytest.raises(ValueError, match=r"got the folder .*: give a file in it, encoder.safetensors$"):
+        load_weights(encoder, tmp_path / "folder")

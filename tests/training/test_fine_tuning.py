@@ -6,9 +6,10 @@ import timm
 import torch
 from torch import nn
 from torch.nn import functional
+from transformers import BertConfig, BertModel
 
 from likewise.data import Samples, Views
-from likewise.losses import CrossEntropyLoss, InfoNCELoss
+from likewise.losses import CrossEntropyLoss, InfoNCELoss, SupConLoss
 from likewise.models import Conv4, ConvNet, Projected, ProjectionHead, ResNet, Transformer, Wrapped
 from likewise.models.depth import blocks_of
 from likewise.training import Constant, Momentum, Pretraining, TrainingData
@@ -37,28 +38,31 @@ def _samples(count=48):
     return Samples(inputs, torch.arange(count) % CLASSES, tuple("abc"))
 
 
-def _module(fine_tuning=None, net=None):
+def _module(fine_tuning=None, net=None, loss=None):
     torch.manual_seed(1)
     encoder = Wrapped((1, 8, 8), net or Net())
     encoder.observe(_samples().inputs)
     optimizer = lambda groups: torch.optim.AdamW(groups, lr=RATE, weight_decay=DECAY)  # noqa: E731
     options = {"samples": _samples(), "schedule": Constant(), "fine_tuning": fine_tuning}
-    return Pretraining(encoder, None, CrossEntropyLoss(), optimizer, **options)
+    return Pretraining(encoder, None, loss or CrossEntropyLoss(), optimizer, **options)
 
 
 class Watch(lightning.Callback):
-    """Keeps the inputs of each step."""
+    """Keeps the inputs of each step, and the rates that are told."""
 
     def __init__(self):
-        self.batches = []
+        self.batches, self.rates = [], []
+
+    def on_train_batch_end(self, trainer, *_):
+        self.rates.append(float(trainer.callback_metrics["learning_rate"]))
 
     def on_train_batch_start(self, _, __, batch, ___):
         torch.manual_seed(len(self.batches))  # dropout
         self.batches.append((batch["inputs"].flatten(0, -4), batch["labels"]))
 
 
-def _fit(module, epochs=2, **options):
-    watch = Watch()
+def _fit(module, epochs=2, watch=None, **options):
+    watch = watch or Watch()
     trainer = lightning.Trainer(
         accelerator="cpu",
         logger=False,
@@ -144,6 +148,14 @@ def test_it_is_a_plain_loop(tuning, frozen, clip):
             assert torch.equal(found[name], first[name]), name
 
 
+@pytest.mark.parametrize(("loss", "factor"), [(CrossEntropyLoss(), 1.0), (SupConLoss(), 0.3)], ids=["head", "none"])
+def test_the_rate_that_is_told_is_that_of_the_head(loss, factor):
+    """It is the optimizer's own; where nothing has that, the encoder's last block's, which is the highest."""
+    watch = Watch()
+    _fit(_module(FineTuning(rate_factor=0.3, layer_decay=0.5), loss=loss), 1, watch)
+    assert watch.rates == pytest.approx([RATE * factor] * 3)
+
+
 def test_a_resumed_training_keeps_frozen_parts_at_rest():
     """It begins within an epoch, and batch norms have been replaced since what is frozen was chosen."""
     module = _module(FineTuning("embed,layer1"))
@@ -180,6 +192,11 @@ def test_of_a_tower_of_two_the_head_is_trained():
     assert {name.split(".")[0] for name, of in tower.named_parameters() if of.requires_grad} == {"head"}
 
 
+def _bert():
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+    return BertModel(BertConfig(vocab_size=60, **sizes))
+
+
 @pytest.mark.parametrize(
     ("network", "names"),
     [
@@ -198,6 +215,10 @@ def test_of_a_tower_of_two_the_head_is_trained():
             ["patch_embed", "blocks.0", "blocks.1", "blocks.2"],
         ),
         (
+            _bert,
+            ["embeddings", "encoder.layer.0", "encoder.layer.1"],  # its features are taken before the pooler
+        ),
+        (
             lambda: timm.create_model("mobilenetv3_small_050", num_classes=0),
             [
                 *("conv_stem", "blocks.0.0", "blocks.1.0", "blocks.1.1", "blocks.2.0", "blocks.2.1", "blocks.2.2"),
@@ -205,7 +226,7 @@ def test_of_a_tower_of_two_the_head_is_trained():
             ],
         ),
     ],
-    ids=["conv4", "resnet20", "transformer", "timm resnet", "vit", "mobilenet"],
+    ids=["conv4", "resnet20", "transformer", "timm resnet", "vit", "bert", "mobilenet"],
 )
 def test_blocks_are_what_each_network_is_built_of(network, names):
     made = network()

@@ -210,15 +210,30 @@ def test_prototypes_classify_by_the_cosine_to_embeddings(file, tmp_path):
     torch.testing.assert_close(predictions, unit(head.eval()(features)) @ unit(prototypes).T, rtol=1e-4, atol=1e-5)
 
 
-def test_keeping_the_best_epoch_needs_validation_scores(file, tmp_path, capsys):
-    for words, said in (
-        (["--validation_epochs", "0"], "give validation_epochs above 0"),
-        (["--evaluations", "[]"], "and evaluations other than []"),
-        (["--split.refit", "true"], "leave out --keep"),
-    ):
-        common = ["train", "--data", "Arrays", "--data.path", str(file), "--encoder", "MLP", "--loss", "BCELoss"]
-        assert main([*common, "--keep", "best", "--runs", str(tmp_path / "runs"), *words]) == 2
-        assert said in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--keep", "best", "--validation_epochs", "0"], "give validation_epochs above 0"),
+        (["--keep", "best", "--evaluations", "[]"], "and evaluations other than []"),
+        (["--keep", "best", "--split.refit", "true"], "got a refit on it: leave out --keep"),
+        (
+            ["--patience", "2", "--validation_epochs", "0"],
+            "scores to end the training by, got none: give validation_epo",
+        ),
+        (["--patience", "2", "--evaluations", "[]"], "or leave out --patience"),
+        (["--patience", "2", "--split.refit", "true"], "got a refit on it: leave out --patience"),
+        (["--patience", "0"], "expected patience of 1 validation or more, got 0: 5 is usual"),
+    ],
+)
+def test_what_goes_by_validation_scores_needs_them(words, said, file, tmp_path, capsys):
+    """It is refused in a line, before the run is there."""
+    common = ["train", "--data", "Arrays", "--data.path", str(file), "--encoder", "MLP", "--loss", "BCELoss"]
+    assert main([*common, "--runs", str(tmp_path / "runs"), *words]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("error: expected ")
+    assert said in told
+    assert told.count("\n") == 1
+    assert not (tmp_path / "runs").exists()
 
 
 # --- diagnostics -----------------------------------------------------------------------------------------------------

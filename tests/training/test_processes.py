@@ -46,6 +46,17 @@ def test_two_processes_end_together_when_validation_is_no_better(tmp_path):
     assert run.stage == "finished"
 
 
+@pytest.mark.parametrize("words", [["--patience", "0"], ["--patience", "2", "--split.refit", "true"]])
+def test_two_processes_refuse_a_patience_together(words, tmp_path):
+    """Each in its line, before the run is there; none waits for the other."""
+    (tmp_path / "mine.py").write_text(MINE)
+    started = start_together(["train", *COMMON, "--loss", "SupConLoss", *words], tmp_path, 2, said=True)
+    assert [end_of(process) for process in started] == [2, 2]
+    assert "patience" in (tmp_path / "1.err").read_text()
+    assert "Traceback" not in (tmp_path / "1.err").read_text()
+    assert not (tmp_path / "runs").exists()
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -1,5 +1,7 @@
 """What is saved while training goes on: validation scores of the encoder as it is, and histograms that losses note."""
 
+import shutil
+
 import lightning
 import pytest
 import torch
@@ -277,6 +279,34 @@ def test_a_resumed_training_ends_where_it_would_have_ended(batch, parts, tmp_pat
     run, again = train(tmp_path / "killed", parts, **resumed, **planned)
     assert [(score.epoch, score.value) for score in run.scores] == [(one.epoch, one.value) for one in whole.scores]
     assert all(torch.equal(value, again.state_dict()[name]) for name, value in module.state_dict().items())
+
+
+class KeepAt(lightning.Callback):
+    """Keep the checkpoint that was saved before a batch."""
+
+    def __init__(self, run, batch, path):
+        self.run, self.batch, self.path = run, batch, path
+
+    def on_train_batch_start(self, trainer, *_):
+        if trainer.fit_loop.epoch_loop.total_batch_idx == self.batch:
+            shutil.copy(next(self.run.glob("*/checkpoint.ckpt")), self.path)
+
+
+def test_epochs_after_a_lost_checkpoint_do_not_end_the_training_that_repeats_them(parts, tmp_path):
+    """Their scores are still there, and no better than the best: those count that were trained again."""
+    values, planned = [0.5, 0.6, 0.55, 0.5, 0.7, 0.1], {"epochs": 6, "every": 1, "patience": 2}
+    kept, told = tmp_path / "second.ckpt", []
+    whole, _ = train(
+        tmp_path / "run", parts, evaluations=[Planned(*values)], also=[KeepAt(tmp_path / "run", 6, kept)], **planned
+    )
+    before = [(one.epoch, one.value) for one in whole.scores]
+    assert max(epoch for epoch, _ in before) == 4
+    shutil.copy(kept, whole.checkpoint)
+    again = {"evaluations": [Planned(*values[2:])], "resume": True, "told": lambda *of: told.append(of)}
+    run, _ = train(tmp_path / "run", parts, **again, **planned)
+    assert [(one.epoch, one.value) for one in run.scores] == before
+    assert told == [(2, 4)]
+    assert len(again["evaluations"][0].values) == 2  # of four: two epochs were trained again
 
 
 def test_scores_can_be_monitored(parts, tmp_path):

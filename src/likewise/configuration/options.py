@@ -29,8 +29,8 @@ class SharedOptions:
     Args:
         runs: The folder to create the run's folder in.
         evaluations: How the frozen encoder is evaluated: --evaluations KNN --evaluations.k 5 --evaluations+ Retrieval;
-            [] switches evaluation off. Default: those of KNN, LinearProbe, OwnClassifier and Retrieval that apply, and
-            FewShot for new classes.
+            [] switches evaluation off. Default: those of KNN, LinearProbe, OwnClassifier and Retrieval that apply,
+            WithinClass for a second, finer labelling, and FewShot for new classes.
         evaluation_samples: The largest number of samples of each part to evaluate, of pairs in whole groups. Default:
             all.
         sections: The sections of the page: --report.sections+ my_sections.MySection adds one. Default: all that come
@@ -401,6 +401,7 @@ ALIASES = {
     "dataset": "data",
     "data.min_per_class": "min_per_class",
     "encoder.freeze": "freeze",
+    "evaluations.label": "data.fine_label",
     "encoder.weights": "weights",
     "encoder_lr": "encoder_rate_factor",
     "model": "encoder",

@@ -20,6 +20,7 @@ from likewise.data.by_class import ByClass
 from likewise.data.corruptions import CORRUPTIONS, CorruptedRows, corrupted
 from likewise.data.episode_sampler import EpisodeSampler, EpisodeShape
 from likewise.data.episodes import Episodes
+from likewise.data.evaluated import Evaluated, Superclasses
 from likewise.data.folder import Folder
 from likewise.data.groups import never_apart
 from likewise.data.hub import Hub
@@ -34,18 +35,18 @@ from likewise.data.rows import Rows
 from likewise.data.samplers import Balanced, Sampler, Shuffled, SimilarLength
 from likewise.data.samples import LabelKind, Negatives, Samples, Source
 from likewise.data.split import Parts, Split, Stratified
-from likewise.data.subset import Classes, FewLabels, Fraction, Labelled, LongTail, MinPerClass, Subset
+from likewise.data.subset import Classes, FewLabels, Fraction, Labelled, LabelNoise, LongTail, MinPerClass, Subset
 from likewise.data.table import Table
 from likewise.data.texts import Text, Texts, TokenRows
 from likewise.data.torchvision import Torchvision
 
 __all__ = [
     "CORRUPTIONS", "Arrays", "Augmentation", "Balanced", "Batch", "Batches", "ByClass", "Chain", "Classes",
-    "ColourJitter", "CorruptedRows", "Digits", "Draw", "EpisodeSampler", "EpisodeShape", "Episodes",
-    "FeatureDropout", "FewLabels", "Folder", "Fraction", "FromList", "GaussianBlur", "Hub", "Ids",
-    "ImageAugmentation", "ImagePreprocessing", "LabelKind", "Labelled", "LongTail", "MinPerClass", "Mix",
-    "Negatives", "Pairs", "Parts", "RandomAffine", "RandomResizedCrop", "RandomShift", "Rows", "Sampler", "Samples",
-    "Share", "Shuffled", "SimCLRViews", "SimilarLength", "Source", "Split", "Stratified", "Subset", "Table", "Text",
-    "Texts", "TokenDropout", "TokenRows", "Torchvision", "Views", "corrupted", "fingerprint", "mixed",
-    "never_apart", "owned_by_partner", "parts_of", "parts_of_run", "read_image", "some_inputs",
+    "ColourJitter", "CorruptedRows", "Digits", "Draw", "EpisodeSampler", "EpisodeShape", "Episodes", "Evaluated",
+    "FeatureDropout", "FewLabels", "Folder", "Fraction", "FromList", "GaussianBlur", "Hub", "Ids", "ImageAugmentation",
+    "ImagePreprocessing", "LabelKind", "LabelNoise", "Labelled", "LongTail", "MinPerClass", "Mix", "Negatives", "Pairs",
+    "Parts", "RandomAffine", "RandomResizedCrop", "RandomShift", "Rows", "Sampler", "Samples", "Share", "Shuffled",
+    "SimCLRViews", "SimilarLength", "Source", "Split", "Stratified", "Subset", "Superclasses", "Table", "Text", "Texts",
+    "TokenDropout", "TokenRows", "Torchvision", "Views", "corrupted", "fingerprint", "mixed", "never_apart",
+    "owned_by_partner", "parts_of", "parts_of_run", "read_image", "some_inputs",
 ]  # fmt: skip

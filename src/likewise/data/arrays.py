@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from likewise.data.evaluated import Evaluated
 from likewise.data.ids import Ids
 from likewise.data.image_files import Size, check_size, sides
 from likewise.data.preprocessing import ImagePreprocessing, Resize
@@ -21,7 +22,7 @@ from likewise.pickled import pickled
 
 _INPUTS = ("images", "vectors")
 _FEATURES = ("features", "embeddings")  # what `likewise evaluate` calls vectors
-_OPTIONAL = ("labels", "names", "ids", "test", "parts")
+_OPTIONAL = ("labels", "names", "fine_labels", "fine_names", "ids", "test", "parts")
 _CHANNELS = {1, 3}
 _ROUNDING = 1e-4  # tolerance around [0, 1] for floating-point images; half precision needs it
 
@@ -60,6 +61,8 @@ class Arrays(Source):
       `vectors`, (N, F), any numbers; without these two, `features` or `embeddings` are read as vectors.
     - `labels`, optional: one class per sample, (N,), integers or strings; or label sets, (N, L), booleans or 0 and 1.
       A sample without a class, which only some losses are trained on, has an empty string, or -1 where there are names.
+    - `fine_labels`, optional: one finer class per sample, (N,), each in one class of `labels`: samples are trained by
+      `labels` and evaluated by these. `fine_names`, (C,), optional, are their names.
     - `ids`, optional: what each sample is called, (N,), strings or integers. Without it that is its place.
     - `names`, optional: those of the L labels, (L,), or of the classes 0 to C - 1, (C,).
     - `test`, (N,), booleans, optional: which samples are held out. Or `parts`, (N,), strings: "train", "validation",
@@ -99,7 +102,7 @@ class Arrays(Source):
             raise ValueError(
                 f"expected {kind} that are not empty, got {arrays[kind].shape}: fill the array before saving"
             )
-        for key in ("labels", "ids", "test", "parts"):
+        for key in ("labels", "fine_labels", "ids", "test", "parts"):
             if key in arrays and arrays[key].shape[:1] != arrays[kind].shape[:1]:
                 raise ValueError(
                     f"expected {key} of shape ({len(arrays[kind])},), one per input, got {arrays[key].shape}: "
@@ -107,15 +110,18 @@ class Arrays(Source):
                 )
         known = arrays.get("names")
         labels, names = labels_of(arrays["labels"], known, in_part=self.in_part) if "labels" in arrays else (None, ())
-        parts, ids = parts_of_arrays(arrays), ids_of(arrays)
+        parts, ids, second = parts_of_arrays(arrays), ids_of(arrays), None
+        if "fine_labels" in arrays:
+            fine = labels_of(arrays["fine_labels"], arrays.get("fine_names"), in_part=self.in_part)
+            second = Evaluated.finer(*fine, labels, names, "fine_labels")
         inputs = arrays.pop(kind)
         if kind != "images" and self.size is not None:
             raise ValueError(f"expected no size for {kind}, got {self.size}: leave out data.size")
         if kind != "images":
-            return Samples(_vectors(inputs), labels, names, parts, ids=ids)
+            return Samples(_vectors(inputs), labels, names, parts, ids=ids, evaluated=second)
         images = as_images(inputs, self.size, self.resize)
         made_of = ImagePreprocessing.of(images, self.resize)
-        return Samples(images, labels, names, parts, ids=ids, preprocessing=made_of)
+        return Samples(images, labels, names, parts, ids=ids, preprocessing=made_of, evaluated=second)
 
     def _read(self) -> dict[str, NDArray[Any]]:
         if not self.path.is_file():
@@ -137,7 +143,9 @@ class Arrays(Source):
         _check_keys(keys, self.path)
         for key, array in arrays.items():
             if array.dtype.hasobject:
-                remedy = "labels.astype(str) or labels.astype(int)" if key == "labels" else f"{key}.astype(float)"
+                remedy = (
+                    "labels.astype(str) or labels.astype(int)" if key.endswith("labels") else f"{key}.astype(float)"
+                )
                 raise ValueError(f"expected {key} of plain values, got Python objects: save {remedy}")
         return arrays
 

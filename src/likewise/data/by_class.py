@@ -17,7 +17,7 @@ from torch import Tensor
 from likewise.data.ids import Ids
 from likewise.data.rows import Rows, Unreadable, unreadable
 from likewise.data.samples import Samples, some_of_each_class
-from likewise.data.split import Parts, Split, whole_classes
+from likewise.data.split import Parts, Split, relabelled, whole_classes
 from likewise.data.subset import Subset
 from likewise.files.formats import PART_NAMES, PARTS, Part
 
@@ -122,7 +122,7 @@ class ByClass(Split):
             kept[rest[subset(samples[rest].compact())]] = True
             train, validation = train & kept, validation & kept
         parts = (replace(samples[rows], parts=None).compact() for rows in (train, validation, test))
-        return Parts(*(rotated(part) if self.rotations else part for part in parts))
+        return relabelled(Parts(*(rotated(part) if self.rotations else part for part in parts)), subset)
 
     def _drawn(self, total: int) -> tuple[Tensor, ...]:
         """Return the classes of each part, by their numbers."""
@@ -280,6 +280,8 @@ def rotated(samples: Samples) -> Samples:
     read; others take 4 times the memory. See Santoro et al., 2016, section 4.2.
     """
     labels = samples.classes_for("rotations", "leave rotations out")
+    if samples.evaluated is not None:
+        raise ValueError("rotations expected samples with one labelling, got a second to evaluate by: leave out one")
     shape = samples.input_shape
     if len(shape) != 3 or shape[1] != shape[2]:
         raise ValueError(

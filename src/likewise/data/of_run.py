@@ -132,11 +132,13 @@ def fingerprint(parts: Parts) -> str:
     every = [side for of in sides for side in of if side is not None]
     for samples in every if parts.unlabelled is None else [*every, parts.unlabelled]:
         digest.update(f"{tuple(samples.inputs.shape)} {samples.names}".encode())
-        wrong = None if samples.negatives is None else samples.negatives.places
+        wrong, second = None if samples.negatives is None else samples.negatives.places, samples.evaluated
+        digest.update(b"" if second is None else f"{second.names}".encode())
         for tensor in (
             samples.labels,
             samples.items,
             wrong,
+            None if second is None else second.classes,
             some_inputs(samples, FINGERPRINTED) if len(samples) else None,
         ):
             if tensor is not None:
@@ -156,3 +158,8 @@ class _InTurn(Subset):
         for subset in self.subsets:
             rows = rows[subset(samples[rows])]
         return rows
+
+    def relabelled(self, samples: Samples) -> Samples:
+        for subset in self.subsets:
+            samples = subset.relabelled(samples)
+        return samples

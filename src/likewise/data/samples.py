@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from likewise.data.evaluated import Evaluated, Superclasses
 from likewise.data.ids import Ids, distinct
 from likewise.data.preprocessing import FoundImages, ImagePreprocessing
 from likewise.data.rows import Rows, readable
@@ -39,6 +40,7 @@ class Samples:
         counterparts: The other side of pairs, (N,): the sample that belongs to each. None: there is no other side.
         negatives: Hard negatives among the other side; see `Negatives`.
         columns: The columns of a table that vectors are made of, in order; empty for other inputs.
+        evaluated: A second labelling, by which the samples are evaluated. None: they are by `labels`.
 
     Raises:
         ValueError: Lengths differ, an input is not finite, labels are of another kind, or a label has no name.
@@ -64,6 +66,7 @@ class Samples:
     counterparts: "Samples | None" = None
     negatives: "Negatives | None" = None
     columns: tuple[str, ...] = ()
+    evaluated: Evaluated | None = None
 
     def __post_init__(self) -> None:
         """Check lengths, labels and inputs, and number the names that occur twice."""
@@ -95,9 +98,9 @@ class Samples:
         return replace(self, inputs=inputs, **beside)
 
     @property
-    def _beside_inputs(self) -> "Mapping[str, Tensor | Ids | Samples | Negatives | None]":
+    def _beside_inputs(self) -> "Mapping[str, Tensor | Ids | Samples | Negatives | Evaluated | None]":
         """What each sample may have beside its input, by name."""
-        names = ("labels", "parts", "rows", "ids", "items", "groups", "counterparts", "negatives")
+        names = ("labels", "parts", "rows", "ids", "items", "groups", "counterparts", "negatives", "evaluated")
         return {name: getattr(self, name) for name in names}
 
     @property
@@ -158,6 +161,20 @@ class Samples:
         return self if self.rows is not None else replace(self, rows=torch.arange(len(self)))
 
     @property
+    def changed(self) -> Bool[Tensor, " n"]:
+        """A mask of the samples that are trained on with a wrong class; see `LabelNoise`."""
+        second = self.evaluated
+        if second is None or self.labels is None:
+            return torch.zeros(len(self), dtype=torch.bool)
+        right = second.classes if second.within is None else second.within.numbers[second.classes]
+        return self.labelled & (self.labels != right)
+
+    @property
+    def within(self) -> Superclasses | None:
+        """The coarser classes that are trained on, in which those lie that samples are evaluated by; None: the same."""
+        return None if self.evaluated is None else self.evaluated.within
+
+    @property
     def input_shape(self) -> tuple[int, ...]:
         """The shape of one input: (channels, height, width) for an image, (F,) for a vector."""
         return tuple(self.inputs.shape[1:])
@@ -199,11 +216,14 @@ class Samples:
     def compact(self) -> "Samples":
         """Return the samples with only the classes that occur, renumbered in order; label sets are unchanged."""
         occurring = self.counts.nonzero().flatten()
-        if self.labels is None or self.labels.ndim == 2 or len(occurring) == len(self.names):
+        if self.labels is None or self.labels.ndim == 2:
             return self
+        if self.evaluated is None and len(occurring) == len(self.names):
+            return self
+        evaluated = None if self.evaluated is None else self.evaluated.compact(occurring)
         names = tuple(self.names[label] for label in occurring.tolist())
         labels = torch.searchsorted(occurring, self.labels).where(self.labels >= 0, -1)
-        return replace(self, labels=labels, names=names)
+        return replace(self, labels=labels, names=names, evaluated=evaluated)
 
     @property
     def labelled(self) -> Bool[Tensor, " n"]:
@@ -214,7 +234,12 @@ class Samples:
 
     def unlabelled(self) -> "Samples":
         """Return the samples without their labels."""
-        return replace(self, labels=None, names=())
+        return replace(self, labels=None, names=(), evaluated=None)
+
+    def as_evaluated(self) -> "Samples":
+        """Return the samples with the labels that they are evaluated by, where these are others."""
+        second = self.evaluated
+        return self if second is None else replace(self, labels=second.classes, names=second.names)
 
     def _check_labels(self) -> None:
         labels = self.labels

@@ -92,6 +92,13 @@ def whole_classes(samples: Samples, subset: Subset | None) -> Samples:
     return samples
 
 
+def relabelled(parts: Parts, subset: Subset | None) -> Parts:
+    """Return parts with the labels that a subset gives to those that are trained on."""
+    if subset is None:
+        return parts
+    return replace(parts, train=subset.relabelled(parts.train), validation=subset.relabelled(parts.validation))
+
+
 def joined(first: Samples, second: Samples) -> Samples:
     """Return the samples of both, the first ones first; without labels unless both have some."""
     if isinstance(first.inputs, Tensor) and isinstance(second.inputs, Tensor):
@@ -106,6 +113,9 @@ def joined(first: Samples, second: Samples) -> Samples:
         if first.names != second.names:
             names, added = first.names + second.names, added + len(first.names)
         labels = torch.cat([first.labels, added])
+    evaluated = first.evaluated
+    if evaluated is not None and second.evaluated is not None:
+        evaluated = evaluated.joined(second.evaluated)
     ours, theirs = first.counterparts, second.counterparts
     negatives = first.negatives
     if negatives is not None and second.negatives is not None:
@@ -122,6 +132,7 @@ def joined(first: Samples, second: Samples) -> Samples:
         groups=_both(first.groups, second.groups),
         counterparts=None if ours is None or theirs is None else joined(ours, theirs),
         negatives=negatives,
+        evaluated=evaluated if labels is not None else None,
     )
 
 
@@ -187,7 +198,7 @@ class Stratified(Split):
         for part, rows in (("validation", validation), ("test", test)):
             _check_seen(samples, train, rows, part)
         parts = [replace(samples[rows], parts=None) for rows in (train, validation, test)]
-        return Parts(*without_held_out(parts))
+        return relabelled(Parts(*without_held_out(parts)), subset)
 
     def _cut_test(self, samples: Samples, cuttable: Tensor) -> Int[Tensor, " t"]:
         from sklearn.model_selection import train_test_split  # noqa: PLC0415 - not needed where a test part is given

@@ -1,7 +1,11 @@
-"""Subsets: fewer samples to train on. The test part stays whole, unless classes are left out of every part."""
+"""Subsets: fewer samples to train on, or wrong labels on purpose.
+
+The test part stays whole, unless classes are left out of every part.
+"""
 
 import warnings
 from abc import ABC, abstractmethod
+from dataclasses import replace
 from difflib import get_close_matches
 from typing import Literal, final
 
@@ -9,6 +13,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from likewise.data.evaluated import Evaluated
 from likewise.data.samples import Samples, some_of_each_class
 from likewise.files.formats import first_of
 from likewise.parts import written
@@ -29,6 +34,10 @@ class Subset(ABC):
     @abstractmethod
     def __call__(self, samples: Samples) -> Int[Tensor, " k"]:
         """Return the rows of the samples to keep, (k,), sorted."""
+
+    def relabelled(self, samples: Samples) -> Samples:
+        """Return the samples of the training or the validation part with the labels to train on: as they are."""
+        return samples
 
     def taken(self, samples: Samples) -> Samples:
         """Return the samples to keep, of every part."""
@@ -188,6 +197,59 @@ class FewLabels(Subset):
                 )
             return Fraction(self.fraction, self.seed)(samples)
         return some_of_each_class(classes, [self.per_class or 0] * len(samples.names), self.seed)
+
+
+@final
+class LabelNoise(Subset):
+    """All samples, a share of them with a wrong class on purpose; the test part is left as it is.
+
+        symmetric:  c becomes one of the C - 1 other classes, each as likely
+        pair:       c becomes c + 1, and the last class the first
+
+    Of the training part and of the validation part exactly share · N samples are changed, rounded. What is trained sees
+    the wrong classes; all scores, neighbours and probes are by the right ones. It comes after all other subsets.
+
+    Args:
+        share: The share of samples that are changed, from 0 to below 1.
+        form: "symmetric" or "pair".
+        seed: Seed of the choice. What a smaller share changes, a larger one changes alike.
+
+    Raises:
+        ValueError: share or form has no meaning, or samples do not have one class each.
+
+    Source:
+        B. Han et al., Co-teaching: Robust training of deep neural networks with extremely noisy labels, NeurIPS 2018.
+
+    Example:
+        >>> samples = Samples(torch.zeros(60, 1), torch.arange(60) % 3, ("ash", "elm", "oak"))
+        >>> noisy = LabelNoise(0.2, form="pair").relabelled(samples)
+        >>> int(noisy.changed.sum()), torch.equal(noisy.as_evaluated().labels, samples.labels)
+        (12, True)
+    """
+
+    def __init__(self, share: float, form: Literal["symmetric", "pair"] = "symmetric", seed: int = 0) -> None:
+        if not 0 <= share < 1:
+            raise ValueError(f"expected share from 0 to below 1, got {share}: 0.2 makes a fifth of the labels wrong")
+        if form not in ("symmetric", "pair"):
+            raise ValueError(f"expected form as symmetric or pair, got {form!r}: choose one")
+        self.share = share
+        self.form = form
+        self.seed = seed
+
+    def __call__(self, samples: Samples) -> Int[Tensor, " k"]:
+        samples.classes_for("LabelNoise", "leave it out")
+        return torch.arange(len(samples))
+
+    def relabelled(self, samples: Samples) -> Samples:
+        classes, count = samples.classes_for("LabelNoise", "leave it out"), len(samples.names)
+        generator = torch.Generator().manual_seed(self.seed)
+        chosen = torch.randperm(len(classes), generator=generator)[: round(len(classes) * self.share)]
+        steps = torch.ones_like(classes)
+        if self.form == "symmetric":
+            steps = torch.randint(1, count, (len(classes),), generator=generator)
+        noisy = classes.index_copy(0, chosen, (classes + steps)[chosen] % count)
+        second = Evaluated(classes, samples.names) if samples.evaluated is None else samples.evaluated
+        return replace(samples, labels=noisy, evaluated=second)
 
 
 @final

@@ -54,6 +54,8 @@ class Table(Tabular):
         resize: Resize = "crop",
         memory: float = 2.0,
         separator: str | None = None,
+        fine_label: str | None = None,
     ) -> None:
         super().__init__(path, label, size=size, resize=resize, memory=memory, separator=separator)
+        self.fine_label = fine_label
         self.inputs = inputs

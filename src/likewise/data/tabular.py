@@ -5,6 +5,7 @@ import os
 import warnings
 from bisect import bisect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, ClassVar, final
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor
 
 from likewise.data import columns
+from likewise.data.evaluated import Evaluated
 from likewise.data.ids import Ids
 from likewise.data.image_files import Encoded, Item, Size, check_size, read_images
 from likewise.data.preprocessing import Resize
@@ -49,6 +51,8 @@ class Tabular(Source):
             stretches; see `ImagePreprocessing`.
         memory: GiB of decoded images to hold in memory. A larger data set is decoded on demand.
         separator: What separates the labels of a sample, if the column's strings hold several, such as ",".
+        fine_label: The column of finer classes, by which samples are evaluated, while `label` trains; each is to lie in
+            one of these. --evaluations.label is the same. None: samples are evaluated by `label`.
     """
 
     config: str | None = None
@@ -66,6 +70,7 @@ class Tabular(Source):
         resize: Resize = "crop",
         memory: float = 2.0,
         separator: str | None = None,
+        fine_label: str | None = None,
     ) -> None:
         check_size(size, resize, memory)
         columns.check_separator(separator)
@@ -78,6 +83,7 @@ class Tabular(Source):
         self.resize: Resize = resize
         self.memory = memory
         self.separator = separator
+        self.fine_label = fine_label
 
     def load(self) -> Samples:
         labelled = self.label != "none"
@@ -85,17 +91,21 @@ class Tabular(Source):
         known = next(iter(tables.splits.values())).features
         wanted = self.label if isinstance(self.label, list) else [self.label] * labelled
         label = [columns.column_of(known, name, LABEL_COLUMNS, "label", self.path) for name in wanted]
-        inputs, kind = self._inputs(tables, label)
+        if self.fine_label is not None:
+            columns.column_of(known, self.fine_label, (), "fine_label", self.path)
+        beside = [*label, *([] if self.fine_label is None else [self.fine_label])]
+        inputs, kind = self._inputs(tables, beside)
         if self.size is not None and kind != "images":
             what = "texts" if kind == "text" else "columns of numbers"
             raise ValueError(f"expected no size for {what}, got {self.size}: leave out data.size")
-        check_columns(self.path, tables.splits, inputs, label)
+        check_columns(self.path, tables.splits, [*inputs, *beside[len(label) :]], label)
         given = parts_in(self.path, tables, label)
         splits = [tables.splits[name] for name in given]
         labels, names = self._labels(splits, label)
+        second = self._finer(splits, labels, names)
         parts = torch.repeat_interleave(torch.tensor(list(given.values())), torch.tensor(list(map(len, splits))))
         kept = torch.arange(len(parts))
-        ids, made_of, found = ids_in(splits, [*inputs, *label]), None, None
+        ids, made_of, found = ids_in(splits, [*inputs, *beside]), None, None
         if kind == "images":
             cells = ImageCells(tables, list(given), inputs[0])
             memory = 0.0 if self.streams else self.memory
@@ -111,7 +121,14 @@ class Tabular(Source):
         ids = ids or Ids(RowNames(list(given), list(map(len, splits))), torch.arange(len(parts)))
         of = tuple(inputs) if kind == "numbers" else ()
         labels, parts = None if labels is None else labels[kept], parts[kept] if len(given) > 1 else None
-        return Samples(read, labels, names, parts, ids=ids[kept], preprocessing=made_of, found=found, columns=of)
+        samples = Samples(read, labels, names, parts, ids=ids[kept], preprocessing=made_of, found=found, columns=of)
+        return samples if second is None else replace(samples, evaluated=second[kept])
+
+    def _finer(self, splits: Sequence[Any], labels: Tensor | None, names: tuple[str, ...]) -> Evaluated | None:
+        if self.fine_label is None:
+            return None
+        fine = columns.labels_in(splits, self.fine_label, None, in_part=self.in_part)
+        return Evaluated.finer(*fine, labels, names, f"fine labels in column {self.fine_label!r}")
 
     def _labels(self, splits: Sequence[Any], label: Sequence[str]) -> tuple[Tensor | None, tuple[str, ...]]:
         if isinstance(self.label, list):

@@ -2,7 +2,9 @@
 
 import inspect
 import math
+import pickle
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple, final
@@ -12,6 +14,7 @@ import torch
 from torch import Tensor
 
 from likewise.data.arrays import as_images
+from likewise.data.evaluated import Evaluated
 from likewise.data.ids import Ids, distinct
 from likewise.data.image_files import Size, check_one_size, check_size, read_images
 from likewise.data.preprocessing import ImagePreprocessing, Resize, pixels_of
@@ -22,6 +25,8 @@ from likewise.files.formats import with_test_part
 # torchvision's names of parts, by our numbers
 _SPLITS = {0: ("train", "trainval", "train-standard"), 1: ("val", "valid"), 2: ("test",)}
 _NAMES = ("classes", "categories", "attr_names", "_characters")
+# labellings, from the coarsest to the finest, which is the usual one
+_LEVELS = {"CIFAR100": ("coarse", "fine"), "FGVCAircraft": ("manufacturer", "family", "variant")}
 _BLANK, _FOLDS = "unlabeled", 10  # STL10's part without classes, and how many folds it has
 _PASSED_ON = {"ImageNet": "loader", "EMNIST": "download", "QMNIST": "download"}  # to the class that they inherit from
 
@@ -33,6 +38,7 @@ class _Part(NamedTuple):
     images: Tensor | Sequence[Path]
     targets: Tensor
     names: tuple[str, ...]
+    fine: tuple[Tensor, tuple[str, ...]] | None = None
 
 
 @final
@@ -51,6 +57,9 @@ class Torchvision(Source):
         size: Side of the square that images are resized to, in pixels, or height and width. None: keep their size.
         resize: How images of another ratio are brought to it; see `ImagePreprocessing`.
         memory: GiB of decoded images to hold in memory. A larger data set is decoded on demand.
+        label: Which labelling is trained on: of CIFAR100 "coarse", its 20 superclasses, or "fine"; of FGVCAircraft
+            "manufacturer", "family" or "variant". None: the finest, and that of other data sets.
+        fine_label: A finer one, by which samples are evaluated; --evaluations.label is the same. None: `label`.
         fold: The fold of STL10 to train on, 0 to 9, with 1,000 labelled images. None: all 5,000.
 
     Raises:
@@ -72,6 +81,8 @@ class Torchvision(Source):
         size: Size = None,
         memory: float = 2.0,
         resize: Resize = "crop",
+        label: str | None = None,
+        fine_label: str | None = None,
         fold: int | None = None,
     ) -> None:
         if fold is not None and not 0 <= fold < _FOLDS:
@@ -83,6 +94,13 @@ class Torchvision(Source):
         self.size: Size = size
         self.resize: Resize = resize
         self.memory = memory
+        levels = _LEVELS.get(name, ())
+        for option, level in (("label", label), ("fine_label", fine_label)):
+            if level is not None and level not in levels:
+                remedy = f"choose one of {', '.join(levels)}" if levels else "it has one labelling: leave it out"
+                raise ValueError(f"expected a labelling of {name} as data.{option}, got {level!r}: {remedy}")
+        self.label = label
+        self.fine_label = fine_label
         self.fold = fold
 
     def load(self) -> Samples:
@@ -93,6 +111,10 @@ class Torchvision(Source):
             )
         names = tuple(dict.fromkeys(name for part in parts for name in part.names))
         labels = torch.cat([_renamed(part, names) for part in parts])
+        second = None
+        if self.fine_label is not None:
+            fine = [part.fine for part in parts if part.fine is not None]
+            second = Evaluated.finer(torch.cat([own for own, _ in fine]), fine[0][1], labels, names)
         roles = with_test_part([part.number for part in parts])
         numbers = torch.cat([torch.full((len(part.targets),), role) for role, part in zip(roles, parts, strict=True)])
         given = None if len(parts) == 1 else numbers
@@ -102,13 +124,15 @@ class Torchvision(Source):
             made_of = ImagePreprocessing.of(images, self.resize)
             if self.in_part and _BLANK in getattr(self._kind(), "splits", ()):
                 return self._with_blank(images, labels, names, numbers, made_of)
-            return Samples(images, labels, names, given, preprocessing=made_of)
+            return Samples(images, labels, names, given, preprocessing=made_of, evaluated=second)
         files = [file for part in parts for file in part.images if isinstance(file, Path)]
         memory = 0.0 if self.streams else self.memory
         read, kept, made_of, found = read_images(files, self.size, self.resize, memory, self.made_of)
         ids = Ids.of(str(file.relative_to(self.root) if file.is_relative_to(self.root) else file) for file in files)
         given = None if given is None else given[kept]
-        return Samples(read, labels[kept], names, given, ids=ids[kept], preprocessing=made_of, found=found)
+        second = None if second is None else second[kept]
+        images = Samples(read, labels[kept], names, given, ids=ids[kept], preprocessing=made_of, found=found)
+        return replace(images, evaluated=second)
 
     def _with_blank(
         self, images: Tensor, labels: Tensor, names: tuple[str, ...], parts: Tensor, made_of: ImagePreprocessing
@@ -132,14 +156,15 @@ class Torchvision(Source):
         for number, names in _ways(parameters):
             for options in names:
                 try:
-                    part = kind(**self._options(parameters), **options)
+                    part = kind(**self._options(parameters), **options, **self._level(self.label))
+                    fine = None if self.fine_label is None else self._labelled(kind, part, parameters, options)
                 except (ValueError, RuntimeError, OSError, ImportError, IndexError) as error:
                     if isinstance(error, ValueError) and "Unknown value" in str(error):
                         continue  # the part has another name here, or does not exist
                     raise ValueError(self._missing(error, parameters)) from error
                 read = self._read(part, number)
                 del part
-                yield read
+                yield read._replace(fine=fine)
                 break
 
     def _kind(self) -> Any:
@@ -168,6 +193,19 @@ class Torchvision(Source):
         known = {*parameters, _PASSED_ON.get(self.name)}
         return {"transform": _file_or_pixels} | {name: value for name, value in offered.items() if name in known}
 
+    def _level(self, label: str | None) -> dict[str, str]:
+        """Return the argument that chooses a labelling, where the class has one."""
+        return {"annotation_level": label} if label is not None and self.name == "FGVCAircraft" else {}
+
+    def _labelled(
+        self, kind: Any, part: Any, parameters: Mapping[str, Any], options: Mapping[str, Any]
+    ) -> tuple[Tensor, tuple[str, ...]]:
+        """Return the finer classes of a part's samples, and their names."""
+        if self.name == "CIFAR100":
+            return _cifar100(part, str(self.fine_label))
+        other = kind(**self._options(parameters), **options, **self._level(self.fine_label))
+        return torch.tensor([other[row][1] for row in range(len(other))]), _names(other)
+
     def _missing(self, error: Exception, parameters: Mapping[str, Any]) -> str:
         what = (str(error).splitlines() or [type(error).__name__])[0]
         can = "download" in self._options(parameters)
@@ -178,6 +216,8 @@ class Torchvision(Source):
 
     def _read(self, part: Any, number: int) -> _Part:
         names = _names(part)
+        if self.name == "CIFAR100" and self.label is not None:
+            part.targets, names = _cifar100(part, self.label)
         data = torch.as_tensor(part.data) if isinstance(getattr(part, "data", None), (np.ndarray, Tensor)) else None
         given = getattr(part, "targets", getattr(part, "labels", None))
         if data is not None and data.dtype == torch.uint8 and given is not None and np.ndim(given) == 1:
@@ -238,6 +278,18 @@ def _names(part: Any) -> tuple[str, ...]:
     found = next((getattr(part, name) for name in _NAMES if getattr(part, name, None)), ())
     # ImageNet's names have synonyms, and crane is a bird and a machine; CelebA's end with an empty name
     return tuple(distinct([name if isinstance(name, str) else ", ".join(name) for name in found if name]))
+
+
+def _cifar100(part: Any, level: str) -> tuple[Tensor, tuple[str, ...]]:
+    """Return one of the two labellings of CIFAR-100, from the files that torchvision has checked by their digests."""
+    folder = Path(part.root) / part.base_folder
+
+    def read(name: str) -> Any:
+        return pickle.loads((folder / name).read_bytes(), encoding="latin1")  # noqa: S301 - checked, as it says
+
+    files = part.train_list if part.train else part.test_list
+    targets = [label for name, _ in files for label in read(name)[f"{level}_labels"]]
+    return torch.tensor(targets), tuple(read(part.meta["filename"])[f"{level}_label_names"])
 
 
 def _numbers(targets: Tensor) -> tuple[str, ...]:

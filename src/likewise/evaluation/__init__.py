@@ -20,6 +20,7 @@ from likewise.evaluation.results import Results, evaluate
 from likewise.evaluation.retrieval import Retrieval
 from likewise.evaluation.robustness import Robustness
 from likewise.evaluation.unlikeness import Unlikeness
+from likewise.evaluation.within_class import WithinClass
 from likewise.evaluation.zero_shot import ZeroShot
 from likewise.scores import Group, Metric, Outcomes, Result, Score
 
@@ -48,6 +49,7 @@ __all__ = [
     "Robustness",
     "Score",
     "Unlikeness",
+    "WithinClass",
     "ZeroShot",
     "applicable",
     "evaluate",

@@ -13,10 +13,11 @@ from likewise.evaluation.knn import KNN
 from likewise.evaluation.linear import LinearProbe
 from likewise.evaluation.predictions import OwnClassifier
 from likewise.evaluation.retrieval import Retrieval
+from likewise.evaluation.within_class import WithinClass
 
 VALIDATED_EPISODES = 600
 USUAL: tuple[type[Evaluation], ...] = (CrossModalRetrieval, KNN, LinearProbe, OwnClassifier, Retrieval)
-DEFAULT: tuple[type[Evaluation], ...] = (*USUAL, FewShot)
+DEFAULT: tuple[type[Evaluation], ...] = (*USUAL, WithinClass, FewShot)
 
 
 def applicable(parts: FeatureParts, asked: Sequence[Evaluation] | None = None) -> list[Evaluation]:
@@ -75,7 +76,7 @@ def while_training(
         ['few-shot', 'cross-modal retrieval', 'own classifier', 'kNN', 'retrieval']
     """
     others: list[Evaluation] = [CrossModalRetrieval(), OwnClassifier(), KNN(20, "similarity"), Retrieval()]
-    validation = parts.validation
+    validation = parts.validation.as_evaluated()
     wanted = next((one for one in asked or () if isinstance(one, FewShot)), None)
     new = validation.label_kind == "classes" and parts.new_in_validation and validation.counterparts is None
     if asked is None and new:

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from likewise.data import Samples, Split, Stratified
+from likewise.data import Samples, Split, Stratified, Superclasses
 from likewise.data.arrays import ids_of, labels_of, parts_of_arrays
 from likewise.data.groups import grouped
 from likewise.data.ids import Ids
@@ -33,9 +33,10 @@ def save_features(path: Path, parts: FeatureParts) -> None:
     """Write the features of three parts as an .npz file.
 
     For each part: `train_features` (N, D), `train_rows` (N,), `train_ids` (N,) where these are no numbers, where there
-    are labels `train_labels` and `train_names`, and where there is a classifier `train_logits` (N, C), or
-    `train_predictions` if these are no logits. Of pairs also `train_items` (N,), equal for equal inputs, and the other
-    side as `train_counterpart_features`, `train_counterpart_items` and `train_counterpart_ids`.
+    are labels `train_labels` and `train_names`, where the encoder was trained on coarser classes `train_superclasses`
+    (C,), the one that each class lies in, and `train_superclass_names`, and where there is a classifier `train_logits`
+    (N, C), or `train_predictions` if these are no logits. Of pairs also `train_items` (N,), equal for equal inputs, and
+    the other side as `train_counterpart_features`, `train_counterpart_items` and `train_counterpart_ids`.
 
     Example:
         >>> import tempfile
@@ -68,6 +69,9 @@ def _arrays_of_part(features: Features, part: str) -> dict[str, NDArray[Any]]:
     if features.labels is not None:
         arrays[f"{part}_labels"] = features.labels.numpy()
         arrays[f"{part}_names"] = np.array(features.names, dtype=str)
+    if features.within is not None:
+        arrays[f"{part}_superclasses"] = features.within.numbers.numpy()
+        arrays[f"{part}_superclass_names"] = np.array(features.within.names, dtype=str)
     if features.predictions is not None:
         arrays[f"{part}_{'logits' if features.logits else 'predictions'}"] = features.predictions.numpy()
     return arrays
@@ -108,7 +112,7 @@ def _of_part(arrays: Mapping[str, NDArray[Any]], part: str, side: str = "") -> F
 
     names, ids = (arrays.get(f"{part}{side}_{name}") for name in ("names", "ids"))
     called: Any = None if ids is None else Ids.of(ids.tolist())
-    logits = given("logits")
+    logits, superclasses = given("logits"), given("superclasses")
     paired = not side and f"{part}{OTHER_SIDE}_features" in arrays
     return Features(
         torch.from_numpy(arrays[f"{part}{side}_features"]),
@@ -120,6 +124,9 @@ def _of_part(arrays: Mapping[str, NDArray[Any]], part: str, side: str = "") -> F
         logits=logits is not None,
         ids=called,
         items=given("items"),
+        within=None
+        if superclasses is None
+        else Superclasses(superclasses, tuple(map(str, arrays[f"{part}{side}_superclass_names"]))),
         counterparts=_of_part(arrays, part, OTHER_SIDE) if paired else None,
     )
 

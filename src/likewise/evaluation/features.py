@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from likewise.data import Superclasses
 from likewise.data.by_class import unturned
 from likewise.data.groups import components
 from likewise.data.ids import Ids
@@ -99,6 +100,8 @@ class Features:
         ids: What each sample is called, (N,). None: its row.
         items: Which input each is, (N,): equal inputs have equal numbers. None: all differ.
         counterparts: Features of the other side of pairs, (N, D), in the same order; None: there is no other side.
+        within: The coarser class that each class lies in, where the encoder was trained on these; None: it was trained
+            on the classes themselves.
 
     Raises:
         ValueError: Shapes or lengths disagree, labels are of another kind, or a vector isn't finite.
@@ -123,6 +126,7 @@ class Features:
     ids: Ids = None  # pyright: ignore[reportAssignmentType] - numbers are set where it is left out
     items: Int[Tensor, " n"] | None = None
     counterparts: "Features | None" = None
+    within: Superclasses | None = None
 
     def __post_init__(self) -> None:
         """Check the vectors and labels, and number the rows."""
@@ -232,6 +236,16 @@ class Features:
             raise ValueError(f"expected samples with one class each, got {self.label_kind or 'no labels'}")
         return self.labels
 
+    def as_trained(self) -> "Features":
+        """Return the features with the classes that the encoder was trained on, where these are coarser."""
+        coarse = self.within
+        if coarse is None:
+            return self
+        whole = None if self.whole is None else torch.zeros(len(coarse.names), dtype=torch.int64)
+        whole = whole if whole is None or self.whole is None else whole.index_add(0, coarse.numbers, self.whole)
+        labels = None if self.labels is None else coarse.numbers[self.classes]
+        return replace(self, labels=labels, names=coarse.names, whole=whole, within=None)
+
     @property
     def groups(self) -> Int[Tensor, " n"]:
         """The classes, (N,), where turns of a class are one: what intervals over classes are over."""
@@ -313,6 +327,7 @@ def features_of(
     def shown(starts: Iterable[int]) -> Iterable[int]:
         return progress(starts, f"encoding, {part}")
 
+    samples = samples.as_evaluated()
     others, beside = samples.counterparts, None
     vectors = encoder.encode(samples.inputs, progress=shown)
     if others is not None and second is not None:
@@ -334,6 +349,7 @@ def features_of(
         ids=samples.ids,
         items=samples.items,
         counterparts=beside,
+        within=samples.within,
     )
     could = samples.could_be_read
     return found if bool(could.all()) else found[could.nonzero().flatten()]

@@ -273,6 +273,9 @@ class OwnClassifier(Evaluation):
         """Say why these parts can't be evaluated."""
         if parts.test.predictions is None:
             return "it needs a run that trained a classifier or label prototypes, and this one has none"
+        if parts.test.within is not None:
+            coarser = len(parts.test.within.names)
+            return f"it needs a classifier of the classes evaluated, and this run's is of {coarser} that they lie in"
         return needs_seen_labels(parts)
 
     def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Bar = silent) -> Result:

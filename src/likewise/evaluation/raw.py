@@ -53,7 +53,8 @@ def raw_features(parts: Parts, features: FeatureParts | None = None, seed: int =
         return None
     most = MOST_TEXTS if texts else max(1, MOST_NUMBERS // max(1, shape.numel()))
     unseen = not texts and parts.train.names[: len(parts.test.names)] != parts.test.names
-    named = list(zip(PARTS, (parts.train, parts.validation, parts.test), features or [None] * 3, strict=True))
+    samples = (part.as_evaluated() for part in (parts.train, parts.validation, parts.test))
+    named = list(zip(PARTS, samples, features or [None] * 3, strict=True))
     some = [_some(whole, of, most, seed, whole_classes=unseen) for _, whole, of in named]
     learned = _alike(some[0])
     words = _weights_of_words(learned) if texts else None
@@ -81,7 +82,7 @@ def _described(samples: Samples, encode: Encode, part: str) -> Features:
     texts = isinstance(samples.inputs, Texts)
     origin = Origin(samples, encode) if len(samples.input_shape) == 1 and not texts else None
     where = (samples.labels, samples.names, samples.rows, part, RAW)
-    beside: dict[str, Any] = {"origin": origin, "ids": samples.ids, "items": samples.items}
+    beside: dict[str, Any] = {"origin": origin, "ids": samples.ids, "items": samples.items, "within": samples.within}
     return Features(encode(samples.inputs), *where, one_unit=texts, **beside)
 
 

@@ -164,6 +164,11 @@ class Retrieval(Evaluation):
         one.check(parts)
         return one.evaluate(parts, progress=progress)
 
+    def each(self, queries: Features) -> dict[str, Float[Tensor, " m"]]:
+        """Return each metric of every query among the others, (M,), by its name; NaN of one without a right answer."""
+        found = (self._of_sets if queries.label_kind == "label sets" else self._of_classes)(queries, None, silent)
+        return {metric.name: values for metric, values in found.items()}
+
     def _found(self, parts: FeatureParts, progress: Bar) -> Result:
         test, gallery = parts.test, self._ranked(parts)
         values = (self._of_sets if test.label_kind == "label sets" else self._of_classes)(test, gallery, progress)
@@ -176,7 +181,7 @@ class Retrieval(Evaluation):
             why = LEFT_OUT[gallery is None, str(test.label_kind)]
             notes = (f"{counted(lost, 'sample')} left out, {why}",) if lost else ()
             classes = test.groups[known] if unseen else None
-            low, high = _interval(own, classes, binary=metric in binary)
+            low, high = interval_of(own, classes, binary=metric in binary)
             over = None if classes is None else len(classes.unique())
             found.add(metric, float(own.mean()), low, high, len(own), classes=over, notes=notes, protocol=protocol)
             found.contributed(metric.name, value, known)
@@ -255,7 +260,8 @@ def _answers(test: Features, gallery: Features | None) -> Int[Tensor, " m"]:
     return gallery.counts[wanted].where(wanted >= 0, 0)
 
 
-def _interval(values: Tensor, classes: Tensor | None, *, binary: bool) -> tuple[float, float]:
+def interval_of(values: Tensor, classes: Tensor | None, *, binary: bool) -> tuple[float, float]:
+    """Return the interval of a mean of queries: over their classes, or Wilson's of 0 and 1, or Student's."""
     mean = float(values.mean())
     if classes is not None:
         return of_share(over_classes(values, classes), mean, len(classes.unique()))

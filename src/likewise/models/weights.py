@@ -1,6 +1,7 @@
 """Weights from a file of anybody's: matched with a network by names and shapes, whatever stands before the names."""
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
@@ -9,11 +10,18 @@ import torch
 from torch import Tensor, nn
 
 from likewise.models.depth import names_of
+from likewise.models.text_encoder import BagOfTokens, Transformer
 from likewise.pickled import pickled
 
-WITHIN = ("state_dict", "model", "model_state_dict", "encoder", "teacher", "student", "net", "weights")
-"""Where files of checkpoints have the weights."""
-OWN = {"num_batches_tracked", "mean", "std"}  # which a network has counted or observed itself
+WITHIN = (
+    *("state_dict_ema", "model_ema", "state_dict", "model_state_dict", "model_state", "model", "ema", "encoder"),
+    *("teacher", "student", "net", "network", "backbone", "module", "weights"),
+)
+"""Where files of checkpoints have the weights, those first that are taken of several: as timm, its running average."""
+PASSED = re.compile(r"(^|[._])(momentum|encoder_k|key|target|student)[._]")  # where another copy has as many numbers
+OWN = {"num_batches_tracked", "mean", "std", "tokenizer"}  # which a network has counted or observed itself
+WRAPPED, ADAPTER = ".base_layer.", ".lora_"  # of peft, which puts adapters beside layers
+DEEP = 4  # mappings within mappings
 LEAST = 0.5  # of the network's numbers that a file has to have
 
 
@@ -27,18 +35,21 @@ class Matched:
         taken: How many of the network's tensors are those of the file.
         missing: Names of the network's tensors that the file does not have, or has in another shape.
         unexpected: Names of the file's tensors that the network has no place for.
+        chosen: Which copy of the network was taken, where the file has several, and how, where not by names.
     """
 
     file: str
     taken: int
     missing: tuple[str, ...]
     unexpected: tuple[str, ...]
+    chosen: str = ""
 
     def __str__(self) -> str:
         """Say it in a line."""
         parts = (("missing", self.missing), ("not used", self.unexpected))
         told = "; ".join(f"{words}: {names_of(names)}" for words, names in parts if names)
-        return f"{self.taken} of {self.taken + len(self.missing)} tensors from {self.file}{told and f'; {told}'}"
+        how = f" ({self.chosen})" if self.chosen else ""
+        return f"{self.taken} of {self.taken + len(self.missing)} tensors from {self.file}{how}{told and f'; {told}'}"
 
 
 @torch.no_grad()
@@ -46,8 +57,11 @@ def load_weights(network: nn.Module, file: str | Path) -> Matched:
     """Give a network the weights of a file, as far as it has them.
 
     Names are compared after what stands before them on either side, such as module., encoder. or backbone.: the two
-    beginnings with which most numbers match are taken. What a network counts or observes itself, such as the mean of
-    its inputs, is taken too, and may be missing.
+    beginnings with which most numbers match are taken. Of two copies of a network it is the one that was trained, as
+    MoCo's encoder_q and not its encoder_k, but DINO's teacher. Where names have nothing in common, as those of
+    `nn.Sequential(*network.children())`, tensors are matched in order, if each has the other's shape. What a network
+    counts or observes itself, such as the mean of its inputs, is taken too, and may be missing, as adapters may, beside
+    which the weights are those of the layers.
 
     Args:
         network: Takes the weights, in its own dtype.
@@ -57,7 +71,8 @@ def load_weights(network: nn.Module, file: str | Path) -> Matched:
         What matched.
 
     Raises:
-        ValueError: There is no such file, it is no file of tensors, or has less than half of the network's numbers.
+        ValueError: There is no such file, it is no file of tensors, or has less than half of the network's numbers; or
+            the embeddings of tokens are of other tokens.
 
     Example:
         >>> import tempfile
@@ -69,30 +84,36 @@ def load_weights(network: nn.Module, file: str | Path) -> Matched:
         ...     print(str(load_weights(MLP((3,), width=4), file)).partition(" from ")[0])
         19 of 19 tensors
     """
-    given, own = _read(Path(file)), network.state_dict()
-    theirs, ours = _beginnings(given, own)
-    pairs = {f"{ours}{name.removeprefix(theirs)}": name for name in given if name.startswith(theirs)}
-    taken = {name: pairs[name] for name in own if name in pairs and given[pairs[name]].shape == own[name].shape}
-    missing = tuple(name for name in own if name not in taken and not _is_own(name))
-    share = _numbers(own, taken) / max(1, _numbers(own, own))
-    matched = Matched(
-        str(file),
-        len(taken),
-        missing,
-        tuple(name for name in given if name not in taken.values() and not _is_own(name)),
-    )
-    if share < LEAST:
+    (given, within), own = _read(Path(file)), network.state_dict()
+    pairs, copies = _by_names(given, own)
+    how = [within, f"{copies[0]}, not {names_of(copies[1:])}" if copies else ""]
+    if _share(own, pairs) < 1 and (found := _in_order(given, own)):
+        pairs, copies, how = found, [], [within, "in order, as names differ"]
+    missing = tuple(name for name in own if name not in pairs and not _is_own(name))
+    passed, used = tuple(f"{start}." for start in copies[1:]), set(pairs.values())
+    unexpected = [name for name in given if name not in used and not (_is_own(name) or name.startswith(passed))]
+    chosen = "; ".join(filter(None, how))
+    matched = Matched(str(file), len(pairs), missing, tuple(unexpected), chosen)
+    if (share := _share(own, pairs)) < LEAST:
         raise ValueError(
             f"expected weights of {type(network).__name__}, got {share:.0%} of its numbers, {matched}: give "
             "a file of this network, or the network that they are of"
         )
-    for name, of in taken.items():
+    _check_tokens(network, given, file)
+    for name, of in pairs.items():
         own[name].copy_(given[of])
     return matched
 
 
-def _read(path: Path) -> dict[str, Tensor]:
-    """Read the tensors of a file by name."""
+def _read(path: Path) -> tuple[dict[str, Tensor], str]:
+    """Read the tensors of a file by name, and say which were taken where it has several sets."""
+    if path.is_dir():
+        files = sorted(
+            found.name for found in path.iterdir() if found.suffix in {".safetensors", ".pth", ".pt", ".bin"}
+        )
+        raise ValueError(
+            f"expected a file of weights, got the folder {path}: give a file in it{files and ', '}{names_of(files)}"
+        )
     if not path.is_file():
         raise ValueError(f"expected a file of weights, got {path}, which does not exist: check the path")
     if objects := pickled(path):
@@ -105,16 +126,23 @@ def _read(path: Path) -> dict[str, Tensor]:
             f"expected weights in {path}, .safetensors or written by torch.save, got {type(error).__name__}: {told}: "
             "give another file"
         ) from error
-    while isinstance(found, Mapping) and (
-        within := next((found[name] for name in WITHIN if isinstance(found.get(name), Mapping)), None)
-    ):
-        found = within
+    chosen = ""
+    for _ in range(DEEP):
+        sets = [name for name in WITHIN if isinstance(found, Mapping) and _has_tensors(found.get(name))]
+        if sets:
+            found, chosen = found[sets[0]], chosen or (f"{sets[0]}, not {names_of(sets[1:])}" if sets[1:] else "")
     tensors = (
         {str(name): of for name, of in found.items() if isinstance(of, Tensor)} if isinstance(found, Mapping) else {}
     )
     if not tensors:
         raise ValueError(f"expected tensors by name in {path}, got none: give a state dict, module.state_dict()")
-    return tensors
+    return tensors, chosen
+
+
+def _has_tensors(found: Any, depth: int = DEEP) -> bool:
+    return isinstance(found, Mapping) and any(
+        isinstance(of, Tensor) or (depth > 0 and _has_tensors(of, depth - 1)) for of in found.values()
+    )
 
 
 def _loaded(path: Path) -> Any:
@@ -125,31 +153,75 @@ def _loaded(path: Path) -> Any:
     return torch.load(path, map_location="cpu", weights_only=True)
 
 
-def _beginnings(given: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> tuple[str, str]:
-    """Return what stands before the names of a file and of a network, so that most numbers match."""
-    shapes = {name: of.shape for name, of in given.items()}
-    best, chosen = -1, ("", "")
-    for ours in _starts(own):
-        ends = {name.removeprefix(ours): of for name, of in own.items() if name.startswith(ours)}
-        for theirs in _starts(given):
-            count = sum(of.numel() for end, of in ends.items() if shapes.get(f"{theirs}{end}") == of.shape)
+def _by_names(given: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> tuple[dict[str, str], list[str]]:
+    """Match names after what stands before them, so that most numbers do; return copies in the file, if several do."""
+    theirs, ours = (_bare(of) for of in (given, own))
+    shapes = {name: given[of].shape for name, of in theirs.items()}
+    best, chosen, copies = -1, ("", ""), [""]
+    for our in _starts(ours):
+        ends = {name.removeprefix(our): own[of] for name, of in ours.items() if name.startswith(our)}
+        for their in _starts(theirs):
+            count = sum(of.numel() for end, of in ends.items() if shapes.get(f"{their}{end}") == of.shape)
             if count > best:
-                best, chosen = count, (theirs, ours)
-    return chosen
+                best, chosen, copies = count, (their, our), [their]
+            elif count == best and our == chosen[1]:
+                copies.append(their)
+    their, our = chosen
+    pairs = {
+        name: theirs[f"{their}{bare.removeprefix(our)}"]
+        for bare, name in ours.items()
+        if bare.startswith(our) and shapes.get(f"{their}{bare.removeprefix(our)}") == own[name].shape
+    }
+    return pairs, [start.removesuffix(".") for start in copies] if len(copies) > 1 and all(copies) else []
+
+
+def _in_order(given: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> dict[str, str]:
+    """Match the network's tensors with those below some beginning, one by one, if all are of their kind and shape."""
+    names = [name for name in own if not _is_own(name)]
+    for start in _starts(given):
+        below = (name for name in given if name.startswith(start) and not _is_own(name))
+        found = [name for name in below if PASSED.search(start) or not PASSED.search(name)][: len(names)]
+        if list(_kinds(given, found)) == list(_kinds(own, names)):
+            return dict(zip(names, found, strict=True))
+    return {}
+
+
+def _kinds(tensors: Mapping[str, Tensor], names: Iterable[str]) -> Iterator[tuple[str, torch.Size]]:
+    return ((name.rpartition(".")[2], tensors[name].shape) for name in names)
+
+
+def _bare(names: Iterable[str]) -> dict[str, str]:
+    """Return names by what they are without adapters beside them."""
+    return {name.replace(WRAPPED, "."): name for name in names}
+
+
+def _check_tokens(network: nn.Module, given: Mapping[str, Tensor], file: str | Path) -> None:
+    """Refuse embeddings of other tokens than those that one of our networks of texts has learned."""
+    if not isinstance(network, BagOfTokens | Transformer):
+        return  # others' files have no tokenizer
+    found = next((of for name, of in given.items() if name.rpartition(".")[2] == "tokenizer"), None)
+    if found is None or not torch.equal(found, network.tokenizer.cpu()):
+        got = "has no tokenizer" if found is None else "has embeddings of other tokens"
+        raise ValueError(
+            f"expected weights for the tokens of these texts, got {file}, which {got}: begin with the run, --encoder "
+            "FromRun --encoder.run RUN, which brings its tokenizer"
+        )
 
 
 def _starts(names: Iterable[str], depth: int = 4) -> list[str]:
-    """Return what names begin with, up to some dots, the shortest first."""
+    """Return what names begin with, up to some dots: the shortest first, copies that are passed over last."""
     found = {""}
     for name in names:
         parts = name.split(".")[:-1]
         found |= {".".join(parts[:count]) + "." for count in range(1, min(depth, len(parts)) + 1)}
-    return sorted(found, key=lambda start: (start.count("."), start))
+    return sorted(found, key=lambda start: (bool(PASSED.search(start)), start.count("."), start))
 
 
 def _is_own(name: str) -> bool:
-    return name.rpartition(".")[2] in OWN
+    return name.rpartition(".")[2] in OWN or ADAPTER in name
 
 
-def _numbers(own: Mapping[str, Tensor], names: Iterable[str]) -> int:
-    return sum(own[name].numel() for name in names)
+def _share(own: Mapping[str, Tensor], taken: Iterable[str]) -> float:
+    """Return which part of a network's numbers is taken, of those that a file has to have."""
+    sizes = {name: of.numel() for name, of in own.items() if not _is_own(name)}
+    return sum(sizes.get(name, 0) for name in taken) / max(1, sum(sizes.values()))

@@ -54,6 +54,8 @@ def facts_of(ready: "Assembled", trainer: "Trainer") -> dict[str, Any]:
         "labels": {"count": len(ranked), "largest": ranked[0], "smallest": ranked[-1], "unlabelled": unlabelled}
         if ranked
         else None,
+        "evaluated": None if parts.test.evaluated is None else len(parts.test.evaluated.names),
+        "changed": [int(part.changed.sum()) for part in (parts.train, parts.validation)],
         "given": list(parts.given),
         "trained_unlabelled": others > 0 and len(ready.trained) > len(labelled),
         "encoder": _sizes(module.encoder),
@@ -194,7 +196,9 @@ def _labels(kind: str | None, went: Mapping[str, Any]) -> str:
     (most, many), (least, few) = labels["largest"], labels["smallest"]
     sizes = f"from {few:,} ({one_line(least)}) to {many:,} ({one_line(most)})" if few < many else f"{few:,} of each"
     named = counted(labels["count"], "class") if kind == "classes" else counted(labels["count"], "label")
-    return f"{named}, {sizes}" + (f", {labels['unlabelled']:,} without any" if labels["unlabelled"] else "")
+    without = f", {labels['unlabelled']:,} without any" if labels["unlabelled"] else ""
+    finer = f"; trained on these, evaluated on {went['evaluated']:,} classes within" if went.get("evaluated") else ""
+    return f"{named}, {sizes}{without}{finer}"
 
 
 def _parts(facts: Mapping[str, Any]) -> Iterator[str]:
@@ -204,6 +208,9 @@ def _parts(facts: Mapping[str, Any]) -> Iterator[str]:
     how = [f"{' and '.join(given)} as given"] * bool(given)
     yield ", ".join(how + [f"{' and '.join(cut)} by {_part(chosen['split'])}"] * bool(cut))
     yield from map(_part, _listed(chosen["subset"]))
+    if any(changed := facts["went_in"].get("changed", [])):
+        wrong = (f"{count:,} of {sizes[part]:,} {part}" for count, part in zip(changed, PARTS, strict=False))
+        yield f"{' and '.join(wrong)} labels are wrong on purpose, evaluated by the right ones"
     if without := sizes.get("unlabelled"):
         taken = "trained on too" if facts["went_in"]["trained_unlabelled"] else "left out, as the loss takes classes"
         yield f"{without:,} without a class, {taken}"

@@ -123,7 +123,7 @@ def assemble(
     specs = {part: _normal(spec) for part, spec in chosen.items()}
     kind = class_of(specs["loss"]["class_path"], Loss)
     parts, refit = parts_of(specs, partial(check_samples, kind))
-    train = parts.refitted().train if refit else parts.train
+    train = replace(parts.refitted().train if refit else parts.train, evaluated=None)  # it never sees these
     if parts.unlabelled is not None:
         train = _with_unlabelled(train, parts.unlabelled, kind, unlabelled)
     if kind.label_kinds and train.label_kind == "label sets" and not train.counts.any():

@@ -140,7 +140,7 @@ class Pretraining(lightning.LightningModule):
 
     def predictor(self, features: FeatureParts) -> LinearPredictor | None:
         """Return what `with_predictions` predicts by, calibrated on validation, if a run can keep it."""
-        train, validation, _ = features
+        train, validation, _ = (part.as_trained() for part in features)
         alike = validation.names == train.names  # no new classes
         chosen_by = that_chooses(validation) if alike else train[torch.arange(0)]
         for loss_input in self.inputs.all:

@@ -250,7 +250,7 @@ def _alike(run: Run, score: Score) -> list[Score]:
 
 def _some(parts: Parts, tried: Sequence[Evaluation]) -> Samples:
     """Return the validation samples that are encoded."""
-    first, samples = next(iter(tried), None), parts.validation
+    first, samples = next(iter(tried), None), parts.validation.as_evaluated()
     if isinstance(first, FewShot) and samples.label_kind == "classes":
         return samples.fewer_of_each(MOST_SAMPLES, max(shape.each for shape in first.shapes))
     return samples.fewer(MOST_SAMPLES, whole_classes=parts.new_in_validation)

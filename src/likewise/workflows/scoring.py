@@ -84,9 +84,10 @@ def check_applicable(parts: Parts, options: EvaluationOptions, *, predicts: bool
 
 def _blank(samples: Samples, part: str) -> Features:
     """Return features that say nothing of samples, and of their other side."""
+    samples = samples.as_evaluated()
     others = None if samples.counterparts is None else _blank(samples.counterparts, part)
     found = Features(torch.zeros(len(samples), 1), samples.labels, samples.names, samples.rows, part)
-    return replace(found, items=samples.items, counterparts=others)
+    return replace(found, items=samples.items, counterparts=others, within=samples.within)
 
 
 def encoded(

@@ -1,0 +1,122 @@
+"""The labels that samples are evaluated by, where these are others than they are trained on."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import final
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from likewise.files.formats import first_of
+
+
+@final
+@dataclass(frozen=True)
+class Superclasses:
+    """The coarser class that each class lies in, such as the 20 superclasses of the 100 classes of CIFAR-100.
+
+    Args:
+        numbers: The superclass of each of C classes, (C,), int64 from 0 to S - 1.
+        names: The names of the S superclasses.
+    """
+
+    numbers: Int[Tensor, " c"]
+    names: tuple[str, ...]
+
+
+@final
+@dataclass(frozen=True)
+class Evaluated:
+    """A second labelling: the classes by which samples are evaluated, while those in `Samples.labels` train.
+
+    Args:
+        classes: The class of each sample, (N,), int64 from 0 to C - 1; -1 for a sample without one.
+        names: The names of the C classes.
+        within: The classes trained on that these lie in; None where they are the same ones, as with label noise.
+
+    Example:
+        >>> fine, coarse = torch.tensor([0, 1, 2]), torch.tensor([0, 0, 1])
+        >>> Evaluated.finer(fine, ("cat", "dog", "oak"), coarse, ("animals", "plants")).within.numbers
+        tensor([0, 0, 1])
+    """
+
+    classes: Int[Tensor, " n"]
+    names: tuple[str, ...]
+    within: Superclasses | None = None
+
+    def __len__(self) -> int:
+        """Count the samples."""
+        return len(self.classes)
+
+    def __getitem__(self, rows: Tensor) -> "Evaluated":
+        """Take those of some samples, by a mask or indices."""
+        return replace(self, classes=self.classes[rows])
+
+    @classmethod
+    def finer(
+        cls,
+        fine: Tensor,
+        fine_names: Sequence[str],
+        coarse: Tensor | None,
+        coarse_names: Sequence[str],
+        given: str = "fine labels",
+    ) -> "Evaluated":
+        """Return fine classes, (N,), each of which lies in one of the coarse classes, (N,), that are trained on.
+
+        Args:
+            fine: The class of each sample, by which it is evaluated.
+            fine_names: The names of these classes.
+            coarse: The class of each sample that is trained on; of a sample without one, -1, nothing is evaluated.
+            coarse_names: The names of these classes.
+            given: What the fine labels are called where they were given.
+
+        Raises:
+            ValueError: Samples have label sets, a sample lacks a fine class, or a fine class is in two coarse ones.
+        """
+        if coarse is None or coarse.ndim != 1 or fine.ndim != 1:
+            got = "no labels to train on" if coarse is None else "label sets"
+            raise ValueError(f"expected one class each beside {given}, got {got}: name a column of classes as label")
+        known = coarse >= 0
+        if lacking := int((fine[known] < 0).sum()):
+            raise ValueError(
+                f"expected {given} of every sample with a class, got none for {lacking:,} of {int(known.sum()):,}: "
+                "fill them in, or drop these samples"
+            )
+        fine = fine.where(known, -1)
+        pairs = torch.stack([fine[known], coarse[known]]).unique(dim=1)
+        counts = torch.bincount(pairs[0], minlength=len(fine_names))
+        if torn := (counts > 1).nonzero().flatten().tolist():
+            in_both = [coarse_names[int(label)] for label in pairs[1, pairs[0] == torn[0]]]
+            raise ValueError(
+                f"expected {given} that each lie in one class trained on, got {len(torn):,} of {len(fine_names):,} in "
+                f"several, such as {fine_names[torn[0]]!r} in {first_of(in_both, separator=' and ')}: correct the "
+                "labels, or exchange label and fine_label"
+            )
+        numbers = torch.zeros(len(fine_names), dtype=torch.int64).index_copy(0, pairs[0], pairs[1])
+        return cls(fine, tuple(fine_names), Superclasses(numbers, tuple(coarse_names))).compact()
+
+    def compact(self, superclasses: Int[Tensor, " k"] | None = None) -> "Evaluated":
+        """Return it with only the classes that occur, and of superclasses those that are kept, (K,), renumbered."""
+        if self.within is None:
+            return self
+        occurring = torch.bincount(self.classes[self.classes >= 0], minlength=len(self.names)).nonzero().flatten()
+        classes = torch.searchsorted(occurring, self.classes).where(self.classes >= 0, -1)
+        numbers, names = self.within.numbers[occurring], self.within.names
+        if superclasses is not None:
+            numbers = torch.searchsorted(superclasses, numbers)
+            names = tuple(names[label] for label in superclasses.tolist())
+        own = tuple(self.names[label] for label in occurring.tolist())
+        return Evaluated(classes, own, Superclasses(numbers, names))
+
+    def joined(self, other: "Evaluated") -> "Evaluated":
+        """Return the samples of both, these first; the classes of the other after these, unless they are the same."""
+        if self.names == other.names:
+            return replace(self, classes=torch.cat([self.classes, other.classes]))
+        ours, theirs = self.within, other.within
+        within = None
+        if ours is not None and theirs is not None:
+            numbers = torch.cat([ours.numbers, theirs.numbers + len(ours.names)])
+            within = Superclasses(numbers, ours.names + theirs.names)
+        classes = torch.cat([self.classes, other.classes.where(other.classes < 0, other.classes + len(self.names))])
+        return Evaluated(classes, self.names + other.names, within)

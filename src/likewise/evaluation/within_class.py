@@ -1,0 +1,168 @@
+"""Sub-modes: do finer classes stay apart within a class that was trained on as one?"""
+
+from typing import ClassVar, final
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from likewise.evaluation.evaluation import Evaluation, Findings
+from likewise.evaluation.features import Bar, FeatureParts, Features, joined, silent
+from likewise.evaluation.knn import KNN, KS, WEIGHTS, Setting
+from likewise.evaluation.retrieval import Retrieval, interval_of
+from likewise.score_words import counted
+from likewise.scores import ALL, Group, Metric, Result
+
+PRECISION, PRECISIONS, ACCURACY = Metric("precision@1"), Metric("MAP@R"), Metric("accuracy")
+BINARY = {PRECISION, ACCURACY}
+LEFT_OUT = {
+    False: "in a class of one finer class, or with no other of the finer class",
+    True: "in a class of one finer class",
+}
+
+
+@final
+class WithinClass(Evaluation):
+    """Tell the finer classes within each class that was trained on apart, by neighbours of this class alone.
+
+    For a query of finer class f in the coarse class c, the other test samples of c, N of them, are ranked by cosine
+    similarity. R of them are of f. With hit_j whether the j-th nearest is of f,
+
+        precision@1 = hit_1,   MAP@R = 1/R Σ_{j≤R} hit_j · (1/j Σ_{i≤j} hit_i)
+
+    as of `Retrieval`, and accuracy is that of `KNN` among the training samples of c, with k and weights chosen on
+    validation for all classes together. All are means over samples, of all and of each coarse class. An encoder that
+    keeps nothing but the coarse classes is as good as chance, which stands beside each:
+
+        precision@1:  R/N,   MAP@R:  1/N Σ_{j≤R} (1 + (j - 1)(R - 1)/(N - 1)) / j
+
+    means over all orders; of the accuracy, that of always naming the most frequent finer class of c in training.
+    Samples of coarse classes with one finer class are left out, and so are those without another of their own.
+
+    Intervals are as those of `Retrieval`.
+
+    Memory:
+        O((M + N)·D) of one coarse class, and one tile of similarities.
+
+    Example:
+        >>> from likewise.data import Superclasses
+        >>> vectors = torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0], [1.0, 0.2], [1.0, 0.2]])
+        >>> within = Superclasses(torch.tensor([0, 0, 1]), ("animal", "plant"))
+        >>> test = Features(vectors, torch.tensor([0, 0, 1, 1, 2, 2]), ("cat", "dog", "oak"), within=within)
+        >>> [(str(score.metric), score.value, score.notes[0]) for score in WithinClass()(test, test, test).headline]
+        [('precision@1', 1.0, 'chance 33.3 %'), ('MAP@R', 1.0, 'chance 33.3 %'), ('accuracy', 1.0, 'chance 50 %')]
+    """
+
+    name: ClassVar[str] = "within class"
+
+    def why_not_applicable(self, parts: FeatureParts) -> str | None:
+        """Say why these parts can't be evaluated."""
+        test = parts.test
+        if test.within is None:
+            return "it needs finer classes than those trained on (--evaluations.label), and there are none"
+        if not bool((_others(test) > 0).any()):
+            return "it needs a class with two finer ones in the test part, two samples of one, and there is none"
+        return None
+
+    def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Bar = silent) -> Result:
+        """Rank the test samples of each coarse class, and predict them by its training samples."""
+        train, validation, test = parts
+        values = _ranked(test, progress)
+        chances = _chances(test)
+        settings: dict[str, int | str] = {}
+        if parts.closed and train.within is not None:
+            k, weights = _chosen(train, validation)
+            settings = {"k": k, "weights": weights}
+            learned = joined(train, validation) if refit else train
+            values[ACCURACY] = _right(learned, test, [(k, weights)])[k, weights]
+            chances[ACCURACY] = _most_frequent(learned, test)
+        unseen, coarse = len(train) > 0 and not parts.closed, coarse_of(test)
+        found = Findings(self.name, test)
+        names = () if test.within is None else test.within.names
+        for metric, value in values.items():
+            known = ~value.isnan()
+            for group, among in ((ALL, known), *((Group("superclass", of), coarse == n) for n, of in enumerate(names))):
+                rows = (known & among).nonzero().flatten()
+                if len(rows) == 0:
+                    continue
+                own, classes = value[rows], test.groups[rows] if unseen else None
+                low, high = interval_of(own, classes, binary=metric in BINARY)
+                lost = f"{counted(len(test) - len(rows), 'sample')} left out, {LEFT_OUT[metric == ACCURACY]}"
+                notes = f"chance {100 * float(chances[metric][rows].mean()):.3g} %", lost
+                found.add(
+                    metric, float(own.mean()), low, high, len(own),
+                    group=group, settings=settings if metric == ACCURACY else None,
+                    classes=None if classes is None else len(classes.unique()),
+                    notes=notes if group == ALL and len(rows) < len(test) else notes[:1],
+                )  # fmt: skip
+            if bool(known.any()):
+                found.contributed(metric.name, value, known)
+        return found.result()
+
+
+def coarse_of(part: Features) -> Int[Tensor, " n"]:
+    """Return the coarse class of each sample, (N,)."""
+    return part.as_trained().classes
+
+
+def _several(part: Features) -> Bool[Tensor, " s"]:
+    """Tell which coarse classes have two finer ones or more in a part."""
+    if part.within is None:
+        return torch.zeros(0, dtype=torch.bool)
+    return torch.bincount(part.within.numbers[part.counts > 0], minlength=len(part.within.names)) > 1
+
+
+def _others(part: Features) -> Int[Tensor, " n"]:
+    """Count the right answers of each sample, (N,): others of its class; 0 where the coarse class has no other."""
+    return (part.counts[part.classes] - 1).where(_several(part)[coarse_of(part)], 0)
+
+
+def _ranked(test: Features, progress: Bar) -> dict[Metric, Tensor]:
+    """Return precision@1 and MAP@R of each sample among those of its coarse class, (M,); NaN without an answer."""
+    values = {metric: torch.full((len(test),), torch.nan, dtype=torch.float64) for metric in (PRECISION, PRECISIONS)}
+    coarse, answered = coarse_of(test), _others(test) > 0
+    for number in progress(coarse[answered].unique().tolist(), f"{WithinClass.name}, retrieval"):
+        rows = (coarse == number).nonzero().flatten()
+        found = Retrieval().each(test[rows])
+        for metric, value in values.items():
+            value[rows] = found[metric.name]
+    return values
+
+
+def _chances(test: Features) -> dict[Metric, Tensor]:
+    """Return what each sample's precision@1 and MAP@R are on average over all orders, (M,)."""
+    right, total = _others(test).double(), (torch.bincount(coarse_of(test))[coarse_of(test)] - 1).double()
+    places = torch.arange(1, int(right.max()) + 1).double()
+    both = 1 + (places - 1) * ((right - 1) / (total - 1).clamp(min=1)).unsqueeze(1)
+    means = (both / places).where(places <= right.unsqueeze(1), 0).sum(dim=1) / total.clamp(min=1)
+    return {PRECISION: right / total.clamp(min=1), PRECISIONS: means}
+
+
+def _chosen(train: Features, validation: Features) -> Setting:
+    """Return the k and the weights that are most often right on validation; of equals the first."""
+    settings: list[Setting] = [(k, kind) for kind in WEIGHTS for k in KS]
+    shares = {of: float(right.nanmean()) for of, right in _right(train, validation, settings).items()}
+    known = {of: share for of, share in shares.items() if share == share}  # noqa: PLR0124 - NaN where there is none
+    return max(known, key=lambda of: known[of], default=settings[0])
+
+
+def _right(train: Features, part: Features, settings: list[Setting]) -> dict[Setting, Float[Tensor, " m"]]:
+    """Return whether the neighbours of each sample in its coarse class name its class: 0 or 1, (M,); else NaN."""
+    found = {of: torch.full((len(part),), torch.nan, dtype=torch.float64) for of in settings}
+    ks, kinds = (list(dict.fromkeys(of)) for of in zip(*settings, strict=True))
+    ours, theirs, several = coarse_of(part), coarse_of(train), _several(train)
+    for number in ours.unique().tolist():
+        if not several[number]:
+            continue
+        rows = (ours == number).nonzero().flatten()
+        learned = train[(theirs == number).nonzero().flatten()]
+        for some, setting, votes in KNN().votes(learned, part.vectors[rows], ks, kinds):
+            found[setting][rows[some]] = (votes.argmax(dim=1).cpu() == part.classes[rows[some]]).double()
+    return found
+
+
+def _most_frequent(train: Features, test: Features) -> Float[Tensor, " m"]:
+    """Return whether each sample is of the class of its coarse class that is most frequent in training, (M,)."""
+    ours, theirs = coarse_of(test), coarse_of(train)
+    most = {n: int(train.classes[theirs == n].bincount().argmax()) for n in theirs.unique().tolist()}
+    return (torch.tensor([most.get(n, -1) for n in ours.tolist()]) == test.classes).double()

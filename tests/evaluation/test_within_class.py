@@ -1,0 +1,206 @@
+"""Finer classes within a coarse one: against loops over samples, all orders, and clusters as they come."""
+
+from itertools import permutations
+
+import numpy as np
+import pytest
+import torch
+
+from likewise.data import Superclasses
+from likewise.evaluation import FeatureParts, Features, WithinClass, applicable, load_features, save_features
+from likewise.evaluation.knn import KS
+from likewise.evaluation.within_class import PRECISION, PRECISIONS, _chances
+from likewise.scores import ALL, Group
+
+# a coarse class of three finer ones, one of two, and one of one
+WITHIN = Superclasses(torch.tensor([0, 1, 0, 2, 1, 0]), ("animal", "plant", "stone"))
+NAMES = ("cat", "oak", "dog", "flint", "rose", "cow")
+METRICS = ("precision@1", "MAP@R", "accuracy")
+
+
+def _part(count, part, spread=1.0, seed=0, classes=None, centres=1.0):
+    rng = np.random.default_rng([seed, count])
+    classes = rng.integers(0, 6, count) if classes is None else np.asarray(classes)
+    vectors = centres * np.random.default_rng(9).normal(size=(6, 5))[classes] + spread * rng.normal(size=(count, 5))
+    rows = torch.arange(count)
+    return Features(torch.tensor(vectors).float(), torch.tensor(classes), NAMES, rows, part, within=WITHIN)
+
+
+def _parts(**options):
+    return FeatureParts(
+        *(_part(count, part, **options) for count, part in ((300, "train"), (90, "validation"), (120, "test")))
+    )
+
+
+def _units(features):
+    vectors = features.vectors.double().numpy()
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def _precisions_by_loop(test):
+    """precision@1 and MAP@R of each sample that has an answer, in a loop over queries."""
+    units, classes = _units(test), test.labels.tolist()
+    coarse = [int(WITHIN.numbers[label]) for label in classes]
+    found = {}
+    for row, own in enumerate(classes):
+        others = [other for other in range(len(classes)) if other != row and coarse[other] == coarse[row]]
+        right = sum(classes[other] == own for other in others)
+        if right == 0 or len({classes[other] for other in others} | {own}) < 2:
+            continue
+        others.sort(key=lambda other: -float(units[row] @ units[other]))
+        hits = [classes[other] == own for other in others]
+        mean = sum(hits[j] * sum(hits[: j + 1]) / (j + 1) for j in range(right)) / right
+        found[row] = (float(hits[0]), mean)
+    return found
+
+
+def _accuracy_by_loop(train, part, k, weights):
+    """Whether the k nearest training samples of its coarse class name each sample's class."""
+    ours, theirs = _units(part), _units(train)
+    known, right = train.labels.numpy(), {}
+    coarse = WITHIN.numbers.numpy()[known]
+    for row, own in enumerate(part.labels.tolist()):
+        among = np.flatnonzero(coarse == int(WITHIN.numbers[own]))
+        if len(set(known[among].tolist())) < 2:
+            continue
+        similarities = theirs[among] @ ours[row]
+        near = np.argsort(-similarities)[:k]
+        vote = np.zeros(6)
+        for place in near:
+            closest = similarities[near[0]]
+            weight = 1 + 1e-6 * similarities[place]
+            vote[known[among[place]]] += (
+                weight if weights == "uniform" else np.exp((similarities[place] - closest) / 0.07)
+            )
+        right[row] = float(vote.argmax() == own)
+    return right
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_it_agrees_with_a_loop_over_queries(seed):
+    parts = _parts(seed=seed)
+    result = WithinClass()(*parts)
+    expected = _precisions_by_loop(parts.test)
+    for place, metric in enumerate(METRICS[:2]):
+        outcomes = next(one for one in result.outcomes if one.metric == metric)
+        assert outcomes.rows.tolist() == list(expected)
+        assert outcomes.values.tolist() == pytest.approx([of[place] for of in expected.values()], abs=1e-6)
+        assert result[metric].value == pytest.approx(np.mean([of[place] for of in expected.values()]), abs=1e-6)
+    for group, name in enumerate(("animal", "plant")):
+        own = [of[1] for row, of in expected.items() if int(WITHIN.numbers[parts.test.labels[row]]) == group]
+        score = next(
+            one for one in result.scores if one.group == Group("superclass", name) and str(one.metric) == "MAP@R"
+        )
+        assert (score.value, score.count) == (pytest.approx(np.mean(own), abs=1e-6), len(own))
+    assert {one.group.name for one in result.scores} == {"", "animal", "plant"}  # stone has one finer class
+
+
+@pytest.mark.parametrize("refit", [False, True])
+def test_neighbours_are_of_the_coarse_class_and_chosen_on_validation(refit):
+    train, validation, test = parts = _parts()
+    score = WithinClass()(*parts, refit=refit)["accuracy"]
+    found = {
+        (k, weights): np.mean(list(_accuracy_by_loop(train, validation, k, weights).values()))
+        for weights in ("uniform", "similarity")
+        for k in KS
+    }
+    chosen = score.settings["k"], score.settings["weights"]
+    assert found[chosen] == pytest.approx(max(found.values()))
+    learned = train
+    if refit:
+        vectors, labels = (
+            torch.cat([getattr(of, name) for of in (train, validation)]) for name in ("vectors", "labels")
+        )
+        learned = Features(vectors, labels, NAMES, within=WITHIN)
+    right = list(_accuracy_by_loop(learned, test, *chosen).values())
+    assert (score.value, score.count) == (pytest.approx(np.mean(right)), len(right))
+
+
+@pytest.mark.parametrize(("right", "total"), [(1, 2), (1, 4), (2, 4), (3, 5), (4, 6)])
+def test_chance_is_the_mean_over_all_orders(right, total):
+    classes = [0] * (right + 1) + [2] * (total - right)
+    test = _part(len(classes), "test", classes=classes)
+    mine = []
+    for order in set(permutations([True] * right + [False] * (total - right))):
+        mean = sum(order[j] * sum(order[: j + 1]) / (j + 1) for j in range(right)) / right
+        mine.append((order[0], mean))
+    found = _chances(test)
+    assert float(found[PRECISION][0]) == pytest.approx(np.mean([of for of, _ in mine]))
+    assert float(found[PRECISIONS][0]) == pytest.approx(np.mean([of for _, of in mine]))
+
+
+def test_tight_clusters_are_told_apart():
+    result = WithinClass()(*_parts(spread=1e-3))
+    assert [result[metric].value for metric in METRICS] == [1.0] * 3
+
+
+def test_equal_features_are_as_good_as_chance():
+    """Equal similarities come in an order that has nothing to do with classes."""
+    classes = [0, 2, 5] * 200
+    parts = [_part(600, part, spread=0, centres=0, classes=classes) for part in ("train", "validation", "test")]
+    parts = [Features(torch.ones(600, 5), of.labels, NAMES, part=of.part, within=WITHIN) for of in parts]
+    result = WithinClass()(*parts)
+    assert abs(result["precision@1"].value - 1 / 3) < 4 * np.sqrt(2 / 9 / 600) + 1 / 600
+    chance = sum((1 + (j - 1) * 198 / 598) / j for j in range(1, 200)) / 599
+    assert abs(result["MAP@R"].value - chance) < 0.01
+    assert result["precision@1"].notes[0] == "chance 33.2 %"
+    assert result["accuracy"].notes[0] == "chance 33.3 %"
+
+
+def test_chance_of_the_accuracy_is_the_most_frequent_class_in_training():
+    train = _part(30, "train", classes=[0] * 18 + [2] * 6 + [1] * 2 + [4] * 4)
+    test = _part(20, "test", classes=[0] * 5 + [2] * 5 + [1] * 7 + [4] * 3)
+    score = WithinClass()(train, test[torch.arange(0)], test)["accuracy"]
+    assert score.notes[0] == f"chance {100 * (5 + 3) / 20:.3g} %"
+
+
+def test_samples_without_an_answer_are_left_out_and_counted():
+    classes = [0, 0, 2, 1, 1, 4, 3, 3, 3]  # a dog and a rose alone, and flints without another class of stone
+    test = _part(9, "test", classes=classes)
+    result = WithinClass()(_part(60, "train"), _part(30, "validation"), test)
+    score = result["precision@1"]
+    assert score.count == 4
+    assert score.notes[1] == ("5 samples left out, in a class of one finer class, or with no other of the finer class")
+    assert (result["accuracy"].count, result["accuracy"].notes[1]) == (
+        6,
+        "3 samples left out, in a class of one finer class",
+    )
+
+
+def test_new_classes_have_no_neighbours_and_intervals_over_classes():
+    train = Features(torch.randn(20, 5), torch.arange(20) % 2, ("x", "y"), part="train", within=None)
+    test = _part(120, "test")
+    result = WithinClass()(train, test, test)
+    assert [str(one.metric) for one in result.headline] == ["precision@1", "MAP@R"]
+    assert result["precision@1"].classes == 5
+
+
+@pytest.mark.parametrize(
+    ("test", "words"),
+    [
+        (
+            Features(torch.eye(4), torch.tensor([0, 0, 1, 1])),
+            "finer classes than those trained on .--evaluations.label",
+        ),
+        (_part(6, "test", classes=[3] * 6), "a class with two finer ones in the test part, two samples of one"),
+        (
+            _part(3, "test", classes=[0, 2, 5]),
+            "a class with two finer ones in the test part, two samples of one, and there is none",
+        ),
+        (_part(4, "test", classes=[0, 0, 1, 1]), "a class with two finer ones"),
+    ],
+)
+def test_what_it_needs_is_said(test, words):
+    with pytest.raises(ValueError, match=f"WithinClass does not apply: it needs {words}"):
+        WithinClass()(test, test, test)
+
+
+def test_it_is_made_where_there_is_a_second_labelling_and_kept_with_features(tmp_path):
+    parts = _parts()
+    assert "within class" in [one.name for one in applicable(parts)]
+    plain = FeatureParts(*(Features(of.vectors, of.labels, NAMES, part=of.part) for of in parts))
+    assert "within class" not in [one.name for one in applicable(plain)]
+    save_features(tmp_path / "features.npz", parts)
+    again = WithinClass()(*load_features(tmp_path / "features.npz"))
+    assert [one.value for one in again.scores] == [one.value for one in WithinClass()(*parts).scores]
+    assert next(one for one in again.scores if one.group == ALL)

@@ -15,6 +15,7 @@ from tqdm import tqdm
 
 from likewise.workflows.progress import Progress
 
+LINES = 30  # of a training, about, where no bar is drawn
 IRRELEVANT = (
     ".*does not have many workers.*",  # samples are in memory, a worker would only copy them
     ".*LeafSpec.*",  # Lightning's debt to PyTorch
@@ -51,7 +52,7 @@ def quiet_lightning() -> Generator[None]:
 
 @final
 class TrainingBar(ProgressBar):
-    """One bar over all steps, with the loss beside it; where none is drawn, one line an epoch."""
+    """One bar over all steps, with the loss beside it; where none is drawn, one line an epoch, or every few of many."""
 
     def __init__(self, progress: Progress) -> None:
         super().__init__()
@@ -84,7 +85,9 @@ class TrainingBar(ProgressBar):
     def on_train_epoch_end(self, trainer: Trainer, pl_module: Any) -> None:
         """Say the epoch's line where there is no bar."""
         super().on_train_epoch_end(trainer, pl_module)
-        if self.is_enabled and self._bar is None:
+        epoch, last = trainer.current_epoch + 1, trainer.max_epochs or 0
+        due = epoch == last or epoch % max(1, last // LINES) == 0
+        if self.is_enabled and self._bar is None and due:
             steps = _steps(trainer)
             of_all = "" if steps is None else f"/{steps}"
             self._progress.say(f"training: {trainer.global_step}{of_all} steps, {_epoch_and_loss(trainer)}")

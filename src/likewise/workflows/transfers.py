@@ -315,7 +315,8 @@ def _compared(
         page, subjects, title="Transfer", sections=[TransferSection(found), CurvesSection(), FactsSection()]
     )
     table = by_labels(found)
-    progress.tell("Accuracy on the test part, with 95 % intervals over seeds\n")
+    over = "seeds" if any(one.row.runs > 1 for one in found) else "the test part"
+    progress.tell(f"Accuracy on the test part, with 95 % intervals over {over}\n")
     progress.tell("\n".join(aligned(table)))
     if any(cell.endswith(" *") for line in table for cell in line):
         progress.tell("* the same with every seed: the interval is that of one run")

@@ -184,6 +184,7 @@ def test_a_validation_part_of_the_source_stays_whole(tmp_path):
     assert [len(part) for part in (parts.train, parts.validation, parts.test)] == [6, 12, 12]
 
 
+@pytest.mark.slow
 def test_a_long_tail_by_list_trains_and_is_scored_by_its_own_counts(tmp_path):
     """Many, medium and few go by the classes' training samples in the list, and the parts are said to be given."""
     rng = np.random.default_rng(0)

@@ -130,6 +130,21 @@ def test_what_few_labels_hide_is_of_no_class_that_is_held_out():
     assert {str(one) for one in classes.tolist()} == set(parts.train.names)
 
 
+def test_turned_images_are_not_taken_for_images_without_a_class(tmp_path):
+    """Each row is one image's, and parts that the source gives are still known as such."""
+    images = np.random.default_rng(0).random((80, 4, 4))
+    classes = np.array(["abcdef"[row // 10] if row < 60 else "" for row in range(80)])
+    of = np.array(["train", "train", "validation", "validation", "test", "test", "train", "train"]).repeat(10)
+    np.savez(tmp_path / "turned.npz", images=images, labels=classes, parts=of)
+    split = {"class_path": "likewise.data.ByClass", "init_args": {"rotations": True}}
+    parts, _ = parts_of(_of("Arrays", path=str(tmp_path / "turned.npz")) | {"split": split})
+    assert [len(part) for part in (parts.train, parts.validation, parts.test)] == [80, 80, 80]
+    assert parts.given == ("validation", "test")
+    rows = torch.cat([part.rows for part in (parts.train, parts.validation, parts.test, parts.unlabelled)])
+    assert len(rows.unique()) == 240 + 20
+    assert torch.equal(parts.unlabelled.inputs[:, 0], torch.from_numpy(images[60:]).float())
+
+
 def test_minus_one_of_a_numbered_column_is_no_class():
     assert labels_of([0, 1, -1], None, ("a", "b", "c"), in_part=True)[0].tolist() == [0, 1, -1]
     with pytest.raises(ValueError, match="got a negative number, for none, in 1 of 3"):

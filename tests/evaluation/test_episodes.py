@@ -140,7 +140,7 @@ def test_episodes_without_a_size_fit_the_training_part(given, fits):
         (lambda: Episodes(ways=2.5), "expected ways of at least 2, a whole number, got 2.5"),
         (lambda: Episodes(steps=0), "expected steps of at least 1"),
         (lambda: Episodes().order(Samples(torch.zeros(9, 2)), seed=0, epoch=0), "one class each, got no labels"),
-        (lambda: rotated(Samples(torch.zeros(4, 1, 2, 3), torch.zeros(4).long(), ("a",)), 4), "square images"),
+        (lambda: rotated(Samples(torch.zeros(4, 1, 2, 3), torch.zeros(4).long(), ("a",))), "square images"),
     ],
 )
 def test_what_gives_no_episodes_is_refused_with_the_remedy(make, words):

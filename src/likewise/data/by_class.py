@@ -24,6 +24,7 @@ from likewise.files.formats import PART_NAMES, PARTS, Part
 SPLITS = Path(__file__).parent / "splits"
 FEWEST = 6  # classes, for three parts of two
 TURNS = 4  # of a class of images
+BEYOND = 2**32  # more rows than a source has
 SAME = 1e-9  # sums of fractions that differ by less are equal
 
 
@@ -85,7 +86,6 @@ class ByClass(Split):
         self.seed = seed
 
     def __call__(self, samples: Samples, subset: Subset | None = None) -> Parts:
-        numbers = len(samples) if samples.rows is None or not len(samples) else int(samples.rows.max()) + 1
         samples = whole_classes(samples, subset)
         labels = samples.classes_for("ByClass", "choose Stratified")
         if samples.groups is not None:
@@ -122,7 +122,7 @@ class ByClass(Split):
             kept[rest[subset(samples[rest].compact())]] = True
             train, validation = train & kept, validation & kept
         parts = (replace(samples[rows], parts=None).compact() for rows in (train, validation, test))
-        return relabelled(Parts(*(rotated(part, numbers) if self.rotations else part for part in parts)), subset)
+        return relabelled(Parts(*(rotated(part) if self.rotations else part for part in parts)), subset)
 
     def _drawn(self, total: int) -> tuple[Tensor, ...]:
         """Return the classes of each part, by their numbers."""
@@ -273,11 +273,11 @@ def _beside(file: Path, part: str) -> Path:
     return found
 
 
-def rotated(samples: Samples, rows: int) -> Samples:
+def rotated(samples: Samples) -> Samples:
     """Return the samples four times, turned by 0°, 90°, 180° and 270°, with four times as many classes.
 
-    Rows of turned samples are numbered after `rows`, those in the source. Images that are read on demand are turned
-    when they are read; others take 4 times the memory. See Santoro et al., 2016, section 4.2.
+    Rows of turned samples are numbered beyond all of a source. Images that are read on demand are turned when they are
+    read; others take 4 times the memory. See Santoro et al., 2016, section 4.2.
     """
     labels = samples.classes_for("rotations", "leave rotations out")
     if samples.evaluated is not None:
@@ -299,7 +299,7 @@ def rotated(samples: Samples, rows: int) -> Samples:
         labels=labels.repeat(TURNS) + turns * classes,
         names=names,
         parts=None if samples.parts is None else samples.parts.repeat(TURNS),
-        rows=None if samples.rows is None else samples.rows.repeat(TURNS) + turns * rows,
+        rows=None if samples.rows is None else samples.rows.repeat(TURNS) + turns * BEYOND,
         ids=ids,
     )
 

@@ -156,11 +156,11 @@ def _loaded(path: Path) -> Any:
 def _by_names(given: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> tuple[dict[str, str], list[str]]:
     """Match names after what stands before them, so that most numbers do; return copies in the file, if several do."""
     theirs, ours = (_bare(of) for of in (given, own))
-    shapes = {name: given[of].shape for name, of in theirs.items()}
+    shapes, starts = {name: given[of].shape for name, of in theirs.items()}, _starts(theirs)
     best, chosen, copies = -1, ("", ""), [""]
     for our in _starts(ours):
         ends = {name.removeprefix(our): own[of] for name, of in ours.items() if name.startswith(our)}
-        for their in _starts(theirs):
+        for their in starts:
             count = sum(of.numel() for end, of in ends.items() if shapes.get(f"{their}{end}") == of.shape)
             if count > best:
                 best, chosen, copies = count, (their, our), [their]

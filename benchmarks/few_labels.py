@@ -46,7 +46,7 @@ def main() -> None:
     images = int((~np.load(asked.file)["test"]).sum() * SHARE)
     steps = asked.epochs * int(images * (1 - VALIDATION) / BATCH)
     fraction = {"class_path": "Fraction", "init_args": {"fraction": SHARE}}
-    common = {"data": "Arrays", "data.path": str(asked.file), "validation_epochs": 0}
+    common = {"data": "Arrays", "data.path": str(asked.file), "validation_epochs": 0, "epochs": -1}
     small = {"encoder.width": 8}
     for seed in range(asked.seeds):
         simclr = trained(

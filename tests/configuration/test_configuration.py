@@ -159,6 +159,9 @@ def test_moco_brings_its_inputs_unless_others_are_given():
     ("words", "where", "value"),
     [
         ("--epochs 3", ("trainer", "max_epochs"), 3),
+        ("--steps 3", ("trainer", "max_epochs"), -1),
+        ("--recipe supcon-digits --steps 3", ("trainer", "max_epochs"), -1),
+        ("--epochs 3 --steps 9", ("trainer", "max_epochs"), 3),
         ("--device cpu", ("trainer", "accelerator"), "cpu"),
         ("--device cuda:1", ("trainer", "devices"), [1]),
         ("--workers 0", ("workers",), 0),

@@ -29,7 +29,9 @@ def samples(count, seed, names=("a", "b", "c")):
     return Samples(torch.randn(count, 4, generator=generator) + 2 * labels.unsqueeze(1), labels, names)
 
 
-def train(folder, parts, *, loss=None, epochs=4, every=2, resume=False, also=(), patience=None, told=None, **more):
+def train(
+    folder, parts, *, loss=None, epochs=4, steps=-1, every=2, resume=False, also=(), patience=None, told=None, **more
+):
     """Train a small encoder, with what is saved on the way; returns run and module."""
     torch.manual_seed(0)
     run = Run.create(folder, "run") if not resume else Run.open(next(folder.iterdir()))
@@ -43,7 +45,8 @@ def train(folder, parts, *, loss=None, epochs=4, every=2, resume=False, also=(),
         Checkpoints(run, 1e-9),
         *also,
     ]
-    trainer = lightning.Trainer(max_epochs=epochs, accelerator="cpu", callbacks=callbacks, log_every_n_steps=1, **OFF)
+    length = {"max_epochs": epochs, "max_steps": steps}
+    trainer = lightning.Trainer(**length, accelerator="cpu", callbacks=callbacks, log_every_n_steps=1, **OFF)
     data = TrainingData(parts.train, Views(batch_size=12), seed=0)
     trainer.fit(module, data, ckpt_path=run.checkpoint if resume else None, weights_only=True)
     return run, module
@@ -74,6 +77,11 @@ def test_scores_are_those_of_the_encoder_at_the_end_of_the_epoch(parts, tmp_path
     ]
     expected = KNN(20, "similarity")(*features, features[1]).headline[0].value
     assert next(score for score in run.scores if score.epoch == 4 and str(score.group) == "all").value == expected
+
+
+def test_the_last_epoch_is_validated_where_steps_end_the_training(parts, tmp_path):
+    run, _ = train(tmp_path, parts, epochs=-1, steps=9, every=2)  # three steps an epoch
+    assert {score.epoch for score in run.scores} == {2, 3}
 
 
 def test_training_goes_on_as_it_would_have_without(parts, tmp_path):

@@ -65,6 +65,8 @@ def resolved(given: Sequence[Option], verb: str) -> dict[str, Any]:
     words = [option for option in given if option.name != "config"]
     layers = [*_expanded(said, draft.root), *_expanded(words, draft.root)]
     below = _below([*said, *words], layers, draft.root) if verb == "train" else []
+    if any(option.name == "trainer.max_steps" for option in layers):  # steps end it, not the epochs of a default
+        below.append(Option("trainer.max_epochs", -1))
     for option in (*below, *layers):
         if option.name != "recipe" or option in below:
             draft.put(option)

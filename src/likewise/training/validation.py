@@ -228,7 +228,8 @@ def check_that_choose(parts: Parts, every: int, what: str, option: str) -> None:
 
 def is_due(trainer: Trainer, epoch: int, every: int) -> bool:
     """Tell whether an epoch, counted from 1, is validated."""
-    due = every and (epoch % every == 0 or epoch == trainer.max_epochs)
+    last = epoch == trainer.max_epochs or 0 < trainer.max_steps <= trainer.global_step
+    due = every and (epoch % every == 0 or last)
     return bool(due) and not trainer.fast_dev_run  # pyright: ignore[reportAttributeAccessIssue]
 
 

@@ -5,7 +5,7 @@ import re
 import warnings
 from collections.abc import Generator
 from contextlib import contextmanager
-from math import isfinite
+from math import ceil, isfinite
 from typing import Any, final
 
 import torch
@@ -85,10 +85,11 @@ class TrainingBar(ProgressBar):
     def on_train_epoch_end(self, trainer: Trainer, pl_module: Any) -> None:
         """Say the epoch's line where there is no bar."""
         super().on_train_epoch_end(trainer, pl_module)
-        epoch, last = trainer.current_epoch + 1, trainer.max_epochs or 0
-        due = epoch == last or epoch % max(1, last // LINES) == 0
+        steps = _steps(trainer)
+        epochs = 0 if steps is None else ceil(steps * trainer.accumulate_grad_batches / trainer.num_training_batches)
+        epoch = trainer.current_epoch + 1
+        due = epoch >= epochs or epoch % max(1, epochs // LINES) == 0
         if self.is_enabled and self._bar is None and due:
-            steps = _steps(trainer)
             of_all = "" if steps is None else f"/{steps}"
             self._progress.say(f"training: {trainer.global_step}{of_all} steps, {_epoch_and_loss(trainer)}")
 

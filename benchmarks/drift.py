@@ -18,7 +18,7 @@ from statistics import mean
 from likewise.records import class_means_of
 
 STEPS = {"rank_drift_mean": "drift", "weight_entropy": "entropy", "cache_hit_rate": "cached"}
-COLUMNS = ("setting", "seed", "epoch", "class", "statistic", "value")
+COLUMNS: tuple[str, ...] = ("setting", "seed", "epoch", "class", "statistic", "value")
 Line = dict[str, str]
 
 

@@ -1,7 +1,10 @@
 """Samples with a second labelling: trained on by one, evaluated by the other."""
 
+import base64
+import csv
 import json
 import pickle
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -28,7 +31,9 @@ from likewise.data import (
 )
 from likewise.data.split import joined
 from likewise.evaluation import Learned, load_features
+from likewise.report import Subject
 from likewise.workflows import Silent
+from likewise.workflows.prediction import predict
 
 FINE = ("oak", "ash", "rose", "lily", "iris", "moss")
 WITHIN = ("tree", "tree", "flower", "flower", "flower", "moss")
@@ -266,6 +271,11 @@ def test_the_option_has_a_name_among_evaluations(tmp_path):
     assert both["data"]["init_args"]["fine_label"] == "fine"
 
 
+def test_a_run_is_evaluated_by_the_labelling_that_it_was_trained_beside():
+    with pytest.raises(ValueError, match=r"--evaluations.label where data is read.*likewise train"):
+        resolve({"evaluations.label": "fine"}, verb="evaluate")
+
+
 def _trained(path, folder, loss="supcon", **more):
     options = {"data": path, "encoder": "MLP", "encoder.width": 16, "epochs": 3, "report": False, "runs": str(folder)}
     options |= {"trainer.enable_progress_bar": False, "validation_epochs": 1, "batch_size": 32}
@@ -307,3 +317,46 @@ def test_everything_is_evaluated_by_the_fine_ones(tmp_path):
     assert raw.count == len(test)
     assert Learned(run).predictor("own").names == ("flower", "moss", "tree")
     assert set(Learned(run).predictor().names) == set(FINE)
+
+
+def test_the_page_has_a_map_of_the_class_with_most_finer_ones(tmp_path):
+    run = _trained(_vectors(tmp_path / "plants.npz"), tmp_path / "runs", report=True)
+    text = run.report.read_text()
+    assert 'id="section-within-a-class"' in text
+    (said,) = re.findall(r'<script type="application/json" id="map-within-data">(.*?)</script>', text)
+    said, test = json.loads(said), load_features(run.embeddings).test
+
+    def numbers(of, kind):
+        return np.frombuffer(base64.b64decode(of), kind).tolist()
+
+    flowers = {"rose", "lily", "iris"}
+    fine = {int(row): test.names[label] for row, label in zip(test.numbers, test.classes, strict=True)}
+    drawn = numbers(said["rows"], np.int32)
+    assert sorted(drawn) == sorted(row for row, name in fine.items() if name in flowers)
+    by_class = said["colours"]["class"]
+    assert set(by_class["names"]) == flowers
+    assert [by_class["names"][of] for of in numbers(by_class["of"], np.int16)] == [fine[row] for row in drawn]
+    predictions = Subject(run).predicted(test)
+    right = {int(row): bool(of == own) for row, of, own in zip(test.numbers, predictions, test.classes, strict=True)}
+    assert numbers(said["colours"]["kNN is"]["of"], np.int16) == [int(not right[row]) for row in drawn]
+    shown = Subject(run).test_scores
+    within = {
+        group.name: of
+        for (name, metric, kind, group), of in shown.items()
+        if (name, metric, kind, group.kind) == ("within class", "precision@1", "encoder", "superclass")
+    }
+    assert set(within) == {"tree", "flower"}
+    assert all(f"<td>{name}</td>" in text for name in within)
+    assert all(of.notes[0] in text for of in within.values())
+
+
+def test_predictions_of_finer_classes_are_compared_with_finer_labels(tmp_path):
+    run = _trained(_vectors(tmp_path / "plants.npz"), tmp_path / "runs", "CrossEntropyLoss")
+    for by, names in ((None, FINE), ("own", WITHIN)):
+        table = predict(run, tmp_path / "plants.npz", tmp_path / f"{by}.csv", by=by, progress=Silent())
+        with table.open() as file:
+            rows = list(csv.DictReader(file))
+        assert [row["label"] for row in rows] == [names[row % 6] for row in range(240)]
+        assert {row["class"] for row in rows} <= set(names)
+        if by is None:
+            assert np.mean([row["class"] == row["label"] for row in rows]) > 0.9

@@ -164,3 +164,12 @@ def test_the_run_says_what_was_changed_and_its_data_is_found_again(run):
     assert "LabelNoise(share=0.4" in words
     parts, _ = parts_of_run(run)
     assert int(parts.train.changed.sum()) == round(0.4 * train)
+
+
+def test_wrong_labels_are_counted_among_those_of_their_part_where_validation_is_trained_on_too(run, tmp_path):
+    options = {"data": run.options["data"]["init_args"]["path"], "encoder": "MLP", "epochs": 1, "runs": str(tmp_path)}
+    options |= {"subset": "LabelNoise", "subset.share": 0.4, "split.refit": True, "report": False, "evaluations": []}
+    refitted = lw.train(options, loss="CrossEntropyLoss", progress=Silent())
+    train, validation = (run.facts["samples"][part] for part in ("train", "validation"))
+    wrong = f"{round(0.4 * train)} of {train} train and {round(0.4 * validation)} of {validation} validation labels are"
+    assert wrong in dict(lines_of(refitted.facts))["parts"]

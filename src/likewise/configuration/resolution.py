@@ -86,6 +86,11 @@ def canonical(option: Option, root: Class) -> list[Option]:
         kind, _, number = str(option.value).partition(":")
         spelt_out = [Option("trainer.accelerator", option.value if option.value is FLAG else kind)]
         return [*spelt_out, Option("trainer.devices", f"[{number}]")] if number else spelt_out
+    if name == "evaluations.label" and "data" not in options:
+        raise ValueError(
+            "expected --evaluations.label where data is read, got it for what has been: give it to likewise train, "
+            "which keeps both labellings"
+        )
     for alias, own in ALIASES.items():
         if alias not in options and own.partition(".")[0] in options and f"{name}.".startswith(f"{alias}."):
             return [option._replace(name=own + name.removeprefix(alias))]

@@ -15,6 +15,8 @@ from likewise.scores import ALL, Group, Metric, Result
 
 PRECISION, PRECISIONS, ACCURACY = Metric("precision@1"), Metric("MAP@R"), Metric("accuracy")
 BINARY = {PRECISION, ACCURACY}
+SUPERCLASS = "superclass"
+"""The kind of the groups of scores: classes that were trained on."""
 LEFT_OUT = {
     False: "in a class of one finer class, or with no other of the finer class",
     True: "in a class of one finer class",
@@ -81,7 +83,7 @@ class WithinClass(Evaluation):
         names = () if test.within is None else test.within.names
         for metric, value in values.items():
             known = ~value.isnan()
-            for group, among in ((ALL, known), *((Group("superclass", of), coarse == n) for n, of in enumerate(names))):
+            for group, among in ((ALL, known), *((Group(SUPERCLASS, of), coarse == n) for n, of in enumerate(names))):
                 rows = (known & among).nonzero().flatten()
                 if len(rows) == 0:
                     continue
@@ -131,11 +133,13 @@ def _ranked(test: Features, progress: Bar) -> dict[Metric, Tensor]:
 
 def _chances(test: Features) -> dict[Metric, Tensor]:
     """Return what each sample's precision@1 and MAP@R are on average over all orders, (M,)."""
-    right, total = _others(test).double(), (torch.bincount(coarse_of(test))[coarse_of(test)] - 1).double()
+    right, total = _others(test), torch.bincount(coarse_of(test))[coarse_of(test)] - 1
     places = torch.arange(1, int(right.max()) + 1).double()
-    both = 1 + (places - 1) * ((right - 1) / (total - 1).clamp(min=1)).unsqueeze(1)
-    means = (both / places).where(places <= right.unsqueeze(1), 0).sum(dim=1) / total.clamp(min=1)
-    return {PRECISION: right / total.clamp(min=1), PRECISIONS: means}
+    harmonic = torch.cat([torch.zeros(1).double(), (1 / places).cumsum(0)])[right]  # Σ 1/j of j ≤ R
+    # Σ (1 + (j - 1) a) / j = a R + (1 - a) Σ 1/j, with a = (R - 1)/(N - 1)
+    again = (right - 1) / (total - 1).clamp(min=1).double()
+    means = (again * right + (1 - again) * harmonic) / total.clamp(min=1)
+    return {PRECISION: right / total.clamp(min=1).double(), PRECISIONS: means}
 
 
 def _chosen(train: Features, validation: Features) -> Setting:

@@ -96,9 +96,9 @@ def list_file(name: str, head: Sequence[str], rows: Sequence[Sequence[Any]]) -> 
     return element("list_file", name, content, len(rows))
 
 
-def drawn_by_script(kind: str, data: Any) -> Markup:
-    """Return the place of a kind that page.js draws, "map" or "anchors", and the data for it."""
-    return element("drawn_by_script", kind, plots.as_data(data, f"{kind}-data"))
+def drawn_by_script(kind: str, data: Any, name: str | None = None) -> Markup:
+    """Return the place of a kind that page.js draws, "map" or "anchors", and the data for it; a second has a name."""
+    return element("drawn_by_script", kind, name or kind, plots.as_data(data, f"{name or kind}-data"))
 
 
 def heading(words: str) -> Markup:

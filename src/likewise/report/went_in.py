@@ -55,7 +55,7 @@ def facts_of(ready: "Assembled", trainer: "Trainer") -> dict[str, Any]:
         if ranked
         else None,
         "evaluated": None if parts.test.evaluated is None else len(parts.test.evaluated.names),
-        "changed": [int(part.changed.sum()) for part in (parts.train, parts.validation)],
+        "changed": [[int(of.changed.sum()), int(of.labelled.sum())] for of in (parts.train, parts.validation)],
         "given": list(parts.given),
         "trained_unlabelled": others > 0 and len(ready.trained) > len(labelled),
         "encoder": _sizes(module.encoder),
@@ -208,8 +208,9 @@ def _parts(facts: Mapping[str, Any]) -> Iterator[str]:
     how = [f"{' and '.join(given)} as given"] * bool(given)
     yield ", ".join(how + [f"{' and '.join(cut)} by {_part(chosen['split'])}"] * bool(cut))
     yield from map(_part, _listed(chosen["subset"]))
-    if any(changed := facts["went_in"].get("changed", [])):
-        wrong = (f"{count:,} of {sizes[part]:,} {part}" for count, part in zip(changed, PARTS, strict=False))
+    changed = facts["went_in"].get("changed", [])
+    if any(count for count, _ in changed):
+        wrong = (f"{count:,} of {all_:,} {part}" for (count, all_), part in zip(changed, PARTS, strict=False))
         yield f"{' and '.join(wrong)} labels are wrong on purpose, evaluated by the right ones"
     if without := sizes.get("unlabelled"):
         taken = "trained on too" if facts["went_in"]["trained_unlabelled"] else "left out, as the loss takes classes"

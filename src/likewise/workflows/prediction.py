@@ -95,7 +95,8 @@ def predict(
     with nullcontext(found.show) if path is None else table_at(path) as write:
         for samples, vectors in _in_chunks(model, input, found, progress):
             predictions = learned.predictions(vectors, list(samples.ids), by, support)
-            write(predictions.columns | found.compare(predictions, samples))
+            known = samples if by == "own" else samples.as_evaluated()  # its classes are those trained on
+            write(predictions.columns | found.compare(predictions, known))
         if found.count == 0:
             raise ValueError(f"expected samples that can be read, got none in {input}: {in_words(found.lost)}")
     for line in found.lines():
@@ -131,7 +132,8 @@ def _in_chunks(
 
 def _encoded(model: Model | None, place: str | Path, progress: Progress) -> Features:
     """Return the features of all samples, with their labels."""
-    parts = list(_in_chunks(model, place, _Found(), progress, labelled=True))
+    read = _in_chunks(model, place, _Found(), progress, labelled=True)
+    parts = [(samples.as_evaluated(), vectors) for samples, vectors in read]
     labels = [samples.labels for samples, _ in parts if samples.labels is not None]
     names = parts[0][0].names
     return Features(

@@ -9,7 +9,7 @@ from likewise.report.sections.comparison import (
 from likewise.report.sections.episode import EpisodeSection
 from likewise.report.sections.geometry import GeometrySection, LabelSimilaritySection
 from likewise.report.sections.gradients import AnchorSection, GradientsSection
-from likewise.report.sections.maps import MapSection
+from likewise.report.sections.maps import MapSection, SubModesSection
 from likewise.report.sections.pairs import PairsSection
 from likewise.report.sections.samples import HardestPairsSection, MistakesSection, NearestTextsSection
 from likewise.report.sections.scores import CalibrationSection, ChoicesSection, RobustnessSection, ScoresSection
@@ -20,6 +20,7 @@ from likewise.report.sections.use import UseSection
 SECTIONS: tuple[type[Section], ...] = (
     ComparisonSection,
     MapSection,
+    SubModesSection,
     HardestPairsSection,
     MistakesSection,
     EpisodeSection,
@@ -71,5 +72,6 @@ __all__ = [
     "RobustnessSection",
     "SampleDifferencesSection",
     "ScoresSection",
+    "SubModesSection",
     "UseSection",
 ]

@@ -17,11 +17,13 @@ from likewise.evaluation import Features
 from likewise.evaluation.cross_modal import sides_of
 from likewise.evaluation.feature_files import OTHER_SIDE
 from likewise.evaluation.features import id_words, label_words
-from likewise.report.elements import drawn_by_script, sentence
+from likewise.evaluation.within_class import SUPERCLASS
+from likewise.report.elements import drawn_by_script, sentence, table
 from likewise.report.formatting import how_many
 from likewise.report.sections.section import Content, Section
 from likewise.report.setting import settings_of
 from likewise.report.subject import Subject
+from likewise.score_words import score_words
 from likewise.scores import ENCODER, RAW, places_of
 
 MAPPED = 1000  # samples laid out by t-SNE and UMAP, which take minutes for many more
@@ -47,21 +49,57 @@ class MapSection(Section):
     runs = "any"
 
     def content(self, subjects: Sequence[Subject]) -> Content | None:
-        firsts = [setting.first for setting in settings_of(subjects)]
-        tests = {subject: subject.features.test for subject in firsts if subject.features is not None}
-        tests = {subject: of for subject, of in tests.items() if len(of)}
-        test = next(iter(tests.values()), None)
-        shown = {} if test is None else {subject: of for subject, of in tests.items() if _same(test, of)}
-        shown = dict(list(shown.items())[:MOST_RUNS])
-        if test is None or len(shown) < min(2, len(subjects)):
+        shown = _shown(subjects)
+        if not shown:
             return None
-        first = next(iter(shown))
+        first, test = next(iter(shown.items()))
         if len(subjects) == 1 and test.counterparts is not None:
             test = _both_sides(test)
         some = test[ordered(test, whole=_crowded(test))[:MOST]]
         panels = _of_run(first, some) if len(subjects) == 1 else _of_runs(shown, some)
         said = _sentence(some, test, len(shown) if len(subjects) > 1 else 0)
-        return Content("Map", said, drawn_by_script("map", _data(first, some, panels)))
+        return Content("Map", said, drawn_by_script("map", _data(first, some, panels, _colours(first, some))))
+
+
+class SubModesSection(Section):
+    """The test samples of one class that was trained on, by the finer classes in it that are evaluated."""
+
+    runs = "any"
+
+    def content(self, subjects: Sequence[Subject]) -> Content | None:
+        shown = _shown(subjects)
+        first, test = next(iter(shown.items()), (None, None))
+        if first is None or test is None or test.within is None:
+            return None
+        finer = torch.bincount(test.within.numbers[test.counts > 0], minlength=len(test.within.names))
+        if int(finer.max()) < 2:
+            return None
+        coarse = test.within.numbers[test.classes]
+        sizes = torch.bincount(coarse, minlength=len(finer))
+        chosen = int((finer * (len(test) + 1) + sizes).argmax())
+        of_chosen = test[coarse == chosen]
+        some = of_chosen[ordered(of_chosen, whole=False)[:MOST]]
+        panels = _of_run(first, some) if len(subjects) == 1 else _of_runs(shown, some)
+        said = sentence(
+            "sub_modes",
+            name=test.within.names[chosen],
+            shown=how_many(min(MAPPED, len(some)), len(of_chosen)),
+            finer=int(finer[chosen]),
+            classes=int((finer > 1).sum()),
+            settings=_by_setting(len(shown)) if len(subjects) > 1 else "",
+        )
+        drawn = drawn_by_script("map", _data(first, some, panels, _finer_colours(first, some)), "map-within")
+        return Content("Within a class", said, drawn + (_scores_within(first) if len(subjects) == 1 else Markup()))
+
+
+def _shown(subjects: Sequence[Subject]) -> dict[Subject, Features]:
+    """Return the test parts that have maps, of the first run of each setting; none where too few are of one part."""
+    firsts = [setting.first for setting in settings_of(subjects)]
+    tests = {subject: subject.features.test for subject in firsts if subject.features is not None}
+    tests = {subject: of for subject, of in tests.items() if len(of)}
+    test = next(iter(tests.values()), None)
+    shown = {} if test is None else {subject: of for subject, of in tests.items() if _same(test, of)}
+    return {} if len(shown) < min(2, len(subjects)) else dict(list(shown.items())[:MOST_RUNS])
 
 
 def ordered(features: Features, *, whole: bool) -> Int[Tensor, " n"]:
@@ -119,7 +157,6 @@ def _same(test: Features, other: Features) -> bool:
 def _sentence(some: Features, test: Features, maps: int) -> Markup:
     """Say what a map shows; of several settings there are so many maps."""
     few = min(MAPPED, len(some))
-    by_setting = "each setting" if maps < MOST_RUNS else f"the first {MOST_RUNS} settings"
     return sentence(
         "map",
         collapsed=collapsed(some.vectors),
@@ -130,9 +167,13 @@ def _sentence(some: Features, test: Features, maps: int) -> Markup:
         all_classes=len(test.names),
         by_pca=len(some) if len(some) > few else 0,
         pictured=PICTURED if len(some) > PICTURED else 0,
-        settings=by_setting if maps else "",
+        settings=_by_setting(maps) if maps else "",
         sides=some.part == BOTH,
     )
+
+
+def _by_setting(maps: int) -> str:
+    return "each setting" if maps < MOST_RUNS else f"the first {MOST_RUNS} settings"
 
 
 def _of_run(subject: Subject, some: Features) -> Panels:
@@ -165,7 +206,7 @@ def _layouts(
     }
 
 
-def _data(subject: Subject, some: Features, panels: Panels) -> dict[str, Any]:
+def _data(subject: Subject, some: Features, panels: Panels, colours: Mapping[str, Any]) -> dict[str, Any]:
     """Return what the page's scripts draw."""
     pictured = some[torch.arange(min(PICTURED, len(some)))]
     texts, tiles = [""] * len(pictured), torch.zeros(len(pictured), dtype=torch.int64)
@@ -188,7 +229,7 @@ def _data(subject: Subject, some: Features, panels: Panels) -> dict[str, Any]:
             }
             for name, of in panels.items()
         ],
-        "colours": _colours(subject, some),
+        "colours": colours,
         "color": plots.COLORS[0],
         "most": MOST_NAMED,
         "config": plots.CONFIG,
@@ -196,35 +237,57 @@ def _data(subject: Subject, some: Features, panels: Panels) -> dict[str, Any]:
 
 
 def _colours(subject: Subject, some: Features) -> dict[str, Any]:
-    """Return by what points are coloured: names, a colour for each, and which of them each sample has; -1 for none."""
-
-    def of(names: Sequence[str], colors: Sequence[str], categories: Tensor) -> dict[str, Any]:
-        return {"names": list(names), "colors": list(colors), "of": _encoded(categories, torch.int16)}
-
+    """Return by what points are coloured."""
     if some.label_kind == "label sets":
         frequent = some.counts.argsort(descending=True, stable=True)[:MOST_LABELS]
         quiet = {"quiet": True}  # hovering names a sample's labels by themselves
-        of_label = {label: of(WITHOUT_WITH, GREY_BLUE, some.sets[:, label]) for label in frequent.tolist()}
+        of_label = {label: _coloured(WITHOUT_WITH, GREY_BLUE, some.sets[:, label]) for label in frequent.tolist()}
         return {some.names[label]: colours | quiet for label, colours in of_label.items()}
     if some.label_kind != "classes":
         return {}
     if some.part == BOTH:
         test = None if subject.features is None else subject.features.test
-        found = {"side": of(SIDES, plots.palette(2), some.classes)}
+        found = {"side": _coloured(SIDES, plots.palette(2), some.classes)}
         if test is None or test.label_kind != "classes":
             return found
         classes = test.classes[places_of(some.numbers, test.numbers)]
-        return found | {"class": of(test.names, plots.palette(len(test.names)), classes)}
+        return found | {"class": _coloured(test.names, plots.palette(len(test.names)), classes)}
     palette = plots.palette(len(some.names))
-    found = {"class": of(some.names, palette, some.classes)}
+    found = {"class": _coloured(some.names, palette, some.classes)}
     said = subject.predicted(some)
     if said is None:
         return found
     wrong = (said != some.classes).long().where(said >= 0, -1)
     return found | {
-        "kNN's prediction": of(some.names, palette, said),
-        "kNN is": of(("right", "wrong"), GREEN_RED, wrong),
+        "kNN's prediction": _coloured(some.names, palette, said),
+        "kNN is": _coloured(("right", "wrong"), GREEN_RED, wrong),
     }
+
+
+def _finer_colours(subject: Subject, some: Features) -> dict[str, Any]:
+    """Return the colours of the finer classes in one class, and whether kNN names them right."""
+    there = (some.counts > 0).nonzero().flatten()
+    names = [some.names[label] for label in there.tolist()]
+    found = {"class": _coloured(names, plots.palette(len(names)), torch.searchsorted(there, some.classes))}
+    said = subject.predicted(some)
+    if said is None:
+        return found
+    wrong = (said != some.classes).long().where(said >= 0, -1)
+    return found | {"kNN is": _coloured(("right", "wrong"), GREEN_RED, wrong)}
+
+
+def _coloured(names: Sequence[str], colors: Sequence[str], categories: Tensor) -> dict[str, Any]:
+    """Return names, a colour for each, and which of them each sample has; -1 for none."""
+    return {"names": list(names), "colors": list(colors), "of": _encoded(categories, torch.int16)}
+
+
+def _scores_within(subject: Subject) -> Markup:
+    """Return a table of how far finer classes stay apart in each class that was trained on."""
+    scores = [one for one in subject.test_scores.values() if one.group.kind == SUPERCLASS and one.features == ENCODER]
+    metrics = list(dict.fromkeys(one.metric.name for one in scores))
+    cells = {(one.group.name, one.metric.name): f"{score_words(one)}, {one.notes[0]}" for one in scores}
+    rows = [[name, *(cells.get((name, of), "") for of in metrics)] for name in dict.fromkeys(name for name, _ in cells)]
+    return table(["class trained on", *metrics], rows, most=len(rows)) if rows else Markup()
 
 
 def _quantized(values: Tensor) -> str:

@@ -2,7 +2,8 @@
 
 import re
 import warnings
-from collections import Counter, defaultdict
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -131,19 +132,22 @@ def _places(file: Path, samples: Samples) -> Int[Tensor, " k"]:
 
 def _matched(names: Sequence[str], known: Mapping[str, int], file: Path) -> list[int | None]:
     """Return the place of each name: that of the id that has the longest end in common with it, of which one is all."""
-    ending: dict[str, list[str]] = defaultdict(list)
-    for name in known:
-        ending[name.rpartition("/")[2]].append(name)
+    backwards = sorted(name[::-1] for name in known)  # ids with one end are neighbours
     found: list[int | None] = []
     for name in names:
-        longer = [] if name in known else [one for one in ending[name.rpartition("/")[2]] if one.endswith(f"/{name}")]
-        if len(longer) > 1:
+        if name in known:
+            found.append(known[name])
+            continue
+        start, stop = (bisect_left(backwards, name[::-1] + after) for after in "/0")  # 0 is the sign after /
+        if stop - start > 1:
+            first, second = sorted((one[::-1] for one in backwards[start:stop]), key=known.__getitem__)[:2]
             raise ValueError(
-                f"expected paths of one sample each in {file}, got {name!r}, with which {len(longer):,} end, such as "
-                f"{longer[0]!r} and {longer[1]!r}: write more of the paths"
+                f"expected paths of one sample each in {file}, got {name!r}, with which {stop - start:,} end, such as "
+                f"{first!r} and {second!r}: write more of the paths"
             )
         folders = name.split("/")
-        ends = (name, *longer, *("/".join(folders[start:]) for start in range(1, len(folders))))
+        longer = [one[::-1] for one in backwards[start:stop]]
+        ends = (*longer, *("/".join(folders[first:]) for first in range(1, len(folders))))
         found.append(next((known[end] for end in ends if end in known), None))
     return found
 

@@ -4,6 +4,7 @@ import json
 import re
 import shlex
 import sys
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from PIL import Image
 
 import likewise as lw
 from likewise.configuration import read
-from likewise.data import FromList, Ids, Samples, Stratified, parts_of
+from likewise.data import ByClass, Evaluated, FromList, Ids, Samples, Stratified, parts_of
 from likewise.data.split import whole_classes
 from likewise.workflows import Silent
 
@@ -199,6 +200,100 @@ def test_lists_of_three_parts_decide_about_parts(tmp_path):
         ),
     ):
         whole_classes(flat, FromList(file, test=file))
+
+
+def test_a_list_of_validation_needs_a_test_part(tmp_path):
+    """No test is cut out of what the lists train on."""
+    (tmp_path / "train.txt").write_text("\n".join(IDS[::2]))
+    (tmp_path / "val.txt").write_text("\n".join(IDS[1::6]))
+    with pytest.raises(
+        ValueError, match=r"a test part beside .*val\.txt, got none in the data .*: give subset\.test"
+    ) as one:
+        Stratified()(_samples(IDS), FromList(tmp_path / "train.txt", tmp_path / "val.txt"))
+    assert "\n" not in str(one.value)
+    with pytest.raises(ValueError, match="a test part beside"):
+        Stratified()(_samples(IDS, parts=[0] * 25 + [1] * 5), FromList(tmp_path / "train.txt", tmp_path / "val.txt"))
+    (tmp_path / "test.txt").write_text("\n".join(IDS[3::6]))
+    lists = (tmp_path / f"{name}.txt" for name in ("train", "val", "test"))
+    parts = Stratified()(_samples(IDS), FromList(*lists))
+    assert [len(part) for part in (parts.train, parts.validation, parts.test)] == [15, 5, 5]
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("split", [Stratified(), ByClass(train=2, validation=2, test=2)])
+def test_listed_samples_of_the_test_part_are_counted_apart_from_unknown_ones(split, tmp_path):
+    """The test part is cut before, by classes or not; lines of it are no unknown names."""
+    ids = [f"{name}/{number}.jpg" for name in "abcdef" for number in range(20)]
+    samples = Samples(torch.zeros(120, 1), torch.arange(120) // 20, tuple("abcdef"), ids=Ids.of(ids))
+    whole = split(samples)
+    listed = torch.arange(0, 120, 2)
+    (tmp_path / "train.txt").write_text("\n".join([*(ids[row] for row in listed), "unknown.jpg"]))
+    with pytest.warns(UserWarning, match=r"train\.txt") as told:
+        parts = split(samples, FromList(tmp_path / "train.txt"))
+    kept = torch.cat([parts.train.rows, parts.validation.rows]).sort().values
+    in_test = torch.isin(listed, whole.test.rows)
+    assert torch.equal(parts.test.rows, whole.test.rows)
+    assert kept.tolist() == listed[~in_test].tolist()
+    unknown, held_out = (str(one.message) for one in told)
+    assert unknown == f"1 of 61 lines of {tmp_path / 'train.txt'} name no sample: unknown.jpg"
+    assert held_out == (
+        f"{int(in_test.sum())} of 60 samples in {tmp_path / 'train.txt'} are left out, as they are in the test part or "
+        "another subset has left them out"
+    )
+
+
+def test_a_list_that_lies_mostly_in_the_test_part_is_no_unknown_list(tmp_path):
+    samples = _samples(IDS, [place % 2 for place in range(30)], [2] * 20 + [0] * 10)
+    (tmp_path / "train.txt").write_text("\n".join(IDS[:24]))
+    with pytest.warns(UserWarning, match="^20 of 24 samples in .* are left out, as they are in the test part"):
+        parts = Stratified()(samples, FromList(tmp_path / "train.txt"))
+    assert sorted([*parts.train.rows.tolist(), *parts.validation.rows.tolist()]) == [20, 21, 22, 23]
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("numbered", [True, False])
+def test_samples_without_a_class_are_those_of_the_list(numbered, tmp_path):
+    labels, parts = [("ash", "elm")[row % 2] if row < 60 else "" for row in range(100)], ["train"] * 50 + ["test"] * 10
+    arrays = {"vectors": np.random.default_rng(0).normal(size=(100, 3)), "labels": labels}
+    np.savez(tmp_path / "blank.npz", parts=parts + ["train"] * 40, **arrays)
+    chosen = [*range(20), *range(60, 70)]
+    number = "{row}" if numbered else "{row} {label}"
+    (tmp_path / "train.txt").write_text(
+        "\n".join(number.format(row=row, label=row % 2 if row < 60 else -1) for row in chosen)
+    )
+    specs = {
+        "data": {"class_path": "likewise.data.Arrays", "init_args": {"path": str(tmp_path / "blank.npz")}},
+        "split": {"class_path": "likewise.data.Stratified", "init_args": {}},
+    }
+
+    def listed(**init_args):
+        return parts_of(specs | {"subset": {"class_path": "likewise.data.FromList", "init_args": init_args}})[0]
+
+    of = listed(file=tmp_path / "train.txt")
+    assert of.unlabelled.rows.tolist() == chosen[20:]
+    assert sorted([*of.train.rows.tolist(), *of.validation.rows.tolist()]) == chosen[:20]
+    assert of.test.rows.tolist() == list(range(50, 60))
+    (tmp_path / "val.txt").write_text("\n".join(map(str, [*range(30, 40), 80])))
+    with pytest.warns(UserWarning, match=r"left out 1 of 11 samples in .*val\.txt, which have no class"):
+        of = listed(file=tmp_path / "train.txt", validation=tmp_path / "val.txt")
+    assert of.unlabelled.rows.tolist() == chosen[20:]
+    assert [part.rows.tolist() for part in (of.train, of.validation)] == [chosen[:20], list(range(30, 40))]
+    (tmp_path / "train.txt").write_text("\n".join(map(str, chosen[:20])))
+    assert listed(file=tmp_path / "train.txt").unlabelled is None
+
+
+def test_numbers_may_be_those_of_the_second_labelling(tmp_path):
+    fine = torch.arange(30) // 5  # two in each class of IDS
+    second = Evaluated.finer(fine, tuple("uvwxyz"), fine // 2, CLASSES)
+    samples = replace(_samples(IDS), evaluated=second)
+    for numbers in (5 - fine, fine // 2):
+        (tmp_path / "list.txt").write_text("\n".join(f"{IDS[row]} {numbers[row]}" for row in range(30)))
+        with warnings.catch_warnings(action="error"):
+            assert len(FromList(tmp_path / "list.txt")(samples)) == 30
+    wrong = torch.where(torch.arange(30) == 7, 0, 5 - fine)
+    (tmp_path / "list.txt").write_text("\n".join(f"{IDS[row]} {wrong[row]}" for row in range(30)))
+    with pytest.warns(UserWarning, match=r"^1 of 30 samples have the number of another class .*, such as 0 for 'v': "):
+        FromList(tmp_path / "list.txt")(samples)
 
 
 def test_a_validation_part_of_the_source_stays_whole(tmp_path):

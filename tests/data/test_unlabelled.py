@@ -365,6 +365,18 @@ def test_who_asks_for_no_part_of_them_has_the_folder_as_a_class(tmp_path):
     assert parts.unlabelled is None
 
 
+@pytest.mark.parametrize("blank", [["unlabelled"], ["Unlabeled/2023"], ["train/unlabelled", "test/unlabelled"]])
+def test_a_folder_with_no_image_of_a_class_is_refused_in_one_line(blank, tmp_path):
+    _photos(tmp_path, blank, count=10)
+    with pytest.raises(
+        ValueError, match=r"^expected images of classes in .*, got \d0 in (?i:unlabell?ed), none of a"
+    ) as one:
+        parts_of(_of("Folder", path=str(tmp_path)))
+    assert str(one.value).endswith("add a folder of each class, or set data.label to none")
+    parts, _ = parts_of(_of("Folder", path=str(tmp_path), label="none"))
+    assert sum(map(len, (parts.train, parts.validation, parts.test))) == 10 * len(blank)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("method", "seen"), [("simclr", 50), ("supcon", 0)])
 def test_a_recipe_trains_on_stl10(method, seen, tmp_path, monkeypatch):

@@ -86,6 +86,7 @@ class ByClass(Split):
         self.seed = seed
 
     def __call__(self, samples: Samples, subset: Subset | None = None) -> Parts:
+        subset = None if subset is None else subset.of_source(samples)
         samples = whole_classes(samples, subset)
         labels = samples.classes_for("ByClass", "choose Stratified")
         if samples.groups is not None:

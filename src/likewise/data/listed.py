@@ -42,19 +42,21 @@ class FromList(Subset):
     """The samples that a file lists, one a line, as published: a path, an id or a row from 0, and perhaps a class.
 
     Of the training samples those in `file` are kept; validation and test samples of the source stay, unless they have a
-    list too, which then decides. A path need not begin where a sample's id does: one may be the end of the other. The
-    file is text, `train/cat/1.jpg 0`, or a table with a column path, file, file_name, filename, image, id or row (.csv,
-    .tsv, .jsonl). Classes are those of the source, however the list numbers them; a warning counts where it differs by
+    list too, which then decides. Of training samples without a class, too, those in `file` are kept. A path need not
+    begin where a sample's id does: one may be the end of the other. The file is text, `train/cat/1.jpg 0`, or a table
+    with a column path, file, file_name, filename, image, id or row (.csv, .tsv, .jsonl). Classes are those of the
+    source, however the list numbers them, by a second labelling if there is one; a warning counts where it differs by
     more than that.
 
     Args:
         file: The list of training samples.
         validation: The list of validation samples, which may be among the source's training samples.
-        test: The list of test samples. None: those of the source, or cut off before the others are listed.
+        test: The list of test samples. None: those of the source; or, if it has none, cut off from all samples before
+            the list of training samples is applied. A warning counts those of it that are in the test part.
 
     Raises:
-        ValueError: A list cannot be read or is empty, most of it names no sample, a path is the end of several, or a
-            sample is in two lists.
+        ValueError: A list cannot be read or is empty, most of it names no sample, a path is the end of several, a
+            sample is in two lists, or there is a list of validation, and neither a test part nor a list of it.
 
     Source:
         ImageNet-LT and Places-LT: Z. Liu et al., Large-Scale Long-Tailed Recognition in an Open World, CVPR 2019.
@@ -77,30 +79,80 @@ class FromList(Subset):
         self.every_part = validation is not None or test is not None
 
     def __call__(self, samples: Samples) -> Int[Tensor, " k"]:
+        return self.of_source(samples)(samples)
+
+    def taken(self, samples: Samples) -> Samples:
+        return self.of_source(samples).taken(samples)
+
+    def of_source(self, samples: Samples) -> Subset:
+        lists = {
+            part: expanded(of) for part, of in enumerate((self.file, self.validation, self.test)) if of is not None
+        }
+        given = samples.parts is not None and bool((samples.parts == 2).any())
+        if self.validation is not None and self.test is None and not given:
+            raise ValueError(
+                f"expected a test part beside {lists[1]}, got none in the data and no list: give subset.test, or leave "
+                "out subset.validation, and test and validation parts are split off"
+            )
+        chosen = {part: _places(file, samples) for part, file in lists.items()}
+        known = torch.ones(len(samples), dtype=torch.bool) if samples.labels is None else samples.labelled
+        for part, places in chosen.items():
+            for other in range(part):
+                twice = places[torch.isin(places, chosen.get(other, places[:0]))]
+                if len(twice):
+                    raise ValueError(
+                        f"expected lists without a sample in common, got {len(twice):,} of {lists[part]} in "
+                        f"{lists[other]} too, such as {next(iter(samples.ids[twice[:1]]))}: keep them in one"
+                    )
+            blank = int((~known[places]).sum())
+            if part > 0 and blank:
+                warnings.warn(
+                    f"left out {blank:,} of {len(places):,} samples in {lists[part]}, which have no class to be "
+                    "evaluated by",
+                    stacklevel=3,
+                )
+        rows = {part: _rows(samples)[places] for part, places in chosen.items()}
+        return _Found(lists[0], rows, rows[0][known[chosen[0]]], whole=self.every_part)
+
+
+@final
+class _Found(Subset):
+    """Samples that lists name, found in a source: rows of each part, and those to train on that have a label."""
+
+    def __init__(self, file: Path, rows: Mapping[int, Tensor], to_train: Tensor, *, whole: bool) -> None:
+        self.file = file
+        self.rows = rows
+        self.to_train = to_train
+        self.every_part = whole
+
+    def __call__(self, samples: Samples) -> Int[Tensor, " k"]:
+        absent = 0 if self.every_part else int((~torch.isin(self.to_train, _rows(samples))).sum())
+        if absent:
+            warnings.warn(
+                f"{absent:,} of {len(self.to_train):,} samples in {self.file} are left out, as they are in the test "
+                "part or another subset has left them out",
+                stacklevel=3,
+            )
         return self._parts(samples).add(1).nonzero().flatten()
 
     def taken(self, samples: Samples) -> Samples:
         parts = self._parts(samples)
         return replace(samples, parts=parts)[parts >= 0]
 
+    def of_unlabelled(self, samples: Samples) -> Samples:
+        return samples[torch.isin(_rows(samples), self.rows[0])]
+
     def _parts(self, samples: Samples) -> Int[Tensor, " n"]:
         """Return the part of each sample, -1 for those that are left out."""
         given = torch.zeros(len(samples), dtype=torch.int64) if samples.parts is None else samples.parts
-        lists = {
-            part: expanded(of) for part, of in enumerate((self.file, self.validation, self.test)) if of is not None
-        }
-        parts = given.masked_fill(torch.isin(given, torch.tensor(list(lists))), -1)
-        chosen = {part: _places(file, samples) for part, file in lists.items()}
-        for part, rows in chosen.items():
-            for other in range(part):
-                twice = rows[torch.isin(rows, chosen.get(other, rows[:0]))]
-                if len(twice):
-                    raise ValueError(
-                        f"expected lists without a sample in common, got {len(twice):,} of {lists[part]} in "
-                        f"{lists[other]} too, such as {next(iter(samples.ids[twice[:1]]))}: keep them in one"
-                    )
-            parts[rows] = part
+        parts = given.masked_fill(torch.isin(given, torch.tensor(list(self.rows))), -1)
+        for part, rows in self.rows.items():
+            parts[torch.isin(_rows(samples), rows)] = part
         return parts
+
+
+def _rows(samples: Samples) -> Int[Tensor, " n"]:
+    return torch.arange(len(samples)) if samples.rows is None else samples.rows
 
 
 def _places(file: Path, samples: Samples) -> Int[Tensor, " k"]:
@@ -108,9 +160,8 @@ def _places(file: Path, samples: Samples) -> Int[Tensor, " k"]:
     ids = [_plain(name) for name in samples.ids]
     known = {name: place for place, name in enumerate(ids)}
     lines = _read(file, known)
-    rows = samples.numbered().rows
-    if rows is not None and all(line.name.isdecimal() and line.name not in known for line in lines):
-        known = {str(row): place for place, row in enumerate(rows.tolist())}
+    if all(line.name.isdecimal() and line.name not in known for line in lines):
+        known = {str(row): place for place, row in enumerate(_rows(samples).tolist())}
     found = _matched([line.name for line in lines], known, file)
     lost = [line.name for line, place in zip(lines, found, strict=True) if place is None]
     if 2 * len(lost) >= len(lines):
@@ -124,9 +175,7 @@ def _places(file: Path, samples: Samples) -> Int[Tensor, " k"]:
     places = sorted({place for place, _ in pairs})
     if again := len(lines) - len(lost) - len(places):
         warnings.warn(f"{again:,} of {len(lines):,} lines of {file} name a sample again", stacklevel=4)
-    if samples.classes is not None:
-        labels = samples.classes.tolist()
-        _check_classes([(label, samples.names[labels[place]]) for place, label in pairs if label is not None], file)
+    _check_classes(samples, [(place, label) for place, label in pairs if label is not None], file)
     return torch.tensor(places)
 
 
@@ -152,21 +201,30 @@ def _matched(names: Sequence[str], known: Mapping[str, int], file: Path) -> list
     return found
 
 
-def _check_classes(pairs: Sequence[tuple[str, str]], file: Path) -> None:
-    """Warn of samples whose class in a list is not the one that most samples of this class have."""
-    ours, theirs, agree = dict[str, str](), set[str](), 0
-    for (label, name), count in Counter(pairs).most_common():
-        if label not in ours and name not in theirs:
-            ours[label] = name
-            theirs.add(name)
-            agree += count
-    if agree < len(pairs):
-        label, name = next((label, name) for label, name in pairs if ours.get(label) != name)
+def _check_classes(samples: Samples, listed: Sequence[tuple[int, str]], file: Path) -> None:
+    """Warn of samples whose class in a list is not the one that most of their class have, in each labelling."""
+    odd = min((_odd(of, listed) for of in (samples, samples.as_evaluated())), key=len)
+    if odd:
+        label, name = odd[0]
         warnings.warn(
-            f"{len(pairs) - agree:,} of {len(pairs):,} samples have the number of another class in {file}, such as "
+            f"{len(odd):,} of {len(listed):,} samples have the number of another class in {file}, such as "
             f"{label} for {name!r}: the classes of the data are taken",
             stacklevel=5,
         )
+
+
+def _odd(samples: Samples, listed: Sequence[tuple[int, str]]) -> list[tuple[str, str]]:
+    """Return number and class of those of some places and numbers that have another number than most of their class."""
+    if samples.classes is None:
+        return []
+    classes, names = samples.classes.tolist(), samples.names
+    pairs = [(label, names[classes[place]]) for place, label in listed if classes[place] >= 0]
+    ours, theirs = dict[str, str](), set[str]()
+    for (label, name), _ in Counter(pairs).most_common():
+        if label not in ours and name not in theirs:
+            ours[label] = name
+            theirs.add(name)
+    return [(label, name) for label, name in pairs if ours.get(label) != name]
 
 
 def _plain(name: str) -> str:

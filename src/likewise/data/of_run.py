@@ -50,7 +50,12 @@ def parts_of(
     if check is not None:
         check(samples)
     chosen = specs.get("subset") or []
-    subsets = [build(spec, Subset) for spec in (chosen if isinstance(chosen, list) else [chosen])]
+    specs_of = chosen if isinstance(chosen, list) else [chosen]
+    subsets = [build(spec, Subset).of_source(whole) for spec in specs_of]
+    for subset in subsets if unlabelled is not None else ():
+        unlabelled = subset.of_unlabelled(unlabelled)
+    if unlabelled is not None and not len(unlabelled):
+        unlabelled = None
     for subset in (one for one in subsets if one.every_part):
         samples = whole_classes(samples, subset)
     numbers = _numbers(samples, len(whole))

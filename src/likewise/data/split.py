@@ -179,6 +179,7 @@ class Stratified(Split):
         self.seed = seed
 
     def __call__(self, samples: Samples, subset: Subset | None = None) -> Parts:
+        subset = None if subset is None else subset.of_source(samples)
         samples = whole_classes(samples, subset)
         given = torch.zeros(len(samples), dtype=torch.int64) if samples.parts is None else samples.parts
         test = (given == 2).nonzero().flatten() if bool((given == 2).any()) else self._cut_test(samples, given == 0)

@@ -35,6 +35,14 @@ class Subset(ABC):
     def __call__(self, samples: Samples) -> Int[Tensor, " k"]:
         """Return the rows of the samples to keep, (k,), sorted."""
 
+    def of_source(self, samples: Samples) -> "Subset":  # noqa: ARG002 - lists look samples up
+        """Return the subset for all samples of a source, before any is left out: itself."""
+        return self
+
+    def of_unlabelled(self, samples: Samples) -> Samples:
+        """Return those to keep of the samples to train on that have no class: all."""
+        return samples
+
     def relabelled(self, samples: Samples) -> Samples:
         """Return the samples of the training or the validation part with the labels to train on: as they are."""
         return samples

@@ -155,6 +155,11 @@ def _image_tables(
     columns: dict[str, dict[str, Any]] = {part: {"image": list(map(str, own))} for part, own in within.items()}
     if labelled:
         own_class = [image for image in chain(*within.values()) if image not in blank]
+        if not own_class:
+            raise folders.RefusedError(
+                f"expected images of classes in {where}, got {len(blank):,} in {folders.called(blank)}, none of a "
+                "class: add a folder of each class, or set data.label to none"
+            )
         features["label"] = datasets.ClassLabel(names=folders.classes_of(where, own_class, depth))
         for part, own in within.items():
             columns[part]["label"] = [None if image in blank else image.parts[depth] for image in own]

@@ -98,13 +98,17 @@ def is_blank(image: Path, depth: int) -> bool:
     return any(folder.lower() in BLANK for folder in image.parts[: min(depth + 1, len(image.parts) - 1)])
 
 
+def called(blank: Collection[Path]) -> str:
+    """Name a folder of images without a class."""
+    return next(folder for folder in min(blank).parts if folder.lower() in BLANK)
+
+
 def warn_of_blank(blank: Collection[Path], where: Path) -> None:
     """Count the images without a class, and say how a class of that name is one."""
     if blank:
-        called = next(folder for folder in min(blank).parts if folder.lower() in BLANK)
         warnings.warn(
-            f"{len(blank):,} images in {called} of {where} are samples without a class; if that is a class, rename the "
-            "folder",
+            f"{len(blank):,} images in {called(blank)} of {where} are samples without a class; if that is a class, "
+            "rename the folder",
             stacklevel=2,
         )
 

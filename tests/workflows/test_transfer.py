@@ -2,6 +2,7 @@
 
 import csv
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,9 +19,12 @@ from sklearn.preprocessing import StandardScaler
 
 import likewise as lw
 from likewise.cli import main
+from likewise.configuration.words import read
+from likewise.data import parts_of
 from likewise.models import ConvNet
 from likewise.runs import Run
 from likewise.workflows import Silent, scoring, training
+from likewise.workflows.plan import options_of
 from likewise.workflows.transfers import Asked, planned
 
 pytestmark = [
@@ -287,6 +291,33 @@ def test_test_samples_that_the_encoder_was_trained_on_are_refused(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.filterwarnings("ignore:left out")
+def test_test_samples_that_the_encoder_was_trained_on_are_refused_by_other_labels(tmp_path, monkeypatch):
+    """Other labels, another spelling, and rows that are left out when they are read, hide none of them."""
+    monkeypatch.chdir(tmp_path)
+    columns = [f"p{pixel}" for pixel in range(64)]
+    gaps = set(np.random.default_rng(0).choice(len(DIGITS), 200, replace=False).tolist())
+    with Path("plants.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["number", *columns, "kind", "species", "height"])
+        for row, (pixels, digit) in enumerate(zip(PIXELS, DIGITS, strict=True)):
+            species, height = ("" if row in gaps else f"s{digit}"), ("" if row % 7 == 3 else row)
+            writer.writerow([row, *pixels, f"k{digit // 2}", species, height])
+    inputs = {"data.inputs": [*columns, "height"]}
+    run = lw.train({"data": "plants.csv", "data.label": "kind", **inputs}, steps=1, evaluations=[], report=False,
+                   encoder="MLP", **QUIET)  # fmt: skip
+    wide = {"data.label": "species", "data.inputs": ["number", *columns]}
+    split = {"split.validation": "0.2", "split.refit": "true"}
+    words = options_of({"data": str(tmp_path / "plants.csv"), **wide, **split})
+    made, before = parts_of(training.chosen_parts(read(words)))[0], parts_of(run.facts["parts"])[0]
+    number = {"ours": made.test.inputs[:, 0].long().tolist(), "theirs": before.train.inputs[:, -1].long().tolist()}
+    seen = len(set(number["ours"]) & set(number["theirs"]))
+    assert 200 < seen < len(made.test)
+    with pytest.raises(ValueError, match=rf"was not trained on, got {seen} of {len(made.test)} that it"):
+        lw.transfer(run, data=str(tmp_path / "plants.csv"), **wide, per_class=[5], seeds=1, output="out", **QUIET)
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize(("loss", "classes", "seen"), [("supcon", 10, 1213), ("simclr", 10, 0), ("supcon", 5, 0)])
 def test_labels_that_the_encoder_was_trained_with_are_counted(tmp_path, loss, classes, seen):
     few = {"subset": "Classes", "subset.count": classes} if classes < 10 else {}
@@ -311,7 +342,9 @@ def test_options_go_where_they_belong(place, old):
     frozen, tuned, scratch = words_of(made).values()
     assert (frozen["--freeze"], tuned["--freeze"]) == ("all", "all but the last block")
     assert (tuned["--encoder_rate_factor"], tuned["--layer_decay"]) == ("0.5", "0.8")
-    assert not {"--freeze", "--encoder_rate_factor", "--layer_decay"} & scratch.keys()
+    neutral = {"--freeze": "null", "--unfreeze_epoch": "null", "--encoder_rate_factor": "1.0", "--layer_decay": "1.0"}
+    assert neutral.items() <= scratch.items()
+    assert (neutral | {"--freeze": "all"}).items() <= frozen.items()
     assert not any(word.startswith("--trainer.max") for word in (*tuned, *scratch))
     assert made.common[-4:] == ["--optimizer.lr", "0.01", "--trainer.max_epochs", "7"]
     made, _ = planned(Asked(str(old), per_class=(4, 100)), data, Silent())
@@ -330,14 +363,35 @@ def test_networks_are_named_or_in_files(place, tmp_path):
         planned(Asked("resnet18", per_class=(4,)), [*data, *weights], Silent())[0]
     ).values()
     assert [(of["--encoder.pretrained"], of.get("--weights")) for of in (frozen, tuned, scratch)] == [
-        ("false", "mine.pth"), ("false", "mine.pth"), ("false", None)]  # fmt: skip
+        ("false", "mine.pth"), ("false", "mine.pth"), ("false", "null")]  # fmt: skip
     file = tmp_path / "mine.pth"
     encoder = ["--encoder", "ResNet", "--encoder.depth", "8"]
     frozen, tuned, scratch = words_of(
         planned(Asked(str(file), per_class=(4,)), [*data, *encoder], Silent())[0]
     ).values()
     assert [(of["--encoder.depth"], of.get("--weights")) for of in (frozen, tuned, scratch)] == [
-        ("8", str(file)), ("8", str(file)), ("8", None)]  # fmt: skip
+        ("8", str(file)), ("8", str(file)), ("8", "null")]  # fmt: skip
+
+
+def test_files_of_options_are_for_the_settings_that_options_are_for(place, old, tmp_path):
+    """What a file says of fine-tuning, and the weights that it names, leave scratch as it is, and frozen frozen."""
+    data = f"data: {{class_path: likewise.data.Arrays, init_args: {{path: {place / 'new.npz'}}}}}\n"
+    tuning = {"freeze": "all but the last block", "unfreeze_epoch": 5, "encoder_rate_factor": 0.5, "layer_decay": 0.7}
+    neutral = {"freeze": None, "unfreeze_epoch": None, "encoder_rate_factor": 1.0, "layer_decay": 1.0}
+    (tmp_path / "tuning.yaml").write_text(data + yaml.safe_dump(tuning))
+    (tmp_path / "weights.yaml").write_text(f"{data}weights: mine.pth\n")
+
+    def options(source, file, *names):
+        made, _ = planned(Asked(str(source), per_class=(4,)), ["--config", str(tmp_path / file)], Silent())
+        every = [read([*made.common, *words]) for words in made.settings.values()]
+        return [{name: of[name] for name in names} for of in every]
+
+    frozen, tuned, scratch = options(old, "tuning.yaml", *neutral)
+    assert (frozen, tuned, scratch) == (neutral | {"freeze": "all"}, tuning, neutral)
+    weights = [of["weights"] for of in options("resnet18", "weights.yaml", "weights")]
+    assert weights == ["mine.pth", "mine.pth", None]
+    with pytest.raises(ValueError, match="expected no --weights beside a run"):
+        options(old, "weights.yaml")
 
 
 def test_a_file_of_weights_and_an_onnx_file_are_transferred(place, old, tmp_path):
@@ -383,6 +437,15 @@ def refused(capsys, *words):
         (["{old}", "--data", "{new}", "--los", "SupCon"], "unknown option --los"),
         (["{old}", "--data", "{new}", "--evaluations", "KNN"], "expected no --evaluations"),
         (["{old}", "--data", "{new}", "--subset", "FewLabels"], "expected no FewLabels"),
+        (
+            ["{old}", "--data", "{new}", "--subset", "LabelNoise", "--subset.share", "0.4"],
+            "expected no LabelNoise among --subset",
+        ),
+        (["{old}", "--data", "{new}", "--loss", "SupConLoss"], "a classifier, to be evaluated by, got SupConLoss"),
+        (["{old}", "--data", "{fine}"], "expected data with one class for each sample, got fine labels too"),
+        (["{old}", "--data", "{new}", "--per-class", "inf"], "expected --per_class as finite numbers, got inf"),
+        (["{old}", "--data", "{new}", "--per-class", "5", "nan"], "expected --per_class as finite numbers, got 5 nan"),
+        (["{old}", "--data", "{new}", "--labels", "nan"], "expected --labels as finite numbers, got nan"),
         (["{old}", "--data", "{new}", "--seed", "3"], "expected no --seed, which a sweep sets itself"),
         (["{old}", "--data", "{new}", "--encoder", "MLP"], "expected no --encoder beside"),
         (["{old}", "--data", "{new}", "--weights", "x.pth"], "expected no --weights beside a run"),
@@ -399,19 +462,21 @@ def refused(capsys, *words):
         (["{old}", "--data", "{blank}"], "expected data with a class for each sample, got no labels"),
         (["{old}", "--data", "{wide}", "--per-class", "4"], "expected inputs of shape (1, 8, 8)"),
     ],
-    ids=range(20),
+    ids=range(26),
 )
 def test_what_cannot_be_transferred_is_refused_in_a_line(place, old, tmp_path, monkeypatch, capsys, words, told):
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
     np.savez("sets.npz", images=IMAGES[:60], labels=rng.random((60, 3)) < 0.5)
     np.savez("blank.npz", images=IMAGES[:60])
+    fine = {"fine_labels": DIGITS[:60], "fine_names": list("0123456789")}
+    np.savez("fine.npz", images=IMAGES[:60], labels=DIGITS[:60] // 2, names=list("abcde"), **fine)
     np.savez("wide.npz", images=np.tile(IMAGES[:60], (1, 1, 2)), labels=np.arange(60) % 3)
     begun = tmp_path / "begun.partial"
     begun.mkdir()
     (begun / "run.json").write_text(json.dumps(Run(old).facts))
     files = {"old": old, "new": place / "new.npz", "begun": begun} | {
-        name: f"{name}.npz" for name in ("sets", "blank", "wide")
+        name: f"{name}.npz" for name in ("sets", "blank", "fine", "wide")
     }
     assert told in refused(capsys, "transfer", *(word.format(**files) for word in words))
     assert not (tmp_path / "transfers").exists()

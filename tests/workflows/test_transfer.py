@@ -2,12 +2,14 @@
 
 import csv
 import json
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 import yaml
+from PIL import Image
 from safetensors.torch import load_file
 from scipy.special import softmax
 from scipy.stats import t
@@ -269,7 +271,6 @@ def test_a_transfer_that_was_interrupted_goes_on_to_the_same_table(place, old, f
     assert str(folder.relative_to(tmp_path)) in stopped.value.__notes__[0]
     done = {path: path.stat().st_mtime_ns for path in folder.glob("*/*/*/encoder.safetensors")}
     assert len(done) == 3
-    scoring._encoded_before.clear()  # noqa: SLF001 - as in another process
     comparison = transferred(place, old, None)
     assert all(path.stat().st_mtime_ns == time for path, time in done.items())
     assert [path.name for path in (tmp_path / "transfers").iterdir()] == [folder.name]
@@ -480,3 +481,61 @@ def test_what_cannot_be_transferred_is_refused_in_a_line(place, old, tmp_path, m
     }
     assert told in refused(capsys, "transfer", *(word.format(**files) for word in words))
     assert not (tmp_path / "transfers").exists()
+
+
+def test_weights_or_data_that_changed_are_another_transfer(tmp_path, monkeypatch):
+    """The same words find their folder while the files in them are the same; few-shot scores that differ are a mean."""
+    monkeypatch.chdir(tmp_path)
+
+    def save(seed, labels):
+        torch.manual_seed(seed)
+        weights = ConvNet((1, 8, 8), width=4).state_dict()
+        torch.save({name: tensor for name, tensor in weights.items() if name not in {"mean", "std"}}, "w.pth")
+        np.savez("new.npz", images=IMAGES, labels=labels, names=list("0123456789"))
+
+    def folders():
+        options = {"encoder": "ConvNet", "encoder.width": 4, "per_class": [2], "seeds": 2, "steps": 1}
+        lw.transfer("w.pth", data="new.npz", **options, **QUIET)
+        return sorted(Path("transfers").iterdir())
+
+    save(0, DIGITS)
+    first = folders()[0]
+    each = [
+        [s.value for s in run.scores if (s.evaluation, s.features, s.part) == ("few-shot", "encoder", "test")]
+        for run in runs_in(first, "frozen", 2).values()
+    ]
+    assert each[0] != each[1]  # mean and standard deviation are of the few samples that were kept
+    rows = [row for row in table(first) if row["method"] == "few-shot"]
+    assert [float(row["value"]) for row in rows] == pytest.approx(np.mean(each, axis=0))
+    assert {row["interval"] for row in rows} == {"2 seeds"}
+    assert folders() == [first]
+    time.sleep(1.1)  # a folder is called by its second
+    save(1, DIGITS)
+    assert len(folders()) == 2
+    time.sleep(1.1)
+    save(1, 9 - DIGITS)
+    assert len(folders()) == 3
+
+
+@pytest.mark.filterwarnings("ignore:an image that cannot be read")
+def test_files_that_cannot_be_read_are_known_with_every_seed(tmp_path):
+    rng = np.random.default_rng(0)
+    for part, count in (("train", 8), ("test", 30)):
+        for name in ("a", "b"):
+            (tmp_path / "img" / part / name).mkdir(parents=True)
+            for number in range(count):
+                pixels = rng.integers(0, 255, (8, 8, 3), dtype=np.uint8)
+                Image.fromarray(pixels).save(tmp_path / "img" / part / name / f"{number}.png")
+    broken = {f"test/a/{number}.png" for number in (3, 4, 11)}
+    for name in broken:
+        file = tmp_path / "img" / name
+        file.write_bytes(file.read_bytes()[:120])
+    torch.save(ConvNet((3, 8, 8), width=4).state_dict(), tmp_path / "w.pth")
+    options = {"encoder": "ConvNet", "encoder.width": 4, "data.memory": 0, "evaluation_samples": 30}
+    lw.transfer(tmp_path / "w.pth", data=str(tmp_path / "img"), per_class=[4], seeds=2, steps=1,
+                output=tmp_path / "out", **options, **QUIET)  # fmt: skip
+    for run in runs_in(tmp_path / "out", "frozen", 4).values():
+        lost = set(run.facts["undecodable"].values())
+        assert len(lost) == 3
+        assert all(any(str(file).endswith(name) for file in lost) for name in broken)
+    assert not scoring._encoded_before  # noqa: SLF001

@@ -1,9 +1,10 @@
 """A transfer: what an encoder is worth on other data with few labels, as a sweep over the numbers of labels."""
 
+import hashlib
 import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, final
@@ -11,8 +12,19 @@ from typing import Any, final
 from likewise import report
 from likewise.configuration.draft import Option
 from likewise.configuration.words import as_words, canonical_options, read
-from likewise.data import FewLabels, LabelNoise, Parts, Samples, Subset, parts_of, parts_of_run, same_source
+from likewise.data import (
+    FewLabels,
+    LabelNoise,
+    Parts,
+    Samples,
+    Subset,
+    fingerprint,
+    parts_of,
+    parts_of_run,
+    same_source,
+)
 from likewise.evaluation import FewShot
+from likewise.files.detection import expanded
 from likewise.files.waiting import shown_by
 from likewise.losses import Loss
 from likewise.parts import class_of
@@ -25,7 +37,7 @@ from likewise.training.assembly import shared
 from likewise.training.fine_tuning import ALL
 from likewise.training.fitting import as_list
 from likewise.training.inputs.loss_input import LossSignature
-from likewise.workflows import plan
+from likewise.workflows import plan, scoring
 from likewise.workflows.comparison import Comparison
 from likewise.workflows.progress import PRINTED, Progress, shown
 from likewise.workflows.scoring import EvaluationOptions, check_applicable
@@ -130,11 +142,14 @@ def carried_out(
     with shown_by(progress.bar):
         made, columns = planned(asked, words, progress)
     folder = plan.folder_of(made, output or _before(made), HOME)
-    return carry_out(made, folder, progress, compared=partial(_compared, columns), again=AGAIN, least=1)
+    try:
+        return carry_out(made, folder, progress, compared=partial(_compared, columns), again=AGAIN, least=1)
+    finally:
+        scoring.forget()
 
 
 def _before(made: plan.Sweep) -> Path | None:
-    """Return the folder of the same transfer, if one was begun."""
+    """Return the folder of the same transfer, of the same data and weights, if one was begun."""
     places = sorted(path.parent for path in Path(HOME).glob(f"*/{plan.PLAN}"))
     return next((place for place in reversed(places) if plan.read(place) == made), None)
 
@@ -183,7 +198,8 @@ def planned(asked: Asked, words: Sequence[str], progress: Progress) -> tuple[pla
                 columns[f"{kind}, {labels}"] = Column(kind, labels)
                 settings.append(plan.GivenSetting(f"{kind}, {labels}", [*own, *subset]))
     sweep = plan.planned(settings, common, list(asked.seeds), seeded=["--subset.seed"])
-    return sweep, columns
+    digests = {"data": fingerprint(parts), "weights": networks.digest}
+    return replace(sweep, digests=digests), columns
 
 
 @final
@@ -191,13 +207,23 @@ def planned(asked: Asked, words: Sequence[str], progress: Progress) -> tuple[pla
 class _Networks:
     """The words for the encoder as it was trained, and for the same network with random weights, if it can be trained.
 
-    `taken` are the names of the given options that are in them, and `run` is the one that they are of, if one is.
+    `taken` are the names of the given options that are in them, `file` has the weights, if one is named, and `run` is
+    the one that they are of, if one is.
     """
 
     trained: list[str]
     fresh: list[str] | None
     taken: frozenset[str] = frozenset()
+    file: Path | None = None
     run: Run | None = None
+
+    @property
+    def digest(self) -> str:
+        """A digest of the weights; empty where a library has them."""
+        if self.file is None or not self.file.is_file():
+            return ""  # what isn't there is told when a run is put together
+        with self.file.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
 
     @classmethod
     def of(cls, source: str, given: Sequence[Option], weights: str | None = None) -> "_Networks":
@@ -209,13 +235,15 @@ class _Networks:
         if path.suffix.lower() == ".onnx":
             if encoder or weights:
                 raise ValueError(f"expected no --encoder and no --weights beside {source}, got some: leave them out")
-            return cls(["--encoder", "likewise.inference.onnx.OnnxEncoder", "--encoder.file", str(path)], None)
+            return cls(
+                ["--encoder", "likewise.inference.onnx.OnnxEncoder", "--encoder.file", str(path)], None, file=path
+            )
         if path.suffix.lower() in WEIGHTS and not path.is_dir():
             if not encoder:
                 raise ValueError(f"expected the network that {source} is of, got none: --encoder ResNet, for one")
             if weights:
                 raise ValueError("expected weights once, got a file and --weights: leave out one")
-            return cls([*as_words(encoder), "--weights", str(path)], [*as_words(encoder), *none], taken)
+            return cls([*as_words(encoder), "--weights", str(path)], [*as_words(encoder), *none], taken, path)
         if encoder:
             raise ValueError(f"expected no --encoder beside {source}, which is one, got one: leave it out")
         if path.is_dir() or len(path.parts) > 1:
@@ -227,10 +255,10 @@ class _Networks:
                     f"expected a run that has been trained, got {path}: finish it with likewise train --resume {path}"
                 )
             words = ["--encoder", "likewise.models.FromRun", "--encoder.run", str(path)]
-            return cls(words, [*words, "--encoder.trained", "false"], run=opened)
+            return cls(words, [*words, "--encoder.trained", "false"], file=opened.weights_of("first"), run=opened)
         words = ["--encoder", "likewise.models.Timm", "--encoder.name", source, "--encoder.pretrained"]
         begun = [*words, "false", "--weights", str(weights)] if weights else [*words, "true"]
-        return cls(begun, [*words, "false", *none], taken)
+        return cls(begun, [*words, "false", *none], taken, expanded(weights) if weights else None)
 
 
 def _check_options(config: Mapping[str, Any]) -> None:
@@ -246,10 +274,8 @@ def _check_options(config: Mapping[str, Any]) -> None:
         )
     loss = class_of(config["loss"]["class_path"], Loss)
     if not {"prototypes", "class_logits"} & LossSignature.by(loss).names:
-        raise ValueError(
-            f"expected a loss with a classifier, to be evaluated by, got {loss.__name__}: --loss CrossEntropyLoss, or "
-            "leave it out"
-        )
+        told = f"expected a loss with a classifier, to be evaluated by, got {loss.__name__}"
+        raise ValueError(f"{told}: --loss CrossEntropyLoss, or leave it out")
 
 
 def _labelled(config: Mapping[str, Any]) -> Parts:
@@ -281,10 +307,8 @@ def _check(samples: Samples) -> None:
         )
         raise ValueError(f"expected data with a class for each sample, got {has}: {remedy}")
     if samples.within is not None:
-        raise ValueError(
-            "expected data with one class for each sample, got fine labels too: leave them out, or have them alone as "
-            "labels, --data.label"
-        )
+        told = "expected data with one class for each sample, got fine labels too"
+        raise ValueError(f"{told}: leave them out, or have them alone as labels, --data.label")
 
 
 def _possible(asked: Asked, whole: Samples, progress: Progress) -> Iterator[tuple[dict[str, Any], int]]:

@@ -2,11 +2,14 @@
 
 import csv
 import json
+import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 import yaml
+from PIL import Image
 from safetensors.torch import load_file
 from scipy.special import softmax
 from scipy.stats import t
@@ -18,9 +21,12 @@ from sklearn.preprocessing import StandardScaler
 
 import likewise as lw
 from likewise.cli import main
+from likewise.configuration.words import read
+from likewise.data import parts_of
 from likewise.models import ConvNet
 from likewise.runs import Run
 from likewise.workflows import Silent, scoring, training
+from likewise.workflows.plan import options_of
 from likewise.workflows.transfers import Asked, planned
 
 pytestmark = [
@@ -265,7 +271,6 @@ def test_a_transfer_that_was_interrupted_goes_on_to_the_same_table(place, old, f
     assert str(folder.relative_to(tmp_path)) in stopped.value.__notes__[0]
     done = {path: path.stat().st_mtime_ns for path in folder.glob("*/*/*/encoder.safetensors")}
     assert len(done) == 3
-    scoring._encoded_before.clear()  # noqa: SLF001 - as in another process
     comparison = transferred(place, old, None)
     assert all(path.stat().st_mtime_ns == time for path, time in done.items())
     assert [path.name for path in (tmp_path / "transfers").iterdir()] == [folder.name]
@@ -284,6 +289,33 @@ def test_test_samples_that_the_encoder_was_trained_on_are_refused(tmp_path):
     )
     with pytest.raises(ValueError, match=r"expected test samples that .* was not trained on, got 3\d\d of 449"):
         lw.transfer(run, data="Digits", labels=[0.1], seeds=1, output=tmp_path / "out", **QUIET)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.filterwarnings("ignore:left out")
+def test_test_samples_that_the_encoder_was_trained_on_are_refused_by_other_labels(tmp_path, monkeypatch):
+    """Other labels, another spelling, and rows that are left out when they are read, hide none of them."""
+    monkeypatch.chdir(tmp_path)
+    columns = [f"p{pixel}" for pixel in range(64)]
+    gaps = set(np.random.default_rng(0).choice(len(DIGITS), 200, replace=False).tolist())
+    with Path("plants.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["number", *columns, "kind", "species", "height"])
+        for row, (pixels, digit) in enumerate(zip(PIXELS, DIGITS, strict=True)):
+            species, height = ("" if row in gaps else f"s{digit}"), ("" if row % 7 == 3 else row)
+            writer.writerow([row, *pixels, f"k{digit // 2}", species, height])
+    inputs = {"data.inputs": [*columns, "height"]}
+    run = lw.train({"data": "plants.csv", "data.label": "kind", **inputs}, steps=1, evaluations=[], report=False,
+                   encoder="MLP", **QUIET)  # fmt: skip
+    wide = {"data.label": "species", "data.inputs": ["number", *columns]}
+    split = {"split.validation": "0.2", "split.refit": "true"}
+    words = options_of({"data": str(tmp_path / "plants.csv"), **wide, **split})
+    made, before = parts_of(training.chosen_parts(read(words)))[0], parts_of(run.facts["parts"])[0]
+    number = {"ours": made.test.inputs[:, 0].long().tolist(), "theirs": before.train.inputs[:, -1].long().tolist()}
+    seen = len(set(number["ours"]) & set(number["theirs"]))
+    assert 200 < seen < len(made.test)
+    with pytest.raises(ValueError, match=rf"was not trained on, got {seen} of {len(made.test)} that it"):
+        lw.transfer(run, data=str(tmp_path / "plants.csv"), **wide, per_class=[5], seeds=1, output="out", **QUIET)
     assert not (tmp_path / "out").exists()
 
 
@@ -311,7 +343,9 @@ def test_options_go_where_they_belong(place, old):
     frozen, tuned, scratch = words_of(made).values()
     assert (frozen["--freeze"], tuned["--freeze"]) == ("all", "all but the last block")
     assert (tuned["--encoder_rate_factor"], tuned["--layer_decay"]) == ("0.5", "0.8")
-    assert not {"--freeze", "--encoder_rate_factor", "--layer_decay"} & scratch.keys()
+    neutral = {"--freeze": "null", "--unfreeze_epoch": "null", "--encoder_rate_factor": "1.0", "--layer_decay": "1.0"}
+    assert neutral.items() <= scratch.items()
+    assert (neutral | {"--freeze": "all"}).items() <= frozen.items()
     assert not any(word.startswith("--trainer.max") for word in (*tuned, *scratch))
     assert made.common[-4:] == ["--optimizer.lr", "0.01", "--trainer.max_epochs", "7"]
     made, _ = planned(Asked(str(old), per_class=(4, 100)), data, Silent())
@@ -330,14 +364,35 @@ def test_networks_are_named_or_in_files(place, tmp_path):
         planned(Asked("resnet18", per_class=(4,)), [*data, *weights], Silent())[0]
     ).values()
     assert [(of["--encoder.pretrained"], of.get("--weights")) for of in (frozen, tuned, scratch)] == [
-        ("false", "mine.pth"), ("false", "mine.pth"), ("false", None)]  # fmt: skip
+        ("false", "mine.pth"), ("false", "mine.pth"), ("false", "null")]  # fmt: skip
     file = tmp_path / "mine.pth"
     encoder = ["--encoder", "ResNet", "--encoder.depth", "8"]
     frozen, tuned, scratch = words_of(
         planned(Asked(str(file), per_class=(4,)), [*data, *encoder], Silent())[0]
     ).values()
     assert [(of["--encoder.depth"], of.get("--weights")) for of in (frozen, tuned, scratch)] == [
-        ("8", str(file)), ("8", str(file)), ("8", None)]  # fmt: skip
+        ("8", str(file)), ("8", str(file)), ("8", "null")]  # fmt: skip
+
+
+def test_files_of_options_are_for_the_settings_that_options_are_for(place, old, tmp_path):
+    """What a file says of fine-tuning, and the weights that it names, leave scratch as it is, and frozen frozen."""
+    data = f"data: {{class_path: likewise.data.Arrays, init_args: {{path: {place / 'new.npz'}}}}}\n"
+    tuning = {"freeze": "all but the last block", "unfreeze_epoch": 5, "encoder_rate_factor": 0.5, "layer_decay": 0.7}
+    neutral = {"freeze": None, "unfreeze_epoch": None, "encoder_rate_factor": 1.0, "layer_decay": 1.0}
+    (tmp_path / "tuning.yaml").write_text(data + yaml.safe_dump(tuning))
+    (tmp_path / "weights.yaml").write_text(f"{data}weights: mine.pth\n")
+
+    def options(source, file, *names):
+        made, _ = planned(Asked(str(source), per_class=(4,)), ["--config", str(tmp_path / file)], Silent())
+        every = [read([*made.common, *words]) for words in made.settings.values()]
+        return [{name: of[name] for name in names} for of in every]
+
+    frozen, tuned, scratch = options(old, "tuning.yaml", *neutral)
+    assert (frozen, tuned, scratch) == (neutral | {"freeze": "all"}, tuning, neutral)
+    weights = [of["weights"] for of in options("resnet18", "weights.yaml", "weights")]
+    assert weights == ["mine.pth", "mine.pth", None]
+    with pytest.raises(ValueError, match="expected no --weights beside a run"):
+        options(old, "weights.yaml")
 
 
 def test_a_file_of_weights_and_an_onnx_file_are_transferred(place, old, tmp_path):
@@ -383,6 +438,15 @@ def refused(capsys, *words):
         (["{old}", "--data", "{new}", "--los", "SupCon"], "unknown option --los"),
         (["{old}", "--data", "{new}", "--evaluations", "KNN"], "expected no --evaluations"),
         (["{old}", "--data", "{new}", "--subset", "FewLabels"], "expected no FewLabels"),
+        (
+            ["{old}", "--data", "{new}", "--subset", "LabelNoise", "--subset.share", "0.4"],
+            "expected no LabelNoise among --subset",
+        ),
+        (["{old}", "--data", "{new}", "--loss", "SupConLoss"], "a classifier, to be evaluated by, got SupConLoss"),
+        (["{old}", "--data", "{fine}"], "expected data with one class for each sample, got fine labels too"),
+        (["{old}", "--data", "{new}", "--per-class", "inf"], "expected --per_class as finite numbers, got inf"),
+        (["{old}", "--data", "{new}", "--per-class", "5", "nan"], "expected --per_class as finite numbers, got 5 nan"),
+        (["{old}", "--data", "{new}", "--labels", "nan"], "expected --labels as finite numbers, got nan"),
         (["{old}", "--data", "{new}", "--seed", "3"], "expected no --seed, which a sweep sets itself"),
         (["{old}", "--data", "{new}", "--encoder", "MLP"], "expected no --encoder beside"),
         (["{old}", "--data", "{new}", "--weights", "x.pth"], "expected no --weights beside a run"),
@@ -399,19 +463,79 @@ def refused(capsys, *words):
         (["{old}", "--data", "{blank}"], "expected data with a class for each sample, got no labels"),
         (["{old}", "--data", "{wide}", "--per-class", "4"], "expected inputs of shape (1, 8, 8)"),
     ],
-    ids=range(20),
+    ids=range(26),
 )
 def test_what_cannot_be_transferred_is_refused_in_a_line(place, old, tmp_path, monkeypatch, capsys, words, told):
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
     np.savez("sets.npz", images=IMAGES[:60], labels=rng.random((60, 3)) < 0.5)
     np.savez("blank.npz", images=IMAGES[:60])
+    fine = {"fine_labels": DIGITS[:60], "fine_names": list("0123456789")}
+    np.savez("fine.npz", images=IMAGES[:60], labels=DIGITS[:60] // 2, names=list("abcde"), **fine)
     np.savez("wide.npz", images=np.tile(IMAGES[:60], (1, 1, 2)), labels=np.arange(60) % 3)
     begun = tmp_path / "begun.partial"
     begun.mkdir()
     (begun / "run.json").write_text(json.dumps(Run(old).facts))
     files = {"old": old, "new": place / "new.npz", "begun": begun} | {
-        name: f"{name}.npz" for name in ("sets", "blank", "wide")
+        name: f"{name}.npz" for name in ("sets", "blank", "fine", "wide")
     }
     assert told in refused(capsys, "transfer", *(word.format(**files) for word in words))
     assert not (tmp_path / "transfers").exists()
+
+
+def test_weights_or_data_that_changed_are_another_transfer(tmp_path, monkeypatch):
+    """The same words find their folder while the files in them are the same; few-shot scores that differ are a mean."""
+    monkeypatch.chdir(tmp_path)
+
+    def save(seed, labels):
+        torch.manual_seed(seed)
+        weights = ConvNet((1, 8, 8), width=4).state_dict()
+        torch.save({name: tensor for name, tensor in weights.items() if name not in {"mean", "std"}}, "w.pth")
+        np.savez("new.npz", images=IMAGES, labels=labels, names=list("0123456789"))
+
+    def folders():
+        options = {"encoder": "ConvNet", "encoder.width": 4, "per_class": [2], "seeds": 2, "steps": 1}
+        lw.transfer("w.pth", data="new.npz", **options, **QUIET)
+        return sorted(Path("transfers").iterdir())
+
+    save(0, DIGITS)
+    first = folders()[0]
+    each = [
+        [s.value for s in run.scores if (s.evaluation, s.features, s.part) == ("few-shot", "encoder", "test")]
+        for run in runs_in(first, "frozen", 2).values()
+    ]
+    assert each[0] != each[1]  # mean and standard deviation are of the few samples that were kept
+    rows = [row for row in table(first) if row["method"] == "few-shot"]
+    assert [float(row["value"]) for row in rows] == pytest.approx(np.mean(each, axis=0))
+    assert {row["interval"] for row in rows} == {"2 seeds"}
+    assert folders() == [first]
+    time.sleep(1.1)  # a folder is called by its second
+    save(1, DIGITS)
+    assert len(folders()) == 2
+    time.sleep(1.1)
+    save(1, 9 - DIGITS)
+    assert len(folders()) == 3
+
+
+@pytest.mark.filterwarnings("ignore:an image that cannot be read")
+def test_files_that_cannot_be_read_are_known_with_every_seed(tmp_path):
+    rng = np.random.default_rng(0)
+    for part, count in (("train", 8), ("test", 30)):
+        for name in ("a", "b"):
+            (tmp_path / "img" / part / name).mkdir(parents=True)
+            for number in range(count):
+                pixels = rng.integers(0, 255, (8, 8, 3), dtype=np.uint8)
+                Image.fromarray(pixels).save(tmp_path / "img" / part / name / f"{number}.png")
+    broken = {f"test/a/{number}.png" for number in (3, 4, 11)}
+    for name in broken:
+        file = tmp_path / "img" / name
+        file.write_bytes(file.read_bytes()[:120])
+    torch.save(ConvNet((3, 8, 8), width=4).state_dict(), tmp_path / "w.pth")
+    options = {"encoder": "ConvNet", "encoder.width": 4, "data.memory": 0, "evaluation_samples": 30}
+    lw.transfer(tmp_path / "w.pth", data=str(tmp_path / "img"), per_class=[4], seeds=2, steps=1,
+                output=tmp_path / "out", **options, **QUIET)  # fmt: skip
+    for run in runs_in(tmp_path / "out", "frozen", 4).values():
+        lost = set(run.facts["undecodable"].values())
+        assert len(lost) == 3
+        assert all(any(str(file).endswith(name) for file in lost) for name in broken)
+    assert not scoring._encoded_before  # noqa: SLF001

@@ -1,6 +1,7 @@
 """`likewise transfer`: an encoder on other data with few labels, beside raw inputs and the network from scratch."""
 
 import argparse
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -69,6 +70,9 @@ def run(arguments: Sequence[str]) -> None:
 
 def _numbers(option: str, words: Sequence[str] | None) -> list[float] | None:
     try:
-        return None if words is None else [float(word) for word in words]
+        numbers = None if words is None else [float(word) for word in words]
     except ValueError as error:
         raise ValueError(f"expected --{option} as numbers, got {' '.join(words or ())}: RUN comes first") from error
+    if numbers is not None and not all(map(math.isfinite, numbers)):
+        raise ValueError(f"expected --{option} as finite numbers, got {' '.join(words or ())}: leave out the others")
+    return numbers

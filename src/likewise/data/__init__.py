@@ -27,7 +27,7 @@ from likewise.data.hub import Hub
 from likewise.data.ids import Ids
 from likewise.data.image_files import read_image
 from likewise.data.listed import FromList
-from likewise.data.of_run import fingerprint, parts_of, parts_of_run
+from likewise.data.of_run import fingerprint, parts_of, parts_of_run, same_source
 from likewise.data.pairs import Pairs
 from likewise.data.patch_mix import Mix, owned_by_partner
 from likewise.data.preprocessing import ImagePreprocessing
@@ -48,5 +48,5 @@ __all__ = [
     "Parts", "RandomAffine", "RandomResizedCrop", "RandomShift", "Rows", "Sampler", "Samples", "Share", "Shuffled",
     "SimCLRViews", "SimilarLength", "Source", "Split", "Stratified", "Subset", "Superclasses", "Table", "Text", "Texts",
     "TokenDropout", "TokenRows", "Torchvision", "Views", "corrupted", "fingerprint", "mixed", "never_apart",
-    "owned_by_partner", "parts_of", "parts_of_run", "read_image", "some_inputs",
+    "owned_by_partner", "parts_of", "parts_of_run", "read_image", "same_source", "some_inputs",
 ]  # fmt: skip

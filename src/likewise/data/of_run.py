@@ -1,9 +1,11 @@
 """The data of a run: its three parts, loaded again from its configuration and checked by a fingerprint."""
 
 import hashlib
+import inspect
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, final
 
 import torch
@@ -13,11 +15,14 @@ from likewise.data.batches import some_inputs
 from likewise.data.samples import Samples, Source
 from likewise.data.split import Parts, Split, joined, whole_classes
 from likewise.data.subset import Subset
+from likewise.files.detection import expanded
 from likewise.files.formats import PARTS
-from likewise.parts import build
+from likewise.parts import Spec, build, class_of
 from likewise.runs import Run
 
 FINGERPRINTED = 256  # inputs in the digest
+READING = ("label", "fine_label", "inputs", "separator", "size", "resize", "memory", "download")
+"""The arguments of sources that say how the samples are read, not which."""
 
 
 def parts_of(
@@ -128,6 +133,27 @@ def parts_of_run(run: Run, *, stream: bool = False) -> tuple[Parts, bool]:
     if fingerprint(parts) != facts["samples"]["fingerprint"]:
         raise ValueError(f"expected the data that {run.folder} was trained on, got other data: restore it")
     return parts, refit
+
+
+def same_source(first: Spec, second: Spec) -> bool:
+    """Tell whether two `Spec`s read the same samples, whatever labels, columns and sizes they are read with.
+
+    Example:
+        >>> table = {"class_path": "likewise.data.Table", "init_args": {"path": "plants.csv", "label": "kind"}}
+        >>> other = {"class_path": "likewise.data.Table", "init_args": {"path": "./plants.csv", "memory": 0}}
+        >>> same_source(table, other), same_source(table, {"class_path": "likewise.data.Digits"})
+        (True, False)
+    """
+    return _place(first) == _place(second)
+
+
+def _place(spec: Spec) -> tuple[type, dict[str, Any]]:
+    """Return the class of a source, and the arguments that say where it reads, with paths in full."""
+    kind, given = class_of(spec["class_path"], Source), spec.get("init_args") or {}
+    usual = {name: of.default for name, of in inspect.signature(kind).parameters.items()}
+    said = {name: value for name, value in {**usual, **given}.items() if name not in READING}
+    paths = {name: expanded(value) for name, value in said.items() if isinstance(value, str | Path)}
+    return kind, said | {name: path.resolve() for name, path in paths.items()}
 
 
 def fingerprint(parts: Parts) -> str:

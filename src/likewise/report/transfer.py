@@ -50,7 +50,8 @@ def transferred(settings: Sequence[Setting], columns: Mapping[str, Column]) -> l
     """Return the scores of a transfer, for each number of labels `SCRATCH` first, then the others.
 
     A score over seeds has Student's interval, and its difference is paired by seed. Where it is the same with every
-    seed, as nothing that the seed draws goes into it, it has the interval of a single run.
+    seed, as nothing that the seed draws goes into it, it has the interval of a single run. Few-shot episodes differ
+    where the encoder has observed mean and standard deviation of the samples whose labels are kept.
 
     Args:
         settings: The settings, with their runs.
@@ -64,7 +65,8 @@ def transferred(settings: Sequence[Setting], columns: Mapping[str, Column]) -> l
         for kind in (SCRATCH, TUNED, FROZEN):
             for score, by_seed in _scores(own.get(kind)):
                 few_shot = score.evaluation == EPISODES
-                same = few_shot or (kind == FROZEN and _of_same_samples(own[kind]))
+                alike = few_shot or (kind == FROZEN and _of_same_samples(own[kind]))
+                same = alike and len({one.value for one in by_seed.values()}) == 1
                 once = list(by_seed.values())[: 1 if same else None]
                 row = replace(mean_of(_method(kind, score), once), evaluation=labels, runs=len(by_seed))
                 if few_shot:

@@ -21,6 +21,7 @@ from likewise.data import (
     fingerprint,
     parts_of,
     parts_of_run,
+    same_source,
     some_inputs,
 )
 from likewise.data.episode_sampler import fitting_words
@@ -249,7 +250,8 @@ def _learned_from(path: str, specs: Mapping[str, Any], parts: Parts) -> list[str
     """Say how many validation samples an earlier run on the same data has learned from; test samples are refused."""
     run = Run.open(path)
     facts = run.facts
-    if facts.get("parts", {}).get("data") != specs["data"] or facts["samples"]["fingerprint"] == fingerprint(parts):
+    theirs = facts.get("parts", {}).get("data")
+    if not theirs or not same_source(theirs, specs["data"]) or facts["samples"]["fingerprint"] == fingerprint(parts):
         return []
     before, refit = parts_of_run(run)
     learned = [before.refitted().train if refit else before.train, before.unlabelled]
@@ -266,9 +268,15 @@ def _learned_from(path: str, specs: Mapping[str, Any], parts: Parts) -> list[str
 
 
 def shared(first: Samples, second: Samples) -> int:
-    """Count the first samples that are rows of the second, too, where both are of the same data."""
-    ours, theirs = first.numbered().rows, second.numbered().rows
-    return 0 if ours is None or theirs is None else int(torch.isin(ours, theirs).sum())
+    """Count the first samples that are among the second, too, where both are of the same data.
+
+    Ids tell, as rows are counted without those that were left out when they were read.
+    """
+    if not (first.ids.plain or second.ids.plain):
+        theirs = set(second.ids)
+        return sum(one in theirs for one in first.ids)
+    ours, others = first.numbered().rows, second.numbered().rows
+    return 0 if ours is None or others is None else int(torch.isin(ours, others).sum())
 
 
 def _encoder(specs: dict[str, Any], train: Samples) -> Encoder:

@@ -37,6 +37,7 @@ class GivenSetting(NamedTuple):
 class Sweep:
     """What is trained: settings x seeds; with `splits` each seed also is that of its split, and of what is `seeded`.
 
+    `digests` are those of files that the options name, where a plan is another once these have changed.
     A setting that is tuned has the options of every trial, and perhaps the evaluation whose validation score chooses
     among them; for those that have none, see `validation_score`.
     """
@@ -48,6 +49,7 @@ class Sweep:
     trials: dict[str, list[list[str]]] = field(default_factory=dict[str, list[list[str]]])
     tuned_by: dict[str, str] = field(default_factory=dict[str, str])
     seeded: list[str] = field(default_factory=list[str])
+    digests: dict[str, str] = field(default_factory=dict[str, str])
 
     def __post_init__(self) -> None:
         words = [*self.common, *(word for options in self.settings.values() for word in options)]

@@ -39,7 +39,8 @@ from likewise.workflows.progress import Progress
 
 MOST_KEPT = 32
 _found_before: dict[str, Result] = {}  # by what was evaluated and how
-_encoded_before: dict[str, Features] = {}  # by encoders that are not trained, by their digest and the samples
+_encoded_before: dict[str, tuple[Features, dict[int, str]]] = {}
+"""By encoders that are not trained, by their digest and the samples: features, and the files that were not readable."""
 LISTED_CLASSES = 20  # with more classes, only the report shows them all
 
 
@@ -108,36 +109,46 @@ def encoded(
         return with_origin(load_features(run.embeddings), parts, lambda: encoder, lambda: second)
 
     whole = {"train": parts.train, "validation": parts.validation, "test": parts.test}
-    said = None if trained or second is not None else _digest(encoder, run.facts["parts"]["encoder"])
-    encoding = (
-        features_of(samples, encoder, part, progress.bar, second)
-        if said is None
-        else _encoded(said, samples, encoder, part, progress)
-        for part, samples in whole.items()
-    )
-    features = FeatureParts(*map(predicted, encoding))
+    made = run.facts["parts"]
+    said = None if trained or second is not None else _digest(encoder, [made["encoder"], made["data"]])
+    found: list[Features] = []
+    lost: dict[int, str] = {}
+    for part, samples in whole.items():
+        if said is None:
+            own, without = features_of(samples, encoder, part, progress.bar, second), _lost(samples)
+        else:
+            own, without = _encoded(said, samples, encoder, part, progress)
+        found.append(predicted(own))
+        lost |= without
+    features = FeatureParts(*found)
     with run.writing(run.embeddings.name) as path:
         save_features(path, features)
-    for samples in whole.values():
-        _note_lost(run, _lost(samples))
+    _note_lost(run, lost)
     return with_origin(features, parts, lambda: encoder, lambda: second)
 
 
-def _encoded(said: str, samples: Samples, encoder: Encoder, part: str, progress: Progress) -> Features:
-    """Encode samples, or take their features if the encoder of that digest has encoded them before."""
+def forget() -> None:
+    """Free the features that encoders which are not trained have encoded."""
+    _encoded_before.clear()
+
+
+def _encoded(
+    said: str, samples: Samples, encoder: Encoder, part: str, progress: Progress
+) -> tuple[Features, dict[int, str]]:
+    """Encode samples, or take their features if the encoder of that digest has before; and the files that are lost."""
     none = samples[torch.arange(0)]
     rows = b"" if samples.rows is None else samples.rows.contiguous().numpy().tobytes()
     key = f"{said} {fingerprint(Parts(samples, none, none))} {sha256(rows).hexdigest()}"
-    found = _encoded_before.pop(key, None) or features_of(samples, encoder, part, progress.bar)
+    found = _encoded_before.pop(key, None) or (features_of(samples, encoder, part, progress.bar), _lost(samples))
     while len(_encoded_before) >= MOST_KEPT:
         _encoded_before.pop(next(iter(_encoded_before)))  # used least recently
     _encoded_before[key] = found
-    return replace(found, part=part)
+    return replace(found[0], part=part), found[1]
 
 
-def _digest(encoder: Encoder, spec: Any) -> str:
-    """Return a digest of an encoder's weights, and of what it was made with."""
-    digest = sha256(repr(spec).encode())
+def _digest(encoder: Encoder, specs: Any) -> str:
+    """Return a digest of an encoder's weights, of what it was made with, and of where its inputs are read."""
+    digest = sha256(repr(specs).encode())
     for tensor in encoder.state_dict().values():
         digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
     return digest.hexdigest()

@@ -1,9 +1,10 @@
 """A transfer: what an encoder is worth on other data with few labels, as a sweep over the numbers of labels."""
 
+import hashlib
 import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, final
@@ -11,8 +12,19 @@ from typing import Any, final
 from likewise import report
 from likewise.configuration.draft import Option
 from likewise.configuration.words import as_words, canonical_options, read
-from likewise.data import FewLabels, Samples, parts_of, parts_of_run
+from likewise.data import (
+    FewLabels,
+    LabelNoise,
+    Parts,
+    Samples,
+    Subset,
+    fingerprint,
+    parts_of,
+    parts_of_run,
+    same_source,
+)
 from likewise.evaluation import FewShot
+from likewise.files.detection import expanded
 from likewise.files.waiting import shown_by
 from likewise.losses import Loss
 from likewise.parts import class_of
@@ -22,7 +34,10 @@ from likewise.report.transfer import FROZEN, SCRATCH, TUNED, Column, by_labels, 
 from likewise.runs import Run
 from likewise.score_words import aligned
 from likewise.training.assembly import shared
-from likewise.workflows import plan
+from likewise.training.fine_tuning import ALL
+from likewise.training.fitting import as_list
+from likewise.training.inputs.loss_input import LossSignature
+from likewise.workflows import plan, scoring
 from likewise.workflows.comparison import Comparison
 from likewise.workflows.progress import PRINTED, Progress, shown
 from likewise.workflows.scoring import EvaluationOptions, check_applicable
@@ -48,7 +63,8 @@ MILD = {
     "batches.augmentation.flip": "0.5",
 }
 """Of images in colour, in place of crops and colours as strong as contrast needs them."""
-OF_TUNING = ("freeze", "unfreeze_epoch", "encoder_rate_factor", "layer_decay")
+OF_TUNING = {"freeze": "null", "unfreeze_epoch": "null", "encoder_rate_factor": "1.0", "layer_decay": "1.0"}
+"""Options for fine-tuning alone, with the values of the others, which hold against files of options and recipes."""
 RATE_FACTOR = "0.1"
 ONE_STEP = ("--trainer.max_steps", "1", "--trainer.max_epochs", "1")
 FROZEN_SCORES = ("--evaluations", "KNN", "--evaluations+", "LinearProbe")
@@ -126,11 +142,14 @@ def carried_out(
     with shown_by(progress.bar):
         made, columns = planned(asked, words, progress)
     folder = plan.folder_of(made, output or _before(made), HOME)
-    return carry_out(made, folder, progress, compared=partial(_compared, columns), again=AGAIN, least=1)
+    try:
+        return carry_out(made, folder, progress, compared=partial(_compared, columns), again=AGAIN, least=1)
+    finally:
+        scoring.forget()
 
 
 def _before(made: plan.Sweep) -> Path | None:
-    """Return the folder of the same transfer, if one was begun."""
+    """Return the folder of the same transfer, of the same data and weights, if one was begun."""
     places = sorted(path.parent for path in Path(HOME).glob(f"*/{plan.PLAN}"))
     return next((place for place in reversed(places) if plan.read(place) == made), None)
 
@@ -141,18 +160,19 @@ def planned(asked: Asked, words: Sequence[str], progress: Progress) -> tuple[pla
     names = {option.name.partition(".")[0] for option in given}
     if "evaluations" in names:
         raise ValueError("expected no --evaluations, which a transfer sets itself, got some: leave them out")
-    if any(option.name.partition(".")[0] == "subset" and "FewLabels" in str(option.value) for option in given):
-        raise ValueError(
-            "expected no FewLabels among --subset, which a transfer sets itself: give --labels or --per_class"
-        )
     if not names & {"data", "recipe", "config"}:
         raise ValueError("expected the other data, got none: likewise transfer RUN --data photos/")
-    networks = _Networks.of(asked.source, given)
-    tuning = [option for option in given if option.name in OF_TUNING]
-    others = [option for option in given if option not in tuning and option.name not in networks.taken]
+    asked_for = read([*_words(USUAL), *words])
+    _check_options(asked_for)
+    networks = _Networks.of(asked.source, given, asked_for["weights"])
+    tuning = {name: asked_for[name] for name in OF_TUNING}
+    if tuning["encoder_rate_factor"] == 1 and not any(option.name == "encoder_rate_factor" for option in given):
+        tuning["encoder_rate_factor"] = RATE_FACTOR
+    others = [option for option in given if option.name not in {*OF_TUNING, *networks.taken}]
     common = [*_words(USUAL), *as_words(others)]
     config = read([*common, *(networks.fresh or networks.trained)])
-    whole = _labelled(config)
+    parts = _labelled(config)
+    whole = parts.refitted().train
     if whole.input_shape[:1] == (3,) and len(whole.input_shape) == 3:
         common = [*_words(MILD), *common]
     if networks.run is not None and (seen := _labels_seen(networks.run, config, whole)):
@@ -166,22 +186,20 @@ def planned(asked: Asked, words: Sequence[str], progress: Progress) -> tuple[pla
         subset = [f"--subset{'+' if config['subset'] else ''}", "FewLabels", *_words(amount, "subset.")]
         length = [] if _length_given(given) else _words({"trainer.max_epochs": _epochs(kept, size)})
         last = place == len(amounts) - 1
-        few_shot = _few_shot(config, progress) if last else []
-        rate = [] if any(option.name == "encoder_rate_factor" for option in tuning) else [RATE_FACTOR]
-        factor = [word for value in rate for word in ("--encoder_rate_factor", value)]
+        few_shot = _few_shot(parts, progress) if last else []
+        tuned, scratch, frozen = (_words({**OF_TUNING, **of}) for of in (tuning, {}, {"freeze": ALL}))
         kinds = {
-            SCRATCH: None if networks.fresh is None else [*networks.fresh, *length, *OWN_SCORE],
-            TUNED: None
-            if networks.fresh is None
-            else [*networks.trained, *as_words(tuning), *factor, *length, *OWN_SCORE],
-            FROZEN: [*networks.trained, "--freeze", "all", *ONE_STEP, *FROZEN_SCORES, *few_shot],
+            SCRATCH: None if networks.fresh is None else [*networks.fresh, *scratch, *length, *OWN_SCORE],
+            TUNED: None if networks.fresh is None else [*networks.trained, *tuned, *length, *OWN_SCORE],
+            FROZEN: [*networks.trained, *frozen, *ONE_STEP, *FROZEN_SCORES, *few_shot],
         }
         for kind in (FROZEN, TUNED, SCRATCH):
             if (own := kinds[kind]) is not None:
                 columns[f"{kind}, {labels}"] = Column(kind, labels)
                 settings.append(plan.GivenSetting(f"{kind}, {labels}", [*own, *subset]))
     sweep = plan.planned(settings, common, list(asked.seeds), seeded=["--subset.seed"])
-    return sweep, columns
+    digests = {"data": fingerprint(parts), "weights": networks.digest}
+    return replace(sweep, digests=digests), columns
 
 
 @final
@@ -189,31 +207,43 @@ def planned(asked: Asked, words: Sequence[str], progress: Progress) -> tuple[pla
 class _Networks:
     """The words for the encoder as it was trained, and for the same network with random weights, if it can be trained.
 
-    `taken` are the names of the given options that are in them, and `run` is the one that they are of, if one is.
+    `taken` are the names of the given options that are in them, `file` has the weights, if one is named, and `run` is
+    the one that they are of, if one is.
     """
 
     trained: list[str]
     fresh: list[str] | None
     taken: frozenset[str] = frozenset()
+    file: Path | None = None
     run: Run | None = None
 
+    @property
+    def digest(self) -> str:
+        """A digest of the weights; empty where a library has them."""
+        if self.file is None or not self.file.is_file():
+            return ""  # what isn't there is told when a run is put together
+        with self.file.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+
     @classmethod
-    def of(cls, source: str, given: Sequence[Option]) -> "_Networks":
-        """Return the words for a run, a name, or a file."""
+    def of(cls, source: str, given: Sequence[Option], weights: str | None = None) -> "_Networks":
+        """Return the words for a run, a name, or a file; `weights` are those that the options name, if they do."""
         path = Path(source).expanduser()
         encoder = [option for option in given if option.name.partition(".")[0] == "encoder"]
-        weights = [option for option in given if option.name == "weights"]
-        taken = frozenset(option.name for option in (*encoder, *weights))
+        taken = frozenset([*(option.name for option in encoder), "weights"])
+        none = ["--weights", "null"]
         if path.suffix.lower() == ".onnx":
-            if taken:
+            if encoder or weights:
                 raise ValueError(f"expected no --encoder and no --weights beside {source}, got some: leave them out")
-            return cls(["--encoder", "likewise.inference.onnx.OnnxEncoder", "--encoder.file", str(path)], None)
+            return cls(
+                ["--encoder", "likewise.inference.onnx.OnnxEncoder", "--encoder.file", str(path)], None, file=path
+            )
         if path.suffix.lower() in WEIGHTS and not path.is_dir():
             if not encoder:
                 raise ValueError(f"expected the network that {source} is of, got none: --encoder ResNet, for one")
             if weights:
                 raise ValueError("expected weights once, got a file and --weights: leave out one")
-            return cls([*as_words(encoder), "--weights", str(path)], as_words(encoder), taken)
+            return cls([*as_words(encoder), "--weights", str(path)], [*as_words(encoder), *none], taken, path)
         if encoder:
             raise ValueError(f"expected no --encoder beside {source}, which is one, got one: leave it out")
         if path.is_dir() or len(path.parts) > 1:
@@ -225,25 +255,45 @@ class _Networks:
                     f"expected a run that has been trained, got {path}: finish it with likewise train --resume {path}"
                 )
             words = ["--encoder", "likewise.models.FromRun", "--encoder.run", str(path)]
-            return cls(words, [*words, "--encoder.trained", "false"], run=opened)
+            return cls(words, [*words, "--encoder.trained", "false"], file=opened.weights_of("first"), run=opened)
         words = ["--encoder", "likewise.models.Timm", "--encoder.name", source, "--encoder.pretrained"]
-        begun = [*words, "false", *as_words(weights)] if weights else [*words, "true"]
-        return cls(begun, [*words, "false"], taken)
+        begun = [*words, "false", "--weights", str(weights)] if weights else [*words, "true"]
+        return cls(begun, [*words, "false", *none], taken, expanded(weights) if weights else None)
 
 
-def _labelled(config: Mapping[str, Any]) -> Samples:
-    """Load what labels are taken of: training and validation samples with one class each."""
+def _check_options(config: Mapping[str, Any]) -> None:
+    """Raise where options would have the runs of a transfer learn from labels, or by a loss, that can't be compared."""
+    kinds = [class_of(spec["class_path"], Subset) for spec in as_list(config["subset"])]
+    if FewLabels in kinds:
+        raise ValueError(
+            "expected no FewLabels among --subset, which a transfer sets itself: give --labels or --per_class"
+        )
+    if LabelNoise in kinds:
+        raise ValueError(
+            "expected no LabelNoise among --subset, as frozen encoders are evaluated by right labels: leave it out"
+        )
+    loss = class_of(config["loss"]["class_path"], Loss)
+    if not {"prototypes", "class_logits"} & LossSignature.by(loss).names:
+        told = f"expected a loss with a classifier, to be evaluated by, got {loss.__name__}"
+        raise ValueError(f"{told}: --loss CrossEntropyLoss, or leave it out")
+
+
+def _labelled(config: Mapping[str, Any]) -> Parts:
+    """Load the parts that labels are taken of: training and validation samples have one class each."""
     parts, _ = parts_of(chosen_parts(config), _check)
     if parts.train.names != parts.test.names or parts.new_in_validation:
         raise ValueError("expected the same classes in all parts, got others to test on: --split Stratified has them")
-    return parts.refitted().train
+    return parts
 
 
 def _labels_seen(run: Run, config: Mapping[str, Any], whole: Samples) -> int:
     """Count the samples that labels are taken of with whose labels an encoder was trained, on the same data."""
     parts = run.facts.get("parts", {})
-    same = parts.get("data", {}) == {"init_args": {}, **config["data"]}
-    if not same or not class_of(parts["loss"]["class_path"], Loss).label_kinds:
+    if (
+        not parts
+        or not same_source(parts["data"], config["data"])
+        or not class_of(parts["loss"]["class_path"], Loss).label_kinds
+    ):
         return 0
     before, refit = parts_of_run(run)
     return shared(whole, before.refitted().train if refit else before.train)
@@ -256,6 +306,9 @@ def _check(samples: Samples) -> None:
             "label sets are trained on by likewise train" if samples.labels is not None else "name them, --data.label"
         )
         raise ValueError(f"expected data with a class for each sample, got {has}: {remedy}")
+    if samples.within is not None:
+        told = "expected data with one class for each sample, got fine labels too"
+        raise ValueError(f"{told}: leave them out, or have them alone as labels, --data.label")
 
 
 def _possible(asked: Asked, whole: Samples, progress: Progress) -> Iterator[tuple[dict[str, Any], int]]:
@@ -302,9 +355,8 @@ def _length_given(given: Sequence[Option]) -> bool:
     return any(option.name in {"trainer.max_epochs", "trainer.max_steps", "trainer.max_time"} for option in given)
 
 
-def _few_shot(config: Mapping[str, Any], progress: Progress) -> list[str]:
+def _few_shot(parts: Parts, progress: Progress) -> list[str]:
     """Return the words for episodes of the test part, as far as its classes allow."""
-    parts, _ = parts_of(chosen_parts(config))
     why = ""
     for shots in ([1, 5], [1]):
         try:
@@ -319,7 +371,7 @@ def _few_shot(config: Mapping[str, Any], progress: Progress) -> list[str]:
 
 
 def _words(options: Mapping[str, Any], above: str = "") -> list[str]:
-    return as_words(Option(f"{above}{name}", value) for name, value in options.items())
+    return as_words(Option(f"{above}{name}", "null" if value is None else value) for name, value in options.items())
 
 
 def _compared(

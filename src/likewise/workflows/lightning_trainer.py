@@ -83,12 +83,12 @@ class TrainingBar(ProgressBar):
         self._bar.set_postfix_str(_epoch_and_loss(trainer), refresh=False)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: Any) -> None:
-        """Say the epoch's line where there is no bar."""
+        """Say the epoch's line where there is no bar; of many epochs the first, the last, and some between."""
         super().on_train_epoch_end(trainer, pl_module)
         steps = _steps(trainer)
         epochs = 0 if steps is None else ceil(steps * trainer.accumulate_grad_batches / trainer.num_training_batches)
         epoch = trainer.current_epoch + 1
-        due = epoch >= epochs or epoch % max(1, epochs // LINES) == 0
+        due = epoch == 1 or epoch >= epochs or epoch % max(1, epochs // LINES) == 0
         if self.is_enabled and self._bar is None and due:
             of_all = "" if steps is None else f"/{steps}"
             self._progress.say(f"training: {trainer.global_step}{of_all} steps, {_epoch_and_loss(trainer)}")

@@ -205,6 +205,14 @@ def test_few_labels_are_one_of_two():
     assert len(Stratified()(samples, FewLabels(0.2)).train) < 10
 
 
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), 2.5, 0])
+def test_numbers_of_labels_that_cannot_be_are_refused(number):
+    with pytest.raises(ValueError, match=r"expected per_class of 2 or more.*got"):
+        FewLabels(per_class=number)
+    with pytest.raises(ValueError, match=r"expected fraction above 0 and at most 1, got"):
+        FewLabels(fraction=number)
+
+
 def test_a_fraction_that_would_leave_a_class_without_a_label_is_told():
     """Each class keeps one label, which is trained on and not validated by; with no second label there is no part."""
     labels = torch.tensor([0] * 40 + [1] * 4 + [2])

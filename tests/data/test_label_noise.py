@@ -173,3 +173,8 @@ def test_wrong_labels_are_counted_among_those_of_their_part_where_validation_is_
     train, validation = (run.facts["samples"][part] for part in ("train", "validation"))
     wrong = f"{round(0.4 * train)} of {train} train and {round(0.4 * validation)} of {validation} validation labels are"
     assert wrong in dict(lines_of(refitted.facts))["parts"]
+
+
+def test_one_class_cannot_be_taken_for_another():
+    with pytest.raises(ValueError, match="LabelNoise expected 2 classes or more, to take others for, got 1: leave it"):
+        LabelNoise(0.2).relabelled(_samples(classes=1))

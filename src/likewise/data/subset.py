@@ -254,6 +254,8 @@ class LabelNoise(Subset):
 
     def relabelled(self, samples: Samples) -> Samples:
         classes, count = samples.classes_for("LabelNoise", "leave it out"), len(samples.names)
+        if count < 2:
+            raise ValueError(f"LabelNoise expected 2 classes or more, to take others for, got {count}: leave it out")
         generator = torch.Generator().manual_seed(self.seed)
         chosen = torch.randperm(len(classes), generator=generator)[: round(len(classes) * self.share)]
         steps = torch.ones_like(classes)

@@ -109,8 +109,8 @@ def encoded(
         return with_origin(load_features(run.embeddings), parts, lambda: encoder, lambda: second)
 
     whole = {"train": parts.train, "validation": parts.validation, "test": parts.test}
-    made = run.facts["parts"]
-    said = None if trained or second is not None else _digest(encoder, [made["encoder"], made["data"]])
+    kept = not trained and second is None
+    said = _digest(encoder, [run.facts["parts"][of] for of in ("encoder", "data")]) if kept else None
     found: list[Features] = []
     lost: dict[int, str] = {}
     for part, samples in whole.items():

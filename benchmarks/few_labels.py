@@ -10,13 +10,11 @@ ResNet-8 of width 16. Views are mild crops and flips, but for SimCLR, which has 
 """
 
 import argparse
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-import likewise
+from once import trained
 
 BATCH, SHARE, VALIDATION = 128, 0.4, 0.1
 MILD = {
@@ -25,17 +23,6 @@ MILD = {
     "batches.augmentation.flip": 0.5,
 }
 RECIPES = {"SupCon": "supcon-cifar100-20", "cross-entropy": "cross-entropy-cifar100-20", "SimCLR": "simclr-cifar100-20"}
-
-
-def trained(folder: Path, seed: int, options: Mapping[str, Any]) -> Path:
-    """Return the finished run of a seed in a folder, which is trained unless it is there."""
-    there = [run for run in folder.glob(f"*-seed-{seed}") if run.suffix != ".partial"]
-    if there:
-        return there[0]
-    run = likewise.train({**options, "seed": seed, "name": f"seed-{seed}", "runs": str(folder), "report": False})
-    if run is None:
-        raise SystemExit("expected a single process")
-    return run.folder
 
 
 def main() -> None:

@@ -10,26 +10,14 @@ a file. Nothing is tuned.
 """
 
 import argparse
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import likewise
+from once import trained
 
 BATCH, VALIDATION, CLASSES, CHECKS = 128, 0.2, 20, 5
 EPOCHS = 6  # on the source
 LONGER = 5  # times the steps, from scratch
-
-
-def trained(folder: Path, name: str, options: Mapping[str, Any]) -> Path:
-    """Return the finished run of a name in a folder, which is trained unless it is there."""
-    there = [run for run in folder.glob(f"*-{name}") if run.suffix != ".partial"]
-    if there:
-        return there[0]
-    run = likewise.train({**options, "name": name, "runs": str(folder), "report": False})
-    if run is None:
-        raise SystemExit("expected a single process")
-    return run.folder
 
 
 def main() -> None:

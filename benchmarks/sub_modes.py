@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import likewise
+from once import trained
 
 SHARE = 0.4
 MILD: Mapping[str, Any] = {
@@ -45,7 +45,6 @@ def options(file: Path, noise: float, epochs: int) -> dict[str, Any]:
         "batch_size": 128,
         "epochs": epochs,
         "validation_epochs": 0,
-        "report": False,
     }
 
 
@@ -64,10 +63,7 @@ def main() -> None:
                 if noise and name == "SimCLR":
                     continue  # it sees no labels
                 folder = asked.folder / (f"{name}, {noise:.0%} wrong" if noise else name)
-                if any(run.suffix != ".partial" for run in folder.glob(f"*-seed-{seed}")):
-                    continue
-                common = options(asked.file, noise, asked.epochs)
-                likewise.train({**common, **own, "seed": seed, "name": f"seed-{seed}", "runs": str(folder)})
+                trained(folder, f"seed-{seed}", {**options(asked.file, noise, asked.epochs), **own, "seed": seed})
 
 
 if __name__ == "__main__":

@@ -389,6 +389,9 @@ def test_files_of_options_are_for_the_settings_that_options_are_for(place, old, 
 
     frozen, tuned, scratch = options(old, "tuning.yaml", *neutral)
     assert (frozen, tuned, scratch) == (neutral | {"freeze": "all"}, tuning, neutral)
+    (tmp_path / "usual.yaml").write_text(f"{data}encoder_rate_factor: 1\ntrainer: {{max_epochs: 3}}\n")
+    _, tuned, scratch = options(old, "usual.yaml", "encoder_rate_factor", "trainer")
+    assert (tuned["encoder_rate_factor"], tuned["trainer"]["max_epochs"], scratch["trainer"]["max_epochs"]) == (1, 3, 3)
     weights = [of["weights"] for of in options("resnet18", "weights.yaml", "weights")]
     assert weights == ["mine.pth", "mine.pth", None]
     with pytest.raises(ValueError, match="expected no --weights beside a run"):

@@ -60,8 +60,7 @@ def resolved(given: Sequence[Option], verb: str) -> dict[str, Any]:
     given = [one for option in given for one in canonical(option, draft.root)]
     if any(option.name == "resume" for option in given):
         given = _resumed(given)
-    files = [file for option in given if option.name == "config" for file in _listed(option.value)]
-    said = [one for file in files for option in _of_file(file) for one in canonical(option, draft.root)]
+    said = in_files(given, draft.root)
     words = [option for option in given if option.name != "config"]
     layers = [*_expanded(said, draft.root), *_expanded(words, draft.root)]
     below = _below([*said, *words], layers, draft.root) if verb == "train" else []
@@ -76,6 +75,12 @@ def resolved(given: Sequence[Option], verb: str) -> dict[str, Any]:
     if verb == "train":
         _check(options)
     return options
+
+
+def in_files(given: Sequence[Option], root: Class) -> list[Option]:
+    """Return the options that the files of options among the given ones have, each by its own name."""
+    files = [file for option in given if option.name == "config" for file in _listed(option.value)]
+    return [one for file in files for option in _of_file(file) for one in canonical(option, root)]
 
 
 def canonical(option: Option, root: Class) -> list[Option]:

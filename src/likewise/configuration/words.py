@@ -6,7 +6,7 @@ from typing import Any
 
 from likewise.configuration.draft import Draft, Option
 from likewise.configuration.options import VERBS
-from likewise.configuration.resolution import canonical, resolved
+from likewise.configuration.resolution import canonical, in_files, resolved
 from likewise.configuration.values import FLAG
 
 
@@ -73,6 +73,17 @@ def canonical_options(words: Sequence[str], verb: str = "train") -> list[Option]
     """
     root = Draft(verb).root
     return [one for option in options_in(words, verb) for one in canonical(option, root)]
+
+
+def named_in(words: Sequence[str], verb: str = "train") -> frozenset[str]:
+    """Return the names of all options that the words of a command line give, and the files of options among them.
+
+    Example:
+        >>> sorted(named_in(["--lr", "0.1", "--config", '{"trainer.max_epochs": 3}']))
+        ['config', 'optimizer.lr', 'trainer.max_epochs']
+    """
+    options = canonical_options(words, verb)
+    return frozenset(option.name for option in (*options, *in_files(options, Draft(verb).root)))
 
 
 def as_words(options: Iterable[Option]) -> list[str]:

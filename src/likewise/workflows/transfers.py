@@ -11,7 +11,7 @@ from typing import Any, final
 
 from likewise import report
 from likewise.configuration.draft import Option
-from likewise.configuration.words import as_words, canonical_options, read
+from likewise.configuration.words import as_words, canonical_options, named_in, read
 from likewise.data import (
     FewLabels,
     LabelNoise,
@@ -66,6 +66,7 @@ MILD = {
 OF_TUNING = {"freeze": "null", "unfreeze_epoch": "null", "encoder_rate_factor": "1.0", "layer_decay": "1.0"}
 """Options for fine-tuning alone, with the values of the others, which hold against files of options and recipes."""
 RATE_FACTOR = "0.1"
+LENGTHS = frozenset({"trainer.max_epochs", "trainer.max_steps", "trainer.max_time"})
 ONE_STEP = ("--trainer.max_steps", "1", "--trainer.max_epochs", "1")
 FROZEN_SCORES = ("--evaluations", "KNN", "--evaluations+", "LinearProbe")
 OWN_SCORE = ("--evaluations", "OwnClassifier")
@@ -157,7 +158,8 @@ def _before(made: plan.Sweep) -> Path | None:
 def planned(asked: Asked, words: Sequence[str], progress: Progress) -> tuple[plan.Sweep, dict[str, Column]]:
     """Plan the runs of a transfer, and say what each of their settings is; the data is loaded to count its labels."""
     given = canonical_options(words)
-    names = {option.name.partition(".")[0] for option in given}
+    named = named_in(words)
+    names = {name.partition(".")[0] for name in named}
     if "evaluations" in names:
         raise ValueError("expected no --evaluations, which a transfer sets itself, got some: leave them out")
     if not names & {"data", "recipe", "config"}:
@@ -166,7 +168,7 @@ def planned(asked: Asked, words: Sequence[str], progress: Progress) -> tuple[pla
     _check_options(asked_for)
     networks = _Networks.of(asked.source, given, asked_for["weights"])
     tuning = {name: asked_for[name] for name in OF_TUNING}
-    if tuning["encoder_rate_factor"] == 1 and not any(option.name == "encoder_rate_factor" for option in given):
+    if "encoder_rate_factor" not in named:
         tuning["encoder_rate_factor"] = RATE_FACTOR
     others = [option for option in given if option.name not in {*OF_TUNING, *networks.taken}]
     common = [*_words(USUAL), *as_words(others)]
@@ -184,7 +186,7 @@ def planned(asked: Asked, words: Sequence[str], progress: Progress) -> tuple[pla
     for place, (amount, kept) in enumerate(amounts):
         labels, size = _amount_words(amount), config["batches"]["init_args"].get("batch_size", 64)
         subset = [f"--subset{'+' if config['subset'] else ''}", "FewLabels", *_words(amount, "subset.")]
-        length = [] if _length_given(given) else _words({"trainer.max_epochs": _epochs(kept, size)})
+        length = [] if named & LENGTHS else _words({"trainer.max_epochs": _epochs(kept, size)})
         last = place == len(amounts) - 1
         few_shot = _few_shot(parts, progress) if last else []
         tuned, scratch, frozen = (_words({**OF_TUNING, **of}) for of in (tuning, {}, {"freeze": ALL}))
@@ -349,10 +351,6 @@ def _epochs(labelled: int, batch_size: int) -> int:
         (300, 300, 30)
     """
     return max(EPOCHS, math.ceil(STEPS / max(1, labelled // batch_size)))
-
-
-def _length_given(given: Sequence[Option]) -> bool:
-    return any(option.name in {"trainer.max_epochs", "trainer.max_steps", "trainer.max_time"} for option in given)
 
 
 def _few_shot(parts: Parts, progress: Progress) -> list[str]:

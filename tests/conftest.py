@@ -42,6 +42,12 @@ def _seeded_and_poisoned():
     torch.set_deterministic_debug_mode("default")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _nothing_kept_for_the_user(tmp_path_factory):
+    """Keep what a start leaves for the next, such as headers of images, out of the user's folder."""
+    os.environ["LIKEWISE_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+
+
 @pytest.fixture(scope="session")
 def real_data():
     """Return the folder of real data sets that LIKEWISE_DATA names, or skip."""

@@ -5,18 +5,17 @@ import math
 import re
 import warnings
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, final
+from typing import TYPE_CHECKING, Any, final
 
 import torch
 from jaxtyping import UInt8
 from torch import Tensor
 from torch.utils.data import get_worker_info
 
+from likewise.data.headers import Header, headers_of, in_threads
 from likewise.data.preprocessing import GREY, FoundImages, ImagePreprocessing, Resize, check_rule, kind_of
 from likewise.data.rows import Rows, SomeRows, Unreadable
 from likewise.files.detection import exists
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
 
 Size = int | list[int] | None
 """Side of a square, or height and width, in pixels; None: as they are."""
-T = TypeVar("T")
-_CHUNK = 256
 
 
 @final
@@ -42,14 +39,6 @@ class Encoded:
 
 
 Item = Path | Encoded
-
-
-class _Header(NamedTuple):
-    """What the header of an image file says."""
-
-    grey: bool
-    kind: str
-    size: tuple[int, int]
 
 
 @final
@@ -94,7 +83,7 @@ class ImageFiles(Rows):
         """Decode images into memory, (n, channels, height, width), and return the n rows that could be decoded."""
         images = torch.empty(len(rows), *self.shape[1:], dtype=torch.uint8)
         kept: list[int] = []
-        decoded = _in_threads(self.decode, self.items, rows)
+        decoded = in_threads(lambda row: self.decode(self.items[row]), rows)
         for row, pixels in zip(waited_for(rows, "reading images"), decoded, strict=True):
             if pixels is not None:
                 images[len(kept)] = pixels
@@ -209,20 +198,17 @@ def check_one_size(sizes: Collection[tuple[int, int]]) -> None:
         )
 
 
-def _headers(items: Sequence[Item], rows: Sequence[int], *, upright: bool) -> list[_Header | None]:
-    """Return what the headers of some files say; None where that cannot be read."""
-    found = _in_threads(partial(_header, upright=upright), items, rows)
-    return [header for _, header in zip(waited_for(rows, "reading sizes of images"), found, strict=True)]
+def _headers(items: Sequence[Item], rows: Sequence[int], *, upright: bool) -> list[Header | None]:
+    """Return what the headers of some images say; None where that cannot be read."""
+    listed = getattr(items, "files", None)  # which a table has in one go
+    if listed is None:
+        paths = [str(item) if isinstance(item, Path) else None for item in (items[row] for row in rows)]
+    else:
+        paths = [listed[row] for row in rows]
+    return headers_of(paths, lambda place: _header(items[rows[place]], upright=upright), f"upright: {upright}")
 
 
-def _in_threads(function: Callable[[Item], T], items: Sequence[Item], rows: Sequence[int]) -> Iterator[T]:
-    """Yield a function's results of some items in order, computed in threads, a chunk ahead at most."""
-    with ThreadPoolExecutor() as pool:
-        for start in range(0, len(rows), _CHUNK):
-            yield from pool.map(function, [items[row] for row in rows[start : start + _CHUNK]])
-
-
-def _header(item: Item, *, upright: bool) -> _Header | None:
+def _header(item: Item, *, upright: bool) -> Header | None:
     from PIL import ExifTags  # noqa: PLC0415 - only images in files need it
 
     try:
@@ -230,7 +216,7 @@ def _header(item: Item, *, upright: bool) -> _Header | None:
             # only if needed: it makes a PNG decode
             turned = upright and image.getexif().get(ExifTags.Base.Orientation, 1) > 4
             width, height = image.size[::-1] if turned else image.size
-            return None if image.mode == "F" else _Header(image.mode in GREY, kind_of(image), (height, width))
+            return None if image.mode == "F" else Header(image.mode in GREY, kind_of(image), (height, width))
     except Exception:  # noqa: BLE001 - a broken file can raise anything
         return None
 

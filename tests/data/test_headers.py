@@ -1,0 +1,202 @@
+"""Headers of image files that are kept: the same as read anew, whatever happened to the files and to what is kept."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from likewise.data import Folder, headers, image_files
+from likewise.data.headers import Header, headers_of
+
+KINDS = (("RGB", "JPEG"), ("L", "PNG"), ("P", "PNG"), ("RGBA", "PNG"), ("I;16", "PNG"))
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("LIKEWISE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(headers, "FEWEST", 2)
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def paths(tmp_path):
+    """Images of several kinds and sizes, in folders with odd names."""
+    rng = np.random.default_rng(0)
+    made = []
+    for number in range(12):
+        mode, kind = KINDS[number % len(KINDS)]
+        folder = tmp_path / "set" / ("a b;c" if number % 2 else "ü\n%")
+        folder.mkdir(parents=True, exist_ok=True)
+        image = Image.fromarray(rng.integers(0, 255, (5 + number, 9, 3), dtype=np.uint8))
+        image = Image.new(mode, (9, 5 + number)) if mode == "I;16" else image.convert(mode)
+        image.save(folder / f"{number}.{kind.lower()}", kind)
+        made.append(str(folder / f"{number}.{kind.lower()}"))
+    return made
+
+
+class Reads:
+    """Reads headers in an order of its own, by Pillow alone, and notes which it was asked for."""
+
+    def __init__(self, paths):
+        self.paths, self.asked = paths, []
+
+    def __call__(self, row):
+        self.asked.append(self.paths[row])
+        try:
+            with Image.open(self.paths[row]) as image:
+                return Header(image.mode in {"L", "I;16"}, image.mode, image.size[::-1])
+        except OSError:
+            return None
+
+
+def found(paths):
+    reads = Reads(paths)
+    return headers_of(paths, reads, "plain"), sorted(reads.asked)
+
+
+def plainly(paths):
+    return [Reads(paths)(row) for row in range(len(paths))]
+
+
+def test_a_second_start_reads_nothing(paths):
+    assert found(paths) == (plainly(paths), sorted(paths))
+    assert found(paths) == (plainly(paths), [])
+    back = paths[::-1]
+    assert found(back) == (plainly(back), [])
+
+
+def test_what_is_new_or_changed_is_read_and_what_is_gone_is_forgotten(paths, tmp_path):
+    found(paths)
+    Image.new("RGB", (31, 7)).save(paths[3])
+    os.utime(paths[3], ns=(1, 1))
+    same = Path(paths[4]).stat()
+    Image.new("L", (200, 100)).save(paths[4])  # another length, and the time of before
+    os.utime(paths[4], ns=(same.st_atime_ns, same.st_mtime_ns))
+    new = str(tmp_path / "set" / "a b;c" / "new.png")
+    Image.new("L", (3, 4)).save(new)
+    now = [path for path in paths if path != paths[7]] + [new]
+    Path(paths[7]).unlink()
+    assert found(now) == (plainly(now), sorted([paths[3], paths[4], new]))
+    assert found(now) == (plainly(now), [])
+
+
+def test_unreadable_files_are_asked_again(paths):
+    Path(paths[2]).write_bytes(b"no image")
+    Path(paths[5]).unlink()
+    assert found(paths) == (plainly(paths), sorted(paths))
+    assert found(paths) == (plainly(paths), sorted([paths[2], paths[5]]))
+    Image.new("RGB", (4, 4)).save(paths[5])
+    assert found(paths) == (plainly(paths), sorted([paths[2], paths[5]]))
+    assert found(paths) == (plainly(paths), [paths[2]])
+
+
+def test_another_way_of_reading_is_apart(paths):
+    found(paths)
+    reads = Reads(paths)
+    headers_of(paths, reads, "upright")
+    assert len(reads.asked) == len(paths)
+
+
+def test_images_without_a_file_are_read_each_time(paths):
+    some = [path if number % 3 else None for number, path in enumerate(paths)]
+    for expected in (len(paths), some.count(None)):
+        reads = Reads(paths)
+        assert headers_of(some, reads, "plain") == plainly(paths)
+        assert len(reads.asked) == expected
+
+
+@pytest.mark.parametrize("damage", ["cut", "empty", "text", "of another kind"])
+def test_what_is_damaged_is_read_anew(paths, cache, damage):
+    found(paths)
+    (kept,) = cache.glob("*.npz")
+    whole = kept.read_bytes()
+    if damage == "of another kind":
+        np.savez(kept, names=np.zeros(3))
+    else:
+        kept.write_bytes({"cut": whole[: len(whole) // 2], "empty": b"", "text": b"names"}[damage])
+    assert found(paths) == (plainly(paths), sorted(paths))
+    assert found(paths) == (plainly(paths), [])
+
+
+def test_where_nothing_can_be_kept_a_warning_says_so(paths, cache):
+    cache.write_text("a file in the folder's place")
+    with pytest.warns(UserWarning, match=r"read again next time, as .*cache takes none .*LIKEWISE_CACHE"):
+        assert found(paths)[0] == plainly(paths)
+
+
+def test_a_full_disk_leaves_what_was_kept(paths, cache, monkeypatch):
+    found(paths)
+    (kept,) = cache.glob("*.npz")
+    before = kept.read_bytes()
+    Image.new("RGB", (31, 7)).save(paths[3])
+
+    def full(file, **_):
+        file.write(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np, "savez", full)
+    with pytest.warns(UserWarning, match="No space left on device"):
+        assert found(paths)[0] == plainly(paths)
+    assert kept.read_bytes() == before
+    assert not list(cache.glob("*.partial"))
+
+
+PROCESS = """
+import sys, time
+from likewise.data import headers
+headers.FEWEST = 2
+paths = sys.argv[2:]
+def read(row):
+    with open(sys.argv[1], "a") as file:
+        file.write("x")
+    time.sleep(0.05)
+    return headers.Header(True, "L", (row, 1))
+print([header.size[0] for header in headers.headers_of(paths, read, "plain")] == list(range(len(paths))))
+"""
+
+
+def start(log, paths):
+    return subprocess.Popen([sys.executable, "-c", PROCESS, str(log), *paths], stdout=subprocess.PIPE, text=True)
+
+
+@pytest.mark.process
+def test_of_processes_that_start_at_once_one_reads(paths, tmp_path):
+    started = [start(tmp_path / "log", paths) for _ in range(3)]
+    assert [process.communicate()[0] for process in started] == ["True\n"] * 3
+    assert len((tmp_path / "log").read_text()) == len(paths)
+
+
+@pytest.mark.process
+def test_a_process_that_is_killed_leaves_nothing_in_the_way(paths, tmp_path, cache):
+    process = start(tmp_path / "log", paths)
+    while not (tmp_path / "log").exists():
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert not list(cache.glob("*.npz"))
+    assert start(tmp_path / "log", paths).communicate()[0] == "True\n"
+    assert len(list(cache.glob("*.npz"))) == 1
+
+
+@pytest.mark.usefixtures("paths")
+def test_a_folder_is_the_same_by_what_is_kept(tmp_path, monkeypatch):
+    """A folder of classes, twice: the second time no header is read."""
+    root = tmp_path / "set"
+    first = Folder(str(root), size=8, memory=0).load()
+    asked = []
+    monkeypatch.setattr(image_files, "_header", lambda item, *, upright: asked.append((item, upright)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        second = Folder(str(root), size=8, memory=0).load()
+    assert asked == []
+    rows = torch.arange(len(first))
+    assert torch.equal(first.inputs[rows], second.inputs[rows])
+    assert (list(first.ids), first.found) == (list(second.ids), second.found)

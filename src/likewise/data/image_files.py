@@ -72,6 +72,9 @@ class ImageFiles(Rows):
         places = enumerate(rows.tolist()) if self._lost else ()
         return [Unreadable(place, row, _name(self.items[row])) for place, row in places if row in self._lost]
 
+    def note_unreadable(self, rows: Tensor) -> None:
+        self._lost.update(rows.tolist())
+
     def decode(self, item: Item) -> UInt8[Tensor, "ch h w"] | None:
         """Decode one file; None if that fails."""
         try:

@@ -13,7 +13,8 @@ from likewise.files.formats import first_of
 class Rows(Protocol):
     """Inputs that are not in memory and are read on demand: indexing returns a tensor.
 
-    Where some of them may turn out to be unreadable, a method `unreadable` tells which; see `ImageFiles`.
+    Where some of them may turn out to be unreadable, a method `unreadable` tells which, and `note_unreadable` notes
+    those that a worker found; see `ImageFiles`.
     """
 
     shape: tuple[int, ...]
@@ -49,6 +50,13 @@ def unreadable(inputs: Tensor | Rows, rows: Int[Tensor, " n"]) -> list[Unreadabl
     """Return which of some rows turned out to be unreadable when they were read."""
     asked = getattr(inputs, "unreadable", None)
     return [] if asked is None else asked(rows)
+
+
+def note_unreadable(inputs: Tensor | Rows, rows: Int[Tensor, " n"]) -> None:
+    """Note that some rows could not be read, where a worker read them."""
+    note = getattr(inputs, "note_unreadable", None)
+    if note is not None and len(rows):
+        note(rows)
 
 
 def readable(inputs: Tensor | Rows, rows: Int[Tensor, " n"]) -> Bool[Tensor, " n"]:
@@ -89,6 +97,9 @@ class SomeRows(Rows):
     def unreadable(self, rows: Tensor) -> list[Unreadable]:
         return unreadable(self.all_rows, self.rows[rows])
 
+    def note_unreadable(self, rows: Tensor) -> None:
+        note_unreadable(self.all_rows, self.rows[rows])
+
     def take(self, rows: Tensor) -> "SomeRows":
         return SomeRows(self.all_rows, self.rows[rows])
 
@@ -115,6 +126,11 @@ class JoinedRows(Rows):
             places = there.nonzero().flatten().tolist()
             found += [one._replace(place=places[one.place]) for one in unreadable(inputs, rows[there] - before)]
         return found
+
+    def note_unreadable(self, rows: Tensor) -> None:
+        late = rows >= len(self.first)
+        note_unreadable(self.first, rows[~late])
+        note_unreadable(self.second, rows[late] - len(self.first))
 
     def take(self, rows: Tensor) -> Tensor | Rows:
         late = rows >= len(self.first)

@@ -13,6 +13,7 @@ from likewise.data import Superclasses
 from likewise.data.by_class import unturned
 from likewise.data.groups import components
 from likewise.data.ids import Ids
+from likewise.data.reading import on_demand, read_ahead, spans_of
 from likewise.data.rows import Rows
 from likewise.data.samples import LabelKind, Samples, some_rows
 from likewise.models import Encoder
@@ -317,22 +318,37 @@ class FeatureParts(NamedTuple):
 
 
 def features_of(
-    samples: Samples, encoder: Encoder, part: str, progress: Bar = silent, second: Encoder | None = None
+    samples: Samples,
+    encoder: Encoder,
+    part: str,
+    progress: Bar = silent,
+    second: Encoder | None = None,
+    *,
+    workers: int | None = None,
 ) -> Features:
     """Encode samples, inputs (N, ...) to features (N, D); those whose inputs turn out to be unreadable are left out.
 
-    Of pairs the other side is encoded by its own encoder, `second`.
+    Of pairs the other side is encoded by its own encoder, `second`. Inputs that are not in memory are read ahead by
+    worker processes; see `read_ahead`.
     """
 
-    def shown(starts: Iterable[int]) -> Iterable[int]:
-        return progress(starts, f"encoding, {part}")
+    def encoded(by: Encoder, inputs: Tensor | Rows) -> Tensor:
+        def shown(walked: Iterable[Any]) -> Iterable[Any]:
+            return progress(walked, f"encoding, {part}")
+
+        if isinstance(inputs, Tensor) or not on_demand(inputs):
+            return by.encode(inputs, progress=shown)
+        vectors, spans = torch.zeros(len(inputs), by.feature_dim), spans_of(inputs, [range(len(inputs))])
+        for _, (rows, read, _) in zip(shown(spans), read_ahead(inputs, spans, workers), strict=True):
+            vectors[rows] = by.encode(read, max(1, len(read)))
+        return vectors
 
     samples = samples.as_evaluated()
     others, beside = samples.counterparts, None
-    vectors = encoder.encode(samples.inputs, progress=shown)
+    vectors = encoded(encoder, samples.inputs)
     if others is not None and second is not None:
         beside = Features(
-            second.encode(others.inputs, progress=shown),
+            encoded(second, others.inputs),
             None,
             (),
             samples.rows,

@@ -1,27 +1,20 @@
 """Features of any number of samples: read ahead by worker processes, and encoded a piece at a time."""
 
 import hashlib
-import math
-import os
-import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple, final
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from torch.utils.data import Dataset
 
 from likewise.data import ImagePreprocessing, Rows, Samples, Source, Texts
-from likewise.data.rows import files_of, readable, unreadable
-from likewise.data.workers import MOST_WORKERS, fetched
+from likewise.data.reading import read_ahead
+from likewise.data.rows import files_of, unreadable
 from likewise.inference.inputs import of_side, streamed
 from likewise.inference.model import Model
-from likewise.models.encoder import MOST_NUMBERS
-
-MOST_READ, MOST_TEXTS = 256, 4096  # at a time: by a worker, and texts, which are sorted by their length
 
 
 def samples_for(model: Model, source: Source) -> Samples:
@@ -67,37 +60,6 @@ class Piece(NamedTuple):
     """The files among them that can't be read, which have no features, by their numbers in the source."""
 
 
-@final
-class _Reading(Dataset[tuple[Tensor, Tensor, dict[int, str]]]):
-    """Pieces of inputs that are read on demand, with the rows that could be read."""
-
-    def __init__(self, inputs: Rows, spans: Sequence[range]) -> None:
-        self.inputs, self.spans = inputs, spans
-
-    def __len__(self) -> int:
-        return len(self.spans)
-
-    def __getitem__(self, place: int) -> tuple[Tensor, Tensor, dict[int, str]]:
-        rows = torch.arange(self.spans[place].start, self.spans[place].stop)
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "an image that cannot be read")  # all are told at the end
-            read = self.inputs[rows]
-        could = readable(self.inputs, rows)
-        return (read, rows, {}) if could.all() else (read[could], rows[could], files_of(unreadable(self.inputs, rows)))
-
-
-def spans_of(inputs: Tensor | Rows, shards: Sequence[range], batch_size: int | None = None) -> list[range]:
-    """Cut shards into what is read and encoded at a time.
-
-    Example:
-        >>> spans_of(torch.zeros(20, 3), [range(10), range(10, 15)], 8)
-        [range(0, 8), range(8, 10), range(10, 15)]
-    """
-    most = MOST_TEXTS if isinstance(inputs, Texts) else MOST_READ
-    size = batch_size or max(1, min(most, MOST_NUMBERS // max(1, math.prod(inputs.shape[1:]))))
-    return [shard[start : start + size] for shard in shards for start in range(0, len(shard), size)]
-
-
 def encoded(model: Model, inputs: Tensor | Rows, spans: Sequence[range], workers: int | None = None) -> Iterator[Piece]:
     """Encode pieces of inputs, one after another, while workers read those that follow.
 
@@ -118,9 +80,9 @@ def encoded(model: Model, inputs: Tensor | Rows, spans: Sequence[range], workers
                 some = model.preprocessing.of_tensor(some)
             yield Piece(rows, model.encoder.encode(some), {})
         return
-    count = min(MOST_WORKERS, os.cpu_count() or 1) if workers is None else workers
-    for read, rows, lost in fetched(_Reading(inputs, spans), count):
-        yield Piece(rows, model.encoder.encode(read, max(1, len(read))), lost)
+    for rows, read, lost in read_ahead(inputs, spans, workers):
+        features = model.encoder.encode(read, max(1, len(read)))
+        yield Piece(rows, features, files_of(unreadable(inputs, lost)))
 
 
 def digest_of(model: Model, file: Path | None = None) -> str:

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from likewise.data import Batch, Batches, Rows, Samples, Share, TokenRows, mixed, never_apart
+from likewise.data.reading import on_demand
 from likewise.data.rows import Unreadable, files_of, unreadable
 from likewise.data.workers import fetched
 
@@ -58,7 +59,7 @@ class Loader:
         self._there: Tensor | None = None
         self._others = None if samples.counterparts is None else samples.counterparts.inputs
         alike = None if samples.counterparts is None else never_apart(samples)
-        twice = _on_demand(samples.inputs) or _on_demand(self._others)  # a pair may take a broken one's place
+        twice = on_demand(samples.inputs) or on_demand(self._others)  # a pair may take a broken one's place
         told = alike is not None and (twice or samples.negatives is not None or len(alike.unique()) < len(alike))
         self._alike = alike if told else None
         self._of_items = _by_item(samples, alike)
@@ -153,7 +154,7 @@ class Loader:
     def _inputs(self, order: Tensor, own: slice, place: Place) -> "Iterator[Fetched]":
         """Yield the inputs and rows of every batch that is left: from the device, from memory, or read on demand."""
         inputs, others, left, device = self.samples.inputs, self._others, order[place.batch :], place.device
-        if _on_demand(inputs) or _on_demand(others):
+        if on_demand(inputs) or on_demand(others):
             yield from self._fetched(left, own, place)
             return
         held = isinstance(inputs, Tensor) and device.type == "cuda" and self._fits(inputs, device)
@@ -205,10 +206,6 @@ def _by_item(samples: Samples, alike: Tensor | None) -> Tensor:
     numbers = torch.full((int(torch.cat([items, others]).max()) + 1,), NOBODY)
     numbers[items] = alike
     return numbers
-
-
-def _on_demand(inputs: Tensor | Rows | None) -> bool:
-    return inputs is not None and not isinstance(inputs, Tensor | TokenRows)
 
 
 def _of_rows(inputs: Tensor | Rows, rows: Tensor, whole: Tensor) -> Tensor:

@@ -57,6 +57,7 @@ class Validation(Callback):
         progress: Wraps what is encoded and evaluated.
         keep_best: Whether to save all weights, as `Run.best`, at the epoch with the best score by a metric that
             selects (accuracy, mAP, precision@1 or recall@1), the first of equals.
+        workers: Processes that read inputs which are not in memory. None: one per core, up to 8; 0: none.
 
     Raises:
         ValueError: `every` is negative; or, with `keep_best`, it is 0, or there are neither labels nor pairs.
@@ -73,6 +74,7 @@ class Validation(Callback):
         shown: Callable[[Trainer, Samples, Features], None] | None = None,
         progress: Bar = silent,
         keep_best: bool = False,
+        workers: int | None = None,
     ) -> None:
         if every < 0:
             raise ValueError(f"expected 0 or more epochs between validation scores, got {every}: 0 switches them off")
@@ -89,6 +91,7 @@ class Validation(Callback):
         self._told = told
         self._shown = shown
         self._progress = progress
+        self._workers = workers
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Evaluate after the last batch of an epoch, before its checkpoint is saved."""
@@ -101,7 +104,7 @@ class Validation(Callback):
                 prepared(pl_module.encoder, part, pl_module.second) for part in (self._train, self._validation)
             )
             self._tokenised = True
-        validation = features_of(self._validation, pl_module.encoder, "validation", self._progress, pl_module.second)
+        validation = self._encoded(pl_module, self._validation, "validation")
         for measured in (result.at(epoch) for result in self._found(pl_module, validation)):
             if self.keep_best and self._is_best(measured):
                 content = io.BytesIO()
@@ -118,7 +121,7 @@ class Validation(Callback):
         """Evaluate the encoder, and the classifier trained with it, on the validation part."""
         if validation.labels is None and validation.counterparts is None:  # no evaluation applies
             return []
-        train = features_of(self._train, module.encoder, "train", self._progress, module.second)
+        train = self._encoded(module, self._train, "train")
         if module.head is None:
             train, validation = (module.with_predictions(features) for features in (train, validation))
         parts = FeatureParts(train, validation, validation)
@@ -126,6 +129,9 @@ class Validation(Callback):
             evaluation for evaluation in self._tried if evaluation.why_not_applicable(evaluation.taken(parts)) is None
         )
         return [evaluation(*parts, progress=self._progress) for evaluation in islice(applicable, 1)]
+
+    def _encoded(self, module: Any, samples: Samples, part: str) -> Features:
+        return features_of(samples, module.encoder, part, self._progress, module.second, workers=self._workers)
 
     def _save(self, trainer: Trainer, result: Result) -> None:
         """Save scores with the run, and show them in the trainer's loggers at the step that they were taken after."""

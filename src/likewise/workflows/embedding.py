@@ -14,8 +14,9 @@ from torch import Tensor
 
 from likewise.configuration import resolve
 from likewise.data import Samples, Source, Texts, some_inputs
+from likewise.data.reading import spans_of
 from likewise.data.rows import in_words
-from likewise.inference.embedding import digest_of, encoded, samples_for, spans_of
+from likewise.inference.embedding import digest_of, encoded, samples_for
 from likewise.inference.inputs import options_of, streamed
 from likewise.inference.model import Model, load
 from likewise.inference.shards import Shards, state_of

@@ -100,6 +100,7 @@ def encoded(
     *,
     second: Encoder | None = None,
     trained: bool = True,
+    workers: int | None = None,
 ) -> FeatureParts:
     """Encode the samples, add what the run's own classifier predicts, and save the features; or load those saved.
 
@@ -115,9 +116,10 @@ def encoded(
     lost: dict[int, str] = {}
     for part, samples in whole.items():
         if said is None:
-            own, without = features_of(samples, encoder, part, progress.bar, second), _lost(samples)
+            own = features_of(samples, encoder, part, progress.bar, second, workers=workers)
+            without = _lost(samples)
         else:
-            own, without = _encoded(said, samples, encoder, part, progress)
+            own, without = _encoded(said, samples, encoder, part, progress, workers=workers)
         found.append(predicted(own))
         lost |= without
     features = FeatureParts(*found)
@@ -133,13 +135,15 @@ def forget() -> None:
 
 
 def _encoded(
-    said: str, samples: Samples, encoder: Encoder, part: str, progress: Progress
+    said: str, samples: Samples, encoder: Encoder, part: str, progress: Progress, *, workers: int | None
 ) -> tuple[Features, dict[int, str]]:
     """Encode samples, or take their features if the encoder of that digest has before; and the files that are lost."""
     none = samples[torch.arange(0)]
     rows = b"" if samples.rows is None else samples.rows.contiguous().numpy().tobytes()
     key = f"{said} {fingerprint(Parts(samples, none, none))} {sha256(rows).hexdigest()}"
-    found = _encoded_before.pop(key, None) or (features_of(samples, encoder, part, progress.bar), _lost(samples))
+    found = _encoded_before.pop(key, None)
+    if found is None:
+        found = features_of(samples, encoder, part, progress.bar, workers=workers), _lost(samples)
     while len(_encoded_before) >= MOST_KEPT:
         _encoded_before.pop(next(iter(_encoded_before)))  # used least recently
     _encoded_before[key] = found

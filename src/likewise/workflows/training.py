@@ -240,6 +240,7 @@ class _Training:
                         module.with_predictions,
                         second=module.second,
                         trained=trained,
+                        workers=self.config["workers"],
                     )
                     if (own := module.predictor(features)) is not None:
                         run.write(run.classifier.name, own.saved())
@@ -286,6 +287,7 @@ class _Training:
             shown=drawings.show,
             progress=self.progress.bar,
             keep_best=best,
+            workers=self.config["workers"],
         )
         collapse = Collapse(lambda told: self.progress.say(f"warning: {told}"))
         callbacks: list[lightning.Callback] = [

@@ -1,0 +1,84 @@
+"""Inputs that are not in memory, read ahead by worker processes, some at a time."""
+
+import math
+import os
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, final
+
+import torch
+from jaxtyping import Int, Shaped
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from likewise.data.rows import Rows, note_unreadable, readable
+from likewise.data.texts import Texts, TokenRows
+from likewise.data.workers import MOST_WORKERS, fetched
+
+MOST_READ, MOST_TEXTS = 256, 4096  # at a time: by a worker, and texts, which are sorted by their length
+MOST_NUMBERS = 2**22  # of inputs that are read at a time
+
+
+class Read(NamedTuple):
+    """Some inputs that were read."""
+
+    rows: Int[Tensor, " n"]
+    """The rows that could be read."""
+    inputs: Shaped[Tensor, "n ..."]
+    lost: Int[Tensor, " l"]
+    """The rows that could not."""
+
+
+def on_demand(inputs: Tensor | Rows | None) -> bool:
+    """Tell whether inputs are read when they are indexed, as images in files are."""
+    return inputs is not None and not isinstance(inputs, Tensor | Texts | TokenRows)
+
+
+def spans_of(inputs: Tensor | Rows, shards: Sequence[range], batch_size: int | None = None) -> list[range]:
+    """Cut shards into what is read and encoded at a time.
+
+    Example:
+        >>> spans_of(torch.zeros(20, 3), [range(10), range(10, 15)], 8)
+        [range(0, 8), range(8, 10), range(10, 15)]
+    """
+    most = MOST_TEXTS if isinstance(inputs, Texts) else MOST_READ
+    size = batch_size or max(1, min(most, MOST_NUMBERS // max(1, math.prod(inputs.shape[1:]))))
+    return [shard[start : start + size] for shard in shards for start in range(0, len(shard), size)]
+
+
+def read_ahead(inputs: Rows, spans: Sequence[range], workers: int | None = None) -> Iterator[Read]:
+    """Read pieces of inputs in their order, while what was read before is worked on.
+
+    Inputs that could not be read are noted, as if they had been read here.
+
+    Args:
+        inputs: Inputs that are read when they are indexed.
+        spans: The rows of each piece.
+        workers: Processes that read. None: one per core, up to 8; 0: none.
+
+    Memory:
+        Two pieces for each worker.
+    """
+    count = min(MOST_WORKERS, os.cpu_count() or 1, len(spans)) if workers is None else workers
+    for read in fetched(_Reading(inputs, spans), count):
+        note_unreadable(inputs, read.lost)
+        yield read
+
+
+@final
+class _Reading(Dataset[Read]):
+    """Pieces of inputs that are read on demand."""
+
+    def __init__(self, inputs: Rows, spans: Sequence[range]) -> None:
+        self.inputs, self.spans = inputs, spans
+
+    def __len__(self) -> int:
+        return len(self.spans)
+
+    def __getitem__(self, place: int) -> Read:
+        rows = torch.arange(self.spans[place].start, self.spans[place].stop)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "an image that cannot be read")  # all are told at the end
+            inputs = self.inputs[rows]
+        could = readable(self.inputs, rows)
+        return Read(rows, inputs, rows[:0]) if bool(could.all()) else Read(rows[could], inputs[could], rows[~could])

@@ -1,0 +1,62 @@
+"""Inputs read ahead by workers: the same rows as read one by one, and what could not be read is noted here."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from likewise.data.image_files import ImageFiles
+from likewise.data.preprocessing import ImagePreprocessing
+from likewise.data.reading import on_demand, read_ahead, spans_of
+from likewise.data.rows import JoinedRows, SomeRows, unreadable
+from likewise.data.texts import Texts
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Twenty images, of which three break after the header."""
+    rng = np.random.default_rng(0)
+    paths = []
+    for number in range(20):
+        path = tmp_path / f"{number}.png"
+        Image.fromarray(rng.integers(0, 255, (6, 5, 3), dtype=np.uint8)).save(path)
+        if number in {3, 4, 17}:
+            path.write_bytes(path.read_bytes()[:60])
+        paths.append(path)
+    return paths
+
+
+def plainly(path):
+    try:
+        with Image.open(path) as image:
+            return np.asarray(image.convert("RGB")).transpose(2, 0, 1)
+    except OSError:
+        return None
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2])
+@pytest.mark.parametrize("size", [1, 4, 50])
+def test_each_row_once_in_order_whoever_reads(files, workers, size):
+    made = ImagePreprocessing(3, 6, 5)
+    order = torch.tensor([19, 3, 0, 7, 17, 2, 4, 11])
+    inputs = JoinedRows(SomeRows(ImageFiles(files, made), order), ImageFiles(files[:5], made))
+    expected = [files[row] for row in order.tolist()] + files[:5]
+    rows, lost = [], []
+    for read in read_ahead(inputs, spans_of(inputs, [range(13)], size), workers):
+        assert len(read.rows) == len(read.inputs)
+        rows += read.rows.tolist()
+        lost += read.lost.tolist()
+        for row, image in zip(read.rows.tolist(), read.inputs, strict=True):
+            assert np.array_equal(image.numpy(), plainly(expected[row]))
+    broken = [row for row, path in enumerate(expected) if plainly(path) is None]
+    assert sorted(rows + lost) == list(range(13))
+    assert (rows, lost) == (sorted(rows), broken)
+    found = unreadable(inputs, torch.arange(13))
+    assert [(one.place, Path(one.name).name) for one in found] == [(row, expected[row].name) for row in broken]
+
+
+def test_only_what_is_not_in_memory_is_read_ahead(files):
+    given = torch.zeros(3), Texts(["a", "b"]), None, ImageFiles(files, ImagePreprocessing(3, 6, 5))
+    assert [on_demand(inputs) for inputs in given] == [False, False, False, True]

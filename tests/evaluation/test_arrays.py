@@ -227,7 +227,8 @@ def plain(order, right, k):
 @pytest.mark.parametrize("apart", [True, False], ids=["gallery", "among themselves"])
 @pytest.mark.parametrize("several", [False, True], ids=["classes", "label sets"])
 def test_depths_are_those_of_a_loop_with_several_right_answers(apart, several, monkeypatch):
-    monkeypatch.setattr("likewise.evaluation.nearest.TILE", 700)  # several tiles
+    for name, size in {"TILE": 700, "FEWEST_ROWS": 3, "TALLEST": 60}.items():  # several tiles, also of a row
+        monkeypatch.setattr(f"likewise.evaluation.nearest.{name}", size)
     monkeypatch.setattr("likewise.evaluation.retrieval.TILE", 700)
     labels = SETS[:60] if several else np.minimum(RANDOM.geometric(0.3, size=60), 6)
     x, wanted = X[:60], labels

@@ -330,7 +330,8 @@ def test_retrieval_is_a_loop_over_queries_with_a_long_tail_and_single_samples():
 
 def test_tiles_change_nothing(monkeypatch, parts):
     whole = [KNN()(*parts), Retrieval()(*parts)]
-    monkeypatch.setattr("likewise.evaluation.nearest.TILE", 100)
+    for name, size in {"TILE": 100, "FEWEST_ROWS": 3, "TALLEST": 60}.items():
+        monkeypatch.setattr(f"likewise.evaluation.nearest.{name}", size)
     for before, after in zip(whole, (KNN()(*parts), Retrieval()(*parts)), strict=True):
         assert before.scores == after.scores
 

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from likewise.evaluation import nearest as module
 from likewise.evaluation.duplicates import Groups, neighbours_labels
-from likewise.evaluation.nearest import Nearest, close_pairs
+from likewise.evaluation.nearest import Nearest, close_pairs, largest, nearest
 
 
 @pytest.fixture(autouse=True)
@@ -202,3 +202,36 @@ def test_neighbours_say_which_label_may_be_wrong():
     share, said = neighbours_labels(sets, slice(0, 1), torch.tensor([[1, 2, 3]]))
     assert float(share) == pytest.approx(1 / 3)
     assert said.tolist() == [[True, False, False]]
+
+
+@pytest.mark.parametrize(("width", "count"), [(5, 5), (5, 1), (64, 1), (1000, 3), (1003, 7), (4000, 200), (97, 6)])
+@pytest.mark.parametrize("levels", [3, 10**6], ids=["ties", "hardly any ties"])
+def test_the_largest_are_those_of_a_sort(width, count, levels):
+    """Also where they stand in one block, or in the rest beyond the blocks."""
+    tile = torch.randint(levels, (6, width)).float() / levels
+    tile[0], tile[1] = torch.arange(width), -torch.arange(width)
+    tile[2, : width // 2] = -torch.inf
+    tile[3, width - count :] = 2.0
+    values, columns = largest(tile, count)
+    assert torch.equal(values, tile.sort(dim=1, descending=True).values[:, :count])
+    assert torch.equal(tile.gather(1, columns), values)
+    assert all(len(set(row)) == count for row in columns.tolist())
+
+
+@pytest.mark.parametrize("own", [True, False])
+@pytest.mark.parametrize("sizes", [(700, 3, 60), (10, 1, 7), (10**4, 2, 10**5)])
+def test_neighbours_are_those_of_a_loop_in_any_tiles(monkeypatch, own, sizes):
+    for name, size in zip(("TILE", "FEWEST_ROWS", "TALLEST"), sizes, strict=True):
+        monkeypatch.setattr(module, name, size)
+    references = vectors(150, 6)
+    queries = references if own else vectors(40, 6, seed=1)
+    units, others = functional.normalize(queries.double()), functional.normalize(references.double())
+    expected = units @ others.T
+    if own:
+        expected.fill_diagonal_(-torch.inf)
+    seen = []
+    for part, similarities, indices in nearest(queries, None if own else references, 9):
+        seen += range(len(queries))[part]
+        assert torch.allclose(similarities.double(), expected[part].sort(1, descending=True).values[:, :9], atol=1e-6)
+        assert torch.allclose(expected[part].gather(1, indices), similarities.double(), atol=1e-6)
+    assert seen == list(range(len(queries)))

@@ -1,5 +1,8 @@
 """Losses of label sets: reference values, naive loops over labels, exact shares, unlabelled queries, bad input."""
 
+import math
+import sys
+from itertools import combinations
 from pathlib import Path
 from typing import Literal, get_type_hints
 
@@ -102,6 +105,40 @@ def test_label_similarity_is_a_similarity(seed, samples, method):
     found = lw.label_pair_similarity(labels, method)
     assert ((found >= 0) & (found <= 1)).all()
     assert torch.equal(found, found.T)
+
+
+def plain_similarity(labels, method):
+    """Return the similarity of labels by a loop over pairs, in Python's own numbers."""
+    total, found = len(labels), np.eye(labels.shape[1])
+    members = [set(np.flatnonzero(column)) for column in labels.T]
+    for one, other in combinations(range(len(members)), 2):
+        both = len(members[one] & members[other])
+        if method == "jaccard":
+            value = both / max(1, len(members[one] | members[other]))
+        elif method == "identity" or both == 0:
+            value = 0.0
+        elif both == total:
+            value = 1.0
+        else:
+            information = math.log(both * total / (len(members[one]) * len(members[other])))
+            value = (information / -math.log(both / total) + 1) / 2
+        found[one, other] = found[other, one] = value
+    return found
+
+
+@pytest.mark.parametrize("method", ["npmi", "jaccard", "identity"])
+@pytest.mark.parametrize("dense", [0, 10**9], ids=["pairs", "product"])
+def test_label_similarity_is_that_of_a_loop_in_any_tiles(method, dense, monkeypatch):
+    """Long tails, labels of no sample and of every one, samples without labels."""
+    for name, size in {"DENSE": dense, "PAIRS": 7, "ROWS": 5}.items():
+        monkeypatch.setattr(sys.modules["likewise.losses.label_pair_similarity"], name, size)
+    labels = np.random.default_rng(0).random((60, 12)) < 1 / np.arange(1, 13)
+    labels[:, 5], labels[:, 7] = False, True
+    labels[20:30] = False
+    found = lw.label_pair_similarity(torch.tensor(labels), method)
+    assert np.abs(found.double().numpy() - plain_similarity(labels, method)).max() <= 1e-7
+    assert torch.equal(found, found.T)
+    assert torch.equal(lw.label_pair_similarity(torch.zeros(3, 4), method), torch.eye(4))
 
 
 def unit(rows):

@@ -3,12 +3,15 @@
 from typing import Any, Literal
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from likewise.losses.checks import check_label_sets, matrix, one_of
 
 Method = Literal["npmi", "jaccard", "identity"]
+PAIRS = 2**22  # of labels at a time
+ROWS = 2**16  # samples at a time
+DENSE = 2000  # multiplications of a matrix product in the time that one pair takes
 
 
 def label_pair_similarity(labels: Any, method: Method) -> Float[Tensor, "l l"]:
@@ -37,7 +40,7 @@ def label_pair_similarity(labels: Any, method: Method) -> Float[Tensor, "l l"]:
         ValueError: If labels are not a matrix of zeros and ones with at least one sample, or the method is unknown.
 
     Memory:
-        O(N·L + L²) in float64.
+        8·L² bytes beside the labels, and the pairs of labels of some samples at a time.
 
     Source:
         Bouma, "Normalized (Pointwise) Mutual Information in Collocation Extraction", 2009; Jaccard, 1912.
@@ -54,17 +57,41 @@ def label_pair_similarity(labels: Any, method: Method) -> Float[Tensor, "l l"]:
     check_label_sets("labels", labels, "samples", len(labels) if labels.ndim else 0)
     if not len(labels):
         raise ValueError("expected labels to be those of at least one sample, got none: pass those of the training set")
-    wide = labels.double()
-    both = wide.T @ wide
-    each = both.diagonal()
-    if method == "npmi":
-        count, total = both.clamp(min=1), len(labels)
-        information = torch.log(count * total / torch.outer(each, each).clamp(min=1))
-        similarity = (information / torch.log(total / count) + 1) / 2
-        similarity = similarity.masked_fill(both == total, 1).masked_fill(both == 0, 0)
-    elif method == "identity":
-        similarity = torch.zeros_like(both)
-    else:
-        similarity = both / (each[:, None] + each - both).clamp(min=1)
-    similarity = ((similarity + similarity.T) / 2).clamp(0, 1)
-    return similarity.fill_diagonal_(1).float()
+    both = _together(labels)
+    each = both.diagonal().double()
+    if method == "identity":
+        return torch.eye(len(each), device=labels.device)
+    table = torch.empty(both.shape, device=labels.device)
+    for rows in torch.arange(len(each), device=labels.device).split(max(1, PAIRS // max(1, len(each)))):
+        table[rows] = _similarity(both[rows].double(), each[rows, None], each, len(labels), method).float()
+    return table.fill_diagonal_(1)
+
+
+def _similarity(both: Tensor, one: Tensor, other: Tensor, total: int, method: Method) -> Tensor:
+    """Return the similarity of labels from how many samples have both, one and the other, of so many in all."""
+    if method == "jaccard":
+        return both / (one + other - both).clamp(min=1)
+    count = both.clamp(min=1)
+    information = torch.log(count * total / (one * other).clamp(min=1))
+    similarity = (information / torch.log(total / count) + 1) / 2
+    return similarity.masked_fill(both == total, 1).masked_fill(both == 0, 0).clamp(0, 1)
+
+
+def _together(labels: Tensor) -> Int[Tensor, "l l"]:
+    """Count the samples that have both of two labels: by each one's pairs, or where they are many by a product."""
+    samples, count = labels.shape
+    sample, label = labels.nonzero(as_tuple=True)
+    own = torch.bincount(sample, minlength=samples)
+    both = torch.zeros(count, count, dtype=torch.int32, device=labels.device)
+    if DENSE * int(own.square().sum()) > samples * count * count:
+        for some in labels.split(ROWS):  # float32 counts so few exactly
+            both += (some.float().T @ some.float()).int()
+        return both
+    first = own.cumsum(0) - own
+    for some in torch.arange(len(label), device=labels.device).split(max(1, PAIRS // max(1, int(own.max())))):
+        times = own[sample[some]]
+        one = torch.arange(len(some), device=labels.device).repeat_interleave(times)
+        place = torch.arange(len(one), device=labels.device) - (times.cumsum(0) - times)[one]
+        other = label[first[sample[some]][one] + place]
+        both.view(-1).index_add_(0, label[some][one] * count + other, torch.ones_like(other, dtype=torch.int32))
+    return both

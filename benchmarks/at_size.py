@@ -1,0 +1,127 @@
+"""What takes long with large sets: a start with many image files, neighbours of many vectors, many labels.
+
+    python benchmarks/at_size.py FILE.json [--rows start neighbours labels] [--images 100000]
+
+Each row runs in a process of its own, on data that is made in a temporary folder and removed. FILE.json is written as
+they come: processor seconds, seconds of the wall clock, and the most memory, in MiB, that the process had; likewise and
+its libraries are imported before the clock starts, and counted in the memory, as are the arrays that it is given.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.nn.functional import normalize
+
+CLASSES = 100
+MEASURED = """
+import json, resource, sys, time
+sys.path.insert(0, {folder!r})
+import at_size
+run = at_size.RUNS[{run!r}](*{given!r})
+cpu, wall = time.process_time(), time.perf_counter()
+run()
+seconds = time.process_time() - cpu, time.perf_counter() - wall
+print(json.dumps([*seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024]))
+"""
+Step = Callable[[], Any]
+
+
+def folder_start(root: str) -> Step:
+    """Read the names and headers of images; another start finds what was kept in LIKEWISE_CACHE."""
+    folder = import_module("likewise.data").Folder
+    import_module("datasets")
+    return lambda: folder(root, size=64, memory=0).load()
+
+
+def neighbours(queries: int, references: int, k: int, by: str) -> Step:
+    """Find the nearest of vectors in clusters, by likewise or by faiss."""
+    torch.manual_seed(0)
+    centres = torch.randn(CLASSES, 128)
+    x, y = (centres[torch.randint(CLASSES, (n,))] + torch.randn(n, 128) for n in (queries, references))
+    if by == "likewise":
+        nearest = import_module("likewise.evaluation.nearest").nearest
+        return lambda: [indices for _, _, indices in nearest(x, y, k)]
+    faiss: Any = import_module("faiss")
+    faiss.omp_set_num_threads(torch.get_num_threads())
+
+    def search() -> Any:
+        index = faiss.IndexFlatIP(128)
+        index.add(normalize(y).numpy())
+        return index.search(normalize(x).numpy(), k)
+
+    return search
+
+
+def labels(samples: int, count: int, each: int) -> Step:
+    """Compute the similarity of labels, whose frequencies fall as 1 over their rank."""
+    torch.manual_seed(0)
+    frequencies, sets = 1 / torch.arange(1, count + 1), torch.zeros(samples, count, dtype=torch.bool)
+    for some in torch.arange(samples).split(5000):
+        sets[some[:, None], torch.multinomial(frequencies.expand(len(some), -1), each)] = True
+    similarity = import_module("likewise").label_pair_similarity
+    return lambda: similarity(sets, "npmi")
+
+
+RUNS: dict[str, Callable[..., Step]] = {"start": folder_start, "neighbours": neighbours, "labels": labels}
+
+
+def make_images(root: Path, count: int) -> None:
+    """Write a JPEG of 256 pixels for each class, and give it many names."""
+    from PIL import Image  # noqa: PLC0415 - for one row
+
+    for number in range(CLASSES):
+        (root / f"{number:03}").mkdir(parents=True)
+        first = root / f"{number:03}" / "0.jpg"
+        small = torch.randint(256, (16, 16, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(number))
+        Image.fromarray(small.numpy()).resize((256, 256)).save(first, quality=90)
+        for name in range(1, count // CLASSES):
+            os.link(first, first.with_name(f"{name}.jpg"))
+
+
+def measured(run: str, *given: Any, cache: str = "") -> list[float]:
+    """Run one row in a process of its own."""
+    code = MEASURED.format(folder=str(Path(__file__).parent), run=run, given=given)
+    environment = os.environ | ({"LIKEWISE_CACHE": cache} if cache else {})
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)  # noqa: S603 - our own
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def main() -> None:
+    """Measure the rows, and write them as they come."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--rows", nargs="+", choices=list(RUNS), default=list(RUNS))
+    parser.add_argument("--images", type=int, default=100_000)
+    asked = parser.parse_args()
+    found: dict[str, list[float]] = {}
+
+    def note(name: str, row: list[float]) -> None:
+        found[name] = row
+        asked.file.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        print(f"{name}: {row[0]:.2f} CPU-seconds, {row[1]:.2f} s, {row[2]:,} MiB", flush=True)
+
+    if "start" in asked.rows:
+        with tempfile.TemporaryDirectory() as folder:
+            make_images(Path(folder, "images"), asked.images)
+            for time in ("first", "second"):
+                row = measured("start", f"{folder}/images", cache=f"{folder}/cache")
+                note(f"{time} start, {asked.images:,} images", row)
+    for by in ("likewise", *(["faiss"] if find_spec("faiss") else [])) if "neighbours" in asked.rows else ():
+        note(f"200 nearest of 1,000 among 200,000, {by}", measured("neighbours", 1000, 200_000, 200, by))
+    if "labels" in asked.rows:
+        note("similarity of 10,000 labels, 50,000 samples", measured("labels", 50_000, 10_000, 8))
+
+
+if __name__ == "__main__":
+    main()

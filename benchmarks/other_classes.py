@@ -10,6 +10,7 @@ flips. LOG.md says what was chosen on validation.
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 from once import trained
 
@@ -40,14 +41,9 @@ def main() -> None:
     for seed in range(asked.seeds):
         options = {**SOURCE, "data": "Arrays", "data.path": str(asked.source), "epochs": asked.epochs, "seed": seed}
         source = trained(asked.folder / "source", f"seed-{seed}", options)
-        likewise.transfer(
-            source,
-            per_class=asked.per_class,
-            seeds=[seed],
-            output=asked.folder / str(seed),
-            data="Arrays",
-            **{"data.path": str(asked.target), "lr": RATE, "encoder_lr": RATE_FACTOR},
-        )
+        target: dict[str, Any] = {"data": "Arrays", "data.path": str(asked.target)}
+        target |= {"lr": RATE, "encoder_lr": RATE_FACTOR, "output": asked.folder / str(seed)}
+        likewise.transfer(source, per_class=asked.per_class, seeds=[seed], **target)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from likewise.files.waiting import waited_for
 
-T, R = TypeVar("T"), TypeVar("R")
+T = TypeVar("T")
+R = TypeVar("R")
 FEWEST = 1000  # headers that are worth keeping
 AHEAD = 256  # files that threads read before they are asked for
 FORMAT = 1  # of what is kept; another one is read anew
@@ -132,7 +133,7 @@ class _Kept:
         """Write the headers of files, those that could not be read as unknown; a warning says if that fails."""
         words = list(dict.fromkeys(header.kind for header in found if header is not None))
         numbers = {word: number for number, word in enumerate(words)}
-        arrays = {
+        arrays: dict[str, Any] = {
             "names": np.frombuffer("\0".join(names).encode(*ODD), dtype=np.uint8),
             "states": states,
             "sizes": np.array([(0, 0) if header is None else header.size for header in found], dtype=np.int32),

@@ -25,7 +25,7 @@ SOURCE = {
     "batch_size": 128,
     "validation_epochs": 0,
 }
-RATE, RATE_FACTOR = 0.003, 0.1
+RATE, RATE_FACTOR = 0.01, 1.0
 
 
 def main() -> None:

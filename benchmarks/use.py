@@ -20,9 +20,10 @@ from likewise.benchmark.case import Contender
 from likewise.benchmark.measurement import Measurement, option
 from likewise.benchmark.results import Timing, summary
 from likewise.data import Folder
+from likewise.data.reading import spans_of
 from likewise.data.workers import fetched
 from likewise.inference import Model
-from likewise.inference.embedding import encoded, samples_for, spans_of
+from likewise.inference.embedding import encoded, samples_for
 from likewise.models import MLP, ConvNet
 from likewise.models.encoder import SizedEncoder
 from likewise.runs import Run

@@ -10,6 +10,7 @@ from jaxtyping import Int, Shaped
 from torch import Tensor
 
 from likewise.data.augmentation import Augmentation, Draw, usual_augmentation
+from likewise.data.crops import Crops
 from likewise.data.episode_sampler import EpisodeShape
 from likewise.data.patch_mix import Mix
 from likewise.data.rows import readable, unreadable
@@ -50,6 +51,7 @@ class Batch(TypedDict):
         sample_index: Each sample's row in the training part, (B,).
         labels: Classes (B,) or label sets (B, L); absent if the data has none.
         share: Which part of the global batch this is, for seeding.
+        cropped: Whether `inputs`, (B, V, ...), are crops of whole images, by which views begin.
         episodes: How the samples make up episodes, if they do.
         mix: Which boxes of the episodes' queries come from others, if any do.
         counterparts: Of pairs, what belongs to each sample, (B, ...).
@@ -62,6 +64,7 @@ class Batch(TypedDict):
     sample_index: Int[Tensor, " b"]
     labels: NotRequired[Tensor]
     share: NotRequired[Share]
+    cropped: NotRequired[bool]
     episodes: NotRequired[EpisodeShape]
     mix: NotRequired[Mix]
     counterparts: NotRequired[Shaped[Tensor, "b ..."]]
@@ -105,6 +108,11 @@ class Batches(ABC):
         Raises:
             ValueError: The loss would take something in these batches for something else.
         """
+
+    def crops(self, samples: Samples) -> Crops | None:
+        """Return what is cropped of images while they are decoded; None: they are read as they are."""
+        del samples
+        return None
 
     @property
     def recorded(self) -> dict[str, Any]:
@@ -190,10 +198,15 @@ class Views(Batches):
         self.views = 1
         self.counterpart_augmentation = _fitted(self.counterpart_augmentation, samples.counterparts, described=True)
 
+    def crops(self, samples: Samples) -> Crops | None:
+        """Return the crops that views begin with, where images are decoded on demand."""
+        return Crops.of(self.augmentation, self.views, samples.inputs)
+
     def on_device(self, batch: Batch) -> Batch:
         """Return the batch with V views of each input, (B, V, ...); of pairs, with a view of what is beside each."""
         ready, share = batch.copy(), Share.of(batch)
-        ready["inputs"] = _views_of(self.augmentation, batch["inputs"], self.views, share)
+        made = _rest_of_views if batch.get("cropped", False) else _views_of
+        ready["inputs"] = made(self.augmentation, batch["inputs"], self.views, share)
         if "counterparts" in batch:
             of = share._replace(seed=mixed(share.seed, COUNTERPARTS))
             ready["counterparts"] = _views_of(self.counterpart_augmentation, batch["counterparts"], 1, of)[:, 0]
@@ -211,6 +224,16 @@ def _views_of(augmentation: Augmentation | None, inputs: Tensor, views: int, sha
         raise ValueError("expected an augmentation, got none before fit, which chooses one: call fit(samples)")
     repeated = inputs.repeat_interleave(views, dim=0)
     return augmentation(repeated, share.draw(views, len(inputs), inputs.device)).unflatten(0, (len(inputs), views))
+
+
+def _rest_of_views(
+    augmentation: Augmentation | None, crops: Tensor, views: int, share: Share
+) -> Shaped[Tensor, "b v ..."]:
+    """Return what views become after the crops that they begin with, (B, V, ...)."""
+    rest = None if augmentation is None else augmentation.split()[1]
+    flat = crops.flatten(0, 1)
+    made = flat / 255 if rest is None else rest(flat, share.draw(views, len(crops), crops.device))
+    return made.unflatten(0, crops.shape[:2])
 
 
 def _fitted(given: Augmentation | None, samples: Samples, *, described: bool) -> Augmentation:

@@ -7,14 +7,16 @@ import warnings
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 import torch
-from jaxtyping import UInt8
+from jaxtyping import Float, UInt8
 from torch import Tensor
 from torch.utils.data import get_worker_info
 
+from likewise.data.augmentation import RandomResizedCrop
 from likewise.data.headers import Header, headers_of, in_threads
 from likewise.data.preprocessing import GREY, FoundImages, ImagePreprocessing, Resize, check_rule, kind_of
 from likewise.data.rows import Rows, SomeRows, Unreadable
@@ -67,6 +69,20 @@ class ImageFiles(Rows):
                 warnings.warn(f"an image that cannot be read is black where it is indexed: {_name(item)}", stacklevel=3)
             self._lost.add(row)
         return images
+
+    def crops(
+        self, rows: Tensor, crop: RandomResizedCrop, numbers: Float[Tensor, "n v k"]
+    ) -> UInt8[Tensor, "n v ch h w"]:
+        """Read rows, and crop V views of each whole image at its own resolution, by random numbers."""
+        height, width = self.shape[2:] if crop.size is None else (crop.size, crop.size)
+        views = torch.zeros(len(rows), numbers.shape[1], self.shape[1], height, width, dtype=torch.uint8)
+        for of, row, own in zip(views, rows.tolist(), numbers, strict=True):
+            try:
+                with _opened(self.items[row]) as image:
+                    of.copy_(self.preprocessing.crops(image, partial(crop.boxes, own), (height, width)))
+            except Exception:  # noqa: BLE001 - a broken file can raise anything
+                self._lost.add(row)
+        return views
 
     def unreadable(self, rows: Tensor) -> list[Unreadable]:
         places = enumerate(rows.tolist()) if self._lost else ()

@@ -1,5 +1,7 @@
 """What an image becomes before an encoder sees it: one rule for training, evaluation and every use of a run."""
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, final, get_args
 
@@ -11,6 +13,8 @@ from torch import Tensor
 
 if TYPE_CHECKING:
     from PIL.Image import Image
+
+    from likewise.data.augmentation.separable import Boxes
 
 Resize = Literal["crop", "pad", "squash"]
 GREY = {"1", "L", "LA", "I", "I;16", "I;16B", "I;16L"}  # Pillow's modes
@@ -71,6 +75,41 @@ class ImagePreprocessing:
         image = self.resized(plain_image(image)).convert("RGB" if self.channels == 3 else "L")
         pixels = np.asarray(image).reshape(self.height, self.width, self.channels)
         return torch.from_numpy(np.array(np.moveaxis(pixels, -1, 0), order="C"))
+
+    def crops(
+        self, image: "Image", boxes: Callable[[int, int], "Boxes"], sides: tuple[int, int] | None = None
+    ) -> UInt8[Tensor, "v ch h w"]:
+        """Crop sections of a whole image of Pillow, upright, each resized from its own resolution.
+
+        A JPEG is decoded at the smallest scale at which no section is enlarged, or at its own.
+
+        Args:
+            image: The image.
+            boxes: Returns V sections of an image, by its height and width.
+            sides: Height and width of a crop. None: those of a preprocessed image.
+        """
+        from PIL import ExifTags, Image  # noqa: PLC0415 - likewise
+
+        high, wide = sides or (self.height, self.width)
+        turned = image.getexif().get(ExifTags.Base.Orientation, 1) > 4
+        width, height = image.size[::-1] if turned else image.size
+        starts, lengths, flips = (of.tolist() for of in boxes(height, width))
+        spare = max(1.0, min(min(tall / high, broad / wide) for tall, broad in lengths))
+        drawn, wanted = image.width, (math.ceil(image.width / spare), math.ceil(image.height / spare))
+        reduced = image.draft("RGB", wanted)
+        scale = 1.0 if reduced is None else reduced[1][2] / drawn
+        plain = plain_image(image).convert("RGB" if self.channels == 3 else "L")
+        views = torch.empty(len(starts), self.channels, high, wide, dtype=torch.uint8)
+        for view, (top, left), (tall, broad), flip in zip(views, starts, lengths, flips, strict=True):
+            box = [of * scale for of in (left, top, left + broad, top + tall)]
+            if scale == 1:  # whole pixels: what lies beyond is not looked at
+                section, of = plain.crop(tuple(map(round, box))), None
+            else:
+                section, of = plain, (*box[:2], min(box[2], plain.width), min(box[3], plain.height))
+            pixels = np.asarray(section.resize((wide, high), Image.Resampling.BILINEAR, of))
+            pixels = pixels.reshape(high, wide, self.channels)
+            view.copy_(torch.from_numpy(np.moveaxis(pixels[:, ::-1] if flip else pixels, -1, 0).copy()))
+        return views
 
     def resized(self, image: "Image") -> "Image":
         """Bring an image of Pillow to the size."""

@@ -12,12 +12,13 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from likewise.data import Batch, Batches, Rows, Samples, Share, TokenRows, mixed, never_apart
+from likewise.data.crops import Crops
 from likewise.data.reading import on_demand
 from likewise.data.rows import Unreadable, files_of, unreadable
 from likewise.data.workers import fetched
 
 ON_DEVICE = 0.25  # largest fraction of an accelerator's free memory for the inputs of the training part
-ORDER, DRAW, INSTEAD, NEGATIVES = 0, 1, 3, 4  # purposes of seeds; 2 is for dropout
+ORDER, DRAW, INSTEAD, NEGATIVES, CROPS = 0, 1, 3, 4, 5  # purposes of seeds; 2 is for dropout
 NOBODY = -1
 
 
@@ -55,6 +56,7 @@ class Loader:
         self.workers = workers
         self.lost: dict[int, str] = {}
         self._place = place
+        self._crops = batches.crops(samples)
         self._length, self.batch_size = self._order(0).shape
         self._there: Tensor | None = None
         self._others = None if samples.counterparts is None else samples.counterparts.inputs
@@ -99,6 +101,8 @@ class Loader:
     def _batch(self, of: "Fetched", share: Share, whole: Tensor) -> Batch:
         rows, samples = of.rows, self.samples
         batch = Batch(inputs=of.inputs, sample_index=rows, share=share)
+        if self._crops is not None:
+            batch["cropped"] = True
         if samples.labels is not None:
             batch["labels"] = samples.labels[rows]
         if of.counterparts is None:
@@ -164,8 +168,11 @@ class Loader:
 
     def _fetched(self, left: Tensor, own: slice, place: Place) -> "Iterator[Fetched]":
         """Yield the inputs of every batch that is left, read on demand, and the rows that were read."""
-        seeds = [mixed(self.seed, INSTEAD, place.epoch, place.batch + step) for step in range(len(left))]
-        batches = Fetching(self.samples, left, own, seeds, self.batches.together)
+        seeds, draws = (
+            [mixed(self.seed, purpose, place.epoch, place.batch + step) for step in range(len(left))]
+            for purpose in (INSTEAD, CROPS)
+        )
+        batches = Fetching(self.samples, left, own, seeds, self.batches.together, self._crops, draws)
         for of in fetched(batches, self.workers, pinned=place.device.type == "cuda"):
             self.lost |= of.lost
             if bool((of.rows == NOBODY).any()):
@@ -222,7 +229,8 @@ class Fetching(Dataset[Fetched]):
 
     Where an input cannot be read, another sample of its class takes its place; without classes any other. Which one is
     a function of the batch and its seed alone, whoever reads it. One that is not drawn already comes first; where many
-    are broken, two places may get the same.
+    are broken, two places may get the same. With `crops`, images are cropped where they are decoded, (b, V, ...), by
+    numbers of the step's own seed among `draws` and of the place in the batch.
     """
 
     samples: Samples
@@ -230,29 +238,36 @@ class Fetching(Dataset[Fetched]):
     own: slice
     seeds: Sequence[int]
     together: int | None
+    crops: Crops | None = None
+    draws: Sequence[int] = ()
 
     def __len__(self) -> int:
         return len(self.order)
 
     def __getitem__(self, index: int) -> Fetched:
         whole, rows = self.order[index], self.order[index, self.own].clone()
-        sides, lost = self._read(rows, whole)
+        numbers = None
+        if self.crops is not None:
+            numbers = self.crops.numbers(self.draws[index], len(whole), self.own)
+        sides, lost = self._read(rows, whole, numbers)
         for place in dict.fromkeys(one.place for one in lost):
             rows[place] = NOBODY
             for row in self._others(whole, self.own.start + place, self.seeds[index]):
-                _, problem = self._read(row.view(1), whole)
+                _, problem = self._read(row.view(1), whole, None if numbers is None else numbers[place : place + 1])
                 lost += problem
                 if not problem:
                     rows[place] = row
                     break
         if lost:
-            sides, _ = self._read(rows.clamp(min=0), whole)
+            sides, _ = self._read(rows.clamp(min=0), whole, numbers)
         return Fetched(sides[0], rows, files_of(lost), *sides[1:])
 
-    def _read(self, rows: Tensor, whole: Tensor) -> tuple[list[Tensor], list[Unreadable]]:
+    def _read(self, rows: Tensor, whole: Tensor, numbers: Tensor | None) -> tuple[list[Tensor], list[Unreadable]]:
         """Read inputs, and of pairs what belongs to them; and tell which of either could not be read."""
         of = [self.samples] if self.samples.counterparts is None else [self.samples, self.samples.counterparts]
-        read = [_of_rows(side.inputs, rows, whole) for side in of]
+        read = [_of_rows(side.inputs, rows, whole) for side in (of if numbers is None else of[1:])]
+        if self.crops is not None and numbers is not None:
+            read = [self.crops.read(self.samples.inputs, rows, numbers), *read]
         lost = [(second, one) for second, side in enumerate(of) for one in unreadable(side.inputs, rows)]
         return read, [one._replace(item=-1 - one.item) if second else one for second, one in lost]
 

@@ -129,6 +129,13 @@ class Augmentation(nn.Module, ABC):
     def change(self, inputs: Shaped[Tensor, "n ..."], draw: Draw, /) -> Shaped[Tensor, "n ..."]:
         """Change every input once, independently, by random numbers for N rows on the inputs' device."""
 
+    def split(self) -> "tuple[Augmentation | None, Augmentation | None]":
+        """Return the random crop that views begin with, and what follows it; None where there is none.
+
+        A loader that decodes images on demand takes the crop of whole images, at their own resolution.
+        """
+        return None, self
+
     def fit(self, inputs: Tensor) -> None:
         """Fit to inputs of the training part, once before training, if the change depends on their statistics."""
 
@@ -195,6 +202,13 @@ class Chain(Augmentation):
         for augmentation in self.augmentations:
             inputs = augmentation(inputs, draw)
         return inputs
+
+    def split(self) -> tuple[Augmentation | None, Augmentation | None]:
+        first, rest = self.augmentations[0].split()
+        others = [*([] if rest is None else [rest]), *self.augmentations[1:]]
+        if first is None:
+            return None, self
+        return first, Chain(others) if others else None
 
     def check(self, inputs: Any) -> None:
         self.augmentations[0].check(inputs)

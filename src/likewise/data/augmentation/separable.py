@@ -3,18 +3,38 @@
 import math
 from functools import lru_cache
 from numbers import Integral
-from typing import final
+from typing import NamedTuple, final
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from likewise.data.augmentation.augmentation import Draw, ImageAugmentation, check_probability, check_range, uniform
+from likewise.data.augmentation.augmentation import (
+    Augmentation,
+    Draw,
+    ImageAugmentation,
+    check_probability,
+    check_range,
+    uniform,
+)
 
 TRIES = 10
 """How many boxes are tried before the centre is taken."""
+NUMBERS = 4 * (TRIES + 1) + 1
+"""From [0, 1), which a random box and its flip take."""
 SHARP = 1e4
 """Makes a kernel of only its middle: exp(−10,000) is 0."""
+
+
+class Boxes(NamedTuple):
+    """Sections of images."""
+
+    starts: Float[Tensor, "n 2"]
+    """Top and left, in pixels."""
+    lengths: Float[Tensor, "n 2"]
+    """Height and width."""
+    flip: Bool[Tensor, " n"]
+    """Whether left and right are exchanged."""
 
 
 @final
@@ -65,15 +85,22 @@ class RandomResizedCrop(ImageAugmentation):
     def change(self, images: Float[Tensor, "n ch h w"], draw: Draw) -> Float[Tensor, "n ch new_h new_w"]:
         return separable(images, *self.weights(images, draw)).clamp_(0, 1)
 
+    def split(self) -> tuple[Augmentation | None, Augmentation | None]:
+        return self, None
+
+    def boxes(self, numbers: Float[Tensor, "n k"], height: int, width: int) -> Boxes:
+        """Turn numbers from [0, 1) into boxes and flips."""
+        starts, lengths = random_boxes(numbers[:, :-1], height, width, self.scale, self.ratio)
+        return Boxes(starts, lengths, numbers[:, -1] < self.flip)
+
     def weights(
         self, images: Float[Tensor, "n ch h w"], draw: Draw
     ) -> tuple[Float[Tensor, "n new_h h"], Float[Tensor, "n new_w w"]]:
         """Sample boxes and flips, and return the row and column weights that make the crops."""
         height, width = images.shape[-2:]
-        numbers = uniform(draw, images, 4 * (TRIES + 1) + 1)
-        starts, lengths = random_boxes(numbers[:, :-1], height, width, self.scale, self.ratio)
+        boxes = self.boxes(uniform(draw, images, NUMBERS), height, width)
         new = (height, width) if self.size is None else (self.size, self.size)
-        return crop_weights(starts, lengths, numbers[:, -1] < self.flip, (height, width), new)
+        return crop_weights(*boxes, (height, width), new)
 
 
 def crop_weights(

@@ -6,7 +6,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from likewise.data.augmentation.augmentation import Draw, ImageAugmentation, check_probability, check_size
+from likewise.data.augmentation.augmentation import (
+    Augmentation,
+    Chain,
+    Draw,
+    ImageAugmentation,
+    check_probability,
+    check_size,
+)
 from likewise.data.augmentation.colour import ColourJitter, HueForm
 from likewise.data.augmentation.separable import GaussianBlur, RandomResizedCrop, separable
 
@@ -68,6 +75,9 @@ class SimCLRViews(ImageAugmentation):
             hue_form=hue_form,
         )
         self.blur = GaussianBlur(probability=blur) if blur else None
+
+    def split(self) -> tuple[Augmentation | None, Augmentation | None]:
+        return self.crop, Chain([*([] if self.blur is None else [self.blur]), self.colour])
 
     def change(self, images: Float[Tensor, "n ch h w"], draw: Draw) -> Float[Tensor, "n ch new_h new_w"]:
         rows, columns = self.crop.weights(images, draw)

@@ -8,12 +8,23 @@ import pytest
 import torch
 from PIL import Image, ImageOps
 
-from likewise.data import Chain, ColourJitter, Folder, RandomAffine, RandomResizedCrop, SimCLRViews, Views, mixed
+from likewise.data import (
+    Chain,
+    ColourJitter,
+    Folder,
+    RandomAffine,
+    RandomResizedCrop,
+    SimCLRViews,
+    Views,
+    image_files,
+    mixed,
+)
+from likewise.data.augmentation import Augmentation
 from likewise.data.augmentation.separable import NUMBERS, TRIES
 from likewise.data.crops import Crops
 from likewise.data.image_files import ImageFiles
 from likewise.data.preprocessing import ImagePreprocessing
-from likewise.data.rows import SomeRows
+from likewise.data.rows import JoinedRows, SomeRows
 from likewise.training.loader import CROPS, Loader, Place
 
 SIZES = [(40, 30), (31, 64), (16, 16), (200, 37), (12, 9)]
@@ -78,6 +89,54 @@ def test_crops_are_those_of_a_loop(folder, sides):
             assert apart <= (0 if path.suffix == ".png" else 6)
             kinds.add((path.suffix, bool(of[-1] < crop.flip)))
     assert len(kinds) == 4
+
+
+@pytest.mark.parametrize("kind", ["png", "tiff", "webp"])
+@pytest.mark.parametrize("orientation", [1, 3, 6, 8])
+def test_turned_images_are_cropped_upright(tmp_path, kind, orientation):
+    """Whatever Pillow does to the size of a turned image as it opens it; so are their headers."""
+    rng, exif = np.random.default_rng(0), Image.Exif()
+    exif[0x0112] = orientation
+    path = tmp_path / f"1.{kind}"
+    Image.fromarray(rng.integers(0, 255, (20, 66, 3), dtype=np.uint8)).save(path, exif=exif, lossless=True)
+    crop, numbers = RandomResizedCrop(scale=(0.1, 0.5)), torch.rand(9, NUMBERS)
+    with Image.open(path) as image:
+        views = ImagePreprocessing(3, 8, 8).crops(image, partial(crop.boxes, numbers))
+    for view, own in zip(views.numpy(), numbers.numpy(), strict=True):
+        assert np.array_equal(view, plainly(path, own, crop, (8, 8)))
+    assert image_files._header(path, upright=True).size == ((66, 20) if orientation in {6, 8} else (20, 66))  # noqa: SLF001
+
+
+class Least(Augmentation):
+    """An augmentation of one's own: images from 0 to 1, as in memory."""
+
+    def change(self, images, draw, /):
+        assert images.is_floating_point()
+        return images.clamp(0.2, 0.5) + 0 * draw.uniform(1)[:, :, None, None]
+
+
+@pytest.mark.filterwarnings("ignore:an image that cannot be read", "ignore:left out 2 of 20 images")
+def test_what_follows_a_crop_takes_images_from_0_to_1(folder):
+    views = Views(batch_size=6, augmentation=Chain([RandomResizedCrop(), Least()]))
+    for memory in (0, 1):
+        samples = Folder(str(folder), size=8, memory=memory).load()
+        views.fit(samples)
+        batch = next(iter(Loader(samples, views, seed=5)))
+        low, high = map(float, views.on_device(batch)["inputs"].aminmax())
+        assert (round(low, 4), round(high, 4)) == (0.2, 0.5)
+        assert batch.get("cropped", False) == (memory == 0)
+
+
+def test_parts_that_are_joined_are_cropped_as_each_is(folder):
+    files = ImageFiles(sorted(folder.glob("*/*")), ImagePreprocessing(3, 8, 8))
+    joined = SomeRows(JoinedRows(SomeRows(files, torch.tensor([5, 1, 7])), files), torch.tensor([4, 0, 2, 10]))
+    crops = Crops.of(RandomResizedCrop(), 2, joined)
+    numbers = crops.numbers(3, 4, slice(0, 4))
+    expected = crops.read(files, torch.tensor([1, 5, 7, 7]), numbers)
+    assert torch.equal(crops.read(joined, torch.arange(4), numbers), expected)
+    assert Crops.of(RandomResizedCrop(), 2, JoinedRows(files, torch.zeros(2, 3, 8, 8, dtype=torch.uint8))) is None
+    padded = ImageFiles(files.items, ImagePreprocessing(3, 8, 8, "pad"))
+    assert Crops.of(RandomResizedCrop(), 2, padded) is None
 
 
 def test_a_view_begins_with_a_crop_or_not():

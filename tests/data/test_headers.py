@@ -98,6 +98,47 @@ def test_unreadable_files_are_asked_again(paths):
     assert found(paths) == (plainly(paths), [paths[2]])
 
 
+def test_several_sets_below_one_folder_are_kept_beside_each_other(paths):
+    """As train and test lists, or the two sides of pairs; what is read of one is not lost by the other."""
+    first, second = paths[:8], paths[5:]
+    assert found(first)[1] == sorted(first)
+    assert found(second)[1] == sorted(paths[8:])
+    for some in (first, second, paths):
+        assert found(some) == (plainly(some), [])
+
+
+def test_where_nothing_is_read_anew_nothing_is_written(paths, cache, monkeypatch):
+    Path(paths[2]).write_bytes(b"no image")
+    found(paths)
+    (kept,) = cache.glob("*.npz")
+    before = kept.stat().st_mtime_ns
+    assert found(paths)[1] == [paths[2]]
+    assert kept.stat().st_mtime_ns == before
+    monkeypatch.setattr(headers, "MOST_OTHERS", 0)
+    assert found([*paths[:4], paths[2]])[1] == [paths[2]] * 2
+
+
+def test_without_a_home_all_is_read(paths, monkeypatch):
+    def nowhere():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("LIKEWISE_CACHE")
+    monkeypatch.setattr(Path, "home", nowhere)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    for _ in range(2):
+        assert found(paths) == (plainly(paths), sorted(paths))
+
+
+def test_a_start_that_waits_too_long_goes_on(paths, cache, monkeypatch):
+    import fcntl  # noqa: PLC0415 - not on Windows
+
+    found(paths)
+    monkeypatch.setattr(headers, "LONGEST_WAIT", 0.3)
+    with next(cache.glob("*.lock")).open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert found(paths) == (plainly(paths), [])
+
+
 def test_another_way_of_reading_is_apart(paths):
     found(paths)
     reads = Reads(paths)
@@ -157,7 +198,7 @@ paths = sys.argv[2:]
 def read(row):
     with open(sys.argv[1], "a") as file:
         file.write("x")
-    time.sleep(0.05)
+    time.sleep(0.3)
     return headers.Header(True, "L", (row, 1))
 print([header.size[0] for header in headers.headers_of(paths, read, "plain")] == list(range(len(paths))))
 """

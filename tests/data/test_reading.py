@@ -7,11 +7,15 @@ import pytest
 import torch
 from PIL import Image
 
+from likewise.data.by_class import TurnedRows
 from likewise.data.image_files import ImageFiles
 from likewise.data.preprocessing import ImagePreprocessing
 from likewise.data.reading import on_demand, read_ahead, spans_of
-from likewise.data.rows import JoinedRows, SomeRows, unreadable
+from likewise.data.rows import JoinedRows, Rows, SomeRows, unreadable
+from likewise.data.samples import Samples
 from likewise.data.texts import Texts
+from likewise.evaluation.features import features_of
+from likewise.models import ConvNet
 
 
 @pytest.fixture
@@ -55,6 +59,28 @@ def test_each_row_once_in_order_whoever_reads(files, workers, size):
     assert (rows, lost) == (sorted(rows), broken)
     found = unreadable(inputs, torch.arange(13))
     assert [(one.place, Path(one.name).name) for one in found] == [(row, expected[row].name) for row in broken]
+
+
+@pytest.mark.filterwarnings("ignore:an image that cannot be read")
+@pytest.mark.parametrize("workers", [0, 2])
+def test_turns_of_what_a_worker_could_not_read_have_no_features(files, workers):
+    """Three broken images in four turns each; also where rows of one's own cannot note what a worker found."""
+    images = ImageFiles(files, ImagePreprocessing(3, 6, 6))
+
+    class Own(Rows):
+        def __init__(self):
+            self.shape, self.dtype = images.shape, images.dtype
+
+        def __getitem__(self, rows):
+            return images[rows]
+
+        def unreadable(self, rows):
+            return unreadable(images, rows)
+
+    for inputs, turns in ((TurnedRows(images), 4), (Own(), 1)):
+        samples = Samples(inputs, torch.arange(20 * turns) % 2, ("a", "b"))
+        features = features_of(samples, ConvNet((3, 6, 6), width=2), "test", workers=workers)
+        assert features.numbers.tolist() == [row for row in range(20 * turns) if row % 20 not in {3, 4, 17}]
 
 
 def test_only_what_is_not_in_memory_is_read_ahead(files):

@@ -230,6 +230,7 @@ def test_neighbours_are_those_of_a_loop_in_any_tiles(monkeypatch, own, sizes):
     if own:
         expected.fill_diagonal_(-torch.inf)
     seen = []
+    queries.requires_grad_()  # as features may
     for part, similarities, indices in nearest(queries, None if own else references, 9):
         seen += range(len(queries))[part]
         assert torch.allclose(similarities.double(), expected[part].sort(1, descending=True).values[:, :9], atol=1e-6)

@@ -231,8 +231,9 @@ def _rest_of_views(
 ) -> Shaped[Tensor, "b v ..."]:
     """Return what views become after the crops that they begin with, (B, V, ...)."""
     rest = None if augmentation is None else augmentation.split()[1]
-    flat = crops.flatten(0, 1)
-    made = flat / 255 if rest is None else rest(flat, share.draw(views, len(crops), crops.device))
+    made = crops.flatten(0, 1) / 255
+    if rest is not None:
+        made = rest(made, share.draw(views, len(crops), crops.device))
     return made.unflatten(0, crops.shape[:2])
 
 

@@ -15,7 +15,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from likewise.data.ids import Ids
-from likewise.data.rows import Rows, Unreadable, unreadable
+from likewise.data.rows import Rows, Unreadable, note_unreadable, unreadable
 from likewise.data.samples import Samples, some_of_each_class
 from likewise.data.split import Parts, Split, relabelled, whole_classes
 from likewise.data.subset import Subset
@@ -329,3 +329,6 @@ class TurnedRows(Rows):
 
     def unreadable(self, rows: Tensor) -> list[Unreadable]:
         return unreadable(self.images, rows % len(self.images))
+
+    def note_unreadable(self, rows: Tensor) -> None:
+        note_unreadable(self.images, rows % len(self.images))

@@ -9,7 +9,7 @@ from torch import Tensor
 from likewise.data.augmentation import Augmentation, Draw, RandomResizedCrop
 from likewise.data.augmentation.separable import NUMBERS
 from likewise.data.image_files import ImageFiles
-from likewise.data.rows import Rows, SomeRows
+from likewise.data.rows import JoinedRows, Rows, SomeRows
 
 
 class Crops(NamedTuple):
@@ -27,8 +27,7 @@ class Crops(NamedTuple):
     def of(cls, augmentation: Augmentation | None, views: int, inputs: Tensor | Rows) -> "Crops | None":
         """Return the crops that views begin with; None where there are none, or inputs are no images on demand."""
         first = None if augmentation is None else augmentation.split()[0]
-        on_demand = _files(inputs, torch.arange(0))[0] is not None
-        return cls(first, views) if isinstance(first, RandomResizedCrop) and on_demand else None
+        return cls(first, views) if isinstance(first, RandomResizedCrop) and can_crop(inputs) else None
 
     def numbers(self, seed: int, samples: int, own: slice) -> Float[Tensor, "n v k"]:
         """Return the random numbers of some of B samples: the same ones whoever reads them."""
@@ -36,15 +35,25 @@ class Crops(NamedTuple):
         return Draw(seed, samples * self.views, rows).uniform(NUMBERS).unflatten(0, (-1, self.views))
 
     def read(
-        self, inputs: Tensor | Rows, rows: Int[Tensor, " n"], numbers: Float[Tensor, "n v k"]
+        self, inputs: Any, rows: Int[Tensor, " n"], numbers: Float[Tensor, "n v k"]
     ) -> UInt8[Tensor, "n v ch h w"]:
         """Read images, and crop V views of each."""
-        files, rows = _files(inputs, rows)
-        return files.crops(rows, self.crop, numbers)
+        if isinstance(inputs, SomeRows):
+            return self.read(inputs.all_rows, inputs.rows[rows], numbers)
+        if isinstance(inputs, ImageFiles):
+            return inputs.crops(rows, self.crop, numbers)
+        early = rows < len(inputs.first)
+        one = self.read(inputs.first, rows[early], numbers[early])
+        other = self.read(inputs.second, rows[~early] - len(inputs.first), numbers[~early])
+        views = torch.empty(len(rows), *one.shape[1:], dtype=torch.uint8)
+        views[early], views[~early] = one, other
+        return views
 
 
-def _files(inputs: Any, rows: Int[Tensor, " n"]) -> tuple[Any, Int[Tensor, " n"]]:
-    """Return the images on demand that inputs are a part of, None where they are others, and the rows there."""
-    while isinstance(inputs, SomeRows):
-        inputs, rows = inputs.all_rows, inputs.rows[rows]
-    return (inputs if isinstance(inputs, ImageFiles) else None), rows
+def can_crop(inputs: Tensor | Rows) -> bool:
+    """Tell whether inputs are images on demand, of which the middle is taken where they are not cropped."""
+    if isinstance(inputs, SomeRows):
+        return can_crop(inputs.all_rows)
+    if isinstance(inputs, JoinedRows):
+        return can_crop(inputs.first) and can_crop(inputs.second)
+    return isinstance(inputs, ImageFiles) and inputs.preprocessing.resize == "crop"

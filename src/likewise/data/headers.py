@@ -3,12 +3,15 @@
 import hashlib
 import os
 import sys
+import time
 import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +23,8 @@ R = TypeVar("R")
 FEWEST = 1000  # headers that are worth keeping
 AHEAD = 256  # files that threads read before they are asked for
 FORMAT = 1  # of what is kept; another one is read anew
+MOST_OTHERS = 4  # times as many files of the same folder as a start reads
+WAITING, POLLED, LONGEST_WAIT = "waiting for another start, which reads sizes of images", 0.1, 600.0  # seconds
 PARTIAL = ".partial"
 ODD = ("utf-8", "surrogateescape")  # of names that are no text
 
@@ -49,21 +54,20 @@ def headers_of(paths: Sequence[str | None], read: Callable[[int], Header | None]
         100 bytes an image, while it runs, and what is returned.
     """
     files = [row for row, path in enumerate(paths) if path is not None]
-    if len(files) < FEWEST:
-        return list(_read(range(len(paths)), read))
     names = [os.path.abspath(str(paths[row])) for row in files]  # noqa: PTH100 - ten times as fast as Path
-    place = _place(names, how)
+    place = _place(names, how) if len(files) >= FEWEST else None
+    if place is None:
+        return list(_read(range(len(paths)), read))
     found: list[Header | None] = [None] * len(paths)
     with _alone(place):
-        states = _states(names)
-        known = _Kept.of(place, names, states)
-        for row, header in zip(files, known, strict=True):
+        states, kept = _states(names), _Kept.opened(place)
+        for row, header in zip(files, kept.of(names, states), strict=True):
             found[row] = header
         unknown = [row for row, header in enumerate(found) if header is None]
         for row, header in zip(unknown, _read(unknown, read), strict=True):
             found[row] = header
-        if unknown:
-            _Kept.save(place, names, states, [found[row] for row in files])
+        if any(paths[row] is not None and found[row] is not None for row in unknown):
+            kept.joined(names, states, [found[row] for row in files]).save(place)
     return found
 
 
@@ -87,10 +91,13 @@ def _read(rows: Sequence[int], read: Callable[[int], Header | None]) -> Iterator
         yield header
 
 
-def _place(names: Sequence[str], how: str) -> Path:
-    """Return the file that headers of some files are kept in: one for all that lie below the same folder."""
-    root = os.path.commonpath([min(names), max(names)])  # what the first and the last share, all share
-    return folder() / f"headers-{hashlib.sha256(f'{FORMAT} {how} {root}'.encode(*ODD)).hexdigest()[:32]}.npz"
+def _place(names: Sequence[str], how: str) -> Path | None:
+    """Return the file that headers are kept in, one for all that lies below a folder; None if there can be none."""
+    try:
+        root = os.path.commonpath([min(names), max(names)])  # what the first and the last share, all share
+        return folder() / f"headers-{hashlib.sha256(f'{FORMAT} {how} {root}'.encode(*ODD)).hexdigest()[:32]}.npz"
+    except (RuntimeError, ValueError):  # no home, or files on two drives
+        return None
 
 
 def _states(names: Sequence[str]) -> NDArray[np.int64]:
@@ -103,65 +110,108 @@ def _states(names: Sequence[str]) -> NDArray[np.int64]:
     return states
 
 
+@final
+@dataclass(frozen=True, eq=False)
 class _Kept:
-    """Headers in a file: names, states, and what was read."""
+    """Headers that are kept: the state of each file, height and width, its kind among words, whether it is grey."""
 
-    @staticmethod
-    def of(place: Path, names: Sequence[str], states: NDArray[np.int64]) -> list[Header | None]:
-        """Return what is kept of files that are as they were; None of others."""
+    names: list[str]
+    states: NDArray[np.int64]
+    sizes: NDArray[np.int32]
+    kinds: NDArray[np.int16]
+    grey: NDArray[np.bool_]
+    words: list[str]
+
+    @classmethod
+    def made(cls, names: Sequence[str], states: NDArray[np.int64], found: Sequence[Header | None]) -> "_Kept":
+        """Return what is to be kept of files: not those that could not be read, so that they are asked again."""
+        rows = [row for row, header in enumerate(found) if header is not None and "\0" not in names[row]]
+        headers = [header for header in (found[row] for row in rows) if header is not None]
+        words = list(dict.fromkeys(header.kind for header in headers))
+        numbers = {word: number for number, word in enumerate(words)}
+        return cls(
+            [names[row] for row in rows],
+            states[rows],
+            np.array([header.size for header in headers], dtype=np.int32).reshape(-1, 2),
+            np.array([numbers[header.kind] for header in headers], dtype=np.int16),
+            np.array([header.grey for header in headers], dtype=np.bool_),
+            words,
+        )
+
+    @classmethod
+    def opened(cls, place: Path) -> "_Kept":
+        """Read what is kept: nothing where there is no such file, or it is damaged."""
+        none = cls.made([], np.zeros((0, 2), dtype=np.int64), [])
         try:
             with place.open("rb") as file, np.load(file) as kept:
-                before = bytes(kept["names"]).decode(*ODD).split("\0")
-                known, sizes, kinds, grey = (kept[name] for name in ("states", "sizes", "kinds", "grey"))
-                words = bytes(kept["words"]).decode().split("\0")
-        except Exception:  # noqa: BLE001 - what is not there, or is damaged, is read anew
+                names, words = (bytes(kept[of]).decode(*ODD).split("\0") for of in ("names", "words"))
+                found = cls(names, *(kept[of] for of in ("states", "sizes", "kinds", "grey")), words)
+        except Exception:  # noqa: BLE001 - a damaged file can raise anything
+            return none
+        lengths = {len(of) for of in (found.names, found.states, found.sizes, found.kinds, found.grey)}
+        return found if lengths == {len(names)} and int(found.kinds.max(initial=-1)) < len(words) else none
+
+    def of(self, names: Sequence[str], states: NDArray[np.int64]) -> list[Header | None]:
+        """Return what is kept of files that are as they were; None of others."""
+        if not self.names:
             return [None] * len(names)
-        if before == names:
+        if self.names == names:
             rows = np.arange(len(names))
         else:
-            numbers = {name: number for number, name in enumerate(before)}
+            numbers = {name: number for number, name in enumerate(self.names)}
             rows = np.array([numbers.get(name, -1) for name in names])
-        same = (rows >= 0) & (states[:, 0] >= 0) & (known[rows] == states).all(axis=1) & (kinds[rows] >= 0)
-        columns = (of[rows].tolist() for of in (grey, kinds, sizes))
+        same = (rows >= 0) & (states[:, 0] >= 0) & (self.states[rows] == states).all(axis=1)
+        columns = (of[rows].tolist() for of in (self.grey, self.kinds, self.sizes))
         return [
-            Header(is_grey, words[kind], (size[0], size[1])) if one else None
+            Header(is_grey, self.words[kind], (size[0], size[1])) if one else None
             for one, is_grey, kind, size in zip(same.tolist(), *columns, strict=True)
         ]
 
-    @staticmethod
-    def save(place: Path, names: Sequence[str], states: NDArray[np.int64], found: Sequence[Header | None]) -> None:
-        """Write the headers of files, those that could not be read as unknown; a warning says if that fails."""
-        words = list(dict.fromkeys(header.kind for header in found if header is not None))
-        numbers = {word: number for number, word in enumerate(words)}
-        arrays: dict[str, Any] = {
-            "names": np.frombuffer("\0".join(names).encode(*ODD), dtype=np.uint8),
-            "states": states,
-            "sizes": np.array([(0, 0) if header is None else header.size for header in found], dtype=np.int32),
-            "kinds": np.array([-1 if header is None else numbers[header.kind] for header in found], dtype=np.int16),
-            "grey": np.array([header is not None and header.grey for header in found]),
-            "words": np.frombuffer("\0".join(words).encode(), dtype=np.uint8),
-        }
-        partial = place.with_suffix(PARTIAL)
+    def joined(self, names: Sequence[str], states: NDArray[np.int64], found: Sequence[Header | None]) -> "_Kept":
+        """Return the headers of files, and those kept of others below the same folder, unless these are many."""
+        new = self.made(names, states, found)
+        given = set(names)
+        rows = [row for row, name in enumerate(self.names) if name not in given]
+        if len(rows) > MOST_OTHERS * max(FEWEST, len(names)):
+            return new
+        words = list(dict.fromkeys([*new.words, *self.words]))
+        numbers = np.array([words.index(word) for word in self.words], dtype=np.int16)
+        return _Kept(
+            [*new.names, *(self.names[row] for row in rows)],
+            np.concatenate([new.states, self.states[rows]]),
+            np.concatenate([new.sizes, self.sizes[rows]]),
+            np.concatenate([new.kinds, numbers[self.kinds[rows]]]) if rows else new.kinds,
+            np.concatenate([new.grey, self.grey[rows]]),
+            words,
+        )
+
+    def save(self, place: Path) -> None:
+        """Write it; a warning says if that fails."""
+        texts = {of: "\0".join(words).encode(*ODD) for of, words in (("names", self.names), ("words", self.words))}
+        arrays: dict[str, Any] = {of: np.frombuffer(text, dtype=np.uint8) for of, text in texts.items()}
+        arrays |= {"states": self.states, "sizes": self.sizes, "kinds": self.kinds, "grey": self.grey}
+        beside = place.with_suffix(PARTIAL)
         try:
-            with partial.open("wb") as file:
+            with beside.open("wb") as file:
                 np.savez(file, **arrays)
-            partial.replace(place)
+            beside.replace(place)
         except OSError as error:
             with suppress(OSError):
-                partial.unlink()
+                beside.unlink()
             _warn(place, error)
 
 
 @contextmanager
 def _alone(place: Path) -> Generator[None]:
-    """Let one process at a time read headers, where there are locks; one that cannot lock goes on without."""
+    """Let one process at a time read headers, where there are locks; one that waits too long goes on without."""
     file: Any = None
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         import fcntl  # noqa: PLC0415 - not on Windows
 
         file = place.with_suffix(".lock").open("w")
-        fcntl.flock(file, fcntl.LOCK_EX)
+        for _ in waited_for(_until_locked(partial(fcntl.flock, file, fcntl.LOCK_EX | fcntl.LOCK_NB)), WAITING):
+            time.sleep(POLLED)
     except (ImportError, OSError):
         pass  # what cannot be kept is told when it is saved
     try:
@@ -169,6 +219,16 @@ def _alone(place: Path) -> Generator[None]:
     finally:
         if file is not None:
             file.close()
+
+
+def _until_locked(lock: Callable[[], None]) -> Iterator[None]:
+    """Yield while another process has a lock, for some minutes at most."""
+    until = time.monotonic() + LONGEST_WAIT
+    while time.monotonic() < until:
+        try:
+            return lock()
+        except BlockingIOError:
+            yield
 
 
 def _warn(place: Path, error: OSError) -> None:

@@ -18,7 +18,7 @@ from torch.utils.data import get_worker_info
 
 from likewise.data.augmentation import RandomResizedCrop
 from likewise.data.headers import Header, headers_of, in_threads
-from likewise.data.preprocessing import GREY, FoundImages, ImagePreprocessing, Resize, check_rule, kind_of
+from likewise.data.preprocessing import GREY, FoundImages, ImagePreprocessing, Resize, check_rule, kind_of, plain_image
 from likewise.data.rows import Rows, SomeRows, Unreadable
 from likewise.files.detection import exists
 from likewise.files.formats import HEIC, UNREAD, first_of, image_suffixes
@@ -235,6 +235,8 @@ def _header(item: Item, *, upright: bool) -> Header | None:
             # only if needed: it makes a PNG decode
             turned = upright and image.getexif().get(ExifTags.Base.Orientation, 1) > 4
             width, height = image.size[::-1] if turned else image.size
+            if turned and image.format == "TIFF":  # some versions of Pillow have turned its size already
+                width, height = plain_image(image).size
             return None if image.mode == "F" else Header(image.mode in GREY, kind_of(image), (height, width))
     except Exception:  # noqa: BLE001 - a broken file can raise anything
         return None

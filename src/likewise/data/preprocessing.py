@@ -91,14 +91,20 @@ class ImagePreprocessing:
         from PIL import ExifTags, Image  # noqa: PLC0415 - likewise
 
         high, wide = sides or (self.height, self.width)
-        turned = image.getexif().get(ExifTags.Base.Orientation, 1) > 4
-        width, height = image.size[::-1] if turned else image.size
-        starts, lengths, flips = (of.tolist() for of in boxes(height, width))
-        spare = max(1.0, min(min(tall / high, broad / wide) for tall, broad in lengths))
-        drawn, wanted = image.width, (math.ceil(image.width / spare), math.ceil(image.height / spare))
-        reduced = image.draft("RGB", wanted)
-        scale = 1.0 if reduced is None else reduced[1][2] / drawn
-        plain = plain_image(image).convert("RGB" if self.channels == 3 else "L")
+        mode, scale = "RGB" if self.channels == 3 else "L", 1.0
+        if image.format == "JPEG":  # which need not be decoded as a whole
+            drawn = image.width
+            turned = image.getexif().get(ExifTags.Base.Orientation, 1) > 4
+            width, height = image.size[::-1] if turned else image.size
+            found = boxes(height, width)
+            spare = max(1.0, float((found.lengths / torch.tensor([high, wide])).min()))
+            reduced = image.draft("RGB", (math.ceil(image.width / spare), math.ceil(image.height / spare)))
+            scale = 1.0 if reduced is None else reduced[1][2] / drawn
+            plain = plain_image(image).convert(mode)
+        else:
+            plain = plain_image(image).convert(mode)
+            found = boxes(plain.height, plain.width)
+        starts, lengths, flips = (of.tolist() for of in found)
         views = torch.empty(len(starts), self.channels, high, wide, dtype=torch.uint8)
         for view, (top, left), (tall, broad), flip in zip(views, starts, lengths, flips, strict=True):
             box = [of * scale for of in (left, top, left + broad, top + tall)]

@@ -11,7 +11,7 @@ from jaxtyping import Int, Shaped
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from likewise.data.rows import Rows, note_unreadable, readable
+from likewise.data.rows import Rows, files_of, note_unreadable, unreadable
 from likewise.data.texts import Texts, TokenRows
 from likewise.data.workers import MOST_WORKERS, fetched
 
@@ -27,6 +27,8 @@ class Read(NamedTuple):
     inputs: Shaped[Tensor, "n ..."]
     lost: Int[Tensor, " l"]
     """The rows that could not."""
+    files: dict[int, str]
+    """Their files, by their numbers in the source."""
 
 
 def on_demand(inputs: Tensor | Rows | None) -> bool:
@@ -80,5 +82,8 @@ class _Reading(Dataset[Read]):
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "an image that cannot be read")  # all are told at the end
             inputs = self.inputs[rows]
-        could = readable(self.inputs, rows)
-        return Read(rows, inputs, rows[:0]) if bool(could.all()) else Read(rows[could], inputs[could], rows[~could])
+        if not (found := unreadable(self.inputs, rows)):
+            return Read(rows, inputs, rows[:0], {})
+        could = torch.ones(len(rows), dtype=torch.bool)
+        could[[one.place for one in found]] = False
+        return Read(rows[could], inputs[could], rows[~could], files_of(found))

@@ -14,7 +14,8 @@ class Rows(Protocol):
     """Inputs that are not in memory and are read on demand: indexing returns a tensor.
 
     Where some of them may turn out to be unreadable, a method `unreadable` tells which, and `note_unreadable` notes
-    those that a worker found; see `ImageFiles`.
+    those that a worker found; see `ImageFiles`. Worker processes read the rows, in training and where they are encoded:
+    a file that is open is to be opened in each.
     """
 
     shape: tuple[int, ...]

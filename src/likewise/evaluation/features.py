@@ -331,6 +331,7 @@ def features_of(
     Of pairs the other side is encoded by its own encoder, `second`. Inputs that are not in memory are read ahead by
     worker processes; see `read_ahead`.
     """
+    could = torch.ones(len(samples), dtype=torch.bool)
 
     def encoded(by: Encoder, inputs: Tensor | Rows) -> Tensor:
         def shown(walked: Iterable[Any]) -> Iterable[Any]:
@@ -339,8 +340,9 @@ def features_of(
         if isinstance(inputs, Tensor) or not on_demand(inputs):
             return by.encode(inputs, progress=shown)
         vectors, spans = torch.zeros(len(inputs), by.feature_dim), spans_of(inputs, [range(len(inputs))])
-        for _, (rows, read, _) in zip(shown(spans), read_ahead(inputs, spans, workers), strict=True):
-            vectors[rows] = by.encode(read, max(1, len(read)))
+        for _, read in zip(shown(spans), read_ahead(inputs, spans, workers), strict=True):
+            vectors[read.rows] = by.encode(read.inputs, max(1, len(read.rows)))
+            could[read.lost] = False
         return vectors
 
     samples = samples.as_evaluated()
@@ -367,7 +369,7 @@ def features_of(
         counterparts=beside,
         within=samples.within,
     )
-    could = samples.could_be_read
+    could &= samples.could_be_read
     return found if bool(could.all()) else found[could.nonzero().flatten()]
 
 

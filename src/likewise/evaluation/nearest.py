@@ -13,6 +13,7 @@ from likewise.evaluation.features import Bar, silent
 TILE = 2**23  # similarities at a time: 32 MiB in float32
 TALLEST = 2**25  # where references are many: of at least so many queries, which makes products fast
 FEWEST_ROWS = 256
+KEPT = 2**22  # neighbours at a time
 CACHED = {"cpu": 2**21}  # of `Nearest`: 8 MiB, which a cache holds; elsewhere more are faster
 BLOCK = 64  # similarities of which the largest is looked at first
 NARROWEST = 32  # blocks of a tile
@@ -34,18 +35,20 @@ def nearest(
     same every time, so that the order of the data, which often is by class, decides nothing. A tile has 2²⁵ of them.
     """
     own = references is None
-    units = functional.normalize(queries)
-    others = units if own else functional.normalize(references)
+    units = functional.normalize(queries.detach())
+    others = units if own else functional.normalize(references.detach())
     order = torch.randperm(len(others), generator=torch.Generator().manual_seed(0)).to(units.device)
     shuffled = others[order]
     place = order.argsort()
-    rows = max(FEWEST_ROWS, TILE // max(1, len(others)))
-    columns = max(1, TALLEST // rows)
     count = min(count, len(others) - own)
+    rows = min(max(FEWEST_ROWS, TILE // max(1, len(others))), max(1, KEPT // max(1, count)))
+    columns = max(1, TALLEST // rows)
     buffer = units.new_empty(min(rows, len(units)) * min(columns, len(others)))
     for start in progress(range(0, len(units), rows), doing):
         part = slice(start, min(start + rows, len(units)))
-        some, found = units[part], list[tuple[Tensor, Tensor]]()
+        some = units[part]
+        similarities = some.new_empty(len(some), 0)
+        indices = order.new_empty(len(some), 0)
         for first in range(0, len(others), columns):
             among = shuffled[first : first + columns]
             tile = buffer[: len(some) * len(among)].view(len(some), len(among))
@@ -54,12 +57,11 @@ def nearest(
                 column = place[part] - first
                 there = ((column >= 0) & (column < len(among))).nonzero().flatten()
                 tile[there, column[there]] = -torch.inf
-            values, indices = largest(tile, min(count, len(among)))
-            found.append((values, indices + first))
-        similarities, indices = (torch.cat(of, dim=1) for of in zip(*found, strict=True))
-        if len(found) > 1:
-            similarities, best = similarities.topk(count, dim=1)
-            indices = indices.gather(1, best)
+            values, places = largest(tile, min(count, len(among)))
+            similarities, indices = torch.cat([similarities, values], 1), torch.cat([indices, places + first], 1)
+            if first:
+                similarities, best = similarities.topk(min(count, similarities.shape[1]), dim=1)
+                indices = indices.gather(1, best)
         yield part, similarities, order[indices]
 
 

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from likewise.data import ImagePreprocessing, Rows, Samples, Source, Texts
 from likewise.data.reading import read_ahead
-from likewise.data.rows import files_of, unreadable
 from likewise.inference.inputs import of_side, streamed
 from likewise.inference.model import Model
 
@@ -80,9 +79,8 @@ def encoded(model: Model, inputs: Tensor | Rows, spans: Sequence[range], workers
                 some = model.preprocessing.of_tensor(some)
             yield Piece(rows, model.encoder.encode(some), {})
         return
-    for rows, read, lost in read_ahead(inputs, spans, workers):
-        features = model.encoder.encode(read, max(1, len(read)))
-        yield Piece(rows, features, files_of(unreadable(inputs, lost)))
+    for read in read_ahead(inputs, spans, workers):
+        yield Piece(read.rows, model.encoder.encode(read.inputs, max(1, len(read.rows))), read.files)
 
 
 def digest_of(model: Model, file: Path | None = None) -> str:

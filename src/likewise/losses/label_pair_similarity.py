@@ -40,7 +40,7 @@ def label_pair_similarity(labels: Any, method: Method) -> Float[Tensor, "l l"]:
         ValueError: If labels are not a matrix of zeros and ones with at least one sample, or the method is unknown.
 
     Memory:
-        8·L² bytes beside the labels, and the pairs of labels of some samples at a time.
+        12·L² bytes beside the labels, and the pairs of labels of some samples at a time.
 
     Source:
         Bouma, "Normalized (Pointwise) Mutual Information in Collocation Extraction", 2009; Jaccard, 1912.
@@ -84,8 +84,9 @@ def _together(labels: Tensor) -> Int[Tensor, "l l"]:
     own = torch.bincount(sample, minlength=samples)
     both = torch.zeros(count, count, dtype=torch.int32, device=labels.device)
     if DENSE * int(own.square().sum()) > samples * count * count:
-        for some in labels.split(ROWS):  # float32 counts so few exactly
-            both += (some.float().T @ some.float()).int()
+        with torch.autocast(labels.device.type, enabled=False):
+            for some in labels.split(ROWS):  # float32 counts so few exactly
+                both += (some.float().T @ some.float()).int()
         return both
     first = own.cumsum(0) - own
     for some in torch.arange(len(label), device=labels.device).split(max(1, PAIRS // max(1, int(own.max())))):

@@ -160,7 +160,7 @@ def planned(asked: Asked, words: Sequence[str], progress: Progress) -> tuple[pla
     given = canonical_options(words)
     named = named_in(words)
     names = {name.partition(".")[0] for name in named}
-    if "evaluations" in names:
+    if any(option.name.partition(".")[0] == "evaluations" for option in given):
         raise ValueError("expected no --evaluations, which a transfer sets itself, got some: leave them out")
     if not names & {"data", "recipe", "config"}:
         raise ValueError("expected the other data, got none: likewise transfer RUN --data photos/")

@@ -145,7 +145,8 @@ class _Kept:
         try:
             with place.open("rb") as file, np.load(file) as kept:
                 names, words = (bytes(kept[of]).decode(*ODD).split("\0") for of in ("names", "words"))
-                found = cls(names, *(kept[of] for of in ("states", "sizes", "kinds", "grey")), words)
+                arrays = {of: kept[of] for of in ("states", "sizes", "kinds", "grey")}
+            found = cls(names=names, words=words, **arrays)
         except Exception:  # noqa: BLE001 - a damaged file can raise anything
             return none
         lengths = {len(of) for of in (found.names, found.states, found.sizes, found.kinds, found.grey)}

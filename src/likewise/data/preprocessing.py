@@ -107,11 +107,11 @@ class ImagePreprocessing:
         starts, lengths, flips = (of.tolist() for of in found)
         views = torch.empty(len(starts), self.channels, high, wide, dtype=torch.uint8)
         for view, (top, left), (tall, broad), flip in zip(views, starts, lengths, flips, strict=True):
-            box = [of * scale for of in (left, top, left + broad, top + tall)]
+            right, bottom = (left + broad) * scale, (top + tall) * scale
             if scale == 1:  # whole pixels: what lies beyond is not looked at
-                section, of = plain.crop(tuple(map(round, box))), None
+                section, of = plain.crop((round(left), round(top), round(right), round(bottom))), None
             else:
-                section, of = plain, (*box[:2], min(box[2], plain.width), min(box[3], plain.height))
+                section, of = plain, (left * scale, top * scale, min(right, plain.width), min(bottom, plain.height))
             pixels = np.asarray(section.resize((wide, high), Image.Resampling.BILINEAR, of))
             pixels = pixels.reshape(high, wide, self.channels)
             view.copy_(torch.from_numpy(np.moveaxis(pixels[:, ::-1] if flip else pixels, -1, 0).copy()))

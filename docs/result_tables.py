@@ -167,9 +167,9 @@ def matrix(lines: Sequence[Line], first: str, scores: Sequence[str]) -> str:
             text = f"{100 * row.value:.1f}{spread}{mark}"
             cells.setdefault(row.setting, {})[score] = text
             seconds[row.setting] = f"{row.seconds:.0f} s"
-        for of in of_score:
-            if of["features"] != ENCODER:
-                cells.setdefault(of["features"], {})[score] = f"{100 * float(of['value']):.1f}"
+        for name in dict.fromkeys(of["features"] for of in of_score if of["features"] != ENCODER):
+            every = [float(of["value"]) for of in of_score if of["features"] == name]
+            cells.setdefault(name, {})[score] = f"{100 * mean(every):.1f}"
     raw = [name for name in cells if name not in seconds]
     written = ["| setting | " + " | ".join(scores) + " | training |", "|---|" + "---|" * (len(scores) + 1)]
     for name in [*raw, *(name for name in cells if name in seconds)]:

@@ -17,9 +17,10 @@ ROOT = DOCS.parent
 READ = [*sorted(DOCS.rglob("*.md")), *(ROOT / folder / "README.md" for folder in (".", "benchmarks", "examples"))]
 LOSSES = sorted(name for name in lw.__all__ if name.endswith("Loss"))
 CONTRASTIVE = [name for name in LOSSES if issubclass(getattr(lw, name), ContrastiveLoss)]
+ENGLISH = [page for page in sorted((DOCS / "losses").glob("*.md")) if "." not in page.stem]
 PAGES = {
     name: page.name
-    for page in sorted((DOCS / "losses").glob("*.md"))
+    for page in ENGLISH
     for name in re.findall(r"^::: likewise\.(\w+Loss)$", page.read_text(encoding="utf-8"), re.MULTILINE)
 }
 REPOSITORIES = "SupCon-Framework", "solo-learn", "lightly", "sthalles/SimCLR", "baselines of these"
@@ -29,7 +30,20 @@ SECTIONS = ["When to use it", "Pull and push", "Example", "Source", "API"]
 def test_every_loss_has_one_page():
     """Each public loss ends a page of its own, and there is no page without a loss."""
     assert sorted(PAGES) == LOSSES
-    assert len(set(PAGES.values())) == len(list((DOCS / "losses").glob("*.md"))) == len(LOSSES)
+    assert len(set(PAGES.values())) == len(ENGLISH) == len(LOSSES)
+
+
+@pytest.mark.parametrize("page", sorted((DOCS / "losses").glob("*.*.md")), ids=lambda page: page.name)
+def test_a_page_in_another_language_has_the_equations_and_the_code_of_the_english_one(page):
+    """But for words in equations and comments in code; each leads to the other."""
+    whole, english = (of.read_text(encoding="utf-8") for of in (page, page.with_name(f"{page.name.split('.')[0]}.md")))
+    for pattern, words in ((r"\$\$\n(.*?)\$\$", r"\\text\{[^}]*\}|[^\x00-\x7f]"), (r"```pycon\n(.*?)```", r"  #.*")):
+        ours, theirs = (
+            [re.sub(words, "", one) for one in re.findall(pattern, of, re.DOTALL)] for of in (whole, english)
+        )
+        assert ours == theirs
+    assert f"({page.name})" in english.splitlines()[2]
+    assert f"({page.name.split('.')[0]}.md)" in whole.splitlines()[2]
 
 
 @pytest.mark.parametrize("loss", LOSSES)

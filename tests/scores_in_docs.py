@@ -90,7 +90,7 @@ def paired(of_score, setting, first):
 def by_holm(of_score, first):
     """Return the settings that differ from the first by more than chance, with the sign of their difference."""
     p_values = {}
-    for setting in of_score:
+    for setting in of_score if first in of_score else ():  # nothing differs from what has no such score
         each = paired(of_score, setting, first) if setting not in {first, RAW} else []
         if len(each) > 1:
             centre, half = interval(each)
@@ -186,7 +186,7 @@ def _of_setting(found, title, head, setting, first):
         seconds = [of for each in found.values() for _, of in each.get(setting, {}).values()]
         return ([mean(seconds)] if setting != RAW else []), ""
     names = {narrow(score): score for score in found} | {score.lower(): score for score in found}
-    of_score = found[names[head] if head in names else names[title.lower()]]
+    of_score = found[names[next(key for key in (head, head.lower(), title.lower()) if key in names)]]
     if head.startswith("difference to "):
         base = head.removeprefix("difference to ")
         return (difference(of_score, setting, base) if setting not in {base, RAW} else ()), ""

@@ -78,10 +78,10 @@ def found(place, old, encoded):
     """The folder of a transfer with 4 and 12 labels of each class, and two seeds."""
     features_of = scoring.features_of
 
-    def counted(samples, encoder, part, *others):
+    def counted(samples, encoder, part, *others, **options):
         if not any(parameter.requires_grad for parameter in encoder.parameters()):
             encoded.append((part, len(samples)))
-        return features_of(samples, encoder, part, *others)
+        return features_of(samples, encoder, part, *others, **options)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scoring, "features_of", counted)

@@ -59,7 +59,7 @@ class Reads:
 
 def found(paths):
     reads = Reads(paths)
-    return headers_of(paths, reads, "plain"), sorted(reads.asked)
+    return headers_of(paths, range(len(paths)).__getitem__, reads, "plain"), sorted(reads.asked)
 
 
 def plainly(paths):
@@ -142,7 +142,7 @@ def test_a_start_that_waits_too_long_goes_on(paths, cache, monkeypatch):
 def test_another_way_of_reading_is_apart(paths):
     found(paths)
     reads = Reads(paths)
-    headers_of(paths, reads, "upright")
+    headers_of(paths, range(len(paths)).__getitem__, reads, "upright")
     assert len(reads.asked) == len(paths)
 
 
@@ -150,7 +150,7 @@ def test_images_without_a_file_are_read_each_time(paths):
     some = [path if number % 3 else None for number, path in enumerate(paths)]
     for expected in (len(paths), some.count(None)):
         reads = Reads(paths)
-        assert headers_of(some, reads, "plain") == plainly(paths)
+        assert headers_of(some, range(len(some)).__getitem__, reads, "plain") == plainly(paths)
         assert len(reads.asked) == expected
 
 
@@ -200,7 +200,8 @@ def read(row):
         file.write("x")
     time.sleep(0.3)
     return headers.Header(True, "L", (row, 1))
-print([header.size[0] for header in headers.headers_of(paths, read, "plain")] == list(range(len(paths))))
+rows = range(len(paths))
+print([header.size[0] for header in headers.headers_of(paths, rows.__getitem__, read, "plain")] == list(rows))
 """
 
 

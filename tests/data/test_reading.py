@@ -14,7 +14,7 @@ from likewise.data.reading import on_demand, read_ahead, spans_of
 from likewise.data.rows import JoinedRows, Rows, SomeRows, unreadable
 from likewise.data.samples import Samples
 from likewise.data.texts import Texts
-from likewise.evaluation.features import features_of
+from likewise.evaluation.encoding import features_of
 from likewise.models import ConvNet
 
 

@@ -26,7 +26,7 @@ from likewise.data import (
 from likewise.data.by_class import rotated
 from likewise.data.rows import readable, unreadable
 from likewise.evaluation import load_features, raw_features
-from likewise.evaluation.features import features_of
+from likewise.evaluation.encoding import features_of
 from likewise.losses import SupConLoss
 from likewise.models import MLP, ConvNet, Projected, ProjectionHead
 from likewise.runs import Run

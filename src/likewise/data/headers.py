@@ -5,11 +5,12 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, final
 
@@ -22,6 +23,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 FEWEST = 1000  # headers that are worth keeping
 AHEAD = 256  # files that threads read before they are asked for
+TOGETHER = 32  # headers that one thread reads: in memory they take 40 µs each
 FORMAT = 1  # of what is kept; another one is read anew
 MOST_OTHERS = 4  # times as many files of the same folder as a start reads
 WAITING, POLLED, LONGEST_WAIT = "waiting for another start, which reads sizes of images", 0.1, 600.0  # seconds
@@ -38,7 +40,9 @@ class Header(NamedTuple):
     """Height and width, in pixels."""
 
 
-def headers_of(paths: Sequence[str | None], read: Callable[[int], Header | None], how: str) -> list[Header | None]:
+def headers_of(
+    paths: Sequence[str | None], item: Callable[[int], T], read: Callable[[T], Header | None], how: str
+) -> list[Header | None]:
     """Return what the headers of images say, read in threads; None of one that cannot be read.
 
     Of files it is kept in the user's cache folder, by path, time of change and length: a second start looks at these
@@ -47,7 +51,8 @@ def headers_of(paths: Sequence[str | None], read: Callable[[int], Header | None]
 
     Args:
         paths: Where each image is; None of one that is no file of its own, of which nothing is kept.
-        read: Reads one, by its number.
+        item: Returns what is read of one, by its number.
+        read: Reads it, in a thread.
         how: What else it depends on: what was read in another way is kept apart.
 
     Memory:
@@ -57,14 +62,14 @@ def headers_of(paths: Sequence[str | None], read: Callable[[int], Header | None]
     names = [os.path.abspath(str(paths[row])) for row in files]  # noqa: PTH100 - ten times as fast as Path
     place = _place(names, how) if len(files) >= FEWEST else None
     if place is None:
-        return list(_read(range(len(paths)), read))
+        return list(_read(range(len(paths)), item, read))
     found: list[Header | None] = [None] * len(paths)
     with _alone(place):
         states, kept = _states(names), _Kept.opened(place)
         for row, header in zip(files, kept.of(names, states), strict=True):
             found[row] = header
         unknown = [row for row, header in enumerate(found) if header is None]
-        for row, header in zip(unknown, _read(unknown, read), strict=True):
+        for row, header in zip(unknown, _read(unknown, item, read), strict=True):
             found[row] = header
         if any(paths[row] is not None and found[row] is not None for row in unknown):
             kept.joined(names, states, [found[row] for row in files]).save(place)
@@ -79,15 +84,25 @@ def folder() -> Path:
     return Path(os.environ.get(usual) or Path.home() / ".cache") / "likewise"
 
 
-def in_threads(function: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
-    """Yield a function's results in order, computed in threads, a chunk ahead at most."""
+def in_threads(function: Callable[[T], R], items: Iterable[T], together: int = 1) -> Iterator[R]:
+    """Yield a function's results in order, computed in threads, a chunk ahead at most.
+
+    Where one takes less time than handing it to a thread, several go together.
+    """
+
+    def each(some: Sequence[T]) -> list[R]:
+        return list(map(function, some))
+
+    left = iter(items)
     with ThreadPoolExecutor() as pool:
-        for start in range(0, len(items), AHEAD):
-            yield from pool.map(function, items[start : start + AHEAD])
+        while some := list(islice(left, AHEAD)):
+            parts = [some[start : start + together] for start in range(0, len(some), together)]
+            yield from chain.from_iterable(pool.map(each, parts))
 
 
-def _read(rows: Sequence[int], read: Callable[[int], Header | None]) -> Iterator[Header | None]:
-    for _, header in zip(waited_for(rows, "reading sizes of images"), in_threads(read, rows), strict=True):
+def _read(rows: Sequence[int], item: Callable[[int], T], read: Callable[[T], Header | None]) -> Iterator[Header | None]:
+    found = in_threads(read, map(item, rows), TOGETHER)
+    for _, header in zip(waited_for(rows, "reading sizes of images"), found, strict=True):
         yield header
 
 

@@ -18,7 +18,15 @@ from torch.utils.data import get_worker_info
 
 from likewise.data.augmentation import RandomResizedCrop
 from likewise.data.headers import Header, headers_of, in_threads
-from likewise.data.preprocessing import GREY, FoundImages, ImagePreprocessing, Resize, check_rule, kind_of, plain_image
+from likewise.data.preprocessing import (
+    GREY,
+    FoundImages,
+    ImagePreprocessing,
+    Resize,
+    check_rule,
+    kind_of,
+    upright_sides,
+)
 from likewise.data.rows import Rows, SomeRows, Unreadable
 from likewise.files.detection import exists
 from likewise.files.formats import HEIC, UNREAD, first_of, image_suffixes
@@ -102,7 +110,7 @@ class ImageFiles(Rows):
         """Decode images into memory, (n, channels, height, width), and return the n rows that could be decoded."""
         images = torch.empty(len(rows), *self.shape[1:], dtype=torch.uint8)
         kept: list[int] = []
-        decoded = in_threads(lambda row: self.decode(self.items[row]), rows)
+        decoded = in_threads(self.decode, (self.items[row] for row in rows))
         for row, pixels in zip(waited_for(rows, "reading images"), decoded, strict=True):
             if pixels is not None:
                 images[len(kept)] = pixels
@@ -224,20 +232,21 @@ def _headers(items: Sequence[Item], rows: Sequence[int], *, upright: bool) -> li
         paths = [str(item) if isinstance(item, Path) else None for item in (items[row] for row in rows)]
     else:
         paths = [listed[row] for row in rows]
-    return headers_of(paths, lambda place: _header(items[rows[place]], upright=upright), f"upright: {upright}")
+
+    def item(place: int) -> Item:
+        path = paths[place]
+        return items[rows[place]] if path is None else Path(path)
+
+    return headers_of(paths, item, partial(_header, upright=upright), f"upright: {upright}")
 
 
 def _header(item: Item, *, upright: bool) -> Header | None:
-    from PIL import ExifTags  # noqa: PLC0415 - only images in files need it
 
     try:
         with _opened(item) as image:
-            # only if needed: it makes a PNG decode
-            turned = upright and image.getexif().get(ExifTags.Base.Orientation, 1) > 4
-            width, height = image.size[::-1] if turned else image.size
-            if turned and image.format == "TIFF":  # some versions of Pillow have turned its size already
-                width, height = plain_image(image).size
-            return None if image.mode == "F" else Header(image.mode in GREY, kind_of(image), (height, width))
+            # upright only if needed: it makes a PNG decode
+            sides = upright_sides(image) if upright else (image.height, image.width)
+            return None if image.mode == "F" else Header(image.mode in GREY, kind_of(image), sides)
     except Exception:  # noqa: BLE001 - a broken file can raise anything
         return None
 

@@ -88,14 +88,12 @@ class ImagePreprocessing:
             boxes: Returns V sections of an image, by its height and width.
             sides: Height and width of a crop. None: those of a preprocessed image.
         """
-        from PIL import ExifTags, Image  # noqa: PLC0415 - likewise
+        from PIL import Image  # noqa: PLC0415 - only images in files need it
 
         high, wide = sides or (self.height, self.width)
         mode, scale = "RGB" if self.channels == 3 else "L", 1.0
         if image.format == "JPEG":  # which need not be decoded as a whole
-            drawn = image.width
-            turned = image.getexif().get(ExifTags.Base.Orientation, 1) > 4
-            width, height = image.size[::-1] if turned else image.size
+            drawn, (height, width) = image.width, upright_sides(image)
             found = boxes(height, width)
             spare = max(1.0, float((found.lengths / torch.tensor([high, wide])).min()))
             reduced = image.draft("RGB", (math.ceil(image.width / spare), math.ceil(image.height / spare)))
@@ -173,6 +171,16 @@ def check_rule(resize: Any) -> None:
     """Raise a ValueError unless a rule is known by which images are brought to a size."""
     if resize not in get_args(Resize):
         raise ValueError(f"expected resize as one of {', '.join(get_args(Resize))}, got {resize!r}: crop is usual")
+
+
+def upright_sides(image: "Image") -> tuple[int, int]:
+    """Return height and width of an image of Pillow as its EXIF orientation has them; a turned TIFF is decoded."""
+    from PIL import ExifTags  # noqa: PLC0415 - only images in files need it
+
+    turned = image.getexif().get(ExifTags.Base.Orientation, 1) > 4
+    if turned and image.format == "TIFF":  # some versions of Pillow have turned its size already
+        image, turned = plain_image(image), False
+    return (image.width, image.height) if turned else (image.height, image.width)
 
 
 def plain_image(image: "Image") -> "Image":

@@ -20,8 +20,9 @@ from likewise.data.columns import labels_of as labels_of_column
 from likewise.data.ids import Ids
 from likewise.data.rows import files_of, unreadable
 from likewise.evaluation import Features, load_features
+from likewise.evaluation.encoding import features_of
 from likewise.evaluation.feature_files import NAMES
-from likewise.evaluation.features import Bar, features_of, silent
+from likewise.evaluation.features import Bar, silent
 from likewise.files.detection import expanded
 from likewise.files.formats import first_of
 from likewise.inference.embedding import check_kind, digest_of

@@ -23,7 +23,8 @@ from likewise.evaluation import (
     Retrieval,
     Score,
 )
-from likewise.evaluation.features import Bar, features_of, silent
+from likewise.evaluation.encoding import features_of
+from likewise.evaluation.features import Bar, silent
 from likewise.runs import Run
 from likewise.scores import ALL, best
 from likewise.training.assembly import prepared

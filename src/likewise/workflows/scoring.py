@@ -25,7 +25,7 @@ from likewise.evaluation import (
     save_features,
 )
 from likewise.evaluation.choice import left_out
-from likewise.evaluation.features import features_of
+from likewise.evaluation.encoding import features_of
 from likewise.evaluation.predictions import MACRO, MEAN_PRECISION
 from likewise.files.formats import NAMED
 from likewise.models import Encoder

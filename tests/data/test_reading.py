@@ -65,22 +65,24 @@ def test_each_row_once_in_order_whoever_reads(files, workers, size):
 @pytest.mark.parametrize("workers", [0, 2])
 def test_turns_of_what_a_worker_could_not_read_have_no_features(files, workers):
     """Three broken images in four turns each; also where rows of one's own cannot note what a worker found."""
-    images = ImageFiles(files, ImagePreprocessing(3, 6, 6))
+    images, others = (ImageFiles(files, ImagePreprocessing(3, 6, 6)) for _ in range(2))
 
     class Own(Rows):
         def __init__(self):
             self.shape, self.dtype = images.shape, images.dtype
 
         def __getitem__(self, rows):
-            return images[rows]
+            return others[rows]
 
         def unreadable(self, rows):
-            return unreadable(images, rows)
+            return unreadable(others, rows)
 
-    for inputs, turns in ((TurnedRows(images), 4), (Own(), 1)):
+    turned = TurnedRows(images)
+    for inputs, turns in ((turned, 4), (Own(), 1)):
         samples = Samples(inputs, torch.arange(20 * turns) % 2, ("a", "b"))
         features = features_of(samples, ConvNet((3, 6, 6), width=2), "test", workers=workers)
         assert features.numbers.tolist() == [row for row in range(20 * turns) if row % 20 not in {3, 4, 17}]
+    assert len(unreadable(turned, torch.arange(80))) == 12
 
 
 def test_only_what_is_not_in_memory_is_read_ahead(files):

@@ -75,13 +75,15 @@ def largest(tile: Float[Tensor, "m n"], count: int) -> tuple[Float[Tensor, "m k"
         O(m·√(n·k)).
 
     Example:
-        >>> largest(torch.tensor([[1.0, 5.0, 3.0, 4.0]]), 2)
-        (tensor([[5., 4.]]), tensor([[1, 3]]))
+        >>> values, columns = largest(torch.tensor([[1.0, 5.0, 3.0, 4.0]]), 2)
+        >>> values.tolist(), columns.tolist()
+        ([[5.0, 4.0]], [[1, 3]])
     """
     width = tile.shape[1]
     block = int((width / max(1, count)) ** 0.5)
     if block < NARROWEST_BLOCK:
-        return tile.topk(count, dim=1)
+        values, columns = tile.topk(count, dim=1)
+        return values, columns
     whole = width // block
     maxima = tile[:, : whole * block].unflatten(1, (block, whole)).amax(1)  # a block is every whole-th column
     chosen = maxima.topk(min(count, whole), dim=1, sorted=False).indices

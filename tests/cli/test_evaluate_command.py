@@ -98,7 +98,7 @@ def test_embeddings_of_a_run_are_evaluated_as_the_run_was(run, tmp_path, capsys)
 def test_fewer_samples_are_evaluated_and_none_at_all(few, tmp_path):
     assert main(["train", *few, "--evaluation_samples", "20", "--runs", str(tmp_path / "capped")]) == 0
     (capped,) = (tmp_path / "capped").iterdir()
-    assert [len(part) for part in load_features(Run(capped).embeddings)] == [108, 12, 40]
+    assert [len(part) for part in load_features(Run(capped).embeddings)] == [20, 12, 20]
     final = [
         score for score in Run(capped).scores if (str(score.group), score.part, score.epoch) == ("all", "test", None)
     ]

@@ -31,8 +31,8 @@ class SharedOptions:
         evaluations: How the frozen encoder is evaluated: --evaluations KNN --evaluations.k 5 --evaluations+ Retrieval;
             [] switches evaluation off. Default: those of KNN, LinearProbe, OwnClassifier and Retrieval that apply,
             WithinClass for a second, finer labelling, and FewShot for new classes.
-        evaluation_samples: The largest number of samples of each part to evaluate, of pairs in whole groups. Default:
-            all.
+        evaluation_samples: The largest number of samples of each part to encode and evaluate, of pairs in whole
+            groups. Default: all; of a run that is evaluated again, those that were encoded.
         sections: The sections of the page: --report.sections+ my_sections.MySection adds one. Default: all that come
             with likewise.
     """
@@ -59,11 +59,14 @@ class EvaluateOptions(SharedOptions):
     proportion. Pairs have counterpart_features (N, D) too, and need no labels.
 
     Args:
-        source: A run's folder, a checkpoint in it, or an .npz file.
+        source: A run's folder, a checkpoint in it, an .npz or .parquet file, or a folder of .npy or .parquet files.
+        budget: Seconds that evaluating may take, about. If all samples would take longer, fewer of each part are
+            evaluated, and how many is said. Default: as many as it takes.
         device: Where the encoder runs: auto, cpu, cuda ...
     """
 
     source: Path
+    budget: float | None = None
     device: str = "auto"
 
 

@@ -188,7 +188,7 @@ class ArrayRows(Rows):
         self.shape, self.dtype = vectors.shape, torch.float32
 
     def __getitem__(self, rows: Tensor) -> Tensor:
-        return torch.from_numpy(self.vectors[rows.numpy()].astype(np.float32))
+        return torch.from_numpy(np.asarray(self.vectors[rows.numpy()], np.float32))
 
 
 def _vectors(vectors: NDArray[Any]) -> Tensor | Rows:

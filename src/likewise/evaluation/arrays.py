@@ -11,6 +11,7 @@ from torch import Tensor
 
 from likewise.data import Samples, Split
 from likewise.data.arrays import labels_of
+from likewise.evaluation.capping import capped
 from likewise.evaluation.features import PARTS, FeatureParts, Features
 
 FEWEST_SETS = 10  # with fewer label sets, a tenth is none
@@ -20,12 +21,14 @@ Given = tuple[str, Any, str, Any]
 
 def vectors_of(values: Any, name: str) -> NDArray[np.float32]:
     """Return vectors (N, D) in float32, by a ValueError that names them if they are none."""
-    array = array_of(values, name)
+    array = values if isinstance(values, np.memmap) else array_of(values, name)
     if array.ndim != 2 or array.dtype.kind not in "uifb":
         remedy = f"{name}.reshape(-1, 1) if it is one number a sample" if array.ndim == 1 else "flatten or convert them"
         raise ValueError(f"expected {name} (N, D), numbers, got {array.shape} of {array.dtype}: {remedy}")
     if array.shape[1] == 0:
         raise ValueError(f"expected {name} (N, D) with D of at least 1, got {array.shape}: encode the samples")
+    if isinstance(array, np.memmap):
+        return array  # read, and checked, row by row
     with np.errstate(over="ignore"):  # said as infinity
         array = array.astype(np.float32, copy=False)
     wrong = int((~np.isfinite(array)).any(axis=1).sum())
@@ -69,24 +72,39 @@ def gathered(given: Mapping[str, Given], names: Sequence[str] | None = None) -> 
 
 def three_parts(samples: Samples) -> FeatureParts:
     """Return samples as their own parts have them; of those that lack a part none."""
-    own = torch.zeros(len(samples), dtype=torch.int64) if samples.parts is None else samples.parts
-    return FeatureParts(*(_features(samples[own == number], part) for number, part in enumerate(PARTS)))
+    return features_of_parts(_own_parts(samples))
 
 
 def parted(samples: Samples, split: Split) -> FeatureParts:
+    """Return the features of samples, parts as `cut` cuts them."""
+    return features_of_parts(cut(samples, split))
+
+
+def cut(samples: Samples, split: Split) -> list[Samples]:
     """Cut what parts are missing; parts with classes of their own, pairs and test samples only stay as they are."""
     if samples.labels is None and samples.counterparts is not None:
-        return three_parts(samples)
+        return _own_parts(samples)
     if samples.parts is not None and samples.labels is not None:
-        three = [samples[samples.parts == part] for part in range(3)]
+        three = _own_parts(samples)
         if samples.label_kind == "classes":
             train, _, test = (set(torch.as_tensor(of.labels).tolist()) for of in three)
             if not test <= train:
-                return FeatureParts(*map(_features, (of.compact() for of in three), PARTS))
+                return [of.compact() for of in three]
         elif len(three[2]) == len(samples):
-            return three_parts(samples)
+            return three
     parts = split(samples)
-    return FeatureParts(*map(_features, (parts.train, parts.validation, parts.test), PARTS))
+    return [parts.train, parts.validation, parts.test]
+
+
+def _own_parts(samples: Samples) -> list[Samples]:
+    own = torch.zeros(len(samples), dtype=torch.int64) if samples.parts is None else samples.parts
+    return [samples[own == number] for number in range(len(PARTS))]
+
+
+def features_of_parts(parts: Sequence[Samples], most: int | None = None) -> FeatureParts:
+    """Return the inputs of three parts as features; at most so many of each are read."""
+    some = zip(capped(parts, most), PARTS, strict=True)
+    return FeatureParts(*(of.of(_features(of.samples, part)) for of, part in some))
 
 
 def can_be_cut(samples: Samples) -> bool:
@@ -108,7 +126,8 @@ def _check_like(array: NDArray[Any], name: str, other: NDArray[Any], name_of_oth
 
 
 def _features(samples: Samples, part: str) -> Features:
-    inputs = samples.inputs[torch.arange(len(samples))]
+    inputs = samples.inputs
+    inputs = inputs if isinstance(inputs, Tensor) else inputs[torch.arange(len(samples))]
     others = None if samples.counterparts is None else _features(samples.counterparts, part)
     found = Features(inputs, samples.labels, samples.names, samples.rows, part, ids=samples.ids, items=samples.items)
     return replace(found, counterparts=others)

@@ -1,7 +1,5 @@
 """Files of features with their labels: those that a run keeps, and somebody else's embeddings."""
 
-import zipfile
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,15 +11,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from likewise.data import Samples, Split, Stratified, Superclasses
-from likewise.data.arrays import ids_of, labels_of, parts_of_arrays
+from likewise.data.arrays import ArrayRows, ids_of, labels_of
+from likewise.data.arrays import parts_of_arrays as given_parts
 from likewise.data.groups import grouped
 from likewise.data.ids import Ids
 from likewise.data.sides import contents, numbered
-from likewise.evaluation.arrays import parted, vectors_of
+from likewise.evaluation.array_files import arrays_of, link_of, linked
+from likewise.evaluation.arrays import cut, features_of_parts, vectors_of
 from likewise.evaluation.features import PARTS, FeatureParts, Features
 
 OTHER_SIDE = "_counterpart"
 OF_PAIRS = ("counterpart_features", "items", "counterpart_items", "counterpart_ids")
+LINKED = 2**27  # bytes of an array that a run does not copy
 NAMES = ("features", "embeddings", "vectors")
 EXPECTED = (
     "'features' (N, D) and 'labels' (N,), optionally 'parts' (N,) of train, validation, test; or "
@@ -29,14 +30,21 @@ EXPECTED = (
 )
 
 
-def save_features(path: Path, parts: FeatureParts) -> None:
+def save_features(path: Path, parts: FeatureParts, of: NDArray[Any] | None = None) -> None:
     """Write the features of three parts as an .npz file.
 
     For each part: `train_features` (N, D), `train_rows` (N,), `train_ids` (N,) where these are no numbers, where there
     are labels `train_labels` and `train_names`, where the encoder was trained on coarser classes `train_superclasses`
     (C,), the one that each class lies in, and `train_superclass_names`, and where there is a classifier `train_logits`
-    (N, C), or `train_predictions` if these are no logits. Of pairs also `train_items` (N,), equal for equal inputs, and
+    (N, C), or `train_predictions` if these are no logits, and where the part is a subset, `train_whole` (C,), how many
+    samples each class or label has in the whole. Of pairs also `train_items` (N,), equal for equal inputs, and
     the other side as `train_counterpart_features`, `train_counterpart_items` and `train_counterpart_ids`.
+
+    Args:
+        path: The file.
+        parts: The features.
+        of: The array that they are rows of, if it is mapped from a file. Of 128 MiB and more it is linked and not
+            copied: in place of `train_features` there is `linked`, and the rows are those of that array.
 
     Example:
         >>> import tempfile
@@ -48,9 +56,12 @@ def save_features(path: Path, parts: FeatureParts) -> None:
         ('cat', 'dog')
         >>> folder.cleanup()
     """
-    arrays: dict[str, NDArray[Any]] = {}
+    mapped = of if isinstance(of, np.memmap) and of.nbytes >= LINKED else None
+    arrays: dict[str, NDArray[Any]] = {} if mapped is None else linked(mapped, path.parent)
     for part, features in zip(PARTS, parts, strict=True):
         arrays |= _arrays_of_part(features, part)
+        if mapped is not None:
+            del arrays[f"{part}_features"]
         if features.counterparts is not None:
             others = replace(features.counterparts, rows=features.rows)
             arrays |= _arrays_of_part(others, f"{part}{OTHER_SIDE}")
@@ -62,6 +73,8 @@ def _arrays_of_part(features: Features, part: str) -> dict[str, NDArray[Any]]:
     """Return the arrays of one side of a part by their names."""
     arrays: dict[str, NDArray[Any]] = {f"{part}_features": features.vectors.numpy()}
     arrays[f"{part}_rows"] = features.numbers.numpy()
+    if features.whole is not None:
+        arrays[f"{part}_whole"] = features.whole.numpy()
     if not features.ids.plain:
         arrays[f"{part}_ids"] = np.array(list(features.ids), dtype=str)
     if features.items is not None:
@@ -84,23 +97,14 @@ def load_features(path: Path) -> FeatureParts:
         ValueError: The file is missing or damaged, or lacks an array.
     """
     arrays = arrays_of(path)
+    if "linked" in arrays:
+        vectors = ArrayRows(link_of(arrays["linked"], path.parent))
+        rows = {part: torch.from_numpy(arrays[f"{part}_rows"]) for part in PARTS}
+        arrays |= {f"{part}_features": vectors[own].numpy() for part, own in rows.items()}
     missing = [f"{part}_features" for part in PARTS if f"{part}_features" not in arrays]
     if missing:
         raise ValueError(f"expected {missing[0]} in {path}, got {', '.join(sorted(arrays))}: evaluate the run again")
     return FeatureParts(*(_of_part(arrays, part) for part in PARTS))
-
-
-def arrays_of(path: Path) -> dict[str, NDArray[Any]]:
-    """Read the arrays of an .npz file, or features alone; nothing in it runs, and a ValueError names an unfit file."""
-    if not path.is_file():
-        raise ValueError(f"expected an .npz file, got {path}, which does not exist: check the path")
-    try:
-        with path.open("rb") as opened:
-            file = np.load(opened, allow_pickle=False)
-            return {"features": file} if isinstance(file, np.ndarray) else {key: file[key] for key in file.files}
-    except (ValueError, EOFError, OSError, zipfile.BadZipFile, zlib.error, AttributeError, TypeError) as error:
-        remedy = "save labels.astype(str) instead of objects" if "Object arrays" in str(error) else "use numpy.savez"
-        raise ValueError(f"expected an .npz file of plain arrays, got {path}, which can't be read: {remedy}") from error
 
 
 def _of_part(arrays: Mapping[str, NDArray[Any]], part: str, side: str = "") -> Features:
@@ -124,6 +128,7 @@ def _of_part(arrays: Mapping[str, NDArray[Any]], part: str, side: str = "") -> F
         logits=logits is not None,
         ids=called,
         items=given("items"),
+        whole=given("whole"),
         within=None
         if superclasses is None
         else Superclasses(superclasses, tuple(map(str, arrays[f"{part}{side}_superclass_names"]))),
@@ -131,8 +136,8 @@ def _of_part(arrays: Mapping[str, NDArray[Any]], part: str, side: str = "") -> F
     )
 
 
-def features_of_file(path: Path, split: Split | None = None) -> FeatureParts:
-    """Read features and labels from an .npz file, in either of two forms.
+def features_of_file(path: Path, split: Split | None = None, most: int | None = None) -> FeatureParts:
+    """Read features and labels from an .npz file or others, see `arrays_of`, in either of two forms.
 
     - `features` (or `embeddings`, `vectors`), (N, D), and `labels`, (N,), integers or strings; optionally `names`,
       (C,), `ids`, (N,), strings, and `parts`, (N,), of "train", "validation", "test", or `test`, (N,), booleans.
@@ -146,8 +151,9 @@ def features_of_file(path: Path, split: Split | None = None) -> FeatureParts:
     They need no labels; without these and without parts all are the test part.
 
     Args:
-        path: The .npz file.
+        path: The file, or a folder of them.
         split: How parts are cut. None: `Stratified()`.
+        most: The largest number of samples of each part that are read. None: all.
 
     Raises:
         ValueError: There is no such file, it lacks a key, or features and labels disagree or aren't finite.
@@ -161,7 +167,17 @@ def features_of_file(path: Path, split: Split | None = None) -> FeatureParts:
         [27, 3, 10]
         >>> folder.cleanup()
     """
-    arrays = arrays_of(path)
+    return features_of_parts(parts_of_arrays(arrays_of(path), path, split), most)
+
+
+def vectors_in(arrays: Mapping[str, NDArray[Any]]) -> NDArray[Any] | None:
+    """Return the array that the features of all parts are rows of; None where each part has its own, and of pairs."""
+    given = (arrays[name] for name in NAMES if name in arrays)
+    return None if "counterpart_features" in arrays else next(given, None)
+
+
+def parts_of_arrays(arrays: dict[str, NDArray[Any]], path: Path, split: Split | None = None) -> list[Samples]:
+    """Return the samples of three parts, whose inputs are features; of arrays that are mapped nothing is read."""
     key = next((name for name in NAMES if name in arrays), None)
     together = key is None and "test_features" in arrays
     if together:
@@ -186,13 +202,14 @@ def features_of_file(path: Path, split: Split | None = None) -> FeatureParts:
         raise ValueError(f"expected labels (N,) and parts (N,) in {path}, got {own} and {given}")
     classes, names = (None, ()) if labels is None else labels_of(labels, arrays.get("names"))
     rows = torch.from_numpy(arrays["rows"]) if together and "rows" in arrays else None
-    parts = parts_of_arrays(arrays)
+    parts = given_parts(arrays)
     parts = torch.full((len(vectors),), 2) if labels is None and parts is None else parts
-    samples = Samples(torch.from_numpy(vectors), classes, names, parts, rows, ids_of(arrays))
+    inputs = ArrayRows(vectors) if isinstance(vectors, np.memmap) and not paired else torch.from_numpy(vectors)
+    samples = Samples(inputs, classes, names, parts, rows, ids_of(arrays))
     if paired:
         samples = _with_other_side(samples, arrays)
     try:
-        return parted(samples.numbered(), split or Stratified())
+        return cut(samples.numbered(), split or Stratified())
     except ValueError as error:
         if len(samples.names) < 2:
             raise

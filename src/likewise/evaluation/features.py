@@ -18,6 +18,7 @@ from likewise.data.samples import LabelKind, Samples, some_rows
 from likewise.scores import ENCODER, places_of
 
 MOST_NAMED = 5  # labels of a sample that are named
+CHECKED = 2**14  # samples at a time
 PARTS = ("train", "validation", "test")
 Bar = Callable[[Iterable[Any], str], Iterable[Any]]
 """Wraps what an evaluation walks over, with a word on what it does; as tqdm does."""
@@ -147,7 +148,7 @@ class Features:
                 f"expected {self.part} labels as integers (N,), or as label sets (N, L), boolean, got "
                 f"{tuple(labels.shape)} of {labels.dtype}: convert them with .long() or .bool()"
             )
-        wrong = int((~torch.isfinite(vectors)).any(dim=1).sum())
+        wrong = sum(int((~torch.isfinite(some)).any(dim=1).sum()) for some in vectors.split(CHECKED))
         if wrong:
             raise ValueError(
                 f"expected finite {self.part} features, got NaN or infinity in {wrong} of {len(vectors)}: "
@@ -291,7 +292,11 @@ class Features:
         kinds = [items for items in sides if items is not None]
         groups = components(len(self), kinds) if kinds else None
         chosen = self[some_rows(len(self), most, seed, self.classes if whole_classes else None, groups)]
-        return chosen if self.labels is None else replace(chosen, whole=self.frequencies)
+        return chosen if self.labels is None else chosen.of_whole(self.frequencies)
+
+    def of_whole(self, counts: Int[Tensor, " c"]) -> "Features":
+        """Return the features as a subset of a part, of which each class or label has so many samples."""
+        return replace(self, whole=counts)
 
 
 class FeatureParts(NamedTuple):
@@ -307,12 +312,17 @@ class FeatureParts(NamedTuple):
     @property
     def closed(self) -> bool:
         """Whether the test classes are those of the training part; if not, no classifier can predict them."""
-        fewer = min(len(self.train.names), len(self.test.names))
-        if self.train.names[:fewer] != self.test.names[:fewer]:
-            return False
-        if self.test.label_kind == "label sets":
-            return True
-        return len(self.test) == 0 or int(self.test.classes.max()) < len(self.train.names)
+        return closed(self.train, self.test)
+
+
+def closed(train: Features | Samples, test: Features | Samples) -> bool:
+    """Return whether test classes are those of the training part."""
+    fewer = min(len(train.names), len(test.names))
+    if train.names[:fewer] != test.names[:fewer]:
+        return False
+    if test.label_kind == "label sets" or test.labels is None:
+        return True
+    return len(test) == 0 or int(test.labels.max()) < len(train.names)
 
 
 def that_chooses(validation: Features) -> Features:

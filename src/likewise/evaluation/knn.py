@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from likewise.evaluation.evaluation import Evaluation, needs_seen_labels
+from likewise.evaluation.evaluation import Evaluation, Sizes, needs_seen_labels
 from likewise.evaluation.features import Bar, FeatureParts, Features, joined, silent, that_chooses
 from likewise.evaluation.nearest import nearest
 from likewise.evaluation.predictions import Predicted, scored, selecting_score
@@ -21,6 +21,7 @@ WEIGHTS: tuple[Weights, ...] = get_args(Weights)
 KS = (1, 3, 5, 10, 20, 50, 100, 200)
 TEMPERATURE = 0.07
 LABELS = 2**22  # of neighbours at a time: 16 MiB in float32
+DOUBLINGS = 3  # of k that one search is made for
 CLOSER = 1e-6  # what similarity adds to a uniform vote: equal votes go to the class whose neighbours are nearer
 
 
@@ -72,6 +73,10 @@ class KNN(Evaluation):
         """Say why these parts can't be evaluated."""
         return needs_seen_labels(parts)
 
+    def products(self, sizes: Sizes) -> float:
+        """Return how many similarities there are: of the test part, and of validation once for settings."""
+        return sizes.train * (sizes.test + sizes.validation)
+
     def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Bar = silent) -> Result:
         """Choose k and weights on validation, and predict the test part."""
         train, validation, test = parts
@@ -96,28 +101,45 @@ class KNN(Evaluation):
         ks = [min(k, len(train)) for k in (KS if self.k is None else (self.k,))]
         if len(validation) == 0:
             return ks[0], kinds[0], {}
+        best: Setting = ks[0], kinds[0]
+        enough = min(max(KS), len(train))
         tried: dict[Setting, tuple[Predicted, Score]] = {}
         while True:
-            ks = sorted(set(ks))
-            for setting, values in self._predict(train, validation, ks, kinds, progress).items():
-                predicted = Predicted(values, validation)
-                tried[setting] = predicted, selecting_score(self.name, predicted, self._settings(*setting))
-            best = max(tried, key=lambda setting: (tried[setting][1].value, -setting[0]))
-            if self.k is not None or best[0] < max(ks) or best[0] == len(train):
+            found = self._predict(train, validation, sorted(set(ks)), kinds, progress)
+            for k in sorted(set(ks)):
+                for kind in kinds:
+                    predicted = Predicted(found[k, kind], validation)
+                    tried[k, kind] = predicted, selecting_score(self.name, predicted, self._settings(k, kind))
+                best = max(tried, key=lambda setting: (tried[setting][1].value, -setting[0]))
+                if k >= enough and best[0] < k:
+                    return *best, tried
+            if self.k is not None or max(ks) == len(train):
                 return *best, tried
-            ks = [min(2 * best[0], len(train))]
+            ks = [min(2**times * max(ks), len(train)) for times in range(1, DOUBLINGS + 1)]
 
     def _predict(
         self, train: Features, test: Features, ks: Sequence[int], kinds: Sequence[Weights], progress: Bar
     ) -> dict[Setting, Tensor]:
         """Predict the classes (M,), or the share of each label (M, L), for every k and kind of weights."""
-        sets = train.label_kind == "label sets"
-        blank = torch.empty(len(test), len(train.names)) if sets else torch.empty(len(test), dtype=torch.int64)
-        predictions: dict[Setting, Tensor] = {(k, kind): blank.clone() for k in ks for kind in kinds}
         doing = f"{self.name}, {test.part}"
-        for part, setting, votes in self.votes(train, test.vectors, ks, kinds, progress=progress, doing=doing):
-            predictions[setting][part] = (votes if sets else votes.argmax(dim=1)).cpu()
-        return predictions
+        if train.label_kind == "label sets":
+            shares: dict[Setting, Tensor] = {
+                (k, kind): torch.empty(len(test), len(train.names)) for k in ks for kind in kinds
+            }
+            for part, setting, votes in self.votes(train, test.vectors, ks, kinds, progress=progress, doing=doing):
+                shares[setting][part] = votes.cpu()
+            return shares
+        elected: dict[Setting, Tensor] = {
+            (k, kind): torch.empty(len(test), dtype=torch.int64) for k in ks for kind in kinds
+        }
+        for part, similarities, indices in nearest(
+            test.vectors, train.vectors, max(ks), progress=progress, doing=doing
+        ):
+            near = _Near(train.classes.to(indices.device)[indices])
+            for kind in kinds:
+                for k, classes in near.elected(self._weights(similarities.double(), kind), ks):
+                    elected[k, kind][part] = classes.cpu()
+        return elected
 
     def votes(
         self,
@@ -144,6 +166,27 @@ class KNN(Evaluation):
         if kind == "uniform":
             return 1 + CLOSER * similarities
         return torch.exp((similarities - similarities[:, :1]) / self.temperature)
+
+
+@final
+class _Near:
+    """Classes of neighbours, (m, k), numbered within each row, so that votes take O(m·k) whatever classes there are."""
+
+    def __init__(self, classes: Int[Tensor, "m k"]) -> None:
+        ordered, order = classes.sort(dim=1)
+        rank = torch.zeros_like(ordered)
+        rank[:, 1:] = (ordered[:, 1:] != ordered[:, :-1]).cumsum(dim=1)
+        self._number = torch.empty_like(rank).scatter_(1, order, rank)
+        self._class = torch.zeros_like(rank).scatter_(1, rank, ordered)
+
+    def elected(self, weights: Float[Tensor, "m k"], ks: Sequence[int]) -> Iterator[tuple[int, Int[Tensor, " m"]]]:
+        """Yield for every k the class that most of the weight of the nearest k votes for; of equals the first."""
+        votes = torch.zeros_like(weights)
+        before = 0
+        for k in sorted(ks):
+            votes.scatter_add_(1, self._number[:, before:k], weights[:, before:k])
+            before = k
+            yield k, self._class.gather(1, votes.argmax(dim=1, keepdim=True)).squeeze(1)
 
 
 def _votes(

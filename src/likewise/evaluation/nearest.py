@@ -13,6 +13,8 @@ from likewise.evaluation.features import Bar, silent
 TILE = 2**23  # similarities at a time: 32 MiB in float32
 TALLEST = 2**25  # where references are many: of at least so many queries, which makes products fast
 FEWEST_ROWS = 256
+PREPARED = 2**25  # numbers of references that are normalised and shuffled once, 128 MiB; of more, a tile at a time
+ROWS_OF_LARGE = 2048  # queries of such a tile, for which it is made anew
 KEPT = 2**22  # neighbours at a time
 CACHED = {"cpu": 2**21}  # of `Nearest`: 8 MiB, which a cache holds; elsewhere more are faster
 BLOCK = 64  # similarities of which the largest is looked at first
@@ -32,25 +34,30 @@ def nearest(
     """Yield slices of queries with cosines and indices, (m, count) each, of their nearest references, nearest first.
 
     Without references, those of a query are the other queries. Equal similarities come in a random order that is the
-    same every time, so that the order of the data, which often is by class, decides nothing. A tile has 2²⁵ of them.
+    same every time, so that the order of the data, which often is by class, decides nothing.
+
+    Memory:
+        A tile of 2²⁵ similarities, and a copy of the references if they have at most 2²⁵ numbers.
     """
     own = references is None
-    units = functional.normalize(queries.detach())
-    others = units if own else functional.normalize(references.detach())
-    order = torch.randperm(len(others), generator=torch.Generator().manual_seed(0)).to(units.device)
-    shuffled = others[order]
-    place = order.argsort()
-    count = min(count, len(others) - own)
-    rows = min(max(FEWEST_ROWS, TILE // max(1, len(others))), max(1, KEPT // max(1, count)))
+    given = queries.detach()
+    others = given if references is None else references.detach()
+    order = torch.randperm(len(others), generator=torch.Generator().manual_seed(0)).to(given.device)
+    count, large = min(count, len(others) - own), others.numel() > PREPARED
+    shuffled = None if large else functional.normalize(others)[order]
+    rows = max(FEWEST_ROWS, ROWS_OF_LARGE if large else TILE // max(1, len(others)))
+    rows = min(rows, max(1, KEPT // max(1, count)))
     columns = max(1, TALLEST // rows)
-    buffer = units.new_empty(min(rows, len(units)) * min(columns, len(others)))
-    for start in progress(range(0, len(units), rows), doing):
-        part = slice(start, min(start + rows, len(units)))
-        some = units[part]
+    place = order.argsort() if own else order
+    buffer = given.new_empty(min(rows, len(given)) * min(columns, len(others)))
+    for start in progress(range(0, len(given), rows), doing):
+        part = slice(start, min(start + rows, len(given)))
+        some = functional.normalize(given[part])
         similarities = some.new_empty(len(some), 0)
         indices = order.new_empty(len(some), 0)
         for first in range(0, len(others), columns):
-            among = shuffled[first : first + columns]
+            these = slice(first, first + columns)
+            among = functional.normalize(others[order[these]]) if shuffled is None else shuffled[these]
             tile = buffer[: len(some) * len(among)].view(len(some), len(among))
             torch.mm(some, among.T, out=tile)
             if own:

@@ -12,7 +12,9 @@ import torch
 from likewise import evaluation
 from likewise.configuration import resolve
 from likewise.data import Parts, parts_of_run
-from likewise.files.detection import ARRAYS
+from likewise.evaluation.array_files import arrays_of, is_arrays
+from likewise.evaluation.arrays import features_of_parts
+from likewise.evaluation.feature_files import parts_of_arrays, vectors_in
 from likewise.parts import build, built
 from likewise.pickled import pickled
 from likewise.report import Section
@@ -57,7 +59,7 @@ def evaluate(
     """
     path = source.folder if isinstance(source, Run) else Path(source)
     given = resolve({**(config or {}), **options, "source": path}, verb="evaluate")
-    if path.suffix in ARRAYS:
+    if is_arrays(path):
         run = _of_file(path, Path(given["runs"]), scoring.EvaluationOptions.of(given), progress)
     else:
         before = _opened(path)
@@ -81,7 +83,11 @@ def _sections_of(run: Run) -> list[Section] | None:
 
 def _of_file(path: Path, root: Path, options: scoring.EvaluationOptions, progress: Progress) -> Run:
     """Evaluate the features of an array file, as a run of its own."""
-    features = evaluation.features_of_file(path)
+    arrays = arrays_of(path)
+    parts = parts_of_arrays(arrays, path)
+    counts, width = list(map(len, parts)), sum(parts[0].input_shape)
+    options = options.in_time(counts, width, scoring.blank_of(parts, width), progress)
+    features = features_of_parts(parts, options.evaluation_samples)
     if not evaluation.applicable(features, options.evaluations):
         raise ValueError(
             f"expected features that can be evaluated, got {path}: kNN, the probe and retrieval do not "
@@ -98,8 +104,9 @@ def _of_file(path: Path, root: Path, options: scoring.EvaluationOptions, progres
             }
         )
         with run.writing(run.embeddings.name) as beside:
-            evaluation.save_features(beside, features)
+            evaluation.save_features(beside, features, vectors_in(arrays))
         scoring.score(run, features, None, options, progress, refit=False)
+        del features, parts, arrays  # the page reads what it needs
         scoring.write_report(run, None, options, progress)
     return run.finished()
 
@@ -110,13 +117,20 @@ def _of_run(path: Path, before: Run, config: Mapping[str, Any], progress: Progre
     device = device_named(config["device"])
     encoder: Any = None
     second: Any = None
-    if checkpoint or not before.embeddings.is_file():
+    most, had = options.evaluation_samples, before.facts.get(scoring.ENCODED)
+    more = had is not None and most is not None and most > had
+    if checkpoint or more or not before.embeddings.is_file():
         encoder, second = _checkpoint_encoders(before, checkpoint, device) if checkpoint else _encoders(before, device)
     samples, refit = _samples(before, progress, needed=encoder is not None)
     saved = None if encoder is not None else evaluation.load_features(before.embeddings)
+    applies = saved
     if samples is not None:
         predicts = saved is not None and saved.test.predictions is not None
-        scoring.check_applicable(samples, options, predicts=predicts)
+        applies = scoring.check_applicable(samples, options, predicts=predicts)
+    if applies is not None:
+        given = saved or applies
+        width = given.test.vectors.shape[1] if encoder is None else encoder.feature_dim
+        options = options.in_time(list(map(len, given)), width, applies, progress)
     run = before if checkpoint is None else _created(Path(config["runs"]), before, checkpoint)
     with removed_if_idle(run, _left, new=checkpoint is not None):
         if encoder is None or samples is None:
@@ -126,7 +140,8 @@ def _of_run(path: Path, before: Run, config: Mapping[str, Any], progress: Progre
                 features = scoring.with_origin(features, samples, lambda: both()[0], lambda: both()[1])
         else:
             progress.say("encoding ...")
-            features = scoring.encoded(run, encoder, samples, progress, second=second)
+            most = options.evaluation_samples
+            features = scoring.encoded(run, encoder, samples, progress, second=second, most=most, anew=True)
         scoring.score(run, features, samples, options, progress, refit=refit)
         scoring.write_report(run, samples, options, progress)
         if encoder is not None:

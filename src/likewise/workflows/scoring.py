@@ -1,10 +1,10 @@
 """Encode, evaluate, and save and tell every score as soon as it is there: what `train` and `evaluate` share."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import chain
-from typing import Any, final
+from typing import Any, Self, final
 
 import torch
 from torch import Tensor
@@ -24,8 +24,12 @@ from likewise.evaluation import (
     raw_features,
     save_features,
 )
+from likewise.evaluation.capping import capped, capped_features
 from likewise.evaluation.choice import left_out
+from likewise.evaluation.cost import most_within, seconds_of, words_of
 from likewise.evaluation.encoding import features_of
+from likewise.evaluation.evaluation import Sizes
+from likewise.evaluation.features import PARTS
 from likewise.evaluation.predictions import MACRO, MEAN_PRECISION
 from likewise.files.formats import NAMED
 from likewise.models import Encoder
@@ -37,7 +41,10 @@ from likewise.score_words import aligned, remarks, score_words, settings_words
 from likewise.scores import ALL, ENCODER, RAW, Outcomes
 from likewise.workflows.progress import Progress
 
+ENCODED = "encoded_samples"
+"""Of a run: how many samples of each part were encoded at most; None for all."""
 MOST_KEPT = 32
+SHORT, LONG = 5, 60  # seconds of an evaluation that is told, and of all together
 _found_before: dict[str, Result] = {}  # by what was evaluated and how
 _encoded_before: dict[str, tuple[Features, dict[int, str]]] = {}
 """By encoders that are not trained, by their digest and the samples: features, and the files that were not readable."""
@@ -49,12 +56,14 @@ LISTED_CLASSES = 20  # with more classes, only the report shows them all
 class EvaluationOptions:
     """Which evaluations, of how many samples of each part, and which sections the page has.
 
-    None stands for the usual evaluations that apply, for all samples, and for the sections that come with likewise.
+    None stands for the usual evaluations that apply, for all samples, for the sections that come with likewise, and for
+    as many seconds as it takes.
     """
 
     evaluations: list[Evaluation] | None = None
     evaluation_samples: int | None = None
     sections: list[Section] | None = None
+    budget: float | None = None
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> "EvaluationOptions":
@@ -62,32 +71,75 @@ class EvaluationOptions:
         most = config.get("evaluation_samples")
         if most is not None and most < 1:
             raise ValueError(f"expected --evaluation_samples of at least 1, got {most}: --evaluations [] is none")
-        return cls(built(config.get("evaluations"), Evaluation), most, built(config.get("sections"), Section))
+        budget = config.get("budget")
+        if budget is not None and not budget > 0:
+            raise ValueError(f"expected --budget above 0 seconds, got {budget}: leave it out for as many as it takes")
+        return cls(built(config.get("evaluations"), Evaluation), most, built(config.get("sections"), Section), budget)
 
     def capped(self, features: FeatureParts) -> FeatureParts:
         """Return at most so many samples of each part; of classes that are not trained on, whole ones."""
-        most = self.evaluation_samples
-        if most is None:
-            return features
-        train, validation, test = features
-        whole = test.label_kind == "classes" and not features.closed
-        return FeatureParts(train.fewer(most), *(part.fewer(most, whole_classes=whole) for part in (validation, test)))
+        return capped_features(features, self.evaluation_samples)
+
+    def in_time(self, counts: Sequence[int], width: int, applies: FeatureParts, progress: Progress) -> Self:
+        """Say how long the evaluations take if that is long, and return options that keep within the budget.
+
+        Args:
+            counts: How many samples each part has.
+            width: Of a feature vector.
+            applies: Features by which to tell which evaluations apply.
+            progress: What it is said to.
+        """
+        few, classes = self.evaluation_samples, max(len(part.names) for part in applies)
+        sizes = Sizes(counts[0], counts[1], counts[2], classes, width)
+        sizes = sizes if few is None else sizes.fewer(few)
+        evaluations = applicable(applies, self.evaluations)
+        each = seconds_of(evaluations, sizes)
+        if not each:
+            return self
+        product = sum(each.values()) / max(1.0, sum(one.products(sizes) for one in evaluations))
+        told = ", ".join(f"{name} {words_of(seconds)}" for name, seconds in each.items() if seconds > SHORT)
+        if self.budget is None:
+            if sum(each.values()) > LONG:
+                progress.say(
+                    f"evaluating takes about {words_of(sum(each.values()))}: {told}; --budget SECONDS limits it"
+                )
+            return self
+        whole = lambda sizes: sum(seconds_of(evaluations, sizes, product).values())  # noqa: E731
+        most = most_within(whole, sizes, self.budget)
+        if most is not None:
+            about, all_of_it = (words_of(whole(of)) for of in (sizes.fewer(most), sizes))
+            progress.say(
+                f"of each part at most {most:,} samples are evaluated, which takes about {about}; all would take "
+                f"{all_of_it}: {told}"
+            )
+        return replace(self, evaluation_samples=few if most is None else most)
 
 
-def check_applicable(parts: Parts, options: EvaluationOptions, *, predicts: bool = False) -> None:
-    """Raise a ValueError for an evaluation that was asked for and doesn't apply, before anything is trained."""
-    named = zip(("train", "validation", "test"), (parts.train, parts.validation, parts.test), strict=True)
-    blank = FeatureParts(*(_blank(part, name) for name, part in named))
+def check_applicable(parts: Parts, options: EvaluationOptions, *, predicts: bool = False) -> FeatureParts:
+    """Raise a ValueError for an evaluation that was asked for and doesn't apply, before anything is trained.
+
+    What is returned are features that say nothing, by which it was told.
+    """
+    blank = blank_of([parts.train, parts.validation, parts.test])
     if predicts:
-        blank = FeatureParts(*(replace(part, predictions=torch.zeros(len(part), len(part.names))) for part in blank))
-    applicable(options.capped(with_origin(blank, parts, _no_encoder)), options.evaluations)
+        blank = FeatureParts(
+            *(replace(part, predictions=torch.zeros(1, len(part.names)).expand(len(part), -1)) for part in blank)
+        )
+    blank = options.capped(with_origin(blank, parts, _no_encoder))
+    applicable(blank, options.evaluations)
+    return blank
 
 
-def _blank(samples: Samples, part: str) -> Features:
+def blank_of(parts: Sequence[Samples], width: int = 1) -> FeatureParts:
+    """Return features of three parts that say nothing of the samples but their labels."""
+    return FeatureParts(*(_blank(part, name, width) for part, name in zip(parts, PARTS, strict=True)))
+
+
+def _blank(samples: Samples, part: str, width: int) -> Features:
     """Return features that say nothing of samples, and of their other side."""
     samples = samples.as_evaluated()
-    others = None if samples.counterparts is None else _blank(samples.counterparts, part)
-    found = Features(torch.zeros(len(samples), 1), samples.labels, samples.names, samples.rows, part)
+    others = None if samples.counterparts is None else _blank(samples.counterparts, part, width)
+    found = Features(torch.zeros(1, width).expand(len(samples), -1), samples.labels, samples.names, samples.rows, part)
     return replace(found, items=samples.items, counterparts=others, within=samples.within)
 
 
@@ -101,30 +153,35 @@ def encoded(
     second: Encoder | None = None,
     trained: bool = True,
     workers: int | None = None,
+    most: int | None = None,
+    anew: bool = False,
 ) -> FeatureParts:
     """Encode the samples, add what the run's own classifier predicts, and save the features; or load those saved.
 
+    Of each part at most so many are encoded, chosen before, and the run notes how many.
+
     What an encoder that is not `trained` has encoded before in this process, as in a sweep, is not encoded again.
     """
-    if run.embeddings.is_file():
+    if run.embeddings.is_file() and not anew:
         return with_origin(load_features(run.embeddings), parts, lambda: encoder, lambda: second)
 
-    whole = {"train": parts.train, "validation": parts.validation, "test": parts.test}
+    some = dict(zip(PARTS, capped([parts.train, parts.validation, parts.test], most), strict=True))
     kept = not trained and second is None
     said = _digest(encoder, [run.facts["parts"][of] for of in ("encoder", "data")]) if kept else None
     found: list[Features] = []
     lost: dict[int, str] = {}
-    for part, samples in whole.items():
+    for part, (samples, _) in some.items():
         if said is None:
             own = features_of(samples, encoder, part, progress.bar, second, workers=workers)
             without = _lost(samples)
         else:
             own, without = _encoded(said, samples, encoder, part, progress, workers=workers)
-        found.append(predicted(own))
+        found.append(some[part].of(predicted(own)))
         lost |= without
     features = FeatureParts(*found)
     with run.writing(run.embeddings.name) as path:
         save_features(path, features)
+    run.describe(run.facts | {ENCODED: most})
     _note_lost(run, lost)
     return with_origin(features, parts, lambda: encoder, lambda: second)
 

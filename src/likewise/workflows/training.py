@@ -231,6 +231,7 @@ class _Training:
             if self.evaluations.evaluations != []:
                 with self._timed("evaluation"):
                     self.progress.say("evaluating ...")
+                    options = self._in_time()
                     trained = self.config["freeze"] != ALL or self.config["unfreeze_epoch"] is not None
                     features = encoded(
                         run,
@@ -241,16 +242,24 @@ class _Training:
                         second=module.second,
                         trained=trained,
                         workers=self.config["workers"],
+                        most=options.evaluation_samples,
                     )
                     if (own := module.predictor(features)) is not None:
                         run.write(run.classifier.name, own.saved())
-                    given = (run, features, ready.parts, self.evaluations, self.progress)
+                    given = (run, features, ready.parts, options, self.progress)
                     score(*given, refit=ready.refit, trained=trained)
             for doubt in went_in.doubts(run.facts, run.metrics):
                 self.progress.say(f"warning: {doubt}")
             if self.config["report"]:
                 write_report(run, ready.parts, self.evaluations, self.progress)
         return say_lost(run, self.progress, ready.data.lost).finished()
+
+    def _in_time(self) -> EvaluationOptions:
+        """Say how long the evaluations take, if that is long."""
+        parts, module = self.ready.parts, self.ready.module
+        applies = check_applicable(parts, self.evaluations, predicts=module.predicts)
+        counts = [len(part) for part in (parts.train, parts.validation, parts.test)]
+        return self.evaluations.in_time(counts, module.encoder.feature_dim, applies, self.progress)
 
     def _train(self) -> None:
         callbacks, given = self._callbacks(), self.trainer_arguments

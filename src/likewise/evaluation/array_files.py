@@ -1,0 +1,180 @@
+"""Arrays in files, by their names: large ones stay where they are and are mapped, if they lie there as they are."""
+
+import json
+import struct
+import zipfile
+import zlib
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+MAPPED = 2**24  # bytes of an array that is mapped rather than read
+LOCAL_HEADER = 26  # of a member of a zip file: where the lengths of its name and of what follows it are
+SUFFIXES = (".npz", ".npy", ".parquet")
+COLUMNS = {"id": "ids", "label": "labels", "part": "parts"}
+"""What a table's columns are called among arrays."""
+
+
+def is_arrays(path: Path) -> bool:
+    """Tell whether there are arrays at a path: a file of them, or a folder of .npy or .parquet files and no run."""
+    return path.suffix.lower() in SUFFIXES or any(_in_folder(path))
+
+
+def arrays_of(path: Path) -> dict[str, NDArray[Any]]:
+    """Return the arrays of a file or folder by their names; nothing in it runs.
+
+    - .npz: each array by its key. Those of 16 MiB and more that are not compressed are mapped.
+    - .npy: its array as `features`. A folder of them: each by the file's name, without `.npy`.
+    - .parquet, as `likewise embed` writes it, or a folder of such files: `features`, and `ids`, `labels` and `parts`
+      from the columns id, label and part.
+
+    Raises:
+        ValueError: There is no such file, or it can't be read.
+
+    Memory:
+        What isn't mapped. Of tables: all, once.
+    """
+    if not path.exists():
+        raise ValueError(f"expected an .npz file, got {path}, which does not exist: check the path")
+    files = _in_folder(path) or [path]
+    if files[0].suffix.lower() == ".parquet":
+        return _of_tables(files)
+    if path.is_dir():
+        return {file.stem: next(iter(_of_file(file).values())) for file in files}
+    return _of_file(path)
+
+
+def _in_folder(path: Path) -> list[Path]:
+    """Return the arrays' files of a folder: of one kind, in the order of their names; none of a run's folder."""
+    if not path.is_dir() or (path / "run.json").exists():
+        return []
+    kinds = (sorted(path.glob(f"*{suffix}")) for suffix in (".npy", ".parquet"))
+    return next((files for files in kinds if files), [])
+
+
+def _of_file(path: Path) -> dict[str, NDArray[Any]]:
+    with _told(path):
+        if path.suffix.lower() == ".npy":
+            return {"features": np.load(path, mmap_mode="c", allow_pickle=False)}
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
+            if isinstance(file, np.ndarray):
+                return {"features": file}
+            members = {info.filename.removesuffix(".npy"): info for info in file.zip.infolist()}
+            mapped = {key: _mapped(path, members[key]) for key in file.files}
+            return {key: file[key] if of is None else of for key, of in mapped.items()}
+
+
+def _mapped(path: Path, member: zipfile.ZipInfo) -> "np.memmap[Any, Any] | None":
+    """Map a large array of an .npz file; None if it is small, compressed, or of Fortran's order."""
+    if member.compress_type != zipfile.ZIP_STORED or member.file_size < MAPPED:
+        return None
+    with path.open("rb") as file:
+        file.seek(member.header_offset + LOCAL_HEADER)
+        file.seek(sum(struct.unpack("<HH", file.read(4))), 1)
+        version = np.lib.format.read_magic(file)
+        head = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, fortran, dtype = head(file)
+        if fortran or dtype.hasobject:
+            return None
+        return np.memmap(path, dtype, "c", file.tell(), shape)
+
+
+def _of_tables(files: list[Path]) -> dict[str, NDArray[Any]]:
+    """Read the columns of tables, one after the other, into arrays."""
+    import pyarrow as pa  # noqa: PLC0415 - comes with `datasets`
+    from pyarrow import dataset  # noqa: PLC0415 - likewise
+
+    with _told(files[0]):
+        tables = dataset.dataset([str(file) for file in files], format="parquet")
+        fields = {name: tables.schema.field(name).type for name in tables.schema.names}
+        kind = fields.get("features")
+        if kind is None or not pa.types.is_fixed_size_list(kind):
+            raise ValueError(
+                f"expected a column 'features' of lists of one length in {files[0]}, got columns "
+                f"{', '.join(fields)}: likewise embed writes such files"
+            )
+        count, width = tables.count_rows(), kind.list_size
+        features = np.empty((count, width), np.float32)
+        done = 0
+        for batch in tables.to_batches(columns=["features"]):
+            column = batch.column(0)
+            if column.null_count or column.values.null_count:
+                raise ValueError(f"expected a feature of each sample, got an empty cell in {files[0]}: embed it again")
+            features[done : done + len(batch)] = column.flatten().to_numpy(zero_copy_only=False).reshape(-1, width)
+            done += len(batch)
+        beside = tables.to_table(columns=[name for name in COLUMNS if name in fields])
+        arrays = {COLUMNS[name]: beside[name].to_pylist() for name in beside.column_names}
+        return {"features": features} | _plain(arrays, files[0])
+
+
+def _plain(columns: dict[str, list[Any]], path: Path) -> dict[str, NDArray[Any]]:
+    """Return columns as arrays, lists of labels as label sets with their names."""
+    found: dict[str, NDArray[Any]] = {}
+    for name, values in columns.items():
+        if None in values:
+            raise ValueError(f"expected {name} without empty cells in {path}, got some: drop the samples that lack one")
+        if values and isinstance(values[0], list):
+            names = sorted({one for row in values for one in row})
+            place = {one: number for number, one in enumerate(names)}
+            sets = np.zeros((len(values), len(names)), bool)
+            for row, own in enumerate(values):
+                sets[row, [place[one] for one in own]] = True
+            found |= {name: sets, "names": np.array(names, dtype=str)}
+        else:
+            found[name] = np.array(values)
+    return found
+
+
+@contextmanager
+def _told(path: Path) -> Generator[None]:
+    """Turn what a library says of a file that it can't read into one line."""
+    try:
+        yield
+    except (
+        ValueError,
+        EOFError,
+        OSError,
+        zipfile.BadZipFile,
+        zlib.error,
+        AttributeError,
+        TypeError,
+        struct.error,
+    ) as error:
+        if str(error).startswith("expected "):
+            raise
+        remedy = "save labels.astype(str) instead of objects" if "Object arrays" in str(error) else "use numpy.savez"
+        raise ValueError(f"expected an .npz file of plain arrays, got {path}, which can't be read: {remedy}") from error
+
+
+def linked(array: "np.memmap[Any, Any]", folder: Path) -> dict[str, NDArray[Any]]:
+    """Give a mapped array's file a second name in a folder, so that it is not copied, and say where the array lies."""
+    file = Path(str(array.filename)).absolute()
+    beside = folder / f"vectors{file.suffix}"
+    beside.unlink(missing_ok=True)
+    try:
+        beside.hardlink_to(file)
+    except OSError:  # on another disk, or not allowed
+        beside.symlink_to(file)
+    about = beside.stat()
+    said = {"file": beside.name, "dtype": array.dtype.str, "shape": array.shape, "offset": array.offset}
+    return {"linked": np.array(json.dumps(said | {"size": about.st_size, "changed": about.st_mtime_ns}))}
+
+
+def link_of(said: NDArray[Any], folder: Path) -> "np.memmap[Any, Any]":
+    """Map the array that `linked` says where it is.
+
+    Raises:
+        ValueError: The file is no longer there, or has changed.
+    """
+    facts = json.loads(str(said))
+    file = folder / facts["file"]
+    if not file.is_file():
+        raise ValueError(f"expected the vectors of {folder} in {file}, which is not there: evaluate their file again")
+    about = file.stat()
+    if (about.st_size, about.st_mtime_ns) != (facts["size"], facts["changed"]):
+        raise ValueError(f"expected {file} as it was evaluated, got another: evaluate their file again")
+    return np.memmap(file, np.dtype(facts["dtype"]), "c", facts["offset"], tuple(facts["shape"]))

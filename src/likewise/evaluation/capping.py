@@ -1,0 +1,56 @@
+"""At most so many samples of each part: chosen before anything of them is read or encoded."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from jaxtyping import Int
+from torch import Tensor
+
+from likewise.data.samples import Samples
+from likewise.evaluation.features import FeatureParts, Features, closed
+
+
+class Some(NamedTuple):
+    """Samples of a part, and how many each class or label has in the whole part, (C,), where they are a subset."""
+
+    samples: Samples
+    whole: Int[Tensor, " c"] | None = None
+
+    def of(self, features: Features) -> Features:
+        """Tell features of these samples what they are a subset of."""
+        return features if self.whole is None else features.of_whole(self.whole)
+
+
+def capped(parts: Sequence[Samples], most: int | None) -> list[Some]:
+    """Return at most so many samples of each of three parts; of classes that are not trained on, whole ones.
+
+    Args:
+        parts: The training, validation and test samples.
+        most: How many of each at most. None: all.
+
+    Example:
+        >>> import torch
+        >>> part = Samples(torch.zeros(12, 1), torch.arange(12) % 3, ("ash", "elm", "oak"))
+        >>> some = capped([part, part, part], 6)
+        >>> [len(of.samples) for of in some], some[0].whole
+        ([6, 6, 6], tensor([4, 4, 4]))
+    """
+    evaluated = [part.as_evaluated() for part in parts]
+    new = evaluated[2].label_kind == "classes" and not closed(evaluated[0], evaluated[2])
+    found: list[Some] = []
+    for number, (part, known) in enumerate(zip(parts, evaluated, strict=True)):
+        if most is None or len(part) <= most:
+            found.append(Some(part))
+            continue
+        few = part.fewer(most, whole_classes=new and number > 0)
+        found.append(Some(few, None if known.labels is None else known.counts))
+    return found
+
+
+def capped_features(features: FeatureParts, most: int | None) -> FeatureParts:
+    """Return at most so many of features, as `capped` chooses samples."""
+    if most is None:
+        return features
+    train, validation, test = features
+    new = test.label_kind == "classes" and not features.closed
+    return FeatureParts(train.fewer(most), *(part.fewer(most, whole_classes=new) for part in (validation, test)))

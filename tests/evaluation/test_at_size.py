@@ -1,0 +1,386 @@
+"""Evaluation of much: arrays are mapped, linked, and cut before they are read; cost and budget; kNN's choice of k."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from pyarrow import parquet
+
+from likewise.data import Samples
+from likewise.evaluation import (
+    KNN,
+    FeatureParts,
+    Features,
+    LinearProbe,
+    Retrieval,
+    array_files,
+    feature_files,
+    features_of_file,
+    knn,
+    load_features,
+)
+from likewise.evaluation import nearest as nearest_module
+from likewise.evaluation.array_files import arrays_of, is_arrays
+from likewise.evaluation.capping import capped
+from likewise.evaluation.cost import most_within, seconds_of
+from likewise.evaluation.evaluation import Sizes
+from likewise.evaluation.features import silent
+from likewise.evaluation.knn import Weights
+from likewise.evaluation.nearest import nearest
+from likewise.runs import Run
+from likewise.workflows import Silent, evaluate
+
+
+@pytest.fixture(autouse=True)
+def everything_is_large(monkeypatch):
+    monkeypatch.setattr(array_files, "MAPPED", 1)
+    monkeypatch.setattr(feature_files, "LINKED", 1)
+
+
+def data(count: int = 120, width: int = 6, classes: int = 4) -> tuple[np.ndarray, np.ndarray]:
+    """Clusters of unequal size, with some vectors twice."""
+    random = np.random.default_rng(0)
+    labels = (random.random(count) ** 2 * classes).astype(int)
+    vectors = (np.eye(width)[labels] + random.normal(size=(count, width)) / 2).astype(np.float32)
+    vectors[count // 2 : count // 2 + 4] = vectors[:4]
+    return vectors, labels
+
+
+def table(path: Path, vectors: np.ndarray, labels: list, **columns: list) -> Path:
+    """A file as `likewise embed` writes it."""
+    lists = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), vectors.shape[1])
+    parquet.write_table(pa.table({"features": lists, "label": labels, **columns}), path)
+    return path
+
+
+def rows_of(parts: FeatureParts) -> list[list[int]]:
+    return [part.numbers.tolist() for part in parts]
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, ">f4"])
+def test_arrays_of_an_npz_file_are_mapped_and_are_what_numpy_reads(tmp_path, dtype):
+    vectors, labels = data()
+    path = tmp_path / "séts of [all].npz"
+    np.savez(path, a=np.arange(3), features=vectors.astype(dtype), labels=labels.astype(str))
+    found = arrays_of(path)
+    assert isinstance(found["features"], np.memmap)
+    with np.load(path) as wanted:
+        assert sorted(found) == sorted(wanted.files)
+        for name in wanted.files:
+            np.testing.assert_array_equal(found[name], wanted[name])
+    parts = features_of_file(path)
+    for part in parts:
+        np.testing.assert_array_equal(
+            part.vectors.numpy(), vectors.astype(dtype)[part.numbers.numpy()].astype(np.float32)
+        )
+
+
+def test_what_cannot_be_mapped_is_read(tmp_path):
+    vectors, labels = data()
+    np.savez_compressed(tmp_path / "packed.npz", features=vectors, labels=labels)
+    np.savez(tmp_path / "fortran.npz", features=np.asfortranarray(vectors), labels=labels)
+    for name in ("packed.npz", "fortran.npz"):
+        found = arrays_of(tmp_path / name)
+        assert not isinstance(found["features"], np.memmap)
+        np.testing.assert_array_equal(found["features"], vectors)
+
+
+def test_a_mapped_array_is_not_changed_by_what_is_done_with_it(tmp_path):
+    vectors, labels = data()
+    np.savez(tmp_path / "a.npz", features=vectors, labels=labels)
+    before = (tmp_path / "a.npz").read_bytes()
+    arrays_of(tmp_path / "a.npz")["features"][:] = 0
+    assert (tmp_path / "a.npz").read_bytes() == before
+
+
+def test_files_folders_and_tables_of_the_same_vectors_have_the_same_parts_and_scores(tmp_path):
+    vectors, labels = data()
+    names = np.array(["ash", "elm", "oak", "yew"])[labels]
+    np.savez(tmp_path / "one.npz", features=vectors, labels=names)
+    (tmp_path / "folder").mkdir()
+    np.save(tmp_path / "folder" / "features.npy", vectors)
+    np.save(tmp_path / "folder" / "labels.npy", names)
+    table(tmp_path / "one.parquet", vectors, names.tolist(), id=[f"{row}.jpg" for row in range(len(vectors))])
+    (tmp_path / "shards").mkdir()
+    for number in range(3):
+        own = slice(number * 40, number * 40 + 40)
+        table(tmp_path / "shards" / f"{number}.parquet", vectors[own], names[own].tolist())
+    wanted, first = features_of_file(tmp_path / "one.npz"), None
+    for name in ("one.npz", "folder", "one.parquet", "shards"):
+        assert is_arrays(tmp_path / name)
+        found = features_of_file(tmp_path / name)
+        assert rows_of(found) == rows_of(wanted)
+        for part, like in zip(found, wanted, strict=True):
+            assert torch.equal(part.vectors, like.vectors)
+            assert [part.names[label] for label in part.classes] == [like.names[label] for label in like.classes]
+        run = evaluate(tmp_path / name, runs=tmp_path / "runs", sections=[], progress=Silent())
+        values = [score.value for score in run.scores]
+        first = first or values
+        assert values == first
+    assert next(iter(features_of_file(tmp_path / "one.parquet").test.ids)).endswith(".jpg")
+
+
+def test_lists_of_labels_in_a_table_are_label_sets(tmp_path):
+    vectors, _ = data(60)
+    lists = [["red", "round"], ["round"], [], ["blue"]] * 15
+    table(tmp_path / "sets.parquet", vectors, lists, part=["train", "train", "test", "validation"] * 15)
+    arrays = arrays_of(tmp_path / "sets.parquet")
+    assert arrays["names"].tolist() == ["blue", "red", "round"]
+    assert [[bool(name in own) for name in ("blue", "red", "round")] for own in lists] == arrays["labels"].tolist()
+    assert [len(part) for part in features_of_file(tmp_path / "sets.parquet")] == [30, 15, 15]
+
+
+def test_what_is_not_there_or_cannot_be_read_is_said_in_a_line(tmp_path):
+    vectors, labels = data()
+    with pytest.raises(ValueError, match="which does not exist: check the path"):
+        arrays_of(tmp_path / "none.npz")
+    np.savez(tmp_path / "cut.npz", features=vectors, labels=labels)
+    (tmp_path / "cut.npz").write_bytes((tmp_path / "cut.npz").read_bytes()[:-40])
+    (tmp_path / "cut.parquet").write_bytes(b"PAR1 and no more")
+    for name in ("cut.npz", "cut.parquet"):
+        with pytest.raises(ValueError, match=rf"got .*{name}, which can't be read"):
+            arrays_of(tmp_path / name)
+    parquet.write_table(pa.table({"x": [1.0], "label": ["a"]}), tmp_path / "x.parquet")
+    with pytest.raises(ValueError, match=r"expected a column 'features' .* got columns x, label: likewise embed"):
+        arrays_of(tmp_path / "x.parquet")
+    table(tmp_path / "blank.parquet", vectors, [None, *map(str, labels[1:])])
+    with pytest.raises(ValueError, match="expected labels without empty cells"):
+        arrays_of(tmp_path / "blank.parquet")
+    wrong = vectors.copy()
+    wrong[7] = np.inf
+    np.savez(tmp_path / "infinite.npz", features=wrong, labels=labels)
+    with pytest.raises(ValueError, match=r"expected finite .* features, got NaN or infinity in 1 of"):
+        features_of_file(tmp_path / "infinite.npz")
+    assert not is_arrays(tmp_path / "nothing")
+
+
+def test_vectors_are_linked_and_not_copied(tmp_path):
+    vectors, labels = data()
+    path = tmp_path / "mine.npz"
+    np.savez(path, other=np.zeros(5), features=vectors, labels=labels)
+    run = evaluate(path, runs=tmp_path / "runs", sections=[], progress=Silent())
+    with np.load(run.embeddings) as kept:
+        assert not [name for name in kept.files if name.endswith("_features")]
+    (link,) = run.folder.glob("vectors*")
+    assert link.stat().st_ino == path.stat().st_ino
+    wanted = features_of_file(path)
+    path.unlink()
+    found = load_features(run.embeddings)
+    for part, like in zip(found, wanted, strict=True):
+        assert torch.equal(part.vectors, like.vectors)
+        assert torch.equal(part.numbers, like.numbers)
+    again = evaluate(run, evaluations="KNN", progress=Silent())
+    assert any(score.evaluation == "kNN" for score in again.scores)
+    link.write_bytes(link.read_bytes() + b"more")
+    with pytest.raises(ValueError, match="as it was evaluated, got another: evaluate their file again"):
+        load_features(run.embeddings)
+    link.unlink()
+    with pytest.raises(ValueError, match="which is not there: evaluate their file again"):
+        load_features(run.embeddings)
+
+
+def test_vectors_on_another_disk_are_linked_by_name(tmp_path, monkeypatch):
+    vectors, labels = data()
+    np.savez(tmp_path / "mine.npz", features=vectors, labels=labels)
+
+    def refuses(_, other):
+        raise OSError(18, f"Invalid cross-device link: {other}")
+
+    monkeypatch.setattr(Path, "hardlink_to", refuses)
+    monkeypatch.chdir(tmp_path)
+    run = evaluate("mine.npz", runs=tmp_path / "runs", sections=[], progress=Silent())
+    (link,) = run.folder.glob("vectors*")
+    assert link.is_symlink()
+    assert link.resolve() == (tmp_path / "mine.npz").resolve()
+    assert [len(part) for part in load_features(run.embeddings)] == [
+        len(part) for part in features_of_file(Path("mine.npz"))
+    ]
+
+
+def test_samples_are_chosen_before_they_are_read_as_features_were_after(tmp_path):
+    vectors, labels = data()
+    np.savez(tmp_path / "mine.npz", features=vectors, labels=labels)
+    whole, few = features_of_file(tmp_path / "mine.npz"), features_of_file(tmp_path / "mine.npz", most=10)
+    for all_of_it, some in zip(whole, few, strict=True):
+        like = all_of_it.fewer(10)
+        assert torch.equal(some.numbers, like.numbers)
+        assert torch.equal(some.vectors, like.vectors)
+        assert torch.equal(some.frequencies, all_of_it.counts)
+    assert [len(part) for part in few] == [min(10, len(part)) for part in whole]
+
+
+def test_of_new_classes_whole_ones_are_chosen():
+    train = Samples(torch.zeros(30, 1), torch.arange(30) % 3, ("a", "b", "c"))
+    test = Samples(torch.zeros(30, 1), torch.arange(30) % 5, ("v", "w", "x", "y", "z"))
+    few = [of.samples for of in capped([train, test, test], 13)]
+    assert [len(of) for of in few] == [13, 12, 12]
+    assert sorted(few[2].counts.tolist()) == [0, 0, 0, 6, 6]
+
+
+def test_only_the_samples_that_are_evaluated_are_encoded_and_more_when_more_are_asked_for(tmp_path, monkeypatch):
+    from likewise.models import MLP  # noqa: PLC0415 - counted below
+    from likewise.workflows import train  # noqa: PLC0415 - likewise
+
+    vectors, labels = data(300)
+    np.savez(tmp_path / "mine.npz", vectors=vectors, labels=labels)
+    seen: list[int] = []
+    encode = MLP.encode
+
+    def counted(self, inputs, *given, **named):
+        seen.append(len(inputs))
+        return encode(self, inputs, *given, **named)
+
+    options = {"data": "Arrays", "data.path": str(tmp_path / "mine.npz"), "encoder": "MLP", "encoder.width": 4}
+    options |= {
+        "evaluation_samples": 25,
+        "trainer.max_epochs": 1,
+        "validation_epochs": 0,
+        "runs": str(tmp_path / "runs"),
+    }
+    options |= {"sections": [], "evaluations": "KNN"}
+    with monkeypatch.context() as patch:
+        patch.setattr(MLP, "encode", counted)
+        run = train(options, progress=Silent())
+    assert max(seen) <= 25
+    kept = load_features(run.embeddings)
+    assert [len(part) for part in kept] == [25, min(25, len(kept.validation)), 25]
+    assert kept.train.whole is not None
+    assert int(kept.train.whole.sum()) > 150
+    assert run.facts["encoded_samples"] == 25
+    again = evaluate(run, progress=Silent())
+    assert [len(part) for part in load_features(again.embeddings)] == [len(part) for part in kept]
+    more = evaluate(run, evaluation_samples=60, progress=Silent())
+    assert len(load_features(more.embeddings).test) == 60
+    final = [score for score in more.scores if (score.evaluation, score.part, score.epoch) == ("kNN", "test", None)]
+    (accuracy,) = [score for score in final if score.features == "encoder" and str(score.group) == "all"]
+    assert accuracy.count == 60
+
+
+@pytest.mark.parametrize("own", [True, False])
+@pytest.mark.parametrize("count", [1, 7, 60])
+def test_the_nearest_of_many_are_those_of_few(monkeypatch, own, count):
+    vectors, queries = torch.from_numpy(data(150)[0]), torch.from_numpy(data(90, 6)[0])
+    vectors[9] = 0
+    given = (vectors, None) if own else (queries, vectors)
+    wanted = list(nearest(*given, count))
+    monkeypatch.setattr(nearest_module, "PREPARED", 1)
+    monkeypatch.setattr(nearest_module, "FEWEST_ROWS", 8)
+    monkeypatch.setattr(nearest_module, "ROWS_OF_LARGE", 16)
+    monkeypatch.setattr(nearest_module, "TALLEST", 16 * 11)
+    found = list(nearest(*given, count))
+    assert len(found) > 1
+    cosines = torch.cosine_similarity(given[0].double().unsqueeze(1), vectors.double(), dim=2)
+    similarities, indices = (torch.cat([part[place] for part in found]) for place in (1, 2))
+    torch.testing.assert_close(similarities, torch.cat([part[1] for part in wanted]), rtol=0, atol=1e-6)
+    torch.testing.assert_close(similarities.double(), cosines.gather(1, indices), rtol=0, atol=1e-6)
+    assert all(len(set(row)) == count for row in indices.tolist())
+    assert not own or not bool((indices == torch.arange(150).unsqueeze(1)).any())
+
+
+def voted(train: Features, query: torch.Tensor, k: int, *, similar: bool) -> int:
+    """The class that most neighbours vote for, by a loop; of equals the first."""
+    cosines = torch.cosine_similarity(query.double().unsqueeze(0), train.vectors.double(), dim=1)
+    near = cosines.argsort(descending=True)[:k].tolist()
+    votes: dict[int, float] = {}
+    for place in near:
+        weight = (
+            np.exp((float(cosines[place]) - float(cosines[near[0]])) / 0.07)
+            if similar
+            else 1 + 1e-6 * float(cosines[place])
+        )
+        label = int(train.classes[place])
+        votes[label] = votes.get(label, 0) + weight
+    return max(sorted(votes), key=lambda label: votes[label])
+
+
+def predicted(train: Features, test: Features, k: int, weights: Weights) -> torch.Tensor:
+    return KNN(k, weights)._predict(train, test, [k], [weights], silent)[k, weights]  # noqa: SLF001 - no score has it
+
+
+def right(train: Features, validation: Features, k: int) -> int:
+    labels = validation.classes.tolist()
+    votes = [voted(train, query, k, similar=False) for query in validation.vectors]
+    return sum(vote == label for vote, label in zip(votes, labels, strict=True))
+
+
+@pytest.mark.parametrize("weights", ["uniform", "similarity"])
+def test_votes_are_those_of_a_loop_with_more_classes_than_neighbours(weights):
+    generator = torch.Generator().manual_seed(3)
+    labels = torch.randint(500, (400,), generator=generator)
+    vectors = torch.randn(500, 8, generator=generator)[labels] + torch.randn(400, 8, generator=generator)
+    names = tuple(map(str, range(500)))
+    train, test = Features(vectors[:300], labels[:300], names), Features(vectors[300:], labels[300:], names)
+    for k in (1, 2, 5, 40, 300):
+        found = predicted(train, test, k, weights)
+        assert found.tolist() == [voted(train, query, k, similar=weights == "similarity") for query in test.vectors]
+
+
+def test_k_is_doubled_as_long_as_the_largest_is_best_and_no_more(monkeypatch):
+    """What one search is made for changes neither what is tried nor what is chosen."""
+    monkeypatch.setattr(knn, "KS", (1, 2, 4))
+    generator = torch.Generator().manual_seed(0)
+    chosen = set()
+    for spread in (0.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0):
+        labels = torch.randint(3, (400,), generator=generator)
+        vectors = torch.eye(12)[labels] * 2 + spread * torch.randn(400, 12, generator=generator)
+        train = Features(vectors[:300], labels[:300])
+        validation = Features(vectors[300:], labels[300:], part="validation")
+        found = KNN(weights="uniform")(train, validation, validation)
+        tried = {k: right(train, validation, k) for k in (1, 2, 4)}
+        while (best := min(k for k in tried if tried[k] == max(tried.values()))) == max(tried) < 300:
+            tried[min(2 * best, 300)] = right(train, validation, min(2 * best, 300))
+        assert sorted(score.settings["k"] for score in found.candidates) == sorted(tried)
+        assert {score.settings["k"] for score in found.scores} == {best}
+        chosen.add(best)
+    assert len(chosen) > 2
+
+
+def test_cost_is_that_of_all_pairs_and_a_budget_is_kept():
+    sizes = Sizes(1000, 100, 300, 10, 64)
+    evaluations = [KNN(), Retrieval(), LinearProbe()]
+    costs = seconds_of(evaluations, sizes, product=1e-3)
+    assert costs["kNN"] == pytest.approx(1000 * 400 / 1000)
+    assert costs["retrieval"] == pytest.approx((300**2 + 100**2) / 1000)
+    assert set(costs) == {"kNN", "retrieval", "linear probe"}
+    assert seconds_of([Retrieval(gallery="train")], sizes, product=1)["retrieval"] == 1000 * 400
+    whole = lambda of: sum(seconds_of(evaluations, of, product=1e-6).values())  # noqa: E731
+    large = Sizes(1_000_000, 50_000, 200_000, 100, 64)
+    most = most_within(whole, large, 3600)
+    assert most is not None
+    assert whole(large.fewer(most)) <= 3600 < whole(large.fewer(int(most * 1.2)))
+    assert most_within(whole, large, 1e9) is None
+
+
+def test_a_budget_evaluates_fewer_samples_and_says_so(tmp_path, capsys, monkeypatch):
+    from likewise.cli import main  # noqa: PLC0415 - the other tests need no command
+
+    vectors, labels = data(4000)
+    np.savez(tmp_path / "mine.npz", features=vectors, labels=labels)
+    monkeypatch.setattr("likewise.evaluation.cost.TRIED", (64, 256))
+    monkeypatch.setattr("likewise.evaluation.cost.seconds_of_product", lambda _: 1e-4)
+    command = ["evaluate", str(tmp_path / "mine.npz"), "--evaluations", "KNN", "--runs", str(tmp_path / "runs")]
+    assert main([*command, "--budget", "120"]) == 0
+    said = capsys.readouterr()
+    assert "of each part at most" in said.err + said.out
+    assert "all would take 6 minutes: kNN 6 minutes" in said.err + said.out
+    (run,) = (tmp_path / "runs").iterdir()
+    kept = load_features(Run(run).embeddings)
+    assert 500 <= len(kept.train) < 2700
+    assert len(kept.train) * (len(kept.validation) + len(kept.test)) * 1e-4 <= 120
+    assert main(command) == 0
+    assert "evaluating takes about 6 minutes" in "".join(capsys.readouterr())
+    assert main([*command, "--budget", "0"]) == 2
+    assert "expected --budget above 0 seconds, got 0" in "".join(capsys.readouterr())
+
+
+def test_what_a_link_says_is_plain(tmp_path):
+    vectors, labels = data()
+    np.savez(tmp_path / "mine.npz", features=vectors, labels=labels)
+    run = evaluate(tmp_path / "mine.npz", runs=tmp_path / "runs", sections=[], progress=Silent())
+    with np.load(run.embeddings, allow_pickle=False) as kept:
+        facts = json.loads(str(kept["linked"]))
+    assert facts["file"] == "vectors.npz"
+    assert facts["shape"] == list(vectors.shape)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar, final
 
 import torch
@@ -94,7 +95,7 @@ class LinearProbe(Evaluation):
         """Return what predicts new features as the test part was."""
         width, validation = train.vectors.shape[1], chosen_by.features
         made = LinearPredictor(self.name, train.names, width, chosen.probe, settings=chosen.settings)
-        return made.calibrated(chosen.held_out.logits(validation.vectors), validation)
+        return made.calibrated(partial(chosen.held_out.chunks, validation.vectors), validation)
 
     def choose(self, train: Features, validation: Features, *, refit: bool = False, progress: Bar = silent) -> "Chosen":
         """Fit the path of penalties, and return the probe that is best on validation.

@@ -19,6 +19,8 @@ MOST_PASSES = 500  # over the data, of a fit
 SMALLEST = 1e-12  # of a Hessian
 EXACT = 1e-11  # the gap to the minimum of an episode's fit, relative to its objective
 HISTORY = 8  # steps that L-BFGS remembers
+REMEMBERED = 2**26  # numbers of these, 512 MiB in float64: of more as many bytes in float32, and of fewer steps
+FEWEST_STEPS = 3  # nevertheless
 ENOUGH = 1e-4  # of the decrease that the slope promises, for a step to be taken
 LEAST = 1e-30  # of a product in L-BFGS
 
@@ -30,18 +32,22 @@ class ColumnSearch:
     Evaluate all of them at `points`, (V, C), `tell` the values, and repeat.
     A column whose value has not decreased enough halves its step; the others go on. Coordinates should be scaled so
     that Hessians are close to the identity: the first step is the gradient's. `best` holds the last points taken.
+    `narrow`: steps that are many numbers are remembered in float32.
 
     Source:
         J. Nocedal and S. Wright, Numerical Optimization, 2006, algorithms 7.4 and 3.1.
     """
 
-    def __init__(self, start: Float[Tensor, "v c"]) -> None:
+    def __init__(self, start: Float[Tensor, "v c"], *, narrow: bool = False) -> None:
         self.points = start
         self.best = start
         self._value = torch.full_like(start[0], torch.inf)
         self._slope = self._direction = torch.zeros_like(start)
         self._step = torch.ones_like(self._value)
         self._pairs: list[tuple[Tensor, Tensor, Tensor]] = []
+        self._narrow = narrow and 2 * HISTORY * start.numel() > REMEMBERED
+        few = max(FEWEST_STEPS, 2 * REMEMBERED // max(1, 2 * start.numel()))
+        self._history = min(HISTORY, few) if self._narrow else HISTORY
 
     def tell(self, values: Float[Tensor, " c"], slopes: Float[Tensor, "v c"]) -> Bool[Tensor, " c"]:
         """Take the values and gradients at `points`, and move these; return which columns took their step, (C,)."""
@@ -52,7 +58,8 @@ class ColumnSearch:
             turned = torch.where(taken, slopes - self._slope, 0.0)
             product = (moved * turned).sum(dim=0)
             inverse = torch.where(product > LEAST, 1 / product, 0.0)
-            self._pairs = [*self._pairs, (moved, turned, inverse)][-HISTORY:]
+            pair = (moved.float(), turned.float(), inverse) if self._narrow else (moved, turned, inverse)
+            self._pairs = [*self._pairs, pair][-self._history :]
         self.best = torch.where(taken, self.points, self.best)
         self._value = torch.where(taken, values, self._value)
         self._slope = torch.where(taken, slopes, self._slope)
@@ -181,7 +188,7 @@ class LogisticRegression(ABC):
         left = fitted.nonzero().flatten()
         scale = self._scale(penalties)[:, left]
         problems = len(self._summed(penalties[left]))
-        search = ColumnSearch((found[:, left] * scale).view(-1, problems))
+        search = ColumnSearch((found[:, left] * scale).view(-1, problems), narrow=True)
         for _ in range(MOST_PASSES):
             if len(left) == 0:
                 break

@@ -20,6 +20,8 @@ from likewise.evaluation.predictions import Predicted, Thresholds
 
 HOTTEST = 20.0  # temperatures lie between 1/20 and 20
 FACTS = ("by", "names", "width", "temperature", "probabilities", "settings")
+Logits = Callable[[], Iterable[tuple[slice, Tensor]]]
+"""Yields some samples at a time and their logits, (m, C), anew in each call."""
 OF_COSINES = 0.1  # the temperature of cosines where no validation part chooses one
 
 
@@ -103,19 +105,21 @@ class LinearPredictor(Predictor):
             return (logits.double() / self.temperature).softmax(dim=1)
         return logits.sigmoid() if self.probabilities else logits
 
-    def calibrated(self, logits: Float[Tensor, "v c"], validation: Features) -> "LinearPredictor":
+    def calibrated(self, logits: Logits, validation: Features) -> "LinearPredictor":
         """Choose the temperature of classes, or the thresholds of labels, on validation.
 
         Args:
-            logits: The logits of validation samples, or cosines, by a classifier that has not learned from them.
+            logits: Yields some validation samples at a time and their logits, or cosines, anew in each call, by a
+                classifier that has not learned from them.
             validation: The samples; where there are none, what is usual is chosen.
         """
         if validation.label_kind == "label sets":
-            scores = logits.sigmoid() if self.probabilities else logits
+            scores = torch.cat([torch.empty(0, len(self.names)), *(some for _, some in logits())])
+            scores = scores.sigmoid() if self.probabilities else scores
             return replace(self, thresholds=Thresholds.chosen(Predicted(scores, validation, self.probabilities)).own)
         if len(validation) == 0:
             return self if self.head is None else replace(self, temperature=OF_COSINES)
-        return replace(self, temperature=temperature_of(lambda: [(slice(None), logits)], validation.classes))
+        return replace(self, temperature=temperature_of(logits, validation.classes))
 
     def saved(self) -> bytes:
         """Return the content of its file, safetensors: weight (D, C), bias (C,), thresholds (L,), head.*, metadata."""
@@ -211,9 +215,7 @@ class NeighbourPredictor(Predictor):
         return torch.cat(found)
 
 
-def temperature_of(
-    logits: Callable[[], Iterable[tuple[slice, Float[Tensor, "chunk c"]]]], classes: Int[Tensor, " v"]
-) -> float:
+def temperature_of(logits: Logits, classes: Int[Tensor, " v"]) -> float:
     """Return the temperature from 1/20 to 20 that calibrates the logits of validation samples.
 
         minimise  (1 - ε)·mean_i -log p_{i, y_i}  +  ε·mean_i -log p_{i, z_i},   p_i = softmax(logits_i / temperature)

@@ -2,8 +2,9 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, final
 
 import lightning
@@ -30,6 +31,9 @@ from likewise.training.schedule import Cosine, Schedule
 from likewise.training.step import Step
 
 STEPS_BETWEEN_CHECKS = 50  # reading a value synchronises an accelerator; on a CPU every step is checked
+SCORES = 2**22  # of classes that are read at a time
+SCORED = 2**14  # samples that are scored at a time
+TRAINING_SCORES = 2**27  # of all classes, 512 MiB: of more none are kept
 OptimizerCallable = Callable[[Iterable[Any]], Optimizer]
 
 
@@ -128,14 +132,19 @@ class Pretraining(lightning.LightningModule):
     def with_predictions(self, features: Features) -> Features:
         """Add scores of the classes or labels by what was trained to classify features, if something was.
 
-        A linear classifier gives logits, label prototypes the cosines of embeddings and prototypes.
+        A linear classifier gives logits, label prototypes the cosines of embeddings and prototypes. Those of a training
+        part of more than 2²⁷ are left out: nothing is evaluated by them.
         """
+        if features.part == "train" and len(features) * len(features.names) > TRAINING_SCORES:
+            return features
         with frozen(self):
-            vectors = features.vectors.to(self.encoder.mean.device, self.encoder.mean.dtype)
             for loss_input in self.inputs.all:
-                scores = loss_input.predicted(vectors, self.head)
-                if scores is not None:
-                    return replace(features, predictions=scores.float().cpu(), logits=loss_input.predicts_logits)
+                found: list[Tensor] = []
+                for some in features.vectors.split(SCORED):
+                    scores = loss_input.predicted(some.to(self.encoder.mean.device, self.encoder.mean.dtype), self.head)
+                    found += [] if scores is None else [scores.float().cpu()]
+                if found:
+                    return replace(features, predictions=torch.cat(found), logits=loss_input.predicts_logits)
         return features
 
     def predictor(self, features: FeatureParts) -> LinearPredictor | None:
@@ -145,7 +154,8 @@ class Pretraining(lightning.LightningModule):
         chosen_by = that_chooses(validation) if alike else train[torch.arange(0)]
         for loss_input in self.inputs.all:
             classifier = loss_input.classifier()
-            if classifier is not None and chosen_by.predictions is not None:
+            scores = chosen_by.predictions if len(chosen_by) else torch.empty(0, len(train.names))
+            if classifier is not None and scores is not None:
                 made = LinearPredictor(
                     OwnClassifier.name,
                     train.names,
@@ -154,7 +164,7 @@ class Pretraining(lightning.LightningModule):
                     head=None if loss_input.predicts_logits else self.head or nn.Identity(),
                     probabilities=loss_input.predicts_logits or train.label_kind == "classes",
                 )
-                return made.calibrated(chosen_by.predictions, chosen_by)
+                return made.calibrated(partial(_in_chunks, scores), chosen_by)
         return None
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
@@ -306,3 +316,10 @@ def optimizer_of(
         if "weight_decay" in group and not decays:
             group["weight_decay"] = 0.0
     return optimizer
+
+
+def _in_chunks(scores: Float[Tensor, "n c"]) -> Iterator[tuple[slice, Tensor]]:
+    """Yield some samples at a time and their scores."""
+    rows = max(1, SCORES // max(1, scores.shape[1]))
+    for start in range(0, len(scores), rows):
+        yield slice(start, start + rows), scores[start : start + rows]

@@ -34,6 +34,7 @@ from likewise.data.preprocessing import ImagePreprocessing
 from likewise.data.rows import Rows
 from likewise.data.samplers import Balanced, Sampler, Shuffled, SimilarLength
 from likewise.data.samples import LabelKind, Negatives, Samples, Source
+from likewise.data.shards import Shards
 from likewise.data.split import Parts, Split, Stratified
 from likewise.data.subset import Classes, FewLabels, Fraction, Labelled, LabelNoise, LongTail, MinPerClass, Subset
 from likewise.data.table import Table
@@ -45,8 +46,8 @@ __all__ = [
     "ColourJitter", "CorruptedRows", "Digits", "Draw", "EpisodeSampler", "EpisodeShape", "Episodes", "Evaluated",
     "FeatureDropout", "FewLabels", "Folder", "Fraction", "FromList", "GaussianBlur", "Hub", "Ids", "ImageAugmentation",
     "ImagePreprocessing", "LabelKind", "LabelNoise", "Labelled", "LongTail", "MinPerClass", "Mix", "Negatives", "Pairs",
-    "Parts", "RandomAffine", "RandomResizedCrop", "RandomShift", "Rows", "Sampler", "Samples", "Share", "Shuffled",
-    "SimCLRViews", "SimilarLength", "Source", "Split", "Stratified", "Subset", "Superclasses", "Table", "Text", "Texts",
-    "TokenDropout", "TokenRows", "Torchvision", "Views", "corrupted", "fingerprint", "mixed", "never_apart",
-    "owned_by_partner", "parts_of", "parts_of_run", "read_image", "same_source", "some_inputs",
+    "Parts", "RandomAffine", "RandomResizedCrop", "RandomShift", "Rows", "Sampler", "Samples", "Shards", "Share",
+    "Shuffled", "SimCLRViews", "SimilarLength", "Source", "Split", "Stratified", "Subset", "Superclasses", "Table",
+    "Text", "Texts", "TokenDropout", "TokenRows", "Torchvision", "Views", "corrupted", "fingerprint", "mixed",
+    "never_apart", "owned_by_partner", "parts_of", "parts_of_run", "read_image", "same_source", "some_inputs",
 ]  # fmt: skip

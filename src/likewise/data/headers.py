@@ -41,7 +41,11 @@ class Header(NamedTuple):
 
 
 def headers_of(
-    paths: Sequence[str | None], item: Callable[[int], T], read: Callable[[T], Header | None], how: str
+    paths: Sequence[str | None],
+    item: Callable[[int], T],
+    read: Callable[[T], Header | None],
+    how: str,
+    states: NDArray[np.int64] | None = None,
 ) -> list[Header | None]:
     """Return what the headers of images say, read in threads; None of one that cannot be read.
 
@@ -54,6 +58,7 @@ def headers_of(
         item: Returns what is read of one, by its number.
         read: Reads it, in a thread.
         how: What else it depends on: what was read in another way is kept apart.
+        states: When the file that each lies in was changed last, in ns, and its length, (n, 2). None: each is a file.
 
     Memory:
         100 bytes an image, while it runs, and what is returned.
@@ -64,8 +69,8 @@ def headers_of(
     if place is None:
         return list(_read(range(len(paths)), item, read))
     found: list[Header | None] = [None] * len(paths)
-    with _alone(place):
-        states, kept = _states(names), _Kept.opened(place)
+    with alone(place):
+        states, kept = _states(names) if states is None else states, _Kept.opened(place)
         for row, header in zip(files, kept.of(names, states), strict=True):
             found[row] = header
         unknown = [row for row, header in enumerate(found) if header is None]
@@ -218,7 +223,7 @@ class _Kept:
 
 
 @contextmanager
-def _alone(place: Path) -> Generator[None]:
+def alone(place: Path) -> Generator[None]:
     """Let one process at a time read headers, where there are locks; one that waits too long goes on without."""
     file: Any = None
     try:

@@ -6,6 +6,7 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -28,6 +29,7 @@ from likewise.data.preprocessing import (
     upright_sides,
 )
 from likewise.data.rows import Rows, SomeRows, Unreadable
+from likewise.data.tars import content_of
 from likewise.files.detection import exists
 from likewise.files.formats import HEIC, UNREAD, first_of, image_suffixes
 from likewise.files.waiting import waited_for
@@ -35,6 +37,7 @@ from likewise.files.waiting import waited_for
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+BEGINNING = 2**16  # bytes of a file within another that are read for its header
 Size = int | list[int] | None
 """Side of a square, or height and width, in pixels; None: as they are."""
 
@@ -48,7 +51,22 @@ class Encoded:
     content: bytes
 
 
-Item = Path | Encoded
+@final
+@dataclass(frozen=True)
+class Within:
+    """An image file that lies within another file as it is: where it begins and how long it is, in bytes."""
+
+    name: str
+    file: Path
+    offset: int
+    length: int
+
+    def content(self, most: int | None = None) -> bytes:
+        """Read it, or its beginning."""
+        return content_of(self.file, self.offset, self.length if most is None else min(most, self.length))
+
+
+Item = Path | Encoded | Within
 
 
 @final
@@ -233,15 +251,22 @@ def _headers(items: Sequence[Item], rows: Sequence[int], *, upright: bool) -> li
     else:
         paths = [listed[row] for row in rows]
 
+    states = getattr(items, "states", None)  # of items that lie within files
+
     def item(place: int) -> Item:
         path = paths[place]
-        return items[rows[place]] if path is None else Path(path)
+        return items[rows[place]] if path is None or states is not None else Path(path)
 
-    return headers_of(paths, item, partial(_header, upright=upright), f"upright: {upright}")
+    how = f"upright: {upright}"
+    return headers_of(paths, item, partial(_header, upright=upright), how, None if states is None else states[rows])
 
 
 def _header(item: Item, *, upright: bool) -> Header | None:
-
+    if isinstance(item, Within) and item.length > BEGINNING:
+        with suppress(OSError):
+            begins = _header(Encoded(item.name, item.content(BEGINNING)), upright=upright)
+            if begins is not None:
+                return begins
     try:
         with _opened(item) as image:
             # upright only if needed: it makes a PNG decode
@@ -281,8 +306,10 @@ def _opened(item: Item) -> "Image":
     from PIL import Image  # noqa: PLC0415 - only images in files need it
 
     image_suffixes()  # in a worker, too, a kind that an extension reads is to be known
-    return Image.open(io.BytesIO(item.content) if isinstance(item, Encoded) else item)
+    if isinstance(item, Path):
+        return Image.open(item)
+    return Image.open(io.BytesIO(item.content() if isinstance(item, Within) else item.content))
 
 
 def _name(item: Item) -> str:
-    return item.name if isinstance(item, Encoded) else str(item)
+    return str(item) if isinstance(item, Path) else item.name

@@ -19,7 +19,7 @@ MOST_PASSES = 500  # over the data, of a fit
 SMALLEST = 1e-12  # of a Hessian
 EXACT = 1e-11  # the gap to the minimum of an episode's fit, relative to its objective
 HISTORY = 8  # steps that L-BFGS remembers
-REMEMBERED = 2**26  # numbers of these, 512 MiB in float64: of more as many bytes in float32, and of fewer steps
+REMEMBERED = 2**26  # numbers of these, 512 MiB in float64; where there are more, all is float32
 FEWEST_STEPS = 3  # nevertheless
 ENOUGH = 1e-4  # of the decrease that the slope promises, for a step to be taken
 LEAST = 1e-30  # of a product in L-BFGS
@@ -32,22 +32,21 @@ class ColumnSearch:
     Evaluate all of them at `points`, (V, C), `tell` the values, and repeat.
     A column whose value has not decreased enough halves its step; the others go on. Coordinates should be scaled so
     that Hessians are close to the identity: the first step is the gradient's. `best` holds the last points taken.
-    `narrow`: steps that are many numbers are remembered in float32.
+    In float32 fewer steps are remembered where they are many numbers; values are float64 always.
 
     Source:
         J. Nocedal and S. Wright, Numerical Optimization, 2006, algorithms 7.4 and 3.1.
     """
 
-    def __init__(self, start: Float[Tensor, "v c"], *, narrow: bool = False) -> None:
+    def __init__(self, start: Float[Tensor, "v c"]) -> None:
+        narrow = start.dtype == torch.float32
         self.points = start
         self.best = start
-        self._value = torch.full_like(start[0], torch.inf)
+        self._value = torch.full_like(start[0], torch.inf, dtype=torch.float64)
         self._slope = self._direction = torch.zeros_like(start)
-        self._step = torch.ones_like(self._value)
+        self._step = torch.ones_like(start[0])
         self._pairs: list[tuple[Tensor, Tensor, Tensor]] = []
-        self._narrow = narrow and 2 * HISTORY * start.numel() > REMEMBERED
-        few = max(FEWEST_STEPS, 2 * REMEMBERED // max(1, 2 * start.numel()))
-        self._history = min(HISTORY, few) if self._narrow else HISTORY
+        self._history = min(HISTORY, max(FEWEST_STEPS, REMEMBERED // max(1, 2 * start.numel()))) if narrow else HISTORY
 
     def tell(self, values: Float[Tensor, " c"], slopes: Float[Tensor, "v c"]) -> Bool[Tensor, " c"]:
         """Take the values and gradients at `points`, and move these; return which columns took their step, (C,)."""
@@ -58,8 +57,7 @@ class ColumnSearch:
             turned = torch.where(taken, slopes - self._slope, 0.0)
             product = (moved * turned).sum(dim=0)
             inverse = torch.where(product > LEAST, 1 / product, 0.0)
-            pair = (moved.float(), turned.float(), inverse) if self._narrow else (moved, turned, inverse)
-            self._pairs = [*self._pairs, pair][-self._history :]
+            self._pairs = [*self._pairs, (moved, turned, inverse)][-self._history :]
         self.best = torch.where(taken, self.points, self.best)
         self._value = torch.where(taken, values, self._value)
         self._slope = torch.where(taken, slopes, self._slope)
@@ -133,8 +131,8 @@ class LogisticRegression(ABC):
     In the basis of the principal components, XᵀX/N is diagonal, Λ, and with c the mean of p(1 - p) at the last pass the
     Hessian is close to diag(c·Λ + penalty). L-BFGS takes place in coordinates scaled by the square root of that: a fit
     takes tens of passes over the data instead of hundreds, and rare labels no more than others. More than 4,096
-    features are not rotated. What is of the size of W is float64. Memory is that of the features once more in float32,
-    O(min(D, 4096)² + D·C), and 2²³ logits.
+    features are not rotated. What is of the size of W is float64, or float32 if W has more than 2²² numbers. Memory is
+    that of the features once more in float32, O(min(D, 4096)² + D·C), and 2²³ logits.
     """
 
     def __init__(self, train: Features, start: Float[Tensor, " c"], spread: Float[Tensor, " c"]) -> None:
@@ -186,15 +184,17 @@ class LogisticRegression(ABC):
         found = self._rotated(start)
         fitted = self._varying if columns is None else self._varying & columns
         left = fitted.nonzero().flatten()
-        scale = self._scale(penalties)[:, left]
+        kind = torch.float32 if 2 * HISTORY * found.numel() > REMEMBERED else torch.float64
+        found = found.to(kind)
+        scale = self._scale(penalties)[:, left].to(kind)
         problems = len(self._summed(penalties[left]))
-        search = ColumnSearch((found[:, left] * scale).view(-1, problems), narrow=True)
+        search = ColumnSearch((found[:, left] * scale).view(-1, problems))
         for _ in range(MOST_PASSES):
             if len(left) == 0:
                 break
             points = search.points.view_as(scale) / scale
             loss, slope = self._objective(points, left, penalties[left])
-            taken = search.tell(loss, (slope / scale).view(-1, len(loss)))
+            taken = search.tell(loss, (slope / scale).view(-1, len(loss)).to(kind))
             gap = self._summed(0.5 * (slope / self._scale(penalties)[:, left]).square().sum(dim=0))
             found[:, left] = torch.where(taken, points, found[:, left])
             going = ~(taken & (gap <= tolerance * loss))
@@ -240,9 +240,9 @@ class LogisticRegression(ABC):
 
     def _classifier(self, found: Float[Tensor, "d_and_1 c"]) -> LinearClassifier:
         """Return the classifier of features as they come."""
-        weight = found[:-1] if self._basis is None else self._basis.double() @ found[:-1]
+        weight = found[:-1].double() if self._basis is None else self._basis.double() @ found[:-1].double()
         weight = weight / self._deviation.double().unsqueeze(1)
-        return LinearClassifier(weight, found[-1] - self._mean.double() @ weight)
+        return LinearClassifier(weight, found[-1].double() - self._mean.double() @ weight)
 
 
 @final

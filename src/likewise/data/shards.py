@@ -1,0 +1,240 @@
+"""Shards: tars of images with their labels, as WebDataset writes them, read at random where they are."""
+
+import json
+import re
+import warnings
+from bisect import bisect
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from typing import Any, final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from likewise.data.columns import labels_of
+from likewise.data.ids import Ids
+from likewise.data.image_files import Item, Size, Within, check_size, read_images
+from likewise.data.preprocessing import Resize
+from likewise.data.samples import Samples, Source
+from likewise.data.tars import CLASS, Tar, opened, tars_at
+from likewise.files.detection import exists, expanded, near
+from likewise.files.formats import PART_NAMES, image_suffixes, with_test_part
+
+FOLDERS = "folder"
+JSON_LABELS = ("label", "labels", "cls", "class", "target")
+
+
+@final
+class Shards(Source):
+    """Images in tars, in which the files of a sample lie next to each other: `n01/7.jpg`, `n01/7.cls`, `n01/7.json`.
+
+    That is how WebDataset writes them. An image is read where it lies, so samples are shuffled over all shards, and a
+    training resumes bit by bit, as from a folder. Shards with train, val and test in their names are these parts; if
+    there is a validation part and no test part, it is used for testing. A sample is called by its path in the tar, up
+    to the first dot of its name.
+
+    Args:
+        path: A folder of tars, one tar, or a pattern: shards/train-*.tar, shards/train-{000..146}.tar.
+        label: Where labels are: "cls", a file of a number or a word; "json.FIELD", a field of the json file, with a
+            label or a list of them; "txt"; "folder", the folder in the tar; or "none". None: what is there first of
+            cls, json (the field label, labels, cls, class or target) and folder.
+        names: A file of the classes' names, one a line, where labels are numbers from 0.
+        image: The kind of file that is the image, such as "jpg" or "left.png", where samples have several.
+        size: Side of the square that images are resized to, in pixels, or height and width. None: all have one size.
+        resize: How images of another ratio are brought to it; see `ImagePreprocessing`.
+        memory: GiB of decoded images to hold in memory. A larger data set is decoded on demand.
+
+    Raises:
+        ValueError: There are no tars, one is compressed, cut, or one of a range is missing, samples have no image or
+            several, or labels are missing.
+
+    Memory:
+        The decoded images, up to `memory`, else names and places. These are kept in the folder that LIKEWISE_CACHE
+        names, or the user's cache: a second start reads no tar, but for labels in json and txt files.
+
+    Source:
+        The format: https://github.com/webdataset/webdataset
+
+    Example:
+        >>> import io, tarfile, tempfile
+        >>> from PIL import Image
+        >>> folder = tempfile.TemporaryDirectory()
+        >>> with tarfile.open(f"{folder.name}/flowers.tar", "w") as tar:
+        ...     for number, name in enumerate(["lily", "rose", "lily"]):
+        ...         image = io.BytesIO()
+        ...         Image.new("L", (20, 16)).save(image, "png")
+        ...         for kind, content in (("png", image.getvalue()), ("cls", name.encode())):
+        ...             about = tarfile.TarInfo(f"{number:03}.{kind}")
+        ...             about.size = len(content)
+        ...             tar.addfile(about, io.BytesIO(content))
+        >>> flowers = Shards(folder.name, size=16).load()
+        >>> flowers.input_shape, flowers.names, list(flowers.ids)
+        ((1, 16, 16), ('lily', 'rose'), ['000', '001', '002'])
+        >>> folder.cleanup()
+    """
+
+    def __init__(
+        self,
+        path: str,
+        label: str | None = None,
+        *,
+        names: str | None = None,
+        image: str | None = None,
+        size: Size = None,
+        resize: Resize = "crop",
+        memory: float = 2.0,
+    ) -> None:
+        check_size(size, resize, memory)
+        self.path = path
+        self.label = label
+        self.names = names
+        self.image = image
+        self.size: Size = size
+        self.resize: Resize = resize
+        self.memory = memory
+
+    def load(self) -> Samples:
+        tars = opened(tars_at(self.path))
+        images = TarImages(tars, self._image(tars))
+        parts = torch.from_numpy(np.repeat(self._parts(tars), [len(tar.keys) for tar in tars]))[images.rows]
+        labels, names = self._labels(tars, images.rows) if self.label != "none" else (None, ())
+        memory = 0.0 if self.streams else self.memory
+        read, kept, made_of, found = read_images(images, self.size, self.resize, memory, self.made_of)
+        return Samples(
+            read,
+            None if labels is None else labels[kept],
+            names,
+            parts[kept] if len(parts.unique()) > 1 else None,
+            ids=Ids.of(key for tar in tars for key in tar.keys)[images.rows][kept],
+            preprocessing=made_of,
+            found=found,
+        )
+
+    def _image(self, tars: Sequence[Tar]) -> str:
+        """Return the kind of file that is the image."""
+        kinds = dict.fromkeys(kind for tar in tars for kind in tar.kinds)
+        if self.image is not None:
+            if self.image.lower() not in kinds:
+                raise ValueError(f"expected files called .{self.image} in {self.path}, got {_words(kinds)}")
+            return self.image.lower()
+        found = [kind for kind in kinds if f".{kind.rpartition('.')[2]}" in image_suffixes()]
+        if len(found) != 1:
+            got = f"several, {_words(found)}: name one in data.image" if found else f"only {_words(kinds)}"
+            raise ValueError(f"expected one image in each sample of {self.path}, got {got}")
+        return found[0]
+
+    def _parts(self, tars: Sequence[Tar]) -> list[int]:
+        """Return the part of each tar, told by a word in its name."""
+        words = [[word for word in re.split("[^a-z]+", tar.path.name.lower()) if word in PART_NAMES] for tar in tars]
+        found = [PART_NAMES[of[-1]] if of else None for of in words]
+        known = [part for part in found if part is not None]
+        if not known or set(found) == {known[0]}:
+            return [0] * len(tars)
+        if None in found or 0 not in known:
+            odd = tars[found.index(None) if None in found else 0].path.name
+            raise ValueError(
+                f"expected tars named after their parts, train and test, in {self.path}, got {odd}: rename it, or give "
+                "a pattern of those of one part"
+            )
+        return with_test_part(known)
+
+    def _labels(self, tars: Sequence[Tar], rows: Tensor) -> tuple[Tensor, tuple[str, ...]]:
+        """Return labels from where they are."""
+        values = list(self._values(tars, self.label or self._usual(tars)))
+        chosen = [values[row] for row in rows.tolist()]
+        blank = sum(value in (None, "") for value in chosen)
+        if blank and not self.in_part:
+            raise ValueError(
+                f"expected a label of each of {len(chosen):,} samples in {self.path}, got none of {blank:,}: set "
+                "data.label to where they are, or to none"
+            )
+        if all(isinstance(value, str) and value.lstrip("-").isdecimal() for value in chosen if value not in (None, "")):
+            chosen = [None if value in (None, "") else int(value) for value in chosen]
+        return labels_of(chosen, names=None if self.names is None else self._names(), in_part=self.in_part)
+
+    def _names(self) -> list[str]:
+        file = expanded(str(self.names))
+        if not (exists(file) and file.is_file()):
+            raise ValueError(f"expected a file of names, got {file}, which is no file: check data.names{near(file)}")
+        return [line.strip() for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+
+    def _usual(self, tars: Sequence[Tar]) -> str:
+        """Return where labels are: what is there first of the usual places."""
+        first = tars[0]
+        if any(any(tar.classes) for tar in tars):
+            return CLASS
+        if "json" in first.kinds:
+            fields = _json(first, 0)
+            field = next((name for name in JSON_LABELS if name in fields), None)
+            if field is not None:
+                return f"json.{field}"
+        if all("/" in key for tar in tars for key in tar.keys[:1]):
+            return FOLDERS
+        raise ValueError(
+            f"expected labels in {self.path}, files called .cls, fields of .json, or folders, got "
+            f"{_words(dict.fromkeys(kind for tar in tars for kind in tar.kinds))}: set data.label, or set that to none"
+        )
+
+    def _values(self, tars: Sequence[Tar], where: str) -> Iterator[Any]:
+        """Yield what is in one place, of every sample."""
+        kind, _, field = where.partition(".")
+        if kind not in {CLASS, "json", "txt", FOLDERS} or (kind == "json") != bool(field):
+            raise ValueError(f"expected data.label as cls, json.FIELD, txt, folder or none, got {where!r}")
+        for tar in tars:
+            if kind == CLASS:
+                yield from tar.classes
+            elif kind == FOLDERS:
+                yield from (key.rpartition("/")[0].rpartition("/")[2] for key in tar.keys)
+            elif kind == "txt":
+                yield from (tar.content(row, kind).decode(errors="replace").strip() for row in range(len(tar.keys)))
+            else:
+                yield from (_json(tar, row).get(field) for row in range(len(tar.keys)))
+
+
+def _json(tar: Tar, row: int) -> dict[str, Any]:
+    try:
+        found = json.loads(tar.content(row, "json") or b"{}")
+    except ValueError as error:
+        raise ValueError(f"expected JSON in {tar.path}, got none in {tar.keys[row]}.json: write it again") from error
+    return found if isinstance(found, dict) else {}
+
+
+def _words(kinds: Sequence[str] | dict[str, Any]) -> str:
+    return ", ".join(f".{kind}" for kind in kinds) or "no file"
+
+
+@final
+class TarImages(Sequence[Item]):
+    """The images in tars, by their numbers among the samples that have one."""
+
+    def __init__(self, tars: Sequence[Tar], kind: str) -> None:
+        self.tars, self.kind = tars, kind
+        has = [
+            tar.places[:, tar.kinds.index(kind)] if kind in tar.kinds else np.full((len(tar.keys), 2), -1)
+            for tar in tars
+        ]
+        self.places = np.concatenate(has)
+        self.rows = torch.from_numpy((self.places[:, 0] >= 0).nonzero()[0])
+        self._starts = [0, *accumulate(len(tar.keys) for tar in tars)]
+        states = np.array([(about.st_mtime_ns, about.st_size) for about in (tar.path.stat() for tar in tars)])
+        self.states = np.repeat(states, [len(tar.keys) for tar in tars], axis=0)[self.rows.numpy()]
+        if lacking := len(self.places) - len(self.rows):
+            warnings.warn(f"left out {lacking:,} of {len(self.places):,} samples, without an image", stacklevel=3)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def files(self) -> list[str | None]:
+        """Where each image is: its tar and its path in it."""
+        return [self._name(row) for row in self.rows.tolist()]
+
+    def _name(self, row: int) -> str:
+        place = bisect(self._starts, row) - 1
+        return f"{self.tars[place].path}/{self.tars[place].keys[row - self._starts[place]]}.{self.kind}"
+
+    def __getitem__(self, item: Any) -> Any:
+        row = int(self.rows[item])
+        offset, length = self.places[row].tolist()
+        return Within(self._name(row), self.tars[bisect(self._starts, row) - 1].path, offset, length)

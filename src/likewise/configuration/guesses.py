@@ -39,6 +39,7 @@ OF_CLASS = {
     "Arrays": "vectors",
     "Text": "texts",
     "Folder": "image-folder",
+    "Shards": "image-folder",
     "Table": "image-folder",
     "Hub": "image-folder",
     "Pairs": "pairs",

@@ -10,6 +10,7 @@ from typing import Any, final
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from likewise.data.columns import labels_of
@@ -96,7 +97,7 @@ class Shards(Source):
 
     def load(self) -> Samples:
         tars = opened(tars_at(self.path))
-        images = TarImages(tars, self._image(tars))
+        images = TarImages(tars, self._images(tars))
         parts = torch.from_numpy(np.repeat(self._parts(tars), [len(tar.keys) for tar in tars]))[images.rows]
         labels, names = self._labels(tars, images.rows) if self.label != "none" else (None, ())
         memory = 0.0 if self.streams else self.memory
@@ -111,18 +112,18 @@ class Shards(Source):
             found=found,
         )
 
-    def _image(self, tars: Sequence[Tar]) -> str:
-        """Return the kind of file that is the image."""
+    def _images(self, tars: Sequence[Tar]) -> list[str]:
+        """Return the kinds of file that are images."""
         kinds = dict.fromkeys(kind for tar in tars for kind in tar.kinds)
         if self.image is not None:
-            if self.image.lower() not in kinds:
-                raise ValueError(f"expected files called .{self.image} in {self.path}, got {_words(kinds)}")
-            return self.image.lower()
+            found = [self.image.lower().lstrip(".")]
+            if found[0] not in kinds:
+                raise ValueError(f"expected files called .{found[0]} in {self.path}, got {_words(kinds)}")
+            return found
         found = [kind for kind in kinds if f".{kind.rpartition('.')[2]}" in image_suffixes()]
-        if len(found) != 1:
-            got = f"several, {_words(found)}: name one in data.image" if found else f"only {_words(kinds)}"
-            raise ValueError(f"expected one image in each sample of {self.path}, got {got}")
-        return found[0]
+        if not found:
+            raise ValueError(f"expected an image in each sample of {self.path}, got only {_words(kinds)}")
+        return found
 
     def _parts(self, tars: Sequence[Tar]) -> list[int]:
         """Return the part of each tar, told by a word in its name."""
@@ -208,19 +209,28 @@ def _words(kinds: Sequence[str] | dict[str, Any]) -> str:
 class TarImages(Sequence[Item]):
     """The images in tars, by their numbers among the samples that have one."""
 
-    def __init__(self, tars: Sequence[Tar], kind: str) -> None:
-        self.tars, self.kind = tars, kind
-        has = [
-            tar.places[:, tar.kinds.index(kind)] if kind in tar.kinds else np.full((len(tar.keys), 2), -1)
-            for tar in tars
-        ]
-        self.places = np.concatenate(has)
+    def __init__(self, tars: Sequence[Tar], kinds: Sequence[str]) -> None:
+        self.tars, self.kinds = tars, kinds
+        self.places = np.concatenate([self._places(tar) for tar in tars])
         self.rows = torch.from_numpy((self.places[:, 0] >= 0).nonzero()[0])
         self._starts = [0, *accumulate(len(tar.keys) for tar in tars)]
         states = np.array([(about.st_mtime_ns, about.st_size) for about in (tar.path.stat() for tar in tars)])
         self.states = np.repeat(states, [len(tar.keys) for tar in tars], axis=0)[self.rows.numpy()]
         if lacking := len(self.places) - len(self.rows):
             warnings.warn(f"left out {lacking:,} of {len(self.places):,} samples, without an image", stacklevel=3)
+
+    def _places(self, tar: Tar) -> NDArray[np.int64]:
+        """Return offset and length of each sample's image, (n, 2); -1 where there is none."""
+        columns = [column for column, kind in enumerate(tar.kinds) if kind in self.kinds]
+        if not columns:
+            return np.full((len(tar.keys), 2), -1)
+        places = tar.places[:, columns]
+        there = places[:, :, 0] >= 0
+        if (several := there.sum(axis=1) > 1).any():
+            row = int(several.argmax())
+            got = _words([tar.kinds[column] for column, has in zip(columns, there[row], strict=True) if has])
+            raise ValueError(f"expected one image in {tar.keys[row]} of {tar.path}, got {got}: name one in data.image")
+        return places[np.arange(len(places)), there.argmax(axis=1)]
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -231,10 +241,17 @@ class TarImages(Sequence[Item]):
         return [self._name(row) for row in self.rows.tolist()]
 
     def _name(self, row: int) -> str:
+        tar, within = self._tar(row)
+        kind = next(
+            kind for kind in self.kinds if kind in tar.kinds and tar.places[within, tar.kinds.index(kind), 0] >= 0
+        )
+        return f"{tar.path}/{tar.keys[within]}.{kind}"
+
+    def _tar(self, row: int) -> tuple[Tar, int]:
         place = bisect(self._starts, row) - 1
-        return f"{self.tars[place].path}/{self.tars[place].keys[row - self._starts[place]]}.{self.kind}"
+        return self.tars[place], row - self._starts[place]
 
     def __getitem__(self, item: Any) -> Any:
         row = int(self.rows[item])
         offset, length = self.places[row].tolist()
-        return Within(self._name(row), self.tars[bisect(self._starts, row) - 1].path, offset, length)
+        return Within(self._name(row), self._tar(row)[0].path, offset, length)

@@ -11,6 +11,7 @@ from likewise.files.folders import walked
 
 ARRAYS = (".npz", ".npy")
 ARCHIVES = (".zip", ".tar", ".gz", ".tgz", ".xz", ".bz2", ".7z")
+TAR = ".tar"
 SAVED = ("dataset_dict.json", "state.json")
 """What marks a folder that the `datasets` library has saved."""
 # the data sets of torchvision that are for classification
@@ -30,6 +31,8 @@ def source_for(place: str | Path) -> tuple[str, dict[str, Any]]:
     where = expanded(place)
     if exists(where):
         return _of_folder(where) if where.is_dir() else _of_file(where)
+    if re.search(r"[*?[{]", str(place)) and Path(place).suffix.lower() == TAR:
+        return "Shards", {"path": str(place)}
     name = re.sub("[-_ ]", "", str(place)).lower()
     if name in _NAMED:
         return _NAMED[name]
@@ -94,6 +97,8 @@ def _of_folder(where: Path) -> tuple[str, dict[str, Any]]:
         return kind, {**options, "path": str(where)}
     if tables:
         return "Table", {"path": str(where)}
+    if any(file.suffix.lower() == TAR and file.parent == where for file in other):
+        return "Shards", {"path": str(where)}
     arrays = [file for file in other if file.suffix.lower() in ARRAYS]
     got = f"only files such as {other[0].name}" if other else "an empty folder"
     raise ValueError(
@@ -106,6 +111,8 @@ def _of_file(where: Path) -> tuple[str, dict[str, Any]]:
     suffix = where.suffix.lower()
     if suffix in ARRAYS:
         return "Arrays", {"path": str(where)}
+    if suffix == TAR:
+        return "Shards", {"path": str(where)}
     if suffix in formats.TABLES:
         return _of_table(where)
     if suffix in {*formats.image_suffixes(), *formats.UNREAD}:

@@ -1,0 +1,322 @@
+"""Shards: tars read at random are the folder that they were made of, to the bit; what is odd in them is said."""
+
+import gzip
+import io
+import json
+import shutil
+import tarfile
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from likewise.cli import main
+from likewise.data import Folder, RandomResizedCrop, Shards, headers, tars
+from likewise.files.detection import source_for
+from likewise.runs import Run
+
+SIZES = [(40, 30), (31, 64), (16, 16), (90, 37)]
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("LIKEWISE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(headers, "FEWEST", 1)
+    return tmp_path / "cache"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """Smooth photos of several sizes in two classes, one turned by its EXIF."""
+    root, rng = tmp_path_factory.mktemp("photos"), np.random.default_rng(0)
+    for number in range(24):
+        small = Image.fromarray(rng.integers(0, 255, (6, 6, 3), dtype=np.uint8))
+        place = root / ("ash tree", "élm")[number % 2]
+        place.mkdir(exist_ok=True)
+        exif = Image.Exif()
+        exif[0x0112] = 6 if number == 4 else 1
+        size = SIZES[number % len(SIZES)]
+        small.resize(size, Image.Resampling.BICUBIC).save(place / f"{number:02}.jpg", exif=exif, quality=95)
+    return root
+
+
+def write(path: Path, files: list[tuple[str, bytes]], form: int = tarfile.PAX_FORMAT) -> Path:
+    """Write a tar."""
+    with tarfile.open(path, "w", format=form) as tar:
+        for name, content in files:
+            about = tarfile.TarInfo(name)
+            about.size = len(content)
+            tar.addfile(about, io.BytesIO(content))
+    return path
+
+
+def image(seed: int = 0, kind: str = "png") -> bytes:
+    pixels = np.random.default_rng(seed).integers(0, 255, (12, 10, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(content := io.BytesIO(), kind)
+    return content.getvalue()
+
+
+def sharded(folder: Path, root: Path, count: int = 3, form: int = tarfile.PAX_FORMAT, *, classes: bool = True) -> Path:
+    """Put the photos of a folder in tars, in the order of the folder."""
+    root.mkdir()
+    photos = sorted(folder.glob("*/*.jpg"))
+    for number in range(count):
+        files = []
+        for photo in photos[number * len(photos) // count : (number + 1) * len(photos) // count]:
+            key = f"{photo.parent.name}/{photo.stem}"
+            files += [(f"{key}.cls", photo.parent.name.encode())] if classes else []
+            files += [(f"{key}.jpg", photo.read_bytes()), (f"{key}.json", b'{"n": 1}')]
+        write(root / f"{number:03}.tar", files, form)
+    return root
+
+
+@pytest.mark.parametrize("form", [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT, tarfile.USTAR_FORMAT])
+@pytest.mark.parametrize("memory", [0, 2])
+def test_shards_are_the_folder_they_were_made_of(folder, tmp_path, form, memory):
+    found = Shards(str(sharded(folder, tmp_path / "tars", form=form)), size=16, memory=memory).load()
+    wanted = Folder(str(folder), size=16, memory=memory).load()
+    assert found.names == wanted.names
+    assert torch.equal(found.labels, wanted.labels)
+    assert [f"{name}.jpg" for name in found.ids] == list(wanted.ids)
+    order = torch.randperm(24, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(found.inputs[order], wanted.inputs[order])
+    assert found.preprocessing == wanted.preprocessing
+    assert found.found == wanted.found
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_training_on_shards_is_that_on_the_folder_to_the_bit(folder, tmp_path, workers):
+    sharded(folder, tmp_path / "tars")
+    common = ["--data.size", "16", "--data.memory", "0", "--encoder", "ConvNet", "--encoder.width", "4"]
+    common += ["--trainer.max_epochs", "2", "--batches.batch_size", "8", "--workers", str(workers), "--report", "false"]
+    weights = []
+    for kind, place in (("Folder", folder), ("Shards", tmp_path / "tars")):
+        runs = tmp_path / f"runs-{kind}"
+        words = ["train", "--data", kind, "--data.path", str(place), *common, "--evaluations", "[]"]
+        assert main([*words, "--runs", str(runs)]) == 0
+        (run,) = runs.iterdir()
+        weights.append(Run(run).encoder().state_dict())
+    for name, value in weights[0].items():
+        assert torch.equal(value, weights[1][name]), name
+
+
+def test_a_second_start_reads_no_tar_and_a_tar_that_changed_is_read(folder, tmp_path, monkeypatch, cache):
+    root = sharded(folder, tmp_path / "tars")
+    wanted = Shards(str(root), size=16, memory=0).load()
+    assert len(list(cache.glob("tar-*.npz"))) == 3
+    with monkeypatch.context() as patch:
+        patch.setattr(tars, "_read", None)
+        patch.setattr("likewise.data.image_files._header", lambda *_, **__: pytest.fail("a header was read"))
+        found = Shards(str(root), size=16, memory=0).load()
+    assert torch.equal(found.inputs[torch.arange(24)], wanted.inputs[torch.arange(24)])
+    write(root / "001.tar", [("new/1.jpg", image(kind="jpeg")), ("new/1.cls", b"new")])
+    after = Shards(str(root), size=16, memory=0).load()
+    assert len(after) == 17
+    assert "new" in after.names
+
+
+def test_what_is_kept_and_damaged_is_read_again(folder, tmp_path, cache):
+    root = sharded(folder, tmp_path / "tars")
+    wanted = list(Shards(str(root), size=16).load().ids)
+    for number, file in enumerate(sorted(cache.glob("tar-*.npz"))):
+        file.write_bytes([b"", b"nothing", file.read_bytes()[:-30]][number])
+    assert list(Shards(str(root), size=16).load().ids) == wanted
+
+
+def test_where_nothing_can_be_kept_a_warning_says_so(folder, tmp_path, monkeypatch):
+    root = sharded(folder, tmp_path / "tars")
+    (tmp_path / "file").write_text("no folder")
+    monkeypatch.setenv("LIKEWISE_CACHE", str(tmp_path / "file"))
+    with pytest.warns(UserWarning, match="read again next time, as .* takes none .*LIKEWISE_CACHE names another"):
+        assert len(Shards(str(root), size=16).load()) == 24
+    monkeypatch.delenv("LIKEWISE_CACHE")
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", lambda: (_ for _ in ()).throw(RuntimeError("no home")))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len(Shards(str(root), size=16).load()) == 24
+
+
+def test_paths_are_folders_files_patterns_and_ranges(folder, tmp_path, monkeypatch):
+    root = sharded(folder, tmp_path / "a [odd] place")
+    for path, count in (
+        (root, 24), (root / "001.tar", 8), (f"{root}/{{000..001}}.tar", 16), (f"{root}/{{000..002}}.tar", 24)
+    ):  # fmt: skip
+        assert len(Shards(str(path), size=16).load()) == count
+    monkeypatch.chdir(root)
+    assert len(Shards("00[01].tar", size=16).load()) == 16
+    assert len(Shards("*.tar", size=16).load()) == 24
+    assert source_for("*.tar") == ("Shards", {"path": "*.tar"})
+    assert source_for(root)[0] == source_for(root / "000.tar")[0] == source_for("{000..001}.tar")[0] == "Shards"
+    with pytest.raises(ValueError, match=r"expected 5 tars, .*, got 3: .*003.tar does not exist"):
+        Shards("{000..004}.tar").load()
+    with pytest.raises(ValueError, match="expected tars, got none-here, where there are none"):
+        Shards("none-here").load()
+
+
+def test_parts_are_told_by_the_names_of_tars(folder, tmp_path):
+    root = sharded(folder, tmp_path / "tars")
+    for number, name in enumerate(["train-000", "imagenet-train-001", "val-000"]):
+        (root / f"{number:03}.tar").rename(root / f"{name}.tar")
+    samples = Shards(str(root), size=16, label="folder").load()
+    assert torch.bincount(samples.parts, minlength=3).tolist() == [16, 0, 8]
+    shutil.copy(root / "val-000.tar", root / "test-000.tar")
+    parts = Shards(str(root), size=16, label="folder").load()
+    assert torch.bincount(parts.parts, minlength=3).tolist() == [16, 8, 8]
+    assert len(set(parts.ids)) == 32
+    shutil.copy(root / "val-000.tar", root / "more.tar")
+    with pytest.raises(ValueError, match=r"named after their parts, train and test, in .*, got more.tar: rename it"):
+        Shards(str(root), size=16).load()
+
+
+def test_labels_are_found_where_they_are(tmp_path):
+    files = []
+    for number in range(12):
+        kept = {"label": number % 3, "tags": ["red", "round"][: number % 3], "of": None}
+        files += [
+            (f"c{number % 2}/{number}.png", image(number)),
+            (f"c{number % 2}/{number}.cls", b" %d\n" % (number % 11)),
+        ]
+        files += [(f"c{number % 2}/{number}.json", json.dumps(kept).encode())]
+        files += [(f"c{number % 2}/{number}.txt", b"spring" if number % 4 else b"autumn")]
+    path = str(write(tmp_path / "a.tar", files))
+    classes = Shards(path).load()
+    assert classes.names == tuple(map(str, range(11)))
+    assert classes.labels.tolist() == [number % 11 for number in range(12)]
+    assert Shards(path, "json.label").load().labels.tolist() == [number % 3 for number in range(12)]
+    assert Shards(path, "folder").load().names == ("c0", "c1")
+    assert Shards(path, "txt").load().names == ("autumn", "spring")
+    sets = Shards(path, "json.tags").load()
+    assert sets.label_kind == "label sets"
+    assert sets.labels.sum(dim=1).tolist() == [number % 3 for number in range(12)]
+    assert Shards(path, "none").load().labels is None
+    (tmp_path / "names.txt").write_text("\n".join(f"class {number}" for number in range(11)), encoding="utf-8")
+    assert Shards(path, names=str(tmp_path / "names.txt")).load().names[10] == "class 10"
+    for label, match in {
+        "json.of": r"expected a label of each of 12 samples in .*, got none of 12: set data.label",
+        "json": "expected data.label as cls, json.FIELD, txt, folder or none, got 'json'",
+        "label": "expected data.label as cls",
+    }.items():
+        with pytest.raises(ValueError, match=match):
+            Shards(path, label).load()
+    with pytest.raises(ValueError, match=r"expected a file of names, got .*nowhere.txt, which is no file"):
+        Shards(path, names=str(tmp_path / "nowhere.txt")).load()
+
+
+def test_usual_labels_are_those_that_are_there(tmp_path):
+    by_json = write(
+        tmp_path / "json.tar",
+        [("1.png", image()), ("1.json", b'{"cls": "a"}'), ("2.png", image()), ("2.json", b'{"cls": "b"}')],
+    )
+    assert Shards(str(by_json)).load().names == ("a", "b")
+    bare = write(tmp_path / "bare.tar", [("1.png", image()), ("2.png", image())])
+    with pytest.raises(ValueError, match=r"expected labels in .*, got .png: set data.label, or set that to none"):
+        Shards(str(bare)).load()
+    broken = write(tmp_path / "broken.tar", [("1.png", image()), ("1.json", b"{")])
+    with pytest.raises(ValueError, match=r"expected JSON in .*broken.tar, got none in 1.json"):
+        Shards(str(broken)).load()
+
+
+def test_several_images_of_a_sample_and_none(tmp_path):
+    files = [
+        ("1.left.png", image(1)),
+        ("1.right.png", image(2)),
+        ("1.cls", b"0"),
+        ("2.left.png", image(3)),
+        ("2.right.png", image(4)),
+        ("2.cls", b"1"),
+    ]
+    path = str(write(tmp_path / "two.tar", files))
+    with pytest.raises(ValueError, match=r"expected one image in 1 of .*two.tar, got .left.png, .right.png: name one"):
+        Shards(path).load()
+    right = Shards(path, image="right.png").load()
+    wanted = torch.from_numpy(np.array(Image.open(io.BytesIO(image(4))))).permute(2, 0, 1)
+    assert torch.equal(right.inputs[torch.tensor([1])][0], wanted)
+    with pytest.raises(ValueError, match=r"expected files called .up.png in .*, got .cls, .left.png, .right.png"):
+        Shards(path, image="up.png").load()
+    mixed = write(
+        tmp_path / "mixed.tar",
+        [("1.png", image(1)), ("1.cls", b"0"), ("2.jpeg", image(2, "jpeg")), ("2.cls", b"1"), ("3.cls", b"1")],
+    )
+    with pytest.warns(UserWarning, match="left out 1 of 3 samples, without an image"):
+        samples = Shards(str(mixed)).load()
+    assert list(samples.ids) == ["1", "2"]
+    texts = write(tmp_path / "texts.tar", [("1.txt", b"a"), ("1.cls", b"0")])
+    with pytest.raises(ValueError, match=r"expected an image in each sample of .*, got only .cls, .txt"):
+        Shards(str(texts)).load()
+
+
+def test_what_is_no_sample_in_a_tar_is_passed_over(folder, tmp_path):
+    path = tmp_path / "odd.tar"
+    long = "n" * 180
+    with tarfile.open(path, "w") as tar:
+        tar.add(folder, "photos", recursive=True)
+        for kind, name in ((tarfile.SYMTYPE, "l/1.jpg"), (tarfile.LNKTYPE, "l/2.jpg"), (tarfile.DIRTYPE, "d.jpg")):
+            about = tarfile.TarInfo(name)
+            about.type, about.linkname = kind, "photos"
+            tar.addfile(about)
+        for name in ("photos/._x.jpg", f"photos/élm/{long}.jpg", "photos/README"):
+            about = tarfile.TarInfo(name)
+            content = image(kind="jpeg") if name.endswith("jpg") else b"read me"
+            about.size = len(content)
+            tar.addfile(about, io.BytesIO(content))
+    samples = Shards(str(path), size=16).load()
+    assert samples.names == ("ash tree", "élm")
+    assert len(samples) == 25
+    assert f"photos/élm/{long}" in list(samples.ids)
+
+
+def test_tars_that_are_compressed_cut_or_none_are_refused(folder, tmp_path):
+    root = sharded(folder, tmp_path / "tars", 1)
+    whole = (root / "000.tar").read_bytes()
+    (tmp_path / "a.tar.gz").write_bytes(gzip.compress(whole))
+    with pytest.raises(ValueError, match=r"expected tars that are not compressed, got .*a.tar.gz: unpack it"):
+        Shards(str(tmp_path / "a.tar.gz")).load()
+    for content, match in (
+        (whole[: len(whole) // 2], "whole up to '.+': "),
+        (gzip.compress(whole), "which can't be read as one"),
+        (b"", "which can't be read as one"),
+        (b"no tar" * 200, "which can't be read as one"),
+    ):
+        (root / "000.tar").write_bytes(content)
+        with pytest.raises(ValueError, match=f"expected a tar, got .*000.tar, {match}.*: copy it again"):
+            Shards(str(root), size=16).load()
+
+
+def test_a_tar_that_is_cut_while_it_is_read_loses_images_and_no_more(folder, tmp_path):
+    root = sharded(folder, tmp_path / "tars", 1)
+    samples = Shards(str(root), size=16, memory=0).load()
+    content = (root / "000.tar").read_bytes()
+    (root / "000.tar").write_bytes(content[: len(content) // 2])
+    with pytest.warns(UserWarning, match="an image that cannot be read is black where it is indexed: .*000.tar/"):
+        read = samples.inputs[torch.arange(24)]
+    could = samples.could_be_read
+    assert 0 < int(could.sum()) < 24
+    assert bool((read[~could] == 0).all())
+
+
+def test_features_of_shards_are_called_by_their_keys(folder, tmp_path):
+    sharded(folder, tmp_path / "tars")
+    words = ["train", str(tmp_path / "tars"), "--data.size", "16", "--encoder", "ConvNet", "--encoder.width", "4"]
+    words += ["--trainer.max_epochs", "1", "--batches.batch_size", "8", "--evaluations", "[]", "--report", "false"]
+    assert main([*words, "--runs", str(tmp_path / "runs")]) == 0
+    (run,) = (tmp_path / "runs").iterdir()
+    output = tmp_path / "features.npz"
+    assert main(["embed", str(run), f"{tmp_path}/tars/{{000..001}}.tar", "--output", str(output)]) == 0
+    found = np.load(output)
+    assert found["ids"].tolist()[:2] == ["ash tree/00", "ash tree/02"]
+    assert len(found["features"]) == 16
+
+
+def test_views_crop_whole_images_of_shards(folder, tmp_path):
+    """Crops are of the image at its own resolution, as from files."""
+    sharded(folder, tmp_path / "tars")
+    found = Shards(str(tmp_path / "tars"), size=16, memory=0).load().inputs
+    wanted = Folder(str(folder), size=16, memory=0).load().inputs
+    crop, numbers = RandomResizedCrop(), torch.rand(24, 2, 44, generator=torch.Generator().manual_seed(1))
+    rows = torch.arange(24)
+    first, second = (of.all_rows.crops(of.rows[rows], crop, numbers) for of in (found, wanted))
+    assert torch.equal(first, second)

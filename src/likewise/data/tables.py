@@ -15,11 +15,13 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, final
 
+from likewise.data.headers import folder as cache_of_user
 from likewise.files import folders
 from likewise.files.detection import SAVED, exists, expanded, may_be_on_the_hub, near
 from likewise.files.formats import PART_NAMES, PARTS, SEPARATED, TABLES, image_suffixes
 from likewise.pickled import pickled
 
+LARGE = 2**28  # bytes of Parquet files that are kept as they were read
 LOCK = f"lock-{socket.gethostname()}"  # processes of one machine see each other's locks
 NO_DATA = "corresponds to no data"  # what the library says of a table without rows
 _METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
@@ -71,13 +73,40 @@ def open_tables(path: str, config: str | None, *, labelled: bool, local: bool, i
             if isinstance(opened, Tables):
                 return opened
             builder, options = opened
-            cache = TemporaryFolder()
-            read = _read(builder, options, cache.path)
+            kept = _kept_folder(builder, options)
+            cache = TemporaryFolder() if kept is None else None
+            read = _read(builder, options, str(kept) if cache is None else cache.path)
         except folders.RefusedError as error:
             raise ValueError(str(error)) from error
         except (OSError, ValueError, DatasetsError) as error:
             raise ValueError(_unreadable(path, where, error)) from error
         return Tables(read, where if where.is_dir() else where.parent, cache)
+
+
+def _kept_folder(builder: str, options: Mapping[str, Any]) -> Path | None:
+    """Return where large Parquet files are read through, once for all starts and processes; None for other tables.
+
+    The library tells by paths and times of change whether it has read them before.
+    """
+    if builder != "parquet":
+        return None
+    files = [Path(re.sub(r"\[([*?[])\]", r"\1", file)) for of in options["data_files"].values() for file in of]
+    size = sum(file.stat().st_size for file in files)
+    if size < LARGE:
+        return None
+    try:
+        kept = cache_of_user() / "tables"
+        kept.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=kept):
+            return kept
+    except (OSError, RuntimeError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        warnings.warn(
+            f"{size / 2**30:,.1f} GiB of tables are read anew at each start, as nothing can be kept ({why}): "
+            "LIKEWISE_CACHE names another folder",
+            stacklevel=3,
+        )
+        return None
 
 
 def _read(builder: str, options: Mapping[str, Any], folder: str) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""What takes long with large sets: a start with many image files, neighbours of many vectors, many labels.
+"""What takes long with large sets: starts, reading images, neighbours of many vectors, many labels, evaluation.
 
-    python benchmarks/at_size.py FILE.json [--rows start neighbours labels] [--images 100000]
+    python benchmarks/at_size.py FILE.json [--rows start shards images neighbours labels evaluation] [--images 100000]
 
 Each row runs in a process of its own, on data that is made in a temporary folder and removed. FILE.json is written as
 they come: processor seconds, seconds of the wall clock, and the most memory, in MiB, that the process had; likewise and
@@ -8,10 +8,12 @@ its libraries are imported before the clock starts, and counted in the memory, a
 """
 
 import argparse
+import io
 import json
 import os
 import subprocess
 import sys
+import tarfile
 import tempfile
 from collections.abc import Callable
 from importlib import import_module
@@ -19,10 +21,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch.nn.functional import normalize
 
 CLASSES = 100
+READ = 2000  # images that are cropped
 MEASURED = """
 import json, resource, sys, time
 sys.path.insert(0, {folder!r})
@@ -41,6 +45,33 @@ def folder_start(root: str) -> Step:
     folder = import_module("likewise.data").Folder
     import_module("datasets")
     return lambda: folder(root, size=64, memory=0).load()
+
+
+def shards_start(root: str) -> Step:
+    """Find the samples in tars, and read the headers of their images."""
+    shards = import_module("likewise.data").Shards
+    return lambda: shards(root, size=64, memory=0).load()
+
+
+def cropped(root: str, source: str, size: int, store: int | None) -> Step:
+    """Crop two views of each of 2,000 images, as a worker does for SimCLR; a start is not counted."""
+    data, crops = import_module("likewise.data"), import_module("likewise.data.crops").Crops
+    inputs = getattr(data, source)(root, label="none", size=size, memory=0, store=store).load().inputs
+    of = crops(data.RandomResizedCrop(), 2)
+    rows = torch.randperm(len(inputs), generator=torch.Generator().manual_seed(0))[:READ]
+    numbers = of.numbers(0, READ, slice(0, READ))
+    return lambda: [of.read(inputs, some, numbers[place]) for place, some in _batches(rows)]
+
+
+def _batches(rows: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    return [(place, rows[place]) for place in torch.arange(len(rows)).split(64)]
+
+
+def evaluation(path: str, runs: str, evaluations: str | None, budget: float | None) -> Step:
+    """Evaluate an array file with the command's function, the page included."""
+    workflows = import_module("likewise.workflows")
+    given = {"evaluations": evaluations} if evaluations else {}
+    return lambda: workflows.evaluate(path, runs=runs, budget=budget, progress=workflows.Silent(), **given)
 
 
 def neighbours(queries: int, references: int, k: int, by: str) -> Step:
@@ -72,7 +103,14 @@ def labels(samples: int, count: int, each: int) -> Step:
     return lambda: similarity(sets, "npmi")
 
 
-RUNS: dict[str, Callable[..., Step]] = {"start": folder_start, "neighbours": neighbours, "labels": labels}
+RUNS: dict[str, Callable[..., Step]] = {
+    "start": folder_start,
+    "shards": shards_start,
+    "images": cropped,
+    "neighbours": neighbours,
+    "labels": labels,
+    "evaluation": evaluation,
+}
 
 
 def make_images(root: Path, count: int) -> None:
@@ -86,6 +124,31 @@ def make_images(root: Path, count: int) -> None:
         Image.fromarray(small.numpy()).resize((256, 256)).save(first, quality=90)
         for name in range(1, count // CLASSES):
             os.link(first, first.with_name(f"{name}.jpg"))
+
+
+def make_tars(images: Path, root: Path, count: int) -> None:
+    """Write images and classes into tars of 2,500 samples each."""
+    root.mkdir()
+    contents = [file.read_bytes() for file in sorted(images.glob("*/0.jpg"))]
+    for first in range(0, count, 2500):
+        with tarfile.open(root / f"{first // 2500:05}.tar", "w") as tar:
+            for number in range(first, min(first + 2500, count)):
+                own = number % CLASSES
+                for kind, content in (("jpg", contents[own]), ("cls", str(own).encode())):
+                    about = tarfile.TarInfo(f"{number:08}.{kind}")
+                    about.size = len(content)
+                    tar.addfile(about, io.BytesIO(content))
+
+
+def make_vectors(path: Path, count: int, width: int, classes: int) -> None:
+    """Write vectors in clusters that overlap, and their classes."""
+    random = np.random.default_rng(0)
+    centres, of = random.normal(size=(classes, width)).astype(np.float32), random.integers(classes, size=count)
+    vectors = np.empty((count, width), np.float32)
+    for first in range(0, count, 2**16):
+        some = slice(first, first + 2**16)
+        vectors[some] = centres[of[some]] + 2 * random.standard_normal((len(of[some]), width), np.float32)
+    np.savez(path, features=vectors, labels=of)
 
 
 def measured(run: str, *given: Any, cache: str = "") -> list[float]:
@@ -103,6 +166,7 @@ def main() -> None:
     parser.add_argument("file", type=Path)
     parser.add_argument("--rows", nargs="+", choices=list(RUNS), default=list(RUNS))
     parser.add_argument("--images", type=int, default=100_000)
+    parser.add_argument("--vectors", type=int, default=1_000_000)
     asked = parser.parse_args()
     found: dict[str, list[float]] = {}
 
@@ -117,10 +181,34 @@ def main() -> None:
             for time in ("first", "second"):
                 row = measured("start", f"{folder}/images", cache=f"{folder}/cache")
                 note(f"{time} start, {asked.images:,} images", row)
+    if "shards" in asked.rows:
+        with tempfile.TemporaryDirectory() as folder:
+            make_images(Path(folder, "images"), CLASSES)
+            make_tars(Path(folder, "images"), Path(folder, "tars"), asked.images)
+            for time in ("first", "second"):
+                row = measured("shards", f"{folder}/tars", cache=f"{folder}/cache")
+                note(f"{time} start, {asked.images:,} samples in tars", row)
+    if "images" in asked.rows:
+        with tempfile.TemporaryDirectory() as folder:
+            make_images(Path(folder, "images"), 2 * READ)
+            make_tars(Path(folder, "images"), Path(folder, "tars"), 2 * READ)
+            for size in (96, 224):
+                for source, place, store in (
+                    ("Folder", "images", None), ("Shards", "tars", None), ("Folder", "images", 256),
+                ):  # fmt: skip
+                    row = measured("images", f"{folder}/{place}", source, size, store, cache=f"{folder}/cache")
+                    note(f"two crops of {size} pixels of {READ:,} images, {place}, store {store}", row)
     for by in ("likewise", *(["faiss"] if find_spec("faiss") else [])) if "neighbours" in asked.rows else ():
         note(f"200 nearest of 1,000 among 200,000, {by}", measured("neighbours", 1000, 200_000, 200, by))
     if "labels" in asked.rows:
         note("similarity of 10,000 labels, 50,000 samples", measured("labels", 50_000, 10_000, 8))
+    if "evaluation" in asked.rows:
+        with tempfile.TemporaryDirectory() as folder:
+            make_vectors(Path(folder, "mine.npz"), asked.vectors, 128, 1000)
+            given = f"{folder}/mine.npz", f"{folder}/runs"
+            for name, budget in (("Retrieval", None), ("LinearProbe", None), ("KNN", None), (None, 300)):
+                row = measured("evaluation", *given, name, budget)
+                note(f"evaluate {asked.vectors:,} vectors, {name or 'all'}, budget {budget}", row)
 
 
 if __name__ == "__main__":

@@ -70,7 +70,7 @@ def headers_of(
         return list(_read(range(len(paths)), item, read))
     found: list[Header | None] = [None] * len(paths)
     with alone(place):
-        states, kept = _states(names) if states is None else states, _Kept.opened(place)
+        states, kept = states_of(names) if states is None else states, _Kept.opened(place)
         for row, header in zip(files, kept.of(names, states), strict=True):
             found[row] = header
         unknown = [row for row, header in enumerate(found) if header is None]
@@ -120,7 +120,7 @@ def _place(names: Sequence[str], how: str) -> Path | None:
         return None
 
 
-def _states(names: Sequence[str]) -> NDArray[np.int64]:
+def states_of(names: Sequence[str]) -> NDArray[np.int64]:
     """Return when each file was changed last, in ns, and its length in bytes, (n, 2); -1 of one that is not there."""
     states = np.full((len(names), 2), -1, dtype=np.int64)
     for row, name in enumerate(names):

@@ -2,6 +2,7 @@
 
 import io
 import math
+import os
 import re
 import warnings
 from collections import Counter
@@ -12,13 +13,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
+import numpy as np
 import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor
 from torch.utils.data import get_worker_info
 
 from likewise.data.augmentation import RandomResizedCrop
-from likewise.data.headers import Header, headers_of, in_threads
+from likewise.data.headers import Header, headers_of, in_threads, states_of
 from likewise.data.preprocessing import (
     GREY,
     FoundImages,
@@ -26,9 +28,11 @@ from likewise.data.preprocessing import (
     Resize,
     check_rule,
     kind_of,
+    plain_image,
     upright_sides,
 )
 from likewise.data.rows import Rows, SomeRows, Unreadable
+from likewise.data.store import Pixels, Store, size_in_store, stored
 from likewise.data.tars import content_of
 from likewise.files.detection import exists
 from likewise.files.formats import HEIC, UNREAD, first_of, image_suffixes
@@ -37,6 +41,7 @@ from likewise.files.waiting import waited_for
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+BILINEAR = 2  # of Pillow, as all that is resized
 BEGINNING = 2**16  # bytes of a file within another that are read for its header
 Size = int | list[int] | None
 """Side of a square, or height and width, in pixels; None: as they are."""
@@ -66,7 +71,16 @@ class Within:
         return content_of(self.file, self.offset, self.length if most is None else min(most, self.length))
 
 
-Item = Path | Encoded | Within
+@final
+@dataclass(frozen=True)
+class Plain:
+    """The pixels of an image, upright and of 8 bits, and its name in messages."""
+
+    name: str
+    pixels: Pixels
+
+
+Item = Path | Encoded | Within | Plain
 
 
 @final
@@ -176,6 +190,7 @@ def read_images(
     made_of: ImagePreprocessing | None = None,
     *,
     rows: Sequence[int] | None = None,
+    store: int | None = None,
 ) -> tuple[Tensor | Rows, Tensor, ImagePreprocessing, FoundImages | None]:
     """Read images into memory, or leave them to be decoded on demand if they would take too much memory.
 
@@ -183,7 +198,8 @@ def read_images(
     first three. If images are decoded on demand, an error beyond the header shows only then. Returned are the images,
     (n, channels, height, width), uint8, with one channel if all are grey, the indices of their items, (n,), what was
     made of them, and how they were found. Where what is made of them is given, no header is read, and all images are
-    left to be decoded on demand. Only the items of some rows are read, in order, if rows are given.
+    left to be decoded on demand. Only the items of some rows are read, in order, if rows are given. With a store,
+    images are those in it; see `stored`.
     """
     given, rows = rows, range(len(items)) if rows is None else rows
     if made_of is not None:
@@ -205,7 +221,8 @@ def read_images(
     grey = all(header.grey for header in known)
     kinds, by_pixels = Counter(header.kind for header in known), sorted(sizes, key=math.prod)
     found = FoundImages(dict(kinds.most_common()), len(sizes), by_pixels[0], by_pixels[-1])
-    files = ImageFiles(items, ImagePreprocessing(1 if grey else 3, height, width, resize))
+    kept = items if store is None else _Stored(items, rows, _store(items, rows, headers, store))
+    files = ImageFiles(kept, ImagePreprocessing(1 if grey else 3, height, width, resize))
     images: Tensor | Rows = SomeRows(files, torch.tensor(readable))
     if math.prod(images.shape) <= memory * 2**30:
         images, readable = files.read(readable)
@@ -217,8 +234,52 @@ def read_images(
     return images, torch.tensor(readable, dtype=torch.int64), files.preprocessing, found
 
 
-def check_size(size: Size, resize: Resize = "crop", memory: float = 0.0) -> None:
-    """Raise a ValueError unless images can be brought to a size, and held in so many GiB; 0 GiB hold none of them."""
+@final
+class _Stored(Sequence[Item]):
+    """Items of which some rows are in a store; one that could not be read is the item that it was."""
+
+    def __init__(self, items: Sequence[Item], rows: Sequence[int], store: Store) -> None:
+        self.items, self.store = items, store
+        self._places = {row: place for place, row in enumerate(rows)}
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __getitem__(self, row: Any) -> Any:
+        pixels = self.store[self._places[row]]
+        return self.items[row] if pixels is None else Plain(_name(self.items[row]), pixels)
+
+
+def _store(items: Sequence[Item], rows: Sequence[int], headers: Sequence[Header | None], side: int) -> Store:
+    """Return the store of some images, each of which has a file, or lies in one."""
+    paths, states = _paths(items, rows), getattr(items, "states", None)
+    names = [os.path.abspath(path) for path in paths if path is not None]  # noqa: PTH100 - ten times as fast as Path
+    if len(names) < len(paths):
+        raise ValueError(
+            "expected images in files of their own, or in tars, for data.store, got a table that has them itself: "
+            "leave out data.store, or write them to files"
+        )
+
+    def read(place: int) -> Pixels | None:
+        try:
+            with _opened(items[rows[place]]) as image:
+                image.draft("RGB", (2 * side, 2 * side))
+                plain = plain_image(image)
+                height, width = size_in_store(plain.height, plain.width, side)
+                return np.asarray(plain.resize((width, height), BILINEAR))
+        except Exception:  # noqa: BLE001 - a broken file can raise anything
+            return None
+
+    return stored(names, states_of(names) if states is None else states[list(rows)], headers, read, side)
+
+
+def check_size(size: Size, resize: Resize = "crop", memory: float = 0.0, store: int | None = None) -> None:
+    """Raise a ValueError unless images can be brought to a size, and held in so many GiB; 0 GiB hold none of them.
+
+    A store is to hold them at that size at least.
+    """
+    if store is not None and store < max(sides(size) if size is not None else [1]):
+        raise ValueError(f"expected data.store of at least data.size, got {store}: 256 is usual for a size of 224")
     if size is not None and (len(sides(size)) != 2 or min(sides(size)) < 1):
         raise ValueError(
             f"expected data.size of at least 1 pixel, or a height and a width, got {size}: leave it out to keep the "
@@ -245,12 +306,7 @@ def check_one_size(sizes: Collection[tuple[int, int]]) -> None:
 
 def _headers(items: Sequence[Item], rows: Sequence[int], *, upright: bool) -> list[Header | None]:
     """Return what the headers of some images say; None where that cannot be read."""
-    listed = getattr(items, "files", None)  # which a table has in one go
-    if listed is None:
-        paths = [str(item) if isinstance(item, Path) else None for item in (items[row] for row in rows)]
-    else:
-        paths = [listed[row] for row in rows]
-
+    paths = _paths(items, rows)
     states = getattr(items, "states", None)  # of items that lie within files
 
     def item(place: int) -> Item:
@@ -259,6 +315,14 @@ def _headers(items: Sequence[Item], rows: Sequence[int], *, upright: bool) -> li
 
     how = f"upright: {upright}"
     return headers_of(paths, item, partial(_header, upright=upright), how, None if states is None else states[rows])
+
+
+def _paths(items: Sequence[Item], rows: Sequence[int]) -> list[str | None]:
+    """Return where images are; None of one whose content a table has."""
+    listed = getattr(items, "files", None)  # which a table has in one go
+    if listed is not None:
+        return [listed[row] for row in rows]
+    return [str(item) if isinstance(item, Path) else None for item in (items[row] for row in rows)]
 
 
 def _header(item: Item, *, upright: bool) -> Header | None:
@@ -308,6 +372,8 @@ def _opened(item: Item) -> "Image":
     image_suffixes()  # in a worker, too, a kind that an extension reads is to be known
     if isinstance(item, Path):
         return Image.open(item)
+    if isinstance(item, Plain):
+        return Image.fromarray(item.pixels)
     return Image.open(io.BytesIO(item.content() if isinstance(item, Within) else item.content))
 
 

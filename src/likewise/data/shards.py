@@ -45,6 +45,7 @@ class Shards(Source):
         size: Side of the square that images are resized to, in pixels, or height and width. None: all have one size.
         resize: How images of another ratio are brought to it; see `ImagePreprocessing`.
         memory: GiB of decoded images to hold in memory. A larger data set is decoded on demand.
+        store: Shorter side, in pixels, of images that are resized once and kept on disk; see `Folder`.
 
     Raises:
         ValueError: There are no tars, one is compressed, cut, or one of a range is missing, samples have no image or
@@ -85,8 +86,9 @@ class Shards(Source):
         size: Size = None,
         resize: Resize = "crop",
         memory: float = 2.0,
+        store: int | None = None,
     ) -> None:
-        check_size(size, resize, memory)
+        check_size(size, resize, memory, store)
         self.path = path
         self.label = label
         self.names = names
@@ -94,6 +96,7 @@ class Shards(Source):
         self.size: Size = size
         self.resize: Resize = resize
         self.memory = memory
+        self.store = store
 
     def load(self) -> Samples:
         tars = opened(tars_at(self.path))
@@ -101,7 +104,7 @@ class Shards(Source):
         parts = torch.from_numpy(np.repeat(self._parts(tars), [len(tar.keys) for tar in tars]))[images.rows]
         labels, names = self._labels(tars, images.rows) if self.label != "none" else (None, ())
         memory = 0.0 if self.streams else self.memory
-        read, kept, made_of, found = read_images(images, self.size, self.resize, memory, self.made_of)
+        read, kept, made_of, found = read_images(images, self.size, self.resize, memory, self.made_of, store=self.store)
         return Samples(
             read,
             None if labels is None else labels[kept],

@@ -55,7 +55,8 @@ class Table(Tabular):
         memory: float = 2.0,
         separator: str | None = None,
         fine_label: str | None = None,
+        store: int | None = None,
     ) -> None:
-        super().__init__(path, label, size=size, resize=resize, memory=memory, separator=separator)
+        super().__init__(path, label, size=size, resize=resize, memory=memory, separator=separator, store=store)
         self.fine_label = fine_label
         self.inputs = inputs

@@ -50,6 +50,8 @@ class Tabular(Source):
         resize: How images of another ratio are brought to it: "crop" takes their middle, "pad" adds black, "squash"
             stretches; see `ImagePreprocessing`.
         memory: GiB of decoded images to hold in memory. A larger data set is decoded on demand.
+        store: Shorter side, in pixels, of images that are resized once and kept on disk as pixels, in the folder that
+            LIKEWISE_CACHE names, or the user's cache; trainings then decode nothing. None: there is no store.
         separator: What separates the labels of a sample, if the column's strings hold several, such as ",".
         fine_label: The column of finer classes, by which samples are evaluated, while `label` trains; each is to lie in
             one of these. --evaluations.label is the same. None: samples are evaluated by `label`.
@@ -71,8 +73,9 @@ class Tabular(Source):
         memory: float = 2.0,
         separator: str | None = None,
         fine_label: str | None = None,
+        store: int | None = None,
     ) -> None:
-        check_size(size, resize, memory)
+        check_size(size, resize, memory, store)
         columns.check_separator(separator)
         if isinstance(label, list) and (len(set(label)) < max(1, len(label)) or separator is not None):
             got = f"separator {separator!r}" if separator is not None else f"{label}"
@@ -82,6 +85,7 @@ class Tabular(Source):
         self.size: Size = size
         self.resize: Resize = resize
         self.memory = memory
+        self.store = store
         self.separator = separator
         self.fine_label = fine_label
 
@@ -109,7 +113,9 @@ class Tabular(Source):
         if kind == "images":
             cells = ImageCells(tables, list(given), inputs[0])
             memory = 0.0 if self.streams else self.memory
-            read, kept, made_of, found = read_images(cells, self.size, self.resize, memory, self.made_of)
+            read, kept, made_of, found = read_images(
+                cells, self.size, self.resize, memory, self.made_of, store=self.store
+            )
             ids = ids or paths_of(cells, tables.folder)
         elif kind == "text":
             read = self._texts(splits, inputs[0])

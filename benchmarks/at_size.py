@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -38,6 +38,7 @@ seconds = time.process_time() - cpu, time.perf_counter() - wall
 print(json.dumps([*seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024]))
 """
 Step = Callable[[], Any]
+Rows = Iterator[tuple[str, list[float]]]
 
 
 def folder_start(root: str) -> Step:
@@ -160,55 +161,82 @@ def measured(run: str, *given: Any, cache: str = "") -> list[float]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
+def start_rows(asked: argparse.Namespace, folder: str) -> Rows:
+    """Start with image files, and again with what was kept."""
+    make_images(Path(folder, "images"), asked.images)
+    for time in ("first", "second"):
+        row = measured("start", f"{folder}/images", cache=f"{folder}/cache")
+        yield f"{time} start, {asked.images:,} images", row
+
+
+def shards_rows(asked: argparse.Namespace, folder: str) -> Rows:
+    """Start with tars, and again."""
+    make_images(Path(folder, "images"), CLASSES)
+    make_tars(Path(folder, "images"), Path(folder, "tars"), asked.images)
+    for time in ("first", "second"):
+        row = measured("shards", f"{folder}/tars", cache=f"{folder}/cache")
+        yield f"{time} start, {asked.images:,} samples in tars", row
+
+
+def images_rows(asked: argparse.Namespace, folder: str) -> Rows:
+    """Crop images from files, from tars, and from a store."""
+    del asked
+    make_images(Path(folder, "images"), 2 * READ)
+    make_tars(Path(folder, "images"), Path(folder, "tars"), 2 * READ)
+    for size in (96, 224):
+        for source, place, store in (("Folder", "images", None), ("Shards", "tars", None), ("Folder", "images", 256)):
+            row = measured("images", f"{folder}/{place}", source, size, store, cache=f"{folder}/cache")
+            yield f"two crops of {size} pixels of {READ:,} images, {'store' if store else place}", row
+
+
+def neighbours_rows(asked: argparse.Namespace, folder: str) -> Rows:
+    """Search, beside faiss where it is installed."""
+    del asked, folder
+    for by in ("likewise", *(["faiss"] if find_spec("faiss") else [])):
+        row = measured("neighbours", 1000, 200_000, 200, by)
+        yield f"200 nearest of 1,000 among 200,000, {by}", row
+
+
+def labels_rows(asked: argparse.Namespace, folder: str) -> Rows:
+    """Compute the similarity of many labels."""
+    del asked, folder
+    yield "similarity of 10,000 labels, 50,000 samples", measured("labels", 50_000, 10_000, 8)
+
+
+def evaluation_rows(asked: argparse.Namespace, folder: str) -> Rows:
+    """Evaluate vectors: each evaluation of some, and all within a budget."""
+    make_vectors(Path(folder, "mine.npz"), asked.vectors, 128, 1000)
+    for name, budget in (("Retrieval", None), ("LinearProbe", None), ("KNN", None), (None, 300)):
+        row = measured("evaluation", f"{folder}/mine.npz", f"{folder}/runs", name, budget)
+        within = "" if budget is None else f" within {budget} s"
+        yield f"evaluate {asked.vectors:,} vectors, {name or 'all'}{within}", row
+
+
+ROWS: dict[str, Callable[[argparse.Namespace, str], Rows]] = {
+    "start": start_rows,
+    "shards": shards_rows,
+    "images": images_rows,
+    "neighbours": neighbours_rows,
+    "labels": labels_rows,
+    "evaluation": evaluation_rows,
+}
+
+
 def main() -> None:
     """Measure the rows, and write them as they come."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", type=Path)
-    parser.add_argument("--rows", nargs="+", choices=list(RUNS), default=list(RUNS))
+    parser.add_argument("--rows", nargs="+", choices=list(ROWS), default=list(ROWS))
     parser.add_argument("--images", type=int, default=100_000)
     parser.add_argument("--vectors", type=int, default=1_000_000)
     asked = parser.parse_args()
     found: dict[str, list[float]] = {}
-
-    def note(name: str, row: list[float]) -> None:
-        found[name] = row
-        asked.file.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-        print(f"{name}: {row[0]:.2f} CPU-seconds, {row[1]:.2f} s, {row[2]:,} MiB", flush=True)
-
-    if "start" in asked.rows:
+    for of in asked.rows:
         with tempfile.TemporaryDirectory() as folder:
-            make_images(Path(folder, "images"), asked.images)
-            for time in ("first", "second"):
-                row = measured("start", f"{folder}/images", cache=f"{folder}/cache")
-                note(f"{time} start, {asked.images:,} images", row)
-    if "shards" in asked.rows:
-        with tempfile.TemporaryDirectory() as folder:
-            make_images(Path(folder, "images"), CLASSES)
-            make_tars(Path(folder, "images"), Path(folder, "tars"), asked.images)
-            for time in ("first", "second"):
-                row = measured("shards", f"{folder}/tars", cache=f"{folder}/cache")
-                note(f"{time} start, {asked.images:,} samples in tars", row)
-    if "images" in asked.rows:
-        with tempfile.TemporaryDirectory() as folder:
-            make_images(Path(folder, "images"), 2 * READ)
-            make_tars(Path(folder, "images"), Path(folder, "tars"), 2 * READ)
-            for size in (96, 224):
-                for source, place, store in (
-                    ("Folder", "images", None), ("Shards", "tars", None), ("Folder", "images", 256),
-                ):  # fmt: skip
-                    row = measured("images", f"{folder}/{place}", source, size, store, cache=f"{folder}/cache")
-                    note(f"two crops of {size} pixels of {READ:,} images, {place}, store {store}", row)
-    for by in ("likewise", *(["faiss"] if find_spec("faiss") else [])) if "neighbours" in asked.rows else ():
-        note(f"200 nearest of 1,000 among 200,000, {by}", measured("neighbours", 1000, 200_000, 200, by))
-    if "labels" in asked.rows:
-        note("similarity of 10,000 labels, 50,000 samples", measured("labels", 50_000, 10_000, 8))
-    if "evaluation" in asked.rows:
-        with tempfile.TemporaryDirectory() as folder:
-            make_vectors(Path(folder, "mine.npz"), asked.vectors, 128, 1000)
-            given = f"{folder}/mine.npz", f"{folder}/runs"
-            for name, budget in (("Retrieval", None), ("LinearProbe", None), ("KNN", None), (None, 300)):
-                row = measured("evaluation", *given, name, budget)
-                note(f"evaluate {asked.vectors:,} vectors, {name or 'all'}, budget {budget}", row)
+            for name, row in ROWS[of](asked, folder):
+                found[name] = row
+                asked.file.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+                print(f"{name}: {row[0]:.2f} CPU-seconds, {row[1]:.2f} s, {row[2]:,} MiB", flush=True)
 
 
 if __name__ == "__main__":

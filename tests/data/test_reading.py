@@ -1,5 +1,7 @@
 """Inputs read ahead by workers: the same rows as read one by one, and what could not be read is noted here."""
 
+import os
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +16,7 @@ from likewise.data.reading import on_demand, read_ahead, spans_of
 from likewise.data.rows import JoinedRows, Rows, SomeRows, unreadable
 from likewise.data.samples import Samples
 from likewise.data.texts import Texts
+from likewise.data.workers import fetched
 from likewise.evaluation.encoding import features_of
 from likewise.models import ConvNet
 
@@ -88,3 +91,24 @@ def test_turns_of_what_a_worker_could_not_read_have_no_features(files, workers):
 def test_only_what_is_not_in_memory_is_read_ahead(files):
     given = torch.zeros(3), Texts(["a", "b"]), None, ImageFiles(files, ImagePreprocessing(3, 6, 5))
     assert [on_demand(inputs) for inputs in given] == [False, False, False, True]
+
+
+class _Full(torch.utils.data.Dataset):
+    """Items whose reading ends a worker as full shared memory does."""
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, place):
+        if place == 2:
+            os.kill(os.getpid(), signal.SIGBUS)
+        return place
+
+
+@pytest.mark.process
+def test_too_little_shared_memory_is_said_in_a_line():
+    read = fetched(_Full(), 1)
+    with pytest.raises(
+        ValueError, match=r"got too little in /dev/shm: give a container more, .* or take fewer --workers"
+    ):
+        list(read)

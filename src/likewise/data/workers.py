@@ -3,6 +3,7 @@
 import signal
 import sys
 import tempfile
+from collections.abc import Iterator
 from typing import TypeVar
 
 from torch.utils.data import DataLoader, Dataset
@@ -10,13 +11,16 @@ from torch.utils.data import DataLoader, Dataset
 T = TypeVar("T")
 LONGEST_PATH = 70  # of the temporary folder, in which workers put sockets with names of 32 characters; 104 may be bound
 MOST_WORKERS = 8
+FULL = ("Bus error", "out of shared memory", "unable to write to file </torch", "unable to allocate shared memory")
+"""What PyTorch says when shared memory is full."""
 
 
-def fetched(items: Dataset[T], workers: int, *, pinned: bool = False) -> DataLoader[T]:
-    """Return a loader of items in their order, made by workers ahead of time, or one by one where there are none.
+def fetched(items: Dataset[T], workers: int, *, pinned: bool = False) -> Iterator[T]:
+    """Return items in their order, made by workers ahead of time, or one by one where there are none.
 
     Raises:
-        ValueError: Workers could send nothing, which PyTorch would wait for without end.
+        ValueError: Workers could send nothing, which PyTorch would wait for without end; or, while they are read, there
+            is too little shared memory for them.
     """
     folder = tempfile.gettempdir()
     if workers and sys.platform != "win32" and len(folder) > LONGEST_PATH:
@@ -24,7 +28,20 @@ def fetched(items: Dataset[T], workers: int, *, pinned: bool = False) -> DataLoa
             f"expected a temporary folder whose path has at most {LONGEST_PATH} characters, got {folder}: set TMPDIR "
             "to a shorter one, such as /tmp"
         )
-    return DataLoader(items, batch_size=None, num_workers=workers, pin_memory=pinned, worker_init_fn=_outlive)
+    return _each(DataLoader(items, batch_size=None, num_workers=workers, pin_memory=pinned, worker_init_fn=_outlive))
+
+
+def _each(loader: DataLoader[T]) -> Iterator[T]:
+    try:
+        yield from loader
+    except RuntimeError as error:
+        said = f"{error} {error.__cause__} {error.__context__}"
+        if not any(words in said for words in FULL):
+            raise
+        raise ValueError(
+            "expected shared memory for what workers read, got too little in /dev/shm: give a container more, as with "
+            "--shm-size 16g or --ipc host, or take fewer --workers"
+        ) from error
 
 
 def _outlive(_: int) -> None:

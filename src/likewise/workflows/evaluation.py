@@ -33,7 +33,8 @@ def evaluate(
     Args:
         source: A run, whose scores and report are replaced; a checkpoint in a run's folder, or an .npz file of
             embeddings (see `features_of_file`), each of which becomes a run of its own.
-        config: Options of `likewise evaluate`: evaluations, evaluation_samples, sections, runs and device.
+        config: Options of `likewise evaluate`: evaluations, evaluation_samples, budget, workers, sections, runs and
+            device.
         progress: What is said meanwhile, and where scores are told.
         **options: More of them; they win.
 
@@ -59,6 +60,8 @@ def evaluate(
     """
     path = source.folder if isinstance(source, Run) else Path(source)
     given = resolve({**(config or {}), **options, "source": path}, verb="evaluate")
+    if given["workers"] is not None and given["workers"] < 0:
+        raise ValueError(f"expected --workers of at least 0, got {given['workers']}: leave it out for the usual")
     if is_arrays(path):
         run = _of_file(path, Path(given["runs"]), scoring.EvaluationOptions.of(given), progress)
     else:
@@ -141,7 +144,9 @@ def _of_run(path: Path, before: Run, config: Mapping[str, Any], progress: Progre
         else:
             progress.say("encoding ...")
             most = options.evaluation_samples
-            features = scoring.encoded(run, encoder, samples, progress, second=second, most=most, anew=True)
+            features = scoring.encoded(
+                run, encoder, samples, progress, second=second, workers=config["workers"], most=most, anew=True
+            )
         scoring.score(run, features, samples, options, progress, refit=refit)
         scoring.write_report(run, samples, options, progress)
         if encoder is not None:

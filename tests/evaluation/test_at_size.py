@@ -9,7 +9,7 @@ import pytest
 import torch
 from pyarrow import parquet
 
-from likewise.data import Samples
+from likewise.data import Evaluated, Samples
 from likewise.evaluation import (
     KNN,
     FeatureParts,
@@ -218,6 +218,18 @@ def test_of_new_classes_whole_ones_are_chosen():
     few = [of.samples for of in capped([train, test, test], 13)]
     assert [len(of) for of in few] == [13, 12, 12]
     assert sorted(few[2].counts.tolist()) == [0, 0, 0, 6, 6]
+
+
+def test_of_a_second_labelling_whole_fine_classes_are_chosen():
+    """Rows stay those of the source, whole classes are the finer ones, by which samples are evaluated."""
+    fine = torch.arange(40) % 8
+    second = Evaluated.finer(fine, tuple("abcdefgh"), fine // 2, ("0", "1", "2", "3"), "fine")
+    test = Samples(torch.zeros(40, 1), fine // 2, ("0", "1", "2", "3"), evaluated=second)
+    train = Samples(torch.zeros(30, 1), torch.arange(30) % 3, ("x", "y", "z"))
+    few = capped([train, test, test], 12)[2]
+    assert sorted(few.samples.counts.tolist()) == [0] * 6 + [5] * 2
+    assert torch.equal(fine[few.samples.rows], few.samples.labels)
+    assert few.whole.tolist() == [5] * 8
 
 
 def test_only_the_samples_that_are_evaluated_are_encoded_and_more_when_more_are_asked_for(tmp_path, monkeypatch):

@@ -35,15 +35,12 @@ def capped(parts: Sequence[Samples], most: int | None) -> list[Some]:
         >>> [len(of.samples) for of in some], some[0].whole
         ([6, 6, 6], tensor([4, 4, 4]))
     """
-    evaluated = [part.as_evaluated() for part in parts]
-    new = evaluated[2].label_kind == "classes" and not closed(evaluated[0], evaluated[2])
+    train, validation, test = (part.as_evaluated().numbered() for part in parts)
+    new = test.label_kind == "classes" and not closed(train, test)
     found: list[Some] = []
-    for number, (part, known) in enumerate(zip(parts, evaluated, strict=True)):
-        if most is None or len(part) <= most:
-            found.append(Some(part))
-            continue
-        few = part.fewer(most, whole_classes=new and number > 0)
-        found.append(Some(few, None if known.labels is None else known.counts))
+    for part, whole_classes in ((train, False), (validation, new), (test, new)):
+        few = part if most is None else part.fewer(most, whole_classes=whole_classes)
+        found.append(Some(few, None if few is part or part.labels is None else part.counts))
     return found
 
 

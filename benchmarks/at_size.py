@@ -27,6 +27,8 @@ from torch.nn.functional import normalize
 
 CLASSES = 100
 READ = 2000  # images that are cropped
+EVALUATIONS = ("Retrieval", "LinearProbe", "KNN")
+BUDGET = 300  # seconds
 MEASURED = """
 import json, resource, sys, time
 sys.path.insert(0, {folder!r})
@@ -69,9 +71,9 @@ def _batches(rows: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor]]:
 
 
 def evaluation(path: str, runs: str, evaluations: str | None, budget: float | None) -> Step:
-    """Evaluate an array file with the command's function, the page included."""
+    """Evaluate an array file with the command's function; the page has no sections."""
     workflows = import_module("likewise.workflows")
-    given = {"evaluations": evaluations} if evaluations else {}
+    given = {"sections": []} | ({"evaluations": evaluations} if evaluations else {})
     return lambda: workflows.evaluate(path, runs=runs, budget=budget, progress=workflows.Silent(), **given)
 
 
@@ -204,12 +206,13 @@ def labels_rows(asked: argparse.Namespace, folder: str) -> Rows:
 
 
 def evaluation_rows(asked: argparse.Namespace, folder: str) -> Rows:
-    """Evaluate vectors: each evaluation of some, and all within a budget."""
-    make_vectors(Path(folder, "mine.npz"), asked.vectors, 128, 1000)
-    for name, budget in (("Retrieval", None), ("LinearProbe", None), ("KNN", None), (None, 300)):
-        row = measured("evaluation", f"{folder}/mine.npz", f"{folder}/runs", name, budget)
-        within = "" if budget is None else f" within {budget} s"
-        yield f"evaluate {asked.vectors:,} vectors, {name or 'all'}{within}", row
+    """Evaluate vectors: a fifth of them by each evaluation, and all evaluations of them within a budget."""
+    for count, names, budget in ((asked.vectors // 5, EVALUATIONS, None), (asked.vectors, (None,), BUDGET)):
+        make_vectors(Path(folder, f"{count}.npz"), count, 128, 1000)
+        for name in names:
+            row = measured("evaluation", f"{folder}/{count}.npz", f"{folder}/runs", name, budget)
+            within = "" if budget is None else f" within {budget} s"
+            yield f"evaluate {count:,} vectors, {name or 'all'}{within}", row
 
 
 ROWS: dict[str, Callable[[argparse.Namespace, str], Rows]] = {

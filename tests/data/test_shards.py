@@ -87,6 +87,7 @@ def test_shards_are_the_folder_they_were_made_of(folder, tmp_path, form, memory)
     assert found.found == wanted.found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_training_on_shards_is_that_on_the_folder_to_the_bit(folder, tmp_path, workers):
     sharded(folder, tmp_path / "tars")
@@ -298,6 +299,7 @@ def test_a_tar_that_is_cut_while_it_is_read_loses_images_and_no_more(folder, tmp
     assert bool((read[~could] == 0).all())
 
 
+@pytest.mark.slow
 def test_features_of_shards_are_called_by_their_keys(folder, tmp_path):
     sharded(folder, tmp_path / "tars")
     words = ["train", str(tmp_path / "tars"), "--data.size", "16", "--encoder", "ConvNet", "--encoder.width", "4"]

@@ -154,6 +154,7 @@ def test_a_second_start_makes_nothing_and_a_changed_file_another_store(folder, t
     assert len(list(cache.glob("store-*.pixels"))) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_training_from_a_store_has_the_same_bits_with_workers(folder, tmp_path, workers):

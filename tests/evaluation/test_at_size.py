@@ -96,6 +96,7 @@ def test_a_mapped_array_is_not_changed_by_what_is_done_with_it(tmp_path):
     assert (tmp_path / "a.npz").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_files_folders_and_tables_of_the_same_vectors_have_the_same_parts_and_scores(tmp_path):
     vectors, labels = data()
     names = np.array(["ash", "elm", "oak", "yew"])[labels]
@@ -232,6 +233,7 @@ def test_of_a_second_labelling_whole_fine_classes_are_chosen():
     assert few.whole.tolist() == [5] * 8
 
 
+@pytest.mark.slow
 def test_only_the_samples_that_are_evaluated_are_encoded_and_more_when_more_are_asked_for(tmp_path, monkeypatch):
     from likewise.models import MLP  # noqa: PLC0415 - counted below
     from likewise.workflows import train  # noqa: PLC0415 - likewise
@@ -318,6 +320,7 @@ def right(train: Features, validation: Features, k: int) -> int:
     return sum(vote == label for vote, label in zip(votes, labels, strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weights", ["uniform", "similarity"])
 def test_votes_are_those_of_a_loop_with_more_classes_than_neighbours(weights):
     generator = torch.Generator().manual_seed(3)
@@ -330,6 +333,7 @@ def test_votes_are_those_of_a_loop_with_more_classes_than_neighbours(weights):
         assert found.tolist() == [voted(train, query, k, similar=weights == "similarity") for query in test.vectors]
 
 
+@pytest.mark.slow
 def test_k_is_doubled_as_long_as_the_largest_is_best_and_no_more(monkeypatch):
     """What one search is made for changes neither what is tried nor what is chosen."""
     monkeypatch.setattr(knn, "KS", (1, 2, 4))
@@ -366,6 +370,7 @@ def test_cost_is_that_of_all_pairs_and_a_budget_is_kept():
     assert most_within(whole, large, 1e9) is None
 
 
+@pytest.mark.slow
 def test_a_budget_evaluates_fewer_samples_and_says_so(tmp_path, capsys, monkeypatch):
     from likewise.cli import main  # noqa: PLC0415 - the other tests need no command
 

@@ -1,6 +1,6 @@
 """What takes long with large sets: starts, reading images, neighbours of many vectors, many labels, evaluation.
 
-    python benchmarks/at_size.py FILE.json [--rows start shards images neighbours labels evaluation] [--images 100000]
+    python benchmarks/at_size.py FILE.json [--rows start shards parquet images ...] [--images 100000]
 
 Each row runs in a process of its own, on data that is made in a temporary folder and removed. FILE.json is written as
 they come: processor seconds, seconds of the wall clock, and the most memory, in MiB, that the process had; likewise and
@@ -48,6 +48,22 @@ def folder_start(root: str) -> Step:
     folder = import_module("likewise.data").Folder
     import_module("datasets")
     return lambda: folder(root, size=64, memory=0).load()
+
+
+def table_start(path: str) -> Step:
+    """Read the columns and headers of images in a Parquet file; another start finds what was kept of these."""
+    table = import_module("likewise.data").Table
+    import_module("datasets")
+    return lambda: table(path, size=224, memory=0).load()
+
+
+def table_read(path: str, decoded: bool) -> Step:
+    """Read 300 images of a Parquet file in random order, or decode them, too."""
+    inputs = table_start(path)().inputs
+    rows = torch.randperm(len(inputs), generator=torch.Generator().manual_seed(0))[:300]
+    items = inputs.all_rows.items
+    items.contents.held.clear()
+    return lambda: inputs[rows] if decoded else [items[row] for row in rows.tolist()]
 
 
 def shards_start(root: str) -> Step:
@@ -109,6 +125,8 @@ def labels(samples: int, count: int, each: int) -> Step:
 RUNS: dict[str, Callable[..., Step]] = {
     "start": folder_start,
     "shards": shards_start,
+    "parquet": table_start,
+    "read": table_read,
     "images": cropped,
     "neighbours": neighbours,
     "labels": labels,
@@ -127,6 +145,29 @@ def make_images(root: Path, count: int) -> None:
         Image.fromarray(small.numpy()).resize((256, 256)).save(first, quality=90)
         for name in range(1, count // CLASSES):
             os.link(first, first.with_name(f"{name}.jpg"))
+
+
+def make_table(path: Path, count: int, group: int, compression: str) -> None:
+    """Write JPEGs of 256 pixels and 55 kB, of which 100 differ, as `datasets` does, or compressed and coded."""
+    pa, parquet, image = (import_module(name) for name in ("pyarrow", "pyarrow.parquet", "PIL.Image"))
+    contents, drawn = list[bytes](), torch.Generator().manual_seed(0)
+    for _ in range(100):
+        small = torch.randint(256, (16, 16, 3), dtype=torch.uint8, generator=drawn).numpy()
+        noise = torch.randn(256, 256, 3, generator=drawn) * 25
+        pixels = torch.from_numpy(np.array(image.fromarray(small).resize((256, 256)))) + noise
+        file = io.BytesIO()
+        image.fromarray(pixels.clip(0, 255).byte().numpy()).save(file, "jpeg", quality=95)
+        contents.append(file.getvalue())
+    kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+    schema = pa.schema([("image", kind), ("label", pa.int64())])
+    coded = compression != "none"
+    with parquet.ParquetWriter(path, schema, compression=compression, use_dictionary=coded) as writer:
+        for start in range(0, count, group):
+            rows = range(start, min(start + group, count))
+            own = [contents[row % 100] + row.to_bytes(8) for row in rows]  # bytes after its end that differ
+            cells = [{"bytes": content, "path": f"{row}.jpg"} for content, row in zip(own, rows, strict=True)]
+            columns = {"image": pa.array(cells, kind), "label": [row % CLASSES for row in rows]}
+            writer.write_table(pa.table(columns, schema=schema), row_group_size=group)
 
 
 def make_tars(images: Path, root: Path, count: int) -> None:
@@ -180,6 +221,19 @@ def shards_rows(asked: argparse.Namespace, folder: str) -> Rows:
         yield f"{time} start, {asked.images:,} samples in tars", row
 
 
+def parquet_rows(asked: argparse.Namespace, folder: str) -> Rows:
+    """Start with images in Parquet files, and read some of them in random order."""
+    del asked
+    for group, how in ((1000, "none"), (100, "snappy"), (1000, "snappy")):
+        path, called = f"{folder}/{group}-{how}.parquet", f"10,000 images in Parquet, {how}, groups of {group:,}"
+        make_table(Path(path), 10_000, group, how)
+        for time in ("first", "second"):
+            yield f"{time} start, {called}", measured("parquet", path, cache=f"{folder}/cache")
+        for decoded in (False, True):
+            row = measured("read", path, decoded, cache=f"{folder}/cache")
+            yield f"300 {'decoded' if decoded else 'read'} in random order, {called}", row
+
+
 def images_rows(asked: argparse.Namespace, folder: str) -> Rows:
     """Crop images from files, from tars, and from a store."""
     del asked
@@ -218,6 +272,7 @@ def evaluation_rows(asked: argparse.Namespace, folder: str) -> Rows:
 ROWS: dict[str, Callable[[argparse.Namespace, str], Rows]] = {
     "start": start_rows,
     "shards": shards_rows,
+    "parquet": parquet_rows,
     "images": images_rows,
     "neighbours": neighbours_rows,
     "labels": labels_rows,

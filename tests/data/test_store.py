@@ -186,7 +186,7 @@ def test_a_training_from_a_store_has_the_same_bits_with_workers(folder, tmp_path
 
 
 @pytest.mark.filterwarnings("ignore:left out")
-def test_images_in_tars_are_stored_and_those_that_a_table_has_are_refused(folder, tmp_path):
+def test_images_in_tars_and_in_parquet_are_stored_and_others_are_refused(folder, tmp_path):
     content = (folder / "ash tree" / "00.jpg").read_bytes()
     with tarfile.open(tmp_path / "a.tar", "w") as tar:
         for number in range(4):
@@ -203,10 +203,11 @@ def test_images_in_tars_are_stored_and_those_that_a_table_has_are_refused(folder
     table = {"image": [{"bytes": content, "path": None}] * 4, "label": [0, 1] * 2}
     kinds = datasets.Features({"image": datasets.Image(), "label": datasets.Value("int64")})
     datasets.Dataset.from_dict(table, features=kinds).to_parquet(tmp_path / "t.parquet")
-    with pytest.raises(
-        ValueError, match=r"expected images in files of their own, or in tars, for data.store, got a table"
-    ):
-        Table(str(tmp_path / "t.parquet"), size=12, store=20).load()
+    stored = Table(str(tmp_path / "t.parquet"), size=12, memory=0, store=20).load().inputs.all_rows.items[3]
+    np.testing.assert_array_equal(stored.pixels, wanted(folder / "ash tree" / "00.jpg", 20))
+    datasets.Dataset.from_dict(table, features=kinds).save_to_disk(tmp_path / "saved")
+    with pytest.raises(ValueError, match=r"expected images in files, tars or Parquet files for data.store, got others"):
+        Table(str(tmp_path / "saved"), size=12, store=20).load()
 
 
 def test_what_cannot_be_is_said(folder, tmp_path, monkeypatch):

@@ -41,11 +41,7 @@ class Header(NamedTuple):
 
 
 def headers_of(
-    paths: Sequence[str | None],
-    item: Callable[[int], T],
-    read: Callable[[T], Header | None],
-    how: str,
-    states: NDArray[np.int64] | None = None,
+    paths: Sequence[str | None], item: Callable[[int], T], read: Callable[[T], Header | None], how: str
 ) -> list[Header | None]:
     """Return what the headers of images say, read in threads; None of one that cannot be read.
 
@@ -54,23 +50,24 @@ def headers_of(
     warning says why, and all is read.
 
     Args:
-        paths: Where each image is; None of one that is no file of its own, of which nothing is kept.
+        paths: Where each image is: a file; of one within a file, that, NUL, and its place there; or None, of which
+            nothing is kept.
         item: Returns what is read of one, by its number.
         read: Reads it, in a thread.
         how: What else it depends on: what was read in another way is kept apart.
-        states: When the file that each lies in was changed last, in ns, and its length, (n, 2). None: each is a file.
 
     Memory:
         100 bytes an image, while it runs, and what is returned.
     """
     files = [row for row, path in enumerate(paths) if path is not None]
-    names = [os.path.abspath(str(paths[row])) for row in files]  # noqa: PTH100 - ten times as fast as Path
+    given = [str(paths[row]) for row in files]
+    names = [os.path.abspath(path.replace("\0", "/", 1)) for path in given]  # noqa: PTH100 - ten times as fast as Path
     place = _place(names, how) if len(files) >= FEWEST else None
     if place is None:
         return list(_read(range(len(paths)), item, read))
     found: list[Header | None] = [None] * len(paths)
     with alone(place):
-        states, kept = states_of(names) if states is None else states, _Kept.opened(place)
+        states, kept = states_of([path.partition("\0")[0] for path in given]), _Kept.opened(place)
         for row, header in zip(files, kept.of(names, states), strict=True):
             found[row] = header
         unknown = [row for row, header in enumerate(found) if header is None]
@@ -124,6 +121,9 @@ def states_of(names: Sequence[str]) -> NDArray[np.int64]:
     """Return when each file was changed last, in ns, and its length in bytes, (n, 2); -1 of one that is not there."""
     states = np.full((len(names), 2), -1, dtype=np.int64)
     for row, name in enumerate(names):
+        if row and name == names[row - 1]:  # images within a file follow each other
+            states[row] = states[row - 1]
+            continue
         with suppress(OSError, ValueError):
             state = os.stat(name)  # noqa: PTH116 - likewise
             states[row] = state.st_mtime_ns, state.st_size

@@ -226,6 +226,8 @@ def read_images(
     images: Tensor | Rows = SomeRows(files, torch.tensor(readable))
     if math.prod(images.shape) <= memory * 2**30:
         images, readable = files.read(readable)
+    elif (warn := getattr(items, "warn", None)) is not None:
+        warn()
     lost = sorted(set(rows) - set(readable))
     if lost:
         why = {row: _why(items[row]) for row in lost}
@@ -252,12 +254,12 @@ class _Stored(Sequence[Item]):
 
 def _store(items: Sequence[Item], rows: Sequence[int], headers: Sequence[Header | None], side: int) -> Store:
     """Return the store of some images, each of which has a file, or lies in one."""
-    paths, states = _paths(items, rows), getattr(items, "states", None)
+    paths = _paths(items, rows)
     names = [os.path.abspath(path) for path in paths if path is not None]  # noqa: PTH100 - ten times as fast as Path
     if len(names) < len(paths):
         raise ValueError(
-            "expected images in files of their own, or in tars, for data.store, got a table that has them itself: "
-            "leave out data.store, or write them to files"
+            "expected images in files, tars or Parquet files for data.store, got others: leave it out, or write them "
+            "to files"
         )
 
     def read(place: int) -> Pixels | None:
@@ -270,7 +272,7 @@ def _store(items: Sequence[Item], rows: Sequence[int], headers: Sequence[Header 
         except Exception:  # noqa: BLE001 - a broken file can raise anything
             return None
 
-    return stored(names, states_of(names) if states is None else states[list(rows)], headers, read, side)
+    return stored(names, states_of([name.partition("\0")[0] for name in names]), headers, read, side)
 
 
 def check_size(size: Size, resize: Resize = "crop", memory: float = 0.0, store: int | None = None) -> None:
@@ -307,14 +309,12 @@ def check_one_size(sizes: Collection[tuple[int, int]]) -> None:
 def _headers(items: Sequence[Item], rows: Sequence[int], *, upright: bool) -> list[Header | None]:
     """Return what the headers of some images say; None where that cannot be read."""
     paths = _paths(items, rows)
-    states = getattr(items, "states", None)  # of items that lie within files
 
     def item(place: int) -> Item:
         path = paths[place]
-        return items[rows[place]] if path is None or states is not None else Path(path)
+        return items[rows[place]] if path is None or "\0" in path else Path(path)
 
-    how = f"upright: {upright}"
-    return headers_of(paths, item, partial(_header, upright=upright), how, None if states is None else states[rows])
+    return headers_of(paths, item, partial(_header, upright=upright), f"upright: {upright}")
 
 
 def _paths(items: Sequence[Item], rows: Sequence[int]) -> list[str | None]:

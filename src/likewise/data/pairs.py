@@ -247,7 +247,7 @@ class Pairs(Source):
         """Read the cells of a side, or those of a side and its negatives."""
         kind, each = kind_in(path, cells, column), list(cells.values())
         if kind == "images":
-            images = ImageCells(Tables(cells, tables.folder, tables.cache), list(cells), column)
+            images = ImageCells(replace(tables, splits=cells), list(cells), column)
             items, firsts = numbered(images.keys)
             memory = 0.0 if self.streams else self.memory
             read = read_images(images, self.size, self.resize, memory, self.made_of, rows=firsts.tolist())

@@ -217,8 +217,6 @@ class TarImages(Sequence[Item]):
         self.places = np.concatenate([self._places(tar) for tar in tars])
         self.rows = torch.from_numpy((self.places[:, 0] >= 0).nonzero()[0])
         self._starts = [0, *accumulate(len(tar.keys) for tar in tars)]
-        states = np.array([(about.st_mtime_ns, about.st_size) for about in (tar.path.stat() for tar in tars)])
-        self.states = np.repeat(states, [len(tar.keys) for tar in tars], axis=0)[self.rows.numpy()]
         if lacking := len(self.places) - len(self.rows):
             warnings.warn(f"left out {lacking:,} of {len(self.places):,} samples, without an image", stacklevel=3)
 
@@ -240,15 +238,15 @@ class TarImages(Sequence[Item]):
 
     @property
     def files(self) -> list[str | None]:
-        """Where each image is: its tar and its path in it."""
-        return [self._name(row) for row in self.rows.tolist()]
+        """Where each image is: its tar, NUL, and its path in it."""
+        return [self._name(row, "\0") for row in self.rows.tolist()]
 
-    def _name(self, row: int) -> str:
+    def _name(self, row: int, between: str = "/") -> str:
         tar, within = self._tar(row)
         kind = next(
             kind for kind in self.kinds if kind in tar.kinds and tar.places[within, tar.kinds.index(kind), 0] >= 0
         )
-        return f"{tar.path}/{tar.keys[within]}.{kind}"
+        return f"{tar.path}{between}{tar.keys[within]}.{kind}"
 
     def _tar(self, row: int) -> tuple[Tar, int]:
         place = bisect(self._starts, row) - 1

@@ -30,8 +30,8 @@ class Table(Tabular):
     Memory:
         As of `Folder`. Tables are read through a temporary folder, which takes as much disk space as they do; it stays
         while their images are decoded on demand. That of a process that was killed is removed by the next. Parquet
-        files of 256 MiB and more are read through a folder of the user's cache (or LIKEWISE_CACHE) instead, once for
-        all starts and processes. A CSV or TSV file is in memory while it is read.
+        files with images are read in place: an image at its offset, or, where pages are compressed or coded, by its row
+        group, of which each process holds up to 256 MiB. A CSV or TSV file is in memory while it is read.
 
     Example:
         >>> import tempfile

@@ -15,13 +15,12 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, final
 
-from likewise.data.headers import folder as cache_of_user
+from likewise.data.parquet import Contents, read_in_place
 from likewise.files import folders
 from likewise.files.detection import SAVED, exists, expanded, may_be_on_the_hub, near
 from likewise.files.formats import PART_NAMES, PARTS, SEPARATED, TABLES, image_suffixes
 from likewise.pickled import pickled
 
-LARGE = 2**28  # bytes of Parquet files that are kept as they were read
 LOCK = f"lock-{socket.gethostname()}"  # processes of one machine see each other's locks
 NO_DATA = "corresponds to no data"  # what the library says of a table without rows
 _METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
@@ -49,6 +48,8 @@ class Tables:
     splits: Mapping[str, Any]
     folder: Path | None
     cache: TemporaryFolder | None
+    contents: Contents | None = None
+    """The images' bytes, where the tables have numbers in their place."""
 
 
 def open_tables(path: str, config: str | None, *, labelled: bool, local: bool, in_part: bool = False) -> Tables:
@@ -73,40 +74,16 @@ def open_tables(path: str, config: str | None, *, labelled: bool, local: bool, i
             if isinstance(opened, Tables):
                 return opened
             builder, options = opened
-            kept = _kept_folder(builder, options)
-            cache = TemporaryFolder() if kept is None else None
-            read = _read(builder, options, str(kept) if cache is None else cache.path)
+            folder = where if where.is_dir() else where.parent
+            if builder == "parquet" and (placed := read_in_place(options["data_files"])):
+                return Tables(placed[0], folder, None, placed[1])
+            cache = TemporaryFolder()
+            read = _read(builder, options, cache.path)
         except folders.RefusedError as error:
             raise ValueError(str(error)) from error
         except (OSError, ValueError, DatasetsError) as error:
             raise ValueError(_unreadable(path, where, error)) from error
-        return Tables(read, where if where.is_dir() else where.parent, cache)
-
-
-def _kept_folder(builder: str, options: Mapping[str, Any]) -> Path | None:
-    """Return where large Parquet files are read through, once for all starts and processes; None for other tables.
-
-    The library tells by paths and times of change whether it has read them before.
-    """
-    if builder != "parquet":
-        return None
-    files = [Path(re.sub(r"\[([*?[])\]", r"\1", file)) for of in options["data_files"].values() for file in of]
-    size = sum(file.stat().st_size for file in files)
-    if size < LARGE:
-        return None
-    try:
-        kept = cache_of_user() / "tables"
-        kept.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=kept):
-            return kept
-    except (OSError, RuntimeError) as error:
-        why = getattr(error, "strerror", None) or str(error)
-        warnings.warn(
-            f"{size / 2**30:,.1f} GiB of tables are read anew at each start, as nothing can be kept ({why}): "
-            "LIKEWISE_CACHE names another folder",
-            stacklevel=3,
-        )
-        return None
+        return Tables(read, folder, cache)
 
 
 def _read(builder: str, options: Mapping[str, Any], folder: str) -> dict[str, Any]:
@@ -119,7 +96,8 @@ def _read(builder: str, options: Mapping[str, Any], folder: str) -> dict[str, An
     read: dict[str, Any] = {}
     for part, files in options["data_files"].items():
         try:
-            read |= datasets.load_dataset(builder, data_files={part: files}, cache_dir=folder, **others)
+            named = {part: [glob.escape(file) for file in files]}
+            read |= datasets.load_dataset(builder, data_files=named, cache_dir=folder, **others)
         except ValueError as error:
             if NO_DATA not in str(error):
                 raise
@@ -135,7 +113,7 @@ def _local(where: Path, *, labelled: bool, in_part: bool) -> Tables | tuple[str,
             raise folders.RefusedError(f"expected one of {', '.join(TABLES)} or a folder, got {where}, {told}")
         if where.stat().st_size == 0:
             raise folders.empty("train", where)
-        return TABLES[where.suffix.lower()], {"data_files": {"train": [glob.escape(str(where))]}, **_format(where)}
+        return TABLES[where.suffix.lower()], {"data_files": {"train": [str(where)]}, **_format(where)}
     files, lost = folders.files_in(where)
     suffixes = image_suffixes()
     images = [file for file in files if file.suffix.lower() in suffixes]
@@ -222,7 +200,7 @@ def _table_parts(where: Path, tables: Sequence[Path]) -> dict[str, list[str]]:
         part = PARTS[words[-1]] if words else None
         if (where / table).stat().st_size == 0:
             raise folders.empty(part or "train", where / table)
-        files.setdefault(part, []).append(glob.escape(str(where / table)))
+        files.setdefault(part, []).append(str(where / table))
     if set(files) == {None}:
         return {"train": files[None]}
     if None in files or "train" not in files:

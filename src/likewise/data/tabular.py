@@ -287,7 +287,7 @@ class ImageCells(Sequence[Item]):
     def __init__(self, tables: Tables, splits: Sequence[str], column: str) -> None:
         import datasets  # noqa: PLC0415 - only sets that the library reads need it
 
-        self.tables = tables
+        self.folder, self.contents, self.cache = tables.folder, tables.contents, tables.cache
         self.column = column
         self.splits = tuple(splits)
         chosen = [tables.splits[name].select_columns([column]) for name in splits]
@@ -297,6 +297,8 @@ class ImageCells(Sequence[Item]):
             for table in chosen
         ]
         self.starts = [0, *accumulate(map(len, chosen))]
+        if self.cache is not None and all(apart for apart, _, _ in self._named()):
+            self.cells, self.cache = [_in_memory(table) for table in self.cells], None
 
     def __len__(self) -> int:
         return self.starts[-1]
@@ -304,30 +306,43 @@ class ImageCells(Sequence[Item]):
     @property
     def paths(self) -> list[str]:
         """Where the images stand, as far as the table says; no image is read."""
-        return [name for _, name in self._named()]
+        return [name for _, name, _ in self._named()]
 
     @property
     def files(self) -> list[str | None]:
-        """The path of each image that is a file of its own; None of one whose content the table has."""
-        folder = "" if self.tables.folder is None else str(self.tables.folder)
+        """The path of each image that is a file of its own, or the place of its bytes in a table, if it has one."""
+        folder = "" if self.folder is None else str(self.folder)
         join = os.path.join  # ten times as fast as Path
-        return [join(folder, name) if apart and name else None for apart, name in self._named()]
+        return [
+            self.contents.place(number)
+            if self.contents is not None and number is not None
+            else (join(folder, name) if apart and name else None)
+            for apart, name, number in self._named()
+        ]
 
-    def _named(self) -> Iterator[tuple[bool, str]]:
-        """Yield of each image whether its content stands apart from the table, and its name, which may be empty."""
+    def warn(self) -> None:
+        """Say so where an image takes long to read; see `Contents`."""
+        if self.contents is not None:
+            self.contents.warn()
+
+    def _named(self) -> Iterator[tuple[bool, str, int | None]]:
+        """Yield whether an image stands apart from the table, its name, which may be empty, and its number there."""
         import pyarrow as pa  # noqa: PLC0415 - comes with `datasets`
         from pyarrow import compute as typed  # noqa: PLC0415 - likewise
 
         compute: Any = typed  # its functions are made at import
         for table in self.cells:
             named: Any = table.with_format("arrow")[:][self.column]
-            apart = [True] * len(named)
+            apart, numbers = [True] * len(named), [None] * len(named)
             if pa.types.is_struct(named.type):
-                apart = compute.is_null(compute.struct_field(named, "bytes")).to_pylist()
+                content = compute.struct_field(named, "bytes")
+                apart = compute.is_null(content).to_pylist()
+                numbers = numbers if self.contents is None else content.to_pylist()
                 named = compute.struct_field(named, "path")
             known = pa.types.is_string(named.type) or pa.types.is_large_string(named.type)
-            for alone, name in zip(apart, named.to_pylist() if known else [None] * len(named), strict=True):
-                yield alone, name or ""
+            names = named.to_pylist() if known else [None] * len(named)
+            for alone, name, number in zip(apart, names, numbers, strict=True):
+                yield alone, name or "", number
 
     @property
     def keys(self) -> Iterator[str | bytes | None]:
@@ -336,6 +351,8 @@ class ImageCells(Sequence[Item]):
             for some in table.with_format("arrow").iter(CHUNK):
                 for cell in some[self.column].to_pylist():
                     content, path = (cell["bytes"], cell["path"]) if isinstance(cell, Mapping) else (cell, cell)
+                    if isinstance(content, int) and self.contents is not None:
+                        content = self.contents[content] or b""
                     if content and isinstance(content, bytes):
                         yield hashlib.blake2b(content, digest_size=16).digest()
                     else:
@@ -351,5 +368,15 @@ class ImageCells(Sequence[Item]):
             name = cell["path"] or name
             cell = cell["path"] if cell["bytes"] is None else cell["bytes"]
         if isinstance(cell, str):
-            return Path(cell) if self.tables.folder is None else self.tables.folder / cell
-        return Encoded(name, cell or b"")
+            return Path(cell) if self.folder is None else self.folder / cell
+        content: Any = self.contents[cell] if isinstance(cell, int) and self.contents is not None else cell
+        return Encoded(name, content or b"")
+
+
+def _in_memory(table: Any) -> Any:
+    """Return a copy of a table of paths that needs no file."""
+    import datasets  # noqa: PLC0415 - only sets that the library reads need it
+    import pyarrow as pa  # noqa: PLC0415 - comes with it
+
+    every = table.with_format("arrow")[:]
+    return datasets.Dataset(every.take(pa.array(range(len(every)))), fingerprint="paths")

@@ -1,0 +1,338 @@
+"""Images in Parquet files are read in place: the bytes that pyarrow reads, whatever the pages, and nothing copied."""
+
+import io
+import os
+import pickle
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import datasets
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from PIL import Image
+from pyarrow import parquet as pq
+from torch.utils.data import DataLoader
+
+from likewise.data import Folder, Pairs, Table, headers, parquet
+from likewise.data.pages import places_in
+from likewise.data.parquet import read_in_place
+from likewise.data.reading import read_ahead
+
+rng = np.random.default_rng(0)
+WRITTEN = {
+    "plain": {"compression": "none", "use_dictionary": False},
+    "small pages": {"compression": "none", "use_dictionary": False, "data_page_size": 512, "write_batch_size": 3},
+    "pages of the second kind": {"compression": "none", "use_dictionary": False, "data_page_version": "2.0"},
+    "no statistics": {"compression": "none", "use_dictionary": False, "write_statistics": False},
+    "checked": {"compression": "none", "use_dictionary": False, "write_page_checksum": True, "write_page_index": True},
+    "by content": {"compression": "none", "use_dictionary": False, "use_content_defined_chunking": True},
+    "coded": {"compression": "none"},
+    "other code": {"compression": "none", "use_dictionary": False, "column_encoding": "DELTA_LENGTH_BYTE_ARRAY"},
+    "snappy": {"compression": "snappy"},
+    "zstd": {"compression": "zstd", "use_dictionary": False, "data_page_version": "2.0"},
+}
+IN_PLACE = {"plain", "small pages", "pages of the second kind", "no statistics", "checked", "by content"}
+
+
+@pytest.fixture(autouse=True)
+def temporary(tmp_path_factory, monkeypatch):
+    """Keep temporary folders where the test can see them, and what is kept of headers in one of its own."""
+    folder = tmp_path_factory.mktemp("t")
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    monkeypatch.setenv("LIKEWISE_CACHE", str(folder / "cache"))
+    return folder
+
+
+def encoded(count, side=9):
+    """Return images in PNG, of lengths that differ, and their pixels."""
+    pixels = rng.integers(0, 256, (count, side, side, 3), dtype=np.uint8)
+    files = []
+    for image in pixels:
+        content = io.BytesIO()
+        Image.fromarray(image).save(content, "png")
+        files.append(content.getvalue() + b"\0" * int(rng.integers(0, 50)))
+    return files, torch.from_numpy(pixels).permute(0, 3, 1, 2)
+
+
+def struct_table(files, **columns):
+    """Return a table as `datasets` writes it."""
+    cells = [None if file is None else {"bytes": file, "path": f"ü {row}.png"} for row, file in enumerate(files)]
+    kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+    return pa.table({"image": pa.array(cells, kind), "label": [row % 2 for row in range(len(files))], **columns})
+
+
+def contents_of(path, column="image"):
+    read = read_in_place({"train": [str(path)]})
+    cells = read[0]["train"].with_format("arrow")[:][column].to_pylist()
+    numbers = [None if cell is None else cell["bytes"] for cell in cells]
+    return [None if number is None else read[1][number] for number in numbers], read[1]
+
+
+@pytest.mark.parametrize("group", [4, 7, 1000])
+@pytest.mark.parametrize("how", WRITTEN)
+@pytest.mark.parametrize("empty", ["none", "some", "all of a group"])
+@pytest.mark.parametrize("alone", [True, False], ids=["bytes", "structs"])
+def test_the_bytes_are_those_that_pyarrow_reads(how, group, empty, alone, tmp_path):
+    files, _ = encoded(30)
+    lacks = {"none": [], "some": [0, 3, 4, 11, 28, 29], "all of a group": range(8)}[empty]
+    files = [None if row in lacks else file for row, file in enumerate(files)]
+    table = pa.table({"image": pa.array(files, pa.binary()), "n": range(30)}) if alone else struct_table(files)
+    options = dict(WRITTEN[how])
+    if code := options.pop("column_encoding", None):
+        options["column_encoding"] = {"image" if alone else "image.bytes": code}
+    pq.write_table(table, tmp_path / "t.parquet", row_group_size=group, **options)
+    got, contents = contents_of(tmp_path / "t.parquet")
+    assert got == files
+    again = pickle.loads(pickle.dumps(contents))  # noqa: S301 - our own
+    assert [again[number] for number in range(30)] == files
+    assert all((contents.placed(at) is not None) == (how in IN_PLACE) for at in range(len(contents.chunks)))
+
+
+def test_empty_bytes_and_many_runs_of_nulls_are_found(tmp_path):
+    """Levels are written as runs and as groups of eight; both are read, of more rows than one page has."""
+    lacks = np.concatenate([rng.random(3000) < 0.5, np.zeros(3000, dtype=bool), rng.random(500) < 0.01])
+    files = [None if lack else bytes([row % 251]) * (row % 5) for row, lack in enumerate(lacks)]
+    pq.write_table(struct_table(files), tmp_path / "t.parquet", **WRITTEN["small pages"])
+    assert contents_of(tmp_path / "t.parquet")[0] == files
+
+
+def test_what_datasets_writes_is_read_at_its_offsets(tmp_path):
+    files, pixels = encoded(30)
+    features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=["ash", "elm"])})
+    given = {"image": [{"bytes": file, "path": None} for file in files], "label": [0, 1] * 15}
+    datasets.Dataset.from_dict(given, features=features).to_parquet(tmp_path / "t.parquet", batch_size=8)
+    samples = Table(str(tmp_path / "t.parquet"), memory=0).load()
+    contents = samples.inputs.all_rows.items.contents
+    assert all(contents.placed(at) is not None for at in range(4))
+    assert samples.names == ("ash", "elm")
+    assert list(samples.ids) == [str(row) for row in range(30)]
+    order = torch.from_numpy(rng.permutation(30))
+    assert torch.equal(samples.inputs[order], pixels[order])
+
+
+@pytest.mark.parametrize("how", ["plain", "snappy"])
+@pytest.mark.parametrize("memory", [1.0, 0.0], ids=["in memory", "when asked for"])
+def test_parts_in_several_files_are_read_without_a_copy(how, memory, tmp_path, temporary):
+    folder = tmp_path / "set [1]%"
+    folder.mkdir()
+    files, pixels = encoded(24)
+    for number, part in enumerate(["train-00000-of-00002", "train-00001-of-00002", "test-00000-of-00001"]):
+        table = struct_table(files[8 * number : 8 * number + 8], weight=[0.5] * 8)
+        pq.write_table(table, folder / f"{part}.parquet", row_group_size=3, **WRITTEN[how])
+    samples = Table(str(folder), memory=memory).load()
+    assert not list(temporary.glob("likewise-*"))
+    assert samples.parts.tolist() == [0] * 16 + [2] * 8
+    assert torch.equal(samples.inputs[torch.arange(24)], pixels)
+    assert samples.labels.tolist() == [0, 1] * 12
+
+
+def test_images_that_are_missing_or_broken_are_left_out_and_paths_are_followed(tmp_path):
+    files, pixels = encoded(12)
+    Image.fromarray(pixels[5].permute(1, 2, 0).numpy()).save(tmp_path / "apart.png")
+    cells = [{"bytes": file, "path": f"{row}.png"} for row, file in enumerate(files)]
+    cells[2], cells[3], cells[4] = None, {"bytes": None, "path": None}, {"bytes": b"no image", "path": "4.png"}
+    cells[5], cells[6] = {"bytes": None, "path": "apart.png"}, {"bytes": b"", "path": "6.png"}
+    kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+    for how in ("plain", "snappy"):
+        table = pa.table({"image": pa.array(cells, kind), "label": [0, 1] * 6})
+        pq.write_table(table, tmp_path / "t.parquet", row_group_size=5, **WRITTEN[how])
+        for memory in (1.0, 0.0):
+            with pytest.warns(UserWarning, match=r"left out 4 of 12 images"):
+                samples = Table(str(tmp_path / "t.parquet"), memory=memory).load()
+            kept = torch.tensor([0, 1, 5, 7, 8, 9, 10, 11])
+            assert torch.equal(samples.inputs[torch.arange(8)], pixels[kept]), how
+            assert list(samples.ids) == [str(row) for row in kept.tolist()]
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+@pytest.mark.parametrize("how", ["plain", "snappy"])
+def test_workers_read_the_same(how, start, tmp_path):
+    files, pixels = encoded(40)
+    pq.write_table(struct_table(files), tmp_path / "t.parquet", row_group_size=7, **WRITTEN[how])
+    inputs = Table(str(tmp_path / "t.parquet"), memory=0).load().inputs
+    assert torch.equal(inputs[torch.arange(5)], pixels[:5])  # some are held before there are workers
+    order = torch.from_numpy(rng.permutation(40)).split(6)
+    loader = DataLoader(inputs, sampler=order, batch_size=None, num_workers=2, multiprocessing_context=start)
+    assert torch.equal(torch.cat(list(loader)), pixels[torch.cat(order)])
+    read = read_ahead(inputs, [range(25), range(25, 40)], workers=2)
+    assert torch.equal(torch.cat([some.inputs for some in read]), pixels)
+
+
+def test_row_groups_areheld_within_bounds(tmp_path, monkeypatch):
+    files, _ = encoded(40)
+    pq.write_table(struct_table(files), tmp_path / "t.parquet", row_group_size=5, **WRITTEN["snappy"])
+    monkeypatch.setattr(parquet, "MOST_HELD", 3 * 6 * max(map(len, files)))
+    _, contents = contents_of(tmp_path / "t.parquet")
+    for number in rng.integers(0, 40, 200).tolist():
+        assert contents[number] == files[number]
+        assert sum(held.nbytes for held in contents.held.values()) <= parquet.MOST_HELD
+    monkeypatch.setattr(parquet, "MOST_HELD", 1)  # one that is larger is held alone
+    assert contents[0] == files[0]
+    assert list(contents.held) == [0]
+
+
+def test_large_row_groups_are_told_only_where_they_are_read_again_and_again(tmp_path, monkeypatch):
+    files, _ = encoded(40)
+    monkeypatch.setattr(parquet, "MOST_HELD", 2000)
+    monkeypatch.setattr(parquet, "MOST_READ", 1000)
+    table = struct_table(files)
+    pq.write_table(table, tmp_path / "t.parquet", **WRITTEN["snappy"])
+    told = r'images of .*t\.parquet are in compressed or coded row groups of up to 0 MiB, .*compression="none"'
+    with pytest.warns(UserWarning, match=told):
+        Table(str(tmp_path / "t.parquet"), memory=0).load()
+    with warnings.catch_warnings(action="error"):
+        Table(str(tmp_path / "t.parquet")).load()  # they are read once
+        pq.write_table(table, tmp_path / "t.parquet", compression="none", use_dictionary=False)  # the remedy
+        Table(str(tmp_path / "t.parquet"), memory=0).load()
+
+
+@pytest.mark.parametrize("how", ["plain", "snappy"])
+def test_what_happens_to_a_file_while_it_is_read_makes_images_unreadable(how, tmp_path):
+    files, pixels = encoded(30)
+    path = tmp_path / "t.parquet"
+    pq.write_table(struct_table(files), path, row_group_size=10, **WRITTEN[how])
+    inputs = Table(str(path), memory=0).load().inputs
+    whole, start = path.read_bytes(), pq.ParquetFile(path).metadata.row_group(1).column(0).data_page_offset
+    inputs.all_rows.items.contents.held.clear()
+    path.write_bytes(whole[: start + 40])
+    with pytest.warns(UserWarning, match="an image that cannot be read is black"):
+        got = inputs[torch.arange(30)]
+    assert torch.equal(got[:10], pixels[:10]) or how == "snappy"  # without its end, no group is found
+    assert not got[10:].any()
+    assert {one.item for one in inputs.unreadable(torch.arange(30))} >= set(range(10, 30))
+    path.unlink()
+    assert not inputs[torch.arange(30)].any()
+
+
+def test_damage_within_a_row_group_leaves_out_its_images(tmp_path):
+    files, pixels = encoded(30)
+    path = tmp_path / "t.parquet"
+    for how in ("snappy", "plain"):
+        pq.write_table(struct_table(files), path, row_group_size=10, **WRITTEN[how])
+        of = pq.ParquetFile(path).metadata.row_group(1).column(0)
+        content = bytearray(path.read_bytes())
+        first = of.data_page_offset if of.dictionary_page_offset is None else of.dictionary_page_offset
+        content[first : first + 400] = bytes([255]) * 400
+        path.write_bytes(content)
+        with pytest.warns(UserWarning, match=r"left out 10 of 30 images, which cannot be read: ü 10\.png"):
+            samples = Table(str(path)).load()
+        assert torch.equal(samples.inputs, torch.cat([pixels[:10], pixels[20:]]))
+
+
+@pytest.mark.parametrize("content", [b"PAR1", b"no table" * 99, b""], ids=["cut", "none", "empty"])
+def test_a_file_that_is_none_is_refused_in_a_line(content, tmp_path):
+    (tmp_path / "t.parquet").write_bytes(content)
+    with pytest.raises(ValueError, match=r"^expected .*, got .*t\.parquet.*: (repair the file|fill it)") as raised:
+        Table(str(tmp_path / "t.parquet")).load()
+    assert "\n" not in str(raised.value)
+
+
+def test_tables_without_rows_or_of_different_columns_are_refused(tmp_path):
+    files, _ = encoded(4)
+    pq.write_table(struct_table(files), tmp_path / "train-0.parquet")
+    pq.write_table(pa.table({"label": [0, 1]}), tmp_path / "train-1.parquet")
+    with pytest.raises(ValueError, match=r"train-1\.parquet has no images in column 'image'.*: repair the file"):
+        Table(str(tmp_path)).load()
+    pq.write_table(struct_table(files).slice(0, 0), tmp_path / "train-1.parquet")
+    assert len(Table(str(tmp_path)).load()) == 4
+    pq.write_table(struct_table(files).slice(0, 0), tmp_path / "train-0.parquet")
+    with pytest.raises(ValueError, match=r"expected samples in the train part, got none in .*train-0\.parquet"):
+        Table(str(tmp_path)).load()
+
+
+def test_headers_are_kept_until_the_file_changes(tmp_path, monkeypatch):
+    monkeypatch.setattr(headers, "FEWEST", 2)
+    files, pixels = encoded(20)
+    path = tmp_path / "t.parquet"
+    pq.write_table(struct_table(files), path, row_group_size=6, **WRITTEN["snappy"])
+    asked = []
+    monkeypatch.setattr(parquet.Contents, "__getitem__", _noting(parquet.Contents.__getitem__, asked))
+    for expected in (20, 0):
+        samples = Table(str(path), memory=0).load()
+        assert len(asked) == expected
+        asked.clear()
+    assert torch.equal(samples.inputs[torch.arange(20)], pixels)
+    larger, _ = encoded(20, side=11)
+    pq.write_table(struct_table(larger), path, row_group_size=6)
+    os.utime(path, ns=(1, 1))
+    assert Table(str(path), memory=0).load().input_shape == (3, 11, 11)
+
+
+def _noting(read, asked):
+    def noted(self, number):
+        asked.append(number)
+        return read(self, number)
+
+    return noted
+
+
+def test_both_sides_of_pairs_and_negatives_are_read_in_place(tmp_path, temporary):
+    files, pixels = encoded(20)
+    kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+    cells = [{"bytes": file, "path": None} for file in files]
+    columns = {"photo": cells[:8], "sketch": cells[8:16], "wrong": [*cells[16:], None, *cells[16:19]]}
+    pq.write_table(pa.table({of: pa.array(cells, kind) for of, cells in columns.items()}), tmp_path / "t.parquet")
+    pairs = Pairs(str(tmp_path / "t.parquet"), first="photo", second="sketch", negatives="wrong", memory=0).load()
+    rows = torch.arange(8)
+    assert not list(temporary.glob("likewise-*"))
+    assert torch.equal(pairs.inputs[rows], pixels[:8])
+    assert torch.equal(pairs.counterparts.inputs[rows], pixels[8:16])
+    assert torch.equal(pairs.negatives.inputs[torch.arange(4)], pixels[16:])
+
+
+LOADED = """
+import sys, os, signal
+from likewise.data import Table
+samples = Table(sys.argv[1], memory=0).load()
+os.kill(os.getpid(), signal.SIGTERM)
+"""
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("kind", ["parquet", "csv"])
+def test_a_process_that_is_ended_leaves_nothing(kind, tmp_path, temporary):
+    files, _ = encoded(8)
+    (tmp_path / "0.png").write_bytes(files[0])
+    pq.write_table(struct_table(files), tmp_path / "t.parquet")
+    (tmp_path / "t.csv").write_text("image,label\n" + "0.png,1\n0.png,0\n" * 4)
+    environment = {**os.environ, "TMPDIR": str(temporary), "HF_HOME": str(tmp_path / "home")}
+    command = [sys.executable, "-c", LOADED, str(tmp_path / f"t.{kind}")]
+    assert subprocess.run(command, env=environment, check=False).returncode == -15
+    assert not list(temporary.glob("likewise-*"))
+    assert not [path for path in Path(tmp_path / "home").rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        b"",
+        b"\x15",
+        b"\x15\x00\x15\x10\x15\x10\x00",
+        b"\x15\x04\x15\x10\x15\x10\x00",
+        b"\xff" * 40,
+        b"\x19\x00",
+        b"\x00" * 9,
+    ],
+)
+def test_what_is_no_page_is_refused(page, tmp_path):
+    (tmp_path / "t").write_bytes(page)
+    with pytest.raises(ValueError, match="expected"):
+        places_in(str(tmp_path / "t"), 0, 50, 2)
+
+
+def test_the_other_columns_and_a_folder_of_images_are_as_before(tmp_path):
+    files, pixels = encoded(6)
+    table = struct_table(files, id=[f"f{row}" for row in range(6)], fine=["a", "b", "c", "d", "e", "f"])
+    pq.write_table(table, tmp_path / "t.parquet")
+    samples = Table(str(tmp_path / "t.parquet"), fine_label=None, label="fine").load()
+    assert list(samples.ids) == [f"f{row}" for row in range(6)]
+    assert samples.names == ("a", "b", "c", "d", "e", "f")
+    for name in ("ash", "elm"):
+        (tmp_path / "trees" / name).mkdir(parents=True)
+        (tmp_path / "trees" / name / "0.png").write_bytes(files[name == "elm"])
+    assert torch.equal(Folder(str(tmp_path / "trees"), memory=0).load().inputs[torch.arange(2)], pixels[:2])

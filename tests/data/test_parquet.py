@@ -6,6 +6,7 @@ import pickle
 import subprocess
 import sys
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import datasets
@@ -336,3 +337,19 @@ def test_the_other_columns_and_a_folder_of_images_are_as_before(tmp_path):
         (tmp_path / "trees" / name).mkdir(parents=True)
         (tmp_path / "trees" / name / "0.png").write_bytes(files[name == "elm"])
     assert torch.equal(Folder(str(tmp_path / "trees"), memory=0).load().inputs[torch.arange(2)], pixels[:2])
+
+
+def test_threads_read_groups_that_are_dropped_meanwhile(tmp_path, monkeypatch):
+    """Many row groups, of which few are held, are asked for by threads at once, as headers are."""
+    contents = [bytes([number]) * 2000 for number in range(240)]
+    cells = [{"bytes": content, "path": None} for content in contents]
+    table = pa.table({"image": pa.array(cells), "label": list(range(240))})
+    pq.write_table(table, tmp_path / "t.parquet", row_group_size=4, compression="snappy")
+    monkeypatch.setattr(parquet, "MOST_HELD", 20_000)
+    _, read = read_in_place({"train": [str(tmp_path / "t.parquet")]})
+    order = [number * 7 % 240 for number in range(240)] * 3
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(read.__getitem__, order)) == [contents[number] for number in order]
+    assert len(read.held) < 10
+    copied = pickle.loads(pickle.dumps(read))
+    assert copied[17] == contents[17]

@@ -3,6 +3,7 @@
 import warnings
 from bisect import bisect
 from collections.abc import Mapping, Sequence
+from threading import Lock
 from typing import Any, NamedTuple, final
 
 import numpy as np
@@ -50,10 +51,13 @@ class Contents:
         self.chunks, self.starts = list[Chunk](), [0]
         self._places = dict[int, NDArray[np.int64] | None]()
         self.held = dict[int, Any]()
-        self._size = 0
+        self._size, self._alone = 0, Lock()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "held": {}, "_size": 0}
+        return {name: value for name, value in vars(self).items() if name != "_alone"} | {"held": {}, "_size": 0}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _alone=Lock())
 
     def add(self, chunk: Chunk) -> None:
         """Number the images of one more row group."""
@@ -67,7 +71,9 @@ class Contents:
         try:
             places = self.placed(at)
             if places is None:
-                return self._group(at)[row].as_py()
+                with self._alone:  # headers are read by threads
+                    group = self._group(at)
+                return group[row].as_py()
             return self._at(self.chunks[at].file, *places[row].tolist())
         except (OSError, ValueError, IndexError, NotImplementedError):  # pyarrow's errors are of these
             return None

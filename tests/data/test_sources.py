@@ -707,7 +707,7 @@ KILLED = """
 import os, signal, sys
 from likewise.cli import main
 from likewise.data import tabular
-def read(items, *_):
+def read(items, *_, **__):
     assert [of for of in os.listdir(os.environ["TMPDIR"]) if of.startswith("likewise-")]
     if sys.argv[2] == "forked" and os.fork():
         os._exit(0)

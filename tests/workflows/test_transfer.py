@@ -534,7 +534,7 @@ def test_files_that_cannot_be_read_are_known_with_every_seed(tmp_path):
         file = tmp_path / "img" / name
         file.write_bytes(file.read_bytes()[:120])
     torch.save(ConvNet((3, 8, 8), width=4).state_dict(), tmp_path / "w.pth")
-    options = {"encoder": "ConvNet", "encoder.width": 4, "data.memory": 0, "evaluation_samples": 30}
+    options = {"encoder": "ConvNet", "encoder.width": 4, "data.memory": 0, "evaluation_samples": 60}
     lw.transfer(tmp_path / "w.pth", data=str(tmp_path / "img"), per_class=[4], seeds=2, steps=1,
                 output=tmp_path / "out", **options, **QUIET)  # fmt: skip
     for run in runs_in(tmp_path / "out", "frozen", 4).values():

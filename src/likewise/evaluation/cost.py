@@ -47,7 +47,7 @@ def most_within(seconds: Callable[[Sizes], float], sizes: Sizes, budget: float) 
     Example:
         >>> most_within(lambda sizes: sizes.train * sizes.test / 1e6, Sizes(10_000, 1_000, 2_000, 10, 64), 20)
         >>> most_within(lambda sizes: sizes.train * sizes.test / 1e6, Sizes(10_000, 1_000, 2_000, 10, 64), 4)
-        2000
+        1900
     """
     if seconds(sizes) <= budget:
         return None

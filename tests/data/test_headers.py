@@ -13,7 +13,7 @@ import pytest
 import torch
 from PIL import Image
 
-from likewise.data import Folder, headers, image_files
+from likewise.data import Folder, headers, image_files, kept
 from likewise.data.headers import Header, headers_of
 
 KINDS = (("RGB", "JPEG"), ("L", "PNG"), ("P", "PNG"), ("RGBA", "PNG"), ("I;16", "PNG"))
@@ -133,7 +133,7 @@ def test_a_start_that_waits_too_long_goes_on(paths, cache, monkeypatch):
     import fcntl  # noqa: PLC0415 - not on Windows
 
     found(paths)
-    monkeypatch.setattr(headers, "LONGEST_WAIT", 0.3)
+    monkeypatch.setattr(kept, "LONGEST_WAIT", 0.3)
     with next(cache.glob("*.lock")).open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         assert found(paths) == (plainly(paths), [])

@@ -196,6 +196,10 @@ def test_labels_are_found_where_they_are(tmp_path):
     assert Shards(path, "none").load().labels is None
     (tmp_path / "names.txt").write_text("\n".join(f"class {number}" for number in range(11)), encoding="utf-8")
     assert Shards(path, names=str(tmp_path / "names.txt")).load().names[10] == "class 10"
+    coded = write(tmp_path / "b.tar", [("1.png", image()), ("1.cls", b"007"), ("2.png", image()), ("2.cls", b"10")])
+    assert Shards(str(coded)).load().names == ("007", "10")
+    with pytest.raises(ValueError, match=r"expected numbers from 0 as labels in .* for the names in .*, got '007'"):
+        Shards(str(coded), names=str(tmp_path / "names.txt")).load()
     for label, match in {
         "json.of": r"expected a label of each of 12 samples in .*, got none of 12: set data.label",
         "json": "expected data.label as cls, json.FIELD, txt, folder or none, got 'json'",
@@ -213,6 +217,11 @@ def test_usual_labels_are_those_that_are_there(tmp_path):
         [("1.png", image()), ("1.json", b'{"cls": "a"}'), ("2.png", image()), ("2.json", b'{"cls": "b"}')],
     )
     assert Shards(str(by_json)).load().names == ("a", "b")
+    by_json.rename(tmp_path / "json-2.tar")
+    write(tmp_path / "json-1.tar", [])
+    assert Shards(str(tmp_path / "json-*.tar")).load().names == ("a", "b")
+    with pytest.raises(ValueError, match=r"expected an image in each sample of .*json-1.tar, got no file"):
+        Shards(str(tmp_path / "json-1.tar")).load()
     bare = write(tmp_path / "bare.tar", [("1.png", image()), ("2.png", image())])
     with pytest.raises(ValueError, match=r"expected labels in .*, got .png: set data.label, or set that to none"):
         Shards(str(bare)).load()
@@ -285,6 +294,18 @@ def test_tars_that_are_compressed_cut_or_none_are_refused(folder, tmp_path):
         (root / "000.tar").write_bytes(content)
         with pytest.raises(ValueError, match=f"expected a tar, got .*000.tar, {match}.*: copy it again"):
             Shards(str(root), size=16).load()
+
+
+def test_a_header_that_is_damaged_loses_no_samples_unsaid(folder, tmp_path):
+    root = sharded(folder, tmp_path / "tars", 1, tarfile.USTAR_FORMAT)
+    content = bytearray((root / "000.tar").read_bytes())
+    place = content.index(b"ash tree/10.cls")
+    content[place + 148 : place + 156] = b"no sum  "
+    (root / "000.tar").write_bytes(content)
+    with pytest.raises(ValueError, match=rf"whole up to 'ash tree/08': no header at byte {place:,}: copy it again"):
+        Shards(str(root), size=16).load()
+    (root / "000.tar").write_bytes(content[:place])  # at the end of a member, as some writers leave it
+    assert len(Shards(str(root), size=16).load()) == 5
 
 
 def test_a_tar_that_is_cut_while_it_is_read_loses_images_and_no_more(folder, tmp_path):

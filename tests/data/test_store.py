@@ -229,15 +229,15 @@ def test_what_cannot_be_is_said(folder, tmp_path, monkeypatch):
 def test_a_full_disk_keeps_what_is_done(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(store, "BETWEEN", 5)
     with monkeypatch.context() as patch:
-        noted, note = [], store._note  # noqa: SLF001
+        noted, save = [], store.save
 
-        def full(place, shapes):
+        def full(place, arrays):
             if len(noted) == 3:
                 raise OSError(28, "No space left on device")
-            noted.append(len(shapes))
-            note(place, shapes)
+            noted.append(len(arrays["shapes"]))
+            save(place, arrays)
 
-        patch.setattr(store, "_note", full)
+        patch.setattr(store, "save", full)
         with pytest.raises(ValueError, match=r"got none \(No space left on device\)"):
             Folder(str(folder), size=12, memory=0, store=20).load()
     read = []
@@ -252,16 +252,17 @@ def test_a_full_disk_keeps_what_is_done(folder, tmp_path, monkeypatch):
 
 CODE = """
 import sys, time, hashlib, torch
-from likewise.data import Folder, image_files, store
-store.BETWEEN = 2
-plain = image_files.plain_image
+from likewise.data import Folder, image_files, kept, store
+store.BETWEEN, kept.LONGEST_WAIT = 2, 0.05
+plain, made = image_files.plain_image, []
 def slowly(image):
+    made.append(image)
     time.sleep(float(sys.argv[2]))
     return plain(image)
 image_files.plain_image = slowly
 inputs = Folder(sys.argv[1], size=12, memory=0, store=20).load().inputs
 image_files.plain_image = plain
-print(hashlib.sha256(inputs[torch.arange(5)].numpy().tobytes()).hexdigest())
+print(len(made), hashlib.sha256(inputs[torch.arange(5)].numpy().tobytes()).hexdigest())
 """
 
 
@@ -280,7 +281,9 @@ def test_what_a_killed_process_made_is_gone_on_with_and_two_at_once_make_one(fol
     both = [subprocess.Popen([*command, "0.01"], stdout=subprocess.PIPE, text=True) for _ in range(2)]
     said = [one.communicate()[0] for one in both]
     assert [one.returncode for one in both] == [0, 0]
-    assert said[0] == said[1] != ""
+    (one, of), (other, of_other) = (words.split() for words in said)
+    assert of == of_other
+    assert int(one) + int(other) == 36 - begun  # one made all, however long the other waited
     (file,) = cache.glob("store-*.pixels")
     whole = file.read_bytes()
     shutil.rmtree(cache)

@@ -2,21 +2,18 @@
 
 import hashlib
 import os
-import sys
-import time
-import warnings
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar, final
+from typing import NamedTuple, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from likewise.data.kept import ODD, alone, folder, packed, save_or_warn, unpacked
 from likewise.files.waiting import waited_for
 
 T = TypeVar("T")
@@ -24,11 +21,10 @@ R = TypeVar("R")
 FEWEST = 1000  # headers that are worth keeping
 AHEAD = 256  # files that threads read before they are asked for
 TOGETHER = 32  # headers that one thread reads: in memory they take 40 µs each
-FORMAT = 1  # of what is kept; another one is read anew
+FORMAT = 2  # of what is kept; another one is read anew
 MOST_OTHERS = 4  # times as many files of the same folder as a start reads
-WAITING, POLLED, LONGEST_WAIT = "waiting for another start, which reads sizes of images", 0.1, 600.0  # seconds
-PARTIAL = ".partial"
-ODD = ("utf-8", "surrogateescape")  # of names that are no text
+WHAT = "sizes of images"
+DOING, WAITING = f"reading {WHAT}", f"waiting for another start, which reads {WHAT}"
 
 
 class Header(NamedTuple):
@@ -66,7 +62,7 @@ def headers_of(
     if place is None:
         return list(_read(range(len(paths)), item, read))
     found: list[Header | None] = [None] * len(paths)
-    with alone(place):
+    with alone(place, WAITING):
         states, kept = states_of([path.partition("\0")[0] for path in given]), _Kept.opened(place)
         for row, header in zip(files, kept.of(names, states), strict=True):
             found[row] = header
@@ -76,14 +72,6 @@ def headers_of(
         if any(paths[row] is not None and found[row] is not None for row in unknown):
             kept.joined(names, states, [found[row] for row in files]).save(place)
     return found
-
-
-def folder() -> Path:
-    """Return where headers are kept: LIKEWISE_CACHE, or a folder of the user's cache."""
-    if given := os.environ.get("LIKEWISE_CACHE"):
-        return Path(given).expanduser()
-    usual = "LOCALAPPDATA" if sys.platform == "win32" else "XDG_CACHE_HOME"
-    return Path(os.environ.get(usual) or Path.home() / ".cache") / "likewise"
 
 
 def in_threads(function: Callable[[T], R], items: Iterable[T], together: int = 1) -> Iterator[R]:
@@ -104,7 +92,7 @@ def in_threads(function: Callable[[T], R], items: Iterable[T], together: int = 1
 
 def _read(rows: Sequence[int], item: Callable[[int], T], read: Callable[[T], Header | None]) -> Iterator[Header | None]:
     found = in_threads(read, map(item, rows), TOGETHER)
-    for _, header in zip(waited_for(rows, "reading sizes of images"), found, strict=True):
+    for _, header in zip(waited_for(rows, DOING), found, strict=True):
         yield header
 
 
@@ -164,7 +152,7 @@ class _Kept:
         none = cls.made([], np.zeros((0, 2), dtype=np.int64), [])
         try:
             with place.open("rb") as file, np.load(file) as kept:
-                names, words = (bytes(kept[of]).decode(*ODD).split("\0") for of in ("names", "words"))
+                names, words = (unpacked(kept[of]) for of in ("names", "words"))
                 arrays = {of: kept[of] for of in ("states", "sizes", "kinds", "grey")}
             found = cls(names=names, words=words, **arrays)
         except Exception:  # noqa: BLE001 - a damaged file can raise anything
@@ -208,53 +196,5 @@ class _Kept:
 
     def save(self, place: Path) -> None:
         """Write it; a warning says if that fails."""
-        texts = {of: "\0".join(words).encode(*ODD) for of, words in (("names", self.names), ("words", self.words))}
-        arrays: dict[str, Any] = {of: np.frombuffer(text, dtype=np.uint8) for of, text in texts.items()}
-        arrays |= {"states": self.states, "sizes": self.sizes, "kinds": self.kinds, "grey": self.grey}
-        beside = place.with_suffix(PARTIAL)
-        try:
-            with beside.open("wb") as file:
-                np.savez(file, **arrays)
-            beside.replace(place)
-        except OSError as error:
-            with suppress(OSError):
-                beside.unlink()
-            _warn(place, error)
-
-
-@contextmanager
-def alone(place: Path) -> Generator[None]:
-    """Let one process at a time read headers, where there are locks; one that waits too long goes on without."""
-    file: Any = None
-    try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        import fcntl  # noqa: PLC0415 - not on Windows
-
-        file = place.with_suffix(".lock").open("w")
-        for _ in waited_for(_until_locked(partial(fcntl.flock, file, fcntl.LOCK_EX | fcntl.LOCK_NB)), WAITING):
-            time.sleep(POLLED)
-    except (ImportError, OSError):
-        pass  # what cannot be kept is told when it is saved
-    try:
-        yield
-    finally:
-        if file is not None:
-            file.close()
-
-
-def _until_locked(lock: Callable[[], None]) -> Iterator[None]:
-    """Yield while another process has a lock, for some minutes at most."""
-    until = time.monotonic() + LONGEST_WAIT
-    while time.monotonic() < until:
-        try:
-            return lock()
-        except BlockingIOError:
-            yield
-
-
-def _warn(place: Path, error: OSError) -> None:
-    why = error.strerror or type(error).__name__
-    remedy = "LIKEWISE_CACHE names another folder"
-    warnings.warn(
-        f"sizes of images are read again next time, as {place.parent} takes none ({why}): {remedy}", stacklevel=2
-    )
+        arrays = {"names": packed(self.names), "words": packed(self.words), "states": self.states}
+        save_or_warn(place, arrays | {"sizes": self.sizes, "kinds": self.kinds, "grey": self.grey}, WHAT)

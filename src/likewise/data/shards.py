@@ -23,6 +23,7 @@ from likewise.files.detection import exists, expanded, near
 from likewise.files.formats import PART_NAMES, image_suffixes, with_test_part
 
 FOLDERS = "folder"
+INTEGER = re.compile("0|-?[1-9][0-9]*")  # as numbers are written: 007 is a name
 JSON_LABELS = ("label", "labels", "cls", "class", "target")
 
 
@@ -125,7 +126,9 @@ class Shards(Source):
             return found
         found = [kind for kind in kinds if f".{kind.rpartition('.')[2]}" in image_suffixes()]
         if not found:
-            raise ValueError(f"expected an image in each sample of {self.path}, got only {_words(kinds)}")
+            raise ValueError(
+                f"expected an image in each sample of {self.path}, got {'only ' if kinds else ''}{_words(kinds)}"
+            )
         return found
 
     def _parts(self, tars: Sequence[Tar]) -> list[int]:
@@ -153,9 +156,15 @@ class Shards(Source):
                 f"expected a label of each of {len(chosen):,} samples in {self.path}, got none of {blank:,}: set "
                 "data.label to where they are, or to none"
             )
-        if all(isinstance(value, str) and value.lstrip("-").isdecimal() for value in chosen if value not in (None, "")):
+        names = None if self.names is None else self._names()
+        if all(isinstance(value, str) and INTEGER.fullmatch(value) for value in chosen if value not in (None, "")):
             chosen = [None if value in (None, "") else int(value) for value in chosen]
-        return labels_of(chosen, names=None if self.names is None else self._names(), in_part=self.in_part)
+        elif names is not None and (words := [value for value in chosen if isinstance(value, str) and value]):
+            raise ValueError(
+                f"expected numbers from 0 as labels in {self.path} for the names in {self.names}, got {words[0]!r}: "
+                "leave out data.names"
+            )
+        return labels_of(chosen, names=names, in_part=self.in_part)
 
     def _names(self) -> list[str]:
         file = expanded(str(self.names))
@@ -165,11 +174,11 @@ class Shards(Source):
 
     def _usual(self, tars: Sequence[Tar]) -> str:
         """Return where labels are: what is there first of the usual places."""
-        first = tars[0]
         if any(any(tar.classes) for tar in tars):
             return CLASS
-        if "json" in first.kinds:
-            fields = _json(first, 0)
+        first = next((tar for tar in tars if "json" in tar.kinds), None)
+        if first is not None:
+            fields = _json(first, int((first.places[:, first.kinds.index("json"), 0] >= 0).argmax()))
             field = next((name for name in JSON_LABELS if name in fields), None)
             if field is not None:
                 return f"json.{field}"

@@ -5,16 +5,17 @@ import math
 import os
 import shutil
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from likewise.data.headers import ODD, PARTIAL, Header, alone, folder, in_threads
+from likewise.data.headers import Header, in_threads
+from likewise.data.kept import ODD, alone, folder, save
 from likewise.files.waiting import waited_for
 
+WAITING = "waiting for another start, which stores images"
 FORMAT = 1  # of what is kept; another one is made anew
 BETWEEN = 1000  # images after which what is done is noted
 Pixels = NDArray[np.uint8]
@@ -29,28 +30,28 @@ class Store(Sequence[Pixels | None]):
         shapes: Height, width and channels of each, (n, 3); 0 of one that cannot be read.
 
     Memory:
-        24 bytes an image; pixels are those of the file. Each process opens it for itself.
+        20 bytes an image; pixels are those of the file, which is mapped and not pickled.
     """
 
     def __init__(self, file: Path, shapes: NDArray[np.int32]) -> None:
         self.file, self.shapes = file, shapes
         self._ends = shapes.astype(np.int64).prod(axis=1).cumsum()
-        self._opened: tuple[int, Any] | None = None
+        self._pixels: Any = None
 
     def __len__(self) -> int:
         return len(self.shapes)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_opened": None}
+        return {**vars(self), "_pixels": None}
 
     def __getitem__(self, row: Any) -> Any:
         height, width, channels = self.shapes[row].tolist()
         if channels == 0:
             return None
-        if self._opened is None or self._opened[0] != os.getpid():
-            self._opened = os.getpid(), np.memmap(self.file, np.uint8, "r")
+        if self._pixels is None:
+            self._pixels = np.memmap(self.file, np.uint8, "r")
         end = int(self._ends[row])
-        pixels = np.asarray(self._opened[1][end - height * width * channels : end])
+        pixels = np.asarray(self._pixels[end - height * width * channels : end])
         return pixels.reshape((height, width) if channels == 1 else (height, width, channels))
 
 
@@ -78,7 +79,7 @@ def stored(
     try:
         place = folder() / f"store-{said.hexdigest()[:32]}.npz"
         place.parent.mkdir(parents=True, exist_ok=True)
-        with alone(place):
+        with alone(place, WAITING, math.inf):  # it may take hours, and two would write into one file
             return _made(place, headers, read, side)
     except (OSError, RuntimeError) as error:
         why = getattr(error, "strerror", None) or str(error)
@@ -113,7 +114,7 @@ def _made(place: Path, headers: Sequence[Header | None], read: Callable[[int], P
             if (row + 1) % BETWEEN == 0 or row + 1 == len(headers):
                 pixels.flush()
                 os.fsync(pixels.fileno())
-                _note(place, shapes[: row + 1])
+                save(place, {"shapes": shapes[: row + 1]})
     return Store(file, shapes)
 
 
@@ -126,18 +127,6 @@ def _done(place: Path, file: Path) -> NDArray[np.int32]:
         return shapes if file.stat().st_size >= int(shapes.astype(np.int64).prod(axis=1).sum()) else none
     except Exception:  # noqa: BLE001 - a damaged file can raise anything
         return none
-
-
-def _note(place: Path, shapes: NDArray[np.int32]) -> None:
-    beside = place.with_suffix(PARTIAL)
-    try:
-        with beside.open("wb") as file:
-            np.savez(file, shapes=shapes)
-        beside.replace(place)
-    except OSError:
-        with suppress(OSError):
-            beside.unlink()
-        raise
 
 
 def size_in_store(height: int, width: int, side: int) -> tuple[int, int]:

@@ -2,20 +2,17 @@
 
 import glob
 import hashlib
-import os
 import re
 import tarfile
-import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, final
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from likewise.data.headers import ODD, PARTIAL, alone, folder
+from likewise.data.kept import ODD, alone, folder, packed, save_or_warn, unpacked
 from likewise.files.detection import expanded, near
 from likewise.files.waiting import waited_for
 
@@ -24,7 +21,9 @@ CLASS = "cls"
 LONGEST_CLASS = 256  # bytes of a class that is kept with the places
 PACKED = (".gz", ".tgz", ".bz2", ".xz", ".zst")
 RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
-DOING = "reading names in tars"
+WHAT = "names in tars"
+DOING, WAITING = f"reading {WHAT}", f"waiting for another start, which reads {WHAT}"
+BLOCK = 512  # bytes of a header, and of what ends a tar
 
 
 @final
@@ -105,7 +104,7 @@ def opened(tars: Sequence[Path]) -> list[Tar]:
     found = [_kept(*one) for one in zip(tars, places, states, strict=True)]
     if None not in found:
         return [one for one in found if one is not None]
-    with alone(folder() / f"tars-{_digest(os.path.commonpath([tar.absolute() for tar in tars]))}.npz"):
+    with alone(folder() / f"tars-{_digest(tars[0].absolute().parent)}.npz", WAITING):
         return list(_each(tars, places, states))
 
 
@@ -130,6 +129,11 @@ def _read(path: Path) -> Tar:
                 if member.isreg() and not member.issparse() and stem and kind:
                     last = f"{before}{slash}{stem}"
                     samples.setdefault(last, {})[kind.lower()] = member.offset_data, member.size
+            end = tar.offset  # what cannot be read as a header ends a tar, too
+        with path.open("rb") as tar:
+            tar.seek(end)
+            if any(tar.read(BLOCK)):
+                raise tarfile.ReadError(f"no header at byte {end:,}")
     except (tarfile.TarError, OSError, EOFError, ValueError) as error:
         whole = f"whole up to {last!r}" if last else "which can't be read as one"
         raise ValueError(f"expected a tar, got {path}, {whole}: {error}: copy it again") from error
@@ -168,34 +172,14 @@ def _kept(tar: Path, place: Path, state: Sequence[int]) -> Tar | None:
         with place.open("rb") as file, np.load(file) as kept:
             if kept["state"].tolist() != state:
                 return None
-            keys, kinds, classes = (_words(kept[of]) for of in ("keys", "kinds", "classes"))
+            keys, kinds, classes = (unpacked(kept[of]) for of in ("keys", "kinds", "classes"))
             found = Tar(tar, keys, kinds, kept["places"], classes)
     except Exception:  # noqa: BLE001 - a damaged file can raise anything
         return None
     return found if found.places.shape == (len(keys), len(kinds), 2) and len(keys) == len(classes) else None
 
 
-def _words(joined: NDArray[np.uint8]) -> list[str]:
-    return bytes(joined).decode(*ODD).split("\0")[1:]
-
-
 def _keep(found: Tar, place: Path, state: Sequence[int]) -> None:
     """Write what was found; a warning says if that fails."""
-    texts = {"keys": found.keys, "kinds": found.kinds, "classes": found.classes}
-    arrays: dict[str, Any] = {"state": np.array(state), "places": found.places}
-    for of, words in texts.items():
-        arrays[of] = np.frombuffer("".join(f"\0{word}" for word in words).encode(*ODD), np.uint8)
-    beside = place.with_suffix(f"{PARTIAL}{os.getpid()}")
-    try:
-        with beside.open("wb") as file:
-            np.savez(file, **arrays)
-        beside.replace(place)
-    except OSError as error:
-        with suppress(OSError):
-            beside.unlink()
-        why = error.strerror or type(error).__name__
-        warnings.warn(
-            f"names in tars are read again next time, as {place.parent} takes none ({why}): LIKEWISE_CACHE names "
-            "another folder",
-            stacklevel=2,
-        )
+    words = {"keys": packed(found.keys), "kinds": packed(found.kinds), "classes": packed(found.classes)}
+    save_or_warn(place, {"state": np.array(state), "places": found.places, **words}, WHAT)

@@ -25,7 +25,7 @@ from likewise.evaluation import (
 from likewise.evaluation import nearest as nearest_module
 from likewise.evaluation.array_files import arrays_of, is_arrays
 from likewise.evaluation.capping import capped
-from likewise.evaluation.cost import most_within, seconds_of
+from likewise.evaluation.cost import Cost
 from likewise.evaluation.evaluation import Sizes
 from likewise.evaluation.features import silent
 from likewise.evaluation.knn import Weights
@@ -145,7 +145,9 @@ def test_what_is_not_there_or_cannot_be_read_is_said_in_a_line(tmp_path):
         with pytest.raises(ValueError, match=rf"got .*{name}, which can't be read"):
             arrays_of(tmp_path / name)
     parquet.write_table(pa.table({"x": [1.0], "label": ["a"]}), tmp_path / "x.parquet")
-    with pytest.raises(ValueError, match=r"expected a column 'features' .* got columns x, label: likewise embed"):
+    with pytest.raises(
+        ValueError, match=r"expected a column 'features' .* columns x, label in x.parquet: likewise embed"
+    ):
         arrays_of(tmp_path / "x.parquet")
     table(tmp_path / "blank.parquet", vectors, [None, *map(str, labels[1:])])
     with pytest.raises(ValueError, match="expected labels without empty cells"):
@@ -357,17 +359,16 @@ def test_k_is_doubled_as_long_as_the_largest_is_best_and_no_more(monkeypatch):
 def test_cost_is_that_of_all_pairs_and_a_budget_is_kept():
     sizes = Sizes(1000, 100, 300, 10, 64)
     evaluations = [KNN(), Retrieval(), LinearProbe()]
-    costs = seconds_of(evaluations, sizes, product=1e-3)
+    costs = Cost(evaluations, 1e-3).of_each(sizes)
     assert costs["kNN"] == pytest.approx(1000 * 400 / 1000)
     assert costs["retrieval"] == pytest.approx((300**2 + 100**2) / 1000)
     assert set(costs) == {"kNN", "retrieval", "linear probe"}
-    assert seconds_of([Retrieval(gallery="train")], sizes, product=1)["retrieval"] == 1000 * 400
-    whole = lambda of: sum(seconds_of(evaluations, of, product=1e-6).values())  # noqa: E731
-    large = Sizes(1_000_000, 50_000, 200_000, 100, 64)
-    most = most_within(whole, large, 3600)
+    assert Cost([Retrieval(gallery="train")], 1).of_each(sizes)["retrieval"] == 1000 * 400
+    cost, large = Cost(evaluations, 1e-6), Sizes(1_000_000, 50_000, 200_000, 100, 64)
+    most = cost.most_within(large, 3600)
     assert most is not None
-    assert whole(large.fewer(most)) <= 3600 < whole(large.fewer(int(most * 1.2)))
-    assert most_within(whole, large, 1e9) is None
+    assert cost.of_all(large.fewer(most)) <= 3600 < cost.of_all(large.fewer(int(most * 1.2)))
+    assert cost.most_within(large, 1e9) is None
 
 
 @pytest.mark.slow

@@ -22,7 +22,7 @@ from likewise.evaluation.predictors import LinearPredictor, NeighbourPredictor, 
 from likewise.evaluation.unlikeness import Unlikeness
 from likewise.models import MLP, ProjectionHead
 from likewise.runs import Run
-from likewise.training import Pretraining
+from likewise.training import Pretraining, pretraining
 
 NAMES = tuple(f"digit {digit}" for digit in range(10))
 OF_SETS = ("even", "prime", "above 4", "square", "nine")  # the last one rare
@@ -346,3 +346,20 @@ def test_a_predictor_is_read_as_it_was_written(digits, run):
     read = LinearPredictor.load(run.probe, nn.Identity)
     assert repr(read) == repr(found) == "LinearPredictor(linear probe: 10 classes)"
     assert torch.equal(read.scores(digits.test.vectors), found.scores(digits.test.vectors))
+
+
+def test_scores_in_pieces_are_those_of_all_and_those_of_a_large_training_part_are_left_out(digits, monkeypatch):
+    whole, module = trained(lw.CrossEntropyLoss(), digits)
+    encoded = [replace(part, predictions=None) for part in whole]
+    kept_by = module.predictor(whole)
+    monkeypatch.setattr(pretraining, "SCORED", 7)
+    monkeypatch.setattr(pretraining, "SCORES", 30)
+    pieces = FeatureParts(*map(module.with_predictions, encoded))
+    for part, like in zip(pieces, whole, strict=True):
+        torch.testing.assert_close(part.predicted, like.predicted, rtol=0, atol=1e-5)
+    assert module.predictor(pieces).temperature == pytest.approx(kept_by.temperature, rel=1e-3)
+    monkeypatch.setattr(pretraining, "TRAINING_SCORES", len(digits.train) * 10 - 1)
+    fewer = FeatureParts(*map(module.with_predictions, encoded))
+    assert [part.predictions is None for part in fewer] == [True, False, False]
+    assert module.predictor(fewer).temperature == pytest.approx(kept_by.temperature, rel=1e-3)
+    assert OwnClassifier()(*fewer)["accuracy"].value == OwnClassifier()(*whole)["accuracy"].value

@@ -198,8 +198,8 @@ def read_images(
     first three. If images are decoded on demand, an error beyond the header shows only then. Returned are the images,
     (n, channels, height, width), uint8, with one channel if all are grey, the indices of their items, (n,), what was
     made of them, and how they were found. Where what is made of them is given, no header is read, and all images are
-    left to be decoded on demand. Only the items of some rows are read, in order, if rows are given. With a store,
-    images are those in it; see `stored`.
+    left to be decoded on demand. Only the items of some rows are read, in order, if rows are given. With a store, of
+    all items, images are those in it; see `stored`.
     """
     given, rows = rows, range(len(items)) if rows is None else rows
     if made_of is not None:
@@ -221,7 +221,7 @@ def read_images(
     grey = all(header.grey for header in known)
     kinds, by_pixels = Counter(header.kind for header in known), sorted(sizes, key=math.prod)
     found = FoundImages(dict(kinds.most_common()), len(sizes), by_pixels[0], by_pixels[-1])
-    kept = items if store is None else _Stored(items, rows, _store(items, rows, headers, store))
+    kept = items if store is None else _Stored(items, _store(items, headers, store))
     files = ImageFiles(kept, ImagePreprocessing(1 if grey else 3, height, width, resize))
     images: Tensor | Rows = SomeRows(files, torch.tensor(readable))
     if math.prod(images.shape) <= memory * 2**30:
@@ -238,23 +238,22 @@ def read_images(
 
 @final
 class _Stored(Sequence[Item]):
-    """Items of which some rows are in a store; one that could not be read is the item that it was."""
+    """Items in a store; one that could not be read is the item that it was."""
 
-    def __init__(self, items: Sequence[Item], rows: Sequence[int], store: Store) -> None:
+    def __init__(self, items: Sequence[Item], store: Store) -> None:
         self.items, self.store = items, store
-        self._places = {row: place for place, row in enumerate(rows)}
 
     def __len__(self) -> int:
         return len(self.items)
 
     def __getitem__(self, row: Any) -> Any:
-        pixels = self.store[self._places[row]]
+        pixels = self.store[row]
         return self.items[row] if pixels is None else Plain(_name(self.items[row]), pixels)
 
 
-def _store(items: Sequence[Item], rows: Sequence[int], headers: Sequence[Header | None], side: int) -> Store:
-    """Return the store of some images, each of which has a file, or lies in one."""
-    paths = _paths(items, rows)
+def _store(items: Sequence[Item], headers: Sequence[Header | None], side: int) -> Store:
+    """Return the store of images, each of which has a file, or lies in one."""
+    paths = _paths(items, range(len(items)))
     names = [os.path.abspath(path) for path in paths if path is not None]  # noqa: PTH100 - ten times as fast as Path
     if len(names) < len(paths):
         raise ValueError(
@@ -262,9 +261,9 @@ def _store(items: Sequence[Item], rows: Sequence[int], headers: Sequence[Header 
             "to files"
         )
 
-    def read(place: int) -> Pixels | None:
+    def read(row: int) -> Pixels | None:
         try:
-            with _opened(items[rows[place]]) as image:
+            with _opened(items[row]) as image:
                 image.draft("RGB", (2 * side, 2 * side))
                 plain = plain_image(image)
                 height, width = size_in_store(plain.height, plain.width, side)

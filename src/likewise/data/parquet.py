@@ -3,6 +3,7 @@
 import warnings
 from bisect import bisect
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from threading import Lock
 from typing import Any, NamedTuple, final
 
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from likewise.data import columns
 from likewise.data.pages import places_in
+from likewise.data.tars import content_of
 from likewise.files import folders
 
 MOST_HELD = 2**28  # bytes of row groups that a process holds
@@ -74,7 +76,8 @@ class Contents:
                 with self._alone:  # headers are read by threads
                     group = self._group(at)
                 return group[row].as_py()
-            return self._at(self.chunks[at].file, *places[row].tolist())
+            offset, length = places[row].tolist()
+            return None if offset < 0 else content_of(Path(self.chunks[at].file), offset, length)
         except (OSError, ValueError, IndexError, NotImplementedError):  # pyarrow's errors are of these
             return None
 
@@ -111,15 +114,6 @@ class Contents:
                 'file, compression="none", use_dictionary=False)',
                 stacklevel=2,
             )
-
-    @staticmethod
-    def _at(file: str, offset: int, length: int) -> bytes | None:
-        import pyarrow as pa  # noqa: PLC0415 - only Parquet files need it
-
-        if offset < 0:
-            return None
-        with pa.OSFile(file) as opened:  # 10 µs; so nothing is open where processes are forked
-            return opened.read_at(length, offset)
 
     def _group(self, at: int) -> Any:
         """Return the images of a row group; of those that were read, the last are held."""

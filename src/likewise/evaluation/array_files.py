@@ -4,7 +4,7 @@ import json
 import struct
 import zipfile
 import zlib
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 MAPPED = 2**24  # bytes of an array that is mapped rather than read
+READ = 2**14  # rows of a table at a time
 LOCAL_HEADER = 26  # of a member of a zip file: where the lengths of its name and of what follows it are
 SUFFIXES = (".npz", ".npy", ".parquet")
 COLUMNS = {"id": "ids", "label": "labels", "part": "parts"}
@@ -86,29 +87,52 @@ def _mapped(path: Path, member: zipfile.ZipInfo) -> "np.memmap[Any, Any] | None"
 def _of_tables(files: list[Path]) -> dict[str, NDArray[Any]]:
     """Read the columns of tables, one after the other, into arrays."""
     import pyarrow as pa  # noqa: PLC0415 - comes with `datasets`
-    from pyarrow import dataset  # noqa: PLC0415 - likewise
+    from pyarrow import parquet  # noqa: PLC0415 - likewise
 
     with _told(files[0]):
-        tables = dataset.dataset([str(file) for file in files], format="parquet")
-        fields = {name: tables.schema.field(name).type for name in tables.schema.names}
-        kind = fields.get("features")
-        if kind is None or not pa.types.is_fixed_size_list(kind):
+        widths = {width_of_table(file) for file in files}
+        if len(widths) > 1 or None in widths:
+            columns = ", ".join(parquet.read_schema(files[0]).names)
             raise ValueError(
-                f"expected a column 'features' of lists of one length in {files[0]}, got columns "
-                f"{', '.join(fields)}: likewise embed writes such files"
+                f"expected a column 'features' of lists of one length in {files[0].parent}, got {len(widths)} kinds, "
+                f"and columns {columns} in {files[0].name}: likewise embed writes such files"
             )
-        count, width = tables.count_rows(), kind.list_size
-        features = np.empty((count, width), np.float32)
-        done = 0
-        for batch in tables.to_batches(columns=["features"]):
+        count = sum(parquet.read_metadata(file).num_rows for file in files)
+        features, done = np.empty((count, next(iter(widths)) or 0), np.float32), 0
+        for some in (some for file in files for some in feature_batches(file, READ)):
+            features[done : done + len(some)] = some
+            done += len(some)
+        named = [name for name in COLUMNS if name in parquet.read_schema(files[0]).names]
+        beside = pa.concat_tables([parquet.read_table(file, columns=named) for file in files])
+        arrays = {COLUMNS[name]: beside[name].to_pylist() for name in named}
+        return {"features": features} | _plain(arrays, files[0])
+
+
+def width_of_table(path: Path) -> int | None:
+    """Return the length of the features in a Parquet file; None if it has none, or none of one length."""
+    import pyarrow as pa  # noqa: PLC0415 - comes with `datasets`
+    from pyarrow import parquet  # noqa: PLC0415 - likewise
+
+    schema = parquet.read_schema(path)
+    kind: Any = schema.field("features").type if "features" in schema.names else None
+    return kind.list_size if kind is not None and pa.types.is_fixed_size_list(kind) else None
+
+
+def feature_batches(path: Path, size: int) -> Iterator[NDArray[np.float32]]:
+    """Yield the features in a Parquet file, so many rows at a time, (n, D).
+
+    Raises:
+        ValueError: A cell is empty.
+    """
+    from pyarrow import parquet  # noqa: PLC0415 - comes with `datasets`
+
+    with parquet.ParquetFile(path) as file:
+        for batch in file.iter_batches(size, columns=["features"]):
             column = batch.column(0)
             if column.null_count or column.values.null_count:
-                raise ValueError(f"expected a feature of each sample, got an empty cell in {files[0]}: embed it again")
-            features[done : done + len(batch)] = column.flatten().to_numpy(zero_copy_only=False).reshape(-1, width)
-            done += len(batch)
-        beside = tables.to_table(columns=[name for name in COLUMNS if name in fields])
-        arrays = {COLUMNS[name]: beside[name].to_pylist() for name in beside.column_names}
-        return {"features": features} | _plain(arrays, files[0])
+                raise ValueError(f"expected a feature of each sample, got an empty cell in {path}: embed it again")
+            values = column.flatten().to_numpy(zero_copy_only=False)
+            yield values.reshape(len(batch), -1).astype(np.float32)
 
 
 def _plain(columns: dict[str, list[Any]], path: Path) -> dict[str, NDArray[Any]]:
@@ -146,8 +170,12 @@ def _told(path: Path) -> Generator[None]:
     ) as error:
         if str(error).startswith("expected "):
             raise
-        remedy = "save labels.astype(str) instead of objects" if "Object arrays" in str(error) else "use numpy.savez"
-        raise ValueError(f"expected an .npz file of plain arrays, got {path}, which can't be read: {remedy}") from error
+        remedy, kind = "use numpy.savez", "an .npz file of plain arrays"
+        if path.suffix.lower() == ".parquet":
+            remedy, kind = "write it again with likewise embed", "a Parquet file of features"
+        elif "Object arrays" in str(error):
+            remedy = "save labels.astype(str) instead of objects"
+        raise ValueError(f"expected {kind}, got {path}, which can't be read: {remedy}") from error
 
 
 def linked(array: "np.memmap[Any, Any]", folder: Path) -> dict[str, NDArray[Any]]:

@@ -75,11 +75,6 @@ def three_parts(samples: Samples) -> FeatureParts:
     return features_of_parts(_own_parts(samples))
 
 
-def parted(samples: Samples, split: Split) -> FeatureParts:
-    """Return the features of samples, parts as `cut` cuts them."""
-    return features_of_parts(cut(samples, split))
-
-
 def cut(samples: Samples, split: Split) -> list[Samples]:
     """Cut what parts are missing; parts with classes of their own, pairs and test samples only stay as they are."""
     if samples.labels is None and samples.counterparts is not None:

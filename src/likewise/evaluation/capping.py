@@ -1,6 +1,7 @@
 """At most so many samples of each part: chosen before anything of them is read or encoded."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from jaxtyping import Int
@@ -18,7 +19,7 @@ class Some(NamedTuple):
 
     def of(self, features: Features) -> Features:
         """Tell features of these samples what they are a subset of."""
-        return features if self.whole is None else features.of_whole(self.whole)
+        return features if self.whole is None else replace(features, whole=self.whole)
 
 
 def capped(parts: Sequence[Samples], most: int | None) -> list[Some]:

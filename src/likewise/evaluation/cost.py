@@ -1,7 +1,8 @@
 """How long evaluations take: predicted from how many samples there are, and from what this machine does in a moment."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import final
 
 import torch
 
@@ -13,19 +14,47 @@ FEWEST = 500  # samples of a part, below which a budget says nothing
 STEP = 0.95  # by which a part shrinks until the evaluations fit
 
 
-def seconds_of(evaluations: Sequence[Evaluation], sizes: Sizes, product: float | None = None) -> dict[str, float]:
-    """Return about how many seconds each evaluation takes, by its name; those that tell no cost are left out.
+@final
+class Cost:
+    """About how many seconds evaluations take: the inner products of features that they need, times what one takes.
 
     Args:
-        evaluations: The evaluations.
-        sizes: Of the parts.
-        product: Seconds of an inner product of two feature vectors, with what comes with it. None: it is measured,
-            unless so few are needed that it doesn't matter.
+        evaluations: The evaluations; those that tell no cost take none.
+        product: Seconds of an inner product of two feature vectors, with what comes with it. None: it is measured, if
+            so many are needed that it matters.
+
+    Example:
+        >>> from likewise.evaluation import KNN, Retrieval
+        >>> cost, sizes = Cost([KNN(), Retrieval()], 1e-6), Sizes(10_000, 1_000, 2_000, 10, 64)
+        >>> {name: round(seconds) for name, seconds in cost.of_each(sizes).items()}
+        {'kNN': 30, 'retrieval': 5}
+        >>> cost.most_within(sizes, 60), cost.most_within(sizes, 20)
+        (None, 4800)
     """
-    products = {evaluation.name: evaluation.products(sizes) for evaluation in evaluations}
-    if product is None:
-        product = 0.0 if sum(products.values()) < TRIED[0] * TRIED[1] else seconds_of_product(sizes.width)
-    return {name: count * product for name, count in products.items() if count}
+
+    def __init__(self, evaluations: Sequence[Evaluation], product: float | None = None) -> None:
+        self.evaluations, self._product = evaluations, product
+
+    def of_each(self, sizes: Sizes) -> dict[str, float]:
+        """Return the seconds of each evaluation by its name."""
+        products = {one.name: one.products(sizes) for one in self.evaluations}
+        if self._product is None and sum(products.values()) >= TRIED[0] * TRIED[1]:
+            self._product = seconds_of_product(sizes.width)
+        return {name: count * (self._product or 0.0) for name, count in products.items() if count}
+
+    def of_all(self, sizes: Sizes) -> float:
+        """Return the seconds of all of them."""
+        return sum(self.of_each(sizes).values())
+
+    def most_within(self, sizes: Sizes, budget: float) -> int | None:
+        """Return how many samples of each part at most take no longer than a budget; None: all of them do."""
+        if self.of_all(sizes) <= budget:
+            return None
+        most = max(sizes.train, sizes.validation, sizes.test)
+        while most > FEWEST and self.of_all(sizes.fewer(most)) > budget:
+            most = int(most * STEP)
+        digits = max(1, 10 ** (len(str(most)) - 2))
+        return max(FEWEST, most // digits * digits)
 
 
 def seconds_of_product(width: int) -> float:
@@ -39,23 +68,6 @@ def seconds_of_product(width: int) -> float:
             pass
         found.append(time.perf_counter() - start)
     return min(found) / (TRIED[0] * TRIED[1])
-
-
-def most_within(seconds: Callable[[Sizes], float], sizes: Sizes, budget: float) -> int | None:
-    """Return how many samples of each part at most take no longer than a budget; None: all of them do.
-
-    Example:
-        >>> most_within(lambda sizes: sizes.train * sizes.test / 1e6, Sizes(10_000, 1_000, 2_000, 10, 64), 20)
-        >>> most_within(lambda sizes: sizes.train * sizes.test / 1e6, Sizes(10_000, 1_000, 2_000, 10, 64), 4)
-        1900
-    """
-    if seconds(sizes) <= budget:
-        return None
-    most = max(sizes.train, sizes.validation, sizes.test)
-    while most > FEWEST and seconds(sizes.fewer(most)) > budget:
-        most = int(most * STEP)
-    digits = max(1, 10 ** (len(str(most)) - 2))
-    return max(FEWEST, most // digits * digits)
 
 
 def words_of(seconds: float) -> str:

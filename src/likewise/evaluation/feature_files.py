@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from likewise.data import Samples, Split, Stratified, Superclasses
-from likewise.data.arrays import ArrayRows, ids_of, labels_of
-from likewise.data.arrays import parts_of_arrays as given_parts
+from likewise.data.arrays import ArrayRows, ids_of, labels_of, parts_of_arrays
 from likewise.data.groups import grouped
 from likewise.data.ids import Ids
 from likewise.data.sides import contents, numbered
@@ -167,7 +166,7 @@ def features_of_file(path: Path, split: Split | None = None, most: int | None = 
         [27, 3, 10]
         >>> folder.cleanup()
     """
-    return features_of_parts(parts_of_arrays(arrays_of(path), path, split), most)
+    return features_of_parts(samples_of_arrays(arrays_of(path), path, split), most)
 
 
 def vectors_in(arrays: Mapping[str, NDArray[Any]]) -> NDArray[Any] | None:
@@ -176,7 +175,7 @@ def vectors_in(arrays: Mapping[str, NDArray[Any]]) -> NDArray[Any] | None:
     return None if "counterpart_features" in arrays else next(given, None)
 
 
-def parts_of_arrays(arrays: dict[str, NDArray[Any]], path: Path, split: Split | None = None) -> list[Samples]:
+def samples_of_arrays(arrays: dict[str, NDArray[Any]], path: Path, split: Split | None = None) -> list[Samples]:
     """Return the samples of three parts, whose inputs are features; of arrays that are mapped nothing is read."""
     key = next((name for name in NAMES if name in arrays), None)
     together = key is None and "test_features" in arrays
@@ -202,7 +201,7 @@ def parts_of_arrays(arrays: dict[str, NDArray[Any]], path: Path, split: Split | 
         raise ValueError(f"expected labels (N,) and parts (N,) in {path}, got {own} and {given}")
     classes, names = (None, ()) if labels is None else labels_of(labels, arrays.get("names"))
     rows = torch.from_numpy(arrays["rows"]) if together and "rows" in arrays else None
-    parts = given_parts(arrays)
+    parts = parts_of_arrays(arrays)
     parts = torch.full((len(vectors),), 2) if labels is None and parts is None else parts
     inputs = ArrayRows(vectors) if isinstance(vectors, np.memmap) and not paired else torch.from_numpy(vectors)
     samples = Samples(inputs, classes, names, parts, rows, ids_of(arrays))

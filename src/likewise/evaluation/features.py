@@ -292,11 +292,7 @@ class Features:
         kinds = [items for items in sides if items is not None]
         groups = components(len(self), kinds) if kinds else None
         chosen = self[some_rows(len(self), most, seed, self.classes if whole_classes else None, groups)]
-        return chosen if self.labels is None else chosen.of_whole(self.frequencies)
-
-    def of_whole(self, counts: Int[Tensor, " c"]) -> "Features":
-        """Return the features as a subset of a part, of which each class or label has so many samples."""
-        return replace(self, whole=counts)
+        return chosen if self.labels is None else replace(chosen, whole=self.frequencies)
 
 
 class FeatureParts(NamedTuple):

@@ -6,7 +6,7 @@ from html import escape
 from typing import Any, final
 
 from likewise.data import Stratified
-from likewise.evaluation.arrays import Given, can_be_cut, gathered, parted, three_parts
+from likewise.evaluation.arrays import Given, can_be_cut, cut, features_of_parts, gathered, three_parts
 from likewise.evaluation.calibration import Calibration
 from likewise.evaluation.choice import DEFAULT, applicable, left_out
 from likewise.evaluation.evaluation import Evaluation
@@ -140,16 +140,16 @@ def evaluate(
     samples = gathered(given, names)
     asked = None if evaluations is None else _asked(evaluations)
     whole = x_validation is None and not can_be_cut(samples)
-    parts = three_parts(samples) if whole else parted(samples, Stratified(seed=seed))
+    parts = three_parts(samples) if whole else features_of_parts(cut(samples, Stratified(seed=seed)))
     if asked is None:
         _check_trained(parts)
-    cut = x_validation is None and len(parts.validation) > 0
-    if cut:
+    has_cut = x_validation is None and len(parts.validation) > 0
+    if has_cut:
         train, validation, _ = parts
         parts = parts._replace(train=replace(train, whole=train.counts + validation.counts))
-    refit = cut if refit is None else refit
+    refit = has_cut if refit is None else refit
     found = [(one.name, one(*parts, refit=refit, progress=progress)) for one in applicable(parts, asked)]
-    said = [_said(parts, seed if cut else None, refit=refit), left_out(parts) if asked is None else ""]
+    said = [_said(parts, seed if has_cut else None, refit=refit), left_out(parts) if asked is None else ""]
     return Results(found, "; ".join(filter(None, said)))
 
 

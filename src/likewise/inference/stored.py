@@ -20,6 +20,7 @@ from likewise.data.columns import labels_of as labels_of_column
 from likewise.data.ids import Ids
 from likewise.data.rows import files_of, unreadable
 from likewise.evaluation import Features, load_features
+from likewise.evaluation.array_files import feature_batches, width_of_table
 from likewise.evaluation.encoding import features_of
 from likewise.evaluation.feature_files import NAMES
 from likewise.evaluation.features import Bar, silent
@@ -187,8 +188,7 @@ def _of_table(path: Path) -> Stored | None:
     with parquet.ParquetFile(path) as file:
         schema = file.schema_arrow
         facts = json.loads((schema.metadata or {}).get(FACTS.encode(), b"{}"))
-        kind: Any = schema.field("features").type if "features" in schema.names else None
-        if kind is None or not pa.types.is_fixed_size_list(kind):
+        if (width := width_of_table(path)) is None:
             return None
         beside = file.read([name for name in ("id", "label", TEXT) if name in schema.names])
         count = file.metadata.num_rows
@@ -200,17 +200,11 @@ def _of_table(path: Path) -> Stored | None:
         labels, names = labels_of_column([blank if one is None else one for one in values.to_pylist()])
 
     def read() -> Iterator[Tensor]:
-        with parquet.ParquetFile(path) as file:
-            for batch in file.iter_batches(PIECE, columns=["features"]):
-                column = batch.column(0)
-                if column.null_count or column.values.null_count:
-                    raise ValueError(f"expected a feature of each sample, got an empty cell in {path}: embed it again")
-                values = column.flatten().to_numpy(zero_copy_only=False)
-                yield torch.from_numpy(values.reshape(-1, kind.list_size).astype(np.float32))
+        return map(torch.from_numpy, feature_batches(path, PIECE))
 
     encoder = "" if str(facts.get("run", "")).endswith(".onnx") else str(facts.get("encoder", ""))
     texts = beside[TEXT] if facts and TEXT in beside.column_names else None
-    return Stored(ids, kind.list_size, read, labels, names, texts=texts, folder=path.parent, encoder=encoder)
+    return Stored(ids, width, read, labels, names, texts=texts, folder=path.parent, encoder=encoder)
 
 
 def _of_arrays(path: Path, side: Side) -> Stored | None:

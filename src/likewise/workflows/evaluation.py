@@ -14,7 +14,7 @@ from likewise.configuration import resolve
 from likewise.data import Parts, parts_of_run
 from likewise.evaluation.array_files import arrays_of, is_arrays
 from likewise.evaluation.arrays import features_of_parts
-from likewise.evaluation.feature_files import parts_of_arrays, vectors_in
+from likewise.evaluation.feature_files import samples_of_arrays, vectors_in
 from likewise.parts import build, built
 from likewise.pickled import pickled
 from likewise.report import Section
@@ -87,7 +87,7 @@ def _sections_of(run: Run) -> list[Section] | None:
 def _of_file(path: Path, root: Path, options: scoring.EvaluationOptions, progress: Progress) -> Run:
     """Evaluate the features of an array file, as a run of its own."""
     arrays = arrays_of(path)
-    parts = parts_of_arrays(arrays, path)
+    parts = samples_of_arrays(arrays, path)
     counts, width = list(map(len, parts)), sum(parts[0].input_shape)
     options = options.in_time(counts, width, scoring.blank_of(parts, width), progress)
     features = features_of_parts(parts, options.evaluation_samples)
@@ -162,7 +162,7 @@ def _opened(path: Path) -> Run:
         if not path.is_file():
             raise
         told = pickled(path) or "which stands in no run's folder: save the features of another encoder in an .npz file"
-        raise ValueError(f"expected a run, a checkpoint in its folder, or an .npz file, got {path}, {told}") from error
+        raise ValueError(f"expected a run, a checkpoint in its folder, or arrays, got {path}, {told}") from error
 
 
 def _created(root: Path, before: Run, checkpoint: Path) -> Run:

@@ -26,7 +26,7 @@ from likewise.evaluation import (
 )
 from likewise.evaluation.capping import capped, capped_features
 from likewise.evaluation.choice import left_out
-from likewise.evaluation.cost import most_within, seconds_of, words_of
+from likewise.evaluation.cost import Cost, words_of
 from likewise.evaluation.encoding import features_of
 from likewise.evaluation.evaluation import Sizes
 from likewise.evaluation.features import PARTS
@@ -92,27 +92,20 @@ class EvaluationOptions:
         few, classes = self.evaluation_samples, max(len(part.names) for part in applies)
         sizes = Sizes(counts[0], counts[1], counts[2], classes, width)
         sizes = sizes if few is None else sizes.fewer(few)
-        evaluations = applicable(applies, self.evaluations)
-        each = seconds_of(evaluations, sizes)
-        if not each:
-            return self
-        product = sum(each.values()) / max(1.0, sum(one.products(sizes) for one in evaluations))
+        cost = Cost(applicable(applies, self.evaluations))
+        each, whole = cost.of_each(sizes), cost.of_all(sizes)
         told = ", ".join(f"{name} {words_of(seconds)}" for name, seconds in each.items() if seconds > SHORT)
-        if self.budget is None:
-            if sum(each.values()) > LONG:
-                progress.say(
-                    f"evaluating takes about {words_of(sum(each.values()))}: {told}; --budget SECONDS limits it"
-                )
-            return self
-        whole = lambda sizes: sum(seconds_of(evaluations, sizes, product).values())  # noqa: E731
-        most = most_within(whole, sizes, self.budget)
+        most = None if self.budget is None else cost.most_within(sizes, self.budget)
         if most is not None:
-            about, all_of_it = (words_of(whole(of)) for of in (sizes.fewer(most), sizes))
+            about = words_of(cost.of_all(sizes.fewer(most)))
             progress.say(
                 f"of each part at most {most:,} samples are evaluated, which takes about {about}; all would take "
-                f"{all_of_it}: {told}"
+                f"{words_of(whole)}: {told}"
             )
-        return replace(self, evaluation_samples=few if most is None else most)
+            return replace(self, evaluation_samples=most)
+        if whole > LONG and self.budget is None:
+            progress.say(f"evaluating takes about {words_of(whole)}: {told}; --evaluation_samples takes fewer")
+        return self
 
 
 def check_applicable(parts: Parts, options: EvaluationOptions, *, predicts: bool = False) -> FeatureParts:

@@ -296,6 +296,25 @@ def test_tars_that_are_compressed_cut_or_none_are_refused(folder, tmp_path):
             Shards(str(root), size=16).load()
 
 
+def test_an_image_whose_header_takes_all_of_it_is_read_whole(tmp_path):
+    noise = np.random.default_rng(0).integers(0, 255, (200, 160, 3), dtype=np.uint8)
+    Image.fromarray(noise).save(content := io.BytesIO(), "png")  # whether it is turned stands behind its pixels
+    assert len(content.getvalue()) > 2**16
+    path = write(
+        tmp_path / "a.tar",
+        [("1.png", content.getvalue()), ("1.cls", b"0"), ("2.png", content.getvalue()), ("2.cls", b"1")],
+    )
+    samples = Shards(str(path)).load()
+    assert torch.equal(samples.inputs[torch.tensor([0])][0], torch.from_numpy(noise).permute(2, 0, 1))
+
+
+def test_a_part_of_a_file_that_is_cut_is_none(tmp_path):
+    (tmp_path / "a").write_bytes(b"0123456789")
+    assert tars.content_of(tmp_path / "a", 4, 6) == b"456789"
+    with pytest.raises(OSError, match="a ends within what begins at byte 4"):
+        tars.content_of(tmp_path / "a", 4, 7)
+
+
 def test_a_header_that_is_damaged_loses_no_samples_unsaid(folder, tmp_path):
     root = sharded(folder, tmp_path / "tars", 1, tarfile.USTAR_FORMAT)
     content = bytearray((root / "000.tar").read_bytes())

@@ -10,6 +10,7 @@ import sys
 import tarfile
 import time
 from pathlib import Path
+from threading import Timer
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ import torch
 from PIL import Image, ImageOps
 
 from likewise.cli import main
-from likewise.data import Folder, RandomResizedCrop, Shards, Table, store
+from likewise.data import Folder, RandomResizedCrop, Shards, Table, kept, store
 from likewise.data.augmentation.separable import NUMBERS
 from likewise.data.image_files import Plain
 from likewise.runs import Run
@@ -110,8 +111,8 @@ def test_what_is_stored_is_what_a_loop_makes_and_is_read_without_decoding(folder
 @pytest.mark.filterwarnings("ignore")
 def test_what_cannot_be_read_is_lost_as_it_is_without_a_store(folder):
     lost = []
-    for kept in (None, 20):
-        samples = Folder(str(folder), size=12, memory=0, store=kept).load()
+    for side in (None, 20):
+        samples = Folder(str(folder), size=12, memory=0, store=side).load()
         samples.inputs[torch.arange(len(samples))]
         lost.append(
             [name for name, could in zip(samples.ids, samples.could_be_read.tolist(), strict=True) if not could]
@@ -248,6 +249,24 @@ def test_a_full_disk_keeps_what_is_done(folder, tmp_path, monkeypatch):
     anew = Folder(str(folder), size=12, memory=0, store=20).load()
     rows = torch.tensor([0, 9, 20, 33])
     assert torch.equal(samples.inputs[rows], anew.inputs[rows])
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_store_is_waited_for_however_long_it_takes(folder, cache, monkeypatch):
+    import fcntl  # noqa: PLC0415 - not on Windows
+
+    monkeypatch.setattr(kept, "LONGEST_WAIT", 0.05)
+    wanted = Folder(str(folder), size=12, memory=0, store=20).load().inputs[torch.arange(5)]
+    (lock,) = cache.glob("store-*.lock")
+    for file in (*cache.glob("store-*.npz"), *cache.glob("store-*.pixels")):
+        file.unlink()
+    held, freed, began = lock.open("w"), [], []
+    fcntl.flock(held, fcntl.LOCK_EX)
+    Timer(0.6, lambda: (freed.append(time.monotonic()), held.close())).start()
+    made = store._made  # noqa: SLF001
+    monkeypatch.setattr(store, "_made", lambda *given: (began.append(time.monotonic()), made(*given))[1])
+    assert torch.equal(Folder(str(folder), size=12, memory=0, store=20).load().inputs[torch.arange(5)], wanted)
+    assert freed[0] <= began[0]
 
 
 CODE = """

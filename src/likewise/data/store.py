@@ -104,7 +104,6 @@ def _made(place: Path, headers: Sequence[Header | None], read: Callable[[int], P
         )
     left = range(len(done), len(headers))
     with file.open("r+b" if file.exists() else "w+b") as pixels:
-        pixels.truncate(begun)
         pixels.seek(begun)
         doing = f"storing {_words(needed)} of images"
         for row, found in zip(waited_for(left, doing), in_threads(read, left), strict=True):

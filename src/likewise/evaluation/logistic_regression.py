@@ -20,7 +20,7 @@ SMALLEST = 1e-12  # of a Hessian
 EXACT = 1e-11  # the gap to the minimum of an episode's fit, relative to its objective
 HISTORY = 8  # steps that L-BFGS remembers
 REMEMBERED = 2**26  # numbers of these, 512 MiB in float64; where there are more, all is float32
-FEWEST_STEPS = 3  # nevertheless
+FEWEST_STEPS = 5  # nevertheless: with 3, fits ended twice as far from the minimum
 ENOUGH = 1e-4  # of the decrease that the slope promises, for a step to be taken
 LEAST = 1e-30  # of a product in L-BFGS
 

@@ -6,6 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from photos import smooth
 from PIL import Image, ImageOps
 
 from likewise.data import (
@@ -36,8 +37,7 @@ def folder(tmp_path_factory):
     root, rng = tmp_path_factory.mktemp("photos"), np.random.default_rng(0)
     for number in range(20):
         width, height = SIZES[number % len(SIZES)]
-        small = Image.fromarray(rng.integers(0, 255, (6, 6, 3), dtype=np.uint8))
-        image, place = small.resize((width, height), Image.Resampling.BICUBIC), root / "ab"[number % 2]
+        image, place = smooth(rng, (width, height)), root / "ab"[number % 2]
         place.mkdir(exist_ok=True)
         exif = Image.Exif()
         exif[0x0112] = 6 if number == 4 else 1

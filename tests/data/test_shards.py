@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from photos import smooth
 from PIL import Image
 
 from likewise.cli import main
@@ -33,13 +34,11 @@ def folder(tmp_path_factory) -> Path:
     """Smooth photos of several sizes in two classes, one turned by its EXIF."""
     root, rng = tmp_path_factory.mktemp("photos"), np.random.default_rng(0)
     for number in range(24):
-        small = Image.fromarray(rng.integers(0, 255, (6, 6, 3), dtype=np.uint8))
         place = root / ("ash tree", "élm")[number % 2]
         place.mkdir(exist_ok=True)
         exif = Image.Exif()
         exif[0x0112] = 6 if number == 4 else 1
-        size = SIZES[number % len(SIZES)]
-        small.resize(size, Image.Resampling.BICUBIC).save(place / f"{number:02}.jpg", exif=exif, quality=95)
+        smooth(rng, SIZES[number % len(SIZES)]).save(place / f"{number:02}.jpg", exif=exif, quality=95)
     return root
 
 

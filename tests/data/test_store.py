@@ -15,6 +15,7 @@ from threading import Timer
 import numpy as np
 import pytest
 import torch
+from photos import smooth
 from PIL import Image, ImageOps
 
 from likewise.cli import main
@@ -38,10 +39,9 @@ def folder(tmp_path_factory) -> Path:
     """Smooth images of several sizes and modes in two classes, one turned by its EXIF, two that break."""
     root, rng = tmp_path_factory.mktemp("photos"), np.random.default_rng(0)
     for number in range(36):
-        small = Image.fromarray(rng.integers(0, 255, (6, 6, 3), dtype=np.uint8))
         place = root / ("ash tree", "élm")[number % 2]
         place.mkdir(exist_ok=True)
-        image = small.resize(SIZES[number % len(SIZES)], Image.Resampling.BICUBIC)
+        image = smooth(rng, SIZES[number % len(SIZES)])
         mode = MODES[number // 2 % len(MODES)]
         image = (
             Image.fromarray(np.asarray(image.convert("L")).astype(np.uint16) * 257)

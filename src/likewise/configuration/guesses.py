@@ -11,8 +11,9 @@ from string import ascii_letters, digits
 from typing import Any
 
 from likewise.configuration import recipes
+from likewise.configuration.aliases import ALIASES
 from likewise.configuration.classes import Class, find, kind_named, kinds, module_of, packages_of
-from likewise.configuration.options import ALIASES, HIDDEN
+from likewise.configuration.options import HIDDEN
 from likewise.configuration.values import folded, part_of
 from likewise.files.detection import ARRAYS, TORCHVISION, exists, first_row, is_number, source_for
 from likewise.files.detection import expanded as expanded_path

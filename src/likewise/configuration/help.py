@@ -7,10 +7,11 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from likewise.configuration.aliases import ALIASES
 from likewise.configuration.classes import MISSING, Class, Parameter, Value, find, kinds
 from likewise.configuration.draft import Draft, Option, parameters_of
 from likewise.configuration.guesses import near_classes, near_options
-from likewise.configuration.options import ALIASES, DEFAULTS, PARTS, TRAINER, VERBS
+from likewise.configuration.options import DEFAULTS, PARTS, TRAINER, VERBS
 from likewise.configuration.values import head, members, part_of
 from likewise.configuration.words import classes_first, is_option, options_in
 

@@ -390,35 +390,3 @@ FILLED = {
 """What a part is told by the parts before it, whatever the options say."""
 HIDDEN = {name for _, name in FILLED} | {"params", "default_root_dir", "barebones"}
 """No options: what is filled in, and, of the trainer, that a run has records, and where they go."""
-ALIASES = {
-    "epochs": "trainer.max_epochs",
-    "steps": "trainer.max_steps",
-    "batch_size": "batches.batch_size",
-    "views": "batches.views",
-    "lr": "optimizer.lr",
-    "learning_rate": "optimizer.lr",
-    "weight_decay": "optimizer.weight_decay",
-    "temperature": "loss.temperature",
-    "augmentation": "batches.augmentation",
-    "sampler": "batches.sampler",
-    "devices": "trainer.devices",
-    "precision": "trainer.precision",
-    "output": "runs",
-    "dataset": "data",
-    "data.min_per_class": "min_per_class",
-    "encoder.freeze": "freeze",
-    "evaluations.label": "data.fine_label",
-    "encoder.weights": "weights",
-    "encoder_lr": "encoder_rate_factor",
-    "model": "encoder",
-    "network": "encoder",
-    "backbone": "encoder",
-    "projector": "head",
-    "criterion": "loss",
-    "report.sections": "sections",
-    "evaluation": "evaluations",
-    "scheduler": "schedule",
-    "num_workers": "workers",
-    "with": "classifier",
-}
-"""Other names of options and of parts, as people first guess them."""

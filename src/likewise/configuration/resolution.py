@@ -8,10 +8,11 @@ from typing import Any
 import yaml
 
 from likewise.configuration import recipes
+from likewise.configuration.aliases import ALIASES
 from likewise.configuration.classes import Class, find, kind_named, kinds
 from likewise.configuration.draft import Draft, Option
 from likewise.configuration.guesses import class_named, expanded, fitting_pairs, flat, kind_of_data
-from likewise.configuration.options import ALIASES, DEFAULTS, PARTS, SOURCES, STRATEGIES
+from likewise.configuration.options import DEFAULTS, PARTS, SOURCES, STRATEGIES
 from likewise.configuration.values import FLAG, folded, part_of
 
 PARTIAL = ".partial"  # as in runs, which import torch

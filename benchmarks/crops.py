@@ -8,6 +8,7 @@ taken of the 32 pixels, and once in memory, of 16. Evaluation is the same for bo
 """
 
 import argparse
+import os
 from pathlib import Path
 
 import numpy as np
@@ -20,12 +21,14 @@ CROPS = {"whole image": 0, "reduced image": 2}
 
 
 def write_images(file: Path, folder: Path) -> None:
-    """Write the images of the first classes, each in the folder of its part and class."""
+    """Write the images of the first classes, each in the folder of its part and class; whole or not at all."""
     data = np.load(file)
+    unfinished = folder.with_name(f"{folder.name}.{os.getpid()}")
     for number in np.flatnonzero(data["labels"] < CLASSES):
-        place = folder / ("test" if data["test"][number] else "train") / f"{data['labels'][number]:02}"
+        place = unfinished / ("test" if data["test"][number] else "train") / f"{data['labels'][number]:02}"
         place.mkdir(parents=True, exist_ok=True)
         Image.fromarray(data["images"][number]).save(place / f"{number:05}.png", compress_level=1)
+    unfinished.rename(folder)
 
 
 def main() -> None:

@@ -22,12 +22,14 @@ CROPS = {"whole image": 0, "reduced image": 2}
 
 def write_images(file: Path, folder: Path) -> None:
     """Write the images of the first classes, each in the folder of its part and class; whole or not at all."""
-    data = np.load(file)
+    with np.load(file) as arrays:
+        kept = np.flatnonzero(arrays["labels"] < CLASSES)
+        images, labels, test = (arrays[name][kept] for name in ("images", "labels", "test"))
     unfinished = folder.with_name(f"{folder.name}.{os.getpid()}")
-    for number in np.flatnonzero(data["labels"] < CLASSES):
-        place = unfinished / ("test" if data["test"][number] else "train") / f"{data['labels'][number]:02}"
+    for number, (image, label, held_out) in enumerate(zip(images, labels, test, strict=True)):
+        place = unfinished / ("test" if held_out else "train") / f"{label:02}"
         place.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(data["images"][number]).save(place / f"{number:05}.png", compress_level=1)
+        Image.fromarray(image).save(place / f"{number:05}.png", compress_level=1)
     unfinished.rename(folder)
 
 

@@ -1,11 +1,14 @@
 """The command on several processes: one run, which trains as a single process would."""
 
+import numpy as np
 import pytest
 import torch
 from command_worker import end_of, start_together
+from PIL import Image
 from safetensors.torch import load_file
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from likewise.evaluation import load_features
 from likewise.runs import Run
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
@@ -95,3 +98,87 @@ def test_two_processes_leave_one_run_with_the_weights_state_and_curves_of_a_sing
         read = EventAccumulator(str(two.folder / "tensorboard"))
         read.Reload()
         assert [(of.step, of.value) for of in read.Scalars("loss")] == two.metrics["loss"]
+
+
+COUNTING = """
+import os
+import torch
+from mine import Small
+
+class Counting(Small):
+    def encode(self, inputs, batch_size=None, *, progress=None):
+        found = super().encode(inputs, batch_size, progress=progress)
+        with open(f"encoded-{os.environ.get('RANK', '0')}", "a") as file:
+            file.write(f"{len(inputs)}\\n")
+        return found
+"""
+ENCODED = ["--encoder", "counting.Counting", "--loss", "SupConLoss", "--batches.batch_size", "60", "--workers", "0"]
+ENCODED += [
+    "--trainer.max_epochs",
+    "1",
+    "--trainer.accelerator",
+    "cpu",
+    "--validation_epochs",
+    "0",
+    "--report",
+    "false",
+]
+
+
+def _photos(folder, parts):
+    """Write grey images of two classes, 300 of each in every part, one of which is cut short."""
+    chance = np.random.default_rng(0)
+    for part in parts:
+        for name, low in (("dark", 0), ("light", 120)):
+            (folder / part / name).mkdir(parents=True)
+            for number in range(300):
+                pixels = chance.integers(low, low + 130, (8, 8), dtype=np.uint8)
+                Image.fromarray(pixels).save(folder / part / name / f"{number:03}.png")
+    damaged = folder / "train" / "dark" / "007.png"
+    damaged.write_bytes(damaged.read_bytes()[:50])
+
+
+@pytest.mark.parametrize("cut", [False, True], ids=["all samples", "at most 512 of each part"])
+@pytest.mark.parametrize("memory", ["0", "4"], ids=["read on demand", "in memory"])
+def test_two_processes_share_what_is_encoded_by_the_weights_of_the_first(memory, cut, tmp_path):
+    """The features are those of the saved encoder, sample by sample; what the second could not read is named."""
+    _photos(tmp_path / "photos", ["train", "test"])
+    (tmp_path / "mine.py").write_text(MINE)
+    (tmp_path / "counting.py").write_text(COUNTING)
+    words = [
+        "train",
+        *ENCODED,
+        "--data",
+        "Folder",
+        "--data.path",
+        "photos",
+        "--data.size",
+        "8",
+        "--data.memory",
+        memory,
+    ]
+    words += ["--evaluation_samples", "512"] if cut else []
+    started = start_together(words, tmp_path, 2)
+    assert [end_of(process) for process in started] == [0, 0]
+    (folder,) = (tmp_path / "runs").iterdir()
+    run = Run.open(folder)
+    counts = [sum(map(int, (tmp_path / f"encoded-{rank}").read_text().split())) for rank in (0, 1)]
+    features = load_features(run.embeddings)
+    assert sum(map(len, features)) <= sum(counts) < sum(map(len, features)) + 10  # a few when it is put together
+    assert min(counts) > 0.3 * sum(counts)
+    assert len(features.train) < 600
+    state = load_file(run.weights)
+    checked = 0
+    for part in features:
+        for vector, name in zip(part.vectors, part.ids, strict=True):
+            with Image.open(tmp_path / "photos" / name) as image:
+                pixels = np.asarray(image.convert("L"), dtype=np.float64) / 255
+            whitened = (pixels - state["mean"].double().item()) / state["std"].double().item()
+            linear = state["layer.weight"].double() @ torch.from_numpy(whitened).flatten() + state["layer.bias"]
+            scaled = (linear - state["norm.running_mean"]) / (state["norm.running_var"].double() + 1e-5).sqrt()
+            expected = (scaled * state["norm.weight"] + state["norm.bias"]).clamp(min=0)
+            assert torch.allclose(vector.double(), expected, atol=1e-5)
+            checked += 1
+    assert checked == sum(map(len, features))
+    if memory == "0" and not cut:  # in memory it is left out when it is read, at the start
+        assert "train/dark/007.png" in str(run.facts["undecodable"])

@@ -3,15 +3,13 @@
 import hashlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor
 
-from likewise.data import ImagePreprocessing, Rows, Samples, Source, Texts
-from likewise.data.reading import read_ahead
+from likewise.data import ImagePreprocessing, Rows, Samples, Source
+from likewise.evaluation.encoding import Piece, pieces
 from likewise.inference.inputs import of_side, streamed
 from likewise.inference.model import Model
 
@@ -50,15 +48,6 @@ def _in_words(shape: Sequence[int]) -> str:
     return {0: "texts", 1: f"vectors of {sum(shape)} numbers"}.get(len(shape), "images")
 
 
-class Piece(NamedTuple):
-    """Some samples that are encoded."""
-
-    rows: Int[Tensor, " n"]
-    features: Float[Tensor, "n d"]
-    lost: dict[int, str]
-    """The files among them that can't be read, which have no features, by their numbers in the source."""
-
-
 def encoded(model: Model, inputs: Tensor | Rows, spans: Sequence[range], workers: int | None = None) -> Iterator[Piece]:
     """Encode pieces of inputs, one after another, while workers read those that follow.
 
@@ -71,16 +60,12 @@ def encoded(model: Model, inputs: Tensor | Rows, spans: Sequence[range], workers
     Memory:
         Two pieces for each worker.
     """
-    if isinstance(inputs, Tensor | Texts):
+    if isinstance(inputs, Tensor) and model.preprocessing is not None:
         for span in spans:
-            rows = torch.arange(span.start, span.stop)
-            some = inputs.take(rows) if isinstance(inputs, Texts) else inputs[rows]
-            if isinstance(some, Tensor) and model.preprocessing is not None:
-                some = model.preprocessing.of_tensor(some)
-            yield Piece(rows, model.encoder.encode(some), {})
+            images = model.preprocessing.of_tensor(inputs[span.start : span.stop])
+            yield Piece(torch.arange(span.start, span.stop), model.encoder.encode(images), {})
         return
-    for read in read_ahead(inputs, spans, workers):
-        yield Piece(read.rows, model.encoder.encode(read.inputs, max(1, len(read.rows))), read.files)
+    yield from pieces(model.encoder, inputs, spans, workers)
 
 
 def digest_of(model: Model, file: Path | None = None) -> str:

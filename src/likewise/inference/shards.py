@@ -17,7 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from likewise.data import Samples, Texts
-from likewise.inference.embedding import Piece
+from likewise.evaluation.encoding import Piece
 from likewise.runs import PARTIAL, synced
 
 FACTS = "likewise"

@@ -18,6 +18,7 @@ from itertools import count
 
 import torch
 import torch.distributed as dist
+from torch import nn
 from torch.distributed import PrefixStore, Store, TCPStore  # pyright: ignore[reportPrivateImportUsage] - documented
 
 from likewise import distributed
@@ -92,6 +93,14 @@ def refuse(reason: Exception) -> None:
             _compare(_store(MINUTES), {"processes": str(processes()), REFUSED: "yes"}, MINUTES)
     finally:
         waiting.cancel()
+
+
+def send_weights(*modules: nn.Module) -> None:
+    """Give all processes the weights that the first has, and what it has beside them, such as running means."""
+    for value in (value for module in modules for value in module.state_dict().values()):
+        sent = value.detach().cpu().contiguous()
+        dist.broadcast(sent, 0)
+        value.copy_(sent)
 
 
 def leave() -> None:

@@ -27,7 +27,7 @@ from likewise.evaluation import (
 from likewise.evaluation.capping import capped, capped_features
 from likewise.evaluation.choice import left_out
 from likewise.evaluation.cost import Cost, words_of
-from likewise.evaluation.encoding import features_of
+from likewise.evaluation.encoding import encode_share, features_of
 from likewise.evaluation.evaluation import Sizes
 from likewise.evaluation.features import PARTS
 from likewise.evaluation.predictions import MACRO, MEAN_PRECISION
@@ -148,24 +148,26 @@ def encoded(
     workers: int | None = None,
     most: int | None = None,
     anew: bool = False,
+    shared: bool = False,
 ) -> FeatureParts:
     """Encode the samples, add what the run's own classifier predicts, and save the features; or load those saved.
 
     Of each part at most so many are encoded, chosen before, and the run notes how many.
 
-    What an encoder that is not `trained` has encoded before in this process, as in a sweep, is not encoded again.
+    What an encoder that is not `trained` has encoded before in this process, as in a sweep, is not encoded again. If it
+    is `shared`, all other processes call `encode_shares` meanwhile.
     """
     if run.embeddings.is_file() and not anew:
         return with_origin(load_features(run.embeddings), parts, lambda: encoder, lambda: second)
 
     some = dict(zip(PARTS, capped([parts.train, parts.validation, parts.test], most), strict=True))
-    kept = not trained and second is None
+    kept = not (trained or shared) and second is None
     said = _digest(encoder, [run.facts["parts"][of] for of in ("encoder", "data")]) if kept else None
     found: list[Features] = []
     lost: dict[int, str] = {}
     for part, (samples, _) in some.items():
         if said is None:
-            own = features_of(samples, encoder, part, progress.bar, second, workers=workers)
+            own = features_of(samples, encoder, part, progress.bar, second, workers=workers, shared=shared)
             without = _lost(samples)
         else:
             own, without = _encoded(said, samples, encoder, part, progress, workers=workers)
@@ -177,6 +179,14 @@ def encoded(
     run.describe(run.facts | {ENCODED: most})
     _note_lost(run, lost)
     return with_origin(features, parts, lambda: encoder, lambda: second)
+
+
+def encode_shares(
+    encoder: Encoder, second: Encoder | None, parts: Parts, most: int | None, *, workers: int | None
+) -> None:
+    """Encode the share of this process, not the first, of what is `encoded(..., shared=True)` at the first."""
+    for samples, _ in capped([parts.train, parts.validation, parts.test], most):
+        encode_share(samples, encoder, second, workers=workers)
 
 
 def forget() -> None:

@@ -29,15 +29,24 @@ from likewise.training.fitting import as_list, fit, last_whole, trainer_of
 from likewise.training.launch import from_slurm, rank, refused_together
 from likewise.training.loggers.boards import Drawings
 from likewise.training.loggers.making import check_tools, logging_to, named
-from likewise.training.processes import joined, leave
+from likewise.training.processes import joined, leave, send_weights
 from likewise.training.validation import ValidationScores, best_epoch, check_that_choose
 from likewise.workflows.failures import check_same, removed_if_idle, terminable, unfinished
 from likewise.workflows.lightning_trainer import TrainingBar, in_our_words, quiet_lightning
 from likewise.workflows.metadata import device_of, device_words, flat, shared_options, versions
 from likewise.workflows.progress import PRINTED, Progress, shown
-from likewise.workflows.scoring import EvaluationOptions, check_applicable, encoded, say_lost, score, write_report
+from likewise.workflows.scoring import (
+    EvaluationOptions,
+    check_applicable,
+    encode_shares,
+    encoded,
+    say_lost,
+    score,
+    write_report,
+)
 
 CPU = torch.device("cpu")
+ALL_SAMPLES, NOTHING = 0, -1  # what the first process may tell the others to encode, beside a number of each part
 ALIKE = "let all processes read the same files"
 CHOSEN = ("data", "subset", "split", "batches", "encoder", "head", "loss", "inputs", "optimizer", "schedule")
 
@@ -132,12 +141,19 @@ def _trained(
 def _follow(
     ready: Assembled, trainer: Mapping[str, Any], config: Mapping[str, Any], before: Run | None, every: int
 ) -> None:
-    """Train as one of several processes, of which the first writes everything and evaluates."""
+    """Train as one of several processes, of which the first writes everything and evaluates what all have encoded."""
+    nowhere, module = Run(Path()), ready.module
+    callbacks = [ValidationScores(nowhere, every, config["patience"]), Statistics(nowhere, ready.trained.names)]
+    own = trainer_of(trainer, callbacks, Checkpoints(nowhere, config["checkpoint_minutes"]))
     if before is None or before.stage == "training":
-        nowhere = Run(Path())
-        callbacks = [ValidationScores(nowhere, every, config["patience"]), Statistics(nowhere, ready.trained.names)]
-        checkpoints = Checkpoints(Run(Path()), config["checkpoint_minutes"])
-        fit(ready, trainer_of(trainer, callbacks, checkpoints), before, compiled=config["compile"])
+        fit(ready, own, before, compiled=config["compile"])
+    if EvaluationOptions.of(config).evaluations == []:
+        return
+    ((most,), *_) = distributed.exchange((ALL_SAMPLES,), CPU)
+    if most != NOTHING:
+        towers = [tower.to(own.strategy.root_device) for tower in (module.encoder, module.second) if tower is not None]
+        send_weights(*towers)
+        encode_shares(module.encoder, module.second, ready.parts, most or None, workers=config["workers"])
 
 
 def chosen_parts(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -228,7 +244,9 @@ class _Training:
             for tower in filter(None, (module.encoder, module.second)):
                 tower.to(device_of(self.trainer_arguments))
         with terminable(_end):
-            if self.evaluations.evaluations != []:
+            if self.evaluations.evaluations == []:
+                leave()
+            else:
                 with self._timed("evaluation"):
                     self.progress.say("evaluating ...")
                     options = self._in_time()
@@ -243,7 +261,9 @@ class _Training:
                         trained=trained,
                         workers=self.config["workers"],
                         most=options.evaluation_samples,
+                        shared=self._others_encode(options.evaluation_samples),
                     )
+                    leave()  # the others are done: what follows is this process's own
                     if (own := module.predictor(features)) is not None:
                         run.write(run.classifier.name, own.saved())
                     given = (run, features, ready.parts, options, self.progress)
@@ -253,6 +273,16 @@ class _Training:
             if self.config["report"]:
                 write_report(run, ready.parts, self.evaluations, self.progress)
         return say_lost(run, self.progress, ready.data.lost).finished()
+
+    def _others_encode(self, most: int | None) -> bool:
+        """Tell the other processes, if there are any, to encode their shares, by the weights of this one."""
+        if distributed.world_size() == 1:
+            return False
+        there, module = self.run.embeddings.is_file(), self.ready.module
+        distributed.exchange((NOTHING if there else most or ALL_SAMPLES,), CPU)
+        if not there:
+            send_weights(*filter(None, (module.encoder, module.second)))
+        return not there
 
     def _in_time(self) -> EvaluationOptions:
         """Say how long the evaluations take, if that is long."""
@@ -273,7 +303,6 @@ class _Training:
             options = {**given, "logger": logger, "default_root_dir": self.run.folder}
             trainer = trainer_of(options, callbacks, checkpoints)
             fit(self.ready, trainer, self.run, compiled=self.config["compile"])
-        leave()  # the others are done: evaluation is this process's own
         if self.config["keep"] == "best":
             self._keep_best(trainer.current_epoch)
         for tower in filter(None, (self.ready.module.encoder, self.ready.module.second)):

@@ -7,9 +7,16 @@ import pytest
 import torch
 
 import likewise as lw
-from likewise.diagnostics import Snapshot, anchor_gradients, hardest_shares, save_snapshots, strength_by_similarity
+from likewise.diagnostics import (
+    Snapshot,
+    anchor_gradients,
+    hardest_shares,
+    save_snapshots,
+    strength_by_negatives,
+    strength_by_similarity,
+)
 from likewise.report import Subject
-from likewise.report.sections import GradientsSection, gradients
+from likewise.report.sections import GradientsSection, NegativesSection, gradients
 from likewise.runs import Run
 
 TAU = 0.2
@@ -371,3 +378,113 @@ def test_a_damaged_file_is_told(tmp_path):
     run.write(run.batches.name, b"PK")
     with pytest.raises(ValueError, match=r"expected the snapshots of a training in .*batches.npz, got a file"):
         GradientsSection().content([Subject(run)])
+
+
+def plain_strengths(rows, positive, form, counts, fraction):
+    """Return the four sums of each count, by the definition in plain loops; all negatives of an anchor are alike."""
+    active = [i for i in range(len(rows)) if any(positive[i])]
+    found = []
+    for count in counts:
+        pulls, pushes = [], []
+        for i in active:
+            mates = [j for j in range(len(rows)) if positive[i][j]]
+            others = [j for j in range(len(rows)) if j != i and not positive[i][j]][:count]
+            cosine = {j: float(rows[i] @ rows[j]) for j in (*mates, *others)}
+            weight = {j: math.exp(cosine[j] / TAU) for j in cosine}
+            total, among = sum(weight.values()), sum(weight[j] for j in mates)
+            for j, near in cosine.items():
+                across = math.sqrt(max(0.0, 1 - near**2)) / TAU
+                asked = 1 / len(mates) if form == "out" else weight[j] / among
+                if j in mates:
+                    pulls.append((near, (asked - weight[j] / total) * across))
+                else:
+                    pushes.append((near, weight[j] / total * across))
+        first = [max(1, round(fraction * len(pairs))) for pairs in (pulls, pushes)]
+        pulls, pushes = sorted(pulls), sorted(pushes)
+        ends = pulls[: first[0]], pulls[-first[0] :], pushes[-first[1] :], pushes[: first[1]]
+        found.append([sum(strength for _, strength in end) / len(active) for end in ends])
+    return torch.tensor(found, dtype=torch.float64).T
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    ("name", "fraction"),
+    [("one view", 1 / 3), ("several views", 1 / 3), ("views only", 0.4)],
+)
+def test_strengths_with_all_negatives_are_those_of_a_loop(name, fraction, form):
+    """With all of them the order doesn't matter; the fractions cut no pair from its mirror image, which is as close."""
+    embeddings, labels = CASES[name]
+    rows, positive = rows_of(embeddings, labels)
+    (count,) = {len(rows) - 1 - sum(row) for row in positive if any(row)}
+    found = strength_by_negatives(embeddings, labels, temperature=TAU, form=form, counts=[count], fraction=fraction)
+    assert torch.allclose(torch.stack(found[1:]), plain_strengths(rows, positive, form, [count], fraction), atol=1e-12)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_strengths_with_few_negatives_are_those_of_a_loop(form):
+    """Of tight clusters whose negatives are all alike it doesn't matter which are taken."""
+    labels = torch.arange(30) % 3
+    rows = torch.eye(4, dtype=torch.float64)[labels] + 0.4 * torch.eye(4, dtype=torch.float64)[3]
+    counts = [1, 2, 5, 20]
+    found = strength_by_negatives(rows, labels, temperature=TAU, form=form, counts=counts, fraction=0.5)
+    expected = plain_strengths(*rows_of(rows, labels), form, counts, 0.5)
+    assert found.counts == tuple(counts)
+    assert torch.allclose(torch.stack(found[1:])[2:], expected[2:], atol=1e-12)
+    assert torch.allclose(torch.stack(found[1:])[:2], expected[:2], atol=1e-6)  # at cosine 1 only rounding is left
+
+
+def test_more_negatives_make_hard_positives_stronger_up_to_their_limit():
+    """With one positive at a right angle the pull is (1 - P)/τ; every negative makes P smaller."""
+    rows = torch.eye(40, dtype=torch.float64)
+    labels = torch.tensor([0, 0, *range(1, 39)])
+    found = strength_by_negatives(rows, labels, temperature=TAU, anchors=[0])
+    assert found.counts == (2, 4, 8, 16, 32, 38)
+    assert found.hard_positives.tolist() == pytest.approx([(1 - 1 / (1 + count)) / TAU for count in found.counts])
+
+
+def test_the_same_seed_takes_the_same_negatives_and_another_others():
+    embeddings, labels = normal(60, 8), torch.arange(60) % 6
+    one, again, other = (strength_by_negatives(embeddings, labels, counts=[2], seed=seed) for seed in (0, 0, 1))
+    assert one.hard_negatives.equal(again.hard_negatives)
+    assert not one.hard_negatives.equal(other.hard_negatives)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"counts": [0, 2]}, r"expected counts from 1 to 6, as all anchors have, got \(0, 2\)"),
+        ({"counts": [7]}, r"got \(7,\): ask for fewer"),
+        ({"fraction": 0.0}, "expected fraction above 0 and at most 1"),
+        ({"form": "pairs"}, "form"),
+        ({"temperature": 0.0}, "temperature"),
+    ],
+)
+def test_bad_numbers_of_negatives_are_told(options, message):
+    with pytest.raises(ValueError, match=message):
+        strength_by_negatives(normal(9, 5), torch.arange(9) % 3, **options)
+
+
+def test_without_positives_nothing_is_measured():
+    assert strength_by_negatives(normal(4, 3), torch.arange(4)).counts == ()
+
+
+@pytest.mark.parametrize(("kind", "given"), [("SupConLoss", {}), ("SupConLoss", {"form": "in"}), ("NTXentLoss", {})])
+def test_a_section_tells_what_more_negatives_do(kind, given, tmp_path):
+    run, batches = run_with(tmp_path, kind, **given)
+    body = NegativesSection().content([Subject(run)]).body
+    batch = batches["last"]
+    labels = batch.labels if kind == "SupConLoss" else None
+    found = strength_by_negatives(batch.embeddings, labels, temperature=0.1, form=given.get("form", "out"))
+    few, many = (f"{float(found.hard_positives[end]):.2g}" for end in (0, -1))
+    told = f"Epoch 3: from 2 to {found.counts[-1]} negatives, the pull of hard positives goes from {few} to {many}"
+    assert told in " ".join(body.split())
+    assert body.count('id="negatives"') == 1
+
+
+def test_collapsed_and_other_runs_say_nothing_of_negatives(tmp_path):
+    run, batches = run_with(tmp_path)
+    same = Snapshot(torch.ones(20, 2, 8), batches["last"].sample_index, batches["last"].labels, 1, 4, 20, 0.1)
+    with run.writing(run.batches.name) as path:
+        save_snapshots(path, {"last": same})
+    assert NegativesSection().content([Subject(run)]) is None
+    assert NegativesSection().content([Subject(run_with(tmp_path / "other", "RASCALLoss")[0])]) is None

@@ -18,8 +18,10 @@ from likewise.diagnostics.geometry import (
 from likewise.diagnostics.gradients import (
     AnchorGradients,
     HardestShares,
+    StrengthByNegatives,
     anchor_gradients,
     hardest_shares,
+    strength_by_negatives,
     strength_by_similarity,
 )
 from likewise.diagnostics.hard_pairs import HardPairs, hardest_pairs
@@ -34,6 +36,7 @@ __all__ = [
     "HardestShares",
     "Hubness",
     "Snapshot",
+    "StrengthByNegatives",
     "alignment",
     "anchor_gradients",
     "cell_matches",
@@ -51,6 +54,7 @@ __all__ = [
     "similarity_histogram",
     "singular_values",
     "spread",
+    "strength_by_negatives",
     "strength_by_similarity",
     "two_dimensional_map",
     "uniformity",

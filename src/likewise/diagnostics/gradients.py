@@ -205,6 +205,98 @@ class HardestShares(NamedTuple):
     """The share of the push that the most similar negatives supply."""
 
 
+class StrengthByNegatives(NamedTuple):
+    """What pulls and pushes an anchor with so many negatives: strengths summed by anchor, and averaged over anchors."""
+
+    counts: tuple[int, ...]
+    """The numbers of negatives, K of them."""
+    hard_positives: Float[Tensor, " k"]
+    """The pull of the least similar positives; below 0 where they repel."""
+    easy_positives: Float[Tensor, " k"]
+    """The pull of the most similar positives; below 0 where they repel."""
+    hard_negatives: Float[Tensor, " k"]
+    """The push of the most similar negatives."""
+    easy_negatives: Float[Tensor, " k"]
+    """The push of the least similar negatives."""
+
+
+def strength_by_negatives(
+    embeddings: Float[Array, "..."],
+    labels: Int[Array, "..."] | None = None,
+    *,
+    counts: Sequence[int] | None = None,
+    fraction: float = 0.1,
+    temperature: float | Tensor = 0.1,
+    form: Form = "out",
+    anchors: Int[Tensor, " a"] | Sequence[int] | None = None,
+    seed: int = 0,
+) -> StrengthByNegatives:
+    """Measure how pull and push grow with the number of negatives, while the positives stay the same.
+
+    Each anchor keeps all its positives, and takes its first negatives in an order of its own, drawn once. With "out" a
+    positive pulls with 1/|P(i)| - P_ip, and every further negative makes P_ip smaller: by much for a positive that is
+    close, so that it no longer repels, and less for one that is far, which nears sqrt(1 - cosine²)/(|P(i)|·τ) soonest.
+
+    Args:
+        embeddings: See `anchor_gradients`.
+        labels: Likewise.
+        counts: Numbers of negatives, K, from 1 to what all active anchors have. None: 2, 4, 8, ..., and all.
+        fraction: Which part of the pairs of all anchors is the hardest, and the easiest; at least one pair is.
+        temperature: τ > 0.
+        form: "out" or "in".
+        anchors: Rows of the anchors, (A,). None: all rows.
+        seed: Of the negatives' order.
+
+    Returns:
+        Strengths as those of `AnchorGradients`, with a sign: float64, (K,) each.
+
+    Memory:
+        As `anchor_gradients`.
+
+    Source:
+        Khosla et al., "Supervised Contrastive Learning", 2020, section 3.2 and the supplement.
+
+    Example:
+        >>> embeddings = torch.tensor([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0], [0.0, -1.0], [0.0, -1.0], [-0.6, -0.8]])
+        >>> classes = torch.tensor([0, 0, 0, 1, 1, 1])
+        >>> found = strength_by_negatives(embeddings, classes, temperature=1.0, anchors=[0], counts=[1, 3])
+        >>> found.counts, [round(of, 3) for of in found.hard_positives.tolist()]
+        ((1, 3), [0.263, 0.327])
+    """
+    _check_fraction(fraction)
+    found = anchor_gradients(embeddings, labels, temperature=temperature, form=form, anchors=anchors)
+    most = int(found.negatives.sum(dim=1)[found.active].min()) if bool(found.active.any()) else 0
+    doubled = (2**power for power in range(1, max(most, 1).bit_length()))
+    asked = tuple(sorted({*doubled, most} - {0})) if counts is None else tuple(counts)
+    if not all(1 <= count <= most for count in asked):
+        raise ValueError(
+            f"expected counts of negatives from 1 to {most}, as all anchors have, got {asked}: ask for fewer"
+        )
+    generator = torch.Generator().manual_seed(seed)
+    drawn = torch.rand(found.negatives.shape, generator=generator).where(found.negatives, torch.inf)
+    place = drawn.argsort(dim=1).argsort(dim=1)
+    rows, _ = _rows_and_keys(embeddings, labels)
+    across, tau = _across(found.similarities, rows, found.anchors), float(temperature)
+    active = max(1, int(found.active.sum()))
+    sums: list[list[float]] = []
+    for count in asked:
+        negatives = found.negatives & (place < count)
+        probabilities = _softmax(found.similarities / tau, found.positives | negatives)
+        strengths = (probabilities - found.targets) / tau * across
+        sums.append(
+            [
+                float(sign * strengths[among][_first(hardness[among], fraction)].sum()) / active
+                for among, sign, hardness in (
+                    (found.positives, -1, -found.similarities),
+                    (found.positives, -1, found.similarities),
+                    (negatives, 1, found.similarities),
+                    (negatives, 1, -found.similarities),
+                )
+            ]
+        )
+    return StrengthByNegatives(asked, *torch.tensor(sums, dtype=torch.float64).reshape(-1, 4).unbind(dim=1))
+
+
 def strength_by_similarity(
     gradients: AnchorGradients, bins: int = 50
 ) -> tuple[Float[Tensor, "edges"], Float[Tensor, "bins"], Float[Tensor, "bins"]]:
@@ -254,8 +346,7 @@ def hardest_shares(gradients: AnchorGradients, fraction: float = 0.1) -> Hardest
         >>> [round(of, 3) for of in hardest_shares(found, fraction=0.5)]
         [1.0, 1.0]
     """
-    if not 0 < fraction <= 1:
-        raise ValueError(f"expected fraction above 0 and at most 1, got {fraction}: 0.1 is the hardest tenth")
+    _check_fraction(fraction)
     attracting = gradients.strengths.where(gradients.coefficients < 0, 0)
     positives, negatives = gradients.positives, gradients.negatives
     return HardestShares(
@@ -264,10 +355,17 @@ def hardest_shares(gradients: AnchorGradients, fraction: float = 0.1) -> Hardest
     )
 
 
+def _check_fraction(fraction: float) -> None:
+    if not 0 < fraction <= 1:
+        raise ValueError(f"expected fraction above 0 and at most 1, got {fraction}: 0.1 is the hardest tenth")
+
+
+def _first(hardness: Tensor, fraction: float) -> Tensor:
+    """Return the places of the hardest pairs, at least one."""
+    return hardness.argsort(descending=True, stable=True)[: max(1, round(fraction * len(hardness)))]
+
+
 def _share(hardness: Tensor, strengths: Tensor, fraction: float) -> float:
     """Return the share of all strength that the hardest pairs have."""
     total = float(strengths.sum())
-    if total == 0:
-        return math.nan
-    count = max(1, round(fraction * len(hardness)))
-    return float(strengths[hardness.argsort(descending=True, stable=True)[:count]].sum()) / total
+    return math.nan if total == 0 else float(strengths[_first(hardness, fraction)].sum()) / total

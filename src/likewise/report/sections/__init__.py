@@ -8,7 +8,7 @@ from likewise.report.sections.comparison import (
 )
 from likewise.report.sections.episode import EpisodeSection
 from likewise.report.sections.geometry import GeometrySection, LabelSimilaritySection
-from likewise.report.sections.gradients import AnchorSection, GradientsSection
+from likewise.report.sections.gradients import AnchorSection, GradientsSection, NegativesSection
 from likewise.report.sections.maps import MapSection, SubModesSection
 from likewise.report.sections.pairs import PairsSection
 from likewise.report.sections.samples import HardestPairsSection, MistakesSection, NearestTextsSection
@@ -36,6 +36,7 @@ SECTIONS: tuple[type[Section], ...] = (
     RobustnessSection,
     GeometrySection,
     GradientsSection,
+    NegativesSection,
     AnchorSection,
     LabelSimilaritySection,
     HistogramsSection,
@@ -68,6 +69,7 @@ __all__ = [
     "MapSection",
     "MistakesSection",
     "NearestTextsSection",
+    "NegativesSection",
     "PairsSection",
     "RobustnessSection",
     "SampleDifferencesSection",

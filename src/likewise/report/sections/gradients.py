@@ -12,10 +12,12 @@ from torch import Tensor
 from likewise.diagnostics import (
     AnchorGradients,
     Snapshot,
+    StrengthByNegatives,
     anchor_gradients,
     collapsed,
     hardest_shares,
     plots,
+    strength_by_negatives,
     strength_by_similarity,
 )
 from likewise.diagnostics.gradients import Form
@@ -27,6 +29,7 @@ from likewise.report.setting import settings_of
 from likewise.report.subject import Subject
 
 MOST_SETTINGS = 4
+LEAST_COUNTS = 3  # numbers of negatives that make a curve
 MOST_ANCHORS = 512  # evenly spaced rows of a batch, all of which are their references
 ANCHORS = 40  # that can be chosen
 REFERENCES = 8  # of each kind, the strongest
@@ -58,6 +61,44 @@ class GradientsSection(Section):
         return Content("What pulls and pushes", heading, plots.as_html(figure, "pull-and-push") + paragraphs(said))
 
 
+class NegativesSection(Section):
+    """What more negatives do to pull and push, by the last batch; of several settings in the first run of each."""
+
+    runs = "any"
+
+    def content(self, subjects: Sequence[Subject]) -> Content | None:
+        settings = settings_of(subjects)
+        fitting = [setting for setting in settings if form_of(setting.first) and setting.first.run.batches.is_file()]
+        panels: dict[str, list[tuple[str, list[tuple[int, float]]]]] = {}
+        said: list[Markup] = []
+        for setting in fitting[:MOST_SETTINGS]:
+            batch = max(setting.first.batches.values(), key=lambda of: of.step, default=None)
+            found = None if batch is None else _by_negatives(setting.first, batch)
+            if batch is None or found is None or len(found.counts) < LEAST_COUNTS:
+                continue
+            title = f"{setting.name}, epoch {batch.epoch}" if len(settings) > 1 else f"Epoch {batch.epoch}"
+            series = zip(found._fields[1:], found[1:], strict=True)
+            panels[title] = [
+                (name.replace("_", " "), list(zip(found.counts, values.tolist(), strict=True)))
+                for name, values in series
+            ]
+            said.append(
+                sentence(
+                    "negatives_of_batch",
+                    title=title,
+                    few=found.counts[0],
+                    many=found.counts[-1],
+                    pulls=[[f"{float(of[end]):.2g}" for end in (0, -1)] for of in found[1:3]],
+                )
+            )
+        if not panels:
+            return None
+        figure = plots.curves(panels, "negatives of each anchor")
+        figure.update_xaxes(type="log", dtick=math.log10(4))
+        heading = sentence("negatives", settings=len(fitting), most=MOST_SETTINGS)
+        return Content("What more negatives do", heading, plots.as_html(figure, "negatives") + paragraphs(said))
+
+
 def form_of(subject: Subject) -> Form | None:
     """Return SupCon's form; None unless it is "out" or "in", or the loss NT-Xent, normalised, of the batch only.
 
@@ -77,6 +118,20 @@ def _gradients(subject: Subject, batch: Snapshot, anchors: Tensor | Sequence[int
     labels = batch.labels if short_name(subject.facts["parts"]["loss"]) == "SupConLoss" else None
     form = form_of(subject) or "out"
     return anchor_gradients(batch.embeddings, labels, temperature=batch.temperature, form=form, anchors=anchors)
+
+
+def _by_negatives(subject: Subject, batch: Snapshot) -> StrengthByNegatives | None:
+    """Return what more negatives do in a batch; None where nothing can be said, as embeddings have collapsed."""
+    rows = batch.embeddings.flatten(0, -2)
+    if not len(rows) or collapsed(rows):
+        return None
+    spaced = list(range(0, len(rows), -(-len(rows) // MOST_ANCHORS)))
+    active = _gradients(subject, batch, spaced)
+    if not bool(active.active.any()) or not int(active.negatives.sum(dim=1)[active.active].min()):
+        return None
+    labels = batch.labels if short_name(subject.facts["parts"]["loss"]) == "SupConLoss" else None
+    options: dict[str, Any] = {"temperature": batch.temperature, "form": form_of(subject) or "out", "anchors": spaced}
+    return strength_by_negatives(batch.embeddings, labels, **options)
 
 
 def _words(title: str, found: AnchorGradients, batch: Snapshot) -> Markup:

@@ -452,7 +452,7 @@ def test_the_same_seed_takes_the_same_negatives_and_another_others():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"counts": [0, 2]}, r"expected counts from 1 to 6, as all anchors have, got \(0, 2\)"),
+        ({"counts": [0, 2]}, r"expected counts of negatives from 1 to 6, as all anchors have, got \(0, 2\)"),
         ({"counts": [7]}, r"got \(7,\): ask for fewer"),
         ({"fraction": 0.0}, "expected fraction above 0 and at most 1"),
         ({"form": "pairs"}, "form"),

@@ -2,9 +2,9 @@
 
     python benchmarks/rascal_lite.py CIFAR100.npz FOLDER [--seeds 0 1 2] [--epochs 16]
 
-CIFAR100.npz has `images` (N, 32, 32, 3), `labels` and `test`. Encoder, head, augmentation, batches and optimiser are those
-of the recipe supcon-cifar100-20; all settings see the same views in the same order, and start from the same weights. What
-is there is not trained again. `drift.py` and `docs/result_tables.py` gather what the runs have found.
+CIFAR100.npz has `images` (N, 32, 32, 3), `labels` and `test`. Encoder, head, augmentation, batches and optimiser are
+those of the recipe supcon-cifar100-20; all settings see the same views in the same order, and start from the same
+weights. What is there is not trained again. `drift.py` and `docs/result_tables.py` gather what the runs have found.
 """
 
 import argparse

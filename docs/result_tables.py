@@ -13,6 +13,7 @@ is the mean over the runs, too; where it is the same for all, it is kept once.
 
 import csv
 import json
+import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -163,7 +164,8 @@ def matrix(lines: Sequence[Line], first: str, scores: Sequence[str]) -> str:
         marked = {row.setting for row in different([row for row in rows if row.difference is not None])}
         for row in rows:
             mark = "" if row.setting not in marked else " ↑" if (row.difference or 0) > 0 else " ↓"
-            spread = f" ± {50 * (row.high - row.low):.1f}" if row.high > row.low else ""  # one run has none
+            low, high = student([float(of["value"]) for of in own if of["setting"] == row.setting])
+            spread = f" ± {50 * (high - low):.1f}" if math.isfinite(high) else ""  # of one run; a row's ends stop at 1
             text = f"{100 * row.value:.1f}{spread}{mark}"
             cells.setdefault(row.setting, {})[score] = text
             seconds[row.setting] = f"{row.seconds:.0f} s"

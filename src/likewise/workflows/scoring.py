@@ -27,7 +27,7 @@ from likewise.evaluation import (
 from likewise.evaluation.capping import capped, capped_features
 from likewise.evaluation.choice import left_out
 from likewise.evaluation.cost import Cost, words_of
-from likewise.evaluation.encoding import encode_share, features_of
+from likewise.evaluation.encoding import features_of
 from likewise.evaluation.evaluation import Sizes
 from likewise.evaluation.features import PARTS
 from likewise.evaluation.predictions import MACRO, MEAN_PRECISION
@@ -155,7 +155,7 @@ def encoded(
     Of each part at most so many are encoded, chosen before, and the run notes how many.
 
     What an encoder that is not `trained` has encoded before in this process, as in a sweep, is not encoded again. If it
-    is `shared`, all other processes call `encode_shares` meanwhile.
+    is `shared`, all other processes encode with this one; see `sharing`.
     """
     if run.embeddings.is_file() and not anew:
         return with_origin(load_features(run.embeddings), parts, lambda: encoder, lambda: second)
@@ -179,14 +179,6 @@ def encoded(
     run.describe(run.facts | {ENCODED: most})
     _note_lost(run, lost)
     return with_origin(features, parts, lambda: encoder, lambda: second)
-
-
-def encode_shares(
-    encoder: Encoder, second: Encoder | None, parts: Parts, most: int | None, *, workers: int | None
-) -> None:
-    """Encode the share of this process, not the first, of what is `encoded(..., shared=True)` at the first."""
-    for samples, _ in capped([parts.train, parts.validation, parts.test], most):
-        encode_share(samples, encoder, second, workers=workers)
 
 
 def forget() -> None:

@@ -29,24 +29,16 @@ from likewise.training.fitting import as_list, fit, last_whole, trainer_of
 from likewise.training.launch import from_slurm, rank, refused_together
 from likewise.training.loggers.boards import Drawings
 from likewise.training.loggers.making import check_tools, logging_to, named
-from likewise.training.processes import joined, leave, send_weights
+from likewise.training.processes import joined, leave
 from likewise.training.validation import ValidationScores, best_epoch, check_that_choose
 from likewise.workflows.failures import check_same, removed_if_idle, terminable, unfinished
 from likewise.workflows.lightning_trainer import TrainingBar, in_our_words, quiet_lightning
 from likewise.workflows.metadata import device_of, device_words, flat, shared_options, versions
 from likewise.workflows.progress import PRINTED, Progress, shown
-from likewise.workflows.scoring import (
-    EvaluationOptions,
-    check_applicable,
-    encode_shares,
-    encoded,
-    say_lost,
-    score,
-    write_report,
-)
+from likewise.workflows.scoring import EvaluationOptions, check_applicable, encoded, say_lost, score, write_report
+from likewise.workflows.sharing import follow, lead
 
 CPU = torch.device("cpu")
-ALL_SAMPLES, NOTHING = 0, -1  # what the first process may tell the others to encode, beside a number of each part
 ALIKE = "let all processes read the same files"
 CHOSEN = ("data", "subset", "split", "batches", "encoder", "head", "loss", "inputs", "optimizer", "schedule")
 
@@ -142,18 +134,13 @@ def _follow(
     ready: Assembled, trainer: Mapping[str, Any], config: Mapping[str, Any], before: Run | None, every: int
 ) -> None:
     """Train as one of several processes, of which the first writes everything and evaluates what all have encoded."""
-    nowhere, module = Run(Path()), ready.module
+    nowhere = Run(Path())
     callbacks = [ValidationScores(nowhere, every, config["patience"]), Statistics(nowhere, ready.trained.names)]
     own = trainer_of(trainer, callbacks, Checkpoints(nowhere, config["checkpoint_minutes"]))
     if before is None or before.stage == "training":
         fit(ready, own, before, compiled=config["compile"])
-    if EvaluationOptions.of(config).evaluations == []:
-        return
-    ((most,), *_) = distributed.exchange((ALL_SAMPLES,), CPU)
-    if most != NOTHING:
-        towers = [tower.to(own.strategy.root_device) for tower in (module.encoder, module.second) if tower is not None]
-        send_weights(*towers)
-        encode_shares(module.encoder, module.second, ready.parts, most or None, workers=config["workers"])
+    if EvaluationOptions.of(config).evaluations != []:
+        follow(ready.module, ready.parts, own.strategy.root_device, workers=config["workers"])
 
 
 def chosen_parts(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -261,7 +248,7 @@ class _Training:
                         trained=trained,
                         workers=self.config["workers"],
                         most=options.evaluation_samples,
-                        shared=self._others_encode(options.evaluation_samples),
+                        shared=lead(module, options.evaluation_samples, there=run.embeddings.is_file()),
                     )
                     leave()  # the others are done: what follows is this process's own
                     if (own := module.predictor(features)) is not None:
@@ -273,16 +260,6 @@ class _Training:
             if self.config["report"]:
                 write_report(run, ready.parts, self.evaluations, self.progress)
         return say_lost(run, self.progress, ready.data.lost).finished()
-
-    def _others_encode(self, most: int | None) -> bool:
-        """Tell the other processes, if there are any, to encode their shares, by the weights of this one."""
-        if distributed.world_size() == 1:
-            return False
-        there, module = self.run.embeddings.is_file(), self.ready.module
-        distributed.exchange((NOTHING if there else most or ALL_SAMPLES,), CPU)
-        if not there:
-            send_weights(*filter(None, (module.encoder, module.second)))
-        return not there
 
     def _in_time(self) -> EvaluationOptions:
         """Say how long the evaluations take, if that is long."""

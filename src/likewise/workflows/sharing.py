@@ -1,0 +1,39 @@
+"""Encoding after training by all processes: the first says how much, gives its weights, and gets the features."""
+
+import torch
+
+from likewise import distributed
+from likewise.data import Parts
+from likewise.evaluation.capping import capped
+from likewise.evaluation.encoding import encode_share
+from likewise.training.pretraining import Pretraining
+from likewise.training.processes import send_weights
+
+CPU = torch.device("cpu")
+ALL_SAMPLES, NOTHING = 0, -1  # what the first process tells the others to encode, beside a number of each part
+
+
+def lead(module: Pretraining, most: int | None, *, there: bool) -> bool:
+    """Tell the other processes what to encode with this one, the first, and return whether they do.
+
+    Args:
+        module: What was trained, whose weights the others get.
+        most: Samples of each part at most. None: all.
+        there: Whether the features are there already.
+    """
+    if distributed.world_size() == 1:
+        return False
+    distributed.exchange((NOTHING if there else most or ALL_SAMPLES,), CPU)
+    if not there:
+        send_weights(*filter(None, (module.encoder, module.second)))
+    return not there
+
+
+def follow(module: Pretraining, parts: Parts, device: torch.device, *, workers: int | None) -> None:
+    """Encode the share of this process, which isn't the first, of what the first asks for."""
+    ((most,), *_) = distributed.exchange((NOTHING,), CPU)
+    if most == NOTHING:
+        return
+    send_weights(*(tower.to(device) for tower in (module.encoder, module.second) if tower is not None))
+    for samples, _ in capped([parts.train, parts.validation, parts.test], most or None):
+        encode_share(samples, module.encoder, module.second, workers=workers)

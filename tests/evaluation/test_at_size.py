@@ -275,6 +275,43 @@ def test_only_the_samples_that_are_evaluated_are_encoded_and_more_when_more_are_
     assert accuracy.count == 60
 
 
+@pytest.mark.parametrize(
+    ("loss", "sets"), [("CrossEntropyLoss", False), ("NWSLoss", True), ("BCELoss", True)], ids=["softmax", "nws", "bce"]
+)
+def test_what_was_trained_to_classify_scores_the_samples_that_are_encoded_later(tmp_path, loss, sets):
+    from likewise.workflows import train  # noqa: PLC0415 - likewise
+
+    vectors, labels = data(300)
+    if sets:
+        labels = np.stack([labels == of for of in range(3)] + [vectors[:, 0] > 0], axis=1)
+    np.savez(tmp_path / "mine.npz", vectors=vectors, labels=labels)
+    options = {"data": "Arrays", "data.path": str(tmp_path / "mine.npz"), "encoder": "MLP", "encoder.width": 8}
+    options |= {
+        "loss": loss,
+        "trainer.max_epochs": 2,
+        "validation_epochs": 0,
+        "runs": str(tmp_path / "runs"),
+        "seed": 3,
+    }
+    options |= {"sections": [], "evaluations": "OwnClassifier"}
+    few = train({**options, "evaluation_samples": 25, "name": "few"}, progress=Silent())
+    whole = train({**options, "name": "whole"}, progress=Silent())  # the same weights
+    assert own(few).count < own(whole).count
+    more = evaluate(few, evaluation_samples=10_000, progress=Silent())
+    assert own(more) == own(whole)
+    kept, wanted = load_features(more.embeddings), load_features(whole.embeddings)
+    for part, of in zip(kept, wanted, strict=True):
+        assert torch.equal(part.vectors, of.vectors)
+        assert part.logits == of.logits
+        torch.testing.assert_close(part.predicted, of.predicted, rtol=0, atol=1e-6)
+
+
+def own(run: Run):
+    """The score of the run's own classifier that is told first."""
+    of = [score for score in run.scores if (score.evaluation, score.part) == ("own classifier", "test")]
+    return next(score for score in of if str(score.group) == "all" and score.features == "encoder")
+
+
 @pytest.mark.parametrize("own", [True, False])
 @pytest.mark.parametrize("count", [1, 7, 60])
 def test_the_nearest_of_many_are_those_of_few(monkeypatch, own, count):
@@ -378,7 +415,7 @@ def test_a_budget_evaluates_fewer_samples_and_says_so(tmp_path, capsys, monkeypa
     vectors, labels = data(4000)
     np.savez(tmp_path / "mine.npz", features=vectors, labels=labels)
     monkeypatch.setattr("likewise.evaluation.cost.TRIED", (64, 256))
-    monkeypatch.setattr("likewise.evaluation.cost.seconds_of_product", lambda _: 1e-4)
+    monkeypatch.setattr("likewise.evaluation.cost.seconds_of_product", lambda *_: 1e-4)
     command = ["evaluate", str(tmp_path / "mine.npz"), "--evaluations", "KNN", "--runs", str(tmp_path / "runs")]
     assert main([*command, "--budget", "120"]) == 0
     said = capsys.readouterr()

@@ -10,6 +10,7 @@ from likewise.evaluation.evaluation import Evaluation, Sizes
 from likewise.evaluation.nearest import nearest
 
 TRIED = (512, 2**14)  # queries and references that are timed
+CPU = torch.device("cpu")
 FEWEST = 500  # samples of a part, below which a budget says nothing
 STEP = 0.95  # by which a part shrinks until the evaluations fit
 
@@ -22,6 +23,7 @@ class Cost:
         evaluations: The evaluations; those that tell no cost take none.
         product: Seconds of an inner product of two feature vectors, with what comes with it. None: it is measured, if
             so many are needed that it matters.
+        device: Where evaluations take place that may be accelerated.
 
     Example:
         >>> from likewise.evaluation import KNN, Retrieval
@@ -32,15 +34,20 @@ class Cost:
         (None, 4800)
     """
 
-    def __init__(self, evaluations: Sequence[Evaluation], product: float | None = None) -> None:
-        self.evaluations, self._product = evaluations, product
+    def __init__(
+        self, evaluations: Sequence[Evaluation], product: float | None = None, device: torch.device = CPU
+    ) -> None:
+        self.evaluations, self._device = evaluations, device
+        self._seconds = {} if product is None else dict.fromkeys((True, False), product)  # by whether accelerated
 
     def of_each(self, sizes: Sizes) -> dict[str, float]:
         """Return the seconds of each evaluation by its name."""
-        products = {one.name: one.products(sizes) for one in self.evaluations}
-        if self._product is None and sum(products.values()) >= TRIED[0] * TRIED[1]:
-            self._product = seconds_of_product(sizes.width)
-        return {name: count * (self._product or 0.0) for name, count in products.items() if count}
+        products = [(one, count) for one in self.evaluations if (count := one.products(sizes))]
+        if sum(count for _, count in products) >= TRIED[0] * TRIED[1]:
+            for accelerated in {one.accelerated for one, _ in products} - set(self._seconds):
+                where = self._device if accelerated else CPU
+                self._seconds[accelerated] = seconds_of_product(sizes.width, where)
+        return {one.name: count * self._seconds.get(one.accelerated, 0.0) for one, count in products}
 
     def of_all(self, sizes: Sizes) -> float:
         """Return the seconds of all of them."""
@@ -57,15 +64,15 @@ class Cost:
         return max(FEWEST, most // digits * digits)
 
 
-def seconds_of_product(width: int) -> float:
+def seconds_of_product(width: int, device: torch.device = CPU) -> float:
     """Measure the seconds that a similarity of vectors takes in a search for the nearest 100: the best of three."""
     generator = torch.Generator().manual_seed(0)
-    queries, references = (torch.randn(count, width, generator=generator) for count in TRIED)
+    queries, references = (torch.randn(count, width, generator=generator).to(device) for count in TRIED)
     found: list[float] = []
     for _ in range(3):
         start = time.perf_counter()
-        for _ in nearest(queries, references, 100):
-            pass
+        for _, similarities, _ in nearest(queries, references, 100):
+            similarities.cpu()  # which waits for the device
         found.append(time.perf_counter() - start)
     return min(found) / (TRIED[0] * TRIED[1])
 

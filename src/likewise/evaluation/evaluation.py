@@ -35,10 +35,12 @@ class Evaluation(ABC):
     Attributes:
         name: What its scores are called, such as "linear probe".
         of_pairs: Whether it takes all pairs; else each input of the first side is taken once, as it is in its first.
+        accelerated: Whether vectors may lie on an accelerator. Labels and rows never do, nor what it finds.
     """
 
     name: ClassVar[str]
     of_pairs: ClassVar[bool] = False
+    accelerated: ClassVar[bool] = False
 
     @abstractmethod
     def why_not_applicable(self, parts: FeatureParts) -> str | None:

@@ -204,6 +204,10 @@ class Features:
         beside = {"labels": labels, "predictions": predictions, "items": items, "counterparts": others}
         return replace(self, vectors=self.vectors[index], rows=self.numbers[index], ids=self.ids[index], **beside)
 
+    def to(self, device: torch.device) -> "Features":
+        """Return the features with their vectors on a device; labels and all else stay where they are."""
+        return replace(self, vectors=self.vectors.to(device))
+
     @property
     def different(self) -> tuple[Int[Tensor, " m"], Int[Tensor, " n"]]:
         """The first row of each different input, (M,), and each row's place among these, (N,)."""
@@ -304,6 +308,10 @@ class FeatureParts(NamedTuple):
     train: Features
     validation: Features
     test: Features
+
+    def to(self, device: torch.device) -> "FeatureParts":
+        """Return the parts with their vectors on a device."""
+        return FeatureParts(*(part.to(device) for part in self))
 
     @property
     def closed(self) -> bool:

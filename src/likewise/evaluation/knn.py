@@ -57,6 +57,7 @@ class KNN(Evaluation):
     """
 
     name: ClassVar[str] = "kNN"
+    accelerated: ClassVar[bool] = True
 
     def __init__(self, k: int | None = None, weights: Weights | None = None, temperature: float = TEMPERATURE) -> None:
         if k is not None and (not isinstance(k, Integral) or k < 1):  # pyright: ignore[reportUnnecessaryIsInstance]

@@ -58,6 +58,7 @@ class LinearProbe(Evaluation):
     """
 
     name: ClassVar[str] = "linear probe"
+    accelerated: ClassVar[bool] = True
 
     def __init__(
         self, penalty: float | None = None, penalties: Sequence[float] = PENALTIES, tolerance: float = 2e-3

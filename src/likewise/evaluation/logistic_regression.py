@@ -97,14 +97,14 @@ class ColumnSearch:
 @final
 @dataclass(frozen=True)
 class LinearClassifier:
-    """Logits x W + b, of classes or of labels: W (D, C), and b (C,)."""
+    """Logits x W + b, of classes or of labels: W (D, C), and b (C,), on the CPU."""
 
     weight: Float[Tensor, "d c"]
     bias: Float[Tensor, " c"]
 
     def chunks(self, vectors: Float[Tensor, "m d"]) -> Iterator[tuple[slice, Float[Tensor, "chunk c"]]]:
         """Yield some samples at a time and their logits, in float32 as the fit computed them, on the CPU."""
-        weight, bias = self.weight.float(), self.bias.float()
+        weight, bias = (of.to(vectors.device, torch.float32) for of in (self.weight, self.bias))
         step = max(1, LOGITS // max(1, len(bias)))
         for first in range(0, len(vectors), step):
             rows = slice(first, first + step)
@@ -182,7 +182,7 @@ class LogisticRegression(ABC):
         """
         penalties = torch.as_tensor(penalty, dtype=torch.float64, device=self._start.device).expand_as(self._start)
         found = self._rotated(start)
-        fitted = self._varying if columns is None else self._varying & columns
+        fitted = self._varying if columns is None else self._varying & columns.to(penalties.device)
         left = fitted.nonzero().flatten()
         kind = torch.float32 if 2 * HISTORY * found.numel() > REMEMBERED else torch.float64
         found = found.to(kind)
@@ -201,7 +201,7 @@ class LogisticRegression(ABC):
             search.keep(going)
             going = going.expand(len(left))
             left, scale = left[going], scale[:, going]
-        return self._classifier(found) if start is None else start.replaced(self._classifier(found), fitted)
+        return self._classifier(found) if start is None else start.replaced(self._classifier(found), fitted.cpu())
 
     def _scale(self, penalties: Float[Tensor, " c"]) -> Float[Tensor, "d_and_1 c"]:
         """Return the square root of the Hessian's diagonal, as the spread of the last pass has it."""
@@ -234,15 +234,18 @@ class LogisticRegression(ABC):
         mean, deviation = self._mean.double(), self._deviation.double()
         if start is None:
             return torch.cat([mean.new_zeros(len(mean), len(self._start)), self._start.unsqueeze(0)])
-        weight = start.weight.double() * deviation.unsqueeze(1)
+        weight, bias = (of.to(mean.device, torch.float64) for of in (start.weight, start.bias))
+        bias = bias + mean @ weight
+        weight = weight * deviation.unsqueeze(1)
         weight = weight if self._basis is None else self._basis.double().T @ weight
-        return torch.cat([weight, (start.bias.double() + mean @ start.weight.double()).unsqueeze(0)])
+        return torch.cat([weight, bias.unsqueeze(0)])
 
     def _classifier(self, found: Float[Tensor, "d_and_1 c"]) -> LinearClassifier:
         """Return the classifier of features as they come."""
         weight = found[:-1].double() if self._basis is None else self._basis.double() @ found[:-1].double()
         weight = weight / self._deviation.double().unsqueeze(1)
-        return LinearClassifier(weight, found[-1].double() - self._mean.double() @ weight)
+        bias = found[-1].double() - self._mean.double() @ weight
+        return LinearClassifier(weight.cpu(), bias.cpu())
 
 
 @final

@@ -22,6 +22,8 @@ HOTTEST = 20.0  # temperatures lie between 1/20 and 20
 FACTS = ("by", "names", "width", "temperature", "probabilities", "settings")
 Logits = Callable[[], Iterable[tuple[slice, Tensor]]]
 """Yields some samples at a time and their logits, (m, C), anew in each call."""
+SCORED = 2**14  # samples that are scored at a time
+TRAINING_SCORES = 2**27  # of all classes, 512 MiB: of more none are kept
 OF_COSINES = 0.1  # the temperature of cosines where no validation part chooses one
 
 
@@ -98,6 +100,13 @@ class LinearPredictor(Predictor):
         """Return the logits, or cosines, (M, C)."""
         rows = vectors.float() if self.head is None else functional.normalize(self.head(vectors.float()))
         return self.classifier.logits(rows)
+
+    def with_predictions(self, features: Features) -> Features:
+        """Add the logits, or cosines, to features: of a large training part none, as by them nothing is evaluated."""
+        if features.part == "train" and len(features) * len(self.names) > TRAINING_SCORES:
+            return features
+        scores = [torch.empty(0, len(self.names)), *map(self.logits, features.vectors.split(SCORED))]
+        return replace(features, predictions=torch.cat(scores), logits=self.head is None)
 
     def _scores(self, vectors: Tensor) -> Tensor:
         logits = self.logits(vectors)

@@ -75,6 +75,7 @@ class Retrieval(Evaluation):
     """
 
     name: ClassVar[str] = "retrieval"
+    accelerated: ClassVar[bool] = True
 
     def __init__(self, at: int | list[int] | None = None, gallery: Gallery = "test") -> None:
         depths = [] if at is None else sorted(listed("at", at))

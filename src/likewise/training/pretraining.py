@@ -19,7 +19,7 @@ from likewise.data import Batch, Samples
 from likewise.evaluation import FeatureParts, Features, OwnClassifier
 from likewise.evaluation.features import that_chooses
 from likewise.evaluation.logistic_regression import LinearClassifier
-from likewise.evaluation.predictors import LinearPredictor
+from likewise.evaluation.predictors import SCORED, TRAINING_SCORES, LinearPredictor
 from likewise.losses import Loss
 from likewise.models import Encoder, Head
 from likewise.models.encoder import frozen
@@ -32,8 +32,6 @@ from likewise.training.step import Step
 
 STEPS_BETWEEN_CHECKS = 50  # reading a value synchronises an accelerator; on a CPU every step is checked
 SCORES = 2**22  # of classes that are read at a time
-SCORED = 2**14  # samples that are scored at a time
-TRAINING_SCORES = 2**27  # of all classes, 512 MiB: of more none are kept
 OptimizerCallable = Callable[[Iterable[Any]], Optimizer]
 
 

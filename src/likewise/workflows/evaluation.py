@@ -15,6 +15,7 @@ from likewise.data import Parts, parts_of_run
 from likewise.evaluation.array_files import arrays_of, is_arrays
 from likewise.evaluation.arrays import features_of_parts
 from likewise.evaluation.feature_files import samples_of_arrays, vectors_in
+from likewise.evaluation.predictors import LinearPredictor
 from likewise.parts import build, built
 from likewise.pickled import pickled
 from likewise.report import Section
@@ -63,7 +64,8 @@ def evaluate(
     if given["workers"] is not None and given["workers"] < 0:
         raise ValueError(f"expected --workers of at least 0, got {given['workers']}: leave it out for the usual")
     if is_arrays(path):
-        run = _of_file(path, Path(given["runs"]), scoring.EvaluationOptions.of(given), progress)
+        device = device_named(given["device"])
+        run = _of_file(path, Path(given["runs"]), scoring.EvaluationOptions.of(given), progress, device)
     else:
         before = _opened(path)
         if given["sections"] is None:
@@ -84,12 +86,14 @@ def _sections_of(run: Run) -> list[Section] | None:
         return None
 
 
-def _of_file(path: Path, root: Path, options: scoring.EvaluationOptions, progress: Progress) -> Run:
+def _of_file(
+    path: Path, root: Path, options: scoring.EvaluationOptions, progress: Progress, device: torch.device
+) -> Run:
     """Evaluate the features of an array file, as a run of its own."""
     arrays = arrays_of(path)
     parts = samples_of_arrays(arrays, path)
     counts, width = list(map(len, parts)), sum(parts[0].input_shape)
-    options = options.in_time(counts, width, scoring.blank_of(parts, width), progress)
+    options = options.in_time(counts, width, scoring.blank_of(parts, width), progress, device)
     features = features_of_parts(parts, options.evaluation_samples)
     if not evaluation.applicable(features, options.evaluations):
         raise ValueError(
@@ -108,7 +112,7 @@ def _of_file(path: Path, root: Path, options: scoring.EvaluationOptions, progres
         )
         with run.writing(run.embeddings.name) as beside:
             evaluation.save_features(beside, features, vectors_in(arrays))
-        scoring.score(run, features, None, options, progress, refit=False)
+        scoring.score(run, features, None, options, progress, refit=False, device=device)
         del features, parts, arrays  # the page reads what it needs
         scoring.write_report(run, None, options, progress)
     return run.finished()
@@ -126,14 +130,15 @@ def _of_run(path: Path, before: Run, config: Mapping[str, Any], progress: Progre
         encoder, second = _checkpoint_encoders(before, checkpoint, device) if checkpoint else _encoders(before, device)
     samples, refit = _samples(before, progress, needed=encoder is not None)
     saved = None if encoder is not None else evaluation.load_features(before.embeddings)
+    own = _own_classifier(before) if encoder is not None and checkpoint is None else None
     applies = saved
     if samples is not None:
-        predicts = saved is not None and saved.test.predictions is not None
+        predicts = own is not None or (saved is not None and saved.test.predictions is not None)
         applies = scoring.check_applicable(samples, options, predicts=predicts)
     if applies is not None:
         given = saved or applies
         width = given.test.vectors.shape[1] if encoder is None else encoder.feature_dim
-        options = options.in_time(list(map(len, given)), width, applies, progress)
+        options = options.in_time(list(map(len, given)), width, applies, progress, device)
     run = before if checkpoint is None else _created(Path(config["runs"]), before, checkpoint)
     with removed_if_idle(run, _left, new=checkpoint is not None):
         if encoder is None or samples is None:
@@ -144,10 +149,10 @@ def _of_run(path: Path, before: Run, config: Mapping[str, Any], progress: Progre
         else:
             progress.say("encoding ...")
             most = options.evaluation_samples
-            features = scoring.encoded(
-                run, encoder, samples, progress, second=second, workers=config["workers"], most=most, anew=True
-            )
-        scoring.score(run, features, samples, options, progress, refit=refit)
+            predicted = scoring.unpredicted if own is None else own.with_predictions
+            given = (run, encoder, samples, progress, predicted)
+            features = scoring.encoded(*given, second=second, workers=config["workers"], most=most, anew=True)
+        scoring.score(run, features, samples, options, progress, refit=refit, device=device)
         scoring.write_report(run, samples, options, progress)
         if encoder is not None:
             scoring.say_lost(run, progress)
@@ -191,6 +196,12 @@ def _samples(run: Run, progress: Progress, *, needed: bool) -> tuple[Parts | Non
 def _encoders(run: Run, device: torch.device) -> tuple[Any, Any]:
     """Rebuild the trained encoder, and of pairs that of the other side."""
     return run.encoder().to(device), run.encoder("second").to(device) if "second" in run.facts else None
+
+
+def _own_classifier(run: Run) -> LinearPredictor | None:
+    """Return what was trained to classify with the encoder, if the run keeps something."""
+    found = evaluation.Learned(run).predictor("own") if run.classifier.is_file() else None
+    return found if isinstance(found, LinearPredictor) else None
 
 
 def _checkpoint_encoders(run: Run, path: Path, device: torch.device) -> tuple[Any, Any]:

@@ -48,6 +48,8 @@ SHORT, LONG = 5, 60  # seconds of an evaluation that is told, and of all togethe
 _found_before: dict[str, Result] = {}  # by what was evaluated and how
 _encoded_before: dict[str, tuple[Features, dict[int, str]]] = {}
 """By encoders that are not trained, by their digest and the samples: features, and the files that were not readable."""
+CPU = torch.device("cpu")
+COPIES = 4  # of the features on an accelerator: as they come, and normalised, standardised and shuffled
 LISTED_CLASSES = 20  # with more classes, only the report shows them all
 
 
@@ -80,7 +82,9 @@ class EvaluationOptions:
         """Return at most so many samples of each part; of classes that are not trained on, whole ones."""
         return capped_features(features, self.evaluation_samples)
 
-    def in_time(self, counts: Sequence[int], width: int, applies: FeatureParts, progress: Progress) -> Self:
+    def in_time(
+        self, counts: Sequence[int], width: int, applies: FeatureParts, progress: Progress, device: torch.device = CPU
+    ) -> Self:
         """Say how long the evaluations take if that is long, and return options that keep within the budget.
 
         Args:
@@ -88,11 +92,12 @@ class EvaluationOptions:
             width: Of a feature vector.
             applies: Features by which to tell which evaluations apply.
             progress: What it is said to.
+            device: Where they take place, as far as they can.
         """
         few, classes = self.evaluation_samples, max(len(part.names) for part in applies)
         sizes = Sizes(counts[0], counts[1], counts[2], classes, width)
         sizes = sizes if few is None else sizes.fewer(few)
-        cost = Cost(applicable(applies, self.evaluations))
+        cost = Cost(applicable(applies, self.evaluations), device=with_room(device, sum(sizes[:3]), width))
         each, whole = cost.of_each(sizes), cost.of_all(sizes)
         told = ", ".join(f"{name} {words_of(seconds)}" for name, seconds in each.items() if seconds > SHORT)
         most = None if self.budget is None else cost.most_within(sizes, self.budget)
@@ -136,12 +141,17 @@ def _blank(samples: Samples, part: str, width: int) -> Features:
     return replace(found, items=samples.items, counterparts=others, within=samples.within)
 
 
+def unpredicted(features: Features) -> Features:
+    """Return features as they are."""
+    return features
+
+
 def encoded(
     run: Run,
     encoder: Encoder,
     parts: Parts,
     progress: Progress,
-    predicted: Callable[[Features], Features] = lambda features: features,
+    predicted: Callable[[Features], Features] = unpredicted,
     *,
     second: Encoder | None = None,
     trained: bool = True,
@@ -271,11 +281,13 @@ def score(
     *,
     refit: bool,
     trained: bool = True,
+    device: torch.device = CPU,
 ) -> None:
     """Evaluate features, and the raw inputs where there are samples; save and tell each score as it comes.
 
     What has been evaluated before in this process, in the same way, is not again: raw inputs, and features by an
-    encoder that is not `trained`, as those of a sweep are the same in several runs.
+    encoder that is not `trained`, as those of a sweep are the same in several runs. Evaluations that can take place on
+    the `device` do, if it has room for the features.
     """
     asked, features = options.evaluations, options.capped(features)
     evaluations = applicable(features, asked)
@@ -294,15 +306,17 @@ def score(
     same = "" if raw is None else f"; the same for raw inputs{fewer}"
     progress.tell(f"\nHeld-out scores, with 95 % intervals{same}")
     unseen = features.test.label_kind == "classes" and len(features.train) > 0 and not features.closed
+    placed, raw_placed = features_on(device, features), None if raw is None else features_on(device, raw)
     for evaluation in evaluations:
         if trained:
-            result = evaluation(*features, refit=refit, progress=progress.bar)
+            given = placed if evaluation.accelerated else features
+            result = evaluation(*given, refit=refit, progress=progress.bar)
         else:
-            result = _once(evaluation, features, progress, refit=refit)
+            result = _once(evaluation, features, placed, progress, refit=refit)
         run.add(result)
         other = None
-        if raw is not None and not evaluation.why_not_applicable(evaluation.taken(raw)):
-            other = _noting(_once(evaluation, raw, progress, refit=refit), capped)
+        if raw is not None and raw_placed is not None and not evaluation.why_not_applicable(evaluation.taken(raw)):
+            other = _noting(_once(evaluation, raw, raw_placed, progress, refit=refit), capped)
             run.add(other)
         for line in headline(result, other, features.test if unseen else None):
             progress.tell(line)
@@ -311,11 +325,27 @@ def score(
         progress.tell(line)
 
 
-def _once(evaluation: Evaluation, features: FeatureParts, progress: Progress, *, refit: bool) -> Result:
-    """Evaluate features, or return what was found of the same ones before."""
+def with_room(device: torch.device, count: int, width: int) -> torch.device:
+    """Return the device if features can be evaluated there: a GPU with room for them and their copies; else the CPU."""
+    if device.type != "cuda":  # others have no float64
+        return CPU
+    return device if torch.cuda.mem_get_info(device)[0] > COPIES * 4 * count * width else CPU
+
+
+def features_on(device: torch.device, features: FeatureParts) -> FeatureParts:
+    """Return features with their vectors on a device, if there is room for them."""
+    where = with_room(device, sum(map(len, features)), features.test.vectors.shape[1])
+    return features if where == CPU else features.to(where)
+
+
+def _once(
+    evaluation: Evaluation, features: FeatureParts, placed: FeatureParts, progress: Progress, *, refit: bool
+) -> Result:
+    """Evaluate features, which lie on a device too, or return what was found of the same ones before."""
+    given = placed if evaluation.accelerated else features
     settings = sorted(vars(evaluation).items())
     if not all(isinstance(value, (int, float, str, tuple, type(None))) for _, value in settings):
-        return evaluation(*features, refit=refit, progress=progress.bar)  # no key of words tells it from others
+        return evaluation(*given, refit=refit, progress=progress.bar)  # no key of words tells it from others
     kinds = [(part.names, part.kind) for part in features]
     said = sha256(repr((type(evaluation), settings, refit, kinds)).encode())
     for part in chain(features, filter(None, (part.counterparts for part in features))):
@@ -325,7 +355,7 @@ def _once(evaluation: Evaluation, features: FeatureParts, progress: Progress, *,
     if key not in _found_before:
         if len(_found_before) >= MOST_KEPT:
             _found_before.pop(next(iter(_found_before)))
-        _found_before[key] = evaluation(*features, refit=refit, progress=progress.bar)
+        _found_before[key] = evaluation(*given, refit=refit, progress=progress.bar)
     return _found_before[key]
 
 

@@ -254,7 +254,8 @@ class _Training:
                     if (own := module.predictor(features)) is not None:
                         run.write(run.classifier.name, own.saved())
                     given = (run, features, ready.parts, options, self.progress)
-                    score(*given, refit=ready.refit, trained=trained)
+                    device = device_of(self.trainer_arguments)
+                    score(*given, refit=ready.refit, trained=trained, device=device)
             for doubt in went_in.doubts(run.facts, run.metrics):
                 self.progress.say(f"warning: {doubt}")
             if self.config["report"]:
@@ -266,7 +267,8 @@ class _Training:
         parts, module = self.ready.parts, self.ready.module
         applies = check_applicable(parts, self.evaluations, predicts=module.predicts)
         counts = [len(part) for part in (parts.train, parts.validation, parts.test)]
-        return self.evaluations.in_time(counts, module.encoder.feature_dim, applies, self.progress)
+        device = device_of(self.trainer_arguments)
+        return self.evaluations.in_time(counts, module.encoder.feature_dim, applies, self.progress, device)
 
     def _train(self) -> None:
         callbacks, given = self._callbacks(), self.trainer_arguments

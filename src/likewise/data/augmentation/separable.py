@@ -135,7 +135,7 @@ def random_boxes(
     return ((limits + 1 - length) * places.gather(2, first)).floor_()[..., 0], length[..., 0]
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=1024)  # photos have many sizes
 def _ranges(
     height: int, width: int, scale: tuple[float, float], ratio: tuple[float, float], device: torch.device
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -235,17 +235,17 @@ class Drawings(Callback):
 
 
 def views(samples: Samples, batch: Batch) -> UInt8[Tensor, "h w 4"] | None:
-    """Put some samples of a batch into one picture, a row each: the original, and its views as the encoder gets them.
+    """Put some samples of a batch into one picture, a row each: first as it is evaluated, then its views.
 
     Red, green, blue and opacity; None where samples are no images.
     """
     shown = batch["inputs"][:SAMPLES, :VIEWS]
     if shown.ndim != 5:
         return None
-    originals = images(samples, batch["sample_index"][:SAMPLES].cpu())
+    whole = images(samples, batch["sample_index"][:SAMPLES].cpu())
     size = list(shown.shape[-2:])
-    originals = functional.interpolate(originals, size=size, mode="bilinear", antialias=True, align_corners=False)
-    return montage(torch.cat([originals.unsqueeze(1), shown.float().cpu()], dim=1))
+    whole = functional.interpolate(whole, size=size, mode="bilinear", antialias=True, align_corners=False)
+    return montage(torch.cat([whole.unsqueeze(1), shown.float().cpu()], dim=1))
 
 
 def images(samples: Samples, rows: Int[Tensor, " n"]) -> Float[Tensor, "n ch h w"]:

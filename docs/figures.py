@@ -4,10 +4,12 @@ A page includes a figure with a comment, ``<!-- figure: temperature | cosine | s
 the words on it, so that each language has its own. ``python docs/figures.py FOLDER`` writes them all, in English.
 """
 
+import csv
 import io
 import logging
 import math
 import re
+import statistics
 import sys
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -28,6 +30,7 @@ from likewise.diagnostics import anchor_gradients
 CLASS_COLOURS = ("#2f7fd6", "#e07b16", "#3a9a5c")
 SAMPLES, VIEWS, CLASSES = 12, 2, 3
 MARKERS = "osv"
+RESULTS = Path(__file__).resolve().parents[1] / "benchmarks" / "results"
 
 logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # the browser has the fonts that are missing here
 
@@ -130,6 +133,21 @@ def temperature(words: Sequence[str]) -> Figure:
     return figure
 
 
+def drift(words: Sequence[str]) -> Figure:
+    """Draw how far ranks have moved since the epoch before, by epoch: means over the seeds of RASCAL-Lite."""
+    figure = Figure(figsize=(4.4, 2.4))
+    axes = figure.subplots()
+    with (RESULTS / "rascal-lite-drift.csv").open(newline="", encoding="utf-8") as file:
+        lines = [of for of in csv.DictReader(file) if (of["class"], of["statistic"]) == ("all", "drift")]
+    for ranking, colour, word in zip(("uniform", "agreement", "current"), CLASS_COLOURS, words[2:], strict=True):
+        own = [(int(of["epoch"]), float(of["value"])) for of in lines if of["setting"].endswith(ranking)]
+        epochs = sorted({epoch for epoch, _ in own})[1:]  # in the first nothing is cached
+        means = [statistics.mean(value for at_epoch, value in own if at_epoch == epoch) for epoch in epochs]
+        axes.plot(epochs, means, color=colour, label=word)
+    _named(axes, *words[:2])
+    return figure
+
+
 def _named(axes: Axes, across: str, up: str) -> None:
     axes.set_xlabel(across)
     axes.set_ylabel(up)
@@ -141,6 +159,7 @@ FIGURES = {
     "circle": (circle, ("at the start", "NT-Xent: two views of a sample", "SupCon: samples of a class")),
     "mining": (mining, ("cosine to the anchor", "strength", "a positive pulls", "a negative pushes")),
     "mean": (mean, ("cosine of a positive to the anchor", "X − P", "mean outside", "mean inside")),
+    "drift": (drift, ("epoch", "drift of ranks", "SupCon", "RASCAL, agreement", "RASCAL, current")),
     "temperature": (temperature, ("cosine of a negative to the anchor", "share of the push")),
 }
 """How each figure is drawn, and the words on it in English."""

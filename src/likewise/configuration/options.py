@@ -64,7 +64,7 @@ class EvaluateOptions(SharedOptions):
             evaluated, and how many is said. Default: as many as it takes.
         workers: Processes that read inputs which are not in memory, where they are encoded. Default: one per core, up
             to 8; 0: none.
-        device: Where the encoder runs: auto, cpu, cuda ...
+        device: Where the encoder runs, and on an NVIDIA GPU kNN, the probe and retrieval, too: auto, cpu, cuda ...
     """
 
     source: Path

@@ -3,6 +3,7 @@
 import csv
 import json
 import statistics
+import warnings
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from sklearn.datasets import load_digits
 
 from likewise.cli import main
 from likewise.cli.sweep import axis
+from likewise.data import Arrays, of_run
 from likewise.evaluation import KNN
 from likewise.runs import Run
 from likewise.workflows import training
@@ -182,6 +184,34 @@ def test_raw_inputs_are_evaluated_once_in_a_sweep_and_have_scores_in_every_run(f
     assert calls == []
     assert main(["train", *few, "--evaluations", "KNN", "--evaluations.k", "11", "--runs", str(tmp_path)]) == 0
     assert calls.count("raw inputs") == 1  # with other settings, anew
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["in memory", "too large to keep"])
+def test_data_in_memory_is_loaded_once_and_warns_each_run(few, tmp_path, monkeypatch, kept):
+    calls, load = [], Arrays.load
+
+    def counted(self):
+        calls.append(self)
+        warnings.warn("something about the data", stacklevel=1)
+        return load(self)
+
+    monkeypatch.setattr(Arrays, "load", counted)
+    if not kept:
+        monkeypatch.setattr(of_run, "MOST_KEPT", 0)
+    words = ["--seeds", "2", *SETTINGS, "--evaluations", "KNN", "--report", "false", "--split_seeds", *few]
+    with pytest.warns(UserWarning, match="something about the data") as said:
+        assert main(["sweep", *words, "--output", str(tmp_path / "sweep")]) == 0
+    assert len(calls) == (1 if kept else 7)  # two checks, four runs, their comparison
+    assert sum("something about the data" in str(of.message) for of in said) == 4
+    calls.clear()
+    for run in [Run(path.parent) for path in (tmp_path / "sweep").glob("*/*/*/run.json")]:
+        options = ["--config", str(run.configuration), "--runs", str(tmp_path / "again"), "--name", run.name]
+        with pytest.warns(UserWarning, match="something about the data"):
+            assert main(["train", *options]) == 0
+        (again,) = (tmp_path / "again").glob(f"*{run.name}")
+        assert (again / "encoder.safetensors").read_bytes() == run.weights.read_bytes()
+        assert Run(again).facts["samples"] == run.facts["samples"]
+    assert len(calls) == 4
 
 
 # --- tuning ----------------------------------------------------------------------------------------------------------

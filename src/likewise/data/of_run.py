@@ -3,7 +3,9 @@
 import hashlib
 import inspect
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, final
@@ -21,8 +23,11 @@ from likewise.parts import Spec, build, class_of
 from likewise.runs import Run
 
 FINGERPRINTED = 256  # inputs in the digest
+MOST_KEPT = 2**30  # bytes of inputs that are kept for the next run
 READING = ("label", "fine_label", "inputs", "separator", "size", "resize", "memory", "download")
 """The arguments of sources that say how the samples are read, not which."""
+Loaded = tuple[Samples, list[tuple[Warning | str, type[Warning]]]]
+_last: ContextVar[dict[str, Loaded] | None] = ContextVar("last", default=None)
 
 
 def parts_of(
@@ -50,7 +55,7 @@ def parts_of(
     """
     source: Source = build(specs["data"], Source)
     source.in_part = True
-    whole = source.stream() if stream else source.load()
+    whole = source.stream() if stream else _loaded(specs["data"], source)
     samples, unlabelled = _apart(whole)
     if check is not None:
         check(samples)
@@ -74,6 +79,35 @@ def parts_of(
         hidden = _hidden(parts, split(samples, _InTurn(keeping) if keeping else None))
         unlabelled = hidden if unlabelled is None else joined(unlabelled, hidden)
     return replace(parts, unlabelled=unlabelled), split.refit
+
+
+@contextmanager
+def loaded_once() -> Generator[None]:
+    """Within, take the source that was loaded last as it was, if it is asked for again and its inputs are in memory."""
+    token = _last.set({})
+    try:
+        yield
+    finally:
+        _last.reset(token)
+
+
+def _loaded(spec: Spec, source: Source) -> Samples:
+    """Load a source, or take what was loaded last, with its warnings."""
+    last, key = _last.get(), repr(spec)
+    if last is None:
+        return source.load()
+    if key not in last:
+        last.clear()
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            last[key] = source.load(), [(of.message, of.category) for of in said]
+    samples, warned = last[key]
+    for message, category in warned:
+        warnings.warn(message, category, stacklevel=3)
+    sides = samples.inputs, None if samples.counterparts is None else samples.counterparts.inputs
+    if any(of is not None and not (isinstance(of, Tensor) and of.nbytes <= MOST_KEPT) for of in sides):
+        last.clear()  # it may note what can't be read, or take much memory
+    return samples
 
 
 def _apart(samples: Samples) -> tuple[Samples, Samples | None]:

@@ -12,6 +12,7 @@ from tqdm import tqdm
 
 from likewise.configuration import read
 from likewise.configuration.recipes import studies, study
+from likewise.data.of_run import loaded_once
 from likewise.files.waiting import shown_by
 from likewise.report.went_in import NAMES
 from likewise.runs import Run
@@ -110,6 +111,7 @@ def compared(runs: Sequence[Run], folder: Path, names: Mapping[Path, str], progr
     return compare(runs, folder / "compare.html", names=names, progress=progress)
 
 
+@loaded_once()
 def carry_out(
     sweep: plan.Sweep,
     folder: Path,

@@ -106,7 +106,7 @@ def test_a_run_is_evaluated_on_the_gpu_as_far_as_evaluations_can(tmp_path, monke
 
 
 def test_features_stay_on_the_cpu_where_a_gpu_has_no_room(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (16 * 1000 * 64, 1))
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (24 * 1000 * 64, 1))
     gpu, cpu = torch.device("cuda"), torch.device("cpu")
     assert [with_room(gpu, count, 64) for count in (999, 1000, 2000)] == [gpu, cpu, cpu]
     assert with_room(torch.device("mps"), 1, 64) == with_room(cpu, 1, 64) == cpu

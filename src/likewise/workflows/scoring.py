@@ -49,7 +49,7 @@ _found_before: dict[str, Result] = {}  # by what was evaluated and how
 _encoded_before: dict[str, tuple[Features, dict[int, str]]] = {}
 """By encoders that are not trained, by their digest and the samples: features, and the files that were not readable."""
 CPU = torch.device("cpu")
-COPIES = 4  # of the features on an accelerator: as they come, and normalised, standardised and shuffled
+COPIES = 6  # of the features on a GPU: as they come, standardised, of a refit both once more, and some to spare
 LISTED_CLASSES = 20  # with more classes, only the report shows them all
 
 

@@ -3,8 +3,9 @@
     python benchmarks/drift.py gather FILE.csv SETTING=FOLDER ...   adds the finished runs below each folder
     python benchmarks/drift.py print FILE.csv                       Markdown tables: means over seeds
 
-Of each epoch it keeps the mean of drift, of the entropy of weights in nats, and the share of samples that were cached;
-of each class the mean of drift in the last epoch. RASCAL with uniform weights is SupCon, and records all of it.
+Of each epoch, or of every few where there are many, it keeps the mean of drift, of the entropy of weights in nats, and
+the share of samples that were cached; of each class the mean of drift in the last epoch. RASCAL with uniform weights is
+SupCon, and records all of it.
 """
 
 import csv
@@ -18,6 +19,7 @@ from statistics import mean
 from likewise.records import class_means_of
 
 STEPS = {"rank_drift_mean": "drift", "weight_entropy": "entropy", "cache_hit_rate": "cached"}
+MOST_EPOCHS = 20  # that are kept of each run, about
 COLUMNS: tuple[str, ...] = ("setting", "seed", "epoch", "class", "statistic", "value")
 Line = dict[str, str]
 
@@ -27,7 +29,9 @@ def lines_of(setting: str, run: Path) -> Iterator[Line]:
     seed = str(json.loads((run / "run.json").read_text(encoding="utf-8"))["seed"])
     with (run / "metrics.csv").open(newline="", encoding="utf-8") as file:
         steps = list(csv.DictReader(file))
-    for epoch in dict.fromkeys(step["epoch"] for step in steps):
+    epochs = list(dict.fromkeys(step["epoch"] for step in steps))
+    every = max(1, len(epochs) // MOST_EPOCHS)
+    for epoch in dict.fromkeys([*epochs[:2], *epochs[every - 1 :: every]]):
         for column, statistic in STEPS.items():
             values = [float(step[column]) for step in steps if step["epoch"] == epoch and step.get(column)]
             if values:

@@ -5,15 +5,16 @@ from typing import ClassVar, final
 import pytest
 import torch
 
-from likewise.evaluation import KNN, FeatureParts, Features, FewShot, LinearProbe, Retrieval
+from likewise.evaluation import KNN, FeatureParts, Features, FewShot, LinearProbe, Retrieval, placing
 from likewise.evaluation import cost as costs
 from likewise.evaluation.cost import Cost
 from likewise.evaluation.evaluation import Evaluation, Findings, Sizes
 from likewise.evaluation.features import silent
+from likewise.evaluation.placing import with_room
 from likewise.runs import Run
 from likewise.scores import Metric
-from likewise.workflows import Silent, scoring
-from likewise.workflows.scoring import EvaluationOptions, score, with_room
+from likewise.workflows import Silent
+from likewise.workflows.scoring import EvaluationOptions, score
 from simulated_gpu import simulated_gpu
 
 
@@ -87,7 +88,7 @@ def test_a_run_is_evaluated_on_the_gpu_as_far_as_evaluations_can(tmp_path, monke
     run, beside = (Run.create(tmp_path, name, "x") for name in ("cpu", "gpu"))
     options = EvaluationOptions(asked)
     score(run, given, None, options, Silent(), refit=False, trained=True)
-    monkeypatch.setattr(scoring, "with_room", lambda device, *_: device)
+    monkeypatch.setattr(placing, "with_room", lambda device, *_: device)
     used: list[tuple[str, str]] = []
     for one in asked:
         plain = type(one).evaluate

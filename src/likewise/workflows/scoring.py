@@ -1,6 +1,6 @@
 """Encode, evaluate, and save and tell every score as soon as it is there: what `train` and `evaluate` share."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import chain
@@ -17,10 +17,8 @@ from likewise.evaluation import (
     Features,
     Origin,
     Result,
-    Score,
     applicable,
     load_features,
-    paired_difference,
     raw_features,
     save_features,
 )
@@ -30,16 +28,15 @@ from likewise.evaluation.cost import Cost, words_of
 from likewise.evaluation.encoding import features_of
 from likewise.evaluation.evaluation import Sizes
 from likewise.evaluation.features import PARTS
-from likewise.evaluation.predictions import MACRO, MEAN_PRECISION
+from likewise.evaluation.placing import CPU, features_on, with_room
 from likewise.files.formats import NAMED
 from likewise.models import Encoder
 from likewise.parts import built
 from likewise.report import Section, Subject, write_page
-from likewise.report.formatting import difference_words, one_line
 from likewise.runs import Run
-from likewise.score_words import aligned, remarks, score_words, settings_words
-from likewise.scores import ALL, ENCODER, RAW, Outcomes
+from likewise.score_words import settings_words
 from likewise.workflows.progress import Progress
+from likewise.workflows.score_lines import class_table, headline
 
 ENCODED = "encoded_samples"
 """Of a run: how many samples of each part were encoded at most; None for all."""
@@ -48,9 +45,6 @@ SHORT, LONG = 5, 60  # seconds of an evaluation that is told, and of all togethe
 _found_before: dict[str, Result] = {}  # by what was evaluated and how
 _encoded_before: dict[str, tuple[Features, dict[int, str]]] = {}
 """By encoders that are not trained, by their digest and the samples: features, and the files that were not readable."""
-CPU = torch.device("cpu")
-COPIES = 6  # of the features on a GPU: as they come, standardised, of a refit both once more, and some to spare
-LISTED_CLASSES = 20  # with more classes, only the report shows them all
 
 
 @final
@@ -325,19 +319,6 @@ def score(
         progress.tell(line)
 
 
-def with_room(device: torch.device, count: int, width: int) -> torch.device:
-    """Return the device if features can be evaluated there: a GPU with room for them and their copies; else the CPU."""
-    if device.type != "cuda":  # others have no float64
-        return CPU
-    return device if torch.cuda.mem_get_info(device)[0] > COPIES * 4 * count * width else CPU
-
-
-def features_on(device: torch.device, features: FeatureParts) -> FeatureParts:
-    """Return features with their vectors on a device, if there is room for them."""
-    where = with_room(device, sum(map(len, features)), features.test.vectors.shape[1])
-    return features if where == CPU else features.to(where)
-
-
 def _once(
     evaluation: Evaluation, features: FeatureParts, placed: FeatureParts, progress: Progress, *, refit: bool
 ) -> Result:
@@ -374,48 +355,3 @@ def _noting(result: Result, capped: Mapping[str, int]) -> Result:
     """Note with the scores of raw inputs that they are of fewer samples, so that none is paired with the encoder's."""
     scores = (replace(score, protocol={**score.protocol, **capped}) for score in result.scores)
     return replace(result, scores=tuple(scores))
-
-
-def headline(result: Result, raw: Result | None, unseen: Features | None) -> Iterator[str]:
-    """Yield a line for each score that is shown; unseen are test features of classes that are not trained on."""
-    for score in result.headline:
-        if score.metric.shown:
-            yield _line(score, result, raw, unseen)
-
-
-def _line(score: Score, result: Result, raw_found: Result | None, unseen: Features | None) -> str:
-    """Write a score; next to it that of raw inputs, and where both are of the same samples the paired difference."""
-    line = f"{score.evaluation}, {score.metric}: {score_words(score)}"
-    raw = next((other for other in raw_found.headline if other.metric == score.metric), None) if raw_found else None
-    if raw is not None and raw_found is not None:
-        line += f"; raw inputs {score_words(raw)}"
-        ours, theirs = (_outcomes(measured, score.metric.name) for measured in (result, raw_found))
-        if ours is not None and theirs is not None and raw.protocol == score.protocol:
-            classes = None if unseen is None or ours.classes is not None else unseen.groups_of(ours.rows)
-            apart = paired_difference(ours, theirs, classes)
-            line += f", difference {difference_words(apart, share=score.metric.is_share)}"
-    said = remarks(score)
-    return f"{line}; {said}" if said else line
-
-
-def _outcomes(result: Result, metric: str) -> Outcomes | None:
-    return next((outcomes for outcomes in result.outcomes if outcomes.metric == metric), None)
-
-
-def class_table(scores: Collection[Score], test: Features, evaluations: Collection[str]) -> list[str]:
-    """Write a table of classes with many, medium and few training samples, and of each class where few exist."""
-    final = [score for score in scores if score.epoch is None and score.part == "test" and score.group != ALL]
-    final = [score for score in final if score.evaluation in evaluations]
-    final = [score for score in final if score.group.kind in {"frequency", "class"}]
-    final = [score for score in final if score.metric != MACRO]  # of labels by frequency, mAP says enough
-    if len(test.names) > LISTED_CLASSES:
-        final = [score for score in final if score.group.kind != "class"]
-    columns = list(dict.fromkeys((score.evaluation, score.features) for score in final))
-    rows = list(dict.fromkeys(str(score.group) for score in final))
-    if not rows:
-        return []
-    cells = {(str(score.group), score.evaluation, score.features): score_words(score) for score in final}
-    corner = MEAN_PRECISION.name if {score.metric for score in final} == {MEAN_PRECISION} else ""
-    table = [[corner, *(f"{evaluation}{'' if what == ENCODER else f', {RAW}'}" for evaluation, what in columns)]]
-    table += [[one_line(row), *(cells.get((row, *column), "") for column in columns)] for row in rows]
-    return aligned(table, right=True)

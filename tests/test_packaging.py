@@ -32,6 +32,7 @@ DATA = [  # what the package reads at run time, besides its modules
     "training/recipes/studies/methods.yaml",
     "operator/triton/tiles.json",
     "data/splits/cifar-fs.json",
+    "data/splits/mini-imagenet.json",
     "data/splits/omniglot-alphabets.json",
 ]
 NO_INDEX = ("Failed to resolve requirements", "Failed to fetch", "error sending request", "Could not connect")

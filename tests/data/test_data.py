@@ -684,7 +684,7 @@ def test_a_file_of_classes_that_is_no_json_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("file", "words"),
     [
-        ("nothere.txt", "got nothere.txt, which does not exist: check the path, or name one of cifar-fs, omniglot-al"),
+        ("nothere.txt", "got nothere.txt, which does not exist: check the path, or name one of cifar-fs, mini-imagene"),
         ("nothere.json", "got nothere.json, which does not exist: check the path"),
         ("cifar-sf", "got cifar-sf, which does not exist: did you mean cifar-fs\\?"),
     ],

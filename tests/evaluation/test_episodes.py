@@ -266,9 +266,9 @@ def test_a_shift_is_a_crop_of_the_padded_image_and_some_are_flipped():
     assert torch.equal(RandomShift(padding=0, flip=0)(images, Draw(0, rows=200)), images)
 
 
-@pytest.mark.parametrize("file", ["cifar-fs", "omniglot-alphabets"])
+@pytest.mark.parametrize("file", ["cifar-fs", "mini-imagenet", "omniglot-alphabets"])
 def test_splits_of_the_field_are_known_by_name(file):
-    sizes = {"cifar-fs": (64, 16, 20), "omniglot-alphabets": (25, 5, 20)}[file]
+    sizes = {"cifar-fs": (64, 16, 20), "mini-imagenet": (64, 16, 20), "omniglot-alphabets": (25, 5, 20)}[file]
     parts = json.loads((SPLITS / f"{file}.json").read_text())
     assert tuple(map(len, parts.values())) == sizes
     everything = [name.replace("*", "character01") for names in parts.values() for name in names]

@@ -556,6 +556,7 @@ def shapes(tmp_path_factory):
     return file
 
 
+RESNET12 = {"cifar-fs-resnet12", "mini-imagenet"}
 WORDS = [
     *("--split", "ByClass", "--split.train", "16", "--split.validation", "7", "--split.test", "7"),
     *("--encoder", "Conv4", "--encoder.width", "8", "--encoder.pools", "2", "--trainer.accelerator", "cpu"),
@@ -592,6 +593,7 @@ def test_episodes_train_from_the_command_and_are_shown(loss, shapes, tmp_path, c
     [
         *((method, "omniglot-few-shot") for method in ("prototypical", "infopatch", "supcon", "cross-entropy")),
         *(("prototypical", "cifar-fs"), ("infopatch", "cifar-fs-resnet12")),
+        *(("infopatch", "mini-imagenet"), ("infopatch", "image-folder")),
     ],
 )
 def test_few_shot_recipes_train(method, data, tmp_path):
@@ -603,7 +605,7 @@ def test_few_shot_recipes_train(method, data, tmp_path):
     words = ["--recipe", f"{method}-{data}", "--data", "Arrays", "--data.path", str(tmp_path / "noise.npz")]
     words += ["--split", "ByClass", "--split.train", str(classes - 16), "--split.validation", "8", "--split.test", "8"]
     words += ["--split.rotations", "true"] if data.startswith("omniglot") else ["--split.file", "null"]
-    words += ["--encoder.widths", "[4,4,4,4]"] if "resnet12" in data else ["--encoder.width", "4"]
+    words += ["--encoder.widths", "[4,4,4,4]"] if data in RESNET12 else ["--encoder.width", "4"]
     if method in {"supcon", "cross-entropy"}:
         words += ["--batches.batch_size", "16"]
     words += ["--trainer.max_epochs", "1", "--trainer.limit_train_batches", "2", "--trainer.accelerator", "cpu"]

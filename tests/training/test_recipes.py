@@ -44,6 +44,7 @@ DATA = (
     "omniglot-few-shot",
     "cifar-fs",
     "cifar-fs-resnet12",
+    "mini-imagenet",
 )
 FEW = ("--trainer.max_epochs", "1", "--trainer.limit_train_batches", "2", "--trainer.accelerator", "cpu")
 SMALL = ("--encoder", "ResNet", "--encoder.depth", "8", "--encoder.width", "4")
@@ -84,7 +85,7 @@ def within(given, said):
 @pytest.mark.parametrize("data", DATA)
 def test_every_value_of_a_recipe_is_an_option_that_is_understood(data):
     for method in METHODS:
-        path = ["--data.path", "photos"] if data == "image-folder" else []
+        path = ["--data.path", "photos"] if data in {"image-folder", "mini-imagenet"} else []
         said = parsed("--recipe", f"{method}-{data}", *path)
         assert said["recipe"] == f"{method}-{data}"
         assert within(recipe(f"{method}-{data}"), said)

@@ -45,8 +45,9 @@ class ByClass(Split):
             "test": [...]}, or a text file of the training classes, one per line, with "train" in its name, and next to
             it files with "val" or "validation" and "test" in place of "train". A * in a name stands for anything, such
             as Greek/*. Classes in no part are left out. Or the name of a split of the field: "cifar-fs", 64, 16 and 20
-            classes of CIFAR-100 (Bertinetto et al., 2019); "omniglot-alphabets", the 30 background alphabets of
-            Omniglot, 5 of them for validation, and the 20 evaluation alphabets (Lake et al., 2015).
+            classes of CIFAR-100 (Bertinetto et al., 2019); "mini-imagenet", as many of ImageNet by their WordNet ids
+            (Ravi and Larochelle, 2017); "omniglot-alphabets", the 30 background alphabets of Omniglot, 5 of them for
+            validation, and the 20 evaluation alphabets (Lake et al., 2015).
         seed: Seed of the choice of classes.
         rotations: Whether each quarter turn of a class of images is a class of its own, in the same part.
         refit: Whether to train on training and validation samples together, after model selection.

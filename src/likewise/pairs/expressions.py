@@ -147,6 +147,15 @@ class Derived(PairWeight, ABC):
         return self.base.within_tiles
 
 
+class Combined(PairWeight, ABC):
+    """Abstract: an expression of two weights of the same shape."""
+
+    def __init__(self, one: PairWeight, other: PairWeight, *, is_set: bool = False) -> None:
+        nonnegative, at = one.is_nonnegative and other.is_nonnegative, both_at(one, other)
+        super().__init__(one.shape, is_set=is_set, is_nonnegative=nonnegative, symmetric_at=at)
+        self.one, self.other, self.is_learned = one, other, one.is_learned or other.is_learned
+
+
 @final
 class Transposed(Derived):
     """w[r, i]: anchors and references swapped."""
@@ -196,17 +205,8 @@ class Complement(Derived):
 
 
 @final
-class Sum(PairWeight):
+class Sum(Combined):
     """a + b."""
-
-    def __init__(self, one: PairWeight, other: PairWeight) -> None:
-        super().__init__(
-            one.shape,
-            is_set=False,
-            is_nonnegative=one.is_nonnegative and other.is_nonnegative,
-            symmetric_at=both_at(one, other),
-        )
-        self.one, self.other, self.is_learned = one, other, one.is_learned or other.is_learned
 
     def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Tensor:
         return self.one.tile(rows, columns, dtype, device) + self.other.tile(rows, columns, dtype, device)
@@ -236,17 +236,11 @@ class Sum(PairWeight):
 
 
 @final
-class Product(PairWeight):
+class Product(Combined):
     """a · b, pair by pair; the intersection when both are sets. It has no closed form and is evaluated in tiles."""
 
     def __init__(self, one: PairWeight, other: PairWeight) -> None:
-        super().__init__(
-            one.shape,
-            is_set=one.is_set and other.is_set,
-            is_nonnegative=one.is_nonnegative and other.is_nonnegative,
-            symmetric_at=both_at(one, other),
-        )
-        self.one, self.other, self.is_learned = one, other, one.is_learned or other.is_learned
+        super().__init__(one, other, is_set=one.is_set and other.is_set)
 
     def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Tensor:
         result = torch.empty(rows.stop - rows.start, columns.stop - columns.start, dtype=dtype, device=device)

@@ -17,7 +17,10 @@ TIERS = {
 """What -m takes besides expressions of markers."""
 ROOMS = ("cli", "data", "diagnostics", "evaluation", "models", "report", "training", "workflows")
 """They import Lightning, scikit-learn or torchvision, which takes many seconds."""
-TESTS = ("data/test_augmentation", "data/test_sources", "diagnostics/test_gradients", "training/test_snapshots")
+TESTS = ("data/test_augmentation", "data/test_sources", "data/test_undecodable", "diagnostics/test_gradients")
+TESTS += ("evaluation/test_cross_modal", "evaluation/test_label_sets", "evaluation/test_predictors")
+TESTS += ("inference/test_embedding", "models/test_texts", "models/test_weights", "training/test_collapse")
+TESTS += ("training/test_fine_tuning", "training/test_guide", "training/test_second_tower", "training/test_snapshots")
 TESTS += tuple(f"{room}/test_{room}" for room in ROOMS)
 SLOW = [*(f"src/likewise/{room}" for room in ROOMS), *(f"tests/{name}.py" for name in TESTS)]
 

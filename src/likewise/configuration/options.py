@@ -229,6 +229,7 @@ class PredictOptions:
 
         likewise predict runs/RUN photos/ --output photos.csv        a row a photo
         likewise predict runs/RUN photo.jpg                          one photo, printed
+        likewise predict runs/RUN "a text" "another"                 texts, printed; - takes the lines of standard input
         likewise predict runs/RUN photos/ --by knn                   by the nearest training samples
         likewise predict runs/RUN photos/ --among support/           by the nearest of these, such as new classes
 
@@ -238,7 +239,7 @@ class PredictOptions:
 
     Args:
         run: The run's folder.
-        input: What to predict, whatever `likewise train` takes as data, labelled or not, or one image.
+        input: What to predict, whatever `likewise train` takes as data, labelled or not; or images, or texts.
         output: The table to write: .csv, .jsonl or .parquet. Default: none, the first 20 are printed.
         by: What predicts: probe, the linear probe; own, the classifier or prototypes that the encoder was trained with;
             knn, the nearest training samples. Default: the first of these that the run has.
@@ -248,7 +249,7 @@ class PredictOptions:
     """
 
     run: Path
-    input: str
+    input: list[str]
     output: Path | None = None
     by: Literal["probe", "own", "knn"] | None = None
     among: str | None = None
@@ -270,7 +271,8 @@ class SearchOptions:
 
     Args:
         run: The run's folder.
-        query: What to look for: files, a folder, a table, a file of features, ids of the other side, or texts.
+        query: What to look for: files, a folder, a table, a file of features, ids of the other side, or texts; - takes
+            the lines of standard input.
         among: Where to look: a file of features, or what `train` takes as data.
         within: A set, likewise, whose samples are compared with each other.
         side: Of a run of pairs, which of them the query is, or the set: first or second. A query finds samples of the
@@ -354,7 +356,7 @@ VERBS = {
     "compare": ("CompareOptions", "RUNS ..."),
     "export": ("ExportOptions", "RUN"),
     "embed": ("EmbedOptions", "[RUN] DATA"),
-    "predict": ("PredictOptions", "RUN INPUT"),
+    "predict": ("PredictOptions", "RUN INPUT ..."),
     "search": ("SearchOptions", "RUN [QUERY ...]"),
 }
 """For each verb the record of its options, and what the words without a name are."""

@@ -1,16 +1,19 @@
 """What somebody gives as one mapping: first guesses, slips and what is suggested, defaults; and nothing imported."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 
 from likewise.configuration import read, resolve, written
 from likewise.configuration.classes import find, kinds
 from likewise.configuration.help import asked_help, completions
+from likewise.configuration.values import parsed
 
 SLIPS = {
     # a name with a letter wrong
@@ -367,6 +370,34 @@ def test_a_part_of_the_usual_part_has_its_help(name):
     """As the guides write it, without the part above."""
     assert "  SimCLRViews\n" in asked_help([f"--{name}.help"], "train")
     assert "--batches.augmentation.flip float" in asked_help([f"--{name}.help", "SimCLRViews"], "train")
+
+
+def test_help_tells_the_defaults_that_the_command_has_for_data_of_a_kind(tmp_path):
+    (tmp_path / "pairs.jsonl").write_text('{"a": "one", "b": "two"}\n')
+    (tmp_path / "texts.csv").write_text("text,label\none,x\n")
+    np.savez(tmp_path / "vectors.npz", vectors=np.eye(3), labels=np.arange(3))
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "one.png").write_bytes(b"")
+    sides = ["Pairs", "--data.path", str(tmp_path / "pairs.jsonl"), "--data.first", "a", "--data.second", "b"]
+    places = {"texts": ["texts.csv"], "vectors": ["vectors.npz"], "image-folder": ["photos"], "pairs": sides}
+    shown = 0
+    for kind, words in places.items():
+        config = read(["--data", *(words if kind == "pairs" else [str(tmp_path / words[0])])])
+        for part in ("batches", "encoder", "head", "loss", "optimizer", "schedule"):
+            told = asked_help([f"--{part}.help", name_of(config[part])], "train")
+            given = {} if (kind, part) == ("pairs", "encoder") else config[part]["init_args"]
+            for name, value in ((name, of) for name, of in given.items() if not isinstance(of, list)):
+                (block,) = re.findall(rf"^  --{part}\.{name} .*?(?=^  --|\Z)", told, re.DOTALL | re.MULTILINE)
+                block = " ".join(block.split())
+                found = re.search(rf"For (?:[\w-]+, )*{kind}(?:, [\w-]+)*: (\S+)\.(?: |$)", block)
+                found = found or re.search(r"(?:Where --\w+ is not named|Default): (\S+)\.?(?: |$)", block)
+                if found:
+                    shown += 1
+                    wanted = name_of(value) if isinstance(value, dict) else value
+                    assert parsed(found[1].strip('".')) == wanted, (kind, part, name)
+    assert shown > 60
+    assert "Where" not in asked_help(["--optimizer.help", "SGD"], "train")
+    assert " For " not in asked_help(["--data.help", "Folder"], "embed")
 
 
 @pytest.mark.process

@@ -380,6 +380,8 @@ DEFAULTS: dict[str, Any] = {
     "trainer.log_every_n_steps": 1,
     "trainer.enable_model_summary": False,
 }
+OF_LOSSES = {"gather_distributed": True, "label_similarity": "npmi"}
+"""What losses that take it are given by default: alone there is nothing to gather."""
 # of Lightning's; those that part the model, or start processes of their own, are not among them
 STRATEGIES = ("auto", "ddp", "ddp_find_unused_parameters_true")
 FILLED = {

@@ -12,13 +12,11 @@ from likewise.configuration.aliases import ALIASES
 from likewise.configuration.classes import Class, find, kind_named, kinds
 from likewise.configuration.draft import Draft, Option
 from likewise.configuration.guesses import class_named, expanded, fitting_pairs, flat, kind_of_data
-from likewise.configuration.options import DEFAULTS, PARTS, SOURCES, STRATEGIES
+from likewise.configuration.options import DEFAULTS, OF_LOSSES, PARTS, SOURCES, STRATEGIES
 from likewise.configuration.values import FLAG, folded, part_of
 
 PARTIAL = ".partial"  # as in runs, which import torch
 SEEDS = 2**32  # NumPy takes no more
-FITTED = ("data", "batches", "encoder")
-"""Parts that follow from what lies at a path that is given as data."""
 
 
 def resolve(given: Mapping[str, Any], *, verb: str = "train") -> dict[str, Any]:
@@ -172,10 +170,8 @@ def _below(given: Sequence[Option], layers: Sequence[Option], root: Class) -> li
             raise ValueError(f"expected the name of a recipe, got {got}: supcon-digits is one")
         name = recipes.named(last["recipe"], data)
         chosen = {"recipe": name, **recipes.recipe(name)}
-    elif data == "pairs":
-        chosen = recipes.recipe("clip-pairs")
-    elif data is not None and "data.path" in last and "data.path" not in {option.name for option in given}:
-        chosen = {part: value for part, value in recipes.half("data", data).items() if part in FITTED}
+    elif data == "pairs" or (data and "data.path" in last and "data.path" not in {option.name for option in given}):
+        chosen = recipes.fitting(data)
     chosen_options = list(flat(chosen))
     if ("data", "likewise.data.Pairs") in chosen_options and "encoder" not in chosen:
         chosen_options += fitting_pairs(last)
@@ -230,10 +226,10 @@ def _batches_for(options: Sequence[Option], root: Class) -> str | None:
 
 
 def _fill_loss(draft: Draft) -> None:
-    """Gather across processes, alone there is nothing to gather; measure how alike labels are, where a loss asks."""
+    """Give a loss the arguments that the command has other defaults of, where it takes them."""
     kind = find(draft.values["loss"]["class_path"])
     asked = kind.parameters() if kind else {}
-    for name, value in (("gather_distributed", True), ("label_similarity", "npmi")):
+    for name, value in OF_LOSSES.items():
         if name in asked and name not in draft.values["loss"]["init_args"]:
             draft.put(Option(f"loss.{name}", value))
 

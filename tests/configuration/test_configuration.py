@@ -458,5 +458,12 @@ def test_a_run_that_has_been_finished_is_found_by_the_name_that_it_had(tmp_path)
     assert [read(["--resume", "run", *words])["report"] for words in ([], ["--report", "false"])] == [True, False]
     with pytest.raises(ValueError, match="--report"):
         read(["--resume", "run", "--report", "perhaps"])
-    with pytest.raises(ValueError, match=r"with --resume no option but --report and --trainer.\*, got --loss: "):
-        read(["--resume", "run", "--loss", "supcon"])
+    given = {"log": "csv", "workers": 3, "checkpoint_minutes": 2.0, "timeout_minutes": 9.0}
+    found = read(["--resume", "run", *(word for name, of in given.items() for word in (f"--{name}", str(of)))])
+    assert {name: found[name] for name in given} == given
+    assert found["loss"]["class_path"].endswith("NTXentLoss")
+    added = read(["--resume", "run", "--report.sections", "ScoresSection"])["sections"]
+    assert name_of(added) == "ScoresSection"
+    for words in (["--loss", "supcon"], ["--compile"], ["--validation_epochs", "0"], ["--logs", "csv"]):
+        with pytest.raises(ValueError, match=rf"with --resume no option but --report, .*trainer.\*, got {words[0]}: "):
+            read(["--resume", "run", *words])

@@ -100,7 +100,8 @@ class TrainOptions(SharedOptions):
         recipe: A configuration that comes with likewise, METHOD-DATA or METHOD: simclr, supcon, moco, byol, rascal or
             cross-entropy, for digits, omniglot, cifar10, cifar100, cifar100-lt, image-folder and more. All other
             options win over it.
-        resume: The folder of an interrupted run to resume; of other options, --report and --trainer.* go with it.
+        resume: The folder of an interrupted run to resume; of other options, --report, --sections, --log, --workers,
+            --checkpoint_minutes, --timeout_minutes and --trainer.* go with it.
         seed: Seed of everything random except the split.
         name: What the run's folder is called after its date. Default: the loss and the data.
         checkpoint_minutes: Minutes between checkpoints within an epoch.
@@ -363,6 +364,7 @@ VERBS = {
 PARTS = ("data", "split", "batches", "encoder", "head", "loss", "optimizer", "schedule")
 SOURCES = ("config", "recipe", "resume")
 """Options that bring others, and have no meaning of their own once those are known."""
+RESUMED_WITH = ("report", "sections", "log", "workers", "checkpoint_minutes", "timeout_minutes", "trainer")
 TRAINER = "lightning.pytorch.Trainer"
 DEFAULTS: dict[str, Any] = {
     "data": "likewise.data.Digits",

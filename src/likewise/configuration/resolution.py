@@ -12,7 +12,7 @@ from likewise.configuration.aliases import ALIASES
 from likewise.configuration.classes import Class, find, kind_named, kinds
 from likewise.configuration.draft import Draft, Option
 from likewise.configuration.guesses import class_named, expanded, fitting_pairs, flat, kind_of_data
-from likewise.configuration.options import DEFAULTS, OF_LOSSES, PARTS, SOURCES, STRATEGIES
+from likewise.configuration.options import DEFAULTS, OF_LOSSES, PARTS, RESUMED_WITH, SOURCES, STRATEGIES
 from likewise.configuration.values import FLAG, folded, part_of
 
 PARTIAL = ".partial"  # as in runs, which import torch
@@ -102,14 +102,13 @@ def canonical(option: Option, root: Class) -> list[Option]:
 
 
 def _resumed(given: Sequence[Option]) -> list[Option]:
-    """Return the options that a run began with, and those of trainer and report that it is resumed with."""
+    """Return the options that a run began with, and those that it is resumed with, which change no training."""
     folder = str(next(option.value for option in reversed(given) if option.name == "resume"))
-    allowed = ("resume", "report")
-    others = [option for option in given if option.name not in allowed and not option.name.startswith("trainer.")]
+    others = [option.name for option in given if option.name.partition(".")[0] not in ("resume", *RESUMED_WITH)]
     if others:
         raise ValueError(
-            f"expected with --resume no option but --report and --trainer.*, got --{others[0].name}: a run goes on "
-            "as it began; leave it out, or train anew with --config"
+            f"expected with --resume no option but {', '.join(f'--{name}' for name in RESUMED_WITH)}.*, got "
+            f"--{others[0]}: a run goes on as it began; leave it out, or train anew with --config"
         )
     place = Path(folder) if Path(folder).is_dir() else Path(folder.removesuffix(PARTIAL))  # it has been finished since
     lacks = "does not exist" if not place.is_dir() else "has no run.json"

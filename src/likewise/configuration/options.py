@@ -100,7 +100,8 @@ class TrainOptions(SharedOptions):
         recipe: A configuration that comes with likewise, METHOD-DATA or METHOD: simclr, supcon, moco, byol, rascal or
             cross-entropy, for digits, omniglot, cifar10, cifar100, cifar100-lt, image-folder and more. All other
             options win over it.
-        resume: The folder of an interrupted run to resume; of other options, --report and --trainer.* go with it.
+        resume: The folder of an interrupted run to resume; of other options, --report, --sections, --log, --workers,
+            --checkpoint_minutes, --timeout_minutes and --trainer.* go with it.
         seed: Seed of everything random except the split.
         name: What the run's folder is called after its date. Default: the loss and the data.
         checkpoint_minutes: Minutes between checkpoints within an epoch.
@@ -229,6 +230,7 @@ class PredictOptions:
 
         likewise predict runs/RUN photos/ --output photos.csv        a row a photo
         likewise predict runs/RUN photo.jpg                          one photo, printed
+        likewise predict runs/RUN "a text" "another"                 texts, printed; - takes the lines of standard input
         likewise predict runs/RUN photos/ --by knn                   by the nearest training samples
         likewise predict runs/RUN photos/ --among support/           by the nearest of these, such as new classes
 
@@ -238,7 +240,7 @@ class PredictOptions:
 
     Args:
         run: The run's folder.
-        input: What to predict, whatever `likewise train` takes as data, labelled or not, or one image.
+        input: What to predict, whatever `likewise train` takes as data, labelled or not; or images, or texts.
         output: The table to write: .csv, .jsonl or .parquet. Default: none, the first 20 are printed.
         by: What predicts: probe, the linear probe; own, the classifier or prototypes that the encoder was trained with;
             knn, the nearest training samples. Default: the first of these that the run has.
@@ -248,7 +250,7 @@ class PredictOptions:
     """
 
     run: Path
-    input: str
+    input: list[str]
     output: Path | None = None
     by: Literal["probe", "own", "knn"] | None = None
     among: str | None = None
@@ -270,7 +272,8 @@ class SearchOptions:
 
     Args:
         run: The run's folder.
-        query: What to look for: files, a folder, a table, a file of features, ids of the other side, or texts.
+        query: What to look for: files, a folder, a table, a file of features, ids of the other side, or texts; - takes
+            the lines of standard input.
         among: Where to look: a file of features, or what `train` takes as data.
         within: A set, likewise, whose samples are compared with each other.
         side: Of a run of pairs, which of them the query is, or the set: first or second. A query finds samples of the
@@ -354,13 +357,14 @@ VERBS = {
     "compare": ("CompareOptions", "RUNS ..."),
     "export": ("ExportOptions", "RUN"),
     "embed": ("EmbedOptions", "[RUN] DATA"),
-    "predict": ("PredictOptions", "RUN INPUT"),
+    "predict": ("PredictOptions", "RUN INPUT ..."),
     "search": ("SearchOptions", "RUN [QUERY ...]"),
 }
 """For each verb the record of its options, and what the words without a name are."""
 PARTS = ("data", "split", "batches", "encoder", "head", "loss", "optimizer", "schedule")
 SOURCES = ("config", "recipe", "resume")
 """Options that bring others, and have no meaning of their own once those are known."""
+RESUMED_WITH = ("report", "sections", "log", "workers", "checkpoint_minutes", "timeout_minutes", "trainer")
 TRAINER = "lightning.pytorch.Trainer"
 DEFAULTS: dict[str, Any] = {
     "data": "likewise.data.Digits",
@@ -378,6 +382,8 @@ DEFAULTS: dict[str, Any] = {
     "trainer.log_every_n_steps": 1,
     "trainer.enable_model_summary": False,
 }
+OF_LOSSES = {"gather_distributed": True, "label_similarity": "npmi"}
+"""What losses that take it are given by default: alone there is nothing to gather."""
 # of Lightning's; those that part the model, or start processes of their own, are not among them
 STRATEGIES = ("auto", "ddp", "ddp_find_unused_parameters_true")
 FILLED = {

@@ -20,6 +20,8 @@ from likewise.configuration.values import folded
 ROOT = files("likewise") / "training" / "recipes"
 FOR = "for"  # in a method's or study's file: the data sets that it is for, where not for all; in a data set's, methods
 
+FITTED = ("data", "batches", "encoder")
+
 
 def names() -> list[str]:
     """List the recipes."""
@@ -65,6 +67,13 @@ def named(name: str, data: str | None = None) -> str:
             fitting = half("methods", known).get(FOR, ["digits"])
             return f"{known}-{data or fitting[0]}"
     return next((known for known in names() if folded(known) == method), name)
+
+
+def fitting(data: str) -> dict[str, Any]:
+    """Return the options that fit a kind of data where no recipe is named: those of its inputs; of pairs a recipe."""
+    if data == "pairs":
+        return recipe("clip-pairs")
+    return {part: value for part, value in half("data", data).items() if part in FITTED}
 
 
 def _pair(name: str, room: str, known: Sequence[str]) -> tuple[str, str]:

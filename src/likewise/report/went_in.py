@@ -47,6 +47,8 @@ def facts_of(ready: "Assembled", trainer: "Trainer") -> dict[str, Any]:
         batch["views"] = batches.views
     elif isinstance(batches, Episodes):
         batch |= batches.shape._asdict()
+    sides = (getattr(batches, of, None) for of in ("augmentation", "counterpart_augmentation"))
+    by = [_part({"class_path": f".{type(of).__name__}", "init_args": of.settings}) for of in sides if of is not None]
     return {
         "samples": sum(map(len, whole)) + others,
         "inputs": _input_facts(parts.train),
@@ -60,7 +62,7 @@ def facts_of(ready: "Assembled", trainer: "Trainer") -> dict[str, Any]:
         "trained_unlabelled": others > 0 and len(ready.trained) > len(labelled),
         "encoder": _sizes(module.encoder),
         "head": None if module.head is None else _sizes(module.head),
-        "batch": batch,
+        "batch": batch | {"by": list(dict.fromkeys(by))},
         "queue": max((len(part.key_ring) for part in module.modules() if isinstance(part, Queue)), default=0),
         "steps": int(steps) if math.isfinite(steps) else None,
         "steps_of_an_epoch": math.ceil(trainer.num_training_batches / trainer.accumulate_grad_batches),
@@ -221,11 +223,12 @@ def _parts(facts: Mapping[str, Any]) -> Iterator[str]:
 
 def _batch(went: Mapping[str, Any]) -> str:
     batch = went["batch"]
+    by = f", changed by {' and '.join(batch['by'])}" if batch.get("by") else ""
     if "ways" in batch:
         each = f"{counted(batch['shots'], 'shot')} and {counted(batch['queries'], 'query', 'queries')}"
-        return f"{counted(batch['episodes'], 'episode')} of {batch['ways']} classes, {each}, a step"
+        return f"{counted(batch['episodes'], 'episode')} of {batch['ways']} classes, {each}, a step{by}"
     views = f" in {counted(batch['views'], 'view')}" if "views" in batch else ""
-    return f"{counted(batch['samples'], 'sample')}{views} a step"
+    return f"{counted(batch['samples'], 'sample')}{views} a step{by}"
 
 
 def _steps(went: Mapping[str, Any]) -> str:

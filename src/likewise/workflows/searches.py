@@ -15,10 +15,11 @@ from torch import Tensor
 from likewise.data import Samples, Texts, parts_of_run
 from likewise.data.ids import Ids
 from likewise.data.image_files import ImageFiles
-from likewise.files.detection import ARRAYS, exists, expanded, near
+from likewise.files.detection import ARRAYS, exists, expanded, is_file_name, near
 from likewise.files.formats import TABLES
 from likewise.inference import Model, Stored, load
 from likewise.inference import search as searches
+from likewise.inference.inputs import words_of
 from likewise.inference.stored import stored_at
 from likewise.inference.tables import check_apart, table_at
 from likewise.models import reads_texts
@@ -49,7 +50,7 @@ class Found(NamedTuple):
 
 def search(
     run: Run | Path | str,
-    query: Sequence[str] = (),
+    query: str | Sequence[str] = (),
     *,
     among: Path | str | None = None,
     within: Path | str | None = None,
@@ -71,7 +72,8 @@ def search(
 
     Args:
         run: The run whose encoder it is, or its folder.
-        query: Files, a folder, a table, a file of features, ids of the other side, or texts.
+        query: Files, a folder, a table, a file of features, ids of the other side, or texts; "-": the lines of standard
+            input.
         among: Where to look: a file of features, a run's folder, or what `train` takes as data.
         within: A set, likewise, whose samples are compared with each other.
         side: Of a run of pairs, which the query or the set is of; a query finds samples of the other side.
@@ -123,6 +125,7 @@ def search(
         return mine(load(run, device=where), path, limits, progress)
     if from_rank != 1 or margin is not None:
         raise ValueError("expected --negatives with --from_rank or --margin, got none: add it, or leave them out")
+    query = [str(word) for word in words_of(query)] if query else query
     _check(query, among, within, (written, page), force=force, only=duplicates is not None or mistakes)
     model = load(run, device=where)
     model = model.of(side) if model.run or side == "second" else model
@@ -211,7 +214,10 @@ def _asked(words: Sequence[str], others: Stored, model: Model, progress: Progres
     places = {one: place for place, one in enumerate(named.ids)}
     texts = reads_texts(model.encoder)
     new = torch.tensor(
-        [exists(path) if not texts else word not in places for word, path in zip(words, paths, strict=True)]
+        [
+            exists(path) if not texts or is_file_name(word) else word not in places
+            for word, path in zip(words, paths, strict=True)
+        ]
     )
     unknown = next((at for at, word in enumerate(words) if not new[at] and word not in places), None)
     if unknown is not None:

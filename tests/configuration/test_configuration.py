@@ -31,6 +31,8 @@ SLIPS = {
     "--batches.sampler Balancd": "did you mean Balanced?",
     "--recipe supcn-digits": "did you mean supcon-digits?",
     "--recipe cifar10": "did you mean",
+    "--recipe nws --data Digits": "expected data that nws is for, image-folder, texts, vectors, got digits: for digits",
+    "--recipe clip --data SVHN": "expected data that clip is for, pairs, got image-folder: for image-folder there are",
     # an option with a letter wrong
     "--epoch 3": "did you mean --epochs?",
     "--temprature 3": "did you mean --temperature?",
@@ -221,6 +223,17 @@ def test_arrays_are_vectors_unless_they_are_images(tmp_path):
     numpy.savez(tmp_path / "images.npz", images=numpy.ones((4, 8, 8)), labels=numpy.arange(4))
     assert [name_of(read(["features.npz"])[part]) for part in ("data", "encoder")] == ["Arrays", "MLP"]
     assert [name_of(read(["images.npz"])[part]) for part in ("data", "encoder")] == ["Arrays", "ConvNet"]
+    named = {
+        (*data, method): read([*data, "--recipe", method])["recipe"]
+        for data in (["images.npz"], ["features.npz"], ["--data", "SVHN"])
+        for method in ("simclr", "nws")
+    }
+    assert list(named.values()) == [
+        *("simclr-digits", "nws-image-folder"),
+        *("simclr-vectors", "nws-vectors"),
+        *("simclr-digits", "nws-image-folder"),
+    ]
+    assert name_of(read(["images.npz", "--recipe", "nws"])["encoder"]) == "ResNet"
 
 
 def test_layers_win_in_turn_defaults_recipe_configurations_words(tmp_path):

@@ -169,7 +169,9 @@ def _below(given: Sequence[Option], layers: Sequence[Option], root: Class) -> li
             raise ValueError(f"expected the name of a recipe, got {got}: supcon-digits is one")
         name = recipes.named(last["recipe"], data)
         chosen = {"recipe": name, **recipes.recipe(name)}
-    elif data == "pairs" or (data and "data.path" in last and "data.path" not in {option.name for option in given}):
+    elif data == "pairs" or (
+        data not in {None, recipes.IMAGES} and "data.path" in last and "data.path" not in {one.name for one in given}
+    ):
         chosen = recipes.fitting(data)
     chosen_options = list(flat(chosen))
     if ("data", "likewise.data.Pairs") in chosen_options and "encoder" not in chosen:

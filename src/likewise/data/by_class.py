@@ -144,7 +144,10 @@ class ByClass(Split):
                 numbers["train"] = min(numbers["train"], left)
         if sum(numbers.values()) > total:
             wanted = ", ".join(f"{part}={size:g}" for part, size in self.sizes.items())
-            raise ValueError(f"expected at most {total} classes in all parts together, got {wanted}: lower them")
+            raise ValueError(
+                f"expected at most {total} classes in all parts together, got {wanted}: lower one of "
+                f"split.{', split.'.join(self.sizes)}"
+            )
         shuffled = torch.randperm(total, generator=torch.Generator().manual_seed(self.seed))
         return shuffled[: sum(numbers.values())].split(list(numbers.values()))
 

@@ -97,7 +97,7 @@ class PretrainedTransformer(TextEncoder):
         longest = min(int(tokenizer.model_max_length), _positions(self.model.config)) - len(framed) + len(bare)
         if self.length > longest:
             raise ValueError(
-                f"expected length of at most {longest}, which {self.name} takes, got {self.length}: lower it"
+                f"expected encoder.length of at most {longest}, which {self.name} takes, got {self.length}: lower it"
             )
         return tokenizer.backend_tokenizer
 

@@ -275,7 +275,7 @@ class Pretraining(lightning.LightningModule):
         if not torch.isfinite(value).all():
             raise ValueError(
                 f"expected finite {name}, got NaN or infinity at step {self.global_step}, training has diverged: "
-                "lower the learning rate, or raise the temperature of the loss"
+                "lower the learning rate (--lr), or raise the temperature of the loss (--loss.temperature)"
             )
 
 

@@ -35,7 +35,7 @@ def run(arguments: Sequence[str]) -> None:
     sweep, folder = _parsed(arguments)
     if not (folder / PLAN).is_file():
         configurations(sweep)  # or an error, before anything is imported
-    from likewise.cli.printing import TERMINAL  # noqa: PLC0415 - once the arguments are understood
+    from likewise.workflows.progress import TERMINAL  # noqa: PLC0415 - once the arguments are understood
     from likewise.workflows.sweeps import carry_out  # noqa: PLC0415 - imports Lightning
 
     carry_out(sweep, folder, TERMINAL)

@@ -20,6 +20,6 @@ def run(verb: str, arguments: Sequence[str]) -> None:
         print(written(options), end="")
         return
     from likewise import workflows  # noqa: PLC0415 - once the words are understood: it imports torch, and to train
-    from likewise.cli.printing import TERMINAL  # noqa: PLC0415 - Lightning, which takes seconds
+    from likewise.workflows.progress import TERMINAL  # noqa: PLC0415 - Lightning, which takes seconds
 
     getattr(workflows, verb)(**options, progress=TERMINAL)

@@ -440,7 +440,7 @@ def test_lists_are_files_with_every_sample_by_its_id(tmp_path):
     run = bare(tmp_path, test)
     run.add(KNN(3, "uniform")(test[torch.arange(0, 90, 2)], test[torch.arange(0)], test))
     page = page_of(run)
-    files, called = files_of(page), [name.replace("\udcff", "?") for name in names]
+    files, called = files_of(page), [name.replace("\udcff", r"\udcff") for name in names]
     predicted = Subject(run).predicted(test).tolist()
     wrong = [
         [name, test.names[true], test.names[said]]

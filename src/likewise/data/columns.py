@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from likewise.data.rows import Rows
-from likewise.files.formats import ID_COLUMN, first_of
+from likewise.files.formats import ID_COLUMN, as_class, first_of
 
 CHUNK = 16384  # rows read at a time
 SEPARATORS = {";": "semicolons", "|": "bars", ",": "commas"}
@@ -276,9 +276,11 @@ def check_apart(names: Sequence[str]) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """Return a cell as a label: a whole number as an integer, as which it was written, and a missing one as None."""
+    """Return a cell as labels: a whole number as an integer, as which it was written, and a missing one as None."""
+    if isinstance(value, list):
+        return [as_class(one) if isinstance(one, str) else one for one in value]
     if not isinstance(value, float):
-        return value
+        return as_class(value) if isinstance(value, str) else value
     return None if math.isnan(value) else int(value) if value.is_integer() else value
 
 

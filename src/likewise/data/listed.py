@@ -23,6 +23,7 @@ from likewise.files.formats import (
     LABEL_COLUMNS,
     SEPARATED,
     Lines,
+    as_class,
     first_of,
     lines_in,
 )
@@ -228,7 +229,7 @@ def _odd(samples: Samples, listed: Sequence[tuple[int, str]]) -> list[tuple[str,
 
 
 def _plain(name: str) -> str:
-    return re.sub(r"^(\./|/)+", "", name.replace("\\", "/"))
+    return re.sub(r"^(\./|/)+", "", as_class(name).replace("\\", "/"))
 
 
 def _read(file: Path, known: Collection[str]) -> list[_Line]:

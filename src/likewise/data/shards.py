@@ -18,9 +18,9 @@ from likewise.data.ids import Ids
 from likewise.data.image_files import Item, Size, Within, check_size, read_images
 from likewise.data.preprocessing import Resize
 from likewise.data.samples import Samples, Source
-from likewise.data.tars import CLASS, Tar, opened, tars_at
+from likewise.data.tars import CLASS, Tar, opened, tars_at, text_of
 from likewise.files.detection import exists, expanded, near
-from likewise.files.formats import PART_NAMES, image_suffixes, with_test_part
+from likewise.files.formats import PART_NAMES, as_class, image_suffixes, with_test_part
 
 FOLDERS = "folder"
 INTEGER = re.compile("0|-?[1-9][0-9]*")  # as numbers are written: 007 is a name
@@ -170,7 +170,7 @@ class Shards(Source):
         file = expanded(str(self.names))
         if not (exists(file) and file.is_file()):
             raise ValueError(f"expected a file of names, got {file}, which is no file: check data.names{near(file)}")
-        return [line.strip() for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+        return [as_class(line.strip()) for line in file.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
 
     def _usual(self, tars: Sequence[Tar]) -> str:
         """Return where labels are: what is there first of the usual places."""
@@ -200,7 +200,7 @@ class Shards(Source):
             elif kind == FOLDERS:
                 yield from (key.rpartition("/")[0].rpartition("/")[2] for key in tar.keys)
             elif kind == "txt":
-                yield from (tar.content(row, kind).decode(errors="replace").strip() for row in range(len(tar.keys)))
+                yield from (text_of(tar.content(row, kind)).strip() for row in range(len(tar.keys)))
             else:
                 yield from (_json(tar, row).get(field) for row in range(len(tar.keys)))
 

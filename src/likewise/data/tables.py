@@ -10,7 +10,7 @@ import warnings
 import weakref
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import Any, final
@@ -18,7 +18,7 @@ from typing import Any, final
 from likewise.data.parquet import Contents, read_in_place
 from likewise.files import folders
 from likewise.files.detection import SAVED, exists, expanded, may_be_on_the_hub, near
-from likewise.files.formats import PART_NAMES, PARTS, SEPARATED, TABLES, image_suffixes
+from likewise.files.formats import PART_NAMES, PARTS, SEPARATED, TABLES, as_class, as_text, image_suffixes
 from likewise.pickled import pickled
 
 LOCK = f"lock-{socket.gethostname()}"  # processes of one machine see each other's locks
@@ -50,6 +50,8 @@ class Tables:
     cache: TemporaryFolder | None
     contents: Contents | None = None
     """The images' bytes, where the tables have numbers in their place."""
+    odd: Mapping[str, str] = field(default_factory=dict[str, str])
+    """The names of files that are no text, which the tables have escaped."""
 
 
 def open_tables(path: str, config: str | None, *, labelled: bool, local: bool, in_part: bool = False) -> Tables:
@@ -134,7 +136,9 @@ def _local(where: Path, *, labelled: bool, in_part: bool) -> Tables | tuple[str,
         raise folders.RefusedError(f"expected images, or tables of one kind ({kinds}), in {where}, got {got}: {remedy}")
     folders.warn_of(lost, where)
     if images:
-        return Tables(_image_tables(where, images, lost, labelled=labelled, in_part=in_part), where.absolute(), None)
+        read = _image_tables(where, images, lost, labelled=labelled, in_part=in_part)
+        odd = {as_text(name): name for name in map(str, images) if as_text(name) != name}
+        return Tables(read, where.absolute(), None, odd=odd)
     return builders.pop(), {"data_files": _table_parts(where, tables), **_format(tables[0])}
 
 
@@ -159,7 +163,9 @@ def _image_tables(
         if part is not None and PARTS[part] not in within:
             raise folders.empty(PARTS[part], where / top)
     features: dict[str, Any] = {"image": datasets.Image()}
-    columns: dict[str, dict[str, Any]] = {part: {"image": list(map(str, own))} for part, own in within.items()}
+    columns: dict[str, dict[str, Any]] = {
+        part: {"image": [as_text(str(image)) for image in own]} for part, own in within.items()
+    }
     if labelled:
         own_class = [image for image in chain(*within.values()) if image not in blank]
         if not own_class:
@@ -169,7 +175,7 @@ def _image_tables(
             )
         features["label"] = datasets.ClassLabel(names=folders.classes_of(where, own_class, depth))
         for part, own in within.items():
-            columns[part]["label"] = [None if image in blank else image.parts[depth] for image in own]
+            columns[part]["label"] = [None if image in blank else as_class(image.parts[depth]) for image in own]
         folders.warn_of_blank(blank, where)
     kinds = datasets.Features(features)
     return {part: datasets.Dataset.from_dict(table, features=kinds) for part, table in columns.items()}
@@ -221,7 +227,8 @@ def _unreadable(path: str, where: Path, error: BaseException) -> str:
         error = error.__cause__
     what = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
     if where.exists():
-        return f"expected data that the datasets library can read, got {path}: {what.rstrip('.')}: repair the file"
+        remedy = "rename what is not in UTF-8" if isinstance(error, UnicodeEncodeError) else "repair the file"
+        return f"expected data that the datasets library can read, got {path}: {what.rstrip('.')}: {remedy}"
     similar = near(where)
     remedy = f"check data.path and data.config, or your connection{similar if similar.endswith('?') else ''}"
     return f"expected a data set on the Hub, got {path}: {what.rstrip('.')}: {remedy}"

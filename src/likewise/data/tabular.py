@@ -287,7 +287,7 @@ class ImageCells(Sequence[Item]):
     def __init__(self, tables: Tables, splits: Sequence[str], column: str) -> None:
         import datasets  # noqa: PLC0415 - only sets that the library reads need it
 
-        self.folder, self.contents, self.cache = tables.folder, tables.contents, tables.cache
+        self.folder, self.contents, self.cache, self.odd = tables.folder, tables.contents, tables.cache, tables.odd
         self.column = column
         self.splits = tuple(splits)
         chosen = [tables.splits[name].select_columns([column]) for name in splits]
@@ -316,7 +316,7 @@ class ImageCells(Sequence[Item]):
         return [
             self.contents.place(number)
             if self.contents is not None and number is not None
-            else (join(folder, name) if apart and name else None)
+            else (join(folder, self.odd.get(name, name)) if apart and name else None)
             for apart, name, number in self._named()
         ]
 
@@ -368,7 +368,7 @@ class ImageCells(Sequence[Item]):
             name = cell["path"] or name
             cell = cell["path"] if cell["bytes"] is None else cell["bytes"]
         if isinstance(cell, str):
-            return Path(cell) if self.folder is None else self.folder / cell
+            return Path(self.folder or "", self.odd.get(cell, cell))
         content: Any = self.contents[cell] if isinstance(cell, int) and self.contents is not None else cell
         return Encoded(name, content or b"")
 

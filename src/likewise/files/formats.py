@@ -4,6 +4,7 @@ import csv
 import gzip
 import io
 import json
+import unicodedata
 import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -49,6 +50,32 @@ OPEN, WRONG = "open", "wrong"
 def first_of(names: Sequence[str], most: int = NAMED, separator: str = ", ") -> str:
     """List the first names; three dots stand for the others."""
     return separator.join(names[:most]) + (f"{separator}..." if len(names) > most else "")
+
+
+def as_text(name: str) -> str:
+    r"""Return a name that can be written and shown: what is no UTF-8 in it, as in names of files, is escaped.
+
+    Example:
+        >>> as_text("caf\udce9.jpg")
+        'caf\\udce9.jpg'
+    """
+    return name.encode(errors="backslashreplace").decode()
+
+
+def as_class(name: str) -> str:
+    r"""Return the name of a class as text, its accents composed (NFC): decomposed, as macOS writes, it looks the same.
+
+    Example:
+        >>> as_class("e\u0301lm") == "\u00e9lm"
+        True
+    """
+    return unicodedata.normalize("NFC", as_text(name))
+
+
+def check_text(path: Path) -> None:
+    """Raise a ValueError where files could not be written, as libraries take paths in UTF-8 alone."""
+    if as_text(str(path)) != str(path):
+        raise ValueError(f"expected a path in UTF-8 to write to, got {path}: name another")
 
 
 def with_test_part(numbers: Sequence[int]) -> list[int]:

@@ -16,6 +16,7 @@ from likewise.configuration import resolve
 from likewise.data import Samples, Source, Texts, some_inputs
 from likewise.data.reading import spans_of
 from likewise.data.rows import in_words
+from likewise.files.formats import check_text
 from likewise.inference.embedding import digest_of, encoded, samples_for
 from likewise.inference.inputs import options_of, streamed
 from likewise.inference.model import Model, load
@@ -130,6 +131,7 @@ def _checked(given: Mapping[str, Any]) -> Path:
     if given["run"] is None and given["side"] != "first":
         raise ValueError("expected a run of pairs for the second side, got --encoder: leave out --side")
     output = Path(given["output"] or "")
+    check_text(output)
     if output.suffix not in KINDS:
         raise ValueError(f"expected --output of {' or '.join(KINDS)}, got {given['output'] or 'none'}: name a file")
     if output.exists() and not given["force"]:

@@ -310,7 +310,7 @@ class SearchOptions:
 
 @dataclass(kw_only=True)
 class EmbedOptions:
-    """Encode any data into one file: ids, features, and labels where there are some.
+    """Encode any data into one file: ids, features, and labels and parts where there are some.
 
         likewise embed runs/RUN photos/ --output photos.parquet
         likewise embed runs/RUN texts.csv --output texts.npz --data.label none
@@ -318,8 +318,9 @@ class EmbedOptions:
         likewise embed photos/ --encoder Timm --encoder.name resnet18 --encoder.pretrained true --data.size 224
         likewise embed runs/RUN answers.jsonl --side second --output answers.parquet
 
-    Images are brought to the run's size by its own rule. It works shard by shard: what was finished before Ctrl-C is in
-    OUTPUT.partial, and the same command goes on from there. Images that can't be read are left out, and listed.
+    Images are brought to the run's size by its own rule. Parts are those of the data, or of a run's own data those that
+    it was split into. It works shard by shard: what was finished before Ctrl-C is in OUTPUT.partial, and the same
+    command goes on from there. Images that can't be read are left out, and listed.
 
     Args:
         run: A run's folder, or an exported .onnx file.

@@ -267,9 +267,12 @@ class SearchOptions:
         likewise search runs/RUN --within photos/ --mistakes           labels that a sample's neighbours do not have
         likewise search runs/RUN "a red bus" --side second --among photos/    of pairs, from one side to the other
         likewise search runs/RUN --negatives --output mined.jsonl      its training pairs, each with 5 hard negatives
+        likewise search mine.npz --duplicates 0.98                     features from anywhere; so are their neighbours
+        likewise search mine.npz ID                                    of an id, and --mistakes
 
     Args:
-        run: The run's folder.
+        run: The run's folder. Or features from anywhere, in an .npz, .npy or Parquet file, a folder of these, or the
+            folder of their evaluation; without --among and --within they are searched themselves.
         query: What to look for: files, a folder, a table, a file of features, ids of the other side, or texts.
         among: Where to look: a file of features, or what `train` takes as data.
         within: A set, likewise, whose samples are compared with each other.

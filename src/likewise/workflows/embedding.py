@@ -175,8 +175,8 @@ def _model_and_samples(given: Mapping[str, Any], progress: Progress) -> tuple[Mo
 
 def _parted(model: Model, data: Spec, samples: Samples) -> Samples:
     """Return samples with the parts that the model's run gave them, where they are of its own data."""
-    trained_on = (model.run.facts.get("parts") or {}).get("data") if model.run else None
-    if model.run is None or not trained_on or not same_source(trained_on, data):
+    facts: Any = model.run.facts if model.run else {}
+    if model.run is None or "samples" not in facts or not same_source(facts["parts"]["data"], data):
         return samples
     try:
         return parted_as(model.run, samples, model.side)

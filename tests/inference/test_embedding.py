@@ -19,11 +19,11 @@ import torch
 from PIL import Image
 
 from likewise import embed, export, train
-from likewise.data import Arrays, Folder, Table, Text
+from likewise.data import Arrays, Folder, Pairs, Table, Text, fingerprint, parts_of
 from likewise.evaluation import features_of_file
 from likewise.inference import Model, load
 from likewise.inference.embedding import samples_for
-from likewise.inference.inputs import samples_at, streamed
+from likewise.inference.inputs import of_side, samples_at, streamed
 from likewise.inference.shards import Shards
 from likewise.models import MLP, BagOfTokens, ConvNet
 from likewise.runs import Run
@@ -392,3 +392,56 @@ def test_sigkill_at_random_moments_does_no_shard_twice(tmp_path):
     assert kills >= 3
     once = quiet(run, folder, output=tmp_path / "q.parquet", shard_size=3, batch_size=1, workers=0)
     assert pq.read_table(output).equals(pq.read_table(once))
+
+
+@pytest.mark.parametrize("kind", [".parquet", ".npz"])
+def test_parts_of_the_data_are_kept_and_evaluated_by(tmp_path, kind):
+    run, rng = of_vectors(tmp_path / "runs"), np.random.default_rng(0)
+    parts = rng.permutation(["train"] * 20 + ["validation"] * 5 + ["test"] * 15)
+    np.savez(tmp_path / "in.npz", vectors=rng.normal(size=(40, 3)), labels=["a", "b"] * 20, parts=parts)
+    file = quiet(run, tmp_path / "in.npz", output=tmp_path / f"out{kind}", shard_size=16)
+    for part in features_of_file(file):
+        assert {parts[int(name)] for name in part.ids} == {part.part}
+    if kind == ".npz":
+        assert np.load(file)["parts"].tolist() == parts.tolist()
+        assert torch.equal(Arrays(file).load().parts, Arrays(tmp_path / "in.npz").load().parts)
+    else:
+        assert pq.read_table(file)["part"].to_pylist() == parts.tolist()
+
+
+def split_run(tmp_path, data, split):
+    """Return a run with an encoder that has not trained, whose data is split as given, and the split's parts."""
+    specs = {"data": data, "split": {"class_path": f"likewise.data.{split}", "init_args": {}}}
+    parts, _ = parts_of(specs)
+    run = of_vectors(tmp_path / "runs")
+    run.describe(run.facts | {"parts": run.facts["parts"] | specs, "samples": {"fingerprint": fingerprint(parts)}})
+    return run, parts
+
+
+@pytest.mark.parametrize("split", ["Stratified", "ByClass"])
+def test_a_runs_own_data_keeps_the_runs_parts(tmp_path, split):
+    rng = np.random.default_rng(0)
+    vectors, labels, ids = rng.normal(size=(120, 3)), np.arange(120) % 12, [f"v{number}" for number in range(120)]
+    np.savez(tmp_path / "in.npz", vectors=vectors, labels=labels, ids=ids)
+    data = {"class_path": "likewise.data.Arrays", "init_args": {"path": f"{tmp_path}/in.npz"}}
+    run, parts = split_run(tmp_path, data, split)
+    for kind in (".npz", ".parquet"):
+        found = features_of_file(quiet(run, f"{tmp_path}/in.npz", output=tmp_path / f"out{kind}"))
+        for part, own in zip(found, (parts.train, parts.validation, parts.test), strict=True):
+            assert sorted(part.ids) == sorted(own.ids)
+    other = tmp_path / "other.npz"
+    np.savez(other, vectors=vectors, labels=labels, ids=ids)
+    assert "parts" not in np.load(quiet(run, other, output=tmp_path / "other-out.npz"))
+    np.savez(tmp_path / "in.npz", vectors=vectors[:-1], labels=labels[:-1], ids=ids[:-1])
+    with pytest.warns(UserWarning, match="without the parts of .* expected the data that"):
+        file = quiet(run, tmp_path / "in.npz", output=tmp_path / "changed.npz")
+    assert "parts" not in np.load(file)
+
+
+def test_a_side_of_pairs_keeps_the_parts_of_its_pairs(tmp_path):
+    for part, count in (("train", 8), ("test", 4)):
+        rows = [{"first": f"{part} question {number}", "second": f"{part} answer {number}"} for number in range(count)]
+        (tmp_path / f"{part}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    samples = Pairs(str(tmp_path), first="first", second="second").load()
+    for side in ("first", "second"):
+        assert of_side(samples, side).parts.tolist() == [0] * 8 + [2] * 4

@@ -269,9 +269,12 @@ class SearchOptions:
         likewise search runs/RUN --within photos/ --mistakes           labels that a sample's neighbours do not have
         likewise search runs/RUN "a red bus" --side second --among photos/    of pairs, from one side to the other
         likewise search runs/RUN --negatives --output mined.jsonl      its training pairs, each with 5 hard negatives
+        likewise search mine.npz --duplicates 0.98                     features from anywhere; so are their neighbours
+        likewise search mine.npz ID                                    of an id, and --mistakes
 
     Args:
-        run: The run's folder.
+        run: The run's folder. Or features from anywhere, in an .npz, .npy or Parquet file, a folder of these, or the
+            folder of their evaluation; without --among and --within they are searched themselves.
         query: What to look for: files, a folder, a table, a file of features, ids of the other side, or texts; - takes
             the lines of standard input.
         among: Where to look: a file of features, or what `train` takes as data.
@@ -313,7 +316,7 @@ class SearchOptions:
 
 @dataclass(kw_only=True)
 class EmbedOptions:
-    """Encode any data into one file: ids, features, and labels where there are some.
+    """Encode any data into one file: ids, features, and labels and parts where there are some.
 
         likewise embed runs/RUN photos/ --output photos.parquet
         likewise embed runs/RUN texts.csv --output texts.npz --data.label none
@@ -321,8 +324,9 @@ class EmbedOptions:
         likewise embed photos/ --encoder Timm --encoder.name resnet18 --encoder.pretrained true --data.size 224
         likewise embed runs/RUN answers.jsonl --side second --output answers.parquet
 
-    Images are brought to the run's size by its own rule. It works shard by shard: what was finished before Ctrl-C is in
-    OUTPUT.partial, and the same command goes on from there. Images that can't be read are left out, and listed.
+    Images are brought to the run's size by its own rule. Parts are those of the data, or of a run's own data those that
+    it was split into. It works shard by shard: what was finished before Ctrl-C is in OUTPUT.partial, and the same
+    command goes on from there. Images that can't be read are left out, and listed.
 
     Args:
         run: A run's folder, or an exported .onnx file.

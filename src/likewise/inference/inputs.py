@@ -116,8 +116,8 @@ def of_side(given: T, side: Side) -> T:
     if given.counterparts is None:
         return given
     one: Any = given if side == "first" else given.counterparts
-    alone = {name: None for name in ("counterparts", "negatives") if hasattr(one, name)}
-    one = replace(one, labels=given.labels, names=given.names, **alone)
+    alone: Any = {"negatives": None, "parts": given.parts} if isinstance(given, Samples) else {}
+    one = replace(one, labels=given.labels, names=given.names, counterparts=None, **alone)
     if one.items is None:
         return one
     return one[torch.from_numpy(np.sort(np.unique(one.items.numpy(), return_index=True)[1]))]

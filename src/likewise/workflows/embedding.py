@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from likewise.configuration import resolve
-from likewise.data import Samples, Source, Texts, some_inputs
+from likewise.data import Samples, Source, Texts, same_source, some_inputs
+from likewise.data.of_run import parted_as
 from likewise.data.reading import spans_of
 from likewise.data.rows import in_words
 from likewise.files.formats import check_text
@@ -44,9 +45,10 @@ def embed(
     progress: Progress = PRINTED,
     **options: Any,
 ) -> Path:
-    """Encode any data into one file of ids, features, and labels where there are some.
+    """Encode any data into one file of ids, features, and labels and parts where there are some.
 
-    It works shard by shard: what was finished before Ctrl-C, or any other end, isn't done again by the same call.
+    Parts are those of the data, and of a run's own data those of the run, so that nothing is tested on that it was
+    trained on. What was finished before Ctrl-C, or any other end, isn't done again by the same call.
 
     Args:
         run: A run, its folder, or the file of an exported encoder. None: `encoder` names one.
@@ -162,7 +164,8 @@ def _model_and_samples(given: Mapping[str, Any], progress: Progress) -> tuple[Mo
         with warnings.catch_warnings():
             if model.paired:
                 warnings.filterwarnings("ignore", "without labels")  # which pairs need not have
-            return model, samples_for(model, source)
+            samples = samples_for(model, source)
+        return model, _parted(model, data, samples)
     samples = streamed(build(data, Source))
     spec = Spec(class_path=given["encoder"]["class_path"], init_args=given["encoder"].get("init_args", {}))
     torch.manual_seed(0)
@@ -170,6 +173,18 @@ def _model_and_samples(given: Mapping[str, Any], progress: Progress) -> tuple[Mo
     some = samples.inputs if isinstance(samples.inputs, Tensor | Texts) else some_inputs(samples, OBSERVED)
     encoder.observe(some)
     return Model(encoder.to(device), samples.preprocessing), samples
+
+
+def _parted(model: Model, data: Spec, samples: Samples) -> Samples:
+    """Return samples with the parts that the model's run gave them, where they are of its own data."""
+    facts: Any = model.run.facts if model.run else {}
+    if model.run is None or "samples" not in facts or not same_source(facts["parts"]["data"], data):
+        return samples
+    try:
+        return parted_as(model.run, samples, model.side)
+    except (ValueError, OSError, ImportError) as error:
+        warnings.warn(f"without the parts of {model.run.name}, which did not train on all of it: {error}", stacklevel=5)
+        return samples
 
 
 def _filled(shards: Shards, model: Model, given: Mapping[str, Any], progress: Progress) -> str:

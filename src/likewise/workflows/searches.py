@@ -71,7 +71,8 @@ def search(
     """Find what is nearest by cosine similarity to images, texts or vectors; near-duplicates; doubtful labels.
 
     Args:
-        run: The run whose encoder it is, or its folder.
+        run: The run whose encoder it is, or its folder. Or features from anywhere, see `load`, which are searched where
+            neither among nor within is given: the query is a file of such features, or ids.
         query: Files, a folder, a table, a file of features, ids of the other side, or texts; "-": the lines of standard
             input.
         among: Where to look: a file of features, a run's folder, or what `train` takes as data.
@@ -126,8 +127,11 @@ def search(
     if from_rank != 1 or margin is not None:
         raise ValueError("expected --negatives with --from_rank or --margin, got none: add it, or leave them out")
     query = [str(word) for word in words_of(query)] if query else query
-    _check(query, among, within, (written, page), force=force, only=duplicates is not None or mistakes)
     model = load(run, device=where)
+    if among is None and within is None and not model.encodes:
+        there = run.folder if isinstance(run, Run) else run
+        among, within = (there, None) if query else (None, there)
+    _check(query, among, within, (written, page), force=force, only=duplicates is not None or mistakes)
     model = model.of(side) if model.run or side == "second" else model
     others = stored_at(str(among or within), model.across if within is None else model, progress.bar)
     asked = _asked(query, others, model, progress, among) if within is None else None
@@ -204,7 +208,8 @@ def _asked(words: Sequence[str], others: Stored, model: Model, progress: Progres
     """Return the features that the words of a query stand for: a set, or files, ids and texts, one by one."""
     named = others
     if model.paired:  # ids of its own side, which a run knows
-        named = stored_at(among, model) if (expanded(among) / "run.json").is_file() else replace(others, ids=())
+        kept = not model.encodes or (expanded(among) / "run.json").is_file()
+        named = stored_at(among, model) if kept else replace(others, ids=())
     paths = [expanded(word) for word in words]
     if len(words) == 1 and exists(paths[0]) and (paths[0].is_dir() or paths[0].suffix.lower() in SETS):
         return stored_at(words[0], model, progress.bar)
@@ -215,7 +220,7 @@ def _asked(words: Sequence[str], others: Stored, model: Model, progress: Progres
     texts = reads_texts(model.encoder)
     new = torch.tensor(
         [
-            exists(path) if not texts or is_file_name(word) else word not in places
+            model.encodes and (exists(path) if not texts or is_file_name(word) else word not in places)
             for word, path in zip(words, paths, strict=True)
         ]
     )
@@ -224,7 +229,8 @@ def _asked(words: Sequence[str], others: Stored, model: Model, progress: Progres
         similar = get_close_matches(words[unknown], islice(places, LOOKED_AT), 2)
         remedy = f"; did you mean the id {' or '.join(similar)}?" if similar else near(paths[unknown])
         ids = "" if model.paired and not places else ", or an id of the samples"
-        raise ValueError(f"expected a file{ids}, got {words[unknown]}: check it{remedy}")
+        kind = "a file" if model.encodes else "a file of features"
+        raise ValueError(f"expected {kind}{ids}, got {words[unknown]}: check it{remedy}")
     vectors = torch.empty(len(words), model.feature_dim)
     given: Any = [word if texts else path for word, path, of in zip(words, paths, new, strict=True) if of]
     if given:

@@ -124,12 +124,15 @@ def doubts(facts: Mapping[str, Any], metrics: Curves) -> list[str]:
     """
     went: dict[str, Any] = facts.get("went_in") or {}
     losses = [value for _, value in metrics.get("loss", [])]
+    rates = [value for _, value in metrics.get("learning_rate", [])]
+    if rates and not any(rates):  # as where a time ends the training in its warm-up's first step
+        return ["the learning rate was 0 in every step that was logged, so nothing was learned: train longer"]
     few = list(_few(went))
     fills = went and 2 * went["queue"] > len(losses) * went["batch"]["samples"]  # a queue that fills raises the loss
     found = None if few or fills else descent(losses)
     if found is None or found.fell:
         return few
-    rate = max((value for _, value in metrics.get("learning_rate", [])), default=math.nan)
+    rate = max(rates, default=math.nan)
     told = (
         f"the loss did not come down by more than chance, from {found.highest:.4g} to {found.last:.4g}, so hardly "
         f"anything was learned: change --lr, which was at most {rate:.2g}, train longer (--epochs), or make the task "

@@ -19,7 +19,7 @@ import torch
 from PIL import Image
 
 from likewise import embed, export, train
-from likewise.data import Arrays, Folder, Pairs, Table, Text, fingerprint, parts_of
+from likewise.data import Arrays, Folder, ImagePreprocessing, Pairs, Table, Text, fingerprint, parts_of
 from likewise.evaluation import features_of_file
 from likewise.inference import Model, load
 from likewise.inference.embedding import samples_for
@@ -189,6 +189,20 @@ def test_an_encoder_needs_no_run(tmp_path):
         quiet(data=folder, output=tmp_path / "c.parquet", **chosen)
 
 
+@pytest.mark.filterwarnings("ignore:left out 2 of 25")
+def test_an_encoder_without_a_run_begins_with_a_file_of_weights(tmp_path, capsys):
+    folder, chosen = photos(tmp_path / "photos"), {"encoder": "ConvNet", "encoder.width": 4, "data.size": 8}
+    encoder = ConvNet((3, 8, 8), width=4)
+    encoder.observe(torch.rand(9, 3, 8, 8))
+    torch.save({f"backbone.{name}": of for name, of in encoder.state_dict().items()}, tmp_path / "w.pth")
+    made = embed(data=folder, output=tmp_path / "a.parquet", weights=tmp_path / "w.pth", **chosen)
+    expected = Model(encoder, ImagePreprocessing(3, 8, 8)).encode(whole(folder))
+    np.testing.assert_allclose(np.stack(pq.read_table(made)["features"].to_numpy()), expected, atol=1e-5)
+    assert f"weights: 20 of 20 tensors from {tmp_path / 'w.pth'}" in capsys.readouterr().out
+    with pytest.raises(ValueError, match=r"got gone.pth, which does not exist"):
+        quiet(data=folder, output=tmp_path / "b.parquet", weights="gone.pth", **chosen)
+
+
 def test_what_was_finished_before_ctrl_c_is_not_done_again(tmp_path, monkeypatch):
     run, folder = of_images(tmp_path / "runs"), photos(tmp_path / "photos")
     options = {"output": tmp_path / "p.parquet", "shard_size": 4, "workers": 0}
@@ -340,6 +354,7 @@ def test_an_output_is_replaced_by_force_alone_and_others_leave_nothing(tmp_path)
         ((run, folder), {"output": tmp_path / "gone" / "p.npz"}, "in a folder that exists"),
         ((None, folder), {"output": new}, "expected RUN or --encoder, got neither"),
         ((run, folder), {"output": new, "encoder": "ConvNet"}, "expected RUN or --encoder, got both"),
+        ((run, folder), {"output": new, "weights": "w.pth"}, "expected no --weights beside a run"),
         ((run, folder), {"output": new, "shard_size": 0}, "--shard_size of at least 1, got 0"),
         ((run, folder), {"output": new, "data.size": 8}, "expected no --data.size beside a run"),
         ((run, tmp_path / "v.npy"), {"output": new}, "expected images, .* got vectors of 3 numbers"),

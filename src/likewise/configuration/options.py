@@ -112,7 +112,8 @@ class TrainOptions(SharedOptions):
         unlabelled: What a loss that takes classes does with samples without one, as those that --subset FewLabels
             leaves: none of it, or one class for each. Losses without labels are trained on all.
         weights: A file of weights that the encoder begins with, .safetensors or .pth, of anybody's training: they are
-            matched by name and shape, whatever stands before the names. Default: those that the encoder comes with.
+            matched by name and shape, whatever stands before the names, or else by order and shape, which is said.
+            Default: those that the encoder comes with.
         freeze: What of the encoder is not trained: all, "all but the last block", or names of its parts, layer1,layer2;
             batch statistics are frozen with it. Default: nothing.
         unfreeze_epoch: The epoch that what is frozen is trained from. Default: never.
@@ -322,6 +323,7 @@ class EmbedOptions:
         likewise embed runs/RUN texts.csv --output texts.npz --data.label none
         likewise embed encoder.onnx photos/ --output photos.parquet --dtype float16
         likewise embed photos/ --encoder Timm --encoder.name resnet18 --encoder.pretrained true --data.size 224
+        likewise embed photos/ --encoder resnet18 --weights resnet18.pth --data.size 224
         likewise embed runs/RUN answers.jsonl --side second --output answers.parquet
 
     Images are brought to the run's size by its own rule. Parts are those of the data, or of a run's own data those that
@@ -334,6 +336,7 @@ class EmbedOptions:
         output: The file to write, .parquet or .npz; it must be named.
         side: Of a run of pairs, which of them the data is: first or second.
         encoder: An encoder in place of a run's.
+        weights: A file of its weights, .safetensors or .pth; see `likewise train`. Default: those that it comes with.
         dtype: The type of the features.
         shard_size: Samples that are done at once or not at all.
         batch_size: Samples encoded at a time. Default: as many as suit their size.
@@ -347,6 +350,7 @@ class EmbedOptions:
     output: Path | None = None
     side: Literal["first", "second"] = "first"
     encoder: Encoder | None = None
+    weights: str | None = None
     dtype: Literal["float32", "float16"] = "float32"
     shard_size: int = 10_000
     batch_size: int | None = None

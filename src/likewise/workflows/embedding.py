@@ -24,6 +24,7 @@ from likewise.inference.model import Model, load
 from likewise.inference.shards import Shards, state_of
 from likewise.inference.tables import check_apart
 from likewise.models import Encoder
+from likewise.models.weights import load_weights
 from likewise.parts import Spec, build
 from likewise.runs import Run
 from likewise.workflows.metadata import device_named
@@ -53,8 +54,8 @@ def embed(
     Args:
         run: A run, its folder, or the file of an exported encoder. None: `encoder` names one.
         data: A folder of images, a file, or the name of a data set; or a part, as a configuration has it.
-        config: Options of `likewise embed`: output, side, encoder, dtype, shard_size, batch_size, workers, force and
-            device.
+        config: Options of `likewise embed`: output, side, encoder, weights, dtype, shard_size, batch_size, workers,
+            force and device.
         progress: What is said meanwhile.
         **options: More of them, and of `data`; they win.
 
@@ -132,6 +133,8 @@ def _checked(given: Mapping[str, Any]) -> Path:
         raise ValueError(f"expected RUN or --encoder, got {got}: name the run's folder, or a class with its weights")
     if given["run"] is None and given["side"] != "first":
         raise ValueError("expected a run of pairs for the second side, got --encoder: leave out --side")
+    if given["run"] is not None and given["weights"] is not None:
+        raise ValueError("expected no --weights beside a run, which has its own, got some: name --encoder in its place")
     output = Path(given["output"] or "")
     check_text(output)
     if output.suffix not in KINDS:
@@ -172,6 +175,8 @@ def _model_and_samples(given: Mapping[str, Any], progress: Progress) -> tuple[Mo
     encoder: Encoder = build(spec, Encoder, input_shape=samples.input_shape)
     some = samples.inputs if isinstance(samples.inputs, Tensor | Texts) else some_inputs(samples, OBSERVED)
     encoder.observe(some)
+    if given["weights"] is not None:
+        progress.say(f"weights: {load_weights(encoder, given['weights'])}")
     return Model(encoder.to(device), samples.preprocessing), samples
 
 

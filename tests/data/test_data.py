@@ -677,7 +677,7 @@ def test_a_file_of_classes_that_is_no_json_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"split.json, got invalid JSON at line 1, column 22: write {\"train\""):
         ByClass(file=tmp_path / "split.json")(samples_of(*[4] * 6))
     (tmp_path / "split.json").write_bytes(b"\xff\xfe")
-    with pytest.raises(ValueError, match=r"expected a file of class names in UTF-8, got .*split\.json"):
+    with pytest.raises(ValueError, match=r"utf-8 in .*split\.json, got .* utf-16 in line 1: give --split\.encoding utf-16"):
         ByClass(file=tmp_path / "split.json")(samples_of(*[4] * 6))
 
 

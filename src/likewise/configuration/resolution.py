@@ -126,9 +126,9 @@ def _of_file(file: Any) -> list[Option]:
         path = Path(file).expanduser()
         if not path.is_file():
             raise ValueError(f"expected a file of options for --config, got {file}, which does not exist: correct it")
-        file = path.read_text(encoding="utf-8")
+        file = path.read_bytes()  # YAML tells its encoding
     try:
-        said = yaml.safe_load(file) if isinstance(file, str) else file
+        said = yaml.safe_load(file) if isinstance(file, str | bytes) else file
     except yaml.YAMLError as error:
         raise ValueError(f"expected options in YAML for --config, got {' '.join(str(error).split())}") from error
     if not isinstance(said, Mapping):

@@ -42,10 +42,11 @@ class Text(Source):
         text: The column of texts. None: the one called text, sentence, document or body.
         label: The column of labels, or "none" for no labels. None: the one called labels, label, class or target.
         separator: What separates the labels of a sample, if the column's strings hold several, such as ",".
+        encoding: What the files are in, such as "latin-1". None: UTF-8.
 
     Raises:
-        ValueError: The path does not exist, no file has texts, a column is missing, or some labels are lists and others
-            are not.
+        ValueError: The path does not exist, no file has texts, a column is missing, some labels are lists and others
+            are not, or a file is in another encoding.
 
     Memory:
         The strings.
@@ -62,13 +63,20 @@ class Text(Source):
     """
 
     def __init__(
-        self, path: str | Path, text: str | None = None, label: str | None = None, *, separator: str | None = None
+        self,
+        path: str | Path,
+        text: str | None = None,
+        label: str | None = None,
+        *,
+        separator: str | None = None,
+        encoding: str | None = None,
     ) -> None:
         self.path = Path(path)
         self.text = text
         self.label = label
         check_separator(separator)
         self.separator = separator
+        self.encoding = encoding
 
     def load(self) -> Samples:
         read = {part: self._read(file) for part, file in self._files().items()}
@@ -81,7 +89,7 @@ class Text(Source):
     def _files(self) -> dict[str, Path]:
         """Return the file of each part; a file alone is one of training."""
         known = (*JSON_LINES, *SEPARATED)
-        if self.path.is_file() and (self.path.suffix in known or has_lines(self.path)):
+        if self.path.is_file() and (self.path.suffix in known or has_lines(self.path, self.encoding)):
             return {"train": self.path}
         if not self.path.is_dir():
             what = "does not exist" if not self.path.exists() else f"ends in {self.path.suffix or 'nothing'}"
@@ -99,7 +107,7 @@ class Text(Source):
 
     def _read(self, file: Path) -> tuple[list[str], list[Any], list[str]]:
         """Return the texts of a file, their labels, and their ids: of its id column, else its name and the line."""
-        lines = Lines(file)
+        lines = Lines(file, self.encoding)
         rows = list(lines)
         known = dict.fromkeys(name for _, row in rows[:LOOKED_AT] for name in row)
         if not known:

@@ -1,7 +1,6 @@
 """Names of files, parts and columns that sources recognise, and files with one row a line; nothing loads torch."""
 
 import csv
-import gzip
 import io
 import json
 import zlib
@@ -10,7 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import IO, Any, Literal, final
+from typing import Any, Literal, final
+
+from likewise.files.encodings import OPTION, begins_as_text, opened
 
 Part = Literal["train", "validation", "test"]
 PARTS: tuple[Part, ...] = ("train", "validation", "test")
@@ -68,28 +69,22 @@ def image_suffixes() -> frozenset[str]:
     return frozenset(suffix for suffix, form in suffixes if form in Image.OPEN and form not in _NO_IMAGES)
 
 
-def lines_in(file: Path) -> list[str]:
-    """Return the lines of a file that has a text in each, also with .gz."""
+def lines_in(file: Path, encoding: str | None = None, option: str = OPTION) -> list[str]:
+    """Return the lines of a file that has a text in each, also with .gz; see `encodings.opened`."""
     try:
-        with _opened(file, "replace") as opened:
-            return [line.rstrip("\r\n") for line in opened]
+        with opened(file, encoding, option=option, newline="\n") as lines:
+            return [line.rstrip("\r\n") for line in lines]
     except (OSError, EOFError, zlib.error) as error:
         raise ValueError(f"expected lines in {file}, got {error}: repair the file") from error
 
 
-def has_lines(file: Path) -> bool:
+def has_lines(file: Path, encoding: str | None = None) -> bool:
     """Tell whether a file has a text in each line, by its name, which is no table's, and how it begins."""
     if {*map(str.lower, file.suffixes[-2:])} & {*TABLES}:
         return False
-    with suppress(OSError, EOFError, zlib.error, UnicodeDecodeError), _opened(file, "strict") as opened:
-        beginning = opened.read(4096)
-        return bool(beginning.strip()) and "\0" not in beginning
+    with suppress(OSError, EOFError, zlib.error):
+        return begins_as_text(file, encoding)
     return False
-
-
-def _opened(file: Path, errors: str) -> IO[str]:
-    kind: Any = gzip if file.suffix.lower() == ".gz" else io
-    return kind.open(file, "rt", encoding="utf-8-sig", errors=errors, newline="\n")
 
 
 @final
@@ -100,17 +95,19 @@ class Lines:
     never closed, or stands within a text, is kept.
     """
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path, encoding: str | None = None, option: str = OPTION) -> None:
         self.file = file
+        self.encoding = encoding
+        self.option = option
         self.lost: list[tuple[int, str]] = []
 
     def __iter__(self) -> Iterator[tuple[int, dict[str, Any]]]:
         if self.file.suffix not in {*SEPARATED, *JSON_LINES}:
-            lines = enumerate(lines_in(self.file), 1)
+            lines = enumerate(lines_in(self.file, self.encoding, self.option), 1)
             yield from ((number, {TEXT_COLUMNS[0]: line}) for number, line in lines if line.strip())
             return
-        with self.file.open(newline="", encoding="utf-8-sig", errors="replace") as opened:
-            yield from self._of_table(opened) if self.file.suffix in SEPARATED else self._of_json(opened)
+        with opened(self.file, self.encoding, option=self.option) as text:
+            yield from self._of_table(text) if self.file.suffix in SEPARATED else self._of_json(text)
 
     @property
     def reasons(self) -> str:

@@ -9,14 +9,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from likewise.configuration.resolution import resolve
-from likewise.data import ByClass, FromList, Pairs, Samples, Shards, Text
+from likewise.data import Arrays, ByClass, FromList, Pairs, Samples, Shards, Text
 from likewise.data.ids import Ids
+from likewise.evaluation.arrays import gathered
+from likewise.evaluation.feature_files import features_of_file
 from likewise.files.detection import source_for
 from likewise.files.encodings import decoded
+from likewise.inference.stored import open_features
 
 WORDS = ["rosé", "rosà", "rosç", "rosä"]
 """Four classes, which one character in the place of what cannot be read makes one."""
@@ -157,3 +161,44 @@ def test_lines_in_another_encoding_are_told_from_data(tmp_path):
 def test_options_are_read_from_what_a_shell_of_windows_writes(tmp_path):
     file = _file(tmp_path, "options.yaml", "seed: 7\nname: rosé\n", "utf-16")
     assert {name: resolve({"config": str(file)})[name] for name in ("seed", "name")} == {"seed": 7, "name": "rosé"}
+
+
+def _bytes_of_source(file: Path) -> Samples:
+    return Arrays(file).load()
+
+
+def _bytes_of_features(file: Path) -> Samples:
+    test = features_of_file(file).test
+    return Samples(test.vectors, test.labels, test.names, ids=test.ids)
+
+
+def _bytes_to_search(file: Path) -> Samples:
+    found = open_features(file)
+    assert found is not None
+    return Samples(torch.zeros(len(found.ids), 1), found.labels, found.names, ids=Ids.of(found.ids))
+
+
+@pytest.mark.parametrize("read", [_bytes_of_source, _bytes_of_features, _bytes_to_search])
+def test_bytes_in_arrays_are_words_in_utf_8_or_their_key_is_named(read, tmp_path):
+    words, parts = np.array([word.encode() for word in WORDS] * 9), np.array([b"test"] * 36)
+    inputs, file = {"features": np.zeros((36, 2), np.float32)}, tmp_path / "some.npz"
+    np.savez(file, **inputs, labels=words, parts=parts)
+    assert set(read(file).names) == set(WORDS)
+    np.savez(file, **inputs, labels=np.arange(36) % 4, names=words[:4], ids=[b"\xc3\xa9%d" % row for row in range(36)])
+    assert set(read(file).names) == set(WORDS)
+    assert all(name.startswith("é") for name in read(file).ids)
+    for key, others in (("labels", {}), ("ids", {"labels": words})):
+        np.savez(file, **inputs, **others, **{key: [word.encode("latin-1") for word in WORDS * 9]})
+        with pytest.raises(ValueError, match=rf"{key} of strings, or bytes in utf-8, got b'ros\\xe9': save np\.char"):
+            read(file)
+        np.savez(file, **inputs, **others, **{key: words.astype(object)})
+        with pytest.raises(ValueError, match=rf"{key} of plain values, got Python objects: save np.array\({key}.tol"):
+            read(file)
+
+
+@pytest.mark.parametrize("kind", [bytes, object])
+def test_bytes_as_labels_in_memory_are_words(kind):
+    y = np.array([word.encode() for word in WORDS], dtype=None if kind is bytes else object)
+    assert set(gathered({"train": ("x", np.zeros((4, 2)), "y", y)}).names) == set(WORDS)
+    with pytest.raises(ValueError, match=r"expected y of strings, or bytes in utf-8, got b'ros\\xe9'"):
+        gathered({"train": ("x", np.zeros((4, 2)), "y", np.array([word.encode("latin-1") for word in WORDS]))})

@@ -15,7 +15,7 @@ from numpy.lib import format as npy
 from torch import Tensor
 
 from likewise.data import Samples, Texts
-from likewise.data.arrays import labels_of
+from likewise.data.arrays import labels_of, plain, words_of
 from likewise.data.columns import labels_of as labels_of_column
 from likewise.data.ids import Ids
 from likewise.data.rows import files_of, unreadable
@@ -215,7 +215,7 @@ def _of_arrays(path: Path, side: Side) -> Stored | None:
         return Stored(_numbers(len(array)), array.shape[1], read, folder=path.parent) if array.ndim == 2 else None
     with np.load(path, allow_pickle=False) as file:
         key = next((name for name in NAMES if name in file.files), None)
-        beside = {name: file[name] for name in ("ids", "labels", "names") if name in file.files}
+        beside = {name: plain(file, name) for name in ("ids", "labels", "names") if name in file.files}
         if key is None and "test_features" not in file.files:
             return None
     if key is None:
@@ -223,7 +223,7 @@ def _of_arrays(path: Path, side: Side) -> Stored | None:
     with zipfile.ZipFile(path) as archive, archive.open(f"{key}.npy") as opened:
         count, width = _header(opened)[:2]
     labels, names = labels_of(beside["labels"], beside.get("names")) if "labels" in beside else (None, ())
-    ids = beside["ids"].astype(str).tolist() if "ids" in beside else _numbers(count)
+    ids = words_of(beside["ids"], "ids").tolist() if "ids" in beside else _numbers(count)
     return Stored(ids, width, lambda: _read(path, key), labels, names, folder=path.parent)
 
 

@@ -3,8 +3,9 @@
 import math
 import warnings
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import accumulate
+from shlex import quote
 from typing import Any, Literal, final
 
 import numpy as np
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from likewise.data.rows import Rows
+from likewise.files.cells import classes_among
 from likewise.files.formats import ID_COLUMN, first_of
 
 CHUNK = 16384  # rows read at a time
@@ -51,6 +53,12 @@ def has_several(feature: Any) -> bool:
 def values_of(table: Any, column: str) -> Sequence[Any]:
     """Return the values of a column."""
     return table.select_columns([column])[:][column]
+
+
+def words_in(table: Any, column: str) -> Sequence[Any]:
+    """Return the values of a column of strings, by name where these are numbered; nothing of another."""
+    kind = kind_of(table.features[column])
+    return _in_words(values_of(table, column), _names(table.features[column])) if kind in {"text", "classes"} else ()
 
 
 def vectors_of(tables: Sequence[Any], columns: Sequence[str]) -> Tensor:
@@ -178,19 +186,44 @@ def _numbers(column: Any, name: str) -> NDArray[np.float32]:
     return numbers.reshape(len(numbers), -1)
 
 
-def column_of(known: Collection[str], given: str | None, usual: Sequence[str], what: str, where: Any) -> str:
-    """Return the name of a column of texts or labels: the given one, or the first of the usual names that is known."""
+def column_of(
+    known: Collection[str],
+    given: str | None,
+    usual: Sequence[str],
+    what: str,
+    where: Any,
+    *,
+    cells: Callable[[str], Sequence[Any]] = lambda _: (),
+) -> str:
+    """Return the name of a column of texts or labels: the given one, or the first of the usual names that is known.
+
+    Args:
+        known: The names of all columns.
+        given: What is asked for.
+        usual: The usual names.
+        what: What is in the column, and the option that names it.
+        where: The data.
+        cells: Returns what is in a column, which tells where labels may be.
+
+    Raises:
+        ValueError: There is none.
+    """
     found = next((name for name in ([given] if given else usual) if name in known), None)
-    if found is None:
-        pairs = [name for name in known if name != ID_COLUMN] if what == "label" and given is None else []
-        asked = "; of pairs give --data Pairs --data.path {} --data.first {} --data.second {}"
-        raise ValueError(
-            f"expected a column of {what}s ({given or ', '.join(usual)}) in {where}, got {', '.join(known)}: "
-            f"name it in data.{what}"
-            + (", or set that to none" if what == "label" else "")
-            + (asked.format(where, *pairs) if len(pairs) == 2 else "")
-        )
-    return found
+    if found is not None:
+        return found
+    others = [name for name in known if name != ID_COLUMN] if what == "label" and given is None else []
+    likely = classes_among({name: cells(name) for name in others})
+    if likely:
+        remedy = f"likewise train {quote(str(where))} --data.label {quote(likely[0])}"
+        remedy += f" (or {', '.join([*likely[1:], 'none'])})"
+    else:
+        remedy = f"name it in data.{what}" + (", or set that to none" if what == "label" else "")
+    if len(others) == 2 and not likely:
+        first, second = others
+        remedy += f"; of pairs give --data Pairs --data.path {where} --data.first {first} --data.second {second}"
+    raise ValueError(
+        f"expected a column of {what}s ({given or ', '.join(usual)}) in {where}, got {', '.join(known)}: {remedy}"
+    )
 
 
 def labels_of(

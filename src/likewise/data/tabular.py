@@ -6,6 +6,7 @@ import warnings
 from bisect import bisect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, ClassVar, final
@@ -94,7 +95,8 @@ class Tabular(Source):
         tables = open_tables(self.path, self.config, labelled=labelled, local=self.local, in_part=self.in_part)
         known = next(iter(tables.splits.values())).features
         wanted = self.label if isinstance(self.label, list) else [self.label] * labelled
-        label = [columns.column_of(known, name, LABEL_COLUMNS, "label", self.path) for name in wanted]
+        cells = partial(columns.words_in, next(iter(tables.splits.values())))
+        label = [columns.column_of(known, name, LABEL_COLUMNS, "label", self.path, cells=cells) for name in wanted]
         if self.fine_label is not None:
             columns.column_of(known, self.fine_label, (), "fine_label", self.path)
         beside = [*label, *([] if self.fine_label is None else [self.fine_label])]

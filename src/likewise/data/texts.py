@@ -2,7 +2,7 @@
 
 import warnings
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, final
 
@@ -14,6 +14,7 @@ from likewise.data.columns import check_separator, column_of, labels_of
 from likewise.data.ids import Ids
 from likewise.data.rows import Rows
 from likewise.data.samples import Samples, Source
+from likewise.files.detection import inputs_at
 from likewise.files.formats import ID_COLUMN, JSON_LINES, PART_NAMES, PARTS, SEPARATED, TEXT_COLUMNS, Lines, has_lines
 from likewise.pickled import pickled
 
@@ -39,7 +40,8 @@ class Text(Source):
 
     Args:
         path: The file or folder.
-        text: The column of texts. None: the one called text, sentence, document or body.
+        text: The column of texts. None: the one called text, sentence, document or body, or else the only one
+            of strings, or of long ones.
         label: The column of labels, or "none" for no labels. None: the one called labels, label, class or target.
         separator: What separates the labels of a sample, if the column's strings hold several, such as ",".
         encoding: What the files are in, such as "latin-1". None: UTF-8.
@@ -112,8 +114,11 @@ class Text(Source):
         known = dict.fromkeys(name for _, row in rows[:LOOKED_AT] for name in row)
         if not known:
             raise _nothing(lines)
-        text = column_of(known, self.text, TEXT_COLUMNS, "text", self.path)
-        label = None if self.label == "none" else column_of(known, self.label, LABELS, "label", self.path)
+        kind, found = inputs_at(file, vars(self))
+        alone = found[0] if kind == "texts" and len(found) == 1 else None
+        text = column_of(known, self.text or alone, TEXT_COLUMNS, "text", self.path)
+        cells: Callable[[str], list[Any]] = lambda name: [row.get(name) for _, row in rows]  # noqa: E731
+        label = None if self.label == "none" else column_of(known, self.label, LABELS, "label", self.path, cells=cells)
         texts, labels, ids = list[str](), list[Any](), list[str]()
         every = [] if label is None else [row.get(label) for _, row in rows]
         classes = any(map(self._is_label, every)) and not any(isinstance(one, list) for one in every)

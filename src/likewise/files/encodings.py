@@ -4,6 +4,7 @@ import codecs
 import gzip
 import io
 import re
+import zlib
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -81,6 +82,15 @@ def begins_as_text(file: Path, encoding: str | None = None) -> bool:
         return False
     with opened(file, encoding) as text:
         return bool(text.read(BEGINNING).strip())
+
+
+def is_utf_8(file: Path) -> bool:
+    """Tell whether there is a file of text that needs no encoding named."""
+    try:
+        with opened(file) as text:
+            return not any("" for _ in text)
+    except (OSError, EOFError, zlib.error, ValueError):
+        return False
 
 
 def _check_known(encoding: str | None, option: str) -> None:

@@ -157,7 +157,10 @@ WRONG = {
     "no sample": ({"vectors": np.zeros((0, 3)), "labels": LABELS[:0]}, r"not empty, got \(0, 3\)"),
     "no feature": ({"vectors": np.zeros((12, 0)), "labels": LABELS}, r"not empty, got \(12, 0\)"),
     "no pixel": ({"images": np.zeros((12, 0, 0)), "labels": LABELS}, r"not empty, got \(12, 0, 0\)"),
-    "objects": ({"vectors": VECTORS, "labels": np.array(["a", "b"] * 6, object)}, r"save np\.array\(labels\.tolist\(\)\)"),
+    "objects": (
+        {"vectors": VECTORS, "labels": np.array(["a", "b"] * 6, object)},
+        r"save np\.array\(labels\.tolist\(\)\)",
+    ),
     "object inputs": ({"vectors": VECTORS.astype(object), "labels": LABELS}, r"save np\.array\(vectors\.tolist\(\)\)"),
     "flat images": ({"images": np.zeros((12, 4)), "labels": LABELS}, r"got \(12, 4\)"),
     "deep vectors": ({"vectors": np.zeros((12, 4, 1)), "labels": LABELS}, r"got \(12, 4, 1\)"),

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from likewise.configuration.resolution import resolve
-from likewise.data import Arrays, ByClass, FromList, Pairs, Samples, Shards, Text
+from likewise.data import Arrays, ByClass, Folder, FromList, Pairs, Samples, Shards, Table, Text
 from likewise.data.ids import Ids
 from likewise.evaluation.arrays import gathered
 from likewise.evaluation.feature_files import features_of_file
@@ -52,6 +53,30 @@ def _pairs(folder: Path, written: str, **given: Any) -> set[str]:
     return set(Pairs(first=files[0], second=files[1], **given).load().inputs.strings)
 
 
+def _table(name: str, folder: Path, written: str, **given: Any) -> set[str]:
+    between = "\t" if name.endswith(".tsv") else ","
+    rows = [f"width{between}kind", *(f"{row}.5{between}{word}" for row, word in enumerate(WORDS))]
+    if ".json" in name:
+        rows = [json.dumps({"width": 1.5, "kind": word}, ensure_ascii=False) for word in WORDS]
+        rows = [f"[{','.join(rows)}]"] if name.endswith(".json") else rows
+    file = _file(folder, name, "\n".join(rows), written)
+    return set(Table(str(file), label="kind", **given).load().names)
+
+
+def _pairs_of_table(folder: Path, written: str, **given: Any) -> set[str]:
+    file = _file(folder, "pairs.csv", "\n".join(["a,b", *(f"{word},{word} twice" for word in WORDS)]), written)
+    return set(Pairs(str(file), first="a", second="b", **given).load().inputs.strings)
+
+
+def _beside_images(folder: Path, written: str, **given: Any) -> set[str]:
+    rows = ["file_name,kind", *(f"{place}.png,{word}" for place, word in enumerate(WORDS))]
+    (folder / "photos").mkdir(exist_ok=True)
+    for place in range(len(WORDS)):
+        Image.new("L", (4, 4)).save(folder / "photos" / f"{place}.png")
+    _file(folder / "photos", "metadata.csv", "\n".join(rows), written)
+    return set(Folder(str(folder / "photos"), label="kind", **given).load().names)
+
+
 def _names_of_shards(folder: Path, written: str, **given: Any) -> set[str]:
     names = _file(folder, "names.txt", "\n".join(WORDS), written)
     return set(Shards(str(_tar(folder, "cls", ["0", "1", "2", "3"], "ascii")), names=str(names), **given).load().names)
@@ -64,8 +89,6 @@ def _in_shards(kind: str, folder: Path, written: str, **given: Any) -> set[str]:
 
 
 def _tar(folder: Path, kind: str, words: list[str], encoding: str) -> Path:
-    from PIL import Image  # noqa: PLC0415 - of two readers alone
-
     Image.new("L", (4, 4)).save(image := io.BytesIO(), "png")
     with tarfile.open(folder / "some.tar", "w") as tar:
         for number, word in enumerate(words):
@@ -108,6 +131,12 @@ READERS: dict[str, tuple[Callable[..., set[str]], str, str]] = {
     "tsv": (partial(_column, "texts.tsv"), "texts.tsv", "data"),
     "json lines": (_json_lines, "texts.jsonl", "data"),
     "pairs": (_pairs, "train.en", "data"),
+    "table": (partial(_table, "some.csv"), "some.csv", "data"),
+    "tsv table": (partial(_table, "some.tsv"), "some.tsv", "data"),
+    "json lines table": (partial(_table, "some.jsonl"), "some.jsonl", "data"),
+    "json table": (partial(_table, "some.json"), "some.json", "data"),
+    "pairs of a table": (_pairs_of_table, "pairs.csv", "data"),
+    "metadata": (_beside_images, "metadata.csv", "data"),
     "names of shards": (_names_of_shards, "names.txt", "data"),
     "cls": (partial(_in_shards, "cls"), "some.tar/0.cls", "data"),
     "txt": (partial(_in_shards, "txt"), "some.tar/0.txt", "data"),

@@ -134,7 +134,7 @@ def test_lines_that_cannot_be_read_are_counted_and_named_and_the_rest_is_kept(tm
             '[\n{"text": "a"},\n]',
             r"none in 3 lines \(line 1: no JSON; line 2: .*\): write an object a li",
         ),
-        ("test.jsonl", '[{"text": "a"}]', r"none in 1 lines \(line 1: no object\): write an object a line"),
+        ("test.jsonl", '"a"', r"none in 1 lines \(line 1: no object\): write an object a line"),
         ("test.tsv", "text\tlabel\na\nb", r"in 2 lines \(line 2: 1 cells instead of 2; .*\): write a header"),
         (
             "test.jsonl",
@@ -142,7 +142,7 @@ def test_lines_that_cannot_be_read_are_counted_and_named_and_the_rest_is_kept(tm
             r"in 1 lines \(line 1: labels are a dict: write a list\): write an object a line",
         ),
     ],
-    ids=["empty", "header", "array in lines", "array", "cells", "dict"],
+    ids=["empty", "header", "array in lines", "text", "cells", "dict"],
 )
 def test_a_part_without_texts_is_refused_with_its_first_lines(tmp_path, name, content, words):
     (tmp_path / "train.jsonl").write_text('{"text": "a", "labels": ["x"]}\n')

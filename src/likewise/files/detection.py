@@ -151,8 +151,9 @@ def inputs_at(place: str | Path, given: Mapping[str, Any]) -> tuple[cells.InputK
     known = dict.fromkeys(name for row in rows for name in row)
     named = [name for option in ("inputs", "text") for name in _listed(given.get(option)) if name in known]
     labels = [name for name in _listed(given.get("label")) if name in known] or formats.LABEL_COLUMNS
-    beside = {"", formats.ID_COLUMN, given.get("fine_label"), *labels}
+    beside = {"", given.get("fine_label"), *labels}
     others = [name for name in known if name not in beside and not name.startswith(formats.ROW_NUMBERS)]
+    others = [name for name in others if not formats.NAMED_ID.search(name)]
     return cells.inputs_among({name: [row.get(name) for row in rows] for name in named or others})
 
 
@@ -161,7 +162,7 @@ def first_rows(place: str | Path, encoding: str | None = None) -> list[dict[str,
     path = expanded(place)
     files = sorted(islice(path.rglob("*"), LISTED)) if path.is_dir() else [path]
     file = next((file for file in files if file.suffix.lower() in formats.TABLES), None)
-    if file is None or file.suffix.lower() == ".json":
+    if file is None:
         return None if path.is_dir() else []
     with suppress(OSError):  # which the source will say
         if formats.TABLES[file.suffix.lower()] != "parquet":

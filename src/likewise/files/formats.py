@@ -3,13 +3,15 @@
 import csv
 import io
 import json
+import re
 import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
+from itertools import chain
 from pathlib import Path
-from typing import Any, Literal, final
+from typing import IO, Any, Literal, final
 
 from likewise.files.encodings import OPTION, begins_as_text, opened
 
@@ -33,8 +35,10 @@ IMAGE_COLUMNS = ("image", "img")
 TEXT_COLUMNS = ("text", "sentence", "document", "body")
 LABEL_COLUMNS = ("label", "labels", "fine_label", "target", "class")
 ID_COLUMN = "id"  # which is no input, where all of its values differ
-# row numbers that pandas adds to the columns
-ROW_NUMBERS = ("Unnamed: ", "__index_level_")
+NAMED_ID = re.compile(r"(?i:(?:^|[^a-z])(?:id|uuid|guid)(?:$|[^a-z]))|[a-z](?:Id|ID)$")
+UNNAMED = "Unnamed: "  # and its place, what a column without a name is called
+# such columns, mostly row numbers that pandas adds
+ROW_NUMBERS = (UNNAMED, "__index_level_")
 # images that Pillow does not read, or only a newer one, or with an extension
 HEIC = (".heic", ".heif", ".hif")
 UNREAD = (*HEIC, ".avif", ".jxl", ".svg", ".dng", ".cr2", ".cr3", ".nef", ".arw")
@@ -102,20 +106,28 @@ class Lines:
         self.lost: list[tuple[int, str]] = []
 
     def __iter__(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        if self.file.suffix not in {*SEPARATED, *JSON_LINES}:
+        kind = TABLES.get(suffix := self.file.suffix.lower())
+        if kind is None:
             lines = enumerate(lines_in(self.file, self.encoding, self.option), 1)
             yield from ((number, {TEXT_COLUMNS[0]: line}) for number, line in lines if line.strip())
             return
         with opened(self.file, self.encoding, option=self.option) as text:
-            yield from self._of_table(text) if self.file.suffix in SEPARATED else self._of_json(text)
+            yield from self._of_table(text, SEPARATED[suffix]) if kind == "csv" else self._of_json(text)
 
     @property
     def reasons(self) -> str:
         """Why the first lines were left out."""
         return first_of([f"line {line}: {why}" for line, why in sorted(self.lost)], 5, "; ")
 
-    def _of_json(self, opened: Iterable[str]) -> Iterator[tuple[int, dict[str, Any]]]:
-        for number, line in enumerate(opened, 1):
+    def _of_json(self, opened: IO[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+        first, lines = next(opened, ""), opened
+        if self.file.suffix.lower() == ".json" or first.lstrip().startswith("["):
+            text, first = first + opened.read(), ""
+            if (rows := _whole(text)) is not None:
+                yield from enumerate(rows, 1)
+                return
+            lines = text.splitlines()
+        for number, line in enumerate(chain([first] * bool(first), lines), 1):
             if not line.strip():
                 continue
             try:
@@ -128,14 +140,30 @@ class Lines:
             else:
                 self.lost.append((number, "no object"))
 
-    def _of_table(self, opened: Iterable[str]) -> Iterator[tuple[int, dict[str, Any]]]:
-        rows = _rows(opened, SEPARATED[self.file.suffix])
-        _, head = next(rows, (0, list[str]()))
+    def _of_table(self, opened: Iterable[str], separator: str) -> Iterator[tuple[int, dict[str, Any]]]:
+        rows = _rows(opened, separator)
+        head = [name or f"{UNNAMED}{place}" for place, name in enumerate(next(rows, (0, list[str]()))[1])]
+        if twice := next((name for name in head if head.count(name) > 1), None):
+            raise ValueError(f"expected columns of different names in {self.file}, got {twice!r} twice: rename one")
         for number, cells in rows:
             if len(cells) == len(head):
                 yield number, dict(zip(head, cells, strict=True))
             else:
                 self.lost.append((number, f"{len(cells)} cells instead of {len(head)}"))
+
+
+def _whole(text: str) -> list[dict[str, Any]] | None:
+    """Return the rows of a text that is one list of them, or one object of columns; None where it has a row a line."""
+    try:
+        read = json.loads(text)
+    except ValueError:
+        return None
+    if isinstance(read, dict) and all(isinstance(column, list | dict) for column in read.values()):
+        columns = [list(column.values()) if isinstance(column, dict) else column for column in read.values()]
+        if len(set(map(len, columns))) == 1:
+            read = [dict(zip(read, cells, strict=True)) for cells in zip(*columns, strict=True)]
+    rows = read if isinstance(read, list) else [read]
+    return [row if isinstance(row, dict) else {TEXT_COLUMNS[0]: row} for row in rows]
 
 
 def _rows(opened: Iterable[str], delimiter: str) -> Iterator[tuple[int, list[str]]]:

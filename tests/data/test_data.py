@@ -157,8 +157,11 @@ WRONG = {
     "no sample": ({"vectors": np.zeros((0, 3)), "labels": LABELS[:0]}, r"not empty, got \(0, 3\)"),
     "no feature": ({"vectors": np.zeros((12, 0)), "labels": LABELS}, r"not empty, got \(12, 0\)"),
     "no pixel": ({"images": np.zeros((12, 0, 0)), "labels": LABELS}, r"not empty, got \(12, 0, 0\)"),
-    "objects": ({"vectors": VECTORS, "labels": np.array(["a", "b"] * 6, object)}, r"labels\.astype\(str\)"),
-    "object inputs": ({"vectors": VECTORS.astype(object), "labels": LABELS}, r"vectors\.astype\(float\)"),
+    "objects": (
+        {"vectors": VECTORS, "labels": np.array(["a", "b"] * 6, object)},
+        r"save np\.array\(labels\.tolist\(\)\)",
+    ),
+    "object inputs": ({"vectors": VECTORS.astype(object), "labels": LABELS}, r"save np\.array\(vectors\.tolist\(\)\)"),
     "flat images": ({"images": np.zeros((12, 4)), "labels": LABELS}, r"got \(12, 4\)"),
     "deep vectors": ({"vectors": np.zeros((12, 4, 1)), "labels": LABELS}, r"got \(12, 4, 1\)"),
     "mask kind": ({"vectors": VECTORS, "labels": LABELS, "test": LABELS}, "test of booleans"),
@@ -680,7 +683,9 @@ def test_a_file_of_classes_that_is_no_json_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"split.json, got invalid JSON at line 1, column 22: write {\"train\""):
         ByClass(file=tmp_path / "split.json")(samples_of(*[4] * 6))
     (tmp_path / "split.json").write_bytes(b"\xff\xfe")
-    with pytest.raises(ValueError, match=r"expected a file of class names in UTF-8, got .*split\.json"):
+    with pytest.raises(
+        ValueError, match=r"utf-8 in .*split\.json, got .* utf-16 in line 1: give --split\.encoding utf-16"
+    ):
         ByClass(file=tmp_path / "split.json")(samples_of(*[4] * 6))
 
 

@@ -123,9 +123,9 @@ def _of_file(file: Any) -> list[Option]:
         path = Path(file).expanduser()
         if not path.is_file():
             raise ValueError(f"expected a file of options for --config, got {file}, which does not exist: correct it")
-        file = path.read_text(encoding="utf-8")
+        file = path.read_bytes()  # YAML tells its encoding
     try:
-        said = yaml.safe_load(file) if isinstance(file, str) else file
+        said = yaml.safe_load(file) if isinstance(file, str | bytes) else file
     except yaml.YAMLError as error:
         raise ValueError(f"expected options in YAML for --config, got {' '.join(str(error).split())}") from error
     if not isinstance(said, Mapping):
@@ -137,12 +137,12 @@ def _of_file(file: Any) -> list[Option]:
 
 def _expanded(options: Sequence[Option], root: Class) -> list[Option]:
     """Spell out the words that stand for a class and more; what is given beside them wins."""
-    given, spelt_out = {option.name for option in options}, list[Option]()
+    given, spelt_out = {option.name: option.value for option in options}, list[Option]()
     for option in options:
         more = None
         base = _base(option.name, root) if option.name in PARTS and not option.adds else None
         if base and isinstance(option.value, str):
-            more = expanded(option.name, option.value, base)
+            more = expanded(option.name, option.value, base, given)
         if more is None:
             spelt_out.append(option)
         else:
@@ -169,14 +169,18 @@ def _below(given: Sequence[Option], layers: Sequence[Option], root: Class) -> li
             raise ValueError(f"expected the name of a recipe, got {got}: supcon-digits is one")
         name = recipes.named(last["recipe"], data)
         chosen = {"recipe": name, **recipes.recipe(name)}
-    elif data == "pairs" or (
-        data not in {None, recipes.IMAGES} and "data.path" in last and "data.path" not in {one.name for one in given}
-    ):
+    elif data == "pairs":
         chosen = recipes.fitting(data)
+    elif data not in {None, recipes.IMAGES} and "data.path" in last:
+        needs = data in {"texts", "vectors"} and "encoder" not in last  # the default is for images
+        if needs or "data.path" not in {option.name for option in given}:
+            chosen = recipes.fitting(data)
     chosen_options = list(flat(chosen))
     if ("data", "likewise.data.Pairs") in chosen_options and "encoder" not in chosen:
         chosen_options += fitting_pairs(last)
     below = _without_replaced(chosen_options, layers, root)
+    if data == "image-folder" and ("data", "likewise.data.Folder") in chosen_options:  # whichever source reads them
+        below += [Option(*pair) for pair in chosen_options if pair[0] == "data.size"]
     named = {option.name for option in (*below, *layers) if option.name in PARTS}
     defaults = [
         Option(*pair) for pair in DEFAULTS.items() if pair[0] in PARTS or pair[0].partition(".")[0] not in named

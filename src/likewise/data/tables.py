@@ -35,7 +35,15 @@ class Tables:
     """Columns of strings that may be meant as numbers: the file doesn't say."""
 
 
-def open_tables(path: str, config: str | None, *, labelled: bool, local: bool, in_part: bool = False) -> Tables:
+def open_tables(
+    path: str,
+    config: str | None,
+    *,
+    labelled: bool,
+    local: bool,
+    in_part: bool = False,
+    encoding: str | None = None,
+) -> Tables:
     """Open the data at a path, or the data set of that name on the Hub; in part, images may be of no class."""
     where = expanded(path)
     if exists(where) != local or not (local or may_be_on_the_hub(path)):
@@ -51,14 +59,14 @@ def open_tables(path: str, config: str | None, *, labelled: bool, local: bool, i
         if not where.exists():
             with _library(path, where) as datasets:
                 return Tables(_splits(datasets.load_dataset(path, config)), None)
-        parts = _local(where, labelled=labelled, in_part=in_part)
+        parts = _local(where, encoding, labelled=labelled, in_part=in_part)
         if isinstance(parts, Tables):
             return parts
         if lacking := next(((part, of[0]) for part, of in parts.items() if of[0].stat().st_size == 0), None):
             raise folders.empty(*lacking)
         folder = where if where.is_dir() else where.parent
         if TABLES[parts["train"][0].suffix.lower()] != "parquet":
-            read, texts = written.read(parts)
+            read, texts = written.read(parts, encoding)
             return Tables(read, folder, untyped=texts)
         with _library(path, where):
             if placed := read_in_place(parts):
@@ -68,7 +76,7 @@ def open_tables(path: str, config: str | None, *, labelled: bool, local: bool, i
         raise ValueError(_unreadable(path, where, error)) from error
 
 
-def _local(where: Path, *, labelled: bool, in_part: bool) -> Tables | dict[str, list[Path]]:
+def _local(where: Path, encoding: str | None, *, labelled: bool, in_part: bool) -> Tables | dict[str, list[Path]]:
     """Return the files of each part of a table; or open a folder of images."""
     if where.is_file():
         if where.suffix.lower() not in TABLES:
@@ -80,7 +88,7 @@ def _local(where: Path, *, labelled: bool, in_part: bool) -> Tables | dict[str, 
     images = [file for file in files if file.suffix.lower() in suffixes]
     tables = [file for file in files if file.suffix.lower() in TABLES]
     if images and (beside := [file for file in tables if file.name in _METADATA]):
-        return _beside(where, beside, folders.parts_of(images), images)
+        return _beside(where, beside, encoding, folders.parts_of(images), images)
     if images or not tables:
         lost |= folders.first_to_do(file for file in files if file.suffix.lower() not in suffixes)
     kinds = {TABLES[file.suffix.lower()] for file in tables}
@@ -137,14 +145,16 @@ def _image_tables(
     return {part: datasets.Dataset.from_dict(table, features=kinds) for part, table in columns.items()}
 
 
-def _beside(where: Path, files: Sequence[Path], parts: Mapping[str, str], images: Iterable[Path]) -> Tables:
+def _beside(
+    where: Path, files: Sequence[Path], encoding: str | None, parts: Mapping[str, str], images: Iterable[Path]
+) -> Tables:
     """Read the tables beside images, which name these from their own folders."""
     import datasets  # noqa: PLC0415 - only sets that the library reads need it
     import pyarrow as pa  # noqa: PLC0415 - comes with it
     from pyarrow import parquet  # noqa: PLC0415 - likewise
 
     of_text = [file for file in files if TABLES[file.suffix.lower()] != "parquet"]
-    read, texts = written.read({str(file): [where / file] for file in of_text})
+    read, texts = written.read({str(file): [where / file] for file in of_text}, encoding)
     grouped, named = dict[str, list[Any]](), set[str]()
     for file in files:
         table = read[str(file)].with_format("arrow")[:] if file in of_text else parquet.read_table(where / file)

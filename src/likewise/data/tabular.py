@@ -6,6 +6,7 @@ import warnings
 from bisect import bisect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, ClassVar, final
@@ -51,6 +52,7 @@ class Tabular(Source):
         separator: What separates the labels of a sample, if the column's strings hold several, such as ",".
         fine_label: The column of finer classes, by which samples are evaluated, while `label` trains; each is to lie in
             one of these. --evaluations.label is the same. None: samples are evaluated by `label`.
+        encoding: What CSV, TSV and JSON files are in, such as "latin-1". None: UTF-8.
     """
 
     config: str | None = None
@@ -70,6 +72,7 @@ class Tabular(Source):
         separator: str | None = None,
         fine_label: str | None = None,
         store: int | None = None,
+        encoding: str | None = None,
     ) -> None:
         check_size(size, resize, memory, store)
         columns.check_separator(separator)
@@ -84,13 +87,17 @@ class Tabular(Source):
         self.store = store
         self.separator = separator
         self.fine_label = fine_label
+        self.encoding = encoding
 
     def load(self) -> Samples:
         labelled = self.label != "none"
-        tables = open_tables(self.path, self.config, labelled=labelled, local=self.local, in_part=self.in_part)
+        tables = open_tables(
+            self.path, self.config, labelled=labelled, local=self.local, in_part=self.in_part, encoding=self.encoding
+        )
         known = next(iter(tables.splits.values())).features
         wanted = self.label if isinstance(self.label, list) else [self.label] * labelled
-        label = [columns.column_of(known, name, LABEL_COLUMNS, "label", self.path) for name in wanted]
+        cells = partial(columns.words_in, next(iter(tables.splits.values())))
+        label = [columns.column_of(known, name, LABEL_COLUMNS, "label", self.path, cells=cells) for name in wanted]
         if self.fine_label is not None:
             columns.column_of(known, self.fine_label, (), "fine_label", self.path)
         beside = [*label, *([] if self.fine_label is None else [self.fine_label])]

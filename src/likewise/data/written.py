@@ -15,7 +15,7 @@ CHUNK = 16384  # rows that are Python's objects at a time
 WHOLE = "^(0|-?[1-9][0-9]{0,17})$"  # numbers of which each is written in one way
 
 
-def read(parts: Mapping[str, Sequence[Path]]) -> tuple[dict[str, Any], frozenset[str]]:
+def read(parts: Mapping[str, Sequence[Path]], encoding: str | None = None) -> tuple[dict[str, Any], frozenset[str]]:
     """Read the files of each part.
 
     Cells of CSV and TSV are strings. Where all of a column are whole numbers, written in the only way that they are, it
@@ -25,7 +25,8 @@ def read(parts: Mapping[str, Sequence[Path]]) -> tuple[dict[str, Any], frozenset
         The tables, and the columns of strings that may be meant as numbers, since the files don't say.
 
     Raises:
-        ValueError: A row has more or fewer cells than the header, a line is no JSON, or a part has no rows.
+        ValueError: A row has more or fewer cells than the header, a line is no JSON, a part has no rows, or a
+            file is in another encoding.
 
     Memory:
         The strings.
@@ -35,7 +36,7 @@ def read(parts: Mapping[str, Sequence[Path]]) -> tuple[dict[str, Any], frozenset
 
     tables, texts = dict[str, Any](), set[str]()
     for part, files in parts.items():
-        tables[part], mixed = _part(files)
+        tables[part], mixed = _part(files, encoding)
         if not len(tables[part]):
             raise folders.empty(part, files[0])
         texts |= mixed
@@ -49,14 +50,14 @@ def read(parts: Mapping[str, Sequence[Path]]) -> tuple[dict[str, Any], frozenset
     return {part: datasets.Dataset(table, fingerprint=part) for part, table in tables.items()}, frozenset(texts)
 
 
-def _part(files: Sequence[Path]) -> tuple[Any, set[str]]:
+def _part(files: Sequence[Path], encoding: str | None) -> tuple[Any, set[str]]:
     """Read the files of a part as one table; return it, and the columns of strings whose cells are of several kinds."""
     import pyarrow as pa  # noqa: PLC0415 - comes with `datasets`
 
     kinds, mixed = dict[str, set[type]](), set[str]()
     while True:
         as_text = mixed.copy()
-        pieces = [piece for file in files for piece in _pieces(file, kinds, mixed, as_text)]
+        pieces = [piece for file in files for piece in _pieces(Lines(file, encoding), kinds, mixed, as_text)]
         each = dict[str, set[Any]]()
         for field in (field for piece in pieces for field in piece.schema):
             each.setdefault(field.name, set()).add(field.type)
@@ -67,11 +68,11 @@ def _part(files: Sequence[Path]) -> tuple[Any, set[str]]:
             return made, {name for name in mixed if pa.types.is_string(made.schema.field(name).type)}
 
 
-def _pieces(file: Path, kinds: dict[str, set[type]], mixed: set[str], as_text: set[str]) -> Iterator[Any]:
+def _pieces(lines: Lines, kinds: dict[str, set[type]], mixed: set[str], as_text: set[str]) -> Iterator[Any]:
     """Yield some rows at a time; note kinds of values, and columns that have several."""
     import pyarrow as pa  # noqa: PLC0415 - comes with `datasets`
 
-    lines, separated = Lines(file), file.suffix.lower() in SEPARATED
+    separated = lines.file.suffix.lower() in SEPARATED
     rows = iter(lines)
     while some := [row for _, row in islice(rows, CHUNK)]:
         if lines.lost:
@@ -85,7 +86,7 @@ def _pieces(file: Path, kinds: dict[str, set[type]], mixed: set[str], as_text: s
             of = kinds.setdefault(name, set())
             of |= set(map(type, values)) - {type(None)}
             try:
-                made[name] = pa.array(_as_text(values, of, name, file) if name in as_text else values)
+                made[name] = pa.array(_as_text(values, of, name, lines.file) if name in as_text else values)
             except (ValueError, TypeError, OverflowError):
                 mixed.add(name)
         yield pa.table(made)

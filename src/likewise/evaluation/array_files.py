@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from likewise.data.arrays import plain
+
 MAPPED = 2**24  # bytes of an array that is mapped rather than read
 READ = 2**14  # rows of a table at a time
 LOCAL_HEADER = 26  # of a member of a zip file: where the lengths of its name and of what follows it are
@@ -68,7 +70,7 @@ def _of_file(path: Path) -> dict[str, NDArray[Any]]:
                 return {"features": file}
             members = {info.filename.removesuffix(".npy"): info for info in file.zip.infolist()}
             mapped = {key: _mapped(path, members[key]) for key in file.files}
-            return {key: file[key] if of is None else of for key, of in mapped.items()}
+            return {key: plain(file, key) if of is None else of for key, of in mapped.items()}
 
 
 def _mapped(path: Path, member: zipfile.ZipInfo) -> "np.memmap[Any, Any] | None":
@@ -197,8 +199,6 @@ def _told(path: Path) -> Generator[None]:
         remedy, kind = "use numpy.savez", "an .npz file of plain arrays"
         if path.suffix.lower() == ".parquet":
             remedy, kind = "write it again with likewise embed", "a Parquet file of features"
-        elif "Object arrays" in str(error):
-            remedy = "save labels.astype(str) instead of objects"
         raise ValueError(f"expected {kind}, got {path}, which can't be read: {remedy}") from error
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from likewise.data import Samples, Split, Stratified, Superclasses
-from likewise.data.arrays import ArrayRows, ids_of, labels_of, parts_of_arrays
+from likewise.data.arrays import ArrayRows, ids_of, labels_of, parts_of_arrays, words_of
 from likewise.data.groups import grouped
 from likewise.data.ids import Ids
 from likewise.data.sides import contents, numbered
@@ -314,7 +314,7 @@ def joined_arrays(arrays: dict[str, NDArray[Any]], path: Path) -> dict[str, NDAr
 def _labels_together(arrays: Mapping[str, NDArray[Any]], found: Sequence[str]) -> dict[str, NDArray[Any]]:
     """Return the labels of all parts, and the names, if they have some: classes are numbered in the order of these."""
     labels = [arrays[f"{part}_labels"] for part in found]
-    names = [arrays[f"{part}_names"].astype(str) for part in found if f"{part}_names" in arrays]
+    names = [words_of(arrays[f"{part}_names"], f"{part}_names") for part in found if f"{part}_names" in arrays]
     if not names:
         return {"labels": np.concatenate(labels)}
     if labels[0].ndim == 2:

@@ -1,9 +1,9 @@
 """Names of files, parts and columns that sources recognise, and files with one row a line; nothing loads torch."""
 
 import csv
-import gzip
 import io
 import json
+import re
 import unicodedata
 import zlib
 from collections import deque
@@ -13,6 +13,8 @@ from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import IO, Any, Literal, final
+
+from likewise.files.encodings import OPTION, begins_as_text, opened
 
 Part = Literal["train", "validation", "test"]
 PARTS: tuple[Part, ...] = ("train", "validation", "test")
@@ -34,6 +36,7 @@ IMAGE_COLUMNS = ("image", "img")
 TEXT_COLUMNS = ("text", "sentence", "document", "body")
 LABEL_COLUMNS = ("label", "labels", "fine_label", "target", "class")
 ID_COLUMN = "id"  # which is no input, where all of its values differ
+NAMED_ID = re.compile(r"(?i:(?:^|[^a-z])(?:id|uuid|guid)(?:$|[^a-z]))|[a-z](?:Id|ID)$")
 UNNAMED = "Unnamed: "  # and its place, what a column without a name is called
 # such columns, mostly row numbers that pandas adds
 ROW_NUMBERS = (UNNAMED, "__index_level_")
@@ -99,28 +102,22 @@ def image_suffixes() -> frozenset[str]:
     return frozenset(suffix for suffix, form in suffixes if form in Image.OPEN and form not in _NO_IMAGES)
 
 
-def lines_in(file: Path) -> list[str]:
-    """Return the lines of a file that has a text in each, also with .gz."""
+def lines_in(file: Path, encoding: str | None = None, option: str = OPTION) -> list[str]:
+    """Return the lines of a file that has a text in each, also with .gz; see `encodings.opened`."""
     try:
-        with _opened(file, "replace") as opened:
-            return [line.rstrip("\r\n") for line in opened]
+        with opened(file, encoding, option=option, newline="\n") as lines:
+            return [line.rstrip("\r\n") for line in lines]
     except (OSError, EOFError, zlib.error) as error:
         raise ValueError(f"expected lines in {file}, got {error}: repair the file") from error
 
 
-def has_lines(file: Path) -> bool:
+def has_lines(file: Path, encoding: str | None = None) -> bool:
     """Tell whether a file has a text in each line, by its name, which is no table's, and how it begins."""
     if {*map(str.lower, file.suffixes[-2:])} & {*TABLES}:
         return False
-    with suppress(OSError, EOFError, zlib.error, UnicodeDecodeError), _opened(file, "strict") as opened:
-        beginning = opened.read(4096)
-        return bool(beginning.strip()) and "\0" not in beginning
+    with suppress(OSError, EOFError, zlib.error):
+        return begins_as_text(file, encoding)
     return False
-
-
-def _opened(file: Path, errors: str) -> IO[str]:
-    kind: Any = gzip if file.suffix.lower() == ".gz" else io
-    return kind.open(file, "rt", encoding="utf-8-sig", errors=errors, newline="\n")
 
 
 @final
@@ -131,18 +128,20 @@ class Lines:
     never closed, or stands within a text, is kept.
     """
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path, encoding: str | None = None, option: str = OPTION) -> None:
         self.file = file
+        self.encoding = encoding
+        self.option = option
         self.lost: list[tuple[int, str]] = []
 
     def __iter__(self) -> Iterator[tuple[int, dict[str, Any]]]:
         kind = TABLES.get(suffix := self.file.suffix.lower())
         if kind is None:
-            lines = enumerate(lines_in(self.file), 1)
+            lines = enumerate(lines_in(self.file, self.encoding, self.option), 1)
             yield from ((number, {TEXT_COLUMNS[0]: line}) for number, line in lines if line.strip())
             return
-        with self.file.open(newline="", encoding="utf-8-sig", errors="replace") as opened:
-            yield from self._of_table(opened, SEPARATED[suffix]) if kind == "csv" else self._of_json(opened)
+        with opened(self.file, self.encoding, option=self.option) as text:
+            yield from self._of_table(text, SEPARATED[suffix]) if kind == "csv" else self._of_json(text)
 
     @property
     def reasons(self) -> str:

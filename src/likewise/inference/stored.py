@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from likewise.data import Samples, Texts
-from likewise.data.arrays import labels_of
+from likewise.data.arrays import labels_of, words_of
 from likewise.data.columns import labels_of as labels_of_column
 from likewise.data.ids import distinct
 from likewise.data.rows import files_of, unreadable
@@ -223,7 +223,8 @@ def _of_arrays(path: Path, side: Side) -> Stored | None:
     other = "counterpart_" * (paired and side == "second")
     vectors = vectors_of(arrays[f"{other}features" if other else key], key)
     labels, names = labels_of(arrays["labels"], arrays.get("names")) if "labels" in arrays else (None, ())
-    ids = arrays.get(f"{other}ids", arrays.get("ids", arrays.get("rows", np.arange(len(vectors))))).astype(str)
+    ids = arrays.get(f"{other}ids", arrays.get("ids", arrays.get("rows", np.arange(len(vectors)))))
+    ids = words_of(ids, "ids")
     if paired and f"{other}items" in arrays:  # which are known within a part: each input once
         parts = np.unique(arrays.get("parts", np.zeros(len(vectors))), return_inverse=True)[1]
         once = np.sort(np.unique(np.stack([parts, arrays[f"{other}items"]]), axis=1, return_index=True)[1])

@@ -24,7 +24,9 @@ for _ in range(4000):
 def cpu_seconds(*words: str) -> tuple[float, int]:
     """Run Python with these words, and return the CPU-seconds that it and its processes took, and its exit status."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    status = subprocess.run([sys.executable, *words], env={**os.environ, "OMP_NUM_THREADS": "1"}, check=False).returncode
+    status = subprocess.run(
+        [sys.executable, *words], env={**os.environ, "OMP_NUM_THREADS": "1"}, check=False
+    ).returncode
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, status
 

@@ -32,6 +32,8 @@ from likewise.data import (
 from likewise.data.rows import JoinedRows
 from likewise.training import Cosine
 
+pytestmark = pytest.mark.slow
+
 LABELS = np.arange(12) % 2
 VECTORS = np.zeros((12, 3))
 

@@ -35,6 +35,8 @@ from likewise.report import Subject
 from likewise.workflows import Silent
 from likewise.workflows.prediction import predict
 
+pytestmark = pytest.mark.slow
+
 FINE = ("oak", "ash", "rose", "lily", "iris", "moss")
 WITHIN = ("tree", "tree", "flower", "flower", "flower", "moss")
 

@@ -18,6 +18,8 @@ from PIL import Image, ImageOps
 from likewise.data import Arrays, Folder, Hub, Stratified, Table, Text, Torchvision, read_image
 from likewise.data.image_files import ImageFiles
 
+pytestmark = pytest.mark.slow
+
 rng = np.random.default_rng(0)
 
 

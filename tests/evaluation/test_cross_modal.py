@@ -35,6 +35,8 @@ from likewise.scores import validation_score
 from likewise.training.validation import Validation
 from likewise.workflows.scoring import EvaluationOptions, check_applicable
 
+pytestmark = pytest.mark.slow
+
 FORTH, BACK = "first to second", "second to first"
 
 

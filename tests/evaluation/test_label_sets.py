@@ -33,6 +33,8 @@ from likewise.evaluation.label_metrics import average_precisions, best_threshold
 from likewise.evaluation.logistic_regression import LabelRegression
 from likewise.evaluation.predictions import Predicted, label_set_scores, selecting_score
 
+pytestmark = pytest.mark.slow
+
 # --- metrics ---------------------------------------------------------------------------------------------------------
 
 

@@ -29,6 +29,8 @@ from likewise.models import MLP, BagOfTokens, ConvNet
 from likewise.runs import Run
 from likewise.workflows import Silent, predict
 
+pytestmark = pytest.mark.slow
+
 BROKEN = b"\xff\xd8\xff no photo"
 
 

@@ -423,6 +423,7 @@ def test_outputs_that_cannot_be_joined_are_refused(returned, message):
         in_chunks(nn.Identity(), _inputs(), 6, returned)
 
 
+@pytest.mark.slow
 def test_a_compiled_network_is_chunked():
     network, inputs = _network(), _inputs()
     compiled = torch.compile(network, backend="aot_eager")
@@ -484,6 +485,7 @@ def _trained(root, *words):
     return load_file(Run(folder).weights)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [
@@ -502,6 +504,7 @@ def test_the_command_trains_in_chunks_as_it_does_at_once(words, tmp_path):
 CHUNKED = {"whole": [], "chunks": ["--chunk_size", "50"]}
 
 
+@pytest.mark.slow
 def test_the_command_says_what_chunks_change_and_refuses_none(tmp_path, capsys):
     words = ["train", "--trainer.max_epochs", "1", "--evaluations", "[]", "--report", "false", "--runs", str(tmp_path)]
     assert main([*words, "--chunk_size", "100"]) == 0

@@ -27,6 +27,8 @@ from likewise.models import (
 )
 from likewise.pickled import pickled
 
+pytestmark = pytest.mark.slow
+
 
 class Reader:
     """Rows that are read on demand, and record which."""

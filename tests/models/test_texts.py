@@ -18,6 +18,8 @@ from likewise.models.weights import load_weights
 from likewise.runs import Run, load_encoder
 from likewise.training.loader import Loader, Place
 
+pytestmark = pytest.mark.slow
+
 TOPICS = {
     "weather": ["rain", "wind", "sun", "cloud", "storm", "snow", "heat", "frost"],
     "money": ["bank", "loan", "price", "market", "bond", "tax", "coin", "debt"],

@@ -12,6 +12,8 @@ from likewise.data import Texts
 from likewise.models import MLP, BagOfTokens, Timm, Transformer, Wrapped
 from likewise.models.weights import BY_ORDER, load_weights
 
+pytestmark = pytest.mark.slow
+
 
 def _made(seed, make=torchvision.models.resnet18):
     torch.manual_seed(seed)

@@ -35,6 +35,8 @@ from likewise.runs import Run
 from likewise.score_words import settings_words
 from likewise.scores import ENCODER, RAW, Group, Metric, Result, Score
 
+pytestmark = pytest.mark.slow
+
 NAMES = ("<cat>", '<a href="https://a.example">dog</a>', "cow</script>")
 
 

@@ -11,7 +11,10 @@ from likewise.losses.base import ContrastiveLoss
 from likewise.models import MLP, Conv4, ProjectionHead
 from likewise.training import Collapse, Constant, Pretraining, TrainingData
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*LeafSpec.*", "ignore:.*does not have many workers.*")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:.*LeafSpec.*", "ignore:.*does not have many workers.*"),
+]
 OFF = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
 
 

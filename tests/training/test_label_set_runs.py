@@ -19,6 +19,8 @@ from likewise.scores import ALL
 from likewise.training.inputs import KeyQueue
 from likewise.training.notes import notes
 
+pytestmark = pytest.mark.slow
+
 
 def tags(samples=900, labels=8, seed=0):
     """Return label sets of a long tail, whose labels depend on each other, and vectors that depend on them."""

@@ -5,6 +5,7 @@ import io
 import json
 import re
 import zlib
+from codecs import BOM_UTF8
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -13,7 +14,7 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, Any, Literal, final
 
-from likewise.files.encodings import OPTION, begins_as_text, opened
+from likewise.files.encodings import BEGINNING, CONTROL, MARKS, OPTION, binary, opened
 
 Part = Literal["train", "validation", "test"]
 PARTS: tuple[Part, ...] = ("train", "validation", "test")
@@ -76,7 +77,7 @@ def image_suffixes() -> frozenset[str]:
 def lines_in(file: Path, encoding: str | None = None, option: str = OPTION) -> list[str]:
     """Return the lines of a file that has a text in each, also with .gz; see `encodings.opened`."""
     try:
-        with opened(file, encoding, option=option, newline="\n") as lines:
+        with opened(file, encoding, option, newline="\n") as lines:
             return [line.rstrip("\r\n") for line in lines]
     except (OSError, EOFError, zlib.error) as error:
         raise ValueError(f"expected lines in {file}, got {error}: repair the file") from error
@@ -86,8 +87,10 @@ def has_lines(file: Path, encoding: str | None = None) -> bool:
     """Tell whether a file has a text in each line, by its name, which is no table's, and how it begins."""
     if {*map(str.lower, file.suffixes[-2:])} & {*TABLES}:
         return False
-    with suppress(OSError, EOFError, zlib.error):
-        return begins_as_text(file, encoding)
+    with suppress(OSError, EOFError, zlib.error), binary(file) as content:
+        beginning = content.read(BEGINNING)
+        text = encoding is not None or beginning.startswith(tuple(MARKS)) or not CONTROL.search(beginning)
+        return text and bool(beginning.removeprefix(BOM_UTF8).strip())
     return False
 
 
@@ -111,7 +114,7 @@ class Lines:
             lines = enumerate(lines_in(self.file, self.encoding, self.option), 1)
             yield from ((number, {TEXT_COLUMNS[0]: line}) for number, line in lines if line.strip())
             return
-        with opened(self.file, self.encoding, option=self.option) as text:
+        with opened(self.file, self.encoding, self.option) as text:
             yield from self._of_table(text, SEPARATED[suffix]) if kind == "csv" else self._of_json(text)
 
     @property

@@ -2,7 +2,6 @@
 
 import inspect
 import warnings
-from collections.abc import Mapping
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +17,6 @@ from likewise.data.image_files import ImageFiles
 from likewise.evaluation import Features
 from likewise.files import formats
 from likewise.files.detection import expanded, source_for
-from likewise.files.encodings import is_utf_8
 from likewise.inference.model import Model
 from likewise.inference.onnx import OnnxEncoder
 from likewise.runs import Side
@@ -47,17 +45,13 @@ def samples_at(place: str | Path, model: Model | None = None, *, labelled: bool 
     where, made_of = expanded(place), None if model is None else model.preprocessing or other
     if made_of is not None and where.is_file() and where.suffix.lower() in formats.image_suffixes():
         return Samples(ImageFiles([where], made_of), ids=Ids.of([where.name]), preprocessing=made_of)
-    where = where if where.exists() else place
-    known = {} if model is None else _columns_of(model)
-    if known.get("encoding") and is_utf_8(expanded(place)):
-        known["encoding"] = None
-    kind, given = source_for(where, known)
+    known = {} if model is None else options_of(model, "Text") | {"encoding": None}  # new files need not have the same
+    kind, given = source_for(where if where.exists() else place, known)
     options = {**({} if model is None else options_of(model, kind)), **given}
+    options.pop("encoding", None)
     if labelled and options.get("label") == "none":
         del options["label"]
     source: Any = getattr(data, kind)
-    if "encoding" in inspect.signature(source).parameters:
-        options["encoding"] = known.get("encoding")
     if made_of is not None:  # of any size
         options = {name: value for name, value in options.items() if name not in {"size", "resize", "memory"}}
     with warnings.catch_warnings():
@@ -75,26 +69,14 @@ def options_of(model: Model, kind: str) -> dict[str, Any]:
 
     Of a table they are columns of numbers; of one of pairs the column of the model's side, and that of the labels.
     """
-    facts, given, learned = _learned(model)
+    facts = model.run.facts if model.run else model.encoder.file.facts if isinstance(model.encoder, OnnxEncoder) else {}
+    spec = (facts.get("parts") or {}).get("data") or {}
+    given, learned = spec.get("init_args") or {}, str(spec.get("class_path")).rpartition(".")[2]
     if learned == "Pairs" and given.get("path") and kind in {"Table", "Text"}:
         column = given[model.side]
         return {"label": given.get("label") or "none", **({"text": column} if kind == "Text" else {"inputs": [column]})}
     columns = facts.get("columns") if kind in {"Table", "Hub"} else None
     return {**(given if learned == kind else {}), **({"inputs": columns} if columns else {})}
-
-
-def _columns_of(model: Model) -> dict[str, Any]:
-    """Return what the data of a model's run says of columns, as options of a source that has the model's side alone."""
-    _, given, learned = _learned(model)
-    of_side = {"text": given.get(model.side)} if learned == "Pairs" else {}
-    return {name: given.get(name) for name in ("label", "fine_label", "text", "inputs", "encoding")} | of_side
-
-
-def _learned(model: Model) -> tuple[Mapping[str, Any], Mapping[str, Any], str]:
-    """Return what is known of a model's run, and the options and the class of its data."""
-    facts = model.run.facts if model.run else model.encoder.file.facts if isinstance(model.encoder, OnnxEncoder) else {}
-    spec = (facts.get("parts") or {}).get("data") or {}
-    return facts, spec.get("init_args") or {}, str(spec.get("class_path")).rpartition(".")[2]
 
 
 def of_side(given: T, side: Side) -> T:

@@ -85,8 +85,9 @@ def _refusal(content: bytes, where: object, encoding: str | None, option: str) -
     got, remedy = f"what looks like {name}", f"give --{option} {name}"
     if name is None:
         got, remedy = f"the byte 0x{content[start]:02X}", f"name its encoding, as in --{option} shift_jis"
+        whole = content.decode("utf-8", "ignore").isascii()  # else it is UTF-8, with damage
         with suppress(UnicodeDecodeError):
-            content.decode("cp1252")
+            content.decode("cp1252" if whole else "ascii")
             name = "cp1252" if any(0x80 <= byte < 0xA0 for byte in content) else "latin-1"
             got = f"{got}, {content[start : start + 1].decode(name)} in {name},"
             remedy = f"give --{option} {name} if it is that"

@@ -45,10 +45,11 @@ def samples_at(place: str | Path, model: Model | None = None, *, labelled: bool 
     where, made_of = expanded(place), None if model is None else model.preprocessing or other
     if made_of is not None and where.is_file() and where.suffix.lower() in formats.image_suffixes():
         return Samples(ImageFiles([where], made_of), ids=Ids.of([where.name]), preprocessing=made_of)
-    known = {} if model is None else options_of(model, "Text") | {"encoding": None}  # new files need not have the same
-    kind, given = source_for(where if where.exists() else place, known)
+    learned = {} if model is None else options_of(model, "Text")
+    columns = {name: learned.get(name) for name in ("text", "label") if "path" in learned}
+    kind, given = source_for(where if where.exists() else place, columns)
     options = {**({} if model is None else options_of(model, kind)), **given}
-    options.pop("encoding", None)
+    options.pop("encoding", None)  # new files need not be in the same
     if labelled and options.get("label") == "none":
         del options["label"]
     source: Any = getattr(data, kind)

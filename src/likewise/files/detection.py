@@ -130,6 +130,8 @@ def _of_table(where: Path) -> tuple[str, dict[str, Any]]:
     images = {*formats.image_suffixes(), *formats.UNREAD}
     others = {name: value for name, value in row.items() if name not in formats.LABEL_COLUMNS and name}
     others = {name: value for name, value in others.items() if not name.startswith(formats.ROW_NUMBERS)}
+    parts = [name for name in others if name.lower() in formats.PART_COLUMNS]
+    others = {name: of for name, of in others.items() if name not in parts or str(of).lower() not in formats.PART_NAMES}
     strings = [name for name, value in others.items() if isinstance(value, str) and not is_number(value)]
     if any(name in formats.IMAGE_COLUMNS or Path(row[name][:255]).suffix.lower() in images for name in strings):
         return "Table", {"path": str(where)}

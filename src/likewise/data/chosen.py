@@ -34,7 +34,7 @@ class Chosen:
         words = (
             f"{first_of(self.inputs, TOLD)} ({self.kind}{f', {len(self.inputs)} columns' * (len(self.inputs) > TOLD)})"
         )
-        return f"inputs are {words}" + (f"; left out are {first_of(left, TOLD)}" if left else "")
+        return f"columns: inputs are {words}" + (f"; left out are {first_of(left, TOLD)}" if left else "")
 
 
 def chosen(path: str, tables: Tables, given: Sequence[str] | None, beside: Sequence[str]) -> Chosen:

@@ -7,7 +7,7 @@ import re
 import zlib
 from codecs import BOM_UTF8
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from itertools import chain
@@ -24,6 +24,7 @@ PART_NAMES: Mapping[str, int] = {
     **dict.fromkeys(("validation", "valid", "val", "dev"), 1),
     **dict.fromkeys(("test", "testing"), 2),
 }
+PART_COLUMNS = ("split", "part", "set", "fold", "subset")  # if each value names a part
 SEPARATED: Mapping[str, str] = {".csv": ",", ".tsv": "\t"}
 JSON_LINES = (".jsonl", ".ndjson")
 # the loader of the `datasets` library for each kind of table
@@ -58,6 +59,38 @@ def first_of(names: Sequence[str], most: int = NAMED, separator: str = ", ") -> 
 def with_test_part(numbers: Sequence[int]) -> list[int]:
     """Return the numbers of parts; without a test part, the validation part is used for testing."""
     return [2 if number == 1 and 2 not in numbers else number for number in numbers]
+
+
+def part_column(
+    given: str | None, names: Collection[str], values_of: Callable[[str], Sequence[Any]], where: object
+) -> tuple[str, list[int]] | None:
+    """Return the column that says the part of each row, and the parts as numbers; None where there is none.
+
+    Args:
+        given: Its name, or "none". None: split, part, set, fold or subset, if each of its values names a part.
+        names: All columns.
+        values_of: Returns the values of one.
+        where: What is read.
+
+    Raises:
+        ValueError: The given column does not exist, names no part in a row, or has no row of the training part.
+    """
+    usual = [name for name in names if name.lower() in PART_COLUMNS]
+    for name in usual if given is None else [given] if given != "none" else ():
+        cells = [str(value).strip().lower() for value in values_of(name)] if name in names else []
+        parts = {cell: PART_NAMES.get(cell) for cell in dict.fromkeys(cells)}
+        numbers = [number for number in parts.values() if number is not None]
+        if len(numbers) == len(parts) and 0 in numbers:
+            known = dict(zip(parts, with_test_part(numbers), strict=True))
+            return name, [known[cell] for cell in cells]
+        if given is not None:
+            odd = next((row for row, cell in enumerate(cells) if parts[cell] is None), None)
+            got = f"columns {', '.join(names)}" if not cells else "no train"
+            got = got if odd is None else f"{cells[odd]!r} in row {odd}, from 0"
+            raise ValueError(
+                f"expected train, and validation or test, in column {name!r} of {where}, got {got}: correct data.part"
+            )
+    return None
 
 
 @cache

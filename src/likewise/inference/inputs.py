@@ -1,7 +1,7 @@
 """Samples from wherever people keep them, as a trained model takes them."""
 
-import inspect
 import warnings
+from contextlib import suppress
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
@@ -57,12 +57,11 @@ def samples_at(place: str | Path, model: Model | None = None, *, labelled: bool 
         options = {name: value for name, value in options.items() if name not in {"size", "resize", "memory"}}
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "without labels")  # new samples seldom have some
-        try:
-            return streamed(source(**options), made_of)
-        except ValueError:
-            if "label" not in inspect.signature(source).parameters or options.get("label") in (None, "none"):
-                raise
-            return streamed(source(**options | {"label": "none"}), made_of)
+        for name in [name for name in ("part", "label") if options.get(name) not in {None, "none"}]:
+            with suppress(ValueError):
+                return streamed(source(**options), made_of)
+            options[name] = "none"
+        return streamed(source(**options), made_of)
 
 
 def options_of(model: Model, kind: str) -> dict[str, Any]:

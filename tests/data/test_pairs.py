@@ -343,17 +343,21 @@ def test_labels_and_groups_are_columns_of_the_rows_that_are_left(tmp_path):
 
 
 def test_files_of_lines_belong_together_row_by_row(tmp_path):
-    """Of any suffix, or compressed; odd bytes, line ends and separators within a line do not shift the rows."""
-    (tmp_path / "train.en").write_bytes(
-        b"\xef\xbb\xbfone\r\ntwo\x85\xe2\x80\xa8still two\n\nfour \xff\nfive\rstill five\nsix"
-    )
+    """Of any suffix, or compressed; line ends and separators within a line do not shift the rows."""
+    odd = b"\xef\xbb\xbfone\r\ntwo\xe2\x80\xa8still two\n\nfour \xff\nfive\rstill five\nsix"
+    (tmp_path / "train.en").write_bytes(odd.replace(b"\xff", b""))
     with gzip.open(tmp_path / "train.de.gz", "wb") as file:
         file.write("eins\nzwei\ndrei\nvier\nfünf\n   \n".encode())
     with pytest.warns(UserWarning, match=r"left out 2 of 6 pairs of .*train\.en and .*, where a side .*: rows 2, 5$"):
         samples = Pairs(first=str(tmp_path / "train.en"), second=str(tmp_path / "train.de.gz")).load()
-    assert samples.inputs.strings == ["one", "two\ufffd\u2028still two", "four \ufffd", "five\rstill five"]
+    assert samples.inputs.strings == ["one", "two\u2028still two", "four ", "five\rstill five"]
     assert samples.counterparts.inputs.strings == ["eins", "zwei", "vier", "fünf"]
     assert list(samples.ids) == list(samples.counterparts.ids) == ["0", "1", "3", "4"]
+    (tmp_path / "train.en").write_bytes(odd)
+    with pytest.raises(
+        ValueError, match=r"utf-8 in .*train\.en, got the byte 0xFF in line 4: name its encoding, as in"
+    ):
+        Pairs(first=str(tmp_path / "train.en"), second=str(tmp_path / "train.de.gz")).load()
 
 
 def test_real_translations_are_split_so_that_none_is_in_two_parts(real_data):

@@ -225,7 +225,7 @@ def test_usual_labels_are_those_that_are_there(tmp_path):
     with pytest.raises(ValueError, match=r"expected labels in .*, got .png: set data.label, or set that to none"):
         Shards(str(bare)).load()
     broken = write(tmp_path / "broken.tar", [("1.png", image()), ("1.json", b"{")])
-    with pytest.raises(ValueError, match=r"expected JSON in .*broken.tar, got none in 1.json"):
+    with pytest.raises(ValueError, match=r"expected JSON in .*broken.tar/1.json, got none"):
         Shards(str(broken)).load()
 
 

@@ -809,7 +809,7 @@ WRONG = {
     "ragged": (table("t.jsonl", {"x": [[1], [1, 2]], "label": [1, 2]}), "lists of one length, .* column 'x'"),
     "size of numbers": (table(size=8), "no size for columns of numbers, got 8"),
     "no training part": (table("flowers/test.csv"), None),
-    "malformed": (broken, r"expected an object in each line of t\.jsonl, got no JSON in line 2: mend it"),
+    "malformed": (broken, r"expected an object in each line of t\.jsonl, got no JSON in line 2: repair the file"),
     "kind of file": (notes, r"got \.txt"),
 }
 

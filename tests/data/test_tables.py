@@ -1,8 +1,10 @@
 """Tables are what their text says: labels, ids and texts as written, numbers of inputs alone, and nothing unsaid."""
 
-import datetime
+import datetime as dt
 import decimal
 import json
+import re
+from functools import partial
 
 import pyarrow as pa
 import pytest
@@ -114,7 +116,7 @@ def test_headers_name_each_column_once_and_may_have_empty_cells(tmp_path):
     (tmp_path / "parts").mkdir()
     table(tmp_path / "parts" / "train-0.csv", [("a", "label"), (1.5, "x")])
     table(tmp_path / "parts" / "train-1.csv", [("a", "lable"), (1.5, "x")])
-    with pytest.raises(ValueError, match="the same columns in all files of a part, .* got a, label and a, lable"):
+    with pytest.raises(ValueError, match=r"expected the columns a, label in .*train-1.csv, .*, got a, lable$"):
         Table(str(tmp_path / "parts")).load()
 
 
@@ -130,3 +132,146 @@ def test_json_is_read_in_every_form_that_it_is_written_in(tmp_path):
         samples = Table(str(tmp_path / name)).load()
         assert samples.inputs.tolist() == [[k, 0.5] for k in range(4)], name
         assert samples.labels.tolist() == [0, 1, 0, 1]
+
+
+# Which columns are inputs
+
+REAL = [round(0.37 * (row * 7 % 40), 2) for row in range(40)]
+
+
+def columns(**more):
+    """Return 40 rows of two columns of real numbers, one of labels, and others."""
+    of = {**more, "x": REAL, "y": REAL[::-1], "label": ["ab"[row % 2] for row in range(40)]}
+    return [tuple(of), *zip(*of.values(), strict=True)]
+
+
+IDENTIFYING = {
+    "id": range(40),
+    "ID": [*range(39), 7],  # one twice
+    "Id": ["", *range(39)],  # one lacks
+    "customer_id": [row % 7 for row in range(40)],
+    "PassengerId": range(900, 940),
+    "id of user": [f"u{row}" for row in range(40)],
+    "nr": range(1, 41),
+    "shuffled": [row * 7 % 40 for row in range(40)],
+    "falling": range(4000, 0, -100),
+    "code": [f"{row * 7919 % 99991:07}" for row in range(40)],
+}
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
+@pytest.mark.parametrize("name", IDENTIFYING)
+def test_a_column_that_identifies_rows_is_an_input_only_where_it_is_named(tmp_path, name, suffix):
+    values = list(IDENTIFYING[name])
+    rows = columns(**{name: [None if one == "" and suffix != ".csv" else one for one in values]})
+    path = str(tmp_path / f"t{suffix}")
+    if suffix == ".parquet":
+        pq.write_table(pa.table(dict(zip(rows[0], zip(*rows[1:], strict=True), strict=True))), path)
+    else:
+        table(tmp_path / f"t{suffix}", rows)
+    samples = Table(path).load()
+    assert samples.columns == ("x", "y")
+    assert f"{name} (" in samples.said
+    if all(isinstance(one, int) for one in values) or (suffix == ".csv" and name == "code"):
+        assert Table(path, inputs=[name, "x"]).load().columns == (name, "x")
+
+
+MEASURED = {
+    "real": [row / 8 + 0.05 for row in range(40)],  # in order
+    "counts": [row * row * 7919 % 99991 for row in range(40)],  # all different, far apart, in no order
+    "few": [row % 5 for row in range(40)],
+    "month": [f"{row % 12 + 1:02}" for row in range(40)],
+    "grid": [row * row % 11 for row in range(40)],
+    "flag": [str(row % 3 == 0) for row in range(40)],
+    "e": [f"{row * row % 13}e-3" for row in range(40)],
+    "signed": [f" +{row * row % 13}. " for row in range(40)],
+}
+
+
+@pytest.mark.parametrize("name", MEASURED)
+def test_columns_of_measurements_are_inputs(tmp_path, name):
+    samples = Table(table(tmp_path / "t.csv", columns(**{name: MEASURED[name]}))).load()
+    assert samples.columns == (name, "x", "y")
+    numbers = [{"True": 1.0, "False": 0.0}.get(one) if name == "flag" else float(one) for one in MEASURED[name]]
+    assert torch.equal(samples.inputs[:, 0], torch.tensor(numbers))
+
+
+def test_few_rows_never_identify_themselves(tmp_path):
+    assert Table(table(tmp_path / "t.csv", [("x", "label"), (1, "a"), (2, "b"), (3, "a")])).load().columns == ("x",)
+
+
+@pytest.mark.parametrize("odd", ["?", "12 %", '"1,000"', "1.5.2", "1_000", "-", "12a"])
+def test_what_is_nearly_all_numbers_is_refused_with_its_first_odd_cell(tmp_path, odd):
+    rows = columns(a=[*range(17), odd, *range(3, 23), odd, 24])
+    cell = re.escape(repr(odd.strip('"')))
+    words = rf"expected numbers in column 'a' of .*, got {cell} in row 17, from 0, and 1 more .*data\.inputs"
+    path = table(tmp_path / "t.csv", rows)
+    for inputs in (None, ["x", "a"], ["a"]):
+        with pytest.raises(ValueError, match=words):
+            Table(path, inputs=inputs).load()
+    assert Table(path, inputs=["x"]).load().columns == ("x",)
+    mixed = table(tmp_path / "t.jsonl", [tuple(odd.strip('"') if one == odd else one for one in row) for row in rows])
+    with pytest.raises(ValueError, match=words):
+        Table(mixed).load()
+
+
+@pytest.mark.parametrize("word", ["NA", "nan", "", "None", "N/A", "null"])
+def test_numbers_that_are_missing_leave_their_rows_out_as_an_empty_cell_does(tmp_path, word):
+    cells = [row * row % 23 + 0.5 for row in range(40)]
+    cells[11] = word
+    with pytest.warns(UserWarning, match=r"left out 1 of 40 rows of .*: rows 11, from 0"):
+        samples = Table(table(tmp_path / "t.csv", columns(a=cells))).load()
+    assert samples.columns == ("a", "x", "y")
+
+
+def test_every_column_that_is_no_input_is_named_with_the_reason(tmp_path):
+    more = {"id": range(40), "site": ["north", "south"] * 20, "smoker": ["yes", "no"] * 20, "none": [""] * 40}
+    said = Table(table(tmp_path / "t.csv", columns(**more))).load().said
+    assert said == (
+        "columns: inputs are x, y (numbers); left out are id (identifies rows), site (text, such as 'north'), "
+        "smoker (text, such as 'yes'), none (empty)"
+    )
+    assert Table(str(tmp_path / "t.csv"), inputs=["x"]).load().said == ""
+    typed = {name: list(of) for name, of in zip(columns()[0], zip(*columns()[1:], strict=True), strict=True)}
+    typed |= {"cost": [decimal.Decimal(row) / 4 for row in range(40)], "when": [dt.datetime(2020, 1, 1)] * 40}  # noqa: DTZ001
+    pq.write_table(pa.table(typed), tmp_path / "t.parquet", row_group_size=16)
+    samples = Table(str(tmp_path / "t.parquet")).load()
+    assert samples.said == "columns: inputs are x, y, cost (numbers); left out are when (timestamp[us])"
+    assert samples.inputs[:, 2].tolist() == [row / 4 for row in range(40)]
+    read = Table(str(tmp_path / "t.parquet")).stream().inputs
+    assert torch.equal(read[torch.tensor([39, 0, 17])], samples.inputs[[39, 0, 17]])
+
+
+# A column of parts
+
+
+@pytest.mark.parametrize("name", ["split", "Part", "set", "fold", "subset", "phase"])
+@pytest.mark.parametrize("kind", ["numbers", "texts", "images", "pairs", "text source"])
+def test_a_column_says_the_parts(tmp_path, kind, name):
+    parts = [["train", "Train", "val", "test"][row % 4] for row in range(12)]
+    Image.new("L", (4, 4)).save(tmp_path / "0.png")
+    own = {"numbers": "x", "images": "file"}.get(kind, "text")
+    cells = {"x": [row / 4 for row in range(12)], "file": ["0.png"] * 12, "text": [f"no {row}" for row in range(12)]}
+    rows = [(own, "second", name, "label"), *zip(cells[own], map(str, cells["x"]), parts, "abc" * 4, strict=True)]
+    path, given = table(tmp_path / "t.csv", rows), {"part": name} if name == "phase" else {}
+    made = {"pairs": partial(Pairs, path, first="text", second="second"), "text source": partial(Text, path)}
+    source = made.get(kind, partial(Table, path, inputs=[own]))
+    assert source(**given).load().parts.tolist() == [0, 0, 1, 2] * 3
+    if name == "split":
+        assert source(part="none").load().parts is None
+
+
+def test_what_names_no_part_is_no_column_of_parts(tmp_path):
+    few = [("x", "split", "label"), (1.5, "train", "a"), (2.5, "dev", "b"), (3.5, "holdout", "a"), (4.5, "train", "b")]
+    path = table(tmp_path / "t.csv", few)
+    samples = Table(path).load()
+    assert samples.parts is None
+    assert "split (text, such as 'train')" in samples.said
+    for part, got in {"split": "'holdout' in row 2", "x": "'1.5' in row 0", "part": "columns x, split"}.items():
+        words = rf"expected train, .* in column '{part}' of .*, got {got}.*: correct data\.part"
+        with pytest.raises(ValueError, match=words):
+            Table(path, part=part).load()
+    table(tmp_path / "v.csv", [*few[:3], (3.5, "dev", "a"), (4.5, "train", "b")])
+    assert Table(str(tmp_path / "v.csv")).load().parts.tolist() == [0, 2, 2, 0]  # without a test part
+    table(tmp_path / "new.csv", [few[0], *((row, "test", "a") for row in REAL)])
+    assert Table(str(tmp_path / "new.csv")).load().parts is None

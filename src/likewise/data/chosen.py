@@ -34,7 +34,7 @@ class Chosen:
         words = (
             f"{first_of(self.inputs, TOLD)} ({self.kind}{f', {len(self.inputs)} columns' * (len(self.inputs) > TOLD)})"
         )
-        return f"inputs are {words}" + (f"; left out are {first_of(left, TOLD)}" if left else "")
+        return f"columns: inputs are {words}" + (f"; left out are {first_of(left, TOLD)}" if left else "")
 
 
 def chosen(path: str, tables: Tables, given: Sequence[str] | None, beside: Sequence[str]) -> Chosen:
@@ -78,8 +78,6 @@ def chosen(path: str, tables: Tables, given: Sequence[str] | None, beside: Seque
         found.check(path, name, SHARE_OF_ODD)
     kinds |= {name: "numbers" for name, found in numbers.items() if not found.odd and found.filled}
     texts = [name for name in texts if kinds[name] == "text"]
-    if len(texts) == 1 == len(kinds):
-        return _made(tables, texts, "text", kinds, others)
     odd = {name: kind for name, kind in kinds.items() if kind != "numbers"}
     used = [name for name in kinds if name not in odd]
     tables = replace(
@@ -88,8 +86,9 @@ def chosen(path: str, tables: Tables, given: Sequence[str] | None, beside: Seque
     if given is None:
         rows = {name: "identifies rows" for name in used if _number_rows(tables, name, numbers.get(name))}
         used, others = [name for name in used if name not in rows], others | rows
-    if given is None and not used and len(long := _long(tables, texts)) == 1:
-        return _made(tables, long, "text", kinds, others)
+    alone = texts if len(kinds) == 1 else [] if given or used else _long(tables, texts)
+    if len(alone) == 1:
+        return _made(tables, alone, "text", kinds, others)
     if not used or (given and odd):
         raise _none_fits(path, tables, odd, others)
     return _made(tables, used, "numbers", kinds, others)
@@ -103,8 +102,8 @@ def _none_fits(path: str, tables: Tables, odd: Mapping[str, str], others: Mappin
     each += [] if odd else [f"{name} ({why})" for name, why in others.items()]
     remedy = "write a row for each of a list, or give --data Pairs" if lists else "name it in data.inputs"
     return ValueError(
-        f"expected columns of numbers, or one of images or texts, in {path}, got {', '.join(each) or 'only the labels'}: "
-        f"{remedy}"
+        f"expected columns of numbers, or one of images or texts, in {path}, got "
+        f"{', '.join(each) or 'only the labels'}: {remedy}"
     )
 
 

@@ -133,16 +133,7 @@ def column_of(
 ) -> str:
     """Return the name of a column of texts or labels: the given one, or the first of the usual names that is known.
 
-    Args:
-        known: The names of all columns.
-        given: What is asked for.
-        usual: The usual names.
-        what: What is in the column, and the option that names it.
-        where: The data.
-        cells: Returns what is in a column, which tells where labels may be.
-
-    Raises:
-        ValueError: There is none.
+    An error names those that may have labels, as what is in them tells.
     """
     found = next((name for name in ([given] if given else usual) if name in known), None)
     if found is not None:

@@ -41,8 +41,10 @@ class Hub(Tabular):
         separator: str | None = None,
         fine_label: str | None = None,
         store: int | None = None,
+        part: str | None = None,
     ) -> None:
         super().__init__(path, label, size=size, resize=resize, memory=memory, separator=separator, store=store)
         self.fine_label = fine_label
+        self.part = part
         self.config = config
         self.inputs = inputs

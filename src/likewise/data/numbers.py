@@ -63,10 +63,10 @@ class Numbers(NamedTuple):
     def check(self, path: str, column: str, share: float) -> None:
         """Raise where few cells are something else: the column is meant to be of numbers."""
         if 0 < self.odd <= share * self.filled:
-            others = f" and {self.odd - 1:,} more that are none" if self.odd > 1 else ""
+            others = f", and {self.odd - 1:,} more" if self.odd > 1 else ""
             raise ValueError(
-                f"expected numbers in column {column!r} of {path}, got {self.first}, from 0{others}, among "
-                f"{self.filled:,}: correct the cell, or name the columns to learn from in data.inputs"
+                f"expected numbers in column {column!r} of {path}, got {self.first}, from 0{others} of "
+                f"{self.filled:,} cells: correct it, or name the columns to learn from in data.inputs"
             )
 
 

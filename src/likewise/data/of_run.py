@@ -24,7 +24,7 @@ from likewise.runs import Run, Side
 
 FINGERPRINTED = 256  # inputs in the digest
 MOST_KEPT = 2**30  # bytes of inputs that are kept for the next run
-READING = ("label", "fine_label", "inputs", "separator", "size", "resize", "memory", "download")
+READING = ("label", "fine_label", "inputs", "part", "separator", "size", "resize", "memory", "download")
 """The arguments of sources that say how the samples are read, not which."""
 Loaded = tuple[Samples, list[tuple[Warning | str, type[Warning]]]]
 _last: ContextVar[dict[str, Loaded] | None] = ContextVar("last", default=None)

@@ -28,11 +28,13 @@ from likewise.data.tabular import (
     check_columns,
     check_filled,
     ids_in,
+    numbers_in,
+    part_in,
     parts_in,
     paths_of,
 )
 from likewise.files.detection import ARRAYS, exists, expanded
-from likewise.files.formats import PART_NAMES, TABLES, first_of, lines_in, with_test_part
+from likewise.files.formats import PART_NAMES, PARTS, TABLES, first_of, lines_in, with_test_part
 
 
 @final
@@ -64,6 +66,7 @@ class Pairs(Source):
         resize: How images of another ratio are brought to it; see `ImagePreprocessing`.
         memory: GiB of decoded images of a side to hold in memory. More are decoded on demand.
         encoding: What files of lines, and tables of text, are in, such as "latin-1". None: UTF-8.
+        part: A column of parts; see `Table`.
 
     Raises:
         ValueError: A file or a column does not exist, both sides are the same, files differ in length, no pair has both
@@ -102,6 +105,7 @@ class Pairs(Source):
         resize: Resize = "crop",
         memory: float = 2.0,
         encoding: str | None = None,
+        part: str | None = None,
     ) -> None:
         check_size(size, resize, memory)
         if first == second:
@@ -123,6 +127,7 @@ class Pairs(Source):
         self.resize: Resize = resize
         self.memory = memory
         self.encoding = encoding
+        self.part = part
 
     def load(self) -> Samples:
         if self.path is None:
@@ -146,7 +151,9 @@ class Pairs(Source):
 
     def _of_files(self, where: str, files: Mapping[str, tuple[str, str]]) -> Samples:
         """Read files that belong together row by row, by the names of their parts."""
-        asked = next((name for name in ("negatives", "label", "group") if getattr(self, name) is not None), None)
+        asked = next(
+            (name for name in ("negatives", "label", "group", "part") if getattr(self, name) is not None), None
+        )
         if asked is not None:
             raise ValueError(f"expected a table, which has data.{asked}, got {where}: put the files in one table")
         sides: tuple[list[Any], list[Any]] = [], []
@@ -229,15 +236,16 @@ class Pairs(Source):
         names = names or Ids(RowNames(list(given), lengths), torch.arange(sum(lengths)))
         samples, rows = self._paired(path, first, second, of_first=of_first, of_second=of_second, names=names)
         labels, named = (None, ()) if self.label is None else columns.labels_in(list(splits.values()), self.label, None)
-        parts = torch.repeat_interleave(torch.tensor(list(given.values())), torch.tensor(lengths))[rows]
-        check_filled(path, {name: int((parts == part).sum()) for name, part in given.items()})
+        parts = numbers_in(given, list(splits.values()), part_in(path, tables, self.part))
+        filled = {PARTS[part]: int((parts[rows] == part).sum()) for part in parts.unique().tolist()}
+        check_filled(path, filled)
         groups = None if self.group is None else groups_in(path, list(splits.values()), self.group)[rows]
         samples = replace(
             samples,
             labels=None if labels is None else labels[rows],
             names=named,
             groups=grouped(samples) if groups is None else groups,
-            parts=parts if len(given) > 1 else None,
+            parts=parts[rows] if len(filled) > 1 else None,
             negatives=None
             if self.negatives is None
             else _negatives(second.inputs, places, of_negatives, sum(lengths))[rows],

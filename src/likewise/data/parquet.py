@@ -138,77 +138,60 @@ class Contents:
 
 @final
 class Columns:
-    """The columns of a part in Parquet files, each read when it is asked for.
+    """The columns of a part in Parquet files, each read when it is asked for: of all rows, or of a row group of a file.
 
-    Memory:
-        Those that are asked for.
+    Args:
+        data: A data set of pyarrow.
+        features: Its columns, as the `datasets` library has them.
     """
 
-    def __init__(self, part: str, files: Sequence[Path]) -> None:
-        import datasets  # noqa: PLC0415 - only sets that the library reads need it
-        from pyarrow import parquet  # noqa: PLC0415 - comes with it
-
-        self.files, counts = files, list[list[int]]()
-        self.features = datasets.Features.from_arrow_schema(parquet.read_schema(files[0]))
-        for file in files:
-            with parquet.ParquetFile(file) as of:
-                if set(of.schema_arrow.names) != set(self.features):
-                    got = ", ".join(of.schema_arrow.names)
-                    raise folders.RefusedError(f"expected the columns {', '.join(self.features)} in {file}, got {got}")
-                counts.append([of.metadata.row_group(group).num_rows for group in range(of.num_row_groups)])
-        self.groups = [
-            RowGroup(self, file, number, rows)
-            for file, of in zip(files, counts, strict=True)
-            for number, rows in enumerate(of)
-        ]
-        if not len(self):
-            raise folders.empty(part, files[0])
-
-    def __len__(self) -> int:
-        return sum(map(len, self.groups))
-
-    def select_columns(self, names: Sequence[str]) -> Any:
-        """Read some columns of all files, of the types that they have in the first."""
-        return self.read(names, [(file, None) for file in self.files])
-
-    def read(self, names: Sequence[str], places: Sequence[tuple[Path, int | None]]) -> Any:
-        """Read some columns of files, or of a row group of theirs."""
-        import datasets  # noqa: PLC0415 - only sets that the library reads need it
-        import pyarrow as pa  # noqa: PLC0415 - comes with it
-        from datasets.table import table_cast  # noqa: PLC0415 - likewise
-        from pyarrow import parquet  # noqa: PLC0415 - likewise
-
-        tables, schema = list[Any](), datasets.Features({name: self.features[name] for name in names}).arrow_schema
-        for file, group in places:
-            try:
-                with parquet.ParquetFile(file, pre_buffer=False) as of:
-                    table = of.read(list(names)) if group is None else of.read_row_group(group, list(names))
-                tables.append(table_cast(table.select(list(names)), schema))
-            except (OSError, ValueError) as error:
-                raise ValueError(
-                    f"expected columns {', '.join(names)} in {file}, got {error}: repair the file"
-                ) from error
-        return datasets.Dataset(pa.concat_tables(tables), fingerprint=f"{places} {names}")
-
-
-@final
-class RowGroup:
-    """Rows of a Parquet file that are read together; those that were read last are held."""
-
-    def __init__(self, of: Columns, file: Path, number: int, rows: int) -> None:
-        self.of, self.file, self.number, self.rows = of, file, number, rows
+    def __init__(self, data: Any, features: Any) -> None:
+        self.data, self.features = data, features
+        self.rows = sum(group.num_rows for file in data.get_fragments() for group in file.row_groups)
 
     def __len__(self) -> int:
         return self.rows
 
+    @property
+    def groups(self) -> "list[Columns]":
+        """The row groups, one by one."""
+        from pyarrow.dataset import FileSystemDataset  # noqa: PLC0415 - only Parquet files need it
+
+        data, pieces = self.data, [piece for file in self.data.get_fragments() for piece in file.split_by_row_group()]
+        each = (FileSystemDataset([piece], data.schema, data.format, data.filesystem) for piece in pieces)
+        return [Columns(piece, self.features) for piece in each]
+
     def select_columns(self, names: Sequence[str]) -> Any:
-        """Read some columns of these rows."""
-        return _last_read(self.of, self.file, self.number, tuple(names))
+        """Read some columns; those that were read last are held."""
+        return _last_read(self, tuple(names))
 
 
 @lru_cache(maxsize=1)
-def _last_read(of: Columns, file: Path, number: int, names: tuple[str, ...]) -> Any:
-    return of.read(names, [(file, number)])
+def _last_read(of: Columns, names: tuple[str, ...]) -> Any:
+    import datasets  # noqa: PLC0415 - only sets that the library reads need it
+    from datasets.table import table_cast  # noqa: PLC0415 - comes with it
+
+    features = datasets.Features({name: of.features[name] for name in names})
+    try:
+        table = table_cast(of.data.to_table(columns=list(names)), features.arrow_schema)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"expected columns {', '.join(names)} of a Parquet file, got {error}: repair it") from error
+    return datasets.Dataset(table, fingerprint=f"{names}")
+
+
+def columns_of(part: str, files: Sequence[Path]) -> Columns:
+    """Return the columns of a part, of the types that they have in its first file."""
+    import datasets  # noqa: PLC0415 - only sets that the library reads need it
+    from pyarrow import dataset  # noqa: PLC0415 - comes with it
+
+    data = dataset.dataset([str(file) for file in files], format="parquet")
+    found = Columns(data, datasets.Features.from_arrow_schema(data.schema))
+    if odd := next((of for of in data.get_fragments() if {*of.physical_schema.names} != {*found.features}), None):
+        got = ", ".join(odd.physical_schema.names)
+        raise folders.RefusedError(f"expected the columns {', '.join(found.features)} in {odd.path}, got {got}")
+    if not len(found):
+        raise folders.empty(part, files[0])
+    return found
 
 
 def read_in_place(parts: Mapping[str, Sequence[Path]]) -> tuple[dict[str, Any], Contents] | None:

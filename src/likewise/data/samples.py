@@ -41,6 +41,7 @@ class Samples:
         negatives: Hard negatives among the other side; see `Negatives`.
         columns: The columns of a table that vectors are made of, in order; empty for other inputs.
         evaluated: A second labelling, by which the samples are evaluated. None: they are by `labels`.
+        said: Which columns of a table are inputs, which are not, and why, in words; empty where they were named.
 
     Raises:
         ValueError: Lengths differ, an input is not finite, labels are of another kind, or a label has no name.
@@ -67,6 +68,7 @@ class Samples:
     negatives: "Negatives | None" = None
     columns: tuple[str, ...] = ()
     evaluated: Evaluated | None = None
+    said: str = ""
 
     def __post_init__(self) -> None:
         """Check lengths, labels and inputs, and number the names that occur twice."""

@@ -16,12 +16,11 @@ from torch import Tensor
 from likewise.data.columns import labels_of
 from likewise.data.ids import Ids
 from likewise.data.image_files import Item, Size, Within, check_size, read_images
-from likewise.data.kept import ODD
 from likewise.data.preprocessing import Resize
 from likewise.data.samples import Samples, Source
 from likewise.data.tars import CLASS, Tar, opened, tars_at
+from likewise.files import encodings
 from likewise.files.detection import exists, expanded, near
-from likewise.files.encodings import decoded
 from likewise.files.formats import PART_NAMES, as_class, image_suffixes, lines_in, with_test_part
 
 FOLDERS = "folder"
@@ -202,7 +201,7 @@ class Shards(Source):
         for tar in tars:
             if kind == CLASS:
                 for row, name in enumerate(tar.classes):
-                    yield name if name.isascii() else self._decoded(tar, row, kind, name.encode(*ODD))
+                    yield name if name.isascii() else self._text(tar, row, kind).strip()
             elif kind == FOLDERS:
                 yield from (key.rpartition("/")[0].rpartition("/")[2] for key in tar.keys)
             elif kind == "txt":
@@ -215,15 +214,13 @@ class Shards(Source):
         try:
             found = json.loads(text or "{}")
         except ValueError as error:
-            told = f"got none in {tar.keys[row]}.json: write it again"
-            raise ValueError(f"expected JSON in {tar.path}, {told}") from error
+            raise ValueError(f"expected JSON in {tar.path}/{tar.keys[row]}.json, got none: write it again") from error
         return found if isinstance(found, dict) else {}
 
     def _text(self, tar: Tar, row: int, kind: str) -> str:
-        return self._decoded(tar, row, kind, tar.content(row, kind))
-
-    def _decoded(self, tar: Tar, row: int, kind: str, content: bytes) -> str:
-        return decoded(content, f"{tar.path}/{tar.keys[row]}.{kind}", self.encoding)
+        called = f"{tar.path}/{tar.keys[row]}.{kind}"
+        with encodings.opened(tar.content(row, kind), self.encoding, called=called) as text:
+            return text.read()
 
 
 def _words(kinds: Sequence[str] | dict[str, Any]) -> str:

@@ -128,6 +128,7 @@ def joined(first: Samples, second: Samples) -> Samples:
         ids=first.ids + second.ids,
         preprocessing=first.preprocessing,
         columns=first.columns,
+        said=first.said,
         items=_both(first.items, second.items),
         groups=_both(first.groups, second.groups),
         counterparts=None if ours is None or theirs is None else joined(ours, theirs),

@@ -58,8 +58,10 @@ class Table(Tabular):
         fine_label: str | None = None,
         store: int | None = None,
         encoding: str | None = None,
+        part: str | None = None,
     ) -> None:
         super().__init__(path, label, size=size, resize=resize, memory=memory, separator=separator, store=store)
         self.fine_label = fine_label
         self.encoding = encoding
+        self.part = part
         self.inputs = inputs

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, final
 
 from likewise.data import written
-from likewise.data.parquet import Columns, Contents, read_in_place
+from likewise.data.parquet import Contents, columns_of, read_in_place
 from likewise.files import folders
 from likewise.files.detection import SAVED, exists, expanded, may_be_on_the_hub, near
 from likewise.files.formats import PART_NAMES, PARTS, TABLES, as_class, as_text, image_suffixes
@@ -71,7 +71,7 @@ def open_tables(
         with _library(path, where):
             if placed := read_in_place(parts):
                 return Tables(placed[0], folder, placed[1])
-            return Tables({part: Columns(part, of) for part, of in parts.items()}, folder)
+            return Tables({part: columns_of(part, of) for part, of in parts.items()}, folder)
     except OSError as error:
         raise ValueError(_unreadable(path, where, error)) from error
 

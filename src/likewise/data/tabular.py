@@ -29,6 +29,8 @@ from likewise.files.formats import (
     ID_COLUMN,
     LABEL_COLUMNS,
     PART_NAMES,
+    PARTS,
+    part_column,
     with_test_part,
 )
 
@@ -53,6 +55,8 @@ class Tabular(Source):
         fine_label: The column of finer classes, by which samples are evaluated, while `label` trains; each is to lie in
             one of these. --evaluations.label is the same. None: samples are evaluated by `label`.
         encoding: What CSV, TSV and JSON files are in, such as "latin-1". None: UTF-8.
+        part: The column that says the part of each row: train; validation, valid, val or dev; test. Or "none". None:
+            the one named split, part, set, fold or subset, if each of its values is one of these.
     """
 
     config: str | None = None
@@ -73,6 +77,7 @@ class Tabular(Source):
         fine_label: str | None = None,
         store: int | None = None,
         encoding: str | None = None,
+        part: str | None = None,
     ) -> None:
         check_size(size, resize, memory, store)
         columns.check_separator(separator)
@@ -88,6 +93,7 @@ class Tabular(Source):
         self.separator = separator
         self.fine_label = fine_label
         self.encoding = encoding
+        self.part = part
 
     def load(self) -> Samples:
         labelled = self.label != "none"
@@ -101,7 +107,8 @@ class Tabular(Source):
         if self.fine_label is not None:
             columns.column_of(known, self.fine_label, (), "fine_label", self.path)
         beside = [*label, *([] if self.fine_label is None else [self.fine_label])]
-        choice = self._chosen(tables, beside)
+        by_row = part_in(self.path, tables, self.part)
+        choice = self._chosen(tables, [*beside, *([] if by_row is None else by_row[:1])])
         inputs, kind, tables = choice.inputs, choice.kind, choice.tables
         if self.size is not None and kind != "images":
             what = "texts" if kind == "text" else "columns of numbers"
@@ -111,7 +118,7 @@ class Tabular(Source):
         splits = [tables.splits[name] for name in given]
         labels, names = self._labels(splits, label)
         second = self._finer(splits, labels, names)
-        parts = torch.repeat_interleave(torch.tensor(list(given.values())), torch.tensor(list(map(len, splits))))
+        parts = numbers_in(given, splits, by_row)
         kept = torch.arange(len(parts))
         ids, made_of, found = ids_in(splits, [*inputs, *beside]), None, None
         if kind == "images":
@@ -127,11 +134,14 @@ class Tabular(Source):
             vectors = NumberRows(splits, inputs) if self.streams else vectors_of(splits, inputs)
             kept = finite_rows(vectors, self.path)
             read = vectors[kept] if isinstance(vectors, Tensor) else vectors.take(kept)
-            check_filled(self.path, {name: int((parts[kept] == part).sum()) for name, part in given.items()})
+            check_filled(self.path, {PARTS[part]: int((parts[kept] == part).sum()) for part in parts.unique().tolist()})
         ids = ids or Ids(RowNames(list(given), list(map(len, splits))), torch.arange(len(parts)))
         of = tuple(inputs) if kind == "numbers" else ()
-        labels, parts = None if labels is None else labels[kept], parts[kept] if len(given) > 1 else None
-        samples = Samples(read, labels, names, parts, ids=ids[kept], preprocessing=made_of, found=found, columns=of)
+        labels, parts = None if labels is None else labels[kept], parts[kept] if bool(parts.any()) else None
+        said = "" if self.inputs else f"{choice}" + ("" if by_row is None else f"; parts are those of {by_row[0]}")
+        samples = Samples(
+            read, labels, names, parts, ids=ids[kept], preprocessing=made_of, found=found, columns=of, said=said
+        )
         return samples if second is None else replace(samples, evaluated=second[kept])
 
     def _chosen(self, tables: Tables, beside: Sequence[str]) -> Chosen:
@@ -168,6 +178,22 @@ def parts_in(path: str, tables: Tables, label: Sequence[str]) -> dict[str, int]:
         got = ", ".join(tables.splits) or "nothing"
         raise ValueError(f"expected a split called train, with samples and labels, got {got}: rename one")
     return dict(zip(numbers, with_test_part(list(numbers.values())), strict=True))
+
+
+def part_in(path: str, tables: Tables, given: str | None) -> tuple[str, list[int]] | None:
+    """Return the column that says the part of each row, and their numbers; None where there are several tables."""
+    table, *others = tables.splits.values()
+    if others and given not in {None, "none"}:
+        several = ", ".join(tables.splits)
+        raise ValueError(f"expected one table, with a column of parts, in {path}, got {several}: leave out data.part")
+    return None if others else part_column(given, list(table.features), lambda of: columns.values_of(table, of), path)
+
+
+def numbers_in(given: Mapping[str, int], splits: Sequence[Any], by_row: tuple[str, list[int]] | None) -> Tensor:
+    """Return the part of each row, (N,): what a column says, or the part that its table is."""
+    if by_row is not None:
+        return torch.tensor(by_row[1])
+    return torch.repeat_interleave(torch.tensor(list(given.values())), torch.tensor(list(map(len, splits))))
 
 
 def check_filled(path: str, counts: Mapping[str, int]) -> None:

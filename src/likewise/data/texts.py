@@ -15,7 +15,17 @@ from likewise.data.ids import Ids
 from likewise.data.rows import Rows
 from likewise.data.samples import Samples, Source
 from likewise.files.detection import inputs_at
-from likewise.files.formats import ID_COLUMN, JSON_LINES, PART_NAMES, PARTS, SEPARATED, TEXT_COLUMNS, Lines, has_lines
+from likewise.files.formats import (
+    ID_COLUMN,
+    JSON_LINES,
+    PART_NAMES,
+    PARTS,
+    SEPARATED,
+    TEXT_COLUMNS,
+    Lines,
+    has_lines,
+    part_column,
+)
 from likewise.pickled import pickled
 
 PADDING = 0
@@ -45,6 +55,7 @@ class Text(Source):
         label: The column of labels, or "none" for no labels. None: the one called labels, label, class or target.
         separator: What separates the labels of a sample, if the column's strings hold several, such as ",".
         encoding: What the files are in, such as "latin-1". None: UTF-8.
+        part: A column of parts of one file; see `Table`.
 
     Raises:
         ValueError: The path does not exist, no file has texts, a column is missing, some labels are lists and others
@@ -72,6 +83,7 @@ class Text(Source):
         *,
         separator: str | None = None,
         encoding: str | None = None,
+        part: str | None = None,
     ) -> None:
         self.path = Path(path)
         self.text = text
@@ -79,14 +91,23 @@ class Text(Source):
         check_separator(separator)
         self.separator = separator
         self.encoding = encoding
+        self.part = part
 
     def load(self) -> Samples:
         read = {part: self._read(file) for part, file in self._files().items()}
-        texts, labels, ids = ([one for of in read.values() for one in of[place]] for place in range(3))
-        numbers = torch.tensor([PART_NAMES[part] for part, (strings, *_) in read.items() for _ in strings])
-        parts = numbers if len(read) > 1 else None
-        known = (None, ()) if self.label == "none" else labels_of(labels, self.separator, in_part=self.in_part)
-        return Samples(Texts(texts), *known, parts, ids=Ids.of(ids))
+        every = [one for of in read.values() for one in of]
+        rows, numbers = [row for *_, row in every], [PART_NAMES[part] for part, of in read.items() for _ in of]
+        if len(read) == 1:
+            names = dict.fromkeys(name for row in rows[:LOOKED_AT] for name in row)
+            by_row = part_column(self.part, names, lambda name: [row.get(name) for row in rows], self.path)
+            numbers = numbers if by_row is None else by_row[1]
+        parts = torch.tensor(numbers) if any(numbers) else None
+        known = (
+            (None, ())
+            if self.label == "none"
+            else labels_of([label for _, label, *_ in every], self.separator, in_part=self.in_part)
+        )
+        return Samples(Texts(words for words, *_ in every), *known, parts, ids=Ids.of(name for *_, name, _ in every))
 
     def _files(self) -> dict[str, Path]:
         """Return the file of each part; a file alone is one of training."""
@@ -107,8 +128,8 @@ class Text(Source):
             )
         return {part: found[part] for part in PARTS if part in found}
 
-    def _read(self, file: Path) -> tuple[list[str], list[Any], list[str]]:
-        """Return the texts of a file, their labels, and their ids: of its id column, else its name and the line."""
+    def _read(self, file: Path) -> list[tuple[str, Any, str, dict[str, Any]]]:
+        """Return each text of a file, its label, its id, of its column or the file's name and the line, and its row."""
         lines = Lines(file, self.encoding)
         rows = list(lines)
         known = dict.fromkeys(name for _, row in rows[:LOOKED_AT] for name in row)
@@ -119,7 +140,7 @@ class Text(Source):
         text = column_of(known, self.text or alone, TEXT_COLUMNS, "text", self.path)
         cells: Callable[[str], list[Any]] = lambda name: [row.get(name) for _, row in rows]  # noqa: E731
         label = None if self.label == "none" else column_of(known, self.label, LABELS, "label", self.path, cells=cells)
-        texts, labels, ids = list[str](), list[Any](), list[str]()
+        kept = list[tuple[str, Any, str, dict[str, Any]]]()
         every = [] if label is None else [row.get(label) for _, row in rows]
         classes = any(map(self._is_label, every)) and not any(isinstance(one, list) for one in every)
         in_part = self.in_part and self.separator is None and classes
@@ -131,15 +152,14 @@ class Text(Source):
                 why = "labels are a dict: write a list" if isinstance(given, dict) else "no label"
                 lines.lost.append((line, why))
             else:
-                texts.append(row[text].encode("utf-8", "replace").decode())  # half a surrogate pair is no text
-                labels.append(given)
-                ids.append(str(row.get(ID_COLUMN, f"{file.name}:{line}")))
-        if not texts:
+                words = row[text].encode("utf-8", "replace").decode()  # half a surrogate pair is no text
+                kept.append((words, given, str(row.get(ID_COLUMN, f"{file.name}:{line}")), row))
+        if not kept:
             raise _nothing(lines)
         if lines.lost:
-            total = len(lines.lost) + len(texts)
+            total = len(lines.lost) + len(kept)
             warnings.warn(f"left out {len(lines.lost)} of {total} lines of {file}: {lines.reasons}", stacklevel=3)
-        return texts, labels, ids
+        return kept
 
     def _is_label(self, label: Any) -> bool:
         """Tell whether a value is a class or a set of labels; an empty one is a set without labels."""

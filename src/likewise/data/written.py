@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -34,103 +34,81 @@ def read(parts: Mapping[str, Sequence[Path]], encoding: str | None = None) -> tu
     import datasets  # noqa: PLC0415 - only tables need it
     import pyarrow as pa  # noqa: PLC0415 - comes with it
 
-    tables, texts = dict[str, Any](), set[str]()
-    for part, files in parts.items():
-        tables[part], mixed = _part(files, encoding)
-        if not len(tables[part]):
-            raise folders.empty(part, files[0])
-        texts |= mixed
+    mixed = set[str]()
+    tables = {part: _part(part, files, mixed, encoding) for part, files in parts.items()}
     if any(file.suffix.lower() in SEPARATED for files in parts.values() for file in files):
-        texts |= {name for table in tables.values() for name in table.column_names}
-        whole = {name for name in texts if all(_are_whole(table, name) for table in tables.values())}
+        mixed |= {name for table in tables.values() for name in table.column_names}
+        whole = {name for name in mixed if all(_is_whole(table, name) for table in tables.values())}
         for part, table in tables.items():
             kinds = {name: pa.int64() if name in whole else pa.string() for name in table.column_names}
             tables[part] = table.cast(pa.schema(kinds))
-        texts -= whole
-    return {part: datasets.Dataset(table, fingerprint=part) for part, table in tables.items()}, frozenset(texts)
+        mixed -= whole
+    return {part: datasets.Dataset(table, fingerprint=part) for part, table in tables.items()}, frozenset(mixed)
 
 
-def _part(files: Sequence[Path], encoding: str | None) -> tuple[Any, set[str]]:
-    """Read the files of a part as one table; return it, and the columns of strings whose cells are of several kinds."""
+def _part(part: str, files: Sequence[Path], mixed: set[str], encoding: str | None) -> Any:
+    """Read the files of a part as one table, and note columns of strings whose cells are of several kinds."""
     import pyarrow as pa  # noqa: PLC0415 - comes with `datasets`
 
-    kinds, mixed = dict[str, set[type]](), set[str]()
-    while True:
-        as_text = mixed.copy()
-        pieces = [piece for file in files for piece in _pieces(Lines(file, encoding), kinds, mixed, as_text)]
-        each = dict[str, set[Any]]()
-        for field in (field for piece in pieces for field in piece.schema):
-            each.setdefault(field.name, set()).add(field.type)
-        mixed |= {name for name, of in each.items() if not _unify(of)}
-        if mixed == as_text:
-            _check_alike(files, pieces)
-            made = pa.concat_tables(pieces, promote_options="permissive") if pieces else pa.table({})
-            return made, {name for name in mixed if pa.types.is_string(made.schema.field(name).type)}
-
-
-def _pieces(lines: Lines, kinds: dict[str, set[type]], mixed: set[str], as_text: set[str]) -> Iterator[Any]:
-    """Yield some rows at a time; note kinds of values, and columns that have several."""
-    import pyarrow as pa  # noqa: PLC0415 - comes with `datasets`
-
-    separated = lines.file.suffix.lower() in SEPARATED
-    rows = iter(lines)
-    while some := [row for _, row in islice(rows, CHUNK)]:
+    pieces, count, separated = dict[str, list[Any]](), 0, files[0].suffix.lower() in SEPARATED
+    for file in files:
+        lines = Lines(file, encoding)
+        rows = iter(lines)
+        while some := [row for _, row in islice(rows, CHUNK)]:
+            if separated and count and pieces.keys() != some[0].keys():
+                told = f"expected the columns {', '.join(pieces)} in {file}, as in other files of its part"
+                raise folders.RefusedError(f"{told}, got {', '.join(some[0])}")
+            for name in dict.fromkeys([*pieces, *(name for row in some for name in row)]):
+                cells = [row.get(name) for row in some]
+                made = pa.array([cell or None for cell in cells], pa.string()) if separated else _array(cells)
+                pieces.setdefault(name, [pa.nulls(count)] if count else []).append(made)
+            count += len(some)
+            if lines.lost:
+                break
         if lines.lost:
-            break
-        made = dict[str, Any]()
-        for name in dict.fromkeys(name for row in some for name in row):
-            values = [row.get(name) for row in some]
-            if separated:
-                made[name] = pa.array([value or None for value in values], pa.string())
-                continue
-            of = kinds.setdefault(name, set())
-            of |= set(map(type, values)) - {type(None)}
-            try:
-                made[name] = pa.array(_as_text(values, of, name, lines.file) if name in as_text else values)
-            except (ValueError, TypeError, OverflowError):
-                mixed.add(name)
-        yield pa.table(made)
-    if lines.lost:
-        raise _refusal(lines)
+            raise _refusal(lines)
+    if not count:
+        raise folders.empty(part, files[0])
+    return pa.table({name: _joined(of, f"column {name!r} of {files[0]}", name, mixed) for name, of in pieces.items()})
 
 
-def _check_alike(files: Sequence[Path], pieces: Sequence[Any]) -> None:
-    """Raise unless files with a header have the same columns."""
-    for piece in pieces if files[0].suffix.lower() in SEPARATED else ():
-        if set(piece.column_names) != set(pieces[0].column_names):
-            one, other = (", ".join(of.column_names) for of in (pieces[0], piece))
-            raise folders.RefusedError(
-                f"expected the same columns in all files of a part, {files[0].name} and others, got {one} and {other}"
-            )
-
-
-def _unify(kinds: set[Any]) -> bool:
+def _array(cells: list[Any]) -> Any:
+    """Return cells of one kind as an array, and others as they are."""
     import pyarrow as pa  # noqa: PLC0415 - comes with `datasets`
 
     try:
-        pa.unify_schemas([pa.schema([("", of)]) for of in kinds], promote_options="permissive")
-    except pa.ArrowException:
-        return False
-    return True
+        return pa.array(cells)
+    except (ValueError, TypeError, OverflowError):
+        return cells
 
 
-def _as_text(values: Sequence[Any], kinds: set[type], name: str, file: Path) -> list[Any]:
-    """Return values of several kinds as strings; where some are lists or objects, as JSON, which nothing reads."""
+def _joined(pieces: Sequence[Any], where: str, name: str, mixed: set[str]) -> Any:
+    """Join the pieces of a column: of several kinds as strings or, where some are lists or objects, as JSON."""
+    import pyarrow as pa  # noqa: PLC0415 - comes with `datasets`
+
+    if not any(isinstance(piece, list) for piece in pieces):
+        try:
+            return pa.concat_tables([pa.table({"": of}) for of in pieces], promote_options="permissive").column(0)
+        except (ValueError, TypeError):
+            pass
+    cells = [cell for piece in pieces for cell in (piece if isinstance(piece, list) else piece.to_pylist())]
+    kinds = {*map(type, cells)} - {type(None)}
     if kinds == {list}:
-        return [None if of is None else [_word(one) for one in of] for of in values]
+        return pa.array([None if cell is None else [_word(one) for one in cell] for cell in cells])
     if kinds & {list, dict}:
-        return [None if of is None else {"json": json.dumps(of)} for of in values]
-    words = [_word(value) for value in values]
-    warn_of_same(values, words, f"column {name!r} of {file} has")
-    return words
+        return pa.array([None if cell is None else {"json": json.dumps(cell)} for cell in cells])
+    mixed.add(name)
+    words = [_word(cell) for cell in cells]
+    warn_of_same(cells, words, f"{where} has")
+    return pa.array(words)
 
 
-def _word(value: Any) -> str | None:
-    return value if value is None or isinstance(value, str) else json.dumps(value)
+def _word(cell: Any) -> str | None:
+    return cell if cell is None or isinstance(cell, str) else json.dumps(cell)
 
 
-def _are_whole(table: Any, name: str) -> bool:
-    """Tell whether a column's strings are whole numbers, each as it would be written."""
+def _is_whole(table: Any, name: str) -> bool:
+    """Tell whether a column's strings are whole numbers, each as it would be written; and of one that is not there."""
     from pyarrow import compute as typed  # noqa: PLC0415 - comes with `datasets`
 
     compute: Any = typed  # its functions are made at import

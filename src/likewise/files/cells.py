@@ -64,5 +64,9 @@ def inputs_among(columns: Mapping[str, Iterable[Any]]) -> tuple[InputKind, list[
 
 def classes_among(columns: Mapping[str, Sequence[Any]]) -> list[str]:
     """Return the columns of few strings that occur again, which may be labels; names of parts are none."""
-    found = [name for name, cells in columns.items() if kind_of(cells) == "classes"]
-    return [name for name in found if not {str(cell).lower() for cell in columns[name]} <= {*PART_NAMES, "none", ""}]
+    return [name for name, cells in columns.items() if kind_of(cells) == "classes" and not are_parts(cells)]
+
+
+def are_parts(cells: Iterable[Any]) -> bool:
+    """Tell whether all cells are names of parts."""
+    return all(str(cell).strip().lower() in PART_NAMES for cell in cells)

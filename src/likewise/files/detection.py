@@ -153,13 +153,14 @@ def _of_table(where: Path, given: Mapping[str, Any]) -> tuple[str, dict[str, Any
 def inputs_at(place: str | Path, given: Mapping[str, Any]) -> tuple[cells.InputKind, list[str]]:
     """Return what the inputs of a table, or of a folder of them, are, and their columns; options of the data decide."""
     rows = first_rows(place, given.get("encoding")) or []
-    known = dict.fromkeys(name for row in rows for name in row)
+    known = {name: [row.get(name) for row in rows] for name in dict.fromkeys(name for row in rows for name in row)}
     named = [name for option in ("inputs", "text") for name in _listed(given.get(option)) if name in known]
     labels = [name for name in _listed(given.get("label")) if name in known] or formats.LABEL_COLUMNS
-    beside = {"", given.get("fine_label"), *labels}
+    parts = [name for name in known if name.lower() in formats.PART_COLUMNS and cells.are_parts(known[name])]
+    beside = {"", given.get("fine_label"), given.get("part"), *labels, *parts}
     others = [name for name in known if name not in beside and not name.startswith(formats.ROW_NUMBERS)]
     others = [name for name in others if not formats.NAMED_ID.search(name)]
-    return cells.inputs_among({name: [row.get(name) for row in rows] for name in named or others})
+    return cells.inputs_among({name: known[name] for name in named or others})
 
 
 def first_rows(place: str | Path, encoding: str | None = None) -> list[dict[str, Any]] | None:

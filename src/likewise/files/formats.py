@@ -6,15 +6,16 @@ import json
 import re
 import unicodedata
 import zlib
+from codecs import BOM_UTF8
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import IO, Any, Literal, final
 
-from likewise.files.encodings import OPTION, begins_as_text, opened
+from likewise.files.encodings import BEGINNING, CONTROL, MARKS, OPTION, binary, opened
 
 Part = Literal["train", "validation", "test"]
 PARTS: tuple[Part, ...] = ("train", "validation", "test")
@@ -24,6 +25,7 @@ PART_NAMES: Mapping[str, int] = {
     **dict.fromkeys(("validation", "valid", "val", "dev"), 1),
     **dict.fromkeys(("test", "testing"), 2),
 }
+PART_COLUMNS = ("split", "part", "set", "fold", "subset")  # if each value names a part
 SEPARATED: Mapping[str, str] = {".csv": ",", ".tsv": "\t"}
 JSON_LINES = (".jsonl", ".ndjson")
 # the loader of the `datasets` library for each kind of table
@@ -88,6 +90,38 @@ def with_test_part(numbers: Sequence[int]) -> list[int]:
     return [2 if number == 1 and 2 not in numbers else number for number in numbers]
 
 
+def part_column(
+    given: str | None, names: Collection[str], values_of: Callable[[str], Sequence[Any]], where: object
+) -> tuple[str, list[int]] | None:
+    """Return the column that says the part of each row, and the parts as numbers; None where there is none.
+
+    Args:
+        given: Its name, or "none". None: split, part, set, fold or subset, if each of its values names a part.
+        names: All columns.
+        values_of: Returns the values of one.
+        where: What is read.
+
+    Raises:
+        ValueError: The given column does not exist, names no part in a row, or has no row of the training part.
+    """
+    usual = [name for name in names if name.lower() in PART_COLUMNS]
+    for name in usual if given is None else [given] if given != "none" else ():
+        cells = [str(value).strip().lower() for value in values_of(name)] if name in names else []
+        parts = {cell: PART_NAMES.get(cell) for cell in dict.fromkeys(cells)}
+        numbers = [number for number in parts.values() if number is not None]
+        if len(numbers) == len(parts) and 0 in numbers:
+            known = dict(zip(parts, with_test_part(numbers), strict=True))
+            return name, [known[cell] for cell in cells]
+        if given is not None:
+            odd = next((row for row, cell in enumerate(cells) if parts[cell] is None), None)
+            got = f"columns {', '.join(names)}" if not cells else "no train"
+            got = got if odd is None else f"{cells[odd]!r} in row {odd}, from 0"
+            raise ValueError(
+                f"expected train, and validation or test, in column {name!r} of {where}, got {got}: correct data.part"
+            )
+    return None
+
+
 @cache
 def image_suffixes() -> frozenset[str]:
     """Return the suffixes of the image files that can be read, with their dots; HEIC where `pillow-heif` is there."""
@@ -105,7 +139,7 @@ def image_suffixes() -> frozenset[str]:
 def lines_in(file: Path, encoding: str | None = None, option: str = OPTION) -> list[str]:
     """Return the lines of a file that has a text in each, also with .gz; see `encodings.opened`."""
     try:
-        with opened(file, encoding, option=option, newline="\n") as lines:
+        with opened(file, encoding, option, newline="\n") as lines:
             return [line.rstrip("\r\n") for line in lines]
     except (OSError, EOFError, zlib.error) as error:
         raise ValueError(f"expected lines in {file}, got {error}: repair the file") from error
@@ -115,8 +149,10 @@ def has_lines(file: Path, encoding: str | None = None) -> bool:
     """Tell whether a file has a text in each line, by its name, which is no table's, and how it begins."""
     if {*map(str.lower, file.suffixes[-2:])} & {*TABLES}:
         return False
-    with suppress(OSError, EOFError, zlib.error):
-        return begins_as_text(file, encoding)
+    with suppress(OSError, EOFError, zlib.error), binary(file) as content:
+        beginning = content.read(BEGINNING)
+        text = encoding is not None or beginning.startswith(tuple(MARKS)) or not CONTROL.search(beginning)
+        return text and bool(beginning.removeprefix(BOM_UTF8).strip())
     return False
 
 
@@ -140,7 +176,7 @@ class Lines:
             lines = enumerate(lines_in(self.file, self.encoding, self.option), 1)
             yield from ((number, {TEXT_COLUMNS[0]: line}) for number, line in lines if line.strip())
             return
-        with opened(self.file, self.encoding, option=self.option) as text:
+        with opened(self.file, self.encoding, self.option) as text:
             yield from self._of_table(text, SEPARATED[suffix]) if kind == "csv" else self._of_json(text)
 
     @property

@@ -1,9 +1,9 @@
 """Samples from wherever people keep them, as a trained model takes them."""
 
-import inspect
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +19,6 @@ from likewise.data.image_files import ImageFiles
 from likewise.evaluation import Features
 from likewise.files import formats
 from likewise.files.detection import exists, expanded, is_file_name, source_for
-from likewise.files.encodings import is_utf_8
 from likewise.inference.model import Model
 from likewise.inference.onnx import OnnxEncoder
 from likewise.models import reads_texts
@@ -61,24 +60,23 @@ def samples_at(
         got = next((of for of, file in zip(words, files, strict=True) if not file.is_file()), words[0])
         raise ValueError(f"expected one folder, file or name, or images, got {got} among {len(words)}: check it")
     (place,), (where,) = words, files
-    known = {} if model is None else _columns_of(model, where)
-    kind, given = source_for(where if where.exists() else place, known)
+    learned = {} if model is None else options_of(model, "Text")
+    columns = {name: learned.get(name) for name in ("text", "label") if "path" in learned}
+    kind, given = source_for(where if where.exists() else place, columns)
     options = {**({} if model is None else options_of(model, kind)), **given}
+    options.pop("encoding", None)  # new files need not be in the same
     if labelled and options.get("label") == "none":
         del options["label"]
     source: Any = getattr(data, kind)
-    if "encoding" in inspect.signature(source).parameters:
-        options["encoding"] = known.get("encoding")
     if made_of is not None:  # of any size
         options = {name: value for name, value in options.items() if name not in {"size", "resize", "memory"}}
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "without labels")  # new samples seldom have some
-        try:
-            return streamed(source(**options), made_of)
-        except ValueError:
-            if "label" not in inspect.signature(source).parameters or options.get("label") in (None, "none"):
-                raise
-            return streamed(source(**options | {"label": "none"}), made_of)
+        for name in [name for name in ("part", "label") if options.get(name) not in {None, "none"}]:
+            with suppress(ValueError):
+                return streamed(source(**options), made_of)
+            options[name] = "none"
+        return streamed(source(**options), made_of)
 
 
 def words_of(given: str | Path | Sequence[str | Path]) -> list[str | Path]:
@@ -99,32 +97,14 @@ def options_of(model: Model, kind: str) -> dict[str, Any]:
 
     Of a table they are columns of numbers; of one of pairs the column of the model's side, and that of the labels.
     """
-    facts, given, learned = _learned(model)
+    facts = model.run.facts if model.run else model.encoder.file.facts if isinstance(model.encoder, OnnxEncoder) else {}
+    spec = (facts.get("parts") or {}).get("data") or {}
+    given, learned = spec.get("init_args") or {}, str(spec.get("class_path")).rpartition(".")[2]
     if learned == "Pairs" and given.get("path") and kind in {"Table", "Text"}:
         column = given[model.side]
         return {"label": given.get("label") or "none", **({"text": column} if kind == "Text" else {"inputs": [column]})}
     columns = facts.get("columns") if kind in {"Table", "Hub"} else None
     return {**(given if learned == kind else {}), **({"inputs": columns} if columns else {})}
-
-
-def _columns_of(model: Model, where: Path) -> dict[str, Any]:
-    """Return what the data of a model's run says of columns, as options of a source that has the model's side alone.
-
-    A file in UTF-8 is read as that, whatever the run's was in.
-    """
-    _, given, learned = _learned(model)
-    of_side = {"text": given.get(model.side)} if learned == "Pairs" else {}
-    encoding = None if is_utf_8(where) else given.get("encoding")
-    return (
-        {name: given.get(name) for name in ("label", "fine_label", "text", "inputs")} | of_side | {"encoding": encoding}
-    )
-
-
-def _learned(model: Model) -> tuple[Mapping[str, Any], Mapping[str, Any], str]:
-    """Return what is known of a model's run, and the options and the class of its data."""
-    facts = model.run.facts if model.run else model.encoder.file.facts if isinstance(model.encoder, OnnxEncoder) else {}
-    spec = (facts.get("parts") or {}).get("data") or {}
-    return facts, spec.get("init_args") or {}, str(spec.get("class_path")).rpartition(".")[2]
 
 
 def of_side(given: T, side: Side) -> T:

@@ -1,4 +1,4 @@
-"""Notes: what is unusual about the samples of a training, a sentence each."""
+"""Notes on the samples of a training: which columns they are of, and what is unusual about them, a sentence each."""
 
 from collections.abc import Iterable, Iterator
 
@@ -11,7 +11,9 @@ NAMED = 3  # labels that a sentence names
 
 
 def notes(samples: Samples, inputs: Iterable[LossInput] = (), test: Samples | None = None) -> Iterator[str]:
-    """Yield what is unusual about the training part: cut texts, missing labels, constant labels, long queues."""
+    """Yield what columns are inputs, and what is unusual: cut texts, missing or constant labels, long queues."""
+    if samples.said:
+        yield samples.said
     if isinstance(samples.inputs, TokenRows) and samples.inputs.cut:
         yield (
             f"{samples.inputs.cut:,} of {len(samples):,} training texts are longer than the encoder reads and were "

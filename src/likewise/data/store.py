@@ -16,7 +16,7 @@ from likewise.data.kept import ODD, alone, folder, save
 from likewise.files.waiting import waited_for
 
 WAITING = "waiting for another start, which stores images"
-FORMAT = 1  # of what is kept; another one is made anew
+FORMAT = 2  # of what is kept; another one is made anew
 BETWEEN = 1000  # images after which what is done is noted
 Pixels = NDArray[np.uint8]
 
@@ -61,6 +61,8 @@ def stored(
     headers: Sequence[Header | None],
     read: Callable[[int], Pixels | None],
     side: int,
+    *,
+    how: Any = None,
 ) -> Store:
     """Return the store of images, which is made if it isn't there, or as far as it isn't; one process makes it.
 
@@ -70,11 +72,12 @@ def stored(
         headers: What their headers say.
         read: Decodes one, by its number, as it is to be kept; None if that fails. It is called in threads.
         side: The shorter side of what is kept, in pixels.
+        how: What else it depends on: what was read in another way is kept apart.
 
     Raises:
         ValueError: It can't be written, or there is too little room for it.
     """
-    said = hashlib.sha256(f"{FORMAT} {side}".encode())
+    said = hashlib.sha256(f"{FORMAT} {side} {how}".encode())
     said.update("\0".join(names).encode(*ODD) + np.ascontiguousarray(states).tobytes())
     try:
         place = folder() / f"store-{said.hexdigest()[:32]}.npz"

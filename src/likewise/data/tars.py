@@ -32,7 +32,8 @@ BLOCK = 512  # bytes of a header, and of what ends a tar
 class Tar:
     """The samples in a tar: their keys, and of each kind of file where it begins and how long it is, in bytes.
 
-    Files of one sample lie next to each other, and share their path up to the first dot of their name.
+    Files of one sample lie next to each other, and share their path up to the first dot of their name. One of a kind
+    that the sample has begins another.
     """
 
     path: Path
@@ -120,8 +121,8 @@ def _each(tars: Sequence[Path], places: Sequence[Path], states: Sequence[Sequenc
 
 def _read(path: Path) -> Tar:
     """Walk through a tar: directories, links and the files that macOS adds are passed over."""
-    samples: dict[str, dict[str, tuple[int, int]]] = {}
-    last = ""
+    keys, samples, last = list[str](), list[dict[str, tuple[int, int]]](), ""
+    latest: dict[str, dict[str, tuple[int, int]]] = {}
     try:
         with tarfile.open(path, "r:", encoding="utf-8", errors="surrogateescape") as tar:
             while (member := tar.next()) is not None:
@@ -129,7 +130,11 @@ def _read(path: Path) -> Tar:
                 stem, _, kind = name.partition(".")
                 if member.isreg() and not member.issparse() and stem and kind:
                     last = f"{before}{slash}{stem}"
-                    samples.setdefault(last, {})[kind.lower()] = member.offset_data, member.size
+                    if kind.lower() in latest.get(last, {kind.lower()}):  # another sample, perhaps of the same name
+                        latest[last] = {}
+                        keys.append(last)
+                        samples.append(latest[last])
+                    latest[last][kind.lower()] = member.offset_data, member.size
             end = tar.offset  # what cannot be read as a header ends a tar, too
         with path.open("rb") as tar:
             tar.seek(end)
@@ -138,13 +143,13 @@ def _read(path: Path) -> Tar:
     except (tarfile.TarError, OSError, EOFError, ValueError) as error:
         whole = f"whole up to {last!r}" if last else "which can't be read as one"
         raise ValueError(f"expected a tar, got {path}, {whole}: {error}: copy it again") from error
-    kinds = sorted({kind for files in samples.values() for kind in files})
+    kinds = sorted({kind for files in samples for kind in files})
     column = {kind: number for number, kind in enumerate(kinds)}
     places = np.full((len(samples), len(kinds), 2), -1, dtype=np.int64)
-    for row, files in enumerate(samples.values()):
+    for row, files in enumerate(samples):
         for kind, place in files.items():
             places[row, column[kind]] = place
-    return Tar(path, list(samples), kinds, places, _classes(path, [files.get(CLASS) for files in samples.values()]))
+    return Tar(path, keys, kinds, places, _classes(path, [files.get(CLASS) for files in samples]))
 
 
 def _classes(path: Path, files: Sequence[tuple[int, int] | None]) -> list[str]:

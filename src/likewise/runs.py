@@ -283,6 +283,11 @@ class Run:
     def encoder_spec(self, side: Side = "first") -> Spec:
         """Return the class of the encoder with its arguments; no weights are fetched from elsewhere."""
         facts = self.facts
+        if "encoder" not in facts.get("parts", {}):
+            raise ValueError(
+                f"expected a run with an encoder, got {self.folder}, which has none: name a run that was trained, or "
+                "predict, search and compare by features"
+            )
         return _rebuilding(facts["second"]["encoder"] if self._of_second(side) else facts["parts"]["encoder"])
 
     def weights_of(self, side: Side) -> Path:

@@ -86,7 +86,7 @@ def _table(path, rows):
 @pytest.mark.parametrize("numbered", [False, True])
 def test_a_table_has_a_column_of_each(tmp_path, suffix, numbered):
     fine = list(range(6)) if numbered else FINE
-    rows = [{"x": row, "coarse": WITHIN[row % 6], "fine": fine[row % 6]} for row in range(24)]
+    rows = [{"x": row / 2, "coarse": WITHIN[row % 6], "fine": fine[row % 6]} for row in range(24)]
     samples = Table(_table(tmp_path / f"plants{suffix}", rows), label="coarse", fine_label="fine").load()
     assert samples.input_shape == (1,)  # the fine labels are no input
     assert samples.columns == ("x",)
@@ -192,7 +192,7 @@ def test_fine_labels_that_cannot_be_are_counted_and_refused(fine, coarse, words)
 
 
 def test_a_table_that_does_not_refine_is_refused(tmp_path):
-    rows = [{"x": row, "coarse": WITHIN[row % 6], "fine": FINE[row % 6]} for row in range(24)]
+    rows = [{"x": row / 2, "coarse": WITHIN[row % 6], "fine": FINE[row % 6]} for row in range(24)]
     path = _table(tmp_path / "plants.csv", [*rows, {"x": 9, "coarse": "moss", "fine": "oak"}])
     with pytest.raises(ValueError, match=r"column 'fine' that each lie in one class trained on, got 1 of 6 in several"):
         Table(path, label="coarse", fine_label="fine").load()
@@ -262,7 +262,7 @@ def test_the_fingerprint_tells_other_fine_labels():
 
 
 def test_the_option_has_a_name_among_evaluations(tmp_path):
-    rows = [{"x": row, "coarse": WITHIN[row % 6], "fine": FINE[row % 6]} for row in range(24)]
+    rows = [{"x": row / 2, "coarse": WITHIN[row % 6], "fine": FINE[row % 6]} for row in range(24)]
     path = _table(tmp_path / "plants.csv", rows)
     found = resolve({"data": path, "data.label": "coarse", "evaluations.label": "fine", "encoder": "MLP"})
     assert found["data"]["init_args"]["fine_label"] == "fine"
@@ -324,7 +324,8 @@ def test_the_page_has_a_map_of_the_class_with_most_finer_ones(tmp_path):
     text = run.report.read_text()
     assert 'id="section-within-a-class"' in text
     (said,) = re.findall(r'<script type="application/json" id="map-within-data">(.*?)</script>', text)
-    said, test = json.loads(said), load_features(run.embeddings).test
+    maps, test = json.loads(said)["maps"], load_features(run.embeddings).test
+    said = maps[0]
 
     def numbers(of, kind):
         return np.frombuffer(base64.b64decode(of), kind).tolist()
@@ -333,6 +334,7 @@ def test_the_page_has_a_map_of_the_class_with_most_finer_ones(tmp_path):
     fine = {int(row): test.names[label] for row, label in zip(test.numbers, test.classes, strict=True)}
     drawn = numbers(said["rows"], np.int32)
     assert sorted(drawn) == sorted(row for row, name in fine.items() if name in flowers)
+    assert [one["name"] for one in maps] == ["flower", "tree"]  # too few are moss
     by_class = said["colours"]["class"]
     assert set(by_class["names"]) == flowers
     assert [by_class["names"][of] for of in numbers(by_class["of"], np.int16)] == [fine[row] for row in drawn]

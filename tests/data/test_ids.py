@@ -77,7 +77,7 @@ def test_a_table_has_its_id_column_or_its_rows(tmp_path, suffix):
         assert list(Table(written("rows", numbers)).load().ids) == ["0", "1", "3"]
     with pytest.warns(UserWarning, match="left out 1 of 4 rows"):  # the same value twice is no name
         twice = Table(written("twice", {"id": [7, 7, 8, 9], **numbers})).load()
-    assert (list(twice.ids), twice.input_shape) == (["0", "1", "3"], (2,))
+    assert (list(twice.ids), twice.input_shape) == (["0", "1", "3"], (1,))  # and no input either
 
 
 def test_rows_of_parts_have_their_part_in_front(tmp_path):

@@ -21,7 +21,16 @@ from likewise.evaluation import KNN, FeatureParts, Features, LinearProbe, Retrie
 from likewise.evaluation.predictions import ACCURACY, COVERAGE, F1, HAMMING, MEAN_PRECISION
 from likewise.report import Subject, write_page
 from likewise.report.elements import element
-from likewise.report.sections import ChoicesSection, LabelsSection, MapSection, classes, maps, scores, training
+from likewise.report.sections import (
+    ChoicesSection,
+    LabelsSection,
+    MapSection,
+    SubModesSection,
+    classes,
+    maps,
+    scores,
+    training,
+)
 from likewise.runs import Run
 from likewise.score_words import settings_words
 from likewise.scores import ENCODER, RAW, Group, Metric, Result, Score
@@ -288,6 +297,26 @@ def test_a_map_says_how_many_samples_it_shows(whole, monkeypatch):
     assert len(decoded(said["tiles"], np.int32)) == 20
     lengths = {kind: len(decoded(of["x"], np.uint16)) for kind, of in said["panels"][0]["layouts"].items()}
     assert (lengths["t-SNE"], lengths["PCA"]) == (12, 30)
+
+
+def test_each_class_that_is_large_enough_has_a_map_by_itself(whole, monkeypatch):
+    subject = Subject(whole[0], whole[1])
+    assert SubModesSection().content([subject]) is None  # 15 samples of each
+    monkeypatch.setattr(maps, "LARGE", 15)
+    section = SubModesSection().content([subject])
+    test = subject.features.test
+    said = data_of(Elements(section.body), "map-within-data")["maps"]
+    assert [one["name"] for one in said] == list(NAMES)
+    for label, one in enumerate(said):
+        rows = decoded(one["rows"], np.int32)
+        assert sorted(rows) == sorted(test.numbers[test.classes == label].tolist())
+        taken_for = one["colours"]["kNN's prediction"]
+        places = [test.numbers.tolist().index(row) for row in rows]
+        expected = [NAMES[of] for of in subject.predicted(test)[places].tolist()]
+        assert [taken_for["names"][of] for of in decoded(taken_for["of"], np.int16)] == expected
+        assert set(one["panels"][0]["layouts"]) >= {"t-SNE", "PCA"}
+    monkeypatch.setattr(maps, "MOST_CLASSES", 2)
+    assert f"2 of {len(NAMES)} classes can be chosen" in SubModesSection().content([subject]).sentence
 
 
 def test_choices_show_all_that_was_tried_and_star_what_was_chosen(page, whole):

@@ -18,6 +18,7 @@ from pathlib import Path
 from likewise import __version__
 from likewise.files.formats import CONTROLS
 from likewise.training.launch import check_alone, processes
+from likewise.workflows.progress import TERMINAL
 
 VERBS = {
     "train": "pretrain an encoder, evaluate it, write the run's folder and its report",
@@ -70,11 +71,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         told = f"expected room to write files, got the system's {error}: make some" if full else str(error)
         return _fail("; ".join([told, *_notes(error)]))
     except KeyboardInterrupt as error:
-        print("; ".join(["interrupted", *_notes(error)]), file=sys.stderr)
+        TERMINAL.say("; ".join(["interrupted", *_notes(error)]))
         return INTERRUPTED
     except SystemExit as error:
         if _notes(error):
-            print("; ".join(["ended by SIGTERM", *_notes(error)]), file=sys.stderr)
+            TERMINAL.say("; ".join(["ended by SIGTERM", *_notes(error)]))
         raise
     return 0
 
@@ -184,5 +185,5 @@ def _notes(error: BaseException) -> list[str]:
 
 
 def _fail(message: str) -> int:
-    print(f"error: {' '.join(message.split()).translate(CONTROLS)}", file=sys.stderr)
+    TERMINAL.say(f"error: {' '.join(message.split())}")
     return 2

@@ -3,20 +3,19 @@
 import math
 import warnings
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from itertools import accumulate
-from typing import Any, Literal, final
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from shlex import quote
+from typing import Any, Literal
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
-from numpy.typing import NDArray
 from torch import Tensor
 
-from likewise.data.rows import Rows
-from likewise.files.formats import ID_COLUMN, as_class, first_of
+from likewise.files.cells import classes_among
+from likewise.files.formats import ID_COLUMN, UNREAD, as_class, image_suffixes
 
-CHUNK = 16384  # rows read at a time
+LOOKED_AT = 100  # rows that tell whether strings are paths
 SEPARATORS = {";": "semicolons", "|": "bars", ",": "commas"}
 ColumnKind = Literal["images", "numbers", "text", "classes", "other"]
 
@@ -33,7 +32,7 @@ def kind_of(feature: Any) -> ColumnKind:
         return "classes"
     if is_list(feature):
         return "numbers" if kind_of(_inner(feature)) == "numbers" else "other"
-    if dtype.startswith(("int", "uint", "float", "bool")):
+    if dtype.startswith(("int", "uint", "float", "bool", "decimal")):
         return "numbers"
     return "text" if dtype in {"string", "large_string"} else "other"
 
@@ -48,67 +47,22 @@ def has_several(feature: Any) -> bool:
     return is_list(feature) and (kind_of(feature) != "numbers" or is_list(_inner(feature)))
 
 
+def are_paths(table: Any, column: str) -> bool:
+    """Decide whether a column's strings are paths of images, judged by the first of them."""
+    some = table.select_columns([column]).select(range(min(len(table), LOOKED_AT)))[:][column]
+    first = next(filter(None, some), None)
+    return isinstance(first, str) and Path(first).suffix.lower() in {*image_suffixes(), *UNREAD}
+
+
 def values_of(table: Any, column: str) -> Sequence[Any]:
     """Return the values of a column."""
     return table.select_columns([column])[:][column]
 
 
-def vectors_of(tables: Sequence[Any], columns: Sequence[str]) -> Tensor:
-    """Concatenate number columns of all tables to vectors, (N, F), float32."""
-    rows: list[NDArray[np.float32]] = []
-    for table in tables:
-        read = table.select_columns(list(columns)).with_format("numpy")[:]
-        rows.append(np.concatenate([_numbers(read[name], name) for name in columns], axis=1))
-    widths = {part.shape[1] for part in rows}
-    if len(widths) > 1:
-        raise ValueError(f"expected vectors of one length in all parts, got {sorted(widths)}: pad or cut the lists")
-    return torch.from_numpy(np.concatenate(rows))
-
-
-@final
-class NumberRows(Rows):
-    """Number columns of all tables as vectors, (N, F), float32, read on demand."""
-
-    def __init__(self, tables: Sequence[Any], columns: Sequence[str]) -> None:
-        self.tables, self.columns = tables, columns
-        self.starts = [0, *accumulate(map(len, tables))]
-        first = vectors_of([table.select(range(1)) for table in tables if len(table)], columns)
-        self.shape, self.dtype = (self.starts[-1], first.shape[1]), torch.float32
-
-    def __getitem__(self, rows: Tensor) -> Tensor:
-        read = torch.empty(len(rows), *self.shape[1:])
-        for table, start, end in zip(self.tables, self.starts, self.starts[1:], strict=False):
-            here = (rows >= start) & (rows < end)
-            within = (rows[here] - start).tolist()
-            if not within:
-                continue
-            together = within == list(range(within[0], within[0] + len(within)))
-            some = table.select(range(within[0], within[-1] + 1) if together else within)
-            vectors = vectors_of([some], self.columns)
-            if vectors.shape[1:] != self.shape[1:]:
-                widths = sorted({vectors.shape[1], *self.shape[1:]})
-                raise ValueError(f"expected vectors of one length, got {widths}: pad or cut the lists")
-            read[here] = vectors
-        return read
-
-
-def finite_rows(vectors: Float[Tensor, "n f"] | Rows, path: str) -> Int[Tensor, " m"]:
-    """Return which rows have all their numbers, finite; a warning counts the others and names the first."""
-    read = (vectors[rows] for rows in torch.arange(len(vectors)).split(CHUNK))
-    whole = torch.cat([torch.isfinite(some).all(dim=1) for some in read])
-    lost = (~whole).nonzero().flatten().tolist()
-    if lost and len(lost) == len(vectors):
-        raise ValueError(
-            f"expected rows of finite numbers in {path}, got missing or infinite numbers in all {len(lost):,}: choose "
-            "columns with data.inputs, or fill the numbers in"
-        )
-    if lost:
-        warnings.warn(
-            f"left out {len(lost):,} of {len(vectors):,} rows of {path}, whose numbers are missing or infinite: rows "
-            f"{first_of([str(row) for row in lost], 5)}, from 0",
-            stacklevel=3,
-        )
-    return whole.nonzero().flatten()
+def words_in(table: Any, column: str) -> Sequence[Any]:
+    """Return the values of a column of strings, by name where these are numbered; nothing of another."""
+    kind = kind_of(table.features[column])
+    return _in_words(values_of(table, column), _names(table.features[column])) if kind in {"text", "classes"} else ()
 
 
 def labels_in(
@@ -168,29 +122,44 @@ def _inner(feature: Any) -> Any:
     return getattr(feature, "feature", None)
 
 
-def _numbers(column: Any, name: str) -> NDArray[np.float32]:
-    try:
-        numbers = np.asarray(column, dtype=np.float32)
-    except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"expected numbers, or lists of one length, in every row of column {name!r}: fill in or cut the other rows"
-        ) from error
-    return numbers.reshape(len(numbers), -1)
+def column_of(
+    known: Collection[str],
+    given: str | None,
+    usual: Sequence[str],
+    what: str,
+    where: Any,
+    *,
+    cells: Callable[[str], Sequence[Any]] = lambda _: (),
+) -> str:
+    """Return the name of a column of texts or labels: the given one, or the first of the usual names that is known.
 
+    Args:
+        known: The names of all columns.
+        given: What is asked for.
+        usual: The usual names.
+        what: What is in the column, and the option that names it.
+        where: The data.
+        cells: Returns what is in a column, which tells where labels may be.
 
-def column_of(known: Collection[str], given: str | None, usual: Sequence[str], what: str, where: Any) -> str:
-    """Return the name of a column of texts or labels: the given one, or the first of the usual names that is known."""
+    Raises:
+        ValueError: There is none.
+    """
     found = next((name for name in ([given] if given else usual) if name in known), None)
-    if found is None:
-        pairs = [name for name in known if name != ID_COLUMN] if what == "label" and given is None else []
-        asked = "; of pairs give --data Pairs --data.path {} --data.first {} --data.second {}"
-        raise ValueError(
-            f"expected a column of {what}s ({given or ', '.join(usual)}) in {where}, got {', '.join(known)}: "
-            f"name it in data.{what}"
-            + (", or set that to none" if what == "label" else "")
-            + (asked.format(where, *pairs) if len(pairs) == 2 else "")
-        )
-    return found
+    if found is not None:
+        return found
+    others = [name for name in known if name != ID_COLUMN] if what == "label" and given is None else []
+    likely = classes_among({name: cells(name) for name in others})
+    if likely:
+        remedy = f"likewise train {quote(str(where))} --data.label {quote(likely[0])}"
+        remedy += f" (or {', '.join([*likely[1:], 'none'])})"
+    else:
+        remedy = f"name it in data.{what}" + (", or set that to none" if what == "label" else "")
+    if len(others) == 2 and not likely:
+        first, second = others
+        remedy += f"; of pairs give --data Pairs --data.path {where} --data.first {first} --data.second {second}"
+    raise ValueError(
+        f"expected a column of {what}s ({given or ', '.join(usual)}) in {where}, got {', '.join(known)}: {remedy}"
+    )
 
 
 def labels_of(
@@ -241,9 +210,20 @@ def labels_of(
             "in data.label"
         )
     words = values if all(isinstance(value, int) for value in values) else [str(value) for value in values]
+    warn_of_same(values, words, "labels have")
     places = {label: place for place, label in enumerate(_in_order(set(words)))}
     check_apart(tuple(map(str, places)))
     return torch.tensor([places[label] for label in words]), tuple(map(str, places))
+
+
+def warn_of_same(values: Iterable[Any], words: Iterable[Any], whose: str) -> None:
+    """Warn where a number and a string are one word."""
+    kinds = {(word, isinstance(value, str)) for value, word in zip(values, words, strict=True)}
+    if both := [word for word, is_string in kinds if is_string and (word, False) in kinds]:
+        one = min(both)
+        warnings.warn(
+            f'{whose} {one} and "{one}", which are the same here: write all as strings, or none', stacklevel=3
+        )
 
 
 def check_separator(separator: str | None) -> None:

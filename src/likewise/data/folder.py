@@ -1,7 +1,9 @@
 """A folder of images, with their classes."""
 
-from typing import Any, final
+from collections.abc import Sequence
+from typing import final
 
+from likewise.data.chosen import Chosen
 from likewise.data.tables import Tables
 from likewise.data.tabular import Tabular
 
@@ -41,8 +43,8 @@ class Folder(Tabular):
         >>> folder.cleanup()
     """
 
-    def _inputs(self, tables: Tables, label: Any) -> Any:
-        inputs, kind = super()._inputs(tables, label)
-        if kind != "images":
+    def _chosen(self, tables: Tables, beside: Sequence[str]) -> Chosen:
+        choice = super()._chosen(tables, beside)
+        if choice.kind != "images":
             raise ValueError(f"expected a folder of images, got {self.path}, without any: choose --data Table")
-        return inputs, kind
+        return choice

@@ -16,6 +16,7 @@ from likewise.data.arrays import Arrays
 from likewise.data.groups import grouped, groups_in, without_bound
 from likewise.data.ids import Ids
 from likewise.data.image_files import Size, check_size, read_images
+from likewise.data.numbers import NumberRows, Numbers, vectors_of, with_numbers
 from likewise.data.preprocessing import Resize
 from likewise.data.rows import Rows
 from likewise.data.samples import Negatives, Samples, Source
@@ -31,7 +32,7 @@ from likewise.data.tabular import (
     paths_of,
 )
 from likewise.files.detection import ARRAYS, exists, expanded
-from likewise.files.formats import PART_NAMES, SEPARATED, TABLES, first_of, lines_in, with_test_part
+from likewise.files.formats import PART_NAMES, TABLES, first_of, lines_in, with_test_part
 
 
 @final
@@ -62,6 +63,7 @@ class Pairs(Source):
             of a side have one size.
         resize: How images of another ratio are brought to it; see `ImagePreprocessing`.
         memory: GiB of decoded images of a side to hold in memory. More are decoded on demand.
+        encoding: What files of lines, and tables of text, are in, such as "latin-1". None: UTF-8.
 
     Raises:
         ValueError: A file or a column does not exist, both sides are the same, files differ in length, no pair has both
@@ -99,6 +101,7 @@ class Pairs(Source):
         size: Size = None,
         resize: Resize = "crop",
         memory: float = 2.0,
+        encoding: str | None = None,
     ) -> None:
         check_size(size, resize, memory)
         if first == second:
@@ -119,6 +122,7 @@ class Pairs(Source):
         self.size: Size = size
         self.resize: Resize = resize
         self.memory = memory
+        self.encoding = encoding
 
     def load(self) -> Samples:
         if self.path is None:
@@ -180,18 +184,11 @@ class Pairs(Source):
         if suffix in ARRAYS:
             arrays = Arrays(file, self.size, self.resize)
             return arrays.stream() if self.streams else arrays.load()
-        return lines_in(file)
+        return lines_in(file, self.encoding)
 
     def _of_table(self, path: str) -> Samples:
-        tables = open_tables(path, None, labelled=False, local=True)
+        tables = open_tables(path, None, labelled=False, local=True, encoding=self.encoding)
         known = next(iter(tables.splits.values())).features
-        where = expanded(path)
-        separated = any(file.suffix.lower() in SEPARATED for file in ([where] if where.is_file() else where.iterdir()))
-        if separated and any(name.startswith("__index_level_") for name in known):  # which shifts the columns by one
-            raise ValueError(
-                f"expected {len(known) - 1} cells in each row of {path}, as in its header, got {len(known)}: quote "
-                "cells that have a separator in them"
-            )
         asked = {name: getattr(self, name) for name in ("first", "second", "negatives", "label", "group")}
         used = {option: name for option, name in asked.items() if name is not None}
         for option, name in used.items():
@@ -199,6 +196,10 @@ class Pairs(Source):
                 raise ValueError(
                     f"expected a column of {path} as data.{option}, got {name!r}: choose from {', '.join(known)}"
                 )
+        sides = [used[option] for option in ("first", "second", "negatives") if used.get(option) in tables.untyped]
+        read = {name: Numbers.of(tables.splits, name, [""]) for name in sides}
+        numbers = {name: of for name, of in read.items() if not of.odd and of.filled}
+        tables = replace(tables, splits=with_numbers(tables.splits, numbers))
         check_columns(path, tables.splits, [name for option, name in used.items() if option != "negatives"], [])
         given = parts_in(path, tables, [])
         splits = {name: tables.splits[name] for name in given}
@@ -259,7 +260,7 @@ class Pairs(Source):
             return of_texts(
                 ["" if value is None else str(value) for of in each for value in columns.values_of(of, column)]
             )
-        vectors = columns.NumberRows(each, [column]) if self.streams else columns.vectors_of(each, [column])
+        vectors = NumberRows(each, [column]) if self.streams else vectors_of(each, [column])
         items, firsts = numbered(contents(vectors))
         return Side(taken(vectors, firsts), items)
 

@@ -3,6 +3,7 @@
 import warnings
 from bisect import bisect
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from threading import Lock
 from typing import Any, NamedTuple, final
@@ -135,7 +136,82 @@ class Contents:
         return held
 
 
-def read_in_place(parts: Mapping[str, Sequence[str]]) -> tuple[dict[str, Any], Contents] | None:
+@final
+class Columns:
+    """The columns of a part in Parquet files, each read when it is asked for.
+
+    Memory:
+        Those that are asked for.
+    """
+
+    def __init__(self, part: str, files: Sequence[Path]) -> None:
+        import datasets  # noqa: PLC0415 - only sets that the library reads need it
+        from pyarrow import parquet  # noqa: PLC0415 - comes with it
+
+        self.files, counts = files, list[list[int]]()
+        self.features = datasets.Features.from_arrow_schema(parquet.read_schema(files[0]))
+        for file in files:
+            with parquet.ParquetFile(file) as of:
+                if set(of.schema_arrow.names) != set(self.features):
+                    got = ", ".join(of.schema_arrow.names)
+                    raise folders.RefusedError(f"expected the columns {', '.join(self.features)} in {file}, got {got}")
+                counts.append([of.metadata.row_group(group).num_rows for group in range(of.num_row_groups)])
+        self.groups = [
+            RowGroup(self, file, number, rows)
+            for file, of in zip(files, counts, strict=True)
+            for number, rows in enumerate(of)
+        ]
+        if not len(self):
+            raise folders.empty(part, files[0])
+
+    def __len__(self) -> int:
+        return sum(map(len, self.groups))
+
+    def select_columns(self, names: Sequence[str]) -> Any:
+        """Read some columns of all files, of the types that they have in the first."""
+        return self.read(names, [(file, None) for file in self.files])
+
+    def read(self, names: Sequence[str], places: Sequence[tuple[Path, int | None]]) -> Any:
+        """Read some columns of files, or of a row group of theirs."""
+        import datasets  # noqa: PLC0415 - only sets that the library reads need it
+        import pyarrow as pa  # noqa: PLC0415 - comes with it
+        from datasets.table import table_cast  # noqa: PLC0415 - likewise
+        from pyarrow import parquet  # noqa: PLC0415 - likewise
+
+        tables, schema = list[Any](), datasets.Features({name: self.features[name] for name in names}).arrow_schema
+        for file, group in places:
+            try:
+                with parquet.ParquetFile(file, pre_buffer=False) as of:
+                    table = of.read(list(names)) if group is None else of.read_row_group(group, list(names))
+                tables.append(table_cast(table.select(list(names)), schema))
+            except (OSError, ValueError) as error:
+                raise ValueError(
+                    f"expected columns {', '.join(names)} in {file}, got {error}: repair the file"
+                ) from error
+        return datasets.Dataset(pa.concat_tables(tables), fingerprint=f"{places} {names}")
+
+
+@final
+class RowGroup:
+    """Rows of a Parquet file that are read together; those that were read last are held."""
+
+    def __init__(self, of: Columns, file: Path, number: int, rows: int) -> None:
+        self.of, self.file, self.number, self.rows = of, file, number, rows
+
+    def __len__(self) -> int:
+        return self.rows
+
+    def select_columns(self, names: Sequence[str]) -> Any:
+        """Read some columns of these rows."""
+        return _last_read(self.of, self.file, self.number, tuple(names))
+
+
+@lru_cache(maxsize=1)
+def _last_read(of: Columns, file: Path, number: int, names: tuple[str, ...]) -> Any:
+    return of.read(names, [(file, number)])
+
+
+def read_in_place(parts: Mapping[str, Sequence[Path]]) -> tuple[dict[str, Any], Contents] | None:
     """Read the tables of each part, with numbers in the place of images' bytes; None if the first has no such images.
 
     Args:
@@ -188,7 +264,7 @@ def _binary(of: Any) -> bool:
     return of in (pa.binary(), pa.large_binary())
 
 
-def _table(path: str, images: Sequence[str], contents: Contents) -> Any:
+def _table(path: Path, images: Sequence[str], contents: Contents) -> Any:
     """Read a file, with numbers in the place of images' bytes."""
     import pyarrow as pa  # noqa: PLC0415 - only Parquet files need it
     from pyarrow import parquet  # noqa: PLC0415 - likewise
@@ -202,7 +278,7 @@ def _table(path: str, images: Sequence[str], contents: Contents) -> Any:
         made = {name: table.column(name) for name in others}
         for name in images:
             start, first = contents.starts[-1], len(contents.chunks)
-            for chunk in _chunks(path, file.metadata, name, nested=nested[name]):
+            for chunk in _chunks(str(path), file.metadata, name, nested=nested[name]):
                 contents.add(chunk)
             missing = [contents.missing(at) for at in range(first, len(contents.chunks))]
             lacks = np.concatenate([np.zeros(0, dtype=bool), *missing])

@@ -16,7 +16,6 @@ from likewise.data.ids import Ids
 from likewise.data.preprocessing import FoundImages, ImagePreprocessing
 from likewise.data.rows import Rows, SomeRows
 from likewise.data.samples import Samples
-from likewise.data.tabular import are_paths
 from likewise.data.texts import Texts
 
 CHUNK = 4096  # vectors read at a time
@@ -79,7 +78,7 @@ def kind_in(where: str, cells: Mapping[str, Any], column: str) -> columns.Column
     """Return what a column of cells holds: images, text or numbers."""
     table = next(of for of in cells.values() if len(of))
     kind = columns.kind_of(table.features[column])
-    if kind == "text" and are_paths(table, column):
+    if kind == "text" and columns.are_paths(table, column):
         return "images"
     if kind in {"images", "text", "numbers"}:
         return kind

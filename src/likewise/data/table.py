@@ -57,7 +57,9 @@ class Table(Tabular):
         separator: str | None = None,
         fine_label: str | None = None,
         store: int | None = None,
+        encoding: str | None = None,
     ) -> None:
         super().__init__(path, label, size=size, resize=resize, memory=memory, separator=separator, store=store)
         self.fine_label = fine_label
+        self.encoding = encoding
         self.inputs = inputs

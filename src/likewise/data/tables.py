@@ -1,43 +1,23 @@
-"""Tables of the `datasets` library, opened from a path without output and without files left in the user's folder."""
+"""Tables of the `datasets` library, opened from a path without output and without a file."""
 
-import glob
 import os
 import re
-import shutil
-import socket
-import tempfile
 import warnings
-import weakref
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import Any, final
 
-from likewise.data.parquet import Contents, read_in_place
+from likewise.data import written
+from likewise.data.parquet import Columns, Contents, read_in_place
 from likewise.files import folders
 from likewise.files.detection import SAVED, exists, expanded, may_be_on_the_hub, near
-from likewise.files.formats import PART_NAMES, PARTS, SEPARATED, TABLES, as_class, as_text, image_suffixes
+from likewise.files.formats import PART_NAMES, PARTS, TABLES, as_class, as_text, image_suffixes
 from likewise.pickled import pickled
 
-LOCK = f"lock-{socket.gethostname()}"  # processes of one machine see each other's locks
-NO_DATA = "corresponds to no data"  # what the library says of a table without rows
 _METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
-
-
-@final
-class TemporaryFolder:
-    """A temporary folder, removed when the process that made it no longer references it.
-
-    A process that is killed leaves its folder; the next one on the machine removes it, since nobody holds its lock.
-    """
-
-    def __init__(self) -> None:
-        for left in Path(tempfile.gettempdir()).glob("likewise-*"):
-            _remove_left(left)
-        self.path = tempfile.mkdtemp(prefix="likewise-")
-        weakref.finalize(self, _remove, self.path, os.getpid(), _locked(Path(self.path)))
 
 
 @final
@@ -47,14 +27,23 @@ class Tables:
 
     splits: Mapping[str, Any]
     folder: Path | None
-    cache: TemporaryFolder | None
     contents: Contents | None = None
     """The images' bytes, where the tables have numbers in their place."""
     odd: Mapping[str, str] = field(default_factory=dict[str, str])
     """The names of files that are no text, which the tables have escaped."""
+    untyped: frozenset[str] = frozenset()
+    """Columns of strings that may be meant as numbers: the file doesn't say."""
 
 
-def open_tables(path: str, config: str | None, *, labelled: bool, local: bool, in_part: bool = False) -> Tables:
+def open_tables(
+    path: str,
+    config: str | None,
+    *,
+    labelled: bool,
+    local: bool,
+    in_part: bool = False,
+    encoding: str | None = None,
+) -> Tables:
     """Open the data at a path, or the data set of that name on the Hub; in part, images may be of no class."""
     where = expanded(path)
     if exists(where) != local or not (local or may_be_on_the_hub(path)):
@@ -63,83 +52,58 @@ def open_tables(path: str, config: str | None, *, labelled: bool, local: bool, i
         raise ValueError(
             f"expected a {kind}, got {path}, {got}{'' if exists(where) else f': check data.path{near(where)}'}"
         )
-    with _quiet():
-        import datasets  # noqa: PLC0415 - only sets that the library reads need it
-        from datasets.exceptions import DatasetsError  # noqa: PLC0415
-
-        try:
-            if any((where / name).is_file() for name in SAVED):
-                return Tables(_splits(datasets.load_from_disk(str(where))), where, None)
-            if not where.exists():
-                return Tables(_splits(datasets.load_dataset(path, config)), None, None)
-            opened = _local(where, labelled=labelled, in_part=in_part)
-            if isinstance(opened, Tables):
-                return opened
-            builder, options = opened
-            folder = where if where.is_dir() else where.parent
-            if builder == "parquet" and (placed := read_in_place(options["data_files"])):
-                return Tables(placed[0], folder, None, placed[1])
-            cache = TemporaryFolder()
-            read = _read(builder, options, cache.path)
-        except folders.RefusedError as error:
-            raise ValueError(str(error)) from error
-        except (OSError, ValueError, DatasetsError) as error:
-            raise ValueError(_unreadable(path, where, error)) from error
-        return Tables(read, folder, cache)
-
-
-def _read(builder: str, options: Mapping[str, Any], folder: str) -> dict[str, Any]:
-    """Read the parts: those of tables on their own, since numbers may be whole in one and have fractions in another."""
-    import datasets  # noqa: PLC0415 - only sets that the library reads need it
-
-    if builder == "imagefolder":
-        return _splits(datasets.load_dataset(builder, cache_dir=folder, **options))
-    others = {name: value for name, value in options.items() if name != "data_files"}
-    read: dict[str, Any] = {}
-    for part, files in options["data_files"].items():
-        try:
-            named = {part: [glob.escape(file) for file in files]}
-            read |= datasets.load_dataset(builder, data_files=named, cache_dir=folder, **others)
-        except ValueError as error:
-            if NO_DATA not in str(error):
-                raise
-            raise folders.empty(part, files[0]) from error
-    return read
+    try:
+        if any((where / name).is_file() for name in SAVED):
+            with _library(path, where) as datasets:
+                return Tables(_splits(datasets.load_from_disk(str(where))), where)
+        if not where.exists():
+            with _library(path, where) as datasets:
+                return Tables(_splits(datasets.load_dataset(path, config)), None)
+        parts = _local(where, encoding, labelled=labelled, in_part=in_part)
+        if isinstance(parts, Tables):
+            return parts
+        if lacking := next(((part, of[0]) for part, of in parts.items() if of[0].stat().st_size == 0), None):
+            raise folders.empty(*lacking)
+        folder = where if where.is_dir() else where.parent
+        if TABLES[parts["train"][0].suffix.lower()] != "parquet":
+            read, texts = written.read(parts, encoding)
+            return Tables(read, folder, untyped=texts)
+        with _library(path, where):
+            if placed := read_in_place(parts):
+                return Tables(placed[0], folder, placed[1])
+            return Tables({part: Columns(part, of) for part, of in parts.items()}, folder)
+    except OSError as error:
+        raise ValueError(_unreadable(path, where, error)) from error
 
 
-def _local(where: Path, *, labelled: bool, in_part: bool) -> Tables | tuple[str, dict[str, Any]]:
-    """Choose the builder of a file or a folder, and its options; or open a folder of images."""
+def _local(where: Path, encoding: str | None, *, labelled: bool, in_part: bool) -> Tables | dict[str, list[Path]]:
+    """Return the files of each part of a table; or open a folder of images."""
     if where.is_file():
         if where.suffix.lower() not in TABLES:
             told = pickled(where) or "which is none: convert it"
             raise folders.RefusedError(f"expected one of {', '.join(TABLES)} or a folder, got {where}, {told}")
-        if where.stat().st_size == 0:
-            raise folders.empty("train", where)
-        return TABLES[where.suffix.lower()], {"data_files": {"train": [str(where)]}, **_format(where)}
+        return {"train": [where]}
     files, lost = folders.files_in(where)
     suffixes = image_suffixes()
     images = [file for file in files if file.suffix.lower() in suffixes]
     tables = [file for file in files if file.suffix.lower() in TABLES]
-    if images and any(file.name in _METADATA for file in tables):
-        patterns: dict[str, list[str]] = {}
-        for top, part in (folders.parts_of(images) or {"": "train"}).items():
-            patterns.setdefault(part, []).append(f"{glob.escape(str(where / top))}/**")
-        return "imagefolder", {"data_files": patterns, "drop_labels": True}
+    if images and (beside := [file for file in tables if file.name in _METADATA]):
+        return _beside(where, beside, encoding, folders.parts_of(images), images)
     if images or not tables:
         lost |= folders.first_to_do(file for file in files if file.suffix.lower() not in suffixes)
-    builders = {TABLES[file.suffix.lower()] for file in tables}
-    if not images and len(builders) != 1:
+    kinds = {TABLES[file.suffix.lower()] for file in tables}
+    if not images and len(kinds) != 1:
         got = ", ".join(sorted({file.suffix for file in tables or files})) or "an empty folder"
         got = got if tables or not lost else f"only {'; '.join(folders.in_words(lost, where))}"
         remedy = "keep only one kind in the folder" if tables else "mend these" if lost else "check data.path"
-        kinds = ", ".join(TABLES)
-        raise folders.RefusedError(f"expected images, or tables of one kind ({kinds}), in {where}, got {got}: {remedy}")
+        known = ", ".join(TABLES)
+        raise folders.RefusedError(f"expected images, or tables of one kind ({known}), in {where}, got {got}: {remedy}")
     folders.warn_of(lost, where)
     if images:
         read = _image_tables(where, images, lost, labelled=labelled, in_part=in_part)
         odd = {as_text(name): name for name in map(str, images) if as_text(name) != name}
-        return Tables(read, where.absolute(), None, odd=odd)
-    return builders.pop(), {"data_files": _table_parts(where, tables), **_format(tables[0])}
+        return Tables(read, where.absolute(), odd=odd)
+    return _table_parts(where, tables)
 
 
 def _image_tables(
@@ -181,38 +145,56 @@ def _image_tables(
     return {part: datasets.Dataset.from_dict(table, features=kinds) for part, table in columns.items()}
 
 
-def _format(table: Path) -> dict[str, Any]:
-    """Return the options of a kind of table; those with separators are read in one go, which tells a column's kind."""
-    separator = SEPARATED.get(table.suffix.lower())
-    if separator is None:
-        return _piece_by_piece() if TABLES[table.suffix.lower()] == "parquet" else {}
-    return {"sep": separator, "chunksize": None}
+def _beside(
+    where: Path, files: Sequence[Path], encoding: str | None, parts: Mapping[str, str], images: Iterable[Path]
+) -> Tables:
+    """Read the tables beside images, which name these from their own folders."""
+    import datasets  # noqa: PLC0415 - only sets that the library reads need it
+    import pyarrow as pa  # noqa: PLC0415 - comes with it
+    from pyarrow import parquet  # noqa: PLC0415 - likewise
+
+    of_text = [file for file in files if TABLES[file.suffix.lower()] != "parquet"]
+    read, texts = written.read({str(file): [where / file] for file in of_text}, encoding)
+    grouped, named = dict[str, list[Any]](), set[str]()
+    for file in files:
+        table = read[str(file)].with_format("arrow")[:] if file in of_text else parquet.read_table(where / file)
+        columns = dict[str, Any]()
+        for name in table.column_names:
+            own = re.fullmatch("(?:(.+)_)?file_name(s?)", name)
+            columns[name if own is None else own[1] or f"image{own[2]}"] = (
+                table.column(name)
+                if own is None
+                else pa.array([_placed(of, file.parent, named) for of in table.column(name).to_pylist()])
+            )
+        grouped.setdefault(parts.get(file.parts[0], "train"), []).append(pa.table(columns))
+    without = [str(image) for image in images if str(image) not in named]
+    folders.warn_of({("image", f"that {files[0].name} does not name"): without} if without else {}, where)
+    joined = {part: pa.concat_tables(each, promote_options="permissive") for part, each in grouped.items()}
+    splits = {part: datasets.Dataset(table, fingerprint=part) for part, table in joined.items()}
+    return Tables(splits, where.absolute(), untyped=texts)
 
 
-def _piece_by_piece() -> dict[str, Any]:
-    """Return the option by which a Parquet file isn't read ahead as a whole, where the library has it."""
-    from datasets.packaged_modules.parquet.parquet import ParquetConfig  # noqa: PLC0415 - comes with it
-    from pyarrow.dataset import ParquetFragmentScanOptions  # noqa: PLC0415 - likewise
+def _placed(name: Any, folder: Path, named: set[str]) -> Any:
+    """Return the path of a file, or of each of a list, from the root, and note it."""
+    if not isinstance(name, str):
+        return [_placed(one, folder, named) for one in name] if isinstance(name, list) else name
+    named.add(place := os.path.normpath(folder / name))
+    return place
 
-    scan = ParquetFragmentScanOptions(use_buffered_stream=True, pre_buffer=False)
-    return {"fragment_scan_options": scan} if hasattr(ParquetConfig, "fragment_scan_options") else {}
 
-
-def _table_parts(where: Path, tables: Sequence[Path]) -> dict[str, list[str]]:
+def _table_parts(where: Path, tables: Sequence[Path]) -> dict[str, list[Path]]:
     """Return each part's tables, found by a word in their paths."""
-    files: dict[str | None, list[str]] = {}
+    files: dict[str | None, list[Path]] = {}
     for table in tables:
         words = [PART_NAMES[word] for word in re.split("[^a-z]+", str(table).lower()) if word in PART_NAMES]
         part = PARTS[words[-1]] if words else None
-        if (where / table).stat().st_size == 0:
-            raise folders.empty(part or "train", where / table)
-        files.setdefault(part, []).append(str(where / table))
+        files.setdefault(part, []).append(where / table)
     if set(files) == {None}:
         return {"train": files[None]}
     if None in files or "train" not in files:
         odd = files.get(None, next(iter(files.values())))[0]
         raise folders.RefusedError(
-            f"expected tables named after their parts, train and test, in {where}, got {Path(odd).name}: rename it, "
+            f"expected tables named after their parts, train and test, in {where}, got {odd.name}: rename it, "
             "or give one file as data.path"
         )
     return {part: files[part] for part in PARTS if part in files}
@@ -235,9 +217,11 @@ def _unreadable(path: str, where: Path, error: BaseException) -> str:
 
 
 @contextmanager
-def _quiet() -> Generator[None]:
-    """Silence the library, and restore its settings afterwards."""
-    from datasets import logging, utils  # noqa: PLC0415 - only sets that the library reads need it
+def _library(path: str, where: Path) -> Generator[Any]:
+    """Give the library, silent meanwhile, and say in a line why it refuses what is at a path."""
+    import datasets  # noqa: PLC0415 - only sets that the library reads need it
+    from datasets import logging, utils  # noqa: PLC0415 - likewise
+    from datasets.exceptions import DatasetsError  # noqa: PLC0415 - likewise
 
     verbosity, silent = logging.get_verbosity(), utils.are_progress_bars_disabled()
     logging.set_verbosity(logging.CRITICAL)
@@ -245,43 +229,13 @@ def _quiet() -> Generator[None]:
         with warnings.catch_warnings(action="ignore"):  # an environment variable can force progress bars on
             utils.disable_progress_bars()
     try:
-        yield
+        yield datasets
+    except folders.RefusedError:
+        raise
+    except (OSError, ValueError, DatasetsError) as error:
+        raise ValueError(_unreadable(path, where, error)) from error
     finally:
         logging.set_verbosity(verbosity)
         if not silent:
             with warnings.catch_warnings(action="ignore"):
                 utils.enable_progress_bars()
-
-
-def _remove(path: str, process: int, lock: int | None) -> None:
-    """Remove a folder, but not when a forked worker exits."""
-    if os.getpid() == process:
-        shutil.rmtree(path, ignore_errors=True)
-        if lock is not None:
-            os.close(lock)
-
-
-def _locked(folder: Path) -> int | None:
-    """Lock a folder for this process and those it forks, and return the open file; None where there are no locks."""
-    with suppress(ImportError, OSError):
-        import fcntl  # noqa: PLC0415 - not on Windows
-
-        new = folder / f"{LOCK}.new"
-        file = os.open(new, os.O_RDWR | os.O_CREAT)
-        fcntl.flock(file, fcntl.LOCK_EX)
-        new.rename(folder / LOCK)  # nobody sees it before it is locked
-        return file
-    return None
-
-
-def _remove_left(folder: Path) -> None:
-    """Remove a folder whose process has ended."""
-    with suppress(ImportError, OSError):
-        import fcntl  # noqa: PLC0415 - not on Windows
-
-        file = os.open(folder / LOCK, os.O_RDWR)
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(folder, ignore_errors=True)
-        finally:
-            os.close(file)

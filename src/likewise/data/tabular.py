@@ -6,6 +6,7 @@ import warnings
 from bisect import bisect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, ClassVar, final
@@ -14,9 +15,11 @@ import torch
 from torch import Tensor
 
 from likewise.data import columns
+from likewise.data.chosen import Chosen, chosen
 from likewise.data.evaluated import Evaluated
 from likewise.data.ids import Ids
 from likewise.data.image_files import Encoded, Item, Size, check_size, read_images
+from likewise.data.numbers import NumberRows, finite_rows, vectors_of
 from likewise.data.preprocessing import Resize
 from likewise.data.rows import Rows
 from likewise.data.samples import Samples, Source
@@ -24,18 +27,12 @@ from likewise.data.tables import Tables, open_tables
 from likewise.data.texts import Texts
 from likewise.files.formats import (
     ID_COLUMN,
-    IMAGE_COLUMNS,
     LABEL_COLUMNS,
     PART_NAMES,
-    ROW_NUMBERS,
-    TEXT_COLUMNS,
-    UNREAD,
-    image_suffixes,
     with_test_part,
 )
 
 CHUNK = 256  # images whose content is in memory at a time
-LOOKED_AT = 100  # rows that tell whether strings are paths
 
 
 class Tabular(Source):
@@ -55,6 +52,7 @@ class Tabular(Source):
         separator: What separates the labels of a sample, if the column's strings hold several, such as ",".
         fine_label: The column of finer classes, by which samples are evaluated, while `label` trains; each is to lie in
             one of these. --evaluations.label is the same. None: samples are evaluated by `label`.
+        encoding: What CSV, TSV and JSON files are in, such as "latin-1". None: UTF-8.
     """
 
     config: str | None = None
@@ -74,6 +72,7 @@ class Tabular(Source):
         separator: str | None = None,
         fine_label: str | None = None,
         store: int | None = None,
+        encoding: str | None = None,
     ) -> None:
         check_size(size, resize, memory, store)
         columns.check_separator(separator)
@@ -88,17 +87,22 @@ class Tabular(Source):
         self.store = store
         self.separator = separator
         self.fine_label = fine_label
+        self.encoding = encoding
 
     def load(self) -> Samples:
         labelled = self.label != "none"
-        tables = open_tables(self.path, self.config, labelled=labelled, local=self.local, in_part=self.in_part)
+        tables = open_tables(
+            self.path, self.config, labelled=labelled, local=self.local, in_part=self.in_part, encoding=self.encoding
+        )
         known = next(iter(tables.splits.values())).features
         wanted = self.label if isinstance(self.label, list) else [self.label] * labelled
-        label = [columns.column_of(known, name, LABEL_COLUMNS, "label", self.path) for name in wanted]
+        cells = partial(columns.words_in, next(iter(tables.splits.values())))
+        label = [columns.column_of(known, name, LABEL_COLUMNS, "label", self.path, cells=cells) for name in wanted]
         if self.fine_label is not None:
             columns.column_of(known, self.fine_label, (), "fine_label", self.path)
         beside = [*label, *([] if self.fine_label is None else [self.fine_label])]
-        inputs, kind = self._inputs(tables, beside)
+        choice = self._chosen(tables, beside)
+        inputs, kind, tables = choice.inputs, choice.kind, choice.tables
         if self.size is not None and kind != "images":
             what = "texts" if kind == "text" else "columns of numbers"
             raise ValueError(f"expected no size for {what}, got {self.size}: leave out data.size")
@@ -120,8 +124,8 @@ class Tabular(Source):
         elif kind == "text":
             read = self._texts(splits, inputs[0])
         else:
-            vectors = columns.NumberRows(splits, inputs) if self.streams else columns.vectors_of(splits, inputs)
-            kept = columns.finite_rows(vectors, self.path)
+            vectors = NumberRows(splits, inputs) if self.streams else vectors_of(splits, inputs)
+            kept = finite_rows(vectors, self.path)
             read = vectors[kept] if isinstance(vectors, Tensor) else vectors.take(kept)
             check_filled(self.path, {name: int((parts[kept] == part).sum()) for name, part in given.items()})
         ids = ids or Ids(RowNames(list(given), list(map(len, splits))), torch.arange(len(parts)))
@@ -129,6 +133,9 @@ class Tabular(Source):
         labels, parts = None if labels is None else labels[kept], parts[kept] if len(given) > 1 else None
         samples = Samples(read, labels, names, parts, ids=ids[kept], preprocessing=made_of, found=found, columns=of)
         return samples if second is None else replace(samples, evaluated=second[kept])
+
+    def _chosen(self, tables: Tables, beside: Sequence[str]) -> Chosen:
+        return chosen(self.path, tables, self.inputs, beside)
 
     def _finer(self, splits: Sequence[Any], labels: Tensor | None, names: tuple[str, ...]) -> Evaluated | None:
         if self.fine_label is None:
@@ -148,48 +155,6 @@ class Tabular(Source):
         if blank := sum(not string.strip() for string in strings):
             warnings.warn(f"{blank:,} of {len(strings):,} texts of {self.path} are empty", stacklevel=4)
         return Texts(strings)
-
-    def _inputs(self, tables: Tables, label: Sequence[str]) -> tuple[list[str], columns.ColumnKind]:
-        """Return the input columns, and what they hold: one column of images or texts, or several of numbers."""
-        table = next(iter(tables.splits.values()))
-        unknown = [name for name in self.inputs or [] if name not in table.features]
-        if unknown:
-            raise ValueError(
-                f"expected columns of {self.path} in data.inputs, got {unknown[0]!r}: "
-                f"choose from {', '.join(table.features)}"
-            )
-        wanted = self.inputs or [
-            name
-            for name in table.features
-            if name not in label and not name.startswith(ROW_NUMBERS) and not _are_ids(tables.splits.values(), name)
-        ]
-        kinds = {name: columns.kind_of(table.features[name]) for name in wanted}
-        if "images" not in kinds.values():
-            kinds |= {name: "images" for name in wanted if kinds[name] == "text" and are_paths(table, name)}
-        images = [name for name, kind in kinds.items() if kind == "images"]
-        if len(images) > 1 and self.inputs is None:
-            images = [name for name in images if name in IMAGE_COLUMNS] or images
-        if images:
-            if len(images) > 1 or (self.inputs and len(self.inputs) > 1):
-                raise ValueError(
-                    f"expected one column of images, got {', '.join(self.inputs or images)}: name it in data.inputs"
-                )
-            return images, "images"
-        texts = [name for name, kind in kinds.items() if kind == "text"]
-        if self.inputs is None:
-            texts = [name for name in texts if name in TEXT_COLUMNS] or (texts if len(texts) == 1 == len(kinds) else [])
-        if len(texts) == 1 and (self.inputs is None or len(self.inputs) == 1):
-            return texts, "text"
-        odd = {name: kind for name, kind in kinds.items() if kind != "numbers"}
-        if len(odd) == len(kinds) or (self.inputs and odd):
-            lists = {name for name in odd if columns.has_several(table.features[name])}
-            each = (f"{name} ({'lists' if name in lists else kind})" for name, kind in odd.items())
-            remedy = "write a row for each of a list, or give --data Pairs" if lists else "name it in data.inputs"
-            raise ValueError(
-                f"expected columns of numbers, or one of images or texts, in {self.path}, got "
-                f"{', '.join(each) or 'only the labels'}: {remedy}"
-            )
-        return [name for name in kinds if name not in odd], "numbers"
 
 
 def parts_in(path: str, tables: Tables, label: Sequence[str]) -> dict[str, int]:
@@ -237,12 +202,6 @@ def _is_hidden(split: Any, label: Sequence[str]) -> bool:
     return all(value in {None, -1} for value in columns.values_of(split, label[0]))
 
 
-def are_paths(table: Any, column: str) -> bool:
-    """Decide whether a column's strings are paths of images, judged by the first of them."""
-    first = next(filter(None, columns.values_of(table.select(range(min(len(table), LOOKED_AT))), column)), None)
-    return isinstance(first, str) and Path(first).suffix.lower() in {*image_suffixes(), *UNREAD}
-
-
 def _are_ids(splits: Iterable[Any], column: str) -> bool:
     """Tell whether a column says what samples are called: it has the name for that, and no value twice."""
     if column != ID_COLUMN or any(column not in split.features for split in splits):
@@ -287,7 +246,7 @@ class ImageCells(Sequence[Item]):
     def __init__(self, tables: Tables, splits: Sequence[str], column: str) -> None:
         import datasets  # noqa: PLC0415 - only sets that the library reads need it
 
-        self.folder, self.contents, self.cache, self.odd = tables.folder, tables.contents, tables.cache, tables.odd
+        self.folder, self.contents, self.odd = tables.folder, tables.contents, tables.odd
         self.column = column
         self.splits = tuple(splits)
         chosen = [tables.splits[name].select_columns([column]) for name in splits]
@@ -297,8 +256,6 @@ class ImageCells(Sequence[Item]):
             for table in chosen
         ]
         self.starts = [0, *accumulate(map(len, chosen))]
-        if self.cache is not None and all(apart for apart, _, _ in self._named()):
-            self.cells, self.cache = [_in_memory(table) for table in self.cells], None
 
     def __len__(self) -> int:
         return self.starts[-1]
@@ -371,12 +328,3 @@ class ImageCells(Sequence[Item]):
             return Path(self.folder or "", self.odd.get(cell, cell))
         content: Any = self.contents[cell] if isinstance(cell, int) and self.contents is not None else cell
         return Encoded(name, content or b"")
-
-
-def _in_memory(table: Any) -> Any:
-    """Return a copy of a table of paths that needs no file."""
-    import datasets  # noqa: PLC0415 - only sets that the library reads need it
-    import pyarrow as pa  # noqa: PLC0415 - comes with it
-
-    every = table.with_format("arrow")[:]
-    return datasets.Dataset(every.take(pa.array(range(len(every)))), fingerprint="paths")

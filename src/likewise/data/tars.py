@@ -1,6 +1,5 @@
 """Where the files in tars lie, by samples, as WebDataset names them: found once, and kept."""
 
-import codecs
 import glob
 import hashlib
 import re
@@ -159,19 +158,8 @@ def _classes(path: Path, files: Sequence[tuple[int, int] | None]) -> list[str]:
             if place is not None:
                 tar.seek(place[0])
             content = b"" if place is None else tar.read(min(place[1], LONGEST_CLASS))
-            found.append(text_of(content).replace("\0", "").strip())
+            found.append(content.decode(*ODD).replace("\0", "").strip())
     return found
-
-
-def text_of(content: bytes) -> str:
-    r"""Return the text of a small file, without a byte-order mark; what is no text in it is escaped.
-
-    Example:
-        >>> text_of("ash".encode("utf-8-sig")), text_of("ash".encode("utf-16")), text_of("élm".encode("latin-1"))
-        ('ash', 'ash', '\\xe9lm')
-    """
-    marked = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-    return content.decode("utf-16" if marked else "utf-8-sig", "backslashreplace")
 
 
 def _digest(text: str | Path) -> str:

@@ -1,17 +1,20 @@
 """Names of files, parts and columns that sources recognise, and files with one row a line; nothing loads torch."""
 
 import csv
-import gzip
 import io
 import json
+import re
 import unicodedata
 import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any, Literal, final
+
+from likewise.files.encodings import OPTION, begins_as_text, opened
 
 Part = Literal["train", "validation", "test"]
 PARTS: tuple[Part, ...] = ("train", "validation", "test")
@@ -33,8 +36,10 @@ IMAGE_COLUMNS = ("image", "img")
 TEXT_COLUMNS = ("text", "sentence", "document", "body")
 LABEL_COLUMNS = ("label", "labels", "fine_label", "target", "class")
 ID_COLUMN = "id"  # which is no input, where all of its values differ
-# row numbers that pandas adds to the columns
-ROW_NUMBERS = ("Unnamed: ", "__index_level_")
+NAMED_ID = re.compile(r"(?i:(?:^|[^a-z])(?:id|uuid|guid)(?:$|[^a-z]))|[a-z](?:Id|ID)$")
+UNNAMED = "Unnamed: "  # and its place, what a column without a name is called
+# such columns, mostly row numbers that pandas adds
+ROW_NUMBERS = (UNNAMED, "__index_level_")
 # images that Pillow does not read, or only a newer one, or with an extension
 HEIC = (".heic", ".heif", ".hif")
 UNREAD = (*HEIC, ".avif", ".jxl", ".svg", ".dng", ".cr2", ".cr3", ".nef", ".arw")
@@ -97,28 +102,22 @@ def image_suffixes() -> frozenset[str]:
     return frozenset(suffix for suffix, form in suffixes if form in Image.OPEN and form not in _NO_IMAGES)
 
 
-def lines_in(file: Path) -> list[str]:
-    """Return the lines of a file that has a text in each, also with .gz."""
+def lines_in(file: Path, encoding: str | None = None, option: str = OPTION) -> list[str]:
+    """Return the lines of a file that has a text in each, also with .gz; see `encodings.opened`."""
     try:
-        with _opened(file, "replace") as opened:
-            return [line.rstrip("\r\n") for line in opened]
+        with opened(file, encoding, option=option, newline="\n") as lines:
+            return [line.rstrip("\r\n") for line in lines]
     except (OSError, EOFError, zlib.error) as error:
         raise ValueError(f"expected lines in {file}, got {error}: repair the file") from error
 
 
-def has_lines(file: Path) -> bool:
+def has_lines(file: Path, encoding: str | None = None) -> bool:
     """Tell whether a file has a text in each line, by its name, which is no table's, and how it begins."""
     if {*map(str.lower, file.suffixes[-2:])} & {*TABLES}:
         return False
-    with suppress(OSError, EOFError, zlib.error, UnicodeDecodeError), _opened(file, "strict") as opened:
-        beginning = opened.read(4096)
-        return bool(beginning.strip()) and "\0" not in beginning
+    with suppress(OSError, EOFError, zlib.error):
+        return begins_as_text(file, encoding)
     return False
-
-
-def _opened(file: Path, errors: str) -> IO[str]:
-    kind: Any = gzip if file.suffix.lower() == ".gz" else io
-    return kind.open(file, "rt", encoding="utf-8-sig", errors=errors, newline="\n")
 
 
 @final
@@ -129,25 +128,35 @@ class Lines:
     never closed, or stands within a text, is kept.
     """
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path, encoding: str | None = None, option: str = OPTION) -> None:
         self.file = file
+        self.encoding = encoding
+        self.option = option
         self.lost: list[tuple[int, str]] = []
 
     def __iter__(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        if self.file.suffix not in {*SEPARATED, *JSON_LINES}:
-            lines = enumerate(lines_in(self.file), 1)
+        kind = TABLES.get(suffix := self.file.suffix.lower())
+        if kind is None:
+            lines = enumerate(lines_in(self.file, self.encoding, self.option), 1)
             yield from ((number, {TEXT_COLUMNS[0]: line}) for number, line in lines if line.strip())
             return
-        with self.file.open(newline="", encoding="utf-8-sig", errors="replace") as opened:
-            yield from self._of_table(opened) if self.file.suffix in SEPARATED else self._of_json(opened)
+        with opened(self.file, self.encoding, option=self.option) as text:
+            yield from self._of_table(text, SEPARATED[suffix]) if kind == "csv" else self._of_json(text)
 
     @property
     def reasons(self) -> str:
         """Why the first lines were left out."""
         return first_of([f"line {line}: {why}" for line, why in sorted(self.lost)], 5, "; ")
 
-    def _of_json(self, opened: Iterable[str]) -> Iterator[tuple[int, dict[str, Any]]]:
-        for number, line in enumerate(opened, 1):
+    def _of_json(self, opened: IO[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+        first, lines = next(opened, ""), opened
+        if self.file.suffix.lower() == ".json" or first.lstrip().startswith("["):
+            text, first = first + opened.read(), ""
+            if (rows := _whole(text)) is not None:
+                yield from enumerate(rows, 1)
+                return
+            lines = text.splitlines()
+        for number, line in enumerate(chain([first] * bool(first), lines), 1):
             if not line.strip():
                 continue
             try:
@@ -160,14 +169,30 @@ class Lines:
             else:
                 self.lost.append((number, "no object"))
 
-    def _of_table(self, opened: Iterable[str]) -> Iterator[tuple[int, dict[str, Any]]]:
-        rows = _rows(opened, SEPARATED[self.file.suffix])
-        _, head = next(rows, (0, list[str]()))
+    def _of_table(self, opened: Iterable[str], separator: str) -> Iterator[tuple[int, dict[str, Any]]]:
+        rows = _rows(opened, separator)
+        head = [name or f"{UNNAMED}{place}" for place, name in enumerate(next(rows, (0, list[str]()))[1])]
+        if twice := next((name for name in head if head.count(name) > 1), None):
+            raise ValueError(f"expected columns of different names in {self.file}, got {twice!r} twice: rename one")
         for number, cells in rows:
             if len(cells) == len(head):
                 yield number, dict(zip(head, cells, strict=True))
             else:
                 self.lost.append((number, f"{len(cells)} cells instead of {len(head)}"))
+
+
+def _whole(text: str) -> list[dict[str, Any]] | None:
+    """Return the rows of a text that is one list of them, or one object of columns; None where it has a row a line."""
+    try:
+        read = json.loads(text)
+    except ValueError:
+        return None
+    if isinstance(read, dict) and all(isinstance(column, list | dict) for column in read.values()):
+        columns = [list(column.values()) if isinstance(column, dict) else column for column in read.values()]
+        if len(set(map(len, columns))) == 1:
+            read = [dict(zip(read, cells, strict=True)) for cells in zip(*columns, strict=True)]
+    rows = read if isinstance(read, list) else [read]
+    return [row if isinstance(row, dict) else {TEXT_COLUMNS[0]: row} for row in rows]
 
 
 def _rows(opened: Iterable[str], delimiter: str) -> Iterator[tuple[int, list[str]]]:

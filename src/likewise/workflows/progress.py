@@ -4,11 +4,12 @@ import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Protocol, TextIO, final
-
-from tqdm import tqdm
+from typing import TYPE_CHECKING, Any, Protocol, TextIO, final
 
 from likewise.files.formats import CONTROLS
+
+if TYPE_CHECKING:
+    from tqdm import tqdm
 
 SECONDS = 1.0  # what takes less has no bar
 

@@ -1,0 +1,175 @@
+"""Columns of numbers: as vectors, in memory or read on demand, and what strings are as numbers."""
+
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from typing import Any, NamedTuple, final
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from numpy.typing import NDArray
+from torch import Tensor
+
+from likewise.data.rows import Rows
+from likewise.files.formats import first_of
+
+CHUNK = 16384  # rows read at a time
+LARGEST = 2**53  # from where not every whole number is a float
+NUMBER = r"^[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|inf|infinity)$"
+MISSING = ("", "na", "n/a", "nan", "null", "none")  # what a number that is missing is usually written as, in any case
+
+
+class Numbers(NamedTuple):
+    """What a column of strings is as numbers."""
+
+    values: Mapping[str, Any]
+    """The numbers of each part, NaN where there are none."""
+    filled: int
+    odd: int
+    """How many of the filled cells are something else."""
+    first: str
+    """The first of these, and its row."""
+    padded: bool
+    """Whether whole numbers begin with zeros."""
+
+    @classmethod
+    def of(cls, splits: Mapping[str, Any], column: str, missing: Sequence[str] = MISSING) -> "Numbers":
+        """Read the strings of all parts that have the column; some words, in any case, stand for a missing number."""
+        import pyarrow as pa  # noqa: PLC0415 - comes with `datasets`
+        from pyarrow import compute as typed  # noqa: PLC0415 - likewise
+
+        compute: Any = typed  # its functions are made at import
+        values, filled, odd, first, padded = dict[str, Any](), 0, 0, "", False
+        cells = {part: arrow_of(split, column) for part, split in splits.items() if column in split.features}
+        words = {part: compute.utf8_lower(compute.utf8_trim_whitespace(of)) for part, of in cells.items()}
+        flags = pa.array(["true", "false"])
+        if all(compute.all(compute.is_in(of.drop_null(), flags)).as_py() for of in words.values()):
+            words = {part: compute.if_else(compute.equal(of, "true"), "1", "0") for part, of in words.items()}
+        for part, of in words.items():
+            there = compute.and_(of.is_valid(), compute.invert(compute.is_in(of, pa.array(missing))))
+            right = compute.and_(there, compute.match_substring_regex(of, NUMBER))
+            wrong = compute.and_not(there, compute.fill_null(right, fill_value=False))
+            values[part] = compute.cast(compute.if_else(right, of, None), pa.float64())
+            filled += compute.sum(there).as_py() or 0
+            if count := compute.sum(wrong).as_py():
+                row = compute.index(wrong, value=True).as_py()
+                first = first or f"{cells[part][row].as_py()!r} in row {row}{f' of {part}' * (len(words) > 1)}"
+                odd += count
+            padded |= bool(compute.any(compute.match_substring_regex(of, "^0[0-9]+$")).as_py())
+        return cls(values, filled, odd, first, padded)
+
+    def check(self, path: str, column: str, share: float) -> None:
+        """Raise where few cells are something else: the column is meant to be of numbers."""
+        if 0 < self.odd <= share * self.filled:
+            others = f" and {self.odd - 1:,} more that are none" if self.odd > 1 else ""
+            raise ValueError(
+                f"expected numbers in column {column!r} of {path}, got {self.first}, from 0{others}, among "
+                f"{self.filled:,}: correct the cell, or name the columns to learn from in data.inputs"
+            )
+
+
+def with_numbers(splits: Mapping[str, Any], numbers: Mapping[str, Numbers]) -> dict[str, Any]:
+    """Put numbers in the place of the strings that stand for them."""
+    import datasets  # noqa: PLC0415 - only sets that the library reads need it
+
+    made = dict(splits)
+    for part, split in splits.items() if numbers else ():
+        table: Any = split.with_format("arrow")[:]
+        for name, of in numbers.items():
+            if part in of.values:
+                table = table.set_column(table.column_names.index(name), name, of.values[part])
+        made[part] = datasets.Dataset(table, fingerprint=part)
+    return made
+
+
+def whole_numbers(table: Any, column: str) -> NDArray[np.int64] | None:
+    """Return the values of a column without those that are missing; None where one is not whole."""
+    import pyarrow as pa  # noqa: PLC0415 - comes with `datasets`
+
+    values = arrow_of(table, column)
+    if pa.types.is_integer(values.type):
+        return values.drop_null().to_numpy()
+    if not (pa.types.is_floating(values.type) or pa.types.is_decimal(values.type)):
+        return None
+    numbers = values.cast(pa.float64()).drop_null().to_numpy()
+    numbers = numbers[~np.isnan(numbers)]
+    whole = np.abs(numbers) < LARGEST
+    return numbers.astype(np.int64) if (whole.all() and (numbers == np.floor(numbers)).all()) else None
+
+
+def arrow_of(table: Any, column: str) -> Any:
+    """Return a column of Arrow."""
+    return table.select_columns([column]).with_format("arrow")[:][column]
+
+
+def vectors_of(tables: Sequence[Any], columns: Sequence[str]) -> Tensor:
+    """Concatenate number columns of all tables to vectors, (N, F), float32."""
+    rows: list[NDArray[np.float32]] = []
+    for table in tables:
+        read = table.select_columns(list(columns)).with_format("numpy")[:]
+        rows.append(np.concatenate([_numbers(read[name], name) for name in columns], axis=1))
+    widths = {part.shape[1] for part in rows}
+    if len(widths) > 1:
+        raise ValueError(f"expected vectors of one length in all parts, got {sorted(widths)}: pad or cut the lists")
+    return torch.from_numpy(np.concatenate(rows))
+
+
+@final
+class NumberRows(Rows):
+    """Number columns of all tables as vectors, (N, F), float32, read on demand."""
+
+    def __init__(self, tables: Sequence[Any], columns: list[str]) -> None:
+        self.tables, self.columns = [group for table in tables for group in getattr(table, "groups", [table])], columns
+        self.starts = [0, *accumulate(map(len, self.tables))]
+        some = next(table for table in self.tables if len(table))
+        first = vectors_of([some.select_columns(columns).select(range(1))], columns)
+        self.shape, self.dtype = (self.starts[-1], first.shape[1]), torch.float32
+
+    def __getitem__(self, rows: Tensor) -> Tensor:
+        read = torch.empty(len(rows), *self.shape[1:])
+        for table, start, end in zip(self.tables, self.starts, self.starts[1:], strict=False):
+            here = (rows >= start) & (rows < end)
+            within = (rows[here] - start).tolist()
+            if not within:
+                continue
+            together = within == list(range(within[0], within[0] + len(within)))
+            some = table.select_columns(self.columns).select(range(within[0], within[-1] + 1) if together else within)
+            vectors = vectors_of([some], self.columns)
+            if vectors.shape[1:] != self.shape[1:]:
+                widths = sorted({vectors.shape[1], *self.shape[1:]})
+                raise ValueError(f"expected vectors of one length, got {widths}: pad or cut the lists")
+            read[here] = vectors
+        return read
+
+
+def finite_rows(vectors: Float[Tensor, "n f"] | Rows, path: str) -> Int[Tensor, " m"]:
+    """Return which rows have all their numbers, finite; a warning counts the others and names the first."""
+    read = (vectors[rows] for rows in torch.arange(len(vectors)).split(CHUNK))
+    whole = torch.cat([torch.isfinite(some).all(dim=1) for some in read])
+    lost = (~whole).nonzero().flatten().tolist()
+    if lost and len(lost) == len(vectors):
+        raise ValueError(
+            f"expected rows of finite numbers in {path}, got missing or infinite numbers in all {len(lost):,}: choose "
+            "columns with data.inputs, or fill the numbers in"
+        )
+    if lost:
+        warnings.warn(
+            f"left out {len(lost):,} of {len(vectors):,} rows of {path}, whose numbers are missing or infinite: rows "
+            f"{first_of([str(row) for row in lost], 5)}, from 0",
+            stacklevel=3,
+        )
+    return whole.nonzero().flatten()
+
+
+def _numbers(column: Any, name: str) -> NDArray[np.float32]:
+    try:
+        if isinstance(column, np.ndarray) and column.dtype.hasobject:  # decimals, and cells that are missing
+            column = [math.nan if value is None else value for value in column.tolist()]
+        numbers = np.asarray(column, dtype=np.float32)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"expected numbers, or lists of one length, in every row of column {name!r}: fill in or cut the other rows"
+        ) from error
+    return numbers.reshape(len(numbers), -1)

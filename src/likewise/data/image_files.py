@@ -279,10 +279,8 @@ def _store(items: Sequence[Item], headers: Sequence[Header | None], side: int, b
         height, width = size_in_store(plain.height, plain.width, side)
         return np.asarray(plain.resize((width, height), BILINEAR))
 
-    def read(row: int) -> Pixels | None:
-        return _made(items[row], smaller)
-
-    return stored(names, states_of([name.partition("\0")[0] for name in names]), headers, read, side, how=bits)
+    states = states_of([name.partition("\0")[0] for name in names])
+    return stored(names, states, headers, lambda row: _made(items[row], smaller), side, how=bits)
 
 
 def check_size(size: Size, resize: Resize = "crop", memory: float = 0.0, store: int | None = None) -> None:

@@ -1,6 +1,5 @@
 """A store: the images of a set, resized once and kept on disk as pixels, so that no training decodes them again."""
 
-import hashlib
 import math
 import os
 import shutil
@@ -12,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from likewise.data.headers import Header, in_threads
-from likewise.data.kept import ODD, alone, folder, save
+from likewise.data.kept import alone, place_of, save
 from likewise.files.waiting import waited_for
 
 WAITING = "waiting for another start, which stores images"
@@ -77,10 +76,8 @@ def stored(
     Raises:
         ValueError: It can't be written, or there is too little room for it.
     """
-    said = hashlib.sha256(f"{FORMAT} {side} {how}".encode())
-    said.update("\0".join(names).encode(*ODD) + np.ascontiguousarray(states).tobytes())
     try:
-        place = folder() / f"store-{said.hexdigest()[:32]}.npz"
+        place = place_of("store", "\0".join([f"{FORMAT} {side} {how} {states.tolist()}", *names]))
         place.parent.mkdir(parents=True, exist_ok=True)
         with alone(place, WAITING, math.inf):  # it may take hours, and two would write into one file
             return _made(place, headers, read, side)

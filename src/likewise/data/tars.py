@@ -1,10 +1,9 @@
 """Where the files in tars lie, by samples, as WebDataset names them: found once, and kept."""
 
 import glob
-import hashlib
 import re
 import tarfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import final
@@ -12,7 +11,8 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from likewise.data.kept import ODD, alone, folder, packed, save_or_warn, unpacked
+from likewise.data.headers import states_of
+from likewise.data.kept import ODD, alone, packed, place_of, save_or_warn, unpacked
 from likewise.files.detection import expanded, near
 from likewise.files.waiting import waited_for
 
@@ -98,24 +98,16 @@ def tars_at(path: str) -> list[Path]:
 def opened(tars: Sequence[Path]) -> list[Tar]:
     """Find the samples in tars. What was found is kept by path, time of change and length; one process reads it."""
     try:
-        places = [folder() / f"tar-{_digest(tar.absolute())}.npz" for tar in tars]
+        places = [place_of("tar", f"{FORMAT} {tar.absolute()}") for tar in tars]
     except RuntimeError:  # no home
         return [_read(tar) for tar in waited_for(tars, DOING)]
-    states = [_state(tar) for tar in tars]
-    found = [_kept(*one) for one in zip(tars, places, states, strict=True)]
-    if None not in found:
-        return [one for one in found if one is not None]
-    with alone(folder() / f"tars-{_digest(tars[0].absolute().parent)}.npz", WAITING):
-        return list(_each(tars, places, states))
-
-
-def _each(tars: Sequence[Path], places: Sequence[Path], states: Sequence[Sequence[int]]) -> Iterator[Tar]:
-    for tar, place, state in waited_for(list(zip(tars, places, states, strict=True)), DOING):
-        found = _kept(tar, place, state)
-        if found is None:
-            found = _read(tar)
-            _keep(found, place, state)
-        yield found
+    states = states_of(list(map(str, tars))).tolist()
+    every = list(zip(tars, places, states, strict=True))
+    found = [tar for tar in (_kept(*one) for one in every) if tar is not None]
+    if len(found) == len(tars):
+        return found
+    with alone(place_of("tars", f"{FORMAT} {tars[0].absolute().parent}"), WAITING):
+        return [_kept(*one) or _keep(*one) for one in waited_for(every, DOING)]
 
 
 def _read(path: Path) -> Tar:
@@ -162,15 +154,6 @@ def _classes(path: Path, files: Sequence[tuple[int, int] | None]) -> list[str]:
     return found
 
 
-def _digest(text: str | Path) -> str:
-    return hashlib.sha256(f"{FORMAT} {text}".encode(*ODD)).hexdigest()[:32]
-
-
-def _state(tar: Path) -> list[int]:
-    about = tar.stat()
-    return [about.st_mtime_ns, about.st_size]
-
-
 def _kept(tar: Path, place: Path, state: Sequence[int]) -> Tar | None:
     """Return what is kept of a tar that is as it was."""
     try:
@@ -184,7 +167,9 @@ def _kept(tar: Path, place: Path, state: Sequence[int]) -> Tar | None:
     return found if found.places.shape == (len(keys), len(kinds), 2) and len(keys) == len(classes) else None
 
 
-def _keep(found: Tar, place: Path, state: Sequence[int]) -> None:
-    """Write what was found; a warning says if that fails."""
+def _keep(tar: Path, place: Path, state: Sequence[int]) -> Tar:
+    """Read a tar, and write what was found; a warning says if that fails."""
+    found = _read(tar)
     words = {"keys": packed(found.keys), "kinds": packed(found.kinds), "classes": packed(found.classes)}
     save_or_warn(place, {"state": np.array(state), "places": found.places, **words}, WHAT)
+    return found

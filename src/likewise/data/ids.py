@@ -35,7 +35,7 @@ class Ids:
     @classmethod
     def of(cls, names: Iterable[str]) -> "Ids":
         """Return ids that are in memory, as text; of those that occur again the second becomes "name (2)"."""
-        listed = distinct([as_text(name) for name in names])
+        listed = distinct(list(names))
         return cls(partial(_listed, listed), torch.arange(len(listed)))
 
     @classmethod
@@ -83,12 +83,13 @@ def _numbers(rows: list[int]) -> list[str]:
 
 
 def distinct(names: Sequence[str]) -> Sequence[str]:
-    """Number the names that occur again.
+    """Return names as text, and number those that occur again.
 
     Example:
         >>> distinct(["a", "b", "a", "a (2)"])
         ['a', 'b', 'a (3)', 'a (2)']
     """
+    names = [as_text(name) for name in names]
     taken = set(names)
     if len(taken) == len(names):
         return names

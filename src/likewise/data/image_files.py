@@ -343,7 +343,7 @@ def _header(item: Item, *, upright: bool) -> Header | None:
     def said(image: "Image") -> Header | None:
         # upright only if needed: it makes a PNG decode
         sides = upright_sides(image) if upright else (image.height, image.width)
-        return None if image.mode == "F" else Header(image.mode in GREY, kind_of(image), sides)
+        return Header(image.mode in GREY, kind_of(image), sides) if has_range(image) else None
 
     return _made(item, said)
 

@@ -108,14 +108,9 @@ class Shards(Source):
 
     def load(self) -> Samples:
         tars = opened(tars_at(self.path))
-        if same := [tar for tar in tars if len(set(tar.keys)) < len(tar.keys)]:
-            (name, _), *_ = Counter(same[0].keys).most_common(1)
-            again, total = (sum(len(of(tar.keys)) for tar in tars) for of in (set, list))
-            warnings.warn(
-                f"{total - again:,} of {total:,} samples have the name of another in their tar, such as {name} in "
-                f"{same[0].path}: all are read",
-                stacklevel=2,
-            )
+        same = [name for tar in tars for name, count in Counter(tar.keys).items() if count > 1]
+        if same:
+            warnings.warn(f"{len(same):,} names come again in their tar, such as {same[0]}: all are read", stacklevel=2)
         images = TarImages(tars, self._images(tars))
         parts = torch.from_numpy(np.repeat(self._parts(tars), [len(tar.keys) for tar in tars]))[images.rows]
         labels, names = self._labels(tars, images.rows) if self.label != "none" else (None, ())

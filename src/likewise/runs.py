@@ -205,11 +205,7 @@ class Run:
         Raises:
             ValueError: The file can't be read.
         """
-        return (
-            from_csv(self.scores_file.read_bytes().decode(errors="surrogateescape"))
-            if self.scores_file.is_file()
-            else ()
-        )
+        return from_csv(self.scores_file.read_bytes().decode()) if self.scores_file.is_file() else ()
 
     @property
     def outcomes(self) -> tuple[Outcomes, ...]:
@@ -227,9 +223,7 @@ class Run:
             others = [one for one in self.outcomes if one.written_with not in rewritten]
             with self.writing(self.outcomes_file.name) as path:
                 save_outcomes(path, [*others, *found.outcomes])
-        self.write(
-            self.scores_file.name, as_csv([*kept, *found.scores, *found.candidates]).encode(errors="surrogateescape")
-        )
+        self.write(self.scores_file.name, as_csv([*kept, *found.scores, *found.candidates]).encode())
 
     @property
     def histograms(self) -> Histograms:

@@ -117,9 +117,8 @@ def test_lists_name_samples_and_classes_however_their_accents_are_written(tmp_pa
     assert ByClass(file=tmp_path / "classes.json")(twelve).train.names == ("a", CAFE)
 
 
-@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
-def test_a_mark_at_the_beginning_is_no_part_of_a_class(tmp_path, encoding):
-    contents = ["ash".encode(encoding), b"ash", b"elm"]
+def test_a_mark_at_the_beginning_is_no_part_of_a_class(tmp_path):
+    contents = ["ash".encode("utf-8-sig"), b"ash", b"elm"]
     files = [
         (f"{n}.{kind}", of)
         for n, cls in enumerate(contents)
@@ -127,7 +126,9 @@ def test_a_mark_at_the_beginning_is_no_part_of_a_class(tmp_path, encoding):
     ]
     tar = str(tar_of(tmp_path / "a.tar", files))
     assert Shards(tar, size=8).load().names == Shards(tar, "txt", size=8).load().names == ("ash", "elm")
-    numbers = [(f"{n}.{kind}", of) for n in range(2) for kind, of in (("cls", f"{n}".encode(encoding)), ("png", png()))]
+    numbers = [
+        (f"{n}.{kind}", of) for n in range(2) for kind, of in (("cls", f"{n}".encode("utf-8-sig")), ("png", png()))
+    ]
     (tmp_path / "names.txt").write_text("ash\nelm\n", encoding="utf-8-sig")
     tar = str(tar_of(tmp_path / "b.tar", numbers))
     assert Shards(tar, size=8, names=str(tmp_path / "names.txt")).load().names == ("ash", "elm")

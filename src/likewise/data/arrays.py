@@ -243,14 +243,12 @@ def labels_of(
 
 
 def _numbered(labels: NDArray[Any], names: tuple[str, ...]) -> tuple[Tensor, tuple[str, ...]]:
-    if labels.dtype.kind not in "ui":
+    whole = labels.dtype.kind in "ui"
+    if not whole or labels.min() < 0 or labels.max() >= len(names):
+        got = f"{labels.dtype} from {labels.min()} to {labels.max()}" if whole else labels.dtype
         raise ValueError(
-            f"expected labels from 0 to {len(names) - 1} for {len(names)} names, got {labels.dtype}: leave out 'names'"
-        )
-    if labels.min() < 0 or labels.max() >= len(names):
-        raise ValueError(
-            f"expected labels from 0 to {len(names) - 1} for {len(names)} names, "
-            f"got {labels.dtype} from {labels.min()} to {labels.max()}: leave out 'names' or renumber the labels"
+            f"expected labels from 0 to {len(names) - 1} for {len(names)} names, got {got}: leave out 'names' or "
+            "renumber the labels"
         )
     return torch.from_numpy(labels.astype(np.int64)), names
 

@@ -66,7 +66,7 @@ def as_text(name: str) -> str:
         >>> as_text("caf\udce9.jpg")
         'caf\\udce9.jpg'
     """
-    return name.encode(errors="backslashreplace").decode()
+    return name if name.isascii() else name.encode(errors="backslashreplace").decode()
 
 
 def as_class(name: str) -> str:

@@ -149,7 +149,7 @@ class Shards:
         Memory:
             A shard.
         """
-        write = {".parquet": self._as_table, ".npz": self._as_arrays}[self.output.suffix]
+        write = {".parquet": self._as_table, ".npz": self._as_arrays}[self.output.suffix.lower()]
         beside = self.folder / f"whole{self.output.suffix}"
         write(beside)
         synced(beside)

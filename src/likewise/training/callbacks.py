@@ -93,7 +93,7 @@ class Statistics(Callback):
             if rows or file.is_file():
                 text = io.StringIO()
                 csv.writer(text, lineterminator="\n").writerows(rows)
-                self.run.write(file.name, text.getvalue().encode(errors="surrogateescape"))
+                self.run.write(file.name, text.getvalue().encode())
 
 
 def by_class(sums: Float[Tensor, "2 n"], labels: Int[Tensor, " b"], classes: int) -> Float[Tensor, "2 c"]:

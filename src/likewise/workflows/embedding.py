@@ -17,12 +17,11 @@ from likewise.data import Samples, Source, Texts, same_source, some_inputs
 from likewise.data.of_run import parted_as
 from likewise.data.reading import spans_of
 from likewise.data.rows import in_words
-from likewise.files.formats import check_text
 from likewise.inference.embedding import digest_of, encoded, samples_for
 from likewise.inference.inputs import options_of, streamed
 from likewise.inference.model import Model, load
 from likewise.inference.shards import Shards, state_of
-from likewise.inference.tables import check_apart
+from likewise.inference.tables import check_apart, check_output
 from likewise.models import Encoder
 from likewise.models.weights import load_weights
 from likewise.parts import Spec, build
@@ -136,14 +135,8 @@ def _checked(given: Mapping[str, Any]) -> Path:
     if given["run"] is not None and given["weights"] is not None:
         raise ValueError("expected no --weights beside a run, which has its own, got some: name --encoder in its place")
     output = Path(given["output"] or "")
-    check_text(output)
-    if output.suffix not in KINDS:
-        raise ValueError(f"expected --output of {' or '.join(KINDS)}, got {given['output'] or 'none'}: name a file")
-    if output.exists() and not given["force"]:
-        raise ValueError(f"expected --output that does not exist, got {output}: name another, or --force replaces it")
+    check_output(output, KINDS, force=given["force"])
     check_apart(output, given["data"].get("init_args", {}).get("path", ""))
-    if not output.absolute().parent.is_dir():
-        raise ValueError(f"expected --output in a folder that exists, got {output}: make {output.parent} first")
     for name, least in (("shard_size", 1), ("batch_size", 1), ("workers", 0)):
         if given[name] is not None and given[name] < least:
             raise ValueError(f"expected --{name} of at least {least}, got {given[name]}: leave it out for the usual")

@@ -124,7 +124,7 @@ def doubts(facts: Mapping[str, Any], metrics: Curves) -> list[str]:
     losses = [value for _, value in metrics.get("loss", [])]
     few = list(_few(went))
     fills = went and 2 * went["queue"] > len(losses) * went["batch"]["samples"]  # a queue that fills raises the loss
-    found = None if few or fills else descent(losses)
+    found = None if fills else descent(losses)
     if found is None or found.fell:
         return few
     rate = max((value for _, value in metrics.get("learning_rate", [])), default=math.nan)
@@ -133,7 +133,7 @@ def doubts(facts: Mapping[str, Any], metrics: Curves) -> list[str]:
         f"anything was learned: change --lr, which was at most {rate:.2g}, train longer (--epochs), or make the task "
         "easier by milder views (--augmentation)"
     )
-    return [told]
+    return [*few, told]
 
 
 def _inputs(facts: Mapping[str, Any]) -> str:

@@ -162,6 +162,23 @@ def test_features_of_two_encoders_are_not_compared(tmp_path):
         encoder = {"class_path": "likewise.models.MLP", "init_args": {"width": 4, "depth": width // 8}}
         output = tmp_path / f"{width}.parquet"
         files.append(embed(data=tmp_path / "in.npz", config={"encoder": encoder}, output=output, progress=Silent()))
-    search(files[0], [str(files[0])], progress=Silent())
+    search(files[0], progress=Silent())
     with pytest.raises(ValueError, match="got those of another"):
         search(files[0], [str(files[1])], progress=Silent())
+
+
+def test_a_set_that_is_searched_in_itself_is_told_of_and_left_out(given, tmp_path, monkeypatch):
+    place = str(saved(given, "npz", tmp_path, monkeypatch))
+    told, apart, within = Told(), Told(), Told()
+    with pytest.warns(UserWarning, match="60 of 60 queries are rows of the gallery"):
+        search(place, [place], k=1, progress=told)
+    assert all(line.split()[0] == line.split()[2] for line in told.lines[1:8])
+    search(place, [place], k=2, gallery_includes_queries=True, progress=apart)
+    search(place, k=2, progress=within)
+    assert apart.lines == within.lines
+    features = given[0]
+    found = load(place).search(features[:5], features, k=1, gallery_includes_queries=True)
+    assert (found.indices[:, 0] != np.arange(5)).all()
+    assert found.ids[1] == ["7"]  # its double
+    with pytest.raises(ValueError, match="got 5 of 5 queries without"):
+        load(place).search(features[:5] + 1, features, gallery_includes_queries=True)

@@ -49,6 +49,19 @@ def test_a_collapse_is_told_once_with_its_epoch():
     assert "mean cosine of 0.9999" in told
 
 
+def test_a_training_that_ends_within_an_epoch_is_looked_at_there():
+    class Collapsed(torch.nn.Module):
+        def forward(self, features):
+            return features[:, :1] * 0 + torch.ones(8)
+
+    torch.manual_seed(0)
+    samples, told = Samples(torch.randn(40, 4), torch.arange(40) % 4, tuple("abcd")), []
+    module = Pretraining(MLP((4,), width=8), Collapsed(), lw.SupConLoss(), torch.optim.Adam, samples=samples)
+    trainer = lightning.Trainer(accelerator="cpu", callbacks=[Collapse(told.append)], max_steps=3, **OFF)
+    trainer.fit(module, TrainingData(samples, Views(batch_size=10), seed=0))  # of 4 steps an epoch
+    assert len(told) == 1
+
+
 @pytest.mark.parametrize("loss", [lw.SupConLoss(), lw.NTXentLoss()])
 def test_a_training_that_goes_well_is_told_nothing_of(loss):
     assert told_in(loss) == []

@@ -277,6 +277,16 @@ def test_a_loss_that_stays_where_it_began_is_told(loss, rate, told, tmp_path):
         assert f": change --lr, which was at most {rate:g}" in found[0]
 
 
+def test_a_short_training_whose_loss_stays_is_told_both():
+    """Few steps alone are no reason for doubt that hides the other."""
+    went = {"steps": 40, "steps_of_an_epoch": 2, "limited_to": None, "encoder": {"trained": 1}, "queue": 0}
+    facts = {"went_in": went | {"batch": {"samples": 8}}}
+    stays, falls = ([(step, value) for step, value in enumerate(of)] for of in ([4.8, 4.9] * 20, np.linspace(5, 1, 40)))
+    few = "only 40 steps, while encoders learn over hundreds"
+    assert [one[:30] for one in doubts(facts, {"loss": stays})] == [few[:30], "the loss did not come down by "]
+    assert [one[:30] for one in doubts(facts, {"loss": falls})] == [few[:30]]
+
+
 def test_a_training_that_goes_on_says_so_once(tmp_path, monkeypatch):
     from likewise.training.checkpoints import Checkpoints  # noqa: PLC0415 - imports Lightning
 

@@ -284,6 +284,7 @@ class SearchOptions:
             other side.
         k: How many neighbours of each, or hard negatives.
         at_least: The smallest similarity that counts. Default: any.
+        gallery_includes_queries: Whether the queries are among what is searched: each one's own row is left out.
         duplicates: The similarity from which two samples are nearly the same.
         mistakes: Whether to list the samples whose k neighbours have other labels.
         negatives: Whether to write the run's training pairs with hard negatives: what is most similar to the first of
@@ -304,6 +305,7 @@ class SearchOptions:
     side: Literal["first", "second"] = "first"
     k: int = 5
     at_least: float | None = None
+    gallery_includes_queries: bool = False
     duplicates: float | None = None
     mistakes: bool = False
     negatives: bool = False

@@ -234,6 +234,7 @@ class Model:
         side: Side | None = None,
         k: int = 5,
         at_least: float | None = None,
+        gallery_includes_queries: bool = False,
     ) -> "Neighbours":
         """Find the nearest by cosine similarity, exactly; of equal ones, the earlier comes first.
 
@@ -247,6 +248,7 @@ class Model:
             side: Of a run of pairs, the side that the queries are of. None: the model's own.
             k: How many of each.
             at_least: The smallest similarity that counts. None: any.
+            gallery_includes_queries: Whether the queries are among what is searched: each one's own row is left out.
 
         Returns:
             Ids, places and similarities, and texts if they are at hand; ids of an array are its row numbers.
@@ -264,7 +266,7 @@ class Model:
             >>> found.ids, round(float(found.similarities[0, 0]), 4)
             ([['1']], 1.0)
         """
-        from likewise.inference.search import Neighbours, neighbours  # noqa: PLC0415 - which are about models
+        from likewise.inference.search import Neighbours, neighbours, own_of  # noqa: PLC0415 - which are about models
         from likewise.inference.stored import Stored, stored_at  # noqa: PLC0415 - likewise
 
         def of(features: Any) -> Stored:
@@ -276,7 +278,8 @@ class Model:
             among = own.across.encode(among)
         others = stored_at(among, own.across) if isinstance(among, str | Path) else among
         others = others if others is None or isinstance(others, Stored) else of(others)
-        parts = [(alike, places) for _, alike, places in neighbours(asked, others, k, at_least)]
+        mine = own_of(asked, others, included=True) if others is not None and gallery_includes_queries else None
+        parts = [(alike, places) for _, alike, places in neighbours(asked, others, k, at_least, own=mine)]
         similarities, indices = (torch.cat(of).numpy() for of in zip(*parts, strict=True))
         told = asked if others is None else others
 

@@ -129,7 +129,7 @@ def doubts(facts: Mapping[str, Any], metrics: Curves) -> list[str]:
         return ["the learning rate was 0 in every step that was logged, so nothing was learned: train longer"]
     few = list(_few(went))
     fills = went and 2 * went["queue"] > len(losses) * went["batch"]["samples"]  # a queue that fills raises the loss
-    found = None if few or fills else descent(losses)
+    found = None if fills else descent(losses)
     if found is None or found.fell:
         return few
     rate = max(rates, default=math.nan)
@@ -138,7 +138,7 @@ def doubts(facts: Mapping[str, Any], metrics: Curves) -> list[str]:
         f"anything was learned: change --lr, which was at most {rate:.2g}, train longer (--epochs), or make the task "
         "easier by milder views (--augmentation)"
     )
-    return [told]
+    return [*few, told]
 
 
 def _inputs(facts: Mapping[str, Any]) -> str:

@@ -113,7 +113,7 @@ def _facts(model: Model, probe: LinearPredictor | None) -> dict[str, Any]:
     if model.paired:
         found["side"] = model.side
     if probe is not None:
-        kind, limits = ("classes", None) if probe.thresholds is None else ("label sets", probe.thresholds.tolist())
+        kind, limits = ("classes", None) if probe.limits is None else ("label sets", probe.limits.tolist())
         found |= {"label_kind": kind, "names": probe.names, "classifier": probe.by, "thresholds": limits}
         found |= {} if limits else {"temperature": probe.temperature}
     return {name: value for name, value in found.items() if value}

@@ -57,6 +57,7 @@ def search(
     side: Side = "first",
     k: int = 5,
     at_least: float | None = None,
+    gallery_includes_queries: bool = False,
     duplicates: float | None = None,
     mistakes: bool = False,
     negatives: bool = False,
@@ -80,6 +81,7 @@ def search(
         side: Of a run of pairs, which the query or the set is of; a query finds samples of the other side.
         k: How many neighbours of each, or hard negatives.
         at_least: The smallest similarity that counts. None: any.
+        gallery_includes_queries: Whether the queries are among what is searched: each one's own row is left out.
         duplicates: The similarity from which two samples are nearly the same; lists groups.
         mistakes: Whether to list the samples whose k neighbours have other labels.
         negatives: Whether to write the run's training pairs with hard negatives, as a table to train on again: what is
@@ -140,7 +142,8 @@ def search(
     elif mistakes:
         head, rows = ("id", "label", "agreement", "neighbours"), _doubts(others, k, progress)
     else:
-        head, rows = ("query", "rank", "id", "similarity"), _nearest(asked, others, k, at_least, progress)
+        own = None if asked is None else _own(asked, others, query, included=gallery_includes_queries)
+        head, rows = ("query", "rank", "id", "similarity"), _nearest(asked, others, k, at_least, progress, own=own)
     others = _with_texts(others, among or within, model.across if within is None else model, progress)
     head, rows = _told(head, rows, others)
     first = list(islice(rows, SHOWN))
@@ -240,11 +243,18 @@ def _asked(words: Sequence[str], others: Stored, model: Model, progress: Progres
     return Stored.of(vectors, list(Ids.of(words)), samples)
 
 
+def _own(asked: Stored, others: Stored, words: Sequence[str], *, included: bool) -> Tensor | None:
+    """Return where the queries' own rows are, to be left out; what is named one by one may well find itself."""
+    if not included and list(asked.ids) == list(words):
+        return None
+    return searches.own_of(asked, others, included=included)
+
+
 def _nearest(
-    asked: Stored | None, others: Stored, k: int, at_least: float | None, progress: Progress
+    asked: Stored | None, others: Stored, k: int, at_least: float | None, progress: Progress, *, own: Tensor | None
 ) -> Iterator[Found]:
     queries = others if asked is None else asked
-    pieces = searches.neighbours(queries, None if asked is None else others, k, at_least, progress.bar)
+    pieces = searches.neighbours(queries, None if asked is None else others, k, at_least, progress.bar, own=own)
     for start, similarities, places in pieces:
         for row, (alike, nearby) in enumerate(zip(similarities.tolist(), places.tolist(), strict=True), start):
             called = queries.ids[row]

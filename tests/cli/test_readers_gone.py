@@ -26,7 +26,7 @@ def test_what_a_verb_prints_to_a_closed_pipe_is_no_error(command, gone, monkeypa
     monkeypatch.setattr(sys, "stdout", gone)
     words = shlex.split(command)
     if {"--help", "--loss.help"} & {*words}:
-        with pytest.raises(SystemExit, match="^0$"):
+        with pytest.raises(SystemExit, match=r"^0$"):
             main(words)
     else:
         assert main(words) == 0

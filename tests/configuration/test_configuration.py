@@ -217,6 +217,14 @@ def test_data_is_read_by_what_is_there(tmp_path):
     assert read(["stories.jsonl", "--recipe", "supcon"])["recipe"] == "supcon-texts"
 
 
+def test_a_run_or_an_exported_encoder_alone_is_not_what_is_embedded(tmp_path):
+    (tmp_path / "RUN").mkdir()
+    (tmp_path / "RUN" / "run.json").touch()
+    for word in ("RUN", "encoder.onnx"):
+        with pytest.raises(ValueError, match="expected DATA, got none: see likewise embed --help"):
+            read([word, "--output", "x.npz"], verb="embed")
+
+
 def test_arrays_are_vectors_unless_they_are_images(tmp_path):
     numpy = pytest.importorskip("numpy")
     numpy.savez(tmp_path / "features.npz", vectors=numpy.ones((4, 3)), labels=numpy.arange(4))

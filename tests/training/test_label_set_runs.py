@@ -183,7 +183,10 @@ def test_a_run_with_a_classifier_reports_it_and_keeps_its_best_epoch(file, tmp_p
     best = max(epochs, key=epochs.get)
     assert len(epochs) == 6
     assert best < 6  # so that keeping the last would be something else
-    state = torch.load(run.best, weights_only=True)
+    kept = torch.load(run.best, weights_only=True)
+    assert kept["epoch"] == best - 1
+    assert [path.name for path in run.folder.glob("*.ckpt")] == ["best.ckpt"]
+    state = kept["state_dict"]
     weights = load_file(run.weights)
     assert all(torch.equal(state[f"encoder.{name}"], of) for name, of in weights.items())
     with np.load(run.embeddings) as arrays:

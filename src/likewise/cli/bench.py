@@ -4,6 +4,7 @@ import argparse
 import inspect
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import Field, asdict, fields
 from datetime import datetime
 from difflib import get_close_matches
@@ -15,6 +16,7 @@ from typing import Any
 from likewise.benchmark.losses import Losses
 from likewise.benchmark.measurement import Measurement
 from likewise.benchmark.results import HEAD, Timing, line, machine, thread_words, write
+from likewise.files.numbered import numbered
 from likewise.workflows.progress import TERMINAL
 
 EXAMPLES = """
@@ -139,7 +141,11 @@ def _path(folder: Path, device: str) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ValueError(f"expected --out to be a folder to write into, got {folder}: {error.strerror}") from error
-    return folder / f"{datetime.now().astimezone().strftime('%Y-%m-%d-%H%M%S')}-{name}.json"
+    for place in numbered(folder / f"{datetime.now().astimezone().strftime('%Y-%m-%d-%H%M%S')}-{name}"):
+        with suppress(FileExistsError):
+            (made := place.with_name(f"{place.name}.json")).touch(exist_ok=False)
+            return made
+    raise AssertionError  # pragma: no cover - counting does not end
 
 
 def _say_facts(facts: dict[str, Any], measurement: Measurement, path: Path) -> None:

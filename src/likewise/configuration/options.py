@@ -124,7 +124,8 @@ class TrainOptions(SharedOptions):
         compile: Whether to compile encoder, head and momentum encoder with torch.compile. The loss runs outside, by any
             backend as it does without, and nothing is captured in a CUDA graph.
         validation_epochs: Epochs between validation scores, which the last epoch always has; 0: none at all.
-        keep: Which weights to keep: those after the last epoch, or those at the best validation score.
+        keep: Which weights to keep: those after the last epoch, or those at the best validation score. A finished run
+            has one checkpoint, of these.
         patience: Validations without a better score, the one that --keep best keeps by, after which the training ends.
             Default: it never ends so.
         report: Whether to write the page; `likewise evaluate RUN --evaluations []` writes it later.

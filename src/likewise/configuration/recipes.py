@@ -19,8 +19,8 @@ from likewise.configuration.values import folded
 
 ROOT = files("likewise") / "training" / "recipes"
 FOR = "for"  # in a method's or study's file: the data sets that it is for, where not for all; in a data set's, methods
-IMAGES = "images"
-"""Images that no data set's file is about."""
+IMAGES = ""
+"""The name of images that no data set's file is about."""
 
 FITTED = ("data", "batches", "encoder")
 

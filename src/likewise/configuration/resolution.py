@@ -172,7 +172,7 @@ def _below(given: Sequence[Option], layers: Sequence[Option], root: Class) -> li
         chosen = {"recipe": name, **recipes.recipe(name)}
     elif data == "pairs":
         chosen = recipes.fitting(data)
-    elif data not in {None, recipes.IMAGES} and "data.path" in last:
+    elif data and "data.path" in last:
         needs = data in {"texts", "vectors"} and "encoder" not in last  # the default is for images
         if needs or "data.path" not in {option.name for option in given}:
             chosen = recipes.fitting(data)

@@ -125,7 +125,7 @@ def carry_out(
     if not (folder / plan.PLAN).is_file():
         with shown_by(progress.bar):
             _check(sweep)
-        plan.write(sweep, folder)
+        folder = plan.write(sweep, folder)
     tuned = f", {sum(map(len, sweep.trials.values()))} trials to tune them" if sweep.trials else ""
     settings, seeds = counted(len(sweep.settings), "setting"), counted(len(sweep.seeds), "seed")
     progress.say(f"{settings} x {seeds}{tuned} in {folder}")

@@ -26,6 +26,7 @@ from likewise.report.formatting import short_name
 from likewise.runs import Run
 from likewise.score_words import counted, score_words
 from likewise.training import Assembled, Checkpoints, Collapse, Snapshots, Statistics, Terminated, Validation, assemble
+from likewise.training.checkpoints import keep_one
 from likewise.training.fine_tuning import ALL, FineTuning
 from likewise.training.fitting import fit, last_whole, trainer_of
 from likewise.training.launch import from_slurm, rank, refused_together
@@ -265,6 +266,7 @@ class _Training:
                 self.progress.say(f"warning: {doubt}")
             if self.config["report"]:
                 write_report(run, ready.parts, self.evaluations, self.progress)
+        keep_one(run)
         return say_lost(run, self.progress, ready.data.lost).finished()
 
     def _in_time(self) -> EvaluationOptions:
@@ -349,7 +351,9 @@ class _Training:
             return
         told = f"{kept.metric} {score_words(kept)}"
         self.progress.say(f"kept epoch {kept.epoch} of {epochs}, the best on validation: {told}")
-        self.ready.module.load_state_dict(torch.load(self.run.best, map_location="cpu", weights_only=True))
+        self.ready.module.load_state_dict(
+            torch.load(self.run.best, map_location="cpu", weights_only=True)["state_dict"]
+        )
 
     def _restore(self) -> None:
         """Load the trained encoder, and the weights that head, loss and inputs had with it, if these were saved."""
@@ -358,13 +362,10 @@ class _Training:
         module.encoder.load_state_dict(trained)
         if module.second is not None:
             module.second.load_state_dict(self.run.encoder("second").state_dict())
-        if self.run.best.is_file():
-            state: dict[str, Any] = torch.load(self.run.best, map_location="cpu", weights_only=True)
-        elif (checkpoint := last_whole(self.run)) is not None:
+        checkpoint = self.run.best if self.run.best.is_file() else last_whole(self.run)
+        if checkpoint is not None:
             state = torch.load(checkpoint, map_location="cpu", weights_only=True)["state_dict"]
-        else:
-            return
-        module.load_state_dict(state | {f"encoder.{name}": value for name, value in trained.items()})
+            module.load_state_dict(state | {f"encoder.{name}": value for name, value in trained.items()})
 
     def _say_validated(self, result: Result) -> None:
         """Say the validation scores of an epoch that epochs are chosen by; the page has all."""

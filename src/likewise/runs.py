@@ -15,6 +15,7 @@ from typing import Any, Literal, Self, final, get_args
 
 from torch import Tensor, nn
 
+from likewise.files.formats import as_text, check_text
 from likewise.parts import Spec, build, class_of, is_spec
 from likewise.pickled import pickled
 from likewise.records import ClassMean, Curves, Histograms, class_means_of, curves_of, histograms_of
@@ -109,13 +110,14 @@ class Run:
             *names: What the run is, joined by hyphens.
 
         Raises:
-            ValueError: The root cannot be written.
+            ValueError: The root cannot be written, or its path is no text.
         """
+        check_text(root.absolute())
         try:
             root.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ValueError(f"expected a folder to write runs into, got {root}: {error.strerror}") from error
-        name = "-".join([datetime.now().astimezone().strftime("%Y-%m-%d-%H%M%S"), *names])
+        name = as_text("-".join([datetime.now().astimezone().strftime("%Y-%m-%d-%H%M%S"), *names]))
         for number in count(1):
             whole = root / (name if number == 1 else f"{name}-{number}")
             folder = whole.with_name(whole.name + PARTIAL)
@@ -281,6 +283,11 @@ class Run:
     def encoder_spec(self, side: Side = "first") -> Spec:
         """Return the class of the encoder with its arguments; no weights are fetched from elsewhere."""
         facts = self.facts
+        if "encoder" not in facts.get("parts", {}):
+            raise ValueError(
+                f"expected a run with an encoder, got {self.folder}, which has none: name a run that was trained, or "
+                "predict, search and compare by features"
+            )
         return _rebuilding(facts["second"]["encoder"] if self._of_second(side) else facts["parts"]["encoder"])
 
     def weights_of(self, side: Side) -> Path:

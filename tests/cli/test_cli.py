@@ -625,7 +625,7 @@ def test_a_run_that_is_resumed_takes_no_other_options_and_no_other_data(few, tmp
     for words, said in (
         (
             ["--resume", str(left), "--loss.temperature", "0.3"],
-            "with --resume no option but --report and --trainer.*, got --loss.temp",
+            "--timeout_minutes, --trainer.*, got --loss.temp",
         ),
         (["--resume", str(tmp_path)], "has no run.json"),
         (["--resume", "nowhere"], "which does not exist"),

@@ -157,8 +157,11 @@ WRONG = {
     "no sample": ({"vectors": np.zeros((0, 3)), "labels": LABELS[:0]}, r"not empty, got \(0, 3\)"),
     "no feature": ({"vectors": np.zeros((12, 0)), "labels": LABELS}, r"not empty, got \(12, 0\)"),
     "no pixel": ({"images": np.zeros((12, 0, 0)), "labels": LABELS}, r"not empty, got \(12, 0, 0\)"),
-    "objects": ({"vectors": VECTORS, "labels": np.array(["a", "b"] * 6, object)}, r"labels\.astype\(str\)"),
-    "object inputs": ({"vectors": VECTORS.astype(object), "labels": LABELS}, r"vectors\.astype\(float\)"),
+    "objects": (
+        {"vectors": VECTORS, "labels": np.array(["a", "b"] * 6, object)},
+        r"save np\.array\(labels\.tolist\(\)\)",
+    ),
+    "object inputs": ({"vectors": VECTORS.astype(object), "labels": LABELS}, r"save np\.array\(vectors\.tolist\(\)\)"),
     "flat images": ({"images": np.zeros((12, 4)), "labels": LABELS}, r"got \(12, 4\)"),
     "deep vectors": ({"vectors": np.zeros((12, 4, 1)), "labels": LABELS}, r"got \(12, 4, 1\)"),
     "mask kind": ({"vectors": VECTORS, "labels": LABELS, "test": LABELS}, "test of booleans"),
@@ -325,7 +328,10 @@ def test_classes_of_few_samples_leave_every_part_and_are_counted():
 SETS = Samples(torch.zeros(8, 1), torch.zeros(8, 2, dtype=torch.bool), ("a", "b"))
 WRONG_SUBSETS = {
     "imbalance": (lambda: LongTail(0.5), "imbalance of at least 1, got 0.5"),
-    "too long a tail": (lambda: LongTail(100)(samples_of(20, 20)), "leaves none for 'class 1': lower it to at most 20"),
+    "too long a tail": (
+        lambda: LongTail(100)(samples_of(20, 20)),
+        "leaves none for 'class 1': lower subset.imbalance to at most 20",
+    ),
     "tail of sets": (lambda: LongTail()(SETS), "one class each, got label sets: choose Fraction"),
     "fraction": (lambda: Fraction(0.0), "above 0 and at most 1, got 0.0"),
     "no choice": (Classes, "got neither"),
@@ -677,7 +683,9 @@ def test_a_file_of_classes_that_is_no_json_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"split.json, got invalid JSON at line 1, column 22: write {\"train\""):
         ByClass(file=tmp_path / "split.json")(samples_of(*[4] * 6))
     (tmp_path / "split.json").write_bytes(b"\xff\xfe")
-    with pytest.raises(ValueError, match=r"expected a file of class names in UTF-8, got .*split\.json"):
+    with pytest.raises(
+        ValueError, match=r"utf-8 in .*split\.json, got .* utf-16 in line 1: give --split\.encoding utf-16"
+    ):
         ByClass(file=tmp_path / "split.json")(samples_of(*[4] * 6))
 
 
@@ -753,7 +761,7 @@ def test_every_sample_of_a_class_comes_once_before_any_repeats():
 def test_classes_without_a_sample_are_in_no_batch():
     samples = Samples(torch.zeros(40, 1), torch.arange(40) % 2 * 2, ("ant", "bee", "crow"))
     assert Balanced(4).order(samples, 8, seed=0, epoch=0).shape == (5, 8)
-    with pytest.raises(ValueError, match="at most 8, 4 samples of each of 2 classes, got 12: lower it"):
+    with pytest.raises(ValueError, match="at most 8, 4 samples of each of 2 classes, got 12: lower batch_size"):
         Balanced(4).order(samples, 12, seed=0, epoch=0)
 
 

@@ -297,6 +297,11 @@ def test_what_cannot_be_done_a_second_time_is_said():
         network[0].weight.mul_(2)
     with pytest.raises(RuntimeError, match="got some that have changed in place since: call backward"):
         out.sum().backward()
+    replaced, network[0].forward = network[0].forward, lambda rows: nn.functional.linear(rows, network[0].weight)
+    out = in_chunks(network, inputs, 6)
+    network[0].forward = replaced
+    with pytest.raises(RuntimeError, match="expected the network's forward in the backward too, got another, as if it"):
+        out.sum().backward()
     with torch.inference_mode():
         assert torch.allclose(in_chunks(network, inputs, 6), network(inputs))
     out = in_chunks(network.requires_grad_(requires_grad=False), inputs, 6)

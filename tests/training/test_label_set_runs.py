@@ -97,7 +97,7 @@ def test_a_split_of_label_sets_is_stratified_in_test_and_validation():
 def test_a_subset_that_leaves_too_few_samples_is_named():
     _, sets = tags(120)
     samples = Samples(torch.zeros(120, 2), torch.from_numpy(sets), tuple(map(str, range(8))))
-    with pytest.raises(ValueError, match=r"expected a subset that keeps samples .*, got 1: keep more"):
+    with pytest.raises(ValueError, match=r"expected a subset that keeps samples .*, got 1: have --subset keep more"):
         Stratified()(samples, Fraction(0.001))
 
 
@@ -115,7 +115,7 @@ def test_labels_that_do_not_vary_and_samples_without_labels_are_told():
         "7 of 10 training samples have no label and are kept; a contrast has them as negatives of all others: --s"
     )
     (told,) = notes(Samples(torch.zeros(10, 2)), [KeyQueue(25)])
-    assert told.startswith("the queue holds 25 keys of 10 training samples, each about 2.5 times: lower its size")
+    assert told.startswith("the queue holds 25 keys of 10 training samples, each about 2.5 times: lower --inputs.size")
     assert not list(notes(Samples(torch.zeros(10, 2)), [KeyQueue(5)]))
 
 

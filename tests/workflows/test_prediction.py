@@ -1,6 +1,7 @@
 """Predictions of a run, from files and in Python: against the run's own parts, plain loops, and what the scores say."""
 
 import csv
+import io
 import json
 import math
 import subprocess
@@ -168,6 +169,12 @@ def test_a_single_photo_and_one_that_is_none(run, photos, tmp_path, capsys):
     assert "an empty folder" in capsys.readouterr().err
     assert main(["predict", str(run.folder), str(photos / "nothing.png")]) == 2
     assert "does not exist" in capsys.readouterr().err
+    others = [str(file) for file in sorted((photos / "digit 5").iterdir())[:2]]
+    assert main(["predict", str(run.folder), *others]) == 0
+    rows = capsys.readouterr().out.splitlines()[1:3]
+    assert all(row.startswith(file) for row, file in zip(rows, others, strict=True))
+    assert main(["predict", str(run.folder), *others, str(photos)]) == 2
+    assert f"expected one folder, file or name, or images, got {photos} among 3: check" in capsys.readouterr().err
     with pytest.raises(ValueError, match=r"images that can be read, got others: left out 1 image.*930\.png"):
         lw.load(run).predict([photo, next(photos.rglob("930.png"))])
 
@@ -258,7 +265,7 @@ def test_features_of_images_are_not_encoded_again(run, tmp_path):
     assert [row["class"] for row in rows] == [NAMES[of] for of in expected.tolist()]
 
 
-def test_texts_are_predicted(tmp_path):
+def test_texts_are_predicted(tmp_path, monkeypatch):
     torch.manual_seed(0)
     words = [f"{animal} {verb} {number % 7}" for number in range(40) for animal in ("cat", "dog", "owl")
              for verb in ("runs", "sits")]  # fmt: skip
@@ -275,6 +282,23 @@ def test_texts_are_predicted(tmp_path):
     rows = rows_of(predict(run, tmp_path / "new.csv", tmp_path / "out.csv", progress=Silent()))
     assert [row["class"] for row in rows] == ["owl", "cat"]
     assert lw.load(run).predict(["an owl sits", "the cat runs"]).labels == ["owl", "cat"]
+    monkeypatch.setattr("sys.stdin", io.StringIO("an owl sits\n\nthe cat runs\n"))
+    for given, classes in (
+        ("an owl sits", ["owl"]), ("owl", ["owl"]), (["an owl sits", "the cat runs"], ["owl", "cat"]),
+        ("-", ["owl", "cat"]),
+    ):  # fmt: skip
+        rows = rows_of(predict(run, given, tmp_path / "out.csv", force=True, progress=Silent()))
+        assert [row["class"] for row in rows] == classes
+        assert [row["id"] for row in rows] == (
+            ["an owl sits", "the cat runs"][: len(rows)] if given != "owl" else ["owl"]
+        )
+    for given, told in (
+        ("nwe.csv", "expected a file, a folder, .* got nwe.csv, which does not exist: check it"),
+        (["an owl", "new.csv"], "expected texts, or one file of them, got new.csv among 2: give it alone"),
+        (["-"], "expected a folder, a file, a text or some of these, got none: name one"),
+    ):
+        with pytest.raises(ValueError, match=told):
+            predict(run, given, progress=Silent())
 
 
 def test_new_classes_are_predicted_among_a_few_samples_of_them(run, digits, tmp_path):

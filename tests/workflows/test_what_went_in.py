@@ -12,6 +12,7 @@ from sklearn.datasets import load_digits
 
 import likewise as lw
 from likewise.report import Subject, write_page
+from likewise.report.formatting import part_words
 from likewise.report.went_in import NAMES, doubts, lines_of
 from likewise.workflows import Silent
 
@@ -80,7 +81,9 @@ def test_five_lines_are_said_before_the_first_step(run):
     assert record.lines["parts"] == f"{', '.join(words)}; {by}"
     number = parameters_of(made.encoder())
     assert record.lines["encoder"].startswith(f"ConvNet(width=4, depth=3), {number:,} parameters, all trained; Proj")
-    assert record.lines["loss"] == "SupConLoss(temperature=0.1, form=out); 32 samples in 2 views a step"
+    views = "RandomAffine(degrees=12.0, translate=0.08, scale=0.1, shear=8.0, noise=0.1, padding=zeros)"
+    loss = f"SupConLoss(temperature=0.1, form=out); 32 samples in 2 views a step, changed by {views}"
+    assert record.lines["loss"] == loss
     steps = 2 * (sizes["train"] // 32)
     assert record.lines["steps"].startswith(f"{steps} in 2 epochs; {made.facts['device']}; only {steps} steps, ")
     assert all("\n" not in line for line in record.said[:5])
@@ -98,6 +101,19 @@ def test_the_page_and_run_json_have_the_same_lines(run):
     (warned,) = (line for line in record.said if line.startswith("warning: "))
     assert re.search(r"--epochs \d+ makes 30\d steps", warned)
     assert warned.removeprefix("warning: ") in top
+
+
+def test_a_network_of_others_is_told_by_its_name_and_not_by_its_whole_configuration(run):
+    """A transformer's has 1,300 characters; the page's list of parts has none of them either."""
+    facts = json.loads(json.dumps(run[0].facts))
+    config, special = {f"option_{number}": number for number in range(60)}, {"before": [101], "mask": 103}
+    given = {"input_shape": [], "name": "bert", "pooling": "mean", "config": config, "special": special}
+    facts["parts"]["encoder"] = {"class_path": "likewise.models.PretrainedTransformer", "init_args": given}
+    line = dict(lines_of(facts))["encoder"]
+    assert line.startswith("PretrainedTransformer(name=bert, pooling=mean), ")
+    assert "option" not in part_words(facts["parts"]["encoder"])
+    nested = {"class_path": "likewise.models.Projected", "init_args": facts["parts"] | {"data": None}}
+    assert "encoder=PretrainedTransformer(input_shape=none, name=bert, pooling=mean)" in part_words(nested)
 
 
 def test_runs_of_before_have_no_lines_and_no_doubts(run):
@@ -151,6 +167,7 @@ def test_label_sets_are_labels_and_texts_are_texts(tmp_path):
     assert record.lines["data"].startswith("120 texts; 3 labels, from 30 (")
     assert record.lines["data"].endswith(") to 60 (oil), 30 without any")
     assert record.lines["loss"].startswith("NWSLoss(")
+    assert record.lines["loss"].endswith(" a step, changed by TokenDropout(probability=0.1, mask_id=1)")
 
 
 def photos(folder):

@@ -316,7 +316,7 @@ def module_of(name: str) -> Module | None:
 @cache
 def _read(name: str, path: Path, _changed: int) -> Module:
     try:
-        return Module(name, path, ast.parse(path.read_text(encoding="utf-8")))
+        return Module(name, path, ast.parse(path.read_bytes()))
     except (SyntaxError, ValueError) as error:
         line = f" in line {error.lineno}" if isinstance(error, SyntaxError) else ""
         raise ValueError(f"expected Python in {path}, got {getattr(error, 'msg', error)}{line}: correct it") from error

@@ -17,9 +17,10 @@ from likewise.configuration.classes import (
     kinds,
     module_of,
 )
-from likewise.configuration.guesses import class_named, first_row_at, near_classes, near_options
+from likewise.configuration.guesses import class_named, near_classes, near_options
 from likewise.configuration.options import FILLED, HIDDEN, TRAINER, VERBS
 from likewise.configuration.values import FLAG, LISTS, MAPPINGS, parsed, part_of, plain, takes
+from likewise.files.detection import first_rows
 from likewise.parts import is_spec
 
 
@@ -203,8 +204,8 @@ class Draft:
                 if complete[name] is None and parameter.default is None:
                     del complete[name]
             elif parameter.required:
-                columns = first_row_at(values["path"]) if above == "data." and "path" in values else None
-                remedy = f"choose from {', '.join(columns)}" if columns else f"see {self._help(above or name)}"
+                rows = first_rows(values["path"]) if above == "data." and "path" in values else None
+                remedy = f"choose from {', '.join(rows[0])}" if rows else f"see {self._help(above or name)}"
                 raise ValueError(f"expected {self._called(above + name)}, got none: {remedy}")
             elif parameter.default is not MISSING and parameter.default is not None:
                 complete[name] = plain(parameter.default, parameter.annotation)

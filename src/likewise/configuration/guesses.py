@@ -3,7 +3,6 @@
 import re
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from difflib import SequenceMatcher, get_close_matches
 from itertools import islice
 from pathlib import Path
@@ -14,10 +13,10 @@ from likewise.configuration import recipes
 from likewise.configuration.aliases import ALIASES
 from likewise.configuration.classes import Class, find, kind_named, kinds, module_of, packages_of
 from likewise.configuration.options import HIDDEN
-from likewise.configuration.values import folded, part_of
-from likewise.files.detection import ARRAYS, TORCHVISION, exists, first_row, is_number, source_for
-from likewise.files.detection import expanded as expanded_path
-from likewise.files.formats import IMAGE_COLUMNS, TABLES, image_suffixes
+from likewise.configuration.values import folded, parsed, part_of
+from likewise.files.cells import kind_of
+from likewise.files.detection import ARRAYS, LISTED, TORCHVISION, exists, first_rows, inputs_at, source_for
+from likewise.files.formats import image_suffixes
 from likewise.parts import is_spec
 
 METHODS = {
@@ -45,6 +44,7 @@ OF_CLASS = {
     "Hub": "image-folder",
     "Pairs": "pairs",
 }
+OF_INPUTS = {"images": "image-folder", "texts": "texts", "numbers": "vectors", "ids": "vectors"}
 SLIPS = {
     **dict.fromkeys(("num_epochs", "n_epochs", "max_epochs", "epoch"), "epochs"),
     **dict.fromkeys(("batch", "bs", "bsz", "batchsize"), "batch_size"),
@@ -64,7 +64,6 @@ SLIPS = {
     **dict.fromkeys(("logger", "loggers", "wandb", "tensorboard"), "log"),
 }
 """What people call options that have another name here."""
-LOOKED_AT = 1000  # entries of a folder
 WORD = {*ascii_letters, *digits, *"-_ "}
 SURE = 0.9
 """How alike letters are where nothing else can be meant."""
@@ -86,8 +85,8 @@ def class_named(name: str, base: Class) -> str | None:
     return kind_named(METHODS.get(wanted, ""), base) if kind == "loss" else None
 
 
-def expanded(option: str, value: str, base: Class) -> list[tuple[str, Any]] | None:
-    """Return the options that a word for a part stands for; None where it is a class, or none that is known."""
+def expanded(option: str, value: str, base: Class, given: Mapping[str, Any]) -> list[tuple[str, Any]] | None:
+    """Return the options that a word for a part stands for, beside some; None: it is a class, or none is known."""
     sized = re.fullmatch(r"([A-Za-z_-]+?)[-_]?(\d+)", value)
     if option == "loss" and folded(value) == "clip":
         return [(option, "likewise.losses.InfoNCELoss"), ("loss.symmetric", True)]
@@ -97,7 +96,7 @@ def expanded(option: str, value: str, base: Class) -> list[tuple[str, Any]] | No
     if option == "encoder" and sized and folded(sized[1]) == "resnet" and class_named(value, base) is None:
         return [(option, "likewise.models.ResNet"), ("encoder.depth", int(sized[2]))]
     if option == "data" and class_named(value, base) is None:
-        return _data(value)
+        return _data(value, given_of(given))
     return None
 
 
@@ -121,32 +120,48 @@ def flat(options: dict[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
         yield from flat({**others, **more}, f"{option}.")
 
 
-def _data(value: str) -> list[tuple[str, Any]] | None:
+def _data(value: str, given: Mapping[str, Any]) -> list[tuple[str, Any]] | None:
     """Return the options of the source that reads what a word names; None: it may be a class."""
     is_class = value.replace(".", "_").isidentifier() and not exists(Path(value))
     module, _, last = value.rpartition(".")
     try:
-        name, arguments = source_for(value)
+        name, arguments = source_for(value, given)
     except ValueError:
         if is_class and (not module or last[:1].isupper() or module_of(module)):
             return None
         raise
-    options = [(f"data.{argument}", given) for argument, given in arguments.items()]
+    options = [(f"data.{argument}", wanted) for argument, wanted in arguments.items()]
     return [("data", f"likewise.data.{name}"), *options]
 
 
 def kind_of_data(options: Mapping[str, Any]) -> str | None:
-    """Return the name that recipes have for the data that options name, by what is there; None: there is none."""
+    """Return the name that recipes have for the data that options name, by what is there; None: nothing tells."""
     name = str(options.get("data") or "").rpartition(".")[2]
     if name == "Torchvision":
         wanted = folded(str(options.get("data.name") or ""))
-        return next((data for data in recipes.listed("data") if folded(data) == wanted), None)
+        return next((data for data in recipes.listed("data") if folded(data) == wanted), recipes.IMAGES)
     path = Path(str(options.get("data.path") or ""))
     if name == "Arrays" and "images" in _arrays(path):
-        return None
-    if name == "Table" and not _has_images(path):
-        return "vectors"
+        return recipes.IMAGES
+    files = islice(path.rglob("*"), LISTED) if name == "Table" and path.is_dir() else ()
+    if name == "Table" and not any(file.suffix.lower() in image_suffixes() for file in files):
+        given = given_of(options)
+        return OF_INPUTS["images" if first_rows(path, given.get("encoding")) is None else inputs_at(path, given)[0]]
     return OF_CLASS.get(name)
+
+
+def given_of(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of the data among options, lists as lists.
+
+    Example:
+        >>> given_of({"data.label": "kind", "data.inputs": "[a, b]", "seed": "3"})
+        {'label': 'kind', 'inputs': ['a', 'b']}
+    """
+    given = {name.removeprefix("data."): value for name, value in options.items() if name.startswith("data.")}
+    return {
+        name: parsed(value) if isinstance(value, str) and value.startswith("[") else value
+        for name, value in given.items()
+    }
 
 
 def fitting_pairs(options: Mapping[str, Any]) -> list[tuple[str, Any]]:
@@ -158,37 +173,18 @@ def fitting_pairs(options: Mapping[str, Any]) -> list[tuple[str, Any]]:
 
 
 def _kind_of_side(options: Mapping[str, Any], side: str) -> str | None:
-    """Return the name that recipes have for data as one side of pairs is, as far as its first row tells."""
+    """Return the name that recipes have for data as one side of pairs is, as far as its first rows tell."""
     name = str(options.get(f"data.{side}") or "")
     if "data.path" not in options:
         suffix = Path(name).suffix.lower()
         images = suffix == ".npz" and "images" in _arrays(Path(name))
         return None if images else "vectors" if suffix in ARRAYS else "texts"
-    row = first_row_at(options["data.path"])
-    if row is None:
+    rows = first_rows(options["data.path"], options.get("data.encoding"))
+    if rows is None:
         return "texts"  # a folder of files of lines
-    cell = row.get(name)
-    while isinstance(cell, list) and cell and isinstance(cell[0], list | str):  # several counterparts
-        cell = cell[0]
-    if isinstance(cell, dict) or (isinstance(cell, str) and Path(cell[:255]).suffix.lower() in image_suffixes()):
-        return "image-folder"
-    return None if cell is None else "texts" if isinstance(cell, str) and not is_number(cell) else "vectors"
-
-
-def first_row_at(place: str) -> dict[str, Any] | None:
-    """Return the first row of a table, or of a folder's first table; None of a folder that has none."""
-    path = expanded_path(place)
-    files = sorted(islice(path.rglob("*"), LOOKED_AT)) if path.is_dir() else [path]
-    file = next((file for file in files if file.suffix.lower() in TABLES), None)
-    if file is None:
-        return None if path.is_dir() else {}
-    if TABLES[file.suffix.lower()] != "parquet":
-        return first_row(file)
-    from pyarrow import parquet  # noqa: PLC0415 - only such files need it
-
-    with suppress(OSError, ValueError):  # which the source will say
-        return next((rows.to_pylist()[0] for rows in parquet.ParquetFile(file).iter_batches(1)), {})
-    return {}
+    several = [cell if isinstance(cell, list) else [cell] for cell in (row.get(name) for row in rows)]
+    kind = kind_of(one for cell in several for one in cell)
+    return None if kind == "nothing" else OF_INPUTS.get(kind, "texts")
 
 
 def _arrays(path: Path) -> set[str]:
@@ -197,17 +193,6 @@ def _arrays(path: Path) -> set[str]:
             return {name.removesuffix(".npy") for name in file.namelist()}
     except (OSError, zipfile.BadZipFile):
         return set()  # which the source will say
-
-
-def _has_images(path: Path) -> bool:
-    """Tell whether a folder or table that `datasets` reads has images, as far as names and first rows tell."""
-    suffixes = image_suffixes()
-    files = list(islice(path.rglob("*"), LOOKED_AT)) if path.is_dir() else [path]
-    if any(file.suffix.lower() in suffixes for file in files):
-        return True
-    tables = [file for file in files if file.suffix.lower() in TABLES]
-    row = first_row(tables[0]).items() if tables else ()
-    return not tables or any(n in IMAGE_COLUMNS or Path(str(cell)[:255]).suffix.lower() in suffixes for n, cell in row)
 
 
 def near_classes(option: str, name: str, base: Class, names: Sequence[str] = ()) -> str:

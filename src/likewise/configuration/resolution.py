@@ -12,13 +12,11 @@ from likewise.configuration.aliases import ALIASES
 from likewise.configuration.classes import Class, find, kind_named, kinds
 from likewise.configuration.draft import Draft, Option
 from likewise.configuration.guesses import class_named, expanded, fitting_pairs, flat, kind_of_data
-from likewise.configuration.options import DEFAULTS, PARTS, SOURCES, STRATEGIES
+from likewise.configuration.options import DEFAULTS, OF_LOSSES, PARTS, RESUMED_WITH, SOURCES, STRATEGIES
 from likewise.configuration.values import FLAG, folded, part_of
 
 PARTIAL = ".partial"  # as in runs, which import torch
 SEEDS = 2**32  # NumPy takes no more
-FITTED = ("data", "batches", "encoder")
-"""Parts that follow from what lies at a path that is given as data."""
 
 
 def resolve(given: Mapping[str, Any], *, verb: str = "train") -> dict[str, Any]:
@@ -104,14 +102,13 @@ def canonical(option: Option, root: Class) -> list[Option]:
 
 
 def _resumed(given: Sequence[Option]) -> list[Option]:
-    """Return the options that a run began with, and those of trainer and report that it is resumed with."""
+    """Return the options that a run began with, and those that it is resumed with, which change no training."""
     folder = str(next(option.value for option in reversed(given) if option.name == "resume"))
-    allowed = ("resume", "report")
-    others = [option for option in given if option.name not in allowed and not option.name.startswith("trainer.")]
+    others = [option.name for option in given if option.name.partition(".")[0] not in ("resume", *RESUMED_WITH)]
     if others:
         raise ValueError(
-            f"expected with --resume no option but --report and --trainer.*, got --{others[0].name}: a run goes on "
-            "as it began; leave it out, or train anew with --config"
+            f"expected with --resume no option but {', '.join(f'--{name}' for name in RESUMED_WITH)}.*, got "
+            f"--{others[0]}: a run goes on as it began; leave it out, or train anew with --config"
         )
     place = Path(folder) if Path(folder).is_dir() else Path(folder.removesuffix(PARTIAL))  # it has been finished since
     lacks = "does not exist" if not place.is_dir() else "has no run.json"
@@ -126,9 +123,9 @@ def _of_file(file: Any) -> list[Option]:
         path = Path(file).expanduser()
         if not path.is_file():
             raise ValueError(f"expected a file of options for --config, got {file}, which does not exist: correct it")
-        file = path.read_text(encoding="utf-8")
+        file = path.read_bytes()  # YAML tells its encoding
     try:
-        said = yaml.safe_load(file) if isinstance(file, str) else file
+        said = yaml.safe_load(file) if isinstance(file, str | bytes) else file
     except yaml.YAMLError as error:
         raise ValueError(f"expected options in YAML for --config, got {' '.join(str(error).split())}") from error
     if not isinstance(said, Mapping):
@@ -140,12 +137,12 @@ def _of_file(file: Any) -> list[Option]:
 
 def _expanded(options: Sequence[Option], root: Class) -> list[Option]:
     """Spell out the words that stand for a class and more; what is given beside them wins."""
-    given, spelt_out = {option.name for option in options}, list[Option]()
+    given, spelt_out = {option.name: option.value for option in options}, list[Option]()
     for option in options:
         more = None
         base = _base(option.name, root) if option.name in PARTS and not option.adds else None
         if base and isinstance(option.value, str):
-            more = expanded(option.name, option.value, base)
+            more = expanded(option.name, option.value, base, given)
         if more is None:
             spelt_out.append(option)
         else:
@@ -173,13 +170,17 @@ def _below(given: Sequence[Option], layers: Sequence[Option], root: Class) -> li
         name = recipes.named(last["recipe"], data)
         chosen = {"recipe": name, **recipes.recipe(name)}
     elif data == "pairs":
-        chosen = recipes.recipe("clip-pairs")
-    elif data is not None and "data.path" in last and "data.path" not in {option.name for option in given}:
-        chosen = {part: value for part, value in recipes.half("data", data).items() if part in FITTED}
+        chosen = recipes.fitting(data)
+    elif data not in {None, recipes.IMAGES} and "data.path" in last:
+        needs = data in {"texts", "vectors"} and "encoder" not in last  # the default is for images
+        if needs or "data.path" not in {option.name for option in given}:
+            chosen = recipes.fitting(data)
     chosen_options = list(flat(chosen))
     if ("data", "likewise.data.Pairs") in chosen_options and "encoder" not in chosen:
         chosen_options += fitting_pairs(last)
     below = _without_replaced(chosen_options, layers, root)
+    if data == "image-folder" and ("data", "likewise.data.Folder") in chosen_options:  # whichever source reads them
+        below += [Option(*pair) for pair in chosen_options if pair[0] == "data.size"]
     named = {option.name for option in (*below, *layers) if option.name in PARTS}
     defaults = [
         Option(*pair) for pair in DEFAULTS.items() if pair[0] in PARTS or pair[0].partition(".")[0] not in named
@@ -230,10 +231,10 @@ def _batches_for(options: Sequence[Option], root: Class) -> str | None:
 
 
 def _fill_loss(draft: Draft) -> None:
-    """Gather across processes, alone there is nothing to gather; measure how alike labels are, where a loss asks."""
+    """Give a loss the arguments that the command has other defaults of, where it takes them."""
     kind = find(draft.values["loss"]["class_path"])
     asked = kind.parameters() if kind else {}
-    for name, value in (("gather_distributed", True), ("label_similarity", "npmi")):
+    for name, value in OF_LOSSES.items():
         if name in asked and name not in draft.values["loss"]["init_args"]:
             draft.put(Option(f"loss.{name}", value))
 

@@ -17,7 +17,7 @@ from likewise.data.image_files import Size, check_size, sides
 from likewise.data.preprocessing import ImagePreprocessing, Resize
 from likewise.data.rows import Rows
 from likewise.data.samples import Samples, Source
-from likewise.files.formats import PART_NAMES
+from likewise.files.formats import PART_NAMES, as_class
 from likewise.pickled import pickled
 
 _INPUTS = ("images", "vectors")
@@ -112,7 +112,7 @@ class Arrays(Source):
         labels, names = labels_of(arrays["labels"], known, in_part=self.in_part) if "labels" in arrays else (None, ())
         parts, ids, second = parts_of_arrays(arrays), ids_of(arrays), None
         if "fine_labels" in arrays:
-            fine = labels_of(arrays["fine_labels"], arrays.get("fine_names"), in_part=self.in_part)
+            fine = labels_of(arrays["fine_labels"], arrays.get("fine_names"), in_part=self.in_part, key="fine_labels")
             second = Evaluated.finer(*fine, labels, names, "fine_labels")
         inputs = arrays.pop(kind)
         if kind != "images" and self.size is not None:
@@ -135,29 +135,40 @@ class Arrays(Source):
                 return {"vectors": loaded}
             with loaded as file:
                 keys = file.files
-                arrays = {key: _plain(file, key) for key in keys if key in {*_inputs_in(keys), *_OPTIONAL}}
+                arrays = {key: plain(file, key) for key in keys if key in {*_inputs_in(keys), *_OPTIONAL}}
         except (ValueError, EOFError, zipfile.BadZipFile, zlib.error, AttributeError, TypeError) as error:
+            if str(error).startswith("expected "):
+                raise
             raise ValueError(
                 f"expected an .npz file of plain arrays, got {self.path}, which is not one: write it with numpy.savez"
             ) from error
         _check_keys(keys, self.path)
-        for key, array in arrays.items():
-            if array.dtype.hasobject:
-                remedy = (
-                    "labels.astype(str) or labels.astype(int)" if key.endswith("labels") else f"{key}.astype(float)"
-                )
-                raise ValueError(f"expected {key} of plain values, got Python objects: save {remedy}")
         return arrays
 
 
-def _plain(file: Any, key: str) -> NDArray[Any]:
-    """Return an array; an empty one in the place of one that holds objects, which are not loaded."""
+def plain(file: Any, key: str) -> NDArray[Any]:
+    """Return an array of an opened file; one that holds Python objects is refused, and they are not loaded."""
     try:
         return file[key]
     except ValueError as error:
         if "Object arrays" not in str(error):
             raise
-        return np.empty(0, dtype=object)
+        told = f"expected {key} of plain values, got Python objects: save np.array({key}.tolist())"
+        raise ValueError(told) from error
+
+
+def words_of(array: NDArray[Any], key: str) -> NDArray[Any]:
+    """Return values as strings; bytes are read as UTF-8.
+
+    Example:
+        >>> words_of(np.array(["élm".encode(), b"ash"]), "labels")
+        array(['élm', 'ash'], dtype='<U3')
+    """
+    try:
+        return np.char.decode(array, "utf-8") if array.dtype.kind == "S" else array.astype(str)
+    except UnicodeDecodeError as error:
+        remedy = f"save np.char.decode({key}, 'latin-1'), if they are that"
+        raise ValueError(f"expected {key} of strings, or bytes in utf-8, got {error.object!r}: {remedy}") from error
 
 
 def _inputs_in(keys: Sequence[str]) -> list[str]:
@@ -201,19 +212,20 @@ def _vectors(vectors: NDArray[Any]) -> Tensor | Rows:
 
 
 def labels_of(
-    labels: NDArray[Any], names: NDArray[Any] | None, *, in_part: bool = False
+    labels: NDArray[Any], names: NDArray[Any] | None, *, in_part: bool = False, key: str = "labels"
 ) -> tuple[Tensor, tuple[str, ...]]:
     """Return classes (N,), int64, or label sets (N, L), boolean, and their names; in part, -1 is no class."""
+    labels = words_of(labels, key) if labels.dtype.kind == "S" else labels
     if in_part and labels.ndim == 1 and (labels.dtype.kind == "U" or names is not None):
         given = labels != ("" if labels.dtype.kind == "U" else -1)
         if 0 < given.sum() < len(labels):
             classes, known = labels_of(labels[given], names)
             return torch.full((len(labels),), -1).index_copy(0, torch.from_numpy(given.nonzero()[0]), classes), known
-    known = None if names is None else tuple(names.astype(str).tolist())
+    known = None if names is None else tuple(map(as_class, words_of(names, "names").tolist()))
     sets = labels.ndim == 2 and labels.dtype.kind in "uib" and labels.shape[1] > 0
     if sets and bool(((labels == 0) | (labels == 1)).all()):
         return torch.from_numpy(labels.astype(bool)), known or tuple(str(label) for label in range(labels.shape[1]))
-    if labels.ndim != 1 or labels.dtype.kind not in "uibSU":
+    if labels.ndim != 1 or labels.dtype.kind not in "uibU":
         remedy = "give one class per sample"
         if labels.dtype.kind == "f":
             remedy = "give labels.astype(int)" if labels.ndim == 1 else "give labels > 0.5"
@@ -225,7 +237,8 @@ def labels_of(
         )
     if known is not None:
         return _numbered(labels, known)
-    found, classes = np.unique(labels.astype(str) if labels.dtype.kind == "S" else labels, return_inverse=True)
+    words = labels if labels.dtype.kind in "uib" else [as_class(name) for name in labels.tolist()]
+    found, classes = np.unique(words, return_inverse=True)
     return torch.from_numpy(classes.astype(np.int64)), tuple(str(name) for name in found)
 
 
@@ -247,7 +260,7 @@ def ids_of(arrays: Mapping[str, NDArray[Any]]) -> Any:
     given: Any = arrays.get("ids")
     if given is not None and (given.ndim != 1 or given.dtype.kind not in "uiSU"):
         raise ValueError(f"expected ids of shape (N,), strings, got {given.shape} of {given.dtype}: leave them out")
-    return given if given is None else Ids.of(given.astype(str).tolist())
+    return given if given is None else Ids.of(words_of(given, "ids").tolist())
 
 
 def parts_of_arrays(arrays: Mapping[str, NDArray[Any]]) -> Tensor | None:
@@ -265,7 +278,7 @@ def parts_of_arrays(arrays: Mapping[str, NDArray[Any]]) -> Tensor | None:
         return torch.from_numpy(test).long() * 2
     if "parts" not in arrays:
         return None
-    given = arrays["parts"].astype(str)
+    given = words_of(arrays["parts"], "parts")
     unknown = sorted(set(given.tolist()) - set(PART_NAMES))
     if unknown:
         raise ValueError(f"expected parts of 'train', 'validation' and 'test', got {unknown[0]!r}: rename it")

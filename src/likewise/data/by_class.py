@@ -19,9 +19,10 @@ from likewise.data.rows import Rows, Unreadable, note_unreadable, unreadable
 from likewise.data.samples import Samples, some_of_each_class
 from likewise.data.split import Parts, Split, relabelled, whole_classes
 from likewise.data.subset import Subset
-from likewise.files.formats import PART_NAMES, PARTS, Part
+from likewise.files.formats import PART_NAMES, PARTS, Part, as_class, lines_in
 
 SPLITS = Path(__file__).parent / "splits"
+OPTION = "split.encoding"
 FEWEST = 6  # classes, for three parts of two
 TURNS = 4  # of a class of images
 BEYOND = 2**32  # more rows than a source has
@@ -49,6 +50,7 @@ class ByClass(Split):
             (Ravi and Larochelle, 2017); "omniglot-alphabets", the 30 background alphabets of Omniglot, 5 of them for
             validation, and the 20 evaluation alphabets (Lake et al., 2015).
         seed: Seed of the choice of classes.
+        encoding: What the file is in, such as "latin-1". None: UTF-8.
         rotations: Whether each quarter turn of a class of images is a class of its own, in the same part.
         refit: Whether to train on training and validation samples together, after model selection.
 
@@ -71,6 +73,7 @@ class ByClass(Split):
         file: Path | None = None,
         seed: int = 0,
         *,
+        encoding: str | None = None,
         rotations: bool = False,
         refit: bool = False,
     ) -> None:
@@ -85,6 +88,7 @@ class ByClass(Split):
                 )
         self.file = file
         self.seed = seed
+        self.encoding = encoding
 
     def __call__(self, samples: Samples, subset: Subset | None = None) -> Parts:
         subset = None if subset is None else subset.of_source(samples)
@@ -96,7 +100,7 @@ class ByClass(Split):
                 "choose Stratified"
             )
         file = None if self.file is None else _found(Path(self.file))
-        given = _given(samples) if file is None else _named(samples, _read(file), file)
+        given = _given(samples) if file is None else _named(samples, _read(file, self.encoding), file)
         chosen = given or self._drawn(len(samples.names))
         short: list[Part] = [] if given or len(samples.names) >= FEWEST else self._short(*map(len, chosen))
         for part, classes in zip(PARTS, chosen, strict=True):
@@ -144,7 +148,10 @@ class ByClass(Split):
                 numbers["train"] = min(numbers["train"], left)
         if sum(numbers.values()) > total:
             wanted = ", ".join(f"{part}={size:g}" for part, size in self.sizes.items())
-            raise ValueError(f"expected at most {total} classes in all parts together, got {wanted}: lower them")
+            raise ValueError(
+                f"expected at most {total} classes in all parts together, got {wanted}: lower one of "
+                f"split.{', split.'.join(self.sizes)}"
+            )
         shuffled = torch.randperm(total, generator=torch.Generator().manual_seed(self.seed))
         return shuffled[: sum(numbers.values())].split(list(numbers.values()))
 
@@ -173,7 +180,9 @@ def _given(samples: Samples) -> tuple[Tensor, ...] | None:
 
 def _named(samples: Samples, names: Mapping[str, Sequence[str]], file: Path) -> tuple[Tensor, ...]:
     numbers = {name: label for label, name in enumerate(samples.names)}
-    names = {part: [match for name in names[part] for match in _matching(name, samples.names)] for part in PARTS}
+    names = {
+        part: [match for name in names[part] for match in _matching(as_class(name), samples.names)] for part in PARTS
+    }
     unknown = [name for part in PARTS for name in names[part] if name not in numbers]
     if unknown:
         near = get_close_matches(unknown[0], samples.names, n=1)
@@ -218,20 +227,12 @@ def _found(file: Path) -> Path:
     raise ValueError(f"expected a file of class names, got {file}, which does not exist: {remedy}")
 
 
-def _read(file: Path) -> Mapping[str, Sequence[str]]:
+def _read(file: Path, encoding: str | None) -> Mapping[str, Sequence[str]]:
     """Read the class names of each part."""
     if file.suffix == ".json":
-        return _of_parts(_text(file), file)
-    return {part: [line.strip() for line in _text(_beside(file, part)).splitlines() if line.strip()] for part in PARTS}
-
-
-def _text(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(
-            f"expected a file of class names in UTF-8, got {file}, which cannot be read ({error}): check it"
-        ) from error
+        return _of_parts("\n".join(lines_in(file, encoding, OPTION)), file)
+    lists = {part: lines_in(_beside(file, part), encoding, OPTION) for part in PARTS}
+    return {part: [line.strip() for line in lines if line.strip()] for part, lines in lists.items()}
 
 
 def _of_parts(text: str, file: Path) -> Mapping[str, Sequence[str]]:

@@ -1,6 +1,5 @@
 """Which columns of a table are inputs, and why the others are none."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, final
@@ -10,9 +9,9 @@ import numpy as np
 from likewise.data import columns
 from likewise.data.numbers import Numbers, whole_numbers, with_numbers
 from likewise.data.tables import Tables
-from likewise.files.formats import ID_COLUMN, IMAGE_COLUMNS, ROW_NUMBERS, TEXT_COLUMNS, first_of
+from likewise.files.cells import kind_of
+from likewise.files.formats import ID_COLUMN, IMAGE_COLUMNS, NAMED_ID, ROW_NUMBERS, TEXT_COLUMNS, first_of
 
-NAMED_ID = re.compile(r"(?i:(?:^|[^a-z])(?:id|uuid|guid)(?:$|[^a-z]))|[a-z](?:Id|ID)$")
 LEAST_ROWS = 20  # from which on numbers tell that they identify rows
 SHARE_OF_ODD = 0.1  # of cells that are no numbers, up to which a column is meant to be of numbers
 TOLD = 8  # columns that a line names
@@ -63,12 +62,7 @@ def chosen(path: str, tables: Tables, given: Sequence[str] | None, beside: Seque
     kinds = {
         name: _kind(tables, name) for name in given or features if name not in {*others, *([] if given else beside)}
     }
-    images = [name for name, kind in kinds.items() if kind == "images"]
-    if len(images) > 1 and given is None:
-        images = [name for name in images if name in IMAGE_COLUMNS] or images
-    if images:
-        if len(images) > 1 or len(given or ()) > 1:
-            raise ValueError(f"expected one column of images, got {', '.join(given or images)}: name it in data.inputs")
+    if images := _images(kinds, given):
         return _made(tables, images, "images", kinds, others)
     texts = [name for name, kind in kinds.items() if kind == "text"]
     named = [name for name in texts if name in TEXT_COLUMNS] if given is None else []
@@ -89,16 +83,39 @@ def chosen(path: str, tables: Tables, given: Sequence[str] | None, beside: Seque
     if given is None:
         rows = {name: "identifies rows" for name in used if _number_rows(tables, name, numbers.get(name))}
         used, others = [name for name in used if name not in rows], others | rows
+    if given is None and not used and len(long := _long(tables, texts)) == 1:
+        return _made(tables, long, "text", kinds, others)
     if not used or (given and odd):
-        lists = {name for name in odd if columns.has_several(features[name])}
-        each = [f"{name} ({'lists' if name in lists else kind})" for name, kind in odd.items()]
-        each += [] if odd else [f"{name} ({why})" for name, why in others.items()]
-        remedy = "write a row for each of a list, or give --data Pairs" if lists else "name it in data.inputs"
-        raise ValueError(
-            f"expected columns of numbers, or one of images or texts, in {path}, got "
-            f"{', '.join(each) or 'only the labels'}: {remedy}"
-        )
+        raise _none_fits(path, tables, odd, others)
     return _made(tables, used, "numbers", kinds, others)
+
+
+def _images(kinds: Mapping[str, str], given: Sequence[str] | None) -> list[str]:
+    """Return the column of images, in a list, if there is one."""
+    images = [name for name, kind in kinds.items() if kind == "images"]
+    if len(images) > 1 and given is None:
+        images = [name for name in images if name in IMAGE_COLUMNS] or images
+    if images and max(len(images), len(given or ())) > 1:
+        raise ValueError(f"expected one column of images, got {', '.join(given or images)}: name it in data.inputs")
+    return images
+
+
+def _none_fits(path: str, tables: Tables, odd: Mapping[str, str], others: Mapping[str, str]) -> ValueError:
+    """Return the error that columns can't be inputs together."""
+    features = next(iter(tables.splits.values())).features
+    lists = {name for name in odd if columns.has_several(features[name])}
+    each = [f"{name} ({'lists' if name in lists else kind})" for name, kind in odd.items()]
+    each += [] if odd else [f"{name} ({why})" for name, why in others.items()]
+    remedy = "write a row for each of a list, or give --data Pairs" if lists else "name it in data.inputs"
+    wanted = f"expected columns of numbers, or one of images or texts, in {path}"
+    return ValueError(f"{wanted}, got {', '.join(each) or 'only the labels'}: {remedy}")
+
+
+def _long(tables: Tables, texts: list[str]) -> list[str]:
+    """Return the columns of texts, among those of strings."""
+    some = next(iter(tables.splits.values())).select_columns(texts)
+    cells = some.select(range(min(len(some), columns.LOOKED_AT)))[:]
+    return [name for name in texts if kind_of(cells[name]) == "texts"]
 
 
 def _made(

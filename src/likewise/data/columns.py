@@ -3,15 +3,17 @@
 import math
 import warnings
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
+from shlex import quote
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from likewise.files.formats import ID_COLUMN, UNREAD, image_suffixes
+from likewise.files.cells import classes_among
+from likewise.files.formats import ID_COLUMN, UNREAD, as_class, image_suffixes
 
 LOOKED_AT = 100  # rows that tell whether strings are paths
 SEPARATORS = {";": "semicolons", "|": "bars", ",": "commas"}
@@ -55,6 +57,12 @@ def are_paths(table: Any, column: str) -> bool:
 def values_of(table: Any, column: str) -> Sequence[Any]:
     """Return the values of a column."""
     return table.select_columns([column])[:][column]
+
+
+def words_in(table: Any, column: str) -> Sequence[Any]:
+    """Return the values of a column of strings, by name where these are numbered; nothing of another."""
+    kind = kind_of(table.features[column])
+    return _in_words(values_of(table, column), _names(table.features[column])) if kind in {"text", "classes"} else ()
 
 
 def labels_in(
@@ -114,19 +122,44 @@ def _inner(feature: Any) -> Any:
     return getattr(feature, "feature", None)
 
 
-def column_of(known: Collection[str], given: str | None, usual: Sequence[str], what: str, where: Any) -> str:
-    """Return the name of a column of texts or labels: the given one, or the first of the usual names that is known."""
+def column_of(
+    known: Collection[str],
+    given: str | None,
+    usual: Sequence[str],
+    what: str,
+    where: Any,
+    *,
+    cells: Callable[[str], Sequence[Any]] = lambda _: (),
+) -> str:
+    """Return the name of a column of texts or labels: the given one, or the first of the usual names that is known.
+
+    Args:
+        known: The names of all columns.
+        given: What is asked for.
+        usual: The usual names.
+        what: What is in the column, and the option that names it.
+        where: The data.
+        cells: Returns what is in a column, which tells where labels may be.
+
+    Raises:
+        ValueError: There is none.
+    """
     found = next((name for name in ([given] if given else usual) if name in known), None)
-    if found is None:
-        pairs = [name for name in known if name != ID_COLUMN] if what == "label" and given is None else []
-        asked = "; of pairs give --data Pairs --data.path {} --data.first {} --data.second {}"
-        raise ValueError(
-            f"expected a column of {what}s ({given or ', '.join(usual)}) in {where}, got {', '.join(known)}: "
-            f"name it in data.{what}"
-            + (", or set that to none" if what == "label" else "")
-            + (asked.format(where, *pairs) if len(pairs) == 2 else "")
-        )
-    return found
+    if found is not None:
+        return found
+    others = [name for name in known if name != ID_COLUMN] if what == "label" and given is None else []
+    likely = classes_among({name: cells(name) for name in others})
+    if likely:
+        remedy = f"likewise train {quote(str(where))} --data.label {quote(likely[0])}"
+        remedy += f" (or {', '.join([*likely[1:], 'none'])})"
+    else:
+        remedy = f"name it in data.{what}" + (", or set that to none" if what == "label" else "")
+    if len(others) == 2 and not likely:
+        first, second = others
+        remedy += f"; of pairs give --data Pairs --data.path {where} --data.first {first} --data.second {second}"
+    raise ValueError(
+        f"expected a column of {what}s ({given or ', '.join(usual)}) in {where}, got {', '.join(known)}: {remedy}"
+    )
 
 
 def labels_of(
@@ -223,9 +256,11 @@ def check_apart(names: Sequence[str]) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """Return a cell as a label: a whole number as an integer, as which it was written, and a missing one as None."""
+    """Return a cell as labels: a whole number as an integer, as which it was written, and a missing one as None."""
+    if isinstance(value, list):
+        return [as_class(one) if isinstance(one, str) else one for one in value]
     if not isinstance(value, float):
-        return value
+        return as_class(value) if isinstance(value, str) else value
     return None if math.isnan(value) else int(value) if value.is_integer() else value
 
 

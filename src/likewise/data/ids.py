@@ -8,6 +8,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from likewise.files.formats import as_text
+
 CHUNK = 4096  # read at a time
 
 
@@ -31,8 +33,8 @@ class Ids:
 
     @classmethod
     def of(cls, names: Iterable[str]) -> "Ids":
-        """Return ids that are in memory; of those that occur again the second becomes "name (2)"."""
-        listed = _Listed(distinct(list(names)))
+        """Return ids that are in memory, as text; of those that occur again the second becomes "name (2)"."""
+        listed = _Listed(distinct([as_text(name) for name in names]))
         return cls(listed, torch.arange(len(listed.names)))
 
     @classmethod

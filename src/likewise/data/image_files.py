@@ -35,7 +35,7 @@ from likewise.data.rows import Rows, SomeRows, Unreadable
 from likewise.data.store import Pixels, Store, size_in_store, stored
 from likewise.data.tars import content_of
 from likewise.files.detection import exists
-from likewise.files.formats import HEIC, UNREAD, first_of, image_suffixes
+from likewise.files.formats import HEIC, UNREAD, as_text, first_of, image_suffixes
 from likewise.files.waiting import waited_for
 
 if TYPE_CHECKING:
@@ -377,4 +377,4 @@ def _opened(item: Item) -> "Image":
 
 
 def _name(item: Item) -> str:
-    return str(item) if isinstance(item, Path) else item.name
+    return as_text(str(item) if isinstance(item, Path) else item.name)

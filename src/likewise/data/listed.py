@@ -23,11 +23,13 @@ from likewise.files.formats import (
     LABEL_COLUMNS,
     SEPARATED,
     Lines,
+    as_class,
     first_of,
     lines_in,
 )
 
 _PATH_COLUMNS = ("path", "file", "file_name", "filename", *IMAGE_COLUMNS, ID_COLUMN, "row")
+OPTION = "subset.encoding"
 
 
 class _Line(NamedTuple):
@@ -53,6 +55,7 @@ class FromList(Subset):
         validation: The list of validation samples, which may be among the source's training samples.
         test: The list of test samples. None: those of the source; or, if it has none, cut off from all samples before
             the list of training samples is applied. A warning counts those of it that are in the test part.
+        encoding: What the lists are in, such as "latin-1". None: UTF-8.
 
     Raises:
         ValueError: A list cannot be read or is empty, most of it names no sample, a path is the end of several, a
@@ -72,10 +75,13 @@ class FromList(Subset):
         tensor([0])
     """
 
-    def __init__(self, file: Path, validation: Path | None = None, test: Path | None = None) -> None:
+    def __init__(
+        self, file: Path, validation: Path | None = None, test: Path | None = None, *, encoding: str | None = None
+    ) -> None:
         self.file = file
         self.validation = validation
         self.test = test
+        self.encoding = encoding
         self.every_part = validation is not None or test is not None
 
     def __call__(self, samples: Samples) -> Int[Tensor, " k"]:
@@ -94,7 +100,7 @@ class FromList(Subset):
                 f"expected a test part beside {lists[1]}, got none in the data and no list: give subset.test, or leave "
                 "out subset.validation, and test and validation parts are split off"
             )
-        chosen = {part: _places(file, samples) for part, file in lists.items()}
+        chosen = {part: _places(file, samples, self.encoding) for part, file in lists.items()}
         known = torch.ones(len(samples), dtype=torch.bool) if samples.labels is None else samples.labelled
         for part, places in chosen.items():
             for other in range(part):
@@ -155,11 +161,11 @@ def _rows(samples: Samples) -> Int[Tensor, " n"]:
     return torch.arange(len(samples)) if samples.rows is None else samples.rows
 
 
-def _places(file: Path, samples: Samples) -> Int[Tensor, " k"]:
+def _places(file: Path, samples: Samples, encoding: str | None) -> Int[Tensor, " k"]:
     """Return the samples that a list names, sorted; warnings count what is odd in it."""
     ids = [_plain(name) for name in samples.ids]
     known = {name: place for place, name in enumerate(ids)}
-    lines = _read(file, known)
+    lines = _read(file, known, encoding)
     if all(line.name.isdecimal() and line.name not in known for line in lines):
         known = {str(row): place for place, row in enumerate(_rows(samples).tolist())}
     found = _matched([line.name for line in lines], known, file)
@@ -228,18 +234,18 @@ def _odd(samples: Samples, listed: Sequence[tuple[int, str]]) -> list[tuple[str,
 
 
 def _plain(name: str) -> str:
-    return re.sub(r"^(\./|/)+", "", name.replace("\\", "/"))
+    return re.sub(r"^(\./|/)+", "", as_class(name).replace("\\", "/"))
 
 
-def _read(file: Path, known: Collection[str]) -> list[_Line]:
+def _read(file: Path, known: Collection[str], encoding: str | None) -> list[_Line]:
     """Read the lines of a list: of text, or of a table."""
     if not (exists(file) and file.is_file()):
         raise ValueError(f"expected a list of samples, got {file}, which is no file: check subset.file{near(file)}")
     suffix = file.suffix.lower()
     if suffix in {*SEPARATED, *JSON_LINES}:
-        lines = _of_table(file)
+        lines = _of_table(Lines(file, encoding, OPTION))
     else:
-        lines = _of_text([line.strip() for line in lines_in(file) if line.strip()], known)
+        lines = _of_text([line.strip() for line in lines_in(file, encoding, OPTION) if line.strip()], known)
     if not lines:
         raise ValueError(f"expected a list of samples, got {file}, which has none: write a path in each line")
     return [_Line(_plain(line.name), line.label) for line in lines]
@@ -253,13 +259,16 @@ def _of_text(lines: Sequence[str], known: Collection[str]) -> list[_Line]:
     return [_Line(of[1], of[2]) for of in parted if of]
 
 
-def _of_table(file: Path) -> list[_Line]:
-    rows = [row for _, row in Lines(file)]
+def _of_table(lines: Lines) -> list[_Line]:
+    rows = [row for _, row in lines]
     column, label = (
         next((name for name in of if rows and name in rows[0]), "") for of in (_PATH_COLUMNS, LABEL_COLUMNS)
     )
     if rows and not column:
         raise ValueError(
-            f"expected a column of paths ({', '.join(_PATH_COLUMNS)}) in {file}, got {', '.join(rows[0])}: rename one"
+            f"expected a column of paths ({', '.join(_PATH_COLUMNS)}) in {lines.file}, got {', '.join(rows[0])}: "
+            "rename one"
         )
-    return [_Line(str(row[column]), str(row[label]) if label else None) for row in rows if row.get(column)]
+    return [
+        _Line(str(row[column]), str(row[label]) if label else None) for row in rows if row.get(column) not in (None, "")
+    ]

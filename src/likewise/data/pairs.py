@@ -66,6 +66,7 @@ class Pairs(Source):
         resize: How images of another ratio are brought to it; see `ImagePreprocessing`.
         memory: GiB of decoded images of a side to hold in memory. More are decoded on demand.
         part: A column of parts; see `Table`.
+        encoding: What files of lines, and tables of text, are in, such as "latin-1". None: UTF-8.
 
     Raises:
         ValueError: A file or a column does not exist, both sides are the same, files differ in length, no pair has both
@@ -104,6 +105,7 @@ class Pairs(Source):
         resize: Resize = "crop",
         memory: float = 2.0,
         part: str | None = None,
+        encoding: str | None = None,
     ) -> None:
         check_size(size, resize, memory)
         if first == second:
@@ -125,6 +127,7 @@ class Pairs(Source):
         self.resize: Resize = resize
         self.memory = memory
         self.part = part
+        self.encoding = encoding
 
     def load(self) -> Samples:
         if self.path is None:
@@ -188,10 +191,10 @@ class Pairs(Source):
         if suffix in ARRAYS:
             arrays = Arrays(file, self.size, self.resize)
             return arrays.stream() if self.streams else arrays.load()
-        return lines_in(file)
+        return lines_in(file, self.encoding)
 
     def _of_table(self, path: str) -> Samples:
-        tables = open_tables(path, None, labelled=False, local=True)
+        tables = open_tables(path, None, labelled=False, local=True, encoding=self.encoding)
         known = next(iter(tables.splits.values())).features
         asked = {name: getattr(self, name) for name in ("first", "second", "negatives", "label", "group")}
         used = {option: name for option, name in asked.items() if name is not None}

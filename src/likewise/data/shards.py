@@ -16,11 +16,13 @@ from torch import Tensor
 from likewise.data.columns import labels_of
 from likewise.data.ids import Ids
 from likewise.data.image_files import Item, Size, Within, check_size, read_images
+from likewise.data.kept import ODD
 from likewise.data.preprocessing import Resize
 from likewise.data.samples import Samples, Source
 from likewise.data.tars import CLASS, Tar, opened, tars_at
 from likewise.files.detection import exists, expanded, near
-from likewise.files.formats import PART_NAMES, image_suffixes, with_test_part
+from likewise.files.encodings import decoded
+from likewise.files.formats import PART_NAMES, as_class, image_suffixes, lines_in, with_test_part
 
 FOLDERS = "folder"
 INTEGER = re.compile("0|-?[1-9][0-9]*")  # as numbers are written: 007 is a name
@@ -42,6 +44,7 @@ class Shards(Source):
             label or a list of them; "txt"; "folder", the folder in the tar; or "none". None: what is there first of
             cls, json (the field label, labels, cls, class or target) and folder.
         names: A file of the classes' names, one a line, where labels are numbers from 0.
+        encoding: What that file is in, and text in the tars, such as "latin-1". None: UTF-8.
         image: The kind of file that is the image, such as "jpg" or "left.png", where samples have several.
         size: Side of the square that images are resized to, in pixels, or height and width. None: all have one size.
         resize: How images of another ratio are brought to it; see `ImagePreprocessing`.
@@ -83,6 +86,7 @@ class Shards(Source):
         label: str | None = None,
         *,
         names: str | None = None,
+        encoding: str | None = None,
         image: str | None = None,
         size: Size = None,
         resize: Resize = "crop",
@@ -93,6 +97,7 @@ class Shards(Source):
         self.path = path
         self.label = label
         self.names = names
+        self.encoding = encoding
         self.image = image
         self.size: Size = size
         self.resize: Resize = resize
@@ -170,7 +175,7 @@ class Shards(Source):
         file = expanded(str(self.names))
         if not (exists(file) and file.is_file()):
             raise ValueError(f"expected a file of names, got {file}, which is no file: check data.names{near(file)}")
-        return [line.strip() for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+        return [as_class(line.strip()) for line in lines_in(file, self.encoding) if line.strip()]
 
     def _usual(self, tars: Sequence[Tar]) -> str:
         """Return where labels are: what is there first of the usual places."""
@@ -178,7 +183,7 @@ class Shards(Source):
             return CLASS
         first = next((tar for tar in tars if "json" in tar.kinds), None)
         if first is not None:
-            fields = _json(first, int((first.places[:, first.kinds.index("json"), 0] >= 0).argmax()))
+            fields = self._json(first, int((first.places[:, first.kinds.index("json"), 0] >= 0).argmax()))
             field = next((name for name in JSON_LABELS if name in fields), None)
             if field is not None:
                 return f"json.{field}"
@@ -196,21 +201,29 @@ class Shards(Source):
             raise ValueError(f"expected data.label as cls, json.FIELD, txt, folder or none, got {where!r}")
         for tar in tars:
             if kind == CLASS:
-                yield from tar.classes
+                for row, name in enumerate(tar.classes):
+                    yield name if name.isascii() else self._decoded(tar, row, kind, name.encode(*ODD))
             elif kind == FOLDERS:
                 yield from (key.rpartition("/")[0].rpartition("/")[2] for key in tar.keys)
             elif kind == "txt":
-                yield from (tar.content(row, kind).decode(errors="replace").strip() for row in range(len(tar.keys)))
+                yield from (self._text(tar, row, kind).strip() for row in range(len(tar.keys)))
             else:
-                yield from (_json(tar, row).get(field) for row in range(len(tar.keys)))
+                yield from (self._json(tar, row).get(field) for row in range(len(tar.keys)))
 
+    def _json(self, tar: Tar, row: int) -> dict[str, Any]:
+        text = self._text(tar, row, "json")
+        try:
+            found = json.loads(text or "{}")
+        except ValueError as error:
+            told = f"got none in {tar.keys[row]}.json: write it again"
+            raise ValueError(f"expected JSON in {tar.path}, {told}") from error
+        return found if isinstance(found, dict) else {}
 
-def _json(tar: Tar, row: int) -> dict[str, Any]:
-    try:
-        found = json.loads(tar.content(row, "json") or b"{}")
-    except ValueError as error:
-        raise ValueError(f"expected JSON in {tar.path}, got none in {tar.keys[row]}.json: write it again") from error
-    return found if isinstance(found, dict) else {}
+    def _text(self, tar: Tar, row: int, kind: str) -> str:
+        return self._decoded(tar, row, kind, tar.content(row, kind))
+
+    def _decoded(self, tar: Tar, row: int, kind: str, content: bytes) -> str:
+        return decoded(content, f"{tar.path}/{tar.keys[row]}.{kind}", self.encoding)
 
 
 def _words(kinds: Sequence[str] | dict[str, Any]) -> str:

@@ -5,7 +5,7 @@ import re
 import warnings
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import Any, final
@@ -14,7 +14,7 @@ from likewise.data import written
 from likewise.data.parquet import Contents, columns_of, read_in_place
 from likewise.files import folders
 from likewise.files.detection import SAVED, exists, expanded, may_be_on_the_hub, near
-from likewise.files.formats import PART_NAMES, PARTS, TABLES, image_suffixes
+from likewise.files.formats import PART_NAMES, PARTS, TABLES, as_class, as_text, image_suffixes
 from likewise.pickled import pickled
 
 _METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
@@ -29,11 +29,21 @@ class Tables:
     folder: Path | None
     contents: Contents | None = None
     """The images' bytes, where the tables have numbers in their place."""
+    odd: Mapping[str, str] = field(default_factory=dict[str, str])
+    """The names of files that are no text, which the tables have escaped."""
     untyped: frozenset[str] = frozenset()
     """Columns of strings that may be meant as numbers: the file doesn't say."""
 
 
-def open_tables(path: str, config: str | None, *, labelled: bool, local: bool, in_part: bool = False) -> Tables:
+def open_tables(
+    path: str,
+    config: str | None,
+    *,
+    labelled: bool,
+    local: bool,
+    in_part: bool = False,
+    encoding: str | None = None,
+) -> Tables:
     """Open the data at a path, or the data set of that name on the Hub; in part, images may be of no class."""
     where = expanded(path)
     if exists(where) != local or not (local or may_be_on_the_hub(path)):
@@ -49,14 +59,14 @@ def open_tables(path: str, config: str | None, *, labelled: bool, local: bool, i
         if not where.exists():
             with _library(path, where) as datasets:
                 return Tables(_splits(datasets.load_dataset(path, config)), None)
-        parts = _local(where, labelled=labelled, in_part=in_part)
+        parts = _local(where, encoding, labelled=labelled, in_part=in_part)
         if isinstance(parts, Tables):
             return parts
         if lacking := next(((part, of[0]) for part, of in parts.items() if of[0].stat().st_size == 0), None):
             raise folders.empty(*lacking)
         folder = where if where.is_dir() else where.parent
         if TABLES[parts["train"][0].suffix.lower()] != "parquet":
-            read, texts = written.read(parts)
+            read, texts = written.read(parts, encoding)
             return Tables(read, folder, untyped=texts)
         with _library(path, where):
             if placed := read_in_place(parts):
@@ -66,7 +76,7 @@ def open_tables(path: str, config: str | None, *, labelled: bool, local: bool, i
         raise ValueError(_unreadable(path, where, error)) from error
 
 
-def _local(where: Path, *, labelled: bool, in_part: bool) -> Tables | dict[str, list[Path]]:
+def _local(where: Path, encoding: str | None, *, labelled: bool, in_part: bool) -> Tables | dict[str, list[Path]]:
     """Return the files of each part of a table; or open a folder of images."""
     if where.is_file():
         if where.suffix.lower() not in TABLES:
@@ -78,7 +88,7 @@ def _local(where: Path, *, labelled: bool, in_part: bool) -> Tables | dict[str, 
     images = [file for file in files if file.suffix.lower() in suffixes]
     tables = [file for file in files if file.suffix.lower() in TABLES]
     if images and (beside := [file for file in tables if file.name in _METADATA]):
-        return _beside(where, beside, folders.parts_of(images), images)
+        return _beside(where, beside, encoding, folders.parts_of(images), images)
     if images or not tables:
         lost |= folders.first_to_do(file for file in files if file.suffix.lower() not in suffixes)
     kinds = {TABLES[file.suffix.lower()] for file in tables}
@@ -90,7 +100,9 @@ def _local(where: Path, *, labelled: bool, in_part: bool) -> Tables | dict[str, 
         raise folders.RefusedError(f"expected images, or tables of one kind ({known}), in {where}, got {got}: {remedy}")
     folders.warn_of(lost, where)
     if images:
-        return Tables(_image_tables(where, images, lost, labelled=labelled, in_part=in_part), where.absolute())
+        read = _image_tables(where, images, lost, labelled=labelled, in_part=in_part)
+        odd = {as_text(name): name for name in map(str, images) if as_text(name) != name}
+        return Tables(read, where.absolute(), odd=odd)
     return _table_parts(where, tables)
 
 
@@ -115,7 +127,9 @@ def _image_tables(
         if part is not None and PARTS[part] not in within:
             raise folders.empty(PARTS[part], where / top)
     features: dict[str, Any] = {"image": datasets.Image()}
-    columns: dict[str, dict[str, Any]] = {part: {"image": list(map(str, own))} for part, own in within.items()}
+    columns: dict[str, dict[str, Any]] = {
+        part: {"image": [as_text(str(image)) for image in own]} for part, own in within.items()
+    }
     if labelled:
         own_class = [image for image in chain(*within.values()) if image not in blank]
         if not own_class:
@@ -125,20 +139,22 @@ def _image_tables(
             )
         features["label"] = datasets.ClassLabel(names=folders.classes_of(where, own_class, depth))
         for part, own in within.items():
-            columns[part]["label"] = [None if image in blank else image.parts[depth] for image in own]
+            columns[part]["label"] = [None if image in blank else as_class(image.parts[depth]) for image in own]
         folders.warn_of_blank(blank, where)
     kinds = datasets.Features(features)
     return {part: datasets.Dataset.from_dict(table, features=kinds) for part, table in columns.items()}
 
 
-def _beside(where: Path, files: Sequence[Path], parts: Mapping[str, str], images: Iterable[Path]) -> Tables:
+def _beside(
+    where: Path, files: Sequence[Path], encoding: str | None, parts: Mapping[str, str], images: Iterable[Path]
+) -> Tables:
     """Read the tables beside images, which name these from their own folders."""
     import datasets  # noqa: PLC0415 - only sets that the library reads need it
     import pyarrow as pa  # noqa: PLC0415 - comes with it
     from pyarrow import parquet  # noqa: PLC0415 - likewise
 
     of_text = [file for file in files if TABLES[file.suffix.lower()] != "parquet"]
-    read, texts = written.read({str(file): [where / file] for file in of_text})
+    read, texts = written.read({str(file): [where / file] for file in of_text}, encoding)
     grouped, named = dict[str, list[Any]](), set[str]()
     for file in files:
         table = read[str(file)].with_format("arrow")[:] if file in of_text else parquet.read_table(where / file)
@@ -193,7 +209,8 @@ def _unreadable(path: str, where: Path, error: BaseException) -> str:
         error = error.__cause__
     what = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
     if where.exists():
-        return f"expected data that the datasets library can read, got {path}: {what.rstrip('.')}: repair the file"
+        remedy = "rename what is not in UTF-8" if isinstance(error, UnicodeEncodeError) else "repair the file"
+        return f"expected data that the datasets library can read, got {path}: {what.rstrip('.')}: {remedy}"
     similar = near(where)
     remedy = f"check data.path and data.config, or your connection{similar if similar.endswith('?') else ''}"
     return f"expected a data set on the Hub, got {path}: {what.rstrip('.')}: {remedy}"

@@ -6,6 +6,7 @@ import warnings
 from bisect import bisect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, ClassVar, final
@@ -55,6 +56,7 @@ class Tabular(Source):
             one of these. --evaluations.label is the same. None: samples are evaluated by `label`.
         part: The column that says the part of each row: train; validation, valid, val or dev; test. Or "none". None:
             the one named split, part, set, fold or subset, if each of its values is one of these.
+        encoding: What CSV, TSV and JSON files are in, such as "latin-1". None: UTF-8.
     """
 
     config: str | None = None
@@ -75,6 +77,7 @@ class Tabular(Source):
         fine_label: str | None = None,
         store: int | None = None,
         part: str | None = None,
+        encoding: str | None = None,
     ) -> None:
         check_size(size, resize, memory, store)
         columns.check_separator(separator)
@@ -90,13 +93,17 @@ class Tabular(Source):
         self.separator = separator
         self.fine_label = fine_label
         self.part = part
+        self.encoding = encoding
 
     def load(self) -> Samples:
         labelled = self.label != "none"
-        tables = open_tables(self.path, self.config, labelled=labelled, local=self.local, in_part=self.in_part)
+        tables = open_tables(
+            self.path, self.config, labelled=labelled, local=self.local, in_part=self.in_part, encoding=self.encoding
+        )
         known = next(iter(tables.splits.values())).features
         wanted = self.label if isinstance(self.label, list) else [self.label] * labelled
-        label = [columns.column_of(known, name, LABEL_COLUMNS, "label", self.path) for name in wanted]
+        cells = partial(columns.words_in, next(iter(tables.splits.values())))
+        label = [columns.column_of(known, name, LABEL_COLUMNS, "label", self.path, cells=cells) for name in wanted]
         if self.fine_label is not None:
             columns.column_of(known, self.fine_label, (), "fine_label", self.path)
         beside = [*label, *([] if self.fine_label is None else [self.fine_label])]
@@ -131,9 +138,18 @@ class Tabular(Source):
         ids = ids or Ids(RowNames(list(given), list(map(len, splits))), torch.arange(len(parts)))
         of = tuple(inputs) if kind == "numbers" else ()
         labels, parts = None if labels is None else labels[kept], parts[kept] if bool(parts.any()) else None
-        said = "" if self.inputs else f"{choice}" + ("" if by_row is None else f"; parts are those of {by_row[0]}")
+        said = f"{choice}" + ("" if by_row is None else f"; parts are those of {by_row[0]}")
+        told = not self.inputs and (kind == "numbers" or choice.others or by_row is not None)
         samples = Samples(
-            read, labels, names, parts, ids=ids[kept], preprocessing=made_of, found=found, columns=of, said=said
+            read,
+            labels,
+            names,
+            parts,
+            ids=ids[kept],
+            preprocessing=made_of,
+            found=found,
+            columns=of,
+            said=said if told else "",
         )
         return samples if second is None else replace(samples, evaluated=second[kept])
 
@@ -265,7 +281,7 @@ class ImageCells(Sequence[Item]):
     def __init__(self, tables: Tables, splits: Sequence[str], column: str) -> None:
         import datasets  # noqa: PLC0415 - only sets that the library reads need it
 
-        self.folder, self.contents = tables.folder, tables.contents
+        self.folder, self.contents, self.odd = tables.folder, tables.contents, tables.odd
         self.column = column
         self.splits = tuple(splits)
         chosen = [tables.splits[name].select_columns([column]) for name in splits]
@@ -292,7 +308,7 @@ class ImageCells(Sequence[Item]):
         return [
             self.contents.place(number)
             if self.contents is not None and number is not None
-            else (join(folder, name) if apart and name else None)
+            else (join(folder, self.odd.get(name, name)) if apart and name else None)
             for apart, name, number in self._named()
         ]
 
@@ -344,6 +360,6 @@ class ImageCells(Sequence[Item]):
             name = cell["path"] or name
             cell = cell["path"] if cell["bytes"] is None else cell["bytes"]
         if isinstance(cell, str):
-            return Path(cell) if self.folder is None else self.folder / cell
+            return Path(self.folder or "", self.odd.get(cell, cell))
         content: Any = self.contents[cell] if isinstance(cell, int) and self.contents is not None else cell
         return Encoded(name, content or b"")

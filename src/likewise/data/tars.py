@@ -1,5 +1,6 @@
 """Where the files in tars lie, by samples, as WebDataset names them: found once, and kept."""
 
+import codecs
 import glob
 import hashlib
 import re
@@ -16,7 +17,7 @@ from likewise.data.kept import ODD, alone, folder, packed, save_or_warn, unpacke
 from likewise.files.detection import expanded, near
 from likewise.files.waiting import waited_for
 
-FORMAT = 1  # of what is kept; another one is read anew
+FORMAT = 2  # of what is kept; another one is read anew
 CLASS = "cls"
 LONGEST_CLASS = 256  # bytes of a class that is kept with the places
 PACKED = (".gz", ".tgz", ".bz2", ".xz", ".zst")
@@ -153,8 +154,19 @@ def _classes(path: Path, files: Sequence[tuple[int, int] | None]) -> list[str]:
             if place is not None:
                 tar.seek(place[0])
             content = b"" if place is None else tar.read(min(place[1], LONGEST_CLASS))
-            found.append(content.decode(*ODD).replace("\0", "").strip())
+            found.append(text_of(content).replace("\0", "").strip())
     return found
+
+
+def text_of(content: bytes) -> str:
+    r"""Return the text of a small file, without a byte-order mark; what is no text in it is escaped.
+
+    Example:
+        >>> text_of("ash".encode("utf-8-sig")), text_of("ash".encode("utf-16")), text_of("élm".encode("latin-1"))
+        ('ash', 'ash', '\\xe9lm')
+    """
+    marked = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    return content.decode("utf-16" if marked else "utf-8-sig", "backslashreplace")
 
 
 def _digest(text: str | Path) -> str:

@@ -2,7 +2,7 @@
 
 import warnings
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, final
 
@@ -14,6 +14,7 @@ from likewise.data.columns import check_separator, column_of, labels_of
 from likewise.data.ids import Ids
 from likewise.data.rows import Rows
 from likewise.data.samples import Samples, Source
+from likewise.files.detection import inputs_at
 from likewise.files.formats import (
     ID_COLUMN,
     JSON_LINES,
@@ -49,14 +50,16 @@ class Text(Source):
 
     Args:
         path: The file or folder.
-        text: The column of texts. None: the one called text, sentence, document or body.
+        text: The column of texts. None: the one called text, sentence, document or body, or else the only one
+            of strings, or of long ones.
         label: The column of labels, or "none" for no labels. None: the one called labels, label, class or target.
         separator: What separates the labels of a sample, if the column's strings hold several, such as ",".
         part: A column of parts of one file; see `Table`.
+        encoding: What the files are in, such as "latin-1". None: UTF-8.
 
     Raises:
-        ValueError: The path does not exist, no file has texts, a column is missing, or some labels are lists and others
-            are not.
+        ValueError: The path does not exist, no file has texts, a column is missing, some labels are lists and others
+            are not, or a file is in another encoding.
 
     Memory:
         The strings.
@@ -80,6 +83,7 @@ class Text(Source):
         *,
         separator: str | None = None,
         part: str | None = None,
+        encoding: str | None = None,
     ) -> None:
         self.path = Path(path)
         self.text = text
@@ -87,6 +91,7 @@ class Text(Source):
         check_separator(separator)
         self.separator = separator
         self.part = part
+        self.encoding = encoding
 
     def load(self) -> Samples:
         read = {part: self._read(file) for part, file in self._files().items()}
@@ -107,7 +112,7 @@ class Text(Source):
     def _files(self) -> dict[str, Path]:
         """Return the file of each part; a file alone is one of training."""
         known = (*JSON_LINES, *SEPARATED)
-        if self.path.is_file() and (self.path.suffix in known or has_lines(self.path)):
+        if self.path.is_file() and (self.path.suffix in known or has_lines(self.path, self.encoding)):
             return {"train": self.path}
         if not self.path.is_dir():
             what = "does not exist" if not self.path.exists() else f"ends in {self.path.suffix or 'nothing'}"
@@ -125,13 +130,16 @@ class Text(Source):
 
     def _read(self, file: Path) -> list[tuple[str, Any, str, dict[str, Any]]]:
         """Return each text of a file, its label, its id, of its column or the file's name and the line, and its row."""
-        lines = Lines(file)
+        lines = Lines(file, self.encoding)
         rows = list(lines)
         known = dict.fromkeys(name for _, row in rows[:LOOKED_AT] for name in row)
         if not known:
             raise _nothing(lines)
-        text = column_of(known, self.text, TEXT_COLUMNS, "text", self.path)
-        label = None if self.label == "none" else column_of(known, self.label, LABELS, "label", self.path)
+        kind, found = inputs_at(file, vars(self))
+        alone = found[0] if kind == "texts" and len(found) == 1 else None
+        text = column_of(known, self.text or alone, TEXT_COLUMNS, "text", self.path)
+        cells: Callable[[str], list[Any]] = lambda name: [row.get(name) for _, row in rows]  # noqa: E731
+        label = None if self.label == "none" else column_of(known, self.label, LABELS, "label", self.path, cells=cells)
         kept = list[tuple[str, Any, str, dict[str, Any]]]()
         every = [] if label is None else [row.get(label) for _, row in rows]
         classes = any(map(self._is_label, every)) and not any(isinstance(one, list) for one in every)

@@ -15,7 +15,7 @@ CHUNK = 16384  # rows that are Python's objects at a time
 WHOLE = "^(0|-?[1-9][0-9]{0,17})$"  # numbers of which each is written in one way
 
 
-def read(parts: Mapping[str, Sequence[Path]]) -> tuple[dict[str, Any], frozenset[str]]:
+def read(parts: Mapping[str, Sequence[Path]], encoding: str | None = None) -> tuple[dict[str, Any], frozenset[str]]:
     """Read the files of each part.
 
     Cells of CSV and TSV are strings. Where all of a column are whole numbers, written in the only way that they are, it
@@ -25,7 +25,8 @@ def read(parts: Mapping[str, Sequence[Path]]) -> tuple[dict[str, Any], frozenset
         The tables, and the columns of strings that may be meant as numbers, since the files don't say.
 
     Raises:
-        ValueError: A row has more or fewer cells than the header, a line is no JSON, or a part has no rows.
+        ValueError: A row has more or fewer cells than the header, a line is no JSON, a part has no rows, or a
+            file is in another encoding.
 
     Memory:
         The strings.
@@ -34,7 +35,7 @@ def read(parts: Mapping[str, Sequence[Path]]) -> tuple[dict[str, Any], frozenset
     import pyarrow as pa  # noqa: PLC0415 - comes with it
 
     mixed = set[str]()
-    tables = {part: _part(part, files, mixed) for part, files in parts.items()}
+    tables = {part: _part(part, files, encoding, mixed) for part, files in parts.items()}
     if any(file.suffix.lower() in SEPARATED for files in parts.values() for file in files):
         mixed |= {name for table in tables.values() for name in table.column_names}
         whole = {name for name in mixed if all(_is_whole(table, name) for table in tables.values())}
@@ -45,13 +46,13 @@ def read(parts: Mapping[str, Sequence[Path]]) -> tuple[dict[str, Any], frozenset
     return {part: datasets.Dataset(table, fingerprint=part) for part, table in tables.items()}, frozenset(mixed)
 
 
-def _part(part: str, files: Sequence[Path], mixed: set[str]) -> Any:
+def _part(part: str, files: Sequence[Path], encoding: str | None, mixed: set[str]) -> Any:
     """Read the files of a part as one table, and note columns of strings whose cells are of several kinds."""
     import pyarrow as pa  # noqa: PLC0415 - comes with `datasets`
 
     pieces, count, separated = dict[str, list[Any]](), 0, files[0].suffix.lower() in SEPARATED
     for file in files:
-        lines = Lines(file)
+        lines = Lines(file, encoding)
         rows = iter(lines)
         while some := [row for _, row in islice(rows, CHUNK)]:
             if separated and count and pieces.keys() != some[0].keys():

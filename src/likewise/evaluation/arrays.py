@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from likewise.data import Samples, Split
-from likewise.data.arrays import labels_of
+from likewise.data.arrays import labels_of, words_of
 from likewise.evaluation.capping import capped
 from likewise.evaluation.features import PARTS, FeatureParts, Features
 
@@ -144,6 +144,6 @@ def _labels(values: Any, name: str) -> NDArray[Any]:
     array = array_of(values, name)
     if array.ndim == 2 and array.shape[1] == 1:
         raise ValueError(f"expected {name} (N,), or of several labels (N, L), got {array.shape}: {name}.ravel() is one")
-    if array.dtype.kind != "O" or not all(isinstance(value, str | int) for value in array.ravel().tolist()):
-        return array
-    return np.asarray(array.tolist())
+    if array.dtype.kind == "O" and all(isinstance(value, str | bytes | int) for value in array.ravel().tolist()):
+        array = np.asarray(array.tolist())
+    return words_of(array, name) if array.dtype.kind == "S" else array

@@ -1,17 +1,21 @@
 """Which source reads what is at a path, told from names and first lines alone: nothing here loads torch."""
 
 import re
+from collections.abc import Mapping
 from contextlib import suppress
 from difflib import get_close_matches
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from likewise.files import formats
+from likewise.files import cells, formats
 from likewise.files.folders import walked
 
 ARRAYS = (".npz", ".npy")
 ARCHIVES = (".zip", ".tar", ".gz", ".tgz", ".xz", ".bz2", ".7z")
 TAR = ".tar"
+LISTED = 1000  # entries of a folder in which a table is looked for
+LOOKED_AT = 100  # rows that tell what columns hold
 SAVED = ("dataset_dict.json", "state.json")
 """What marks a folder that the `datasets` library has saved."""
 # the data sets of torchvision that are for classification
@@ -26,11 +30,16 @@ _NAMED = {re.sub("[-_ ]", "", name).lower(): ("Torchvision", {"name": name}) for
 }
 
 
-def source_for(place: str | Path) -> tuple[str, dict[str, Any]]:
-    """Choose the class of `likewise.data` that reads what is at a path or has a name, with its arguments."""
+def source_for(place: str | Path, given: Mapping[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+    """Choose the class of `likewise.data` that reads what is at a path or has a name, with its arguments.
+
+    Args:
+        place: The path, or the name.
+        given: Arguments of the source that are known, such as its column of labels.
+    """
     where = expanded(place)
     if exists(where):
-        return _of_folder(where) if where.is_dir() else _of_file(where)
+        return _of_folder(where, given or {}) if where.is_dir() else _of_file(where, given or {})
     if re.search(r"[*?[{]", str(place)) and Path(place).suffix.lower() == TAR:
         return "Shards", {"path": str(place)}
     name = re.sub("[-_ ]", "", str(place)).lower()
@@ -63,9 +72,14 @@ def exists(where: Path) -> bool:
 
 def may_be_on_the_hub(path: str) -> bool:
     """Tell whether what does not exist here may be a name on the Hub: user/name, or name."""
-    files = {*formats.TABLES, *formats.image_suffixes(), *formats.UNREAD, *ARRAYS, *ARCHIVES, ".txt"}
     name = re.fullmatch(r"(?=.{,96}$)(\w[\w.-]*/)?\w[\w.-]*", path, re.ASCII)
-    return name is not None and Path(path).suffix.lower() not in files and not (name[1] and exists(Path(name[1])))
+    return name is not None and not is_file_name(path) and not (name[1] and exists(Path(name[1])))
+
+
+def is_file_name(word: str) -> bool:
+    """Tell whether a word ends as the names of files do that are read, so that it is hardly a text."""
+    suffixes = {*formats.TABLES, *formats.image_suffixes(), *formats.UNREAD, *ARRAYS, *ARCHIVES, ".txt"}
+    return len(word.split()) == 1 and Path(word).suffix.lower() in suffixes
 
 
 def near(where: Path) -> str:
@@ -83,7 +97,7 @@ def near(where: Path) -> str:
     return f"; did you mean {names[similar[0]]}?" if similar else f"; the nearest folder is {missing.parent}"
 
 
-def _of_folder(where: Path) -> tuple[str, dict[str, Any]]:
+def _of_folder(where: Path, given: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     if any((where / name).is_file() for name in SAVED):
         return "Table", {"path": str(where)}
     images, tables, other = {*formats.image_suffixes(), *formats.UNREAD}, list[Path](), list[Path]()
@@ -93,7 +107,7 @@ def _of_folder(where: Path) -> tuple[str, dict[str, Any]]:
         (tables if file.suffix.lower() in formats.TABLES else other).append(file)
     train = [table for table in tables if table.parent == where and formats.PART_NAMES.get(table.stem.lower()) == 0]
     if train:
-        kind, options = _of_table(train[0])
+        kind, options = _of_table(train[0], given)
         return kind, {**options, "path": str(where)}
     if tables:
         return "Table", {"path": str(where)}
@@ -107,53 +121,66 @@ def _of_folder(where: Path) -> tuple[str, dict[str, Any]]:
     )
 
 
-def _of_file(where: Path) -> tuple[str, dict[str, Any]]:
+def _of_file(where: Path, given: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     suffix = where.suffix.lower()
     if suffix in ARRAYS:
         return "Arrays", {"path": str(where)}
     if suffix == TAR:
         return "Shards", {"path": str(where)}
     if suffix in formats.TABLES:
-        return _of_table(where)
+        return _of_table(where, given)
     if suffix in {*formats.image_suffixes(), *formats.UNREAD}:
         raise ValueError(f"expected a folder of images, got {where}, which is one: give the folder")
-    if formats.has_lines(where):
+    if formats.has_lines(where, given.get("encoding")):
         return "Text", {"path": str(where), "text": formats.TEXT_COLUMNS[0], "label": "none"}
     remedy = "unpack it, and give the folder" if suffix in ARCHIVES else "convert it, or save it with numpy.savez"
     kinds = ", ".join((*ARRAYS, *formats.TABLES))
     raise ValueError(f"expected a file ({kinds}) or a folder of images or tables, got {where}: {remedy}")
 
 
-def _of_table(where: Path) -> tuple[str, dict[str, Any]]:
-    """Choose between texts, which are read line by line, and what the `datasets` library reads."""
-    row = first_row(where)
-    images = {*formats.image_suffixes(), *formats.UNREAD}
-    others = {name: value for name, value in row.items() if name not in formats.LABEL_COLUMNS and name}
-    others = {name: value for name, value in others.items() if not name.startswith(formats.ROW_NUMBERS)}
-    parts = [name for name in others if name.lower() in formats.PART_COLUMNS]
-    others = {name: of for name, of in others.items() if name not in parts or str(of).lower() not in formats.PART_NAMES}
-    strings = [name for name, value in others.items() if isinstance(value, str) and not is_number(value)]
-    if any(name in formats.IMAGE_COLUMNS or Path(row[name][:255]).suffix.lower() in images for name in strings):
+def _of_table(where: Path, given: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Choose between pairs, texts, which are read line by line, and what the `datasets` library reads."""
+    if "first" in given and "second" in given:
+        return "Pairs", {"path": str(where)}
+    kind, names = inputs_at(where, given)
+    by_line = where.suffix in {*formats.SEPARATED, *formats.JSON_LINES}
+    if kind != "texts" or len(names) > 1 or "inputs" in given or not by_line:
         return "Table", {"path": str(where)}
-    if any(name in formats.TEXT_COLUMNS for name in strings):
-        return "Text", {"path": str(where)}
-    if len(strings) == 1 == len(others):
-        return "Text", {"path": str(where), "text": strings[0]}
-    return "Table", {"path": str(where)}
+    usual = names[0] in formats.TEXT_COLUMNS or "text" in given
+    return "Text", {"path": str(where), **({} if usual else {"text": names[0]})}
 
 
-def first_row(where: Path) -> dict[str, Any]:
-    """Return the first row of a file that is read line by line; nothing of other files."""
-    if where.suffix in {*formats.SEPARATED, *formats.JSON_LINES}:
-        with suppress(OSError):
-            return next((row for _, row in formats.Lines(where)), {})
-    return {}
+def inputs_at(place: str | Path, given: Mapping[str, Any]) -> tuple[cells.InputKind, list[str]]:
+    """Return what the inputs of a table, or of a folder of them, are, and their columns; options of the data decide."""
+    rows = first_rows(place, given.get("encoding")) or []
+    known = dict.fromkeys(name for row in rows for name in row)
+    named = [name for option in ("inputs", "text") for name in _listed(given.get(option)) if name in known]
+    labels = [name for name in _listed(given.get("label")) if name in known] or formats.LABEL_COLUMNS
+    beside = {"", given.get("fine_label"), given.get("part"), *labels}
+    others = [name for name in known if name not in beside and not name.startswith(formats.ROW_NUMBERS)]
+    others = [name for name in others if not formats.NAMED_ID.search(name)]
+    parts = [name for name in others if name.lower() in formats.PART_COLUMNS]
+    parts = [name for name in parts if all(str(row.get(name)).lower() in formats.PART_NAMES for row in rows)]
+    others = [name for name in others if name not in parts]
+    return cells.inputs_among({name: [row.get(name) for row in rows] for name in named or others})
 
 
-def is_number(value: str) -> bool:
-    """Tell whether a cell of a table is a number, or empty."""
-    try:
-        float(value or "nan")
-    except ValueError:
-        return False
-    return True
+def first_rows(place: str | Path, encoding: str | None = None) -> list[dict[str, Any]] | None:
+    """Return the first rows of a table, or of a folder's first table; None of a folder that has none."""
+    path = expanded(place)
+    files = sorted(islice(path.rglob("*"), LISTED)) if path.is_dir() else [path]
+    file = next((file for file in files if file.suffix.lower() in formats.TABLES), None)
+    if file is None:
+        return None if path.is_dir() else []
+    with suppress(OSError):  # which the source will say
+        if formats.TABLES[file.suffix.lower()] != "parquet":
+            return [row for _, row in islice(formats.Lines(file, encoding), LOOKED_AT)]
+        from pyarrow import ArrowInvalid, parquet  # noqa: PLC0415 - only such files need it
+
+        with suppress(ArrowInvalid):
+            return next((rows.to_pylist() for rows in parquet.ParquetFile(file).iter_batches(LOOKED_AT)), [])
+    return []
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [] if value is None else [value]

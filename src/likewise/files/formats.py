@@ -1,9 +1,10 @@
 """Names of files, parts and columns that sources recognise, and files with one row a line; nothing loads torch."""
 
 import csv
-import gzip
 import io
 import json
+import re
+import unicodedata
 import zlib
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -12,6 +13,8 @@ from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import IO, Any, Literal, final
+
+from likewise.files.encodings import OPTION, begins_as_text, opened
 
 Part = Literal["train", "validation", "test"]
 PARTS: tuple[Part, ...] = ("train", "validation", "test")
@@ -34,6 +37,7 @@ IMAGE_COLUMNS = ("image", "img")
 TEXT_COLUMNS = ("text", "sentence", "document", "body")
 LABEL_COLUMNS = ("label", "labels", "fine_label", "target", "class")
 ID_COLUMN = "id"  # which is no input, where all of its values differ
+NAMED_ID = re.compile(r"(?i:(?:^|[^a-z])(?:id|uuid|guid)(?:$|[^a-z]))|[a-z](?:Id|ID)$")
 UNNAMED = "Unnamed: "  # and its place, what a column without a name is called
 # such columns, mostly row numbers that pandas adds
 ROW_NUMBERS = (UNNAMED, "__index_level_")
@@ -41,6 +45,8 @@ ROW_NUMBERS = (UNNAMED, "__index_level_")
 HEIC = (".heic", ".heif", ".hif")
 UNREAD = (*HEIC, ".avif", ".jxl", ".svg", ".dng", ".cr2", ".cr3", ".nef", ".arw")
 _NO_IMAGES = {"BUFR", "GRIB", "HDF5"}  # data of other kinds, whose header is all that Pillow reads
+CONTROLS = {code: f"\\x{code:02x}" for code in (*range(9), *range(11, 32), *range(127, 160))}
+"""What is printed for characters that move a cursor or change a terminal; ends of lines and tabs stay."""
 NAMED = 3  # of what a sentence counts
 LONGEST_CELL = 2**31 - 1
 LONGEST_ROW = 200  # lines of a cell in quotation marks; more mean that one was never closed
@@ -50,6 +56,32 @@ OPEN, WRONG = "open", "wrong"
 def first_of(names: Sequence[str], most: int = NAMED, separator: str = ", ") -> str:
     """List the first names; three dots stand for the others."""
     return separator.join(names[:most]) + (f"{separator}..." if len(names) > most else "")
+
+
+def as_text(name: str) -> str:
+    r"""Return a name that can be written and shown: what is no UTF-8 in it, as in names of files, is escaped.
+
+    Example:
+        >>> as_text("caf\udce9.jpg")
+        'caf\\udce9.jpg'
+    """
+    return name.encode(errors="backslashreplace").decode()
+
+
+def as_class(name: str) -> str:
+    r"""Return the name of a class as text, its accents composed (NFC): decomposed, as macOS writes, it looks the same.
+
+    Example:
+        >>> as_class("e\u0301lm") == "\u00e9lm"
+        True
+    """
+    return unicodedata.normalize("NFC", as_text(name))
+
+
+def check_text(path: Path) -> None:
+    """Raise a ValueError where files could not be written, as libraries take paths in UTF-8 alone."""
+    if as_text(str(path)) != str(path):
+        raise ValueError(f"expected a path in UTF-8 to write to, got {path}: name another")
 
 
 def with_test_part(numbers: Sequence[int]) -> list[int]:
@@ -103,28 +135,22 @@ def image_suffixes() -> frozenset[str]:
     return frozenset(suffix for suffix, form in suffixes if form in Image.OPEN and form not in _NO_IMAGES)
 
 
-def lines_in(file: Path) -> list[str]:
-    """Return the lines of a file that has a text in each, also with .gz."""
+def lines_in(file: Path, encoding: str | None = None, option: str = OPTION) -> list[str]:
+    """Return the lines of a file that has a text in each, also with .gz; see `encodings.opened`."""
     try:
-        with _opened(file, "replace") as opened:
-            return [line.rstrip("\r\n") for line in opened]
+        with opened(file, encoding, option=option, newline="\n") as lines:
+            return [line.rstrip("\r\n") for line in lines]
     except (OSError, EOFError, zlib.error) as error:
         raise ValueError(f"expected lines in {file}, got {error}: repair the file") from error
 
 
-def has_lines(file: Path) -> bool:
+def has_lines(file: Path, encoding: str | None = None) -> bool:
     """Tell whether a file has a text in each line, by its name, which is no table's, and how it begins."""
     if {*map(str.lower, file.suffixes[-2:])} & {*TABLES}:
         return False
-    with suppress(OSError, EOFError, zlib.error, UnicodeDecodeError), _opened(file, "strict") as opened:
-        beginning = opened.read(4096)
-        return bool(beginning.strip()) and "\0" not in beginning
+    with suppress(OSError, EOFError, zlib.error):
+        return begins_as_text(file, encoding)
     return False
-
-
-def _opened(file: Path, errors: str) -> IO[str]:
-    kind: Any = gzip if file.suffix.lower() == ".gz" else io
-    return kind.open(file, "rt", encoding="utf-8-sig", errors=errors, newline="\n")
 
 
 @final
@@ -135,18 +161,20 @@ class Lines:
     never closed, or stands within a text, is kept.
     """
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path, encoding: str | None = None, option: str = OPTION) -> None:
         self.file = file
+        self.encoding = encoding
+        self.option = option
         self.lost: list[tuple[int, str]] = []
 
     def __iter__(self) -> Iterator[tuple[int, dict[str, Any]]]:
         kind = TABLES.get(suffix := self.file.suffix.lower())
         if kind is None:
-            lines = enumerate(lines_in(self.file), 1)
+            lines = enumerate(lines_in(self.file, self.encoding, self.option), 1)
             yield from ((number, {TEXT_COLUMNS[0]: line}) for number, line in lines if line.strip())
             return
-        with self.file.open(newline="", encoding="utf-8-sig", errors="replace") as opened:
-            yield from self._of_table(opened, SEPARATED[suffix]) if kind == "csv" else self._of_json(opened)
+        with opened(self.file, self.encoding, option=self.option) as text:
+            yield from self._of_table(text, SEPARATED[suffix]) if kind == "csv" else self._of_json(text)
 
     @property
     def reasons(self) -> str:

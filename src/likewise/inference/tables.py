@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from likewise.files.detection import expanded, source_for
+from likewise.files.formats import check_text
 from likewise.runs import synced
 
 ENDINGS = (".csv", ".jsonl", ".parquet")
@@ -18,6 +19,8 @@ Write = Callable[[Mapping[str, Sequence[Any]]], None]
 
 def check_output(path: Path, *, force: bool = False) -> None:
     """Raise a ValueError unless a table can be written there."""
+    if path.suffix.lower() == ".parquet":
+        check_text(path)
     if path.suffix.lower() not in ENDINGS:
         raise ValueError(f"expected an output ending in {', '.join(ENDINGS)}, got {path}: name one of them")
     if path.is_dir() or not path.parent.is_dir():

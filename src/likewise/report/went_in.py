@@ -47,6 +47,8 @@ def facts_of(ready: "Assembled", trainer: "Trainer") -> dict[str, Any]:
         batch["views"] = batches.views
     elif isinstance(batches, Episodes):
         batch |= batches.shape._asdict()
+    sides = (getattr(batches, of, None) for of in ("augmentation", "counterpart_augmentation"))
+    by = [_part({"class_path": f".{type(of).__name__}", "init_args": of.settings}) for of in sides if of is not None]
     return {
         "samples": sum(map(len, whole)) + others,
         "inputs": _input_facts(parts.train),
@@ -60,7 +62,7 @@ def facts_of(ready: "Assembled", trainer: "Trainer") -> dict[str, Any]:
         "trained_unlabelled": others > 0 and len(ready.trained) > len(labelled),
         "encoder": _sizes(module.encoder),
         "head": None if module.head is None else _sizes(module.head),
-        "batch": batch,
+        "batch": batch | {"by": list(dict.fromkeys(by))},
         "queue": max((len(part.key_ring) for part in module.modules() if isinstance(part, Queue)), default=0),
         "steps": int(steps) if math.isfinite(steps) else None,
         "steps_of_an_epoch": math.ceil(trainer.num_training_batches / trainer.accumulate_grad_batches),
@@ -122,12 +124,15 @@ def doubts(facts: Mapping[str, Any], metrics: Curves) -> list[str]:
     """
     went: dict[str, Any] = facts.get("went_in") or {}
     losses = [value for _, value in metrics.get("loss", [])]
+    rates = [value for _, value in metrics.get("learning_rate", [])]
+    if rates and not any(rates):  # as where a time ends the training in its warm-up's first step
+        return ["the learning rate was 0 in every step that was logged, so nothing was learned: train longer"]
     few = list(_few(went))
     fills = went and 2 * went["queue"] > len(losses) * went["batch"]["samples"]  # a queue that fills raises the loss
     found = None if few or fills else descent(losses)
     if found is None or found.fell:
         return few
-    rate = max((value for _, value in metrics.get("learning_rate", [])), default=math.nan)
+    rate = max(rates, default=math.nan)
     told = (
         f"the loss did not come down by more than chance, from {found.highest:.4g} to {found.last:.4g}, so hardly "
         f"anything was learned: change --lr, which was at most {rate:.2g}, train longer (--epochs), or make the task "
@@ -221,11 +226,12 @@ def _parts(facts: Mapping[str, Any]) -> Iterator[str]:
 
 def _batch(went: Mapping[str, Any]) -> str:
     batch = went["batch"]
+    by = f", changed by {' and '.join(batch['by'])}" if batch.get("by") else ""
     if "ways" in batch:
         each = f"{counted(batch['shots'], 'shot')} and {counted(batch['queries'], 'query', 'queries')}"
-        return f"{counted(batch['episodes'], 'episode')} of {batch['ways']} classes, {each}, a step"
+        return f"{counted(batch['episodes'], 'episode')} of {batch['ways']} classes, {each}, a step{by}"
     views = f" in {counted(batch['views'], 'view')}" if "views" in batch else ""
-    return f"{counted(batch['samples'], 'sample')}{views} a step"
+    return f"{counted(batch['samples'], 'sample')}{views} a step{by}"
 
 
 def _steps(went: Mapping[str, Any]) -> str:

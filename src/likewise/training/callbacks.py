@@ -223,8 +223,8 @@ class Collapse(Callback):
             self.collapsed = True
             self.tell(
                 f"after epoch {trainer.current_epoch + 1} the embeddings have collapsed: those of a batch have a mean "
-                f"cosine of {1 - spread_out:.6f}, so the encoder tells no samples apart; lower the learning rate, "
-                "raise the temperature, or, for a method without negatives, see to its momentum encoder and predictor"
+                f"cosine of {1 - spread_out:.6f}, so the encoder tells no samples apart; lower --lr, raise "
+                "--loss.temperature, or, for a method without negatives, see to its momentum encoder and predictor"
             )
 
     def _receive(self, step: Step) -> None:

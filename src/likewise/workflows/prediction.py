@@ -30,7 +30,7 @@ SHOWN = 20  # rows, and confusions, that are printed
 
 def predict(
     run: Run | Path | str,
-    input: str | Path,  # noqa: A002 - the command's word for it
+    input: str | Path | Sequence[str | Path],  # noqa: A002 - the command's word for it
     output: Path | str | None = None,
     *,
     by: By | None = None,
@@ -45,7 +45,8 @@ def predict(
 
     Args:
         run: The run, its folder, or an ONNX file with a probe; a run of features alone takes features.
-        input: What to predict: whatever `likewise train` takes as data, labelled or not, or one image.
+        input: What to predict: whatever `likewise train` takes as data, labelled or not; or images, or texts; "-": the
+            lines of standard input.
         output: The table to write: .csv, .jsonl or .parquet. None: the first rows are told.
         by: See `Model.predict`.
         among: Labelled samples to predict by instead, as input.
@@ -80,8 +81,8 @@ def predict(
     path = None if output is None else Path(output)
     if path is not None:
         check_output(path, force=force)
-        check_apart(path, input)
-        check_apart(path, among or "")
+        for given in (*([input] if isinstance(input, str | Path) else input), among or ""):
+            check_apart(path, given)
     if not isinstance(run, Run) and Path(run).suffix == ".onnx":
         model = load(run, device=None if device == "auto" else device)
         learned = model.learned
@@ -107,7 +108,12 @@ def predict(
 
 
 def _in_chunks(
-    model: Model | None, place: str | Path, found: "_Found", progress: Progress, *, labelled: bool = False
+    model: Model | None,
+    place: str | Path | Sequence[str | Path],
+    found: "_Found",
+    progress: Progress,
+    *,
+    labelled: bool = False,
 ) -> Iterator[tuple[Samples, Tensor]]:
     """Yield some samples at a time and their features, without those that can't be read."""
     samples = samples_at(place, model, labelled=labelled)

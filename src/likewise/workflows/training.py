@@ -55,7 +55,7 @@ def train(
     Args:
         config: Options of `likewise train` by their names, dotted or nested, as on the command line, or as the
             config.yaml of a run has them.
-        resume: A run that is not finished, which goes on; with no options but `report` and those of the trainer.
+        resume: A run that is not finished, which goes on; with options that change no training, such as `log`.
         progress: What is said meanwhile, and where scores are told.
         **options: More options; they win.
 

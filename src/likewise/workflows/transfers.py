@@ -380,7 +380,7 @@ def _compared(
     subjects = report.in_settings(runs, names, progress=progress.bar)
     found = transferred(report.settings_of(subjects), columns)
     comparison = Comparison(page, [one.row for one in found], verdict_on(found))
-    comparison.table.write_text(found_as_csv(found), encoding="utf-8")
+    comparison.table.write_text(found_as_csv(found), "utf-8", "backslashreplace")
     report.write_page(
         page, subjects, title="Transfer", sections=[TransferSection(found), CurvesSection(), FactsSection()]
     )

@@ -1,5 +1,6 @@
 """What all augmentations share: their random numbers, the dtype of images, checks, and several one after another."""
 
+import inspect
 from abc import ABC, abstractmethod
 from numbers import Integral
 from typing import Any, Self, final
@@ -65,14 +66,14 @@ class Augmentation(nn.Module, ABC):
         (SimCLRViews(size=32, seed=0), torch.Size([8, 2, 3, 32, 32]))
     """
 
-    _given = ""
+    _given: tuple[tuple[Any, ...], dict[str, Any]] = (), {}
     _seeds: torch.Generator | None = None
 
     def __new__(cls, *args: Any, **given: Any) -> Self:
-        """Note the arguments for the repr; a class of one's own may leave out `super().__init__()`."""
+        """Note the arguments; a class of one's own may leave out `super().__init__()`."""
         made = super().__new__(cls)
         nn.Module.__init__(made)
-        made._given = ", ".join([*map(repr, args), *(f"{name}={value!r}" for name, value in given.items())])
+        made._given = args, given
         return made
 
     def __init__(self, seed: int | None = None) -> None:
@@ -81,7 +82,17 @@ class Augmentation(nn.Module, ABC):
 
     def __repr__(self) -> str:
         """Return the call that made it."""
-        return f"{type(self).__name__}({self._given})"
+        args, given = self._given
+        named = (f"{name}={value!r}" for name, value in given.items())
+        return f"{type(self).__name__}({', '.join([*map(repr, args), *named])})"
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """All arguments that it was made with, defaults too."""
+        args, given = self._given
+        bound = inspect.signature(type(self)).bind(*args, **given)
+        bound.apply_defaults()
+        return bound.arguments
 
     def forward(
         self, inputs: Shaped[Tensor, "n ..."], draw: Draw | None = None, *, views: int = 2

@@ -269,4 +269,6 @@ def _of_table(lines: Lines) -> list[_Line]:
             f"expected a column of paths ({', '.join(_PATH_COLUMNS)}) in {lines.file}, got {', '.join(rows[0])}: "
             "rename one"
         )
-    return [_Line(str(row[column]), str(row[label]) if label else None) for row in rows if row.get(column)]
+    return [
+        _Line(str(row[column]), str(row[label]) if label else None) for row in rows if row.get(column) not in (None, "")
+    ]

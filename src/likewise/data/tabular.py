@@ -138,9 +138,18 @@ class Tabular(Source):
         ids = ids or Ids(RowNames(list(given), list(map(len, splits))), torch.arange(len(parts)))
         of = tuple(inputs) if kind == "numbers" else ()
         labels, parts = None if labels is None else labels[kept], parts[kept] if bool(parts.any()) else None
-        said = "" if self.inputs else f"{choice}" + ("" if by_row is None else f"; parts are those of {by_row[0]}")
+        said = f"{choice}" + ("" if by_row is None else f"; parts are those of {by_row[0]}")
+        told = not self.inputs and (kind == "numbers" or choice.others or by_row is not None)
         samples = Samples(
-            read, labels, names, parts, ids=ids[kept], preprocessing=made_of, found=found, columns=of, said=said
+            read,
+            labels,
+            names,
+            parts,
+            ids=ids[kept],
+            preprocessing=made_of,
+            found=found,
+            columns=of,
+            said=said if told else "",
         )
         return samples if second is None else replace(samples, evaluated=second[kept])
 

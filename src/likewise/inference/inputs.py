@@ -72,7 +72,7 @@ def samples_at(
         options = {name: value for name, value in options.items() if name not in {"size", "resize", "memory"}}
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "without labels")  # new samples seldom have some
-        for name in [name for name in ("part", "label") if options.get(name) not in {None, "none"}]:
+        for name in [name for name in ("part", "label") if options.get(name) not in (None, "none")]:
             with suppress(ValueError):
                 return streamed(source(**options), made_of)
             options[name] = "none"

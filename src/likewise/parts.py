@@ -5,12 +5,17 @@ only subclasses of the class expected there.
 """
 
 import inspect
+import re
+import sys
 from collections.abc import Mapping
 from datetime import timedelta
 from importlib import import_module
+from pathlib import Path
 from typing import Any, TypedDict, TypeGuard, TypeVar, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
+MAIN = "__main__"
+GUARD = re.compile(r"^if __name__ == ", re.MULTILINE)
 PLAIN = {type(None), object, list, dict, int, float, bool, str}
 
 
@@ -24,6 +29,24 @@ class Spec(TypedDict):
 
     class_path: str
     init_args: dict[str, Any]
+
+
+def path_of(kind: type) -> str:
+    """Return the import path of a class; of the script that is run, by its file, if importing that runs nothing.
+
+    Without `if __name__ == "__main__":`, as in a notebook, it is __main__.Name, which other processes don't find.
+
+    Example:
+        >>> path_of(timedelta)
+        'datetime.timedelta'
+    """
+    main = sys.modules[MAIN]
+    file, module = Path(getattr(main, "__file__", None) or ""), kind.__module__
+    if module == MAIN and file.suffix == ".py" and GUARD.search(file.read_text(encoding="utf-8")):
+        name = main.__spec__.name if main.__spec__ else file.stem
+        if name.replace(".", "").isidentifier() and sys.modules.setdefault(name, main) is main:  # it isn't run again
+            module = name
+    return f"{module}.{kind.__qualname__}"
 
 
 def class_of(class_path: str, base: type | tuple[type, ...]) -> type:
@@ -50,10 +73,13 @@ def class_of(class_path: str, base: type | tuple[type, ...]) -> type:
         if isinstance(error, ImportError) and missing and not f"{module}.".startswith(f"{missing}."):
             raise  # the module exists, but what it imports does not
         lacks = f"the module {module} does not have" if isinstance(error, AttributeError) else "is not found"
-        raise ValueError(
-            f"expected a class of kind {kind}, got {class_path}, which {lacks}: "
-            "give module.Name of an installed module, or of a file in this folder"
-        ) from error
+        remedy = "give module.Name of an installed module, or of a file in this folder"
+        if module == MAIN:
+            lacks, remedy = (
+                "is of another script or notebook",
+                "put it into a file; likewise.load(run, module=...) takes one",
+            )
+        raise ValueError(f"expected a class of kind {kind}, got {class_path}, which {lacks}: {remedy}") from error
     if not (inspect.isclass(named) and issubclass(named, base)):
         raise ValueError(f"expected a class of kind {kind}, got {class_path}, which is not one: name a subclass")
     if inspect.isabstract(named):
@@ -173,6 +199,18 @@ def _made(value: Any, owner: type, parameter: str) -> Any:
         hours, minutes, seconds = map(float, value.split(":"))
         return timedelta(hours=hours, minutes=minutes, seconds=seconds)
     return value
+
+
+def replaced(value: Any, part: object) -> Any:
+    """Put a part that is made in the place of the descriptions of its class.
+
+    Example:
+        >>> replaced({"class_path": "a.Outer", "init_args": {"of": {"class_path": "b.timedelta"}}}, timedelta(1))
+        {'class_path': 'a.Outer', 'init_args': {'of': datetime.timedelta(days=1)}}
+    """
+    if is_spec(value) and value["class_path"].rpartition(".")[2] == type(part).__name__:
+        return part
+    return {name: replaced(of, part) for name, of in value.items()} if isinstance(value, Mapping) else value
 
 
 def _members(hint: Any) -> tuple[Any, ...]:

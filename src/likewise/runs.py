@@ -16,7 +16,7 @@ from typing import Any, Literal, Self, final, get_args
 from torch import Tensor, nn
 
 from likewise.files.formats import as_text, check_text
-from likewise.parts import Spec, build, class_of, is_spec
+from likewise.parts import Spec, build, class_of, is_spec, replaced
 from likewise.pickled import pickled
 from likewise.records import ClassMean, Curves, Histograms, class_means_of, curves_of, histograms_of
 from likewise.score_files import as_csv, from_csv, outcomes_of, save_outcomes
@@ -249,25 +249,27 @@ class Run:
 
         self.write(self.similarity_file.name, save({"similarity": similarity.detach().cpu().contiguous()}))
 
-    def encoder(self, side: Side = "first") -> nn.Module:
+    def encoder(self, side: Side = "first", module: nn.Module | None = None) -> nn.Module:
         """Rebuild the trained encoder, in evaluation mode; the data is not needed.
 
         Args:
             side: Of a run of pairs, whose encoder.
+            module: The network, or the part of it whose class is not found, which gets the trained weights.
 
         Raises:
-            ValueError: The run has trained none yet, its file is damaged, its class is not found, or there is one side.
+            ValueError: The run has trained none yet, its file is damaged, its class is not found, or is not the
+                module's, or there is one side.
         """
         from safetensors import SafetensorError  # noqa: PLC0415 - of an extra
         from safetensors.torch import load_file  # noqa: PLC0415 - likewise
 
-        spec, weights = self.encoder_spec(side), self.weights_of(side)
+        spec, weights = self.encoder_spec(side, module), self.weights_of(side)
         if not weights.is_file():
             raise ValueError(
                 f"expected a run with a trained encoder, got {self.folder}, which has no {weights.name}: "
                 f"finish it with likewise train --resume {self.folder}"
             )
-        encoder = build(spec, nn.Module)
+        encoder = build(spec, nn.Module) if is_spec(spec) else spec
         try:
             encoder.load_state_dict(load_file(weights))
         except (SafetensorError, RuntimeError) as error:
@@ -275,15 +277,22 @@ class Run:
             raise ValueError(f"expected the weights of this run's encoder in {weights}, got {reason}") from error
         return encoder.eval()
 
-    def encoder_spec(self, side: Side = "first") -> Spec:
-        """Return the class of the encoder with its arguments; no weights are fetched from elsewhere."""
+    def encoder_spec(self, side: Side = "first", module: nn.Module | None = None) -> Any:
+        """Return the class of the encoder with its arguments, or the module; no weights are fetched from elsewhere."""
         facts = self.facts
         if "encoder" not in facts.get("parts", {}):
             raise ValueError(
                 f"expected a run with an encoder, got {self.folder}, which has none: name a run that was trained, or "
                 "predict, search and compare by features"
             )
-        return _rebuilding(facts["second"]["encoder"] if self._of_second(side) else facts["parts"]["encoder"])
+        spec = facts["second"]["encoder"] if self._of_second(side) else facts["parts"]["encoder"]
+        given = replaced(spec, module)
+        if module is not None and given == spec:
+            got = type(module).__name__
+            raise ValueError(
+                f"expected a module of this run's encoder, {spec}, got {got}: give the one that was trained"
+            )
+        return _rebuilding(given)
 
     def weights_of(self, side: Side) -> Path:
         """Return the file of the weights of a side's encoder."""
@@ -346,11 +355,12 @@ class Run:
         return Run(self.folder.rename(self.folder.with_name(self.name)))
 
 
-def _rebuilding(spec: Mapping[str, Any], base: type = nn.Module) -> Spec:
+def _rebuilding(spec: Any, base: type = nn.Module) -> Any:
     """Return a part, and those nested in it, without what would fetch weights from elsewhere."""
+    if not is_spec(spec):
+        return spec
     instead = getattr(class_of(spec["class_path"], base), "rebuilt_with", {})
-    given = spec.get("init_args") or {}
-    own = {name: _rebuilding(of, object) if is_spec(of) else of for name, of in given.items()}
+    own = {name: _rebuilding(of, object) for name, of in (spec.get("init_args") or {}).items()}
     return Spec(class_path=spec["class_path"], init_args=own | instead)
 
 
@@ -367,13 +377,14 @@ def synced(path: Path) -> None:
         os.close(handle)
 
 
-def load_encoder(run: Path | str) -> nn.Module:
+def load_encoder(run: Path | str, module: nn.Module | None = None) -> nn.Module:
     """Load the encoder that a run has trained: a module in evaluation mode, inputs (N, ...) to features (N, D).
 
     Images may be uint8, or floating from 0 to 1: the encoder has the mean and standard deviation of its training part.
 
     Args:
         run: The run's folder.
+        module: The network that was trained, where its class is not found; see `load`.
 
     Raises:
         ValueError: It is no run's folder, the run has trained no encoder yet, or the encoder's class is not found.
@@ -393,4 +404,4 @@ def load_encoder(run: Path | str) -> nn.Module:
         torch.Size([2, 8])
         >>> root.cleanup()
     """
-    return Run.open(run).encoder()
+    return Run.open(run).encoder(module=module)

@@ -21,7 +21,7 @@ from likewise.configuration.guesses import class_named, near_classes, near_optio
 from likewise.configuration.options import FILLED, HIDDEN, TRAINER, VERBS
 from likewise.configuration.values import FLAG, LISTS, MAPPINGS, parsed, part_of, plain, takes
 from likewise.files.detection import first_rows
-from likewise.parts import is_spec
+from likewise.parts import MAIN, is_spec, path_of
 
 
 class Option(NamedTuple):
@@ -106,6 +106,8 @@ class Draft:
 
     def _value(self, option: Option, parameter: Parameter, base: Class | None, current: Any) -> Any:
         """Return the value of an option as its parameter wants it."""
+        if base is None and inspect.isclass(option.value):  # of an owner whose source isn't told, as in a notebook
+            return {"class_path": path_of(option.value), "init_args": {}}
         if base is None:
             return self._plain(option, parameter, current)
         listed = any(takes(parameter.annotation, type_name) for type_name in LISTS)
@@ -145,7 +147,7 @@ class Draft:
         """Describe a part: of a class's name, keeping the arguments that both classes have, or of a mapping."""
         value = parsed(value) if isinstance(value, str) and value.lstrip().startswith("{") else value
         if inspect.isclass(value):
-            value = f"{value.__module__}.{value.__qualname__}"
+            value = path_of(value)
         if isinstance(value, str):
             if optional and "." not in value and kind_named(value, base) is None:
                 return None
@@ -263,7 +265,7 @@ def _some(base: Class) -> str:
 def _check_module(path: str, base: Class) -> None:
     """Raise where a module or the class in it does not exist, as far as the sources tell."""
     module, _, name = path.rpartition(".")
-    source = module_of(module)
+    source = None if module == MAIN else module_of(module)  # it may be another process's
     if source is not None and source.names and not source.stars and name not in {*source.names, "__getattr__"}:
         meant = [(known, source.find(known)) for known in sorted(source.names)]
         fit = [known for known, kind in meant if isinstance(kind, Class) and kind.inherits(base) and not kind.abstract]

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from likewise.data import ImagePreprocessing, Rows, Samples, Texts
 from likewise.data.arrays import as_images
@@ -383,17 +383,19 @@ def _file(given: str | Path, *, paired: bool) -> Path:
     return path
 
 
-def load(run: Run | Path | str, *, device: str | torch.device | None = None) -> Model:
+def load(run: Run | Path | str, *, module: nn.Module | None = None, device: str | torch.device | None = None) -> Model:
     """Load what a run has learned, ready to be used.
 
     Args:
         run: The run, its folder, or the ONNX file that `export` made of it, which onnxruntime then computes. Or
             features from anywhere, in a file or folder that `open_features` opens, or that a run without an encoder
             keeps: the model takes such features as they are, to search among them.
+        module: The network that was trained, or the module in it, where its class is not found, as one of a notebook;
+            it gets the trained weights.
         device: Where the encoder computes. None: a GPU if there is one.
 
     Raises:
-        ValueError: It is no run's folder and no such file, or the run has trained no encoder yet.
+        ValueError: It is no run's folder and no such file, the run has trained no encoder yet, or another module.
         ModuleNotFoundError: It is an ONNX file, and onnxruntime is not installed.
 
     Memory:
@@ -411,7 +413,7 @@ def load(run: Run | Path | str, *, device: str | torch.device | None = None) -> 
         (2, 8)
         >>> root.cleanup()
     """
-    if not isinstance(run, Run) and Path(run).suffix == ".onnx":
+    if not isinstance(run, Run) and Path(run).suffix == ".onnx" and module is None:
         encoder = onnx_encoder(run, device)
         facts = encoder.file.facts
         return Model(encoder, _preprocessing(facts), side=facts.get("side", "first"))
@@ -421,7 +423,7 @@ def load(run: Run | Path | str, *, device: str | torch.device | None = None) -> 
     opened = run if isinstance(run, Run) else Run.open(run)
     if opened.embeddings.is_file() and not opened.weights.is_file():
         return Model(_given(opened.embeddings), run=opened)
-    trained: Any = opened.encoder()
+    trained: Any = opened.encoder(module=module)
     where = device or ("cuda" if torch.cuda.is_available() else "cpu")
     return Model(trained.to(where), _preprocessing(opened.facts), opened)
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 from likewise import configuration
 from likewise.files.numbered import numbered
+from likewise.parts import path_of
 
 if TYPE_CHECKING:
     from likewise.runs import Run  # which imports torch: a mistake in a plan is told before
@@ -124,8 +125,9 @@ def options_of(given: Mapping[str, Any]) -> list[str]:
         >>> options_of({"loss": "supcon", "loss.temperature": 0.1, "batches.views": None})
         ['--loss', 'supcon', '--loss.temperature', '0.1', '--batches.views', 'null']
     """
+    made = {name: path_of(value) if isinstance(value, type) else value for name, value in given.items()}
     pairs = (
-        (f"--{name}", value if isinstance(value, str | Path) else json.dumps(value)) for name, value in given.items()
+        (f"--{name}", value if isinstance(value, str | Path) else json.dumps(value)) for name, value in made.items()
     )
     return [str(word) for pair in pairs for word in pair]
 

@@ -1,6 +1,7 @@
 """Train: pretrain an encoder, evaluate it frozen, write the run's folder and its page; or resume."""
 
 import os
+import re
 import time
 import warnings
 from collections.abc import Generator, Mapping
@@ -20,7 +21,7 @@ from likewise.configuration import resolve, written
 from likewise.evaluation import Result
 from likewise.evaluation.choice import while_training
 from likewise.files.waiting import shown_by
-from likewise.parts import arguments, listed
+from likewise.parts import MAIN, arguments, listed
 from likewise.report import went_in
 from likewise.report.formatting import short_name
 from likewise.runs import Run
@@ -123,6 +124,11 @@ def _trained(
         return None
     for note in ready.notes:
         progress.say(note)
+    if unfound := dict.fromkeys(re.findall(rf"class_path: {MAIN}\.(\S+)", written(config))):
+        progress.say(
+            f"warning: no other process finds {', '.join(unfound)}, of this script or notebook: put the training below "
+            'if __name__ == "__main__":, or them into a file; likewise.load(run, module=...) takes a network as it is'
+        )
     names = [config["name"]] if config["name"] else [short_name(config["loss"]), short_name(config["data"])]
     run = before or Run.create(Path(config["runs"]), *names)
     with removed_if_idle(run, _left, new=before is None):

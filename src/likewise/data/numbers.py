@@ -1,6 +1,5 @@
 """Columns of numbers: as vectors, in memory or read on demand, and what strings are as numbers."""
 
-import math
 import warnings
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
@@ -12,6 +11,7 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
+from likewise.data.columns import is_list
 from likewise.data.rows import Rows
 from likewise.files.formats import first_of
 
@@ -104,12 +104,9 @@ def arrow_of(table: Any, column: str) -> Any:
     return table.select_columns([column]).with_format("arrow")[:][column]
 
 
-def vectors_of(tables: Sequence[Any], columns: Sequence[str]) -> Tensor:
+def vectors_of(tables: Sequence[Any], names: Sequence[str]) -> Tensor:
     """Concatenate number columns of all tables to vectors, (N, F), float32."""
-    rows: list[NDArray[np.float32]] = []
-    for table in tables:
-        read = table.select_columns(list(columns)).with_format("numpy")[:]
-        rows.append(np.concatenate([_numbers(read[name], name) for name in columns], axis=1))
+    rows = [np.concatenate([_numbers(table, name) for name in names], axis=1) for table in tables]
     widths = {part.shape[1] for part in rows}
     if len(widths) > 1:
         raise ValueError(f"expected vectors of one length in all parts, got {sorted(widths)}: pad or cut the lists")
@@ -163,13 +160,15 @@ def finite_rows(vectors: Float[Tensor, "n f"] | Rows, path: str) -> Int[Tensor, 
     return whole.nonzero().flatten()
 
 
-def _numbers(column: Any, name: str) -> NDArray[np.float32]:
+def _numbers(table: Any, name: str) -> NDArray[np.float32]:
+    """Return a column of numbers, or of lists of them, as vectors, (N, F)."""
+    if not is_list(table.features[name]):
+        numbers = arrow_of(table, name).cast("float64", safe=False).to_numpy()
+    else:
+        numbers = table.select_columns([name]).with_format("numpy")[:][name]
     try:
-        if isinstance(column, np.ndarray) and column.dtype.hasobject:  # decimals, and cells that are missing
-            column = [math.nan if value is None else value for value in column.tolist()]
-        numbers = np.asarray(column, dtype=np.float32)
+        return np.asarray(numbers, dtype=np.float32).reshape(len(numbers), -1)
     except (TypeError, ValueError) as error:
         raise ValueError(
             f"expected numbers, or lists of one length, in every row of column {name!r}: fill in or cut the other rows"
         ) from error
-    return numbers.reshape(len(numbers), -1)

@@ -143,10 +143,11 @@ class Columns:
     Args:
         data: A data set of pyarrow.
         features: Its columns, as the `datasets` library has them.
+        held: Whether the columns that were read last are held.
     """
 
-    def __init__(self, data: Any, features: Any) -> None:
-        self.data, self.features = data, features
+    def __init__(self, data: Any, features: Any, *, held: bool = False) -> None:
+        self.data, self.features, self.held = data, features, held
         self.rows = sum(group.num_rows for file in data.get_fragments() for group in file.row_groups)
 
     def __len__(self) -> int:
@@ -159,15 +160,14 @@ class Columns:
 
         data, pieces = self.data, [piece for file in self.data.get_fragments() for piece in file.split_by_row_group()]
         each = (FileSystemDataset([piece], data.schema, data.format, data.filesystem) for piece in pieces)
-        return [Columns(piece, self.features) for piece in each]
+        return [Columns(piece, self.features, held=True) for piece in each]
 
     def select_columns(self, names: Sequence[str]) -> Any:
-        """Read some columns; those that were read last are held."""
-        return _last_read(self, tuple(names))
+        """Read some columns."""
+        return (_last_read if self.held else _read)(self, tuple(names))
 
 
-@lru_cache(maxsize=1)
-def _last_read(of: Columns, names: tuple[str, ...]) -> Any:
+def _read(of: Columns, names: tuple[str, ...]) -> Any:
     import datasets  # noqa: PLC0415 - only sets that the library reads need it
     from datasets.table import table_cast  # noqa: PLC0415 - comes with it
 
@@ -177,6 +177,9 @@ def _last_read(of: Columns, names: tuple[str, ...]) -> Any:
     except (OSError, ValueError) as error:
         raise ValueError(f"expected columns {', '.join(names)} of a Parquet file, got {error}: repair it") from error
     return datasets.Dataset(table, fingerprint=f"{names}")
+
+
+_last_read = lru_cache(maxsize=1)(_read)
 
 
 def columns_of(part: str, files: Sequence[Path]) -> Columns:

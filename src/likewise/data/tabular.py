@@ -4,7 +4,7 @@ import hashlib
 import os
 import warnings
 from bisect import bisect
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import accumulate
@@ -237,19 +237,14 @@ def _is_hidden(split: Any, label: Sequence[str]) -> bool:
     return all(value in {None, -1} for value in columns.values_of(split, label[0]))
 
 
-def _are_ids(splits: Iterable[Any], column: str) -> bool:
-    """Tell whether a column says what samples are called: it has the name for that, and no value twice."""
-    if column != ID_COLUMN or any(column not in split.features for split in splits):
-        return False
-    values = [value for split in splits for value in columns.values_of(split, column)]
-    return all(isinstance(value, int | str) for value in values) and len(set(values)) == len(values)
-
-
 def ids_in(splits: Sequence[Any], taken: Sequence[str]) -> Ids | None:
-    """Return the values of an id column, if there is one."""
-    if ID_COLUMN in taken or not _are_ids(splits, ID_COLUMN):
+    """Return the values of a column id, whatever its case, if every row has one and none comes twice."""
+    column = next((name for name in splits[0].features if name.lower() == ID_COLUMN), None)
+    if column is None or column in taken or any(column not in split.features for split in splits):
         return None
-    return Ids.of(str(value) for split in splits for value in columns.values_of(split, ID_COLUMN))
+    values = [value for split in splits for value in columns.values_of(split, column)]
+    named = all(isinstance(value, int | str) for value in values) and len(set(values)) == len(values)
+    return Ids.of(map(str, values)) if named else None
 
 
 def paths_of(cells: "ImageCells", folder: Path | None) -> Ids | None:

@@ -90,21 +90,15 @@ def chosen(path: str, tables: Tables, given: Sequence[str] | None, beside: Seque
     if len(alone) == 1:
         return _made(tables, alone, "text", kinds, others)
     if not used or (given and odd):
-        raise _none_fits(path, tables, odd, others)
+        lists = {name for name in odd if columns.has_several(features[name])}
+        each = [f"{name} ({'lists' if name in lists else kind})" for name, kind in odd.items()]
+        each += [] if odd else [f"{name} ({why})" for name, why in others.items()]
+        remedy = "write a row for each of a list, or give --data Pairs" if lists else "name it in data.inputs"
+        raise ValueError(
+            f"expected columns of numbers, or one of images or texts, in {path}, got "
+            f"{', '.join(each) or 'only the labels'}: {remedy}"
+        )
     return _made(tables, used, "numbers", kinds, others)
-
-
-def _none_fits(path: str, tables: Tables, odd: Mapping[str, str], others: Mapping[str, str]) -> ValueError:
-    """Return the error that columns can't be inputs together."""
-    features = next(iter(tables.splits.values())).features
-    lists = {name for name in odd if columns.has_several(features[name])}
-    each = [f"{name} ({'lists' if name in lists else kind})" for name, kind in odd.items()]
-    each += [] if odd else [f"{name} ({why})" for name, why in others.items()]
-    remedy = "write a row for each of a list, or give --data Pairs" if lists else "name it in data.inputs"
-    return ValueError(
-        f"expected columns of numbers, or one of images or texts, in {path}, got "
-        f"{', '.join(each) or 'only the labels'}: {remedy}"
-    )
 
 
 def _long(tables: Tables, texts: list[str]) -> list[str]:

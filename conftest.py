@@ -1,9 +1,10 @@
-"""Which tests run, and which are slow as a whole.
+"""Which tests run, and which examples are slow as a whole.
 
 Without files and without `-m`, the quick tier runs; `-m rest` runs what it leaves out, `-m all` everything. Files that
 are named run whole.
 """
 
+import ast
 from collections import defaultdict
 from itertools import combinations
 
@@ -16,10 +17,8 @@ TIERS = {
 }
 """What -m takes besides expressions of markers."""
 ROOMS = ("cli", "data", "diagnostics", "evaluation", "models", "report", "training", "workflows")
-"""They import Lightning, scikit-learn or torchvision, which takes many seconds."""
-TESTS = ("data/test_augmentation", "data/test_sources", "diagnostics/test_gradients", "training/test_snapshots")
-TESTS += tuple(f"{room}/test_{room}" for room in ROOMS)
-SLOW = [*(f"src/likewise/{room}" for room in ROOMS), *(f"tests/{name}.py" for name in TESTS)]
+"""Their modules import Lightning, scikit-learn or torchvision, which takes many seconds, and so do their examples."""
+SLOW = {"slow", "process", "triton"}
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -31,20 +30,30 @@ def pytest_configure(config):
     config.option.markexpr = TIERS.get(asked, asked)
 
 
-def _is_slow(path, config):
-    return any(path.is_relative_to(config.rootpath / room) for room in SLOW)
+def _in_slow_room(path, config):
+    return any(path.is_relative_to(config.rootpath / "src" / "likewise" / room) for room in ROOMS)
+
+
+def _is_marked_slow(path):
+    """Tell whether a file says of all its tests that they are no quick ones, without importing it."""
+    if path.suffix != ".py" or "\npytestmark" not in (text := path.read_text(encoding="utf-8")):
+        return False
+    marks = (node for node in ast.parse(text).body if isinstance(node, ast.Assign) and "pytestmark" in ast.dump(node))
+    return any(getattr(node, "attr", None) in SLOW for mark in marks for node in ast.walk(mark))
 
 
 def pytest_ignore_collect(collection_path, config):
     """Do not even import them where slow tests are left out."""
-    return True if "not slow" in config.option.markexpr and _is_slow(collection_path, config) else None
+    if "not slow" not in config.option.markexpr:
+        return None
+    return True if _in_slow_room(collection_path, config) or _is_marked_slow(collection_path) else None
 
 
 def pytest_collection_modifyitems(items, config):
     """Mark examples of slow rooms, and cases beyond every pair of parameters."""
     tests = defaultdict(list)
     for item in items:
-        if _is_slow(item.path, config):
+        if _in_slow_room(item.path, config):
             item.add_marker(pytest.mark.slow)
         if hasattr(item, "callspec"):
             tests[item.nodeid.partition("[")[0]].append(item)

@@ -30,6 +30,7 @@ def collected(folder, *words):
         [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *words],
         cwd=folder, capture_output=True, text=True, check=False,
     )  # fmt: skip
+    assert "error" not in done.stdout, done.stdout
     return set(re.findall(r"^test_a\.py::(.*)$", done.stdout, re.MULTILINE))
 
 
@@ -47,6 +48,8 @@ def test_the_quick_tier_the_rest_and_all(tmp_path):
     assert len([name for name in quick if name.startswith("test_two")]) == 6
     assert "test_slow" in rest
     assert collected(tmp_path, "test_a.py") == every
+    (tmp_path / "test_b.py").write_text("import nothing_of_that_name\nimport pytest\npytestmark = [pytest.mark.slow]\n")
+    assert collected(tmp_path) == quick  # a file that says that it is slow isn't even imported
     assert collected(tmp_path, "test_a.py", "-m", "quick") == quick
 
 

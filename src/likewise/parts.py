@@ -82,8 +82,19 @@ def build(spec: Mapping[str, Any], base: type | tuple[type, ...] = object, **fil
 
 def built(asked: Any, base: type[T]) -> list[T] | None:
     """Return what an option has that takes one part or several, made or not; None where it was not given."""
-    specs = asked if isinstance(asked, list | tuple) or asked is None else [asked]
-    return None if specs is None else [part if isinstance(part, base) else build(part, base) for part in specs]
+    return None if asked is None else [part if isinstance(part, base) else build(part, base) for part in listed(asked)]
+
+
+def listed(asked: Any) -> list[Any]:
+    """Return what an option names that takes one or several; none for a switch, or where it was not given.
+
+    Example:
+        >>> listed("one"), listed(["one", "two"]), listed(None), listed(True)
+        (['one'], ['one', 'two'], [], [])
+    """
+    return (
+        list(asked) if isinstance(asked, list | tuple) else [] if asked is None or isinstance(asked, bool) else [asked]
+    )
 
 
 def arguments(owner: type, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -108,6 +119,37 @@ def written(part: object) -> str:
     """
     settings = (f"{name}={value!r}" for name, value in vars(part).items() if not name.startswith("_"))
     return f"{type(part).__name__}({', '.join(settings)})"
+
+
+def spec_of(part: object) -> dict[str, Any]:
+    """Describe a part by what it keeps of its constructor's arguments under their names, and else by their defaults.
+
+    Example:
+        >>> from collections import Counter
+        >>> spec_of(Counter())
+        {'class_path': 'collections.Counter'}
+    """
+    given = defaults(type(part), vars(part))
+    return {"class_path": _public_path(type(part)), **({"init_args": given} if given else {})}
+
+
+def defaults(kind: type, given: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return the arguments of a class that are plain values: those given, and else those that it has by default."""
+    known = inspect.signature(kind).parameters
+    values = {name: (given or {}).get(name, parameter.default) for name, parameter in known.items()}
+    plain = {
+        name: value for name, value in values.items() if isinstance(value, bool | int | float | str | list | tuple)
+    }
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in plain.items()}
+
+
+def _public_path(kind: type) -> str:
+    """Return where a class is imported from: the outermost package that has it, but for the whole."""
+    rooms = kind.__module__.split(".")
+    for end in range(2, len(rooms)):
+        if getattr(import_module(room := ".".join(rooms[:end])), kind.__name__, None) is kind:
+            return f"{room}.{kind.__name__}"
+    return f"{kind.__module__}.{kind.__name__}"
 
 
 def is_spec(value: Any) -> TypeGuard[dict[str, Any]]:

@@ -61,6 +61,6 @@ def class_means_of(path: Path) -> list[ClassMean]:
     """Read a file with a row a statistic, epoch and class; nothing where there is no file."""
     if not path.is_file():
         return []
-    with path.open(newline="", encoding="utf-8", errors="surrogateescape") as file:
+    with path.open(newline="", encoding="utf-8") as file:
         rows = list(csv.reader(file))
     return [ClassMean(of, int(epoch), name, float(mean), int(count)) for of, epoch, name, mean, count in rows]

@@ -15,6 +15,7 @@ from typing import Any, Literal, Self, final, get_args
 
 from torch import Tensor, nn
 
+from likewise.files.formats import as_text, check_text
 from likewise.parts import Spec, build, class_of, is_spec
 from likewise.pickled import pickled
 from likewise.records import ClassMean, Curves, Histograms, class_means_of, curves_of, histograms_of
@@ -49,7 +50,8 @@ class Run:
         config.yaml                what was chosen; `likewise train --config` repeats it
         run.json                   with which arguments each part was made, what the data was, versions
         metrics.csv                what the training logged, a row a step
-        checkpoint.ckpt            from where training goes on; checkpoint-before.ckpt is the one before
+        checkpoint.ckpt            from where training goes on, with checkpoint-before.ckpt, the one before; of a run
+                                   that is finished all weights after the last epoch, unless the best was kept
         best.ckpt                  all weights at the epoch with the best validation score, where that one is kept
         encoder.safetensors        the trained encoder's weights
         second-encoder.safetensors those of the encoder of the other side, where pairs have a tower each
@@ -109,13 +111,14 @@ class Run:
             *names: What the run is, joined by hyphens.
 
         Raises:
-            ValueError: The root cannot be written.
+            ValueError: The root cannot be written, or its path is no text.
         """
+        check_text(root.absolute())
         try:
             root.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ValueError(f"expected a folder to write runs into, got {root}: {error.strerror}") from error
-        name = "-".join([datetime.now().astimezone().strftime("%Y-%m-%d-%H%M%S"), *names])
+        name = as_text("-".join([datetime.now().astimezone().strftime("%Y-%m-%d-%H%M%S"), *names]))
         for number in count(1):
             whole = root / (name if number == 1 else f"{name}-{number}")
             folder = whole.with_name(whole.name + PARTIAL)
@@ -203,11 +206,7 @@ class Run:
         Raises:
             ValueError: The file can't be read.
         """
-        return (
-            from_csv(self.scores_file.read_bytes().decode(errors="surrogateescape"))
-            if self.scores_file.is_file()
-            else ()
-        )
+        return from_csv(self.scores_file.read_bytes().decode()) if self.scores_file.is_file() else ()
 
     @property
     def outcomes(self) -> tuple[Outcomes, ...]:
@@ -225,9 +224,7 @@ class Run:
             others = [one for one in self.outcomes if one.written_with not in rewritten]
             with self.writing(self.outcomes_file.name) as path:
                 save_outcomes(path, [*others, *found.outcomes])
-        self.write(
-            self.scores_file.name, as_csv([*kept, *found.scores, *found.candidates]).encode(errors="surrogateescape")
-        )
+        self.write(self.scores_file.name, as_csv([*kept, *found.scores, *found.candidates]).encode())
 
     @property
     def histograms(self) -> Histograms:
@@ -281,6 +278,11 @@ class Run:
     def encoder_spec(self, side: Side = "first") -> Spec:
         """Return the class of the encoder with its arguments; no weights are fetched from elsewhere."""
         facts = self.facts
+        if "encoder" not in facts.get("parts", {}):
+            raise ValueError(
+                f"expected a run with an encoder, got {self.folder}, which has none: name a run that was trained, or "
+                "predict, search and compare by features"
+            )
         return _rebuilding(facts["second"]["encoder"] if self._of_second(side) else facts["parts"]["encoder"])
 
     def weights_of(self, side: Side) -> Path:

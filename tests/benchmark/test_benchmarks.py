@@ -98,6 +98,7 @@ def test_ours_is_what_is_measured_beside_it(pair):
     assert max(beside.differences(pair, Case(48, 16, "float32", "cpu"))) < 1e-13
 
 
+@pytest.mark.process
 def test_pairs_are_compared_in_turns_and_a_failure_is_a_line(tmp_path, monkeypatch, capsys):
     pytest.importorskip("pytorch_metric_learning", reason="needs pip install 'likewise[bench]'")
 

@@ -65,7 +65,6 @@ def test_a_run_leaves_everything_under_its_name(finished):
     assert re.fullmatch(r"\d{4}-\d\d-\d\d-\d{6}-SupConLoss-Digits", run.name)
     assert {path.name for path in run.iterdir()} == {
         "batches.npz",
-        "checkpoint-before.ckpt",
         "checkpoint.ckpt",
         "config.yaml",
         "embeddings.npz",
@@ -132,6 +131,7 @@ def test_the_checkpoint_holds_the_weights_of_the_last_step(finished):
     checkpoint = torch.load(finished[2] / "checkpoint.ckpt", weights_only=True)
     assert checkpoint["global_step"] == 18
     assert any(name.startswith("encoder.") for name in checkpoint["state_dict"])
+    assert "optimizer_states" not in checkpoint  # a finished run does not go on
 
 
 def test_the_metrics_have_a_row_for_every_step(finished):
@@ -625,7 +625,7 @@ def test_a_run_that_is_resumed_takes_no_other_options_and_no_other_data(few, tmp
     for words, said in (
         (
             ["--resume", str(left), "--loss.temperature", "0.3"],
-            "with --resume no option but --report and --trainer.*, got --loss.temp",
+            "--timeout_minutes, --trainer.*, got --loss.temp",
         ),
         (["--resume", str(tmp_path)], "has no run.json"),
         (["--resume", "nowhere"], "which does not exist"),

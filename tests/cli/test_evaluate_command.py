@@ -67,7 +67,9 @@ def test_one_evaluation_again_replaces_its_own_scores_only(run):
 
 
 def test_a_checkpoint_is_evaluated_as_a_run_of_its_own(run, tmp_path):
-    before = run.checkpoint_before
+    before = run.best  # as --keep best has it
+    whole = torch.load(run.checkpoint, weights_only=True)["state_dict"]
+    torch.save({"state_dict": {name: of * 0.9 for name, of in whole.items()}, "epoch": 0}, before)
     assert main(["evaluate", str(before), "--runs", str(tmp_path / "runs"), "--device", "cpu"]) == 0
     (made,) = (tmp_path / "runs").iterdir()
     assert made.name.endswith("SupConLoss-Arrays-epoch1")

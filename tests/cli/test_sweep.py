@@ -204,11 +204,12 @@ def test_data_in_memory_is_loaded_once_and_warns_each_run(few, tmp_path, monkeyp
     assert len(calls) == (1 if kept else 7)  # two checks, four runs, their comparison
     assert sum("something about the data" in str(of.message) for of in said) == 4
     calls.clear()
-    for run in [Run(path.parent) for path in (tmp_path / "sweep").glob("*/*/*/run.json")]:
-        options = ["--config", str(run.configuration), "--runs", str(tmp_path / "again"), "--name", run.name]
+    for number, run in enumerate([Run(path.parent) for path in (tmp_path / "sweep").glob("*/*/*/run.json")]):
+        again = tmp_path / f"again-{number}"
+        options = ["--config", str(run.configuration), "--runs", str(again)]
         with pytest.warns(UserWarning, match="something about the data"):
             assert main(["train", *options]) == 0
-        (again,) = (tmp_path / "again").glob(f"*{run.name}")
+        (again,) = again.iterdir()
         assert (again / "encoder.safetensors").read_bytes() == run.weights.read_bytes()
         assert Run(again).facts["samples"] == run.facts["samples"]
     assert len(calls) == 4

@@ -1,16 +1,19 @@
 """What somebody gives as one mapping: first guesses, slips and what is suggested, defaults; and nothing imported."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 
 from likewise.configuration import read, resolve, written
 from likewise.configuration.classes import find, kinds
 from likewise.configuration.help import asked_help, completions
+from likewise.configuration.values import parsed
 
 SLIPS = {
     # a name with a letter wrong
@@ -28,6 +31,8 @@ SLIPS = {
     "--batches.sampler Balancd": "did you mean Balanced?",
     "--recipe supcn-digits": "did you mean supcon-digits?",
     "--recipe cifar10": "did you mean",
+    "--recipe nws --data Digits": "expected data that nws is for, image-folder, texts, vectors, got digits: for digits",
+    "--recipe clip --data SVHN": "expected data that clip is for, pairs, got image-folder: for image-folder there are",
     # an option with a letter wrong
     "--epoch 3": "did you mean --epochs?",
     "--temprature 3": "did you mean --temperature?",
@@ -212,12 +217,31 @@ def test_data_is_read_by_what_is_there(tmp_path):
     assert read(["stories.jsonl", "--recipe", "supcon"])["recipe"] == "supcon-texts"
 
 
+def test_a_run_or_an_exported_encoder_alone_is_not_what_is_embedded(tmp_path):
+    (tmp_path / "RUN").mkdir()
+    (tmp_path / "RUN" / "run.json").touch()
+    for word in ("RUN", "encoder.onnx"):
+        with pytest.raises(ValueError, match="expected DATA, got none: see likewise embed --help"):
+            read([word, "--output", "x.npz"], verb="embed")
+
+
 def test_arrays_are_vectors_unless_they_are_images(tmp_path):
     numpy = pytest.importorskip("numpy")
     numpy.savez(tmp_path / "features.npz", vectors=numpy.ones((4, 3)), labels=numpy.arange(4))
     numpy.savez(tmp_path / "images.npz", images=numpy.ones((4, 8, 8)), labels=numpy.arange(4))
     assert [name_of(read(["features.npz"])[part]) for part in ("data", "encoder")] == ["Arrays", "MLP"]
     assert [name_of(read(["images.npz"])[part]) for part in ("data", "encoder")] == ["Arrays", "ConvNet"]
+    named = {
+        (*data, method): read([*data, "--recipe", method])["recipe"]
+        for data in (["images.npz"], ["features.npz"], ["--data", "SVHN"])
+        for method in ("simclr", "nws")
+    }
+    assert list(named.values()) == [
+        *("simclr-digits", "nws-image-folder"),
+        *("simclr-vectors", "nws-vectors"),
+        *("simclr-digits", "nws-image-folder"),
+    ]
+    assert name_of(read(["images.npz", "--recipe", "nws"])["encoder"]) == "ResNet"
 
 
 def test_layers_win_in_turn_defaults_recipe_configurations_words(tmp_path):
@@ -369,6 +393,34 @@ def test_a_part_of_the_usual_part_has_its_help(name):
     assert "--batches.augmentation.flip float" in asked_help([f"--{name}.help", "SimCLRViews"], "train")
 
 
+def test_help_tells_the_defaults_that_the_command_has_for_data_of_a_kind(tmp_path):
+    (tmp_path / "pairs.jsonl").write_text('{"a": "one", "b": "two"}\n')
+    (tmp_path / "texts.csv").write_text("text,label\none,x\n")
+    np.savez(tmp_path / "vectors.npz", vectors=np.eye(3), labels=np.arange(3))
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "one.png").write_bytes(b"")
+    sides = ["Pairs", "--data.path", str(tmp_path / "pairs.jsonl"), "--data.first", "a", "--data.second", "b"]
+    places = {"texts": ["texts.csv"], "vectors": ["vectors.npz"], "image-folder": ["photos"], "pairs": sides}
+    shown = 0
+    for kind, words in places.items():
+        config = read(["--data", *(words if kind == "pairs" else [str(tmp_path / words[0])])])
+        for part in ("batches", "encoder", "head", "loss", "optimizer", "schedule"):
+            told = asked_help([f"--{part}.help", name_of(config[part])], "train")
+            given = {} if (kind, part) == ("pairs", "encoder") else config[part]["init_args"]
+            for name, value in ((name, of) for name, of in given.items() if not isinstance(of, list)):
+                (block,) = re.findall(rf"^  --{part}\.{name} .*?(?=^  --|\Z)", told, re.DOTALL | re.MULTILINE)
+                block = " ".join(block.split())
+                found = re.search(rf"For (?:[\w-]+, )*{kind}(?:, [\w-]+)*: (\S+)\.(?: |$)", block)
+                found = found or re.search(r"(?:Where --\w+ is not named|Default): (\S+)\.?(?: |$)", block)
+                if found:
+                    shown += 1
+                    wanted = name_of(value) if isinstance(value, dict) else value
+                    assert parsed(found[1].strip('".')) == wanted, (kind, part, name)
+    assert shown > 60
+    assert "Where" not in asked_help(["--optimizer.help", "SGD"], "train")
+    assert " For " not in asked_help(["--data.help", "Folder"], "embed")
+
+
 @pytest.mark.process
 def test_mistakes_and_help_import_nothing_heavy(tmp_path):
     """Neither torch nor Lightning, nor what they bring: each is told within a second."""
@@ -427,5 +479,12 @@ def test_a_run_that_has_been_finished_is_found_by_the_name_that_it_had(tmp_path)
     assert [read(["--resume", "run", *words])["report"] for words in ([], ["--report", "false"])] == [True, False]
     with pytest.raises(ValueError, match="--report"):
         read(["--resume", "run", "--report", "perhaps"])
-    with pytest.raises(ValueError, match=r"with --resume no option but --report and --trainer.\*, got --loss: "):
-        read(["--resume", "run", "--loss", "supcon"])
+    given = {"log": "csv", "workers": 3, "checkpoint_minutes": 2.0, "timeout_minutes": 9.0}
+    found = read(["--resume", "run", *(word for name, of in given.items() for word in (f"--{name}", str(of)))])
+    assert {name: found[name] for name in given} == given
+    assert found["loss"]["class_path"].endswith("NTXentLoss")
+    added = read(["--resume", "run", "--report.sections", "ScoresSection"])["sections"]
+    assert name_of(added) == "ScoresSection"
+    for words in (["--loss", "supcon"], ["--compile"], ["--validation_epochs", "0"], ["--logs", "csv"]):
+        with pytest.raises(ValueError, match=rf"with --resume no option but --report, .*trainer.\*, got {words[0]}: "):
+            read(["--resume", "run", *words])

@@ -32,6 +32,8 @@ from likewise.data.augmentation import (
 from likewise.data.augmentation.colour import Jitter, affine_jitter, exact_jitter
 from likewise.data.augmentation.separable import TRIES, blur_weights, crop_weights, random_boxes, separable
 
+pytestmark = pytest.mark.slow
+
 DRAWS = 20_000
 SIGMAS = 4.5
 """Largest difference between two statistics of independent samples, in standard errors: 1 false alarm in 150,000."""

@@ -32,6 +32,8 @@ from likewise.data import (
 from likewise.data.rows import JoinedRows
 from likewise.training import Cosine
 
+pytestmark = pytest.mark.slow
+
 LABELS = np.arange(12) % 2
 VECTORS = np.zeros((12, 3))
 
@@ -328,7 +330,10 @@ def test_classes_of_few_samples_leave_every_part_and_are_counted():
 SETS = Samples(torch.zeros(8, 1), torch.zeros(8, 2, dtype=torch.bool), ("a", "b"))
 WRONG_SUBSETS = {
     "imbalance": (lambda: LongTail(0.5), "imbalance of at least 1, got 0.5"),
-    "too long a tail": (lambda: LongTail(100)(samples_of(20, 20)), "leaves none for 'class 1': lower it to at most 20"),
+    "too long a tail": (
+        lambda: LongTail(100)(samples_of(20, 20)),
+        "leaves none for 'class 1': lower subset.imbalance to at most 20",
+    ),
     "tail of sets": (lambda: LongTail()(SETS), "one class each, got label sets: choose Fraction"),
     "fraction": (lambda: Fraction(0.0), "above 0 and at most 1, got 0.0"),
     "no choice": (Classes, "got neither"),
@@ -758,7 +763,7 @@ def test_every_sample_of_a_class_comes_once_before_any_repeats():
 def test_classes_without_a_sample_are_in_no_batch():
     samples = Samples(torch.zeros(40, 1), torch.arange(40) % 2 * 2, ("ant", "bee", "crow"))
     assert Balanced(4).order(samples, 8, seed=0, epoch=0).shape == (5, 8)
-    with pytest.raises(ValueError, match="at most 8, 4 samples of each of 2 classes, got 12: lower it"):
+    with pytest.raises(ValueError, match="at most 8, 4 samples of each of 2 classes, got 12: lower batch_size"):
         Balanced(4).order(samples, 12, seed=0, epoch=0)
 
 

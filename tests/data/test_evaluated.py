@@ -35,6 +35,8 @@ from likewise.report import Subject
 from likewise.workflows import Silent
 from likewise.workflows.prediction import predict
 
+pytestmark = pytest.mark.slow
+
 FINE = ("oak", "ash", "rose", "lily", "iris", "moss")
 WITHIN = ("tree", "tree", "flower", "flower", "flower", "moss")
 
@@ -324,7 +326,8 @@ def test_the_page_has_a_map_of_the_class_with_most_finer_ones(tmp_path):
     text = run.report.read_text()
     assert 'id="section-within-a-class"' in text
     (said,) = re.findall(r'<script type="application/json" id="map-within-data">(.*?)</script>', text)
-    said, test = json.loads(said), load_features(run.embeddings).test
+    maps, test = json.loads(said)["maps"], load_features(run.embeddings).test
+    said = maps[0]
 
     def numbers(of, kind):
         return np.frombuffer(base64.b64decode(of), kind).tolist()
@@ -333,6 +336,7 @@ def test_the_page_has_a_map_of_the_class_with_most_finer_ones(tmp_path):
     fine = {int(row): test.names[label] for row, label in zip(test.numbers, test.classes, strict=True)}
     drawn = numbers(said["rows"], np.int32)
     assert sorted(drawn) == sorted(row for row, name in fine.items() if name in flowers)
+    assert [one["name"] for one in maps] == ["flower", "tree"]  # too few are moss
     by_class = said["colours"]["class"]
     assert set(by_class["names"]) == flowers
     assert [by_class["names"][of] for of in numbers(by_class["of"], np.int16)] == [fine[row] for row in drawn]

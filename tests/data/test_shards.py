@@ -258,6 +258,46 @@ def test_several_images_of_a_sample_and_none(tmp_path):
         Shards(str(texts)).load()
 
 
+def test_dots_within_names_are_said_and_not_guessed_about(tmp_path):
+    """A sample's name ends at the first dot of its file's, as in WebDataset: 22.05 and 22.06 are of one sample."""
+    told = r"write 22_05\.png for 22\.05\.png, as the name of a sample ends at its first dot"
+    one = [(f"p22.{n:02}.{kind}", of) for n in range(9) for kind, of in (("png", image(n)), ("cls", b"0"))]
+    with pytest.raises(
+        ValueError, match=rf"expected one image in p22 of .*, got .00.png, .01.png, .02.png, \.\.\.: {told}"
+    ):
+        Shards(str(write(tmp_path / "one.tar", one))).load()
+    each = [(f"ash/{n}.5.{kind}", of) for n in range(9) for kind, of in (("png", image(n)), ("cls", b"elm"))]
+    path = str(write(tmp_path / "each.tar", each))
+    with pytest.raises(ValueError, match=rf"expected labels in .*, got .5.cls, .5.png: {told}"):  # and not by folders
+        Shards(path).load()
+    assert len(Shards(path, "none").load()) == 9
+
+
+def by_sample(numbers: list[int]) -> list[tuple[str, bytes]]:
+    return [(f"{n % 5}.{kind}", of) for n in numbers for kind, of in (("png", image(n)), ("cls", str(n).encode()))]
+
+
+@pytest.mark.parametrize("memory", [0, 1])
+def test_samples_of_one_name_are_all_read_each_with_its_own_class(tmp_path, memory):
+    """Whether they follow each other or not, as two counters that started at 0 give; the second start says it too."""
+    for name, numbers in (("after.tar", list(range(10))), ("beside.tar", [0, 5, 1, 6, 2, 7, 3, 8, 4, 9])):
+        path = str(write(tmp_path / name, by_sample(numbers)))
+        for _ in range(2):
+            with pytest.warns(UserWarning, match="^5 names come again in their tar, such as 0: all are read$"):
+                samples = Shards(path, memory=memory).load()
+            assert [int(samples.names[label]) for label in samples.labels] == numbers
+            assert sorted(samples.ids) == sorted([*"01234", *(f"{n} (2)" for n in range(5))])
+            for read, number in zip(samples.inputs[torch.arange(10)], numbers, strict=True):
+                pixels = np.array(Image.open(io.BytesIO(image(number))))
+                assert torch.equal(read, torch.from_numpy(pixels).permute(2, 0, 1))
+
+
+def test_files_of_a_sample_need_not_follow_each_other(tmp_path):
+    files = by_sample(list(range(5)))
+    samples = Shards(str(write(tmp_path / "apart.tar", [*files[::2], *files[1::2]]))).load()
+    assert (list(samples.ids), samples.names) == (list("01234"), tuple("01234"))
+
+
 def test_what_is_no_sample_in_a_tar_is_passed_over(folder, tmp_path):
     path = tmp_path / "odd.tar"
     long = "n" * 180

@@ -36,6 +36,7 @@ from likewise.workflows.progress import PRINTED
 from likewise.workflows.scoring import encoded
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.filterwarnings("ignore:.*LeafSpec.*", "ignore:.*does not have many workers.*"),
     pytest.mark.filterwarnings("ignore:an image that cannot be read"),
 ]

@@ -164,6 +164,7 @@ def _trained(tmp_path, name, loss, change=0.0, **more):
     return lw.train(options, progress=Silent())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("loss", "more", "seen"),
     [

@@ -15,6 +15,8 @@ from likewise.diagnostics import (
     unit_rows,
 )
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def embedding(monkeypatch):

@@ -19,6 +19,8 @@ from likewise.report import Subject
 from likewise.report.sections import GradientsSection, NegativesSection, gradients
 from likewise.runs import Run
 
+pytestmark = pytest.mark.slow
+
 TAU = 0.2
 FORMS = ["out", "in"]
 

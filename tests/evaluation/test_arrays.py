@@ -186,7 +186,7 @@ def test_a_validation_part_of_ones_own_chooses():
 def test_frequencies_are_those_of_the_whole_training_part():
     """A class of 105 samples is one of many, though fewer are left after the cut."""
     y = np.repeat([0, 1], [105, 15])
-    results = evaluate(X[:120], y, X[:120], y, evaluations="kNN")
+    results = evaluate(X[:120], y, X[:120] + 0.1, y, evaluations="kNN")
     assert {str(score.group) for score in results["knn"].scores} == {"all", "many", "few", "class 0", "class 1"}
 
 
@@ -296,6 +296,7 @@ def test_numbers_are_those_of_pytorch_metric_learning(apart):
         assert found[new].value == pytest.approx(expected[old], abs=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore:400 of 400 queries are rows of the gallery")
 def test_equal_similarities_give_chance_at_every_depth():
     labels = np.arange(10).repeat(40)
     found = Retrieval(at=[1, 10]).rank(np.ones((400, 8)), labels, np.ones((400, 8)), labels)
@@ -378,6 +379,7 @@ def part(name):
     return Features(torch.from_numpy(X), torch.from_numpy(Y), part=name)
 
 
+@pytest.mark.filterwarnings("ignore:300 of 300 queries are rows of the gallery")
 def test_everything_public_is_written_in_a_line():
     made = {
         Calibration: Calibration(), KNN: KNN(5), FewShot: FewShot(), LinearProbe: LinearProbe(),
@@ -473,3 +475,96 @@ def test_what_does_not_fit_is_told_in_a_line_with_a_remedy(given, options, words
 def test_retrieval_says_what_it_needs(make, words):
     with pytest.raises(ValueError, match=words):
         make()
+
+
+# --- queries that the gallery includes -------------------------------------------------------------------------------
+
+INCLUDED = {"gallery_includes_queries": True}
+
+
+def included(labels):
+    """40 queries, and a gallery of these and 60 others in another order, of which some are equal to each other."""
+    order, rows = np.random.default_rng(3).permutation(100), np.concatenate([X[:95], X[40:42], X[40:43]])
+    return X[:40], labels[:40], rows[order], np.concatenate([labels[:95], labels[40:42], labels[40:43]])[order]
+
+
+@pytest.mark.parametrize("labels", [Y, SETS], ids=["classes", "label sets"])
+def test_each_querys_own_row_is_left_out_of_a_gallery_that_includes_it(labels):
+    x, y, gallery, known = included(labels)
+    with pytest.warns(UserWarning, match="40 of 40 queries are rows of the gallery, too"):
+        told = Retrieval(at=3).rank(x, y, gallery, known)
+    assert told["precision@1"].value == 1
+    found = Retrieval(at=3).rank(x, y, gallery, known, **INCLUDED)
+    expected = []
+    for row, order in enumerate(ranked(x, gallery)):
+        right = (known & y[row]).any(axis=1) if labels is SETS else known == y[row]
+        own = next(place for place in order if (gallery[place] == x[row]).all() and (known[place] == y[row]).all())
+        if labels is Y or y[row].any():
+            expected.append(plain([place for place in order if place != own], right, 3))
+    for name, column in zip(("precision@3", "recall@3", "hit rate@3"), np.array(expected).T[:3], strict=True):
+        assert found[name].value == pytest.approx(column.mean(), abs=1e-6)
+    assert found["precision@3"].value < told["precision@3"].value
+    if labels is Y:
+        assert found["MAP@R"].value == pytest.approx(np.mean([of[4] for of in expected]), abs=1e-6)
+
+
+@pytest.mark.parametrize("several", [False, True], ids=["classes", "label sets"])
+def test_neighbours_leave_each_samples_own_row_out(several):
+    labels = SETS if several else Y
+    x, y, train, known = included(labels)
+    with pytest.warns(UserWarning, match="40 of 40 queries are rows of the gallery"):
+        told = evaluate(train, known, x, y, evaluations=KNN(1, "uniform"))["kNN"]
+    found = evaluate(train, known, x, y, evaluations=KNN(1, "uniform", **INCLUDED))["kNN"]
+    right = []
+    for row, order in enumerate(ranked(x, train)):
+        own = next(place for place in order if (train[place] == x[row]).all() and (known[place] == y[row]).all())
+        right.append((known[next(place for place in order if place != own)] == y[row]).mean())
+    if several:
+        assert found["Hamming loss"].value == pytest.approx(1 - np.mean(right), abs=1e-6)
+        assert told["Hamming loss"].value == 0
+    else:
+        assert (told["accuracy"].value, found["accuracy"].value) == (1, pytest.approx(np.mean(right)))
+
+
+def test_the_leave_one_out_of_one_set_is_its_own_retrieval():
+    alone, with_own = (
+        Retrieval(at=5).rank(X[:80], Y[:80]),
+        Retrieval(at=5).rank(X[:80], Y[:80], X[:80], Y[:80], **INCLUDED),
+    )
+    assert [score.value for score in alone.scores] == pytest.approx([score.value for score in with_own.scores])
+    numbers = np.arange(20)  # nobody else is of one's class
+    with pytest.raises(ValueError, match="a right answer in the gallery, and there is none"):
+        Retrieval().rank(X[:20], numbers, X[:20], numbers, **INCLUDED)
+    with pytest.raises(ValueError, match="expected each query's own row in the gallery, got 30 of 40 queries without"):
+        Retrieval().rank(X[:40], Y[:40], X[30:90], Y[30:90], **INCLUDED)
+
+
+def test_pairs_within_one_set_are_found_without_their_own_rows():
+    pairs = np.stack([np.arange(0, 40), np.arange(0, 40) ^ 1], axis=1)
+    x = X[:40] + 0.3 * X[np.arange(40) ^ 1]
+    with pytest.warns(UserWarning, match="40 of 40 queries are rows of the gallery"):
+        told = CrossModalRetrieval().rank(x, x, pairs)
+    found = CrossModalRetrieval().rank(x, x, pairs, **INCLUDED)
+    others = [[place for place in order if place != row] for row, order in enumerate(ranked(x, x))]
+    ranks = [order.index(row ^ 1) + 1 for row, order in enumerate(others)]
+    for direction in ("first to second", "second to first"):
+        assert told[f"recall@1, {direction}"].value == 0
+        assert found[f"recall@1, {direction}"].value == pytest.approx(np.mean(np.array(ranks) == 1))
+        assert found[f"MRR, {direction}"].value == pytest.approx(np.mean(1 / np.array(ranks)), abs=1e-6)
+        assert found[f"recall@1, {direction}"].protocol == {"gallery": 39}
+    with pytest.raises(ValueError, match="expected pairs of different rows"):
+        CrossModalRetrieval().rank(x, x, **INCLUDED)
+
+
+def test_included_queries_are_those_of_pytorch_metric_learning():
+    accuracy = pytest.importorskip("pytorch_metric_learning.utils.accuracy_calculator", reason="of the extra bench")
+    distances = pytest.importorskip("pytorch_metric_learning.distances")
+    inference = pytest.importorskip("pytorch_metric_learning.utils.inference")
+    names = {"precision_at_1": "precision@1", "r_precision": "R-precision", "mean_average_precision_at_r": "MAP@R"}
+    theirs = accuracy.AccuracyCalculator(
+        tuple(names), k="max_bin_count", knn_func=inference.CustomKNN(distances.CosineSimilarity())
+    )
+    given = [torch.from_numpy(of) for of in (X[:80], Y[:80], X[:200], Y[:200])]
+    expected, found = theirs.get_accuracy(*given, ref_includes_query=True), Retrieval().rank(*given, **INCLUDED)
+    for old, new in names.items():
+        assert found[new].value == pytest.approx(expected[old], abs=1e-6)

@@ -30,6 +30,8 @@ from likewise.evaluation.intervals import over_classes, student, wilson
 from likewise.evaluation.logistic_regression import ClassRegression
 from likewise.evaluation.predictions import accuracy
 
+pytestmark = pytest.mark.slow
+
 
 def blobs(count, part, seed, *, classes=3, spread=2.0, width=5):
     """Overlapping classes around the same centres."""

@@ -16,6 +16,7 @@ from sklearn.metrics import (
     jaccard_score,
     label_ranking_average_precision_score,
 )
+from torch.nn.functional import binary_cross_entropy_with_logits
 
 from likewise.evaluation import (
     KNN,
@@ -31,6 +32,8 @@ from likewise.evaluation.features import joined, silent
 from likewise.evaluation.label_metrics import average_precisions, best_thresholds, f1, ranking
 from likewise.evaluation.logistic_regression import LabelRegression
 from likewise.evaluation.predictions import Predicted, label_set_scores, selecting_score
+
+pytestmark = pytest.mark.slow
 
 # --- metrics ---------------------------------------------------------------------------------------------------------
 
@@ -193,7 +196,7 @@ def test_rare_labels_have_the_penalty_that_is_best_for_all_labels_together():
     path, losses = [10.0**power for power in range(3, -7, -1)], []
     for penalty in path:
         logits = fitting.fit(penalty, 1e-8).logits(validation.vectors)
-        losses.append(float(torch.nn.functional.binary_cross_entropy_with_logits(logits, validation.sets.float())))
+        losses.append(float(binary_cross_entropy_with_logits(logits, validation.sets.float())))
     wanted = path[int(np.argmin(losses))]
     assert wanted == 0.1
     for penalties in ((0.1, 0.01, 1e-3), (1e-3, 1e-4), (100.0, 10.0, 1.0, 0.1)):
@@ -251,16 +254,25 @@ def test_constant_and_repeated_features_change_nothing():
 
 
 def test_penalties_are_chosen_on_validation_and_the_path_goes_on_where_its_end_is_best():
+    """Of labels whose best penalty is one by far; the path is fitted to the end, so that no rounding chooses."""
     train, validation, test = parts_of()
-    found = LinearProbe(penalties=(1e-5, 1e-4))(train, validation, test)
-    low, high = map(float, found.headline[0].settings["penalty"].partition(",")[0].split(" to "))
-    assert high > 1e-4 * 5
-    assert low <= high
+    of_labels = [1, 2, 3, 4]  # of label 0, small penalties are all as good
+    losses = []
+    for penalty in (path := [1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0]):
+        logits = LabelRegression(train).fit(penalty, 1e-8).logits(validation.vectors)
+        of_all = binary_cross_entropy_with_logits(logits, validation.sets.float(), reduction="none").mean(dim=0)
+        losses.append(of_all[of_labels])
+    best, second = torch.stack(losses).sort(dim=0).values[:2]
+    assert (second > 1.005 * best).all()
+    wanted = [path[place] for place in torch.stack(losses).argmin(dim=0)]
+    assert max(wanted) > 1e-4
+    probe = LinearProbe(penalties=(1e-5, 1e-4), tolerance=1e-8)
+    assert probe.choose(train, validation).penalties[of_labels].tolist() == pytest.approx(wanted)
+    found = probe(train, validation, test)
     fixed = LinearProbe(penalty=0.1)(train, validation, test)
     assert fixed.headline[0].settings["penalty"] == pytest.approx(0.1)
     flipped = replace(test, labels=~test.sets)
-    again = LinearProbe(penalties=(1e-5, 1e-4))(train, validation, flipped)
-    assert again.headline[0].settings == found.headline[0].settings
+    assert probe(train, validation, flipped).headline[0].settings == found.headline[0].settings
 
 
 def test_a_refit_learns_from_validation_too_with_the_same_choices():

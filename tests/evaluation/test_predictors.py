@@ -24,6 +24,8 @@ from likewise.models import MLP, ProjectionHead
 from likewise.runs import Run
 from likewise.training import Pretraining, pretraining
 
+pytestmark = pytest.mark.slow
+
 NAMES = tuple(f"digit {digit}" for digit in range(10))
 OF_SETS = ("even", "prime", "above 4", "square", "nine")  # the last one rare
 

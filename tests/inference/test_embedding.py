@@ -19,15 +19,17 @@ import torch
 from PIL import Image
 
 from likewise import embed, export, train
-from likewise.data import Arrays, Folder, Table, Text
+from likewise.data import Arrays, Folder, ImagePreprocessing, Pairs, Table, Text, fingerprint, parts_of
 from likewise.evaluation import features_of_file
 from likewise.inference import Model, load
 from likewise.inference.embedding import samples_for
-from likewise.inference.inputs import samples_at, streamed
+from likewise.inference.inputs import of_side, samples_at, streamed
 from likewise.inference.shards import Shards
 from likewise.models import MLP, BagOfTokens, ConvNet
 from likewise.runs import Run
 from likewise.workflows import Silent, predict
+
+pytestmark = pytest.mark.slow
 
 BROKEN = b"\xff\xd8\xff no photo"
 
@@ -189,6 +191,20 @@ def test_an_encoder_needs_no_run(tmp_path):
         quiet(data=folder, output=tmp_path / "c.parquet", **chosen)
 
 
+@pytest.mark.filterwarnings("ignore:left out 2 of 25")
+def test_an_encoder_without_a_run_begins_with_a_file_of_weights(tmp_path, capsys):
+    folder, chosen = photos(tmp_path / "photos"), {"encoder": "ConvNet", "encoder.width": 4, "data.size": 8}
+    encoder = ConvNet((3, 8, 8), width=4)
+    encoder.observe(torch.rand(9, 3, 8, 8))
+    torch.save({f"backbone.{name}": of for name, of in encoder.state_dict().items()}, tmp_path / "w.pth")
+    made = embed(data=folder, output=tmp_path / "a.parquet", weights=tmp_path / "w.pth", **chosen)
+    expected = Model(encoder, ImagePreprocessing(3, 8, 8)).encode(whole(folder))
+    np.testing.assert_allclose(np.stack(pq.read_table(made)["features"].to_numpy()), expected, atol=1e-5)
+    assert f"weights: 20 of 20 tensors from {tmp_path / 'w.pth'}" in capsys.readouterr().out
+    with pytest.raises(ValueError, match=r"got gone.pth, which does not exist"):
+        quiet(data=folder, output=tmp_path / "b.parquet", weights="gone.pth", **chosen)
+
+
 def test_what_was_finished_before_ctrl_c_is_not_done_again(tmp_path, monkeypatch):
     run, folder = of_images(tmp_path / "runs"), photos(tmp_path / "photos")
     options = {"output": tmp_path / "p.parquet", "shard_size": 4, "workers": 0}
@@ -337,9 +353,10 @@ def test_an_output_is_replaced_by_force_alone_and_others_leave_nothing(tmp_path)
         ((run, folder), {"output": output}, r"p\.parquet: name another, or --force"),
         ((run, folder), {"output": tmp_path / "p.csv"}, r"expected --output of \.parquet or \.npz, got \S+p\.csv"),
         ((run, folder), {}, "got none: name a file"),
-        ((run, folder), {"output": tmp_path / "gone" / "p.npz"}, "in a folder that exists"),
+        ((run, folder), {"output": tmp_path / "gone" / "p.npz"}, r"whose folder \S+gone does not exist"),
         ((None, folder), {"output": new}, "expected RUN or --encoder, got neither"),
         ((run, folder), {"output": new, "encoder": "ConvNet"}, "expected RUN or --encoder, got both"),
+        ((run, folder), {"output": new, "weights": "w.pth"}, "expected no --weights beside a run"),
         ((run, folder), {"output": new, "shard_size": 0}, "--shard_size of at least 1, got 0"),
         ((run, folder), {"output": new, "data.size": 8}, "expected no --data.size beside a run"),
         ((run, tmp_path / "v.npy"), {"output": new}, "expected images, .* got vectors of 3 numbers"),
@@ -392,3 +409,56 @@ def test_sigkill_at_random_moments_does_no_shard_twice(tmp_path):
     assert kills >= 3
     once = quiet(run, folder, output=tmp_path / "q.parquet", shard_size=3, batch_size=1, workers=0)
     assert pq.read_table(output).equals(pq.read_table(once))
+
+
+@pytest.mark.parametrize("kind", [".parquet", ".npz"])
+def test_parts_of_the_data_are_kept_and_evaluated_by(tmp_path, kind):
+    run, rng = of_vectors(tmp_path / "runs"), np.random.default_rng(0)
+    parts = rng.permutation(["train"] * 20 + ["validation"] * 5 + ["test"] * 15)
+    np.savez(tmp_path / "in.npz", vectors=rng.normal(size=(40, 3)), labels=["a", "b"] * 20, parts=parts)
+    file = quiet(run, tmp_path / "in.npz", output=tmp_path / f"out{kind}", shard_size=16)
+    for part in features_of_file(file):
+        assert {parts[int(name)] for name in part.ids} == {part.part}
+    if kind == ".npz":
+        assert np.load(file)["parts"].tolist() == parts.tolist()
+        assert torch.equal(Arrays(file).load().parts, Arrays(tmp_path / "in.npz").load().parts)
+    else:
+        assert pq.read_table(file)["part"].to_pylist() == parts.tolist()
+
+
+def split_run(tmp_path, data, split):
+    """Return a run with an encoder that has not trained, whose data is split as given, and the split's parts."""
+    specs = {"data": data, "split": {"class_path": f"likewise.data.{split}", "init_args": {}}}
+    parts, _ = parts_of(specs)
+    run = of_vectors(tmp_path / "runs")
+    run.describe(run.facts | {"parts": run.facts["parts"] | specs, "samples": {"fingerprint": fingerprint(parts)}})
+    return run, parts
+
+
+@pytest.mark.parametrize("split", ["Stratified", "ByClass"])
+def test_a_runs_own_data_keeps_the_runs_parts(tmp_path, split):
+    rng = np.random.default_rng(0)
+    vectors, labels, ids = rng.normal(size=(120, 3)), np.arange(120) % 12, [f"v{number}" for number in range(120)]
+    np.savez(tmp_path / "in.npz", vectors=vectors, labels=labels, ids=ids)
+    data = {"class_path": "likewise.data.Arrays", "init_args": {"path": f"{tmp_path}/in.npz"}}
+    run, parts = split_run(tmp_path, data, split)
+    for kind in (".npz", ".parquet"):
+        found = features_of_file(quiet(run, f"{tmp_path}/in.npz", output=tmp_path / f"out{kind}"))
+        for part, own in zip(found, (parts.train, parts.validation, parts.test), strict=True):
+            assert sorted(part.ids) == sorted(own.ids)
+    other = tmp_path / "other.npz"
+    np.savez(other, vectors=vectors, labels=labels, ids=ids)
+    assert "parts" not in np.load(quiet(run, other, output=tmp_path / "other-out.npz"))
+    np.savez(tmp_path / "in.npz", vectors=vectors[:-1], labels=labels[:-1], ids=ids[:-1])
+    with pytest.warns(UserWarning, match="without the parts of .* expected the data that"):
+        file = quiet(run, tmp_path / "in.npz", output=tmp_path / "changed.npz")
+    assert "parts" not in np.load(file)
+
+
+def test_a_side_of_pairs_keeps_the_parts_of_its_pairs(tmp_path):
+    for part, count in (("train", 8), ("test", 4)):
+        rows = [{"first": f"{part} question {number}", "second": f"{part} answer {number}"} for number in range(count)]
+        (tmp_path / f"{part}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    samples = Pairs(str(tmp_path), first="first", second="second").load()
+    for side in ("first", "second"):
+        assert of_side(samples, side).parts.tolist() == [0] * 8 + [2] * 4

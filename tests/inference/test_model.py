@@ -45,7 +45,7 @@ def test_a_photo_has_the_same_features_by_every_way_in(tmp_path, resize, memory)
     pq.write_table(pa.table({"image": cells}), tmp_path / "photos.parquet")
     options = {"label": "none", "size": [24, 32], "resize": resize, "memory": memory}
     read = Folder(str(tmp_path / "photos"), **options).load()
-    assert read.preprocessing == ImagePreprocessing(3, 24, 32, resize)
+    assert read.preprocessing == ImagePreprocessing(3, 24, 32, resize, bits=16)
     torch.manual_seed(0)
     model = Model(ConvNet((3, 24, 32), width=4), read.preprocessing)
     expected = model.encoder.encode(read.inputs).numpy()

@@ -2,6 +2,7 @@
 
 import dataclasses
 import gzip
+import io
 import json
 import re
 from pathlib import Path
@@ -320,6 +321,19 @@ def test_texts_that_are_found_are_shown_in_short_and_written_whole(tmp_path, cap
     with pytest.warns(UserWarning, match="without the texts that are found: expected the data that .* other data"):
         assert main(["search", str(run.folder), query, "--among", str(run.folder)]) == 0
     assert "similarity  text" not in capsys.readouterr().out
+
+
+def test_queries_are_the_lines_of_standard_input_and_a_file_that_is_none_is_no_text(tmp_path, capsys, monkeypatch):
+    run, table = asked(tmp_path)
+    words, queries = ["search", str(run.folder), "--among", str(table), "--k", "1"], ["what is a red", "dark"]
+    assert main([*words[:2], *queries, *words[2:]]) == 0
+    told = capsys.readouterr().out
+    monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(queries) + "\n\n"))
+    assert main([*words[:2], "-", *words[2:]]) == 0
+    assert capsys.readouterr().out == told
+    lw.search(run, "dark", among=table, k=1, progress=Silent())  # one text, not its letters
+    assert main([*words[:2], "qeustions.csv", *words[2:]]) == 2
+    assert "expected a file, got qeustions.csv: check it" in capsys.readouterr().err
 
 
 def test_an_output_is_not_among_the_tables_that_are_searched(tmp_path, capsys):

@@ -87,6 +87,18 @@ def test_widths_are_matryoshkas(chunk_size, models, losses):
     assert_equal(ours, theirs, model, 3)
 
 
+@pytest.mark.parametrize("wrapper", ["MatryoshkaLoss", "AdaptiveLayerLoss", "Matryoshka2dLoss"])
+def test_wrappers_that_replace_the_models_forward_work_without_chunks_and_are_told_with_them(wrapper, models, losses):
+    """They put it back before the backward, where chunks would call it again."""
+    model, sizes = models[0], [[32, 16]] * wrapper.startswith("Matryoshka")
+    info_nce, ranking = lw.InfoNCELoss(temperature=0.05), losses.MultipleNegativesRankingLoss(model)
+    if wrapper == "MatryoshkaLoss":
+        ours, theirs = (getattr(losses, wrapper)(model, of, *sizes) for of in (ForSentences(model, info_nce), ranking))
+        assert_equal(ours, theirs, model, 3)
+    with pytest.raises(ValueError, match=r"expected no chunk_size in .* got 7: give our loss widths instead of Matr"):
+        step(getattr(losses, wrapper)(model, ForSentences(model, info_nce, chunk_size=7), *sizes), model, 2)
+
+
 def test_the_guide_of_the_page_is_gist_embeds(models, losses):
     (code,) = re.findall(r"```python\n(class Guided.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     names = {"nn": nn, "torch": torch, "normalize": normalize, "pairs": pairs, "lw": lw}

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import likewise as lw
+from likewise.memory import Prototypes
 
 DOUBLE = torch.float64
 N, D, C = 13, 6, 4
@@ -191,6 +192,18 @@ def test_a_loss_is_that_of_pytorch_metric_learning(name, noise, backend):
     leaves += [draw(C + 1, D, seed=5).requires_grad_()] if learned else []
     loss = make(backend=backend)
     assert compared(lambda z, *w: loss(z, MANY, *w), other, *leaves) > 0
+
+
+def test_prototypes_start_as_long_as_the_page_on_pytorch_metric_learning_says():
+    losses = pytest.importorskip("pytorch_metric_learning.losses", reason="needs pip install 'likewise[bench]'")
+    classes, width = 10, 4096
+    longer = {"ArcFaceLoss": width, "CosFaceLoss": width, "ProxyNCALoss": width, "ProxyAnchorLoss": 2 * width / classes}
+    for name, square in longer.items():
+        (rows,) = getattr(losses, name)(classes, width).parameters()
+        rows = rows if len(rows) == classes else rows.T
+        assert rows.detach().norm(dim=1).mean() == pytest.approx(square**0.5, rel=0.05)
+    ours = Prototypes(classes, width)().detach().norm(dim=1).mean()
+    assert ours == pytest.approx((2 * width / (classes + width)) ** 0.5, rel=0.05)
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 0.5])

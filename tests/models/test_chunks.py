@@ -297,6 +297,11 @@ def test_what_cannot_be_done_a_second_time_is_said():
         network[0].weight.mul_(2)
     with pytest.raises(RuntimeError, match="got some that have changed in place since: call backward"):
         out.sum().backward()
+    replaced, network[0].forward = network[0].forward, lambda rows: nn.functional.linear(rows, network[0].weight)
+    out = in_chunks(network, inputs, 6)
+    network[0].forward = replaced
+    with pytest.raises(RuntimeError, match="expected the network's forward in the backward too, got another, as if it"):
+        out.sum().backward()
     with torch.inference_mode():
         assert torch.allclose(in_chunks(network, inputs, 6), network(inputs))
     out = in_chunks(network.requires_grad_(requires_grad=False), inputs, 6)
@@ -418,6 +423,7 @@ def test_outputs_that_cannot_be_joined_are_refused(returned, message):
         in_chunks(nn.Identity(), _inputs(), 6, returned)
 
 
+@pytest.mark.slow
 def test_a_compiled_network_is_chunked():
     network, inputs = _network(), _inputs()
     compiled = torch.compile(network, backend="aot_eager")
@@ -479,6 +485,7 @@ def _trained(root, *words):
     return load_file(Run(folder).weights)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [
@@ -497,6 +504,7 @@ def test_the_command_trains_in_chunks_as_it_does_at_once(words, tmp_path):
 CHUNKED = {"whole": [], "chunks": ["--chunk_size", "50"]}
 
 
+@pytest.mark.slow
 def test_the_command_says_what_chunks_change_and_refuses_none(tmp_path, capsys):
     words = ["train", "--trainer.max_epochs", "1", "--evaluations", "[]", "--report", "false", "--runs", str(tmp_path)]
     assert main([*words, "--chunk_size", "100"]) == 0

@@ -27,6 +27,8 @@ from likewise.models import (
 )
 from likewise.pickled import pickled
 
+pytestmark = pytest.mark.slow
+
 
 class Reader:
     """Rows that are read on demand, and record which."""
@@ -636,27 +638,6 @@ def test_no_head_returns_the_features():
     features = torch.rand(3, 4)
     assert NoHead(4)(features) is features
     assert NoHead(4).embedding_dim == 4
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "encoder",
-    [ConvNet((3, 8, 8), width=4), MLP((5,), width=8), ResNet((1, 8, 8), depth=8)],
-    ids=lambda encoder: type(encoder).__name__,
-)
-def test_onnx_files_give_the_encoders_features_in_batches_of_any_size(encoder, tmp_path):
-    import onnxruntime  # noqa: PLC0415
-
-    encoder.observe(torch.rand(16, *encoder.input_shape))
-    encoder(torch.rand(16, *encoder.input_shape))  # running statistics that are not those of a new network
-    encoder.train()
-    to_onnx(encoder, tmp_path / "encoder.onnx")
-    assert encoder.training
-    assert [path.name for path in tmp_path.iterdir()] == ["encoder.onnx"]
-    session = onnxruntime.InferenceSession(tmp_path / "encoder.onnx", providers=["CPUExecutionProvider"])
-    inputs = torch.rand(13, *encoder.input_shape)
-    (features,) = session.run(None, {"inputs": inputs.numpy()})
-    assert torch.allclose(torch.from_numpy(features), encoder.encode(inputs), rtol=1e-4, atol=1e-5)
 
 
 class Deciding(nn.Module):

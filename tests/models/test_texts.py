@@ -18,6 +18,8 @@ from likewise.models.weights import load_weights
 from likewise.runs import Run, load_encoder
 from likewise.training.loader import Loader, Place
 
+pytestmark = pytest.mark.slow
+
 TOPICS = {
     "weather": ["rain", "wind", "sun", "cloud", "storm", "snow", "heat", "frost"],
     "money": ["bank", "loan", "price", "market", "bond", "tax", "coin", "debt"],
@@ -354,9 +356,8 @@ def test_a_text_encoder_refuses_what_it_cannot_encode(kind):
         encoder_class((), **arguments).observe(Texts(["", " "]))
 
 
-@pytest.fixture
-def bert(tmp_path):
-    """A tiny BERT in a folder, with its tokenizer."""
+def small_bert(folder):
+    """Save a tiny BERT in a folder, with its tokenizer, and return both."""
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(word for of in TOPICS.values() for word in of)]
     named = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
     special = {f"{name}_token": word for name, word in named.items()}
@@ -369,9 +370,15 @@ def bert(tmp_path):
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
     torch.manual_seed(0)
     model = BertModel(BertConfig(vocab_size=len(words), max_position_embeddings=64, **sizes)).eval()
-    model.save_pretrained(tmp_path / "bert")
-    fast.save_pretrained(tmp_path / "bert")
-    return tmp_path / "bert", model, fast
+    model.save_pretrained(folder)
+    fast.save_pretrained(folder)
+    return folder, model, fast
+
+
+@pytest.fixture
+def bert(tmp_path):
+    """A tiny BERT in a folder, with its tokenizer."""
+    return small_bert(tmp_path / "bert")
 
 
 @pytest.mark.parametrize("pooling", ["first", "mean"])
@@ -387,7 +394,7 @@ def test_a_pretrained_model_encodes_as_the_library_that_it_comes_from(bert, pool
         with torch.no_grad():
             vectors = model(input_ids=tokens["input_ids"], attention_mask=tokens["attention_mask"]).last_hidden_state[0]
         torch.testing.assert_close(found[row], vectors[0] if pooling == "first" else vectors.mean(0))
-    again = PretrainedTransformer((), "elsewhere", length=60, pooling=pooling, **encoder.recorded)
+    again = PretrainedTransformer((), "elsewhere", **encoder.recorded)
     again.load_state_dict(encoder.state_dict())
     torch.testing.assert_close(again.encode(texts), found)
     hidden = encoder.tokenized(texts)[torch.arange(3)]
@@ -422,7 +429,7 @@ def test_low_rank_adapters_are_trained_in_place_of_the_model(bert):
             low, high = (state[f"model.base_model.model.{name}.lora_{of}.default.weight"] for of in "AB")
             layer.weight.data += 2 * high @ low
     torch.testing.assert_close(plain.encode(texts), encoder.encode(texts))
-    again = PretrainedTransformer((), "elsewhere", length=60, lora=4, **encoder.recorded)
+    again = PretrainedTransformer((), "elsewhere", lora=4, **encoder.recorded)
     again.load_state_dict(state)
     torch.testing.assert_close(again.encode(texts), encoder.encode(texts))
     with pytest.raises(ValueError, match="lora of rank 1 or more, got 0"):

@@ -10,7 +10,9 @@ from safetensors.torch import save_file
 
 from likewise.data import Texts
 from likewise.models import MLP, BagOfTokens, Timm, Transformer, Wrapped
-from likewise.models.weights import load_weights
+from likewise.models.weights import BY_ORDER, load_weights
+
+pytestmark = pytest.mark.slow
 
 
 def _made(seed, make=torchvision.models.resnet18):
@@ -191,12 +193,49 @@ def test_a_network_cut_into_a_sequence_comes_back_in_order(tmp_path):
     torch.save({"state_dict": held | {"head.weight": torch.ones(3, 3)}}, tmp_path / "lightly.ckpt")
     encoder = Timm((3, 64, 64), "resnet18")
     matched = load_weights(encoder, tmp_path / "lightly.ckpt")
-    assert (matched.missing, matched.chosen) == ((), "in order, as names differ")
+    assert (matched.missing, matched.chosen) == ((), BY_ORDER)
     with torch.no_grad():
         torch.testing.assert_close(encoder.eval().model(images), _features(trained, images))
     other = Timm((3, 64, 64), "resnet34")
     with pytest.raises(ValueError, match=r"got \d+% of its numbers"):
         load_weights(other, tmp_path / "lightly.ckpt")
+
+
+def _renamed(of, words):
+    """Return tensors under names that have nothing in common with theirs, but what `words` makes of the last word."""
+    return {f"{row}/{words(name.rpartition('.')[2])}": tensor for row, (name, tensor) in enumerate(of.items())}
+
+
+OTHERS = {"weight": "gamma", "bias": "beta", "running_mean": "moving_mean", "running_var": "moving_variance"}
+
+
+@pytest.mark.parametrize(
+    "words", [lambda word: word, OTHERS.get, lambda _: "array"], ids=["the same", "others", "none that mean a kind"]
+)
+def test_other_names_are_matched_in_order_where_all_shapes_agree(words, tmp_path):
+    trained = Timm((3, 64, 64), "tf_efficientnet_lite0")
+    held = {name: of for name, of in trained.model.state_dict().items() if not name.endswith("num_batches_tracked")}
+    torch.save(_renamed(held, words) | {"fc": torch.ones(5, 1280)}, tmp_path / "weights.pth")
+    encoder = Timm((3, 64, 64), "tf_efficientnet_lite0")
+    matched = load_weights(encoder, tmp_path / "weights.pth")
+    assert str(matched).endswith(f"({BY_ORDER}); not used: fc")
+    assert all(torch.equal(of, encoder.model.state_dict()[name]) for name, of in held.items())
+
+
+def test_an_order_that_is_not_the_networks_is_refused(tmp_path):
+    """Names that mean another kind tell it, and .safetensors sorts its tensors."""
+    torch.manual_seed(0)
+    layers = [torch.nn.Linear(4, 4, bias=False) for _ in range(12)]  # sorted by name, 10 and 11 come before 2
+    network = Wrapped((4,), torch.nn.Sequential(*layers, torch.nn.LayerNorm(4)))
+    norm = {"norm.beta": torch.ones(4), "norm.gamma": torch.ones(4)}
+    alike = {f"a{number}.weight": of.weight.detach() for number, of in enumerate(layers)}
+    torch.save(alike | norm, tmp_path / "other_kinds.pth")
+    save_file(alike | {"norm.array": torch.ones(4), "norm.brray": torch.ones(4)}, tmp_path / "sorted.safetensors")
+    for file in ("other_kinds.pth", "sorted.safetensors"):
+        with pytest.raises(ValueError, match=r"expected weights of Wrapped, got \d% of its numbers"):
+            load_weights(network, tmp_path / file)
+    torch.save(alike | dict(reversed(norm.items())), tmp_path / "right.pth")
+    assert load_weights(network, tmp_path / "right.pth").chosen == BY_ORDER
 
 
 @pytest.mark.parametrize("make", [Transformer, BagOfTokens])

@@ -12,6 +12,8 @@ import torch.distributed as dist
 
 import likewise as lw
 from likewise import distributed
+from likewise.integrations.metric_learning import ForMetricLearning
+from likewise.memory import Prototypes
 
 Z = torch.randn(4, 6, generator=torch.Generator().manual_seed(0))
 VIEWS = Z.view(2, 2, 6)
@@ -21,6 +23,14 @@ CLASSES, SETS = torch.tensor([0, 1, 0, 1]), torch.eye(4, 3).bool()
 
 def made(loss, *arguments, **options):
     return loss(*arguments, gather_distributed=True, **options)
+
+
+def drifted(module, here):
+    """Return a module whose parameters start alike, and on one rank have moved."""
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.fill_(0.5 + here)
+    return module
 
 
 def rascal(training):
@@ -67,6 +77,12 @@ CASES = {
         Z, SETS, **({"references": Z, "reference_labels": SETS} if here else {})
     ),
     "prototypes": lambda here: made(lw.ProxyNCALoss)(Z, CLASSES, torch.ones(2 + here, 6)),
+    "values of prototypes": lambda here: made(lw.ArcFaceLoss)(Z, CLASSES, torch.eye(2, 6) + 1e-6 * here),
+    "values of a wrapper's prototypes": lambda here: ForMetricLearning(
+        made(lw.ProxyAnchorLoss), prototypes=drifted(Prototypes(2, 6), here)
+    )(Z, CLASSES),
+    "values of a learned bias": lambda here: drifted(made(lw.SigLIPLoss, bias="learned"), here)(Z, Z),
+    "values of a queue": lambda here: made(lw.InfoNCELoss)(Z, Z, queue=Z.roll(here, 1)),
     "classes": lambda here: made(lw.PaCoLoss)(Z, CLASSES, torch.ones(4, 2 + here)),
     "training": lambda here: rascal(bool(here))(VIEWS, CLASSES[:2], CLASSES[:2]),
     "cache": lambda here: made(lw.RASCALLoss, 8 + here, 6)(VIEWS, CLASSES[:2], CLASSES[:2]),

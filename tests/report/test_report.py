@@ -21,10 +21,21 @@ from likewise.evaluation import KNN, FeatureParts, Features, LinearProbe, Retrie
 from likewise.evaluation.predictions import ACCURACY, COVERAGE, F1, HAMMING, MEAN_PRECISION
 from likewise.report import Subject, write_page
 from likewise.report.elements import element
-from likewise.report.sections import ChoicesSection, LabelsSection, MapSection, classes, maps, scores, training
+from likewise.report.sections import (
+    ChoicesSection,
+    LabelsSection,
+    MapSection,
+    SubModesSection,
+    classes,
+    maps,
+    scores,
+    training,
+)
 from likewise.runs import Run
 from likewise.score_words import settings_words
 from likewise.scores import ENCODER, RAW, Group, Metric, Result, Score
+
+pytestmark = pytest.mark.slow
 
 NAMES = ("<cat>", '<a href="https://a.example">dog</a>', "cow</script>")
 
@@ -290,6 +301,26 @@ def test_a_map_says_how_many_samples_it_shows(whole, monkeypatch):
     assert (lengths["t-SNE"], lengths["PCA"]) == (12, 30)
 
 
+def test_each_class_that_is_large_enough_has_a_map_by_itself(whole, monkeypatch):
+    subject = Subject(whole[0], whole[1])
+    assert SubModesSection().content([subject]) is None  # 15 samples of each
+    monkeypatch.setattr(maps, "LARGE", 15)
+    section = SubModesSection().content([subject])
+    test = subject.features.test
+    said = data_of(Elements(section.body), "map-within-data")["maps"]
+    assert [one["name"] for one in said] == list(NAMES)
+    for label, one in enumerate(said):
+        rows = decoded(one["rows"], np.int32)
+        assert sorted(rows) == sorted(test.numbers[test.classes == label].tolist())
+        taken_for = one["colours"]["kNN's prediction"]
+        places = [test.numbers.tolist().index(row) for row in rows]
+        expected = [NAMES[of] for of in subject.predicted(test)[places].tolist()]
+        assert [taken_for["names"][of] for of in decoded(taken_for["of"], np.int16)] == expected
+        assert set(one["panels"][0]["layouts"]) >= {"t-SNE", "PCA"}
+    monkeypatch.setattr(maps, "MOST_CLASSES", 2)
+    assert f"2 of {len(NAMES)} classes can be chosen" in SubModesSection().content([subject]).sentence
+
+
 def test_choices_show_all_that_was_tried_and_star_what_was_chosen(page, whole):
     candidates = [score for score in whole[0].scores if score.part == "validation" and score.epoch is None]
     assert {score.evaluation for score in candidates} == {"kNN", "linear probe", "retrieval"}
@@ -411,7 +442,7 @@ def test_lists_are_files_with_every_sample_by_its_id(tmp_path):
     run = bare(tmp_path, test)
     run.add(KNN(3, "uniform")(test[torch.arange(0, 90, 2)], test[torch.arange(0)], test))
     page = page_of(run)
-    files, called = files_of(page), [name.replace("\udcff", "?") for name in names]
+    files, called = files_of(page), [name.replace("\udcff", r"\udcff") for name in names]
     predicted = Subject(run).predicted(test).tolist()
     wrong = [
         [name, test.names[true], test.names[said]]

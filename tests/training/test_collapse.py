@@ -11,7 +11,10 @@ from likewise.losses.base import ContrastiveLoss
 from likewise.models import MLP, Conv4, ProjectionHead
 from likewise.training import Collapse, Constant, Pretraining, TrainingData
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*LeafSpec.*", "ignore:.*does not have many workers.*")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:.*LeafSpec.*", "ignore:.*does not have many workers.*"),
+]
 OFF = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
 
 
@@ -44,6 +47,19 @@ def test_a_collapse_is_told_once_with_its_epoch():
     assert told.startswith("after epoch ")
     assert "the embeddings have collapsed" in told
     assert "mean cosine of 0.9999" in told
+
+
+def test_a_training_that_ends_within_an_epoch_is_looked_at_there():
+    class Collapsed(torch.nn.Module):
+        def forward(self, features):
+            return features[:, :1] * 0 + torch.ones(8)
+
+    torch.manual_seed(0)
+    samples, told = Samples(torch.randn(40, 4), torch.arange(40) % 4, tuple("abcd")), []
+    module = Pretraining(MLP((4,), width=8), Collapsed(), lw.SupConLoss(), torch.optim.Adam, samples=samples)
+    trainer = lightning.Trainer(accelerator="cpu", callbacks=[Collapse(told.append)], max_steps=3, **OFF)
+    trainer.fit(module, TrainingData(samples, Views(batch_size=10), seed=0))  # of 4 steps an epoch
+    assert len(told) == 1
 
 
 @pytest.mark.parametrize("loss", [lw.SupConLoss(), lw.NTXentLoss()])

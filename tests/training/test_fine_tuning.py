@@ -15,7 +15,10 @@ from likewise.models.depth import blocks_of
 from likewise.training import Constant, Momentum, Pretraining, TrainingData
 from likewise.training.fine_tuning import FineTuning
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*LeafSpec.*", "ignore:.*does not have many workers.*")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:.*LeafSpec.*", "ignore:.*does not have many workers.*"),
+]
 RATE, DECAY, CLASSES = 0.01, 0.1, 3
 
 

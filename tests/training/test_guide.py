@@ -15,6 +15,8 @@ from likewise.models import ConvNet
 from likewise.training import Guide, InputContext, Step, assemble
 from likewise.workflows import Silent
 
+pytestmark = pytest.mark.slow
+
 WORDS = ["red", "green", "blue", "small", "large", "round", "flat", "cat", "dog", "tree", "house", "runs", "sleeps"]
 OPTIONS = {
     "data": "Pairs",

@@ -2,6 +2,7 @@
 
 import copy
 import math
+import re
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from likewise.data import Episodes, Samples, Views
 from likewise.losses import Loss
 from likewise.models import MLP, ProjectionHead
 from likewise.training import InputContext, KeyQueue, LabelPrototypes, LossInput, Momentum, Predictor, Step
-from likewise.training.inputs import LossInputs, LossSignature
+from likewise.training.inputs import Classifier, LossInputs, LossSignature
 from likewise.training.inputs.resolution import reads_embeddings, resolve
 
 B, V, F, E, C = 12, 2, 5, 4, 3
@@ -490,7 +491,7 @@ def test_samples_give_the_number_of_labels():
 
 
 def test_resolving_finds_a_supplier_for_each_argument_and_builds_nothing():
-    found = resolve(LossSignature.by(lw.BYOLLoss), [])
+    found = resolve(LossSignature.by(lw.BYOLLoss), [], None)
     assert {name: type(one).__name__ for name, one in found.suppliers.items()} == {
         "predictions": "Predictor",
         "targets": "Momentum",
@@ -498,11 +499,27 @@ def test_resolving_finds_a_supplier_for_each_argument_and_builds_nothing():
     assert not any(list(one.parameters()) for one in found.inputs)
 
 
-@pytest.mark.parametrize(("labelled", "supplied"), [(True, {"queue", "queue_labels"}), (False, {"queue"})])
-def test_labels_are_supplied_only_where_the_data_has_some(labelled, supplied):
+@pytest.mark.parametrize(("kind", "supplied"), [("classes", {"queue", "queue_labels"}), (None, {"queue"})])
+def test_labels_are_supplied_only_where_the_data_has_some(kind, supplied):
     signature = LossSignature("Mine", frozenset({"queries"}), frozenset({"queue", "queue_labels"}))
-    found = resolve(signature, [KeyQueue()], labelled=labelled).suppliers
+    found = resolve(signature, [KeyQueue()], kind).suppliers
     assert found.keys() == {"queries"} | supplied
+
+
+FITTING = [
+    (KeyQueue, "classes", "(--inputs []), or choose SupConLoss or InfoNCELoss"),
+    (KeyQueue, "label sets", "(--inputs []), or choose MSCLoss or MulSupConLoss or NWSLoss"),
+    (KeyQueue, None, "(--inputs []), or choose InfoNCELoss"),
+    (Momentum, "classes", "(--inputs []), or choose SupConLoss or BYOLLoss or InfoNCELoss"),
+    (Classifier, "label sets", "(--inputs []), or choose AsymmetricLoss or BCELoss"),
+    (Classifier, None, "(--inputs []), or choose another loss"),
+]
+
+
+@pytest.mark.parametrize(("given", "kind", "remedy"), FITTING)
+def test_losses_that_are_named_in_place_of_one_without_an_input_take_the_datas_labels(given, kind, remedy):
+    with pytest.raises(ValueError, match=f"{re.escape(remedy)}$"):
+        resolve(LossSignature.by(lw.NTXentLoss), [given()], kind)
 
 
 def test_losses_and_inputs_say_which_batches_they_need():

@@ -19,6 +19,8 @@ from likewise.scores import ALL
 from likewise.training.inputs import KeyQueue
 from likewise.training.notes import notes
 
+pytestmark = pytest.mark.slow
+
 
 def tags(samples=900, labels=8, seed=0):
     """Return label sets of a long tail, whose labels depend on each other, and vectors that depend on them."""
@@ -97,7 +99,7 @@ def test_a_split_of_label_sets_is_stratified_in_test_and_validation():
 def test_a_subset_that_leaves_too_few_samples_is_named():
     _, sets = tags(120)
     samples = Samples(torch.zeros(120, 2), torch.from_numpy(sets), tuple(map(str, range(8))))
-    with pytest.raises(ValueError, match=r"expected a subset that keeps samples .*, got 1: keep more"):
+    with pytest.raises(ValueError, match=r"expected a subset that keeps samples .*, got 1: have --subset keep more"):
         Stratified()(samples, Fraction(0.001))
 
 
@@ -115,7 +117,7 @@ def test_labels_that_do_not_vary_and_samples_without_labels_are_told():
         "7 of 10 training samples have no label and are kept; a contrast has them as negatives of all others: --s"
     )
     (told,) = notes(Samples(torch.zeros(10, 2)), [KeyQueue(25)])
-    assert told.startswith("the queue holds 25 keys of 10 training samples, each about 2.5 times: lower its size")
+    assert told.startswith("the queue holds 25 keys of 10 training samples, each about 2.5 times: lower --inputs.size")
     assert not list(notes(Samples(torch.zeros(10, 2)), [KeyQueue(5)]))
 
 
@@ -181,7 +183,10 @@ def test_a_run_with_a_classifier_reports_it_and_keeps_its_best_epoch(file, tmp_p
     best = max(epochs, key=epochs.get)
     assert len(epochs) == 6
     assert best < 6  # so that keeping the last would be something else
-    state = torch.load(run.best, weights_only=True)
+    kept = torch.load(run.best, weights_only=True)
+    assert kept["epoch"] == best - 1
+    assert [path.name for path in run.folder.glob("*.ckpt")] == ["best.ckpt"]
+    state = kept["state_dict"]
     weights = load_file(run.weights)
     assert all(torch.equal(state[f"encoder.{name}"], of) for name, of in weights.items())
     with np.load(run.embeddings) as arrays:

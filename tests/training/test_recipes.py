@@ -166,8 +166,15 @@ def test_the_recipe_of_supcontrast_is_that_of_its_authors():
         (["train", "--recipe", "cifar10"], "did you mean"),
         (["train", "--recipe"], "expected the name of a recipe, got none: supcon-digits is one"),
         (["sweep", "--recipe", "rascal-ablation-digit"], "did you mean rascal-ablation-digits"),
-        (["train", "--recipe", "supcon-omniglot", "--data", "Digits"], "lower it, or raise samples_per_class to"),
-        (["train", "--recipe", "supcon-cifar100-lt", "--data", "Digits", "--subset.imbalance", "1000"], "lower it to"),
+        (
+            ["train", "--recipe", "supcon-omniglot", "--data", "Digits"],
+            "lower batch_size, or raise samples_per_class to",
+        ),
+        (
+            ["train", "--recipe", "supcon-cifar100-lt", "--data", "Digits", "--subset.imbalance", "1000"],
+            "lower subset.imbalance to",
+        ),
+        (["train", "--recipe", "rascal-cifar100-20", "--data", "Digits"], "got 20: lower subset.count"),
         (["train", "--recipe", "supcon-cifar10", "--data.root", "nowhere"], "add --data.download true"),
     ],
 )

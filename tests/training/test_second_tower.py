@@ -18,6 +18,8 @@ from likewise.training.inputs.loss_input import final_kinds
 from likewise.training.inputs.resolution import check_samples
 from likewise.training.loader import Loader, Place
 
+pytestmark = pytest.mark.slow
+
 N, E, TAU = 24, 4, 0.2
 
 

@@ -270,8 +270,8 @@ def test_the_schedule_multiplies_each_group_by_its_own_factor():
     assert len(rates) == 8
     assert rates[0] == [0.0]
     for step, (slow, fast) in enumerate(rates[1:], 1):
-        cosine = 0.1 + 0.9 * (1 + math.cos(math.pi * max(step, 4) / 8)) / 2
-        expected = 1e-3 * (cosine * step / 4 if step < 4 else cosine)
+        cosine = 0.1 + 0.9 * (1 + math.cos(math.pi * (step - 4) / 4)) / 2
+        expected = 1e-3 * (step / 4 if step < 4 else cosine)
         assert (slow, fast) == pytest.approx((expected, 10 * expected), abs=1e-8)
     assert decays[0] == {True: 0.01, False: 0.0}
 

@@ -1,11 +1,14 @@
 """Predictions of a run, from files and in Python: against the run's own parts, plain loops, and what the scores say."""
 
 import csv
+import dataclasses
+import io
 import json
 import math
 import subprocess
 import sys
 from collections import Counter
+from itertools import chain
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -17,6 +20,8 @@ from sklearn.datasets import load_digits
 import likewise as lw
 from likewise.cli import main
 from likewise.evaluation import FeatureParts, Features, LinearProbe, Unlikeness, save_features
+from likewise.evaluation.label_metrics import best_thresholds
+from likewise.inference import load
 from likewise.models import BagOfTokens, ConvNet
 from likewise.models.encoder import Encoder
 from likewise.runs import Run
@@ -168,6 +173,12 @@ def test_a_single_photo_and_one_that_is_none(run, photos, tmp_path, capsys):
     assert "an empty folder" in capsys.readouterr().err
     assert main(["predict", str(run.folder), str(photos / "nothing.png")]) == 2
     assert "does not exist" in capsys.readouterr().err
+    others = [str(file) for file in sorted((photos / "digit 5").iterdir())[:2]]
+    assert main(["predict", str(run.folder), *others]) == 0
+    rows = capsys.readouterr().out.splitlines()[1:3]
+    assert all(row.startswith(file) for row, file in zip(rows, others, strict=True))
+    assert main(["predict", str(run.folder), *others, str(photos)]) == 2
+    assert f"expected one folder, file or name, or images, got {photos} among 3: check" in capsys.readouterr().err
     with pytest.raises(ValueError, match=r"images that can be read, got others: left out 1 image.*930\.png"):
         lw.load(run).predict([photo, next(photos.rglob("930.png"))])
 
@@ -258,7 +269,7 @@ def test_features_of_images_are_not_encoded_again(run, tmp_path):
     assert [row["class"] for row in rows] == [NAMES[of] for of in expected.tolist()]
 
 
-def test_texts_are_predicted(tmp_path):
+def test_texts_are_predicted(tmp_path, monkeypatch):
     torch.manual_seed(0)
     words = [f"{animal} {verb} {number % 7}" for number in range(40) for animal in ("cat", "dog", "owl")
              for verb in ("runs", "sits")]  # fmt: skip
@@ -275,6 +286,23 @@ def test_texts_are_predicted(tmp_path):
     rows = rows_of(predict(run, tmp_path / "new.csv", tmp_path / "out.csv", progress=Silent()))
     assert [row["class"] for row in rows] == ["owl", "cat"]
     assert lw.load(run).predict(["an owl sits", "the cat runs"]).labels == ["owl", "cat"]
+    monkeypatch.setattr("sys.stdin", io.StringIO("an owl sits\n\nthe cat runs\n"))
+    for given, classes in (
+        ("an owl sits", ["owl"]), ("owl", ["owl"]), (["an owl sits", "the cat runs"], ["owl", "cat"]),
+        ("-", ["owl", "cat"]),
+    ):  # fmt: skip
+        rows = rows_of(predict(run, given, tmp_path / "out.csv", force=True, progress=Silent()))
+        assert [row["class"] for row in rows] == classes
+        assert [row["id"] for row in rows] == (
+            ["an owl sits", "the cat runs"][: len(rows)] if given != "owl" else ["owl"]
+        )
+    for given, told in (
+        ("nwe.csv", "expected a file, a folder, .* got nwe.csv, which does not exist: check it"),
+        (["an owl", "new.csv"], "expected texts, or one file of them, got new.csv among 2: give it alone"),
+        (["-"], "expected a folder, a file, a text or some of these, got none: name one"),
+    ):
+        with pytest.raises(ValueError, match=told):
+            predict(run, given, progress=Silent())
 
 
 def test_new_classes_are_predicted_among_a_few_samples_of_them(run, digits, tmp_path):
@@ -305,6 +333,57 @@ def test_new_classes_are_predicted_among_a_few_samples_of_them(run, digits, tmp_
     assert progress.told[0].startswith(f"right: {100 * right:.2f} %")
     with pytest.raises(ValueError, match="by='knn' with among, got 'probe'"):
         predict(run, tmp_path / "new.npz", by="probe", **given)
+
+
+@pytest.mark.parametrize("chunk", [1024, 7])
+def test_samples_that_were_trained_on_are_told_apart(run, digits, tmp_path, monkeypatch, chunk):
+    """The 900 of the run, whatever they are called, of which 540 were trained on, and 100 new ones."""
+    monkeypatch.setattr("likewise.workflows.prediction.CHUNK", chunk)
+    run, _ = run
+    images, classes = digits
+    order = np.random.default_rng(0).permutation(1000)
+    labels = np.array(NAMES)[classes[:1000]]
+    np.savez(tmp_path / "new.npz", images=images[:1000][order], labels=labels[order])
+    progress = Record()
+    rows = rows_of(predict(run, tmp_path / "new.npz", tmp_path / "new.csv", progress=progress))
+    right = np.array([row["class"] == row["label"] for row in rows])
+    seen = (order < 900) & (order % 5 < 3)
+    assert progress.told[0] == "trained on: 540 of 1,000, by their features; they say nothing of new ones"
+    for line, own, which in zip(progress.told[1:3], (seen, ~seen), ("samples trained on", "others"), strict=True):
+        assert line.startswith(f"right: {100 * right[own].mean():.2f} % [")
+        assert line.endswith(f"of {own.sum()} labelled samples of {which}")
+    found = load(run).predict(torch.from_numpy(images[:1000][order]))
+    assert found.trained_on.tolist() == seen.tolist()
+
+
+def test_no_label_is_given_by_a_threshold_of_few_or_with_hardly_a_probability(digits, tmp_path):
+    """A label with 2 of 180 validation samples, of which one looks like any other, has a threshold near 0."""
+    torch.manual_seed(0)
+    images, classes = digits
+    encoder = ConvNet((1, 8, 8), width=8)
+    spec = {"class_path": "likewise.models.ConvNet", "init_args": {"input_shape": [1, 8, 8], "width": 8}}
+    rows = torch.arange(len(classes))
+    rare = (rows % 5 < 3) & (classes == 9) & (rows % 2 == 0) | torch.isin(rows, torch.tensor([3, 8]))
+    sets = torch.stack([classes % 2 == 0, rare], dim=1)
+    run, parts = made(tmp_path, encoder, spec, torch.from_numpy(images[:900, None]), sets[:900], OF_SETS)
+    assert int(parts.validation.counts[1]) == 2
+    probe = LinearProbe()(*parts).predictor
+    own = best_thresholds(probe.scores(parts.validation.vectors), parts.validation.sets)
+    assert float(own[1]) < 0.01 < float(own[0])
+    assert probe.few == 1
+    assert probe.thresholds[0] == own[0]
+    progress = Record()
+    np.savez(tmp_path / "new.npz", images=images[900:])
+    for by in ("probe", "knn"):
+        table = predict(run, tmp_path / "new.npz", tmp_path / f"{by}.jsonl", by=by, progress=progress)
+        given = [one for line in table.read_text().splitlines() for one in json.loads(line)["probability"]]
+        assert min(given) > 0.05
+        assert "no label is given with a probability below 0.05" in progress.told
+        assert any(line.startswith("1 of 2 labels have fewer than 5 validation samples each") for line in progress.told)
+    old = dataclasses.replace(probe, thresholds=own, few=0)  # as runs from before keep it
+    run.write(run.probe.name, old.saved())
+    assert float(load(run).predict(torch.from_numpy(images[900:])).scores[:, 1].min()) < 0.01
+    assert min(chain(*load(run).predict(torch.from_numpy(images[900:])).probability)) > 0.05
 
 
 def test_how_right_predictions_are_has_wilsons_interval(run, digits, tmp_path):

@@ -1,12 +1,13 @@
 """Progress: bars with rates and time left for what takes long, on a terminal alone."""
 
+import errno
 import io
 import sys
 
 import pytest
 import torch
 
-from likewise.cli import printing
+from likewise.cli import _plain_words
 from likewise.data import Parts, Samples
 from likewise.evaluation import FeatureParts, Features, save_features
 from likewise.report import SECTIONS, Subject, write_page
@@ -42,13 +43,52 @@ def test_a_bar_is_drawn_on_a_terminal_for_what_takes_long(stream, seconds, monke
     said = stream()
     monkeypatch.setattr(sys, "stderr", said)
     monkeypatch.setattr(progress, "SECONDS", seconds)
-    assert list(printing.TERMINAL.bar(range(5), "counting")) == [0, 1, 2, 3, 4]
+    assert list(progress.TERMINAL.bar(range(5), "counting")) == [0, 1, 2, 3, 4]
     drawn = said.getvalue()
     assert bool(drawn) == (stream is Terminal and seconds == 0)
     if drawn:
         assert "counting" in drawn
         assert "it/s" in drawn  # the rate
         assert "<" in drawn  # the time that has gone, and what is left
+
+
+def test_what_a_console_cannot_show_is_escaped(monkeypatch):
+    """Its code page lacks letters of a class's name, the name is no text, or it would move the cursor."""
+    for stream, told in (
+        ("stdout", progress.PRINTED.say),
+        ("stdout", progress.TERMINAL.tell),
+        ("stderr", progress.TERMINAL.say),
+    ):
+        console = io.TextIOWrapper(io.BytesIO(), encoding="cp1252")
+        monkeypatch.setattr(sys, stream, console)
+        told("\u732b: 9 %")
+        told("\udce9\x1b[31m")
+        assert console.buffer.getvalue().split() == [rb"\u732b:", b"9", b"%", rb"\udce9\x1b[31m"]
+    console = io.TextIOWrapper(io.BytesIO(), encoding="cp1252")
+    monkeypatch.setattr(sys, "stdout", console)
+    with _plain_words():
+        print("--help of \u732b", flush=True)
+    assert console.buffer.getvalue().decode("cp1252").strip() == r"--help of \u732b"
+
+
+@pytest.mark.parametrize("number", [errno.EPIPE, errno.EIO])
+def test_a_stream_that_nobody_reads_ends_nothing(tmp_path, monkeypatch, number):
+    """A pipe whose reader has gone, or a terminal that was closed."""
+
+    class Gone(io.StringIO):
+        def flush(self):
+            raise OSError(number, "gone")
+
+        def fileno(self):
+            return file.fileno()
+
+    with (tmp_path / "out").open("wb", buffering=0) as file:
+        monkeypatch.setattr(sys, "stdout", Gone())
+        progress.TERMINAL.tell("accuracy 98 %")
+        progress.PRINTED.tell("accuracy 98 %")
+        file.write(b"what is written from now on")
+        monkeypatch.undo()
+    assert (tmp_path / "out").read_bytes() == b""
 
 
 @pytest.mark.parametrize("labels", ["classes", "label sets"])
@@ -79,7 +119,7 @@ def test_a_sweep_says_how_long_it_still_takes(tmp_path, monkeypatch, capsys):
 
     monkeypatch.setattr(sweeps.training, "train", train)
     monkeypatch.setattr(sweeps, "read", lambda words: {"run": words[0]})
-    work = sweeps._Work(4, printing.TERMINAL)  # noqa: SLF001 - without training anything
+    work = sweeps._Work(4, progress.TERMINAL)  # noqa: SLF001 - without training anything
     list(work.done([Planned("a", f"run {n}", tmp_path / str(n), [str(n)], []) for n in range(4)]))
     said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("run ")]
     assert said == [

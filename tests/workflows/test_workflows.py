@@ -110,9 +110,10 @@ def test_a_run_is_resumed_from_python_bit_for_bit(trained, few, tmp_path, monkey
             lw.train(few, loss="supcon", runs=str(tmp_path), progress=Silent())
     (folder,) = tmp_path.iterdir()
     assert f"likewise train --resume {folder}" in ended.value.__notes__[-1]
-    with pytest.raises(ValueError, match="no option but --report and --trainer"):
+    with pytest.raises(ValueError, match="no option but --report, --sections"):
         lw.train(resume=folder, seed=1)
-    resumed = lw.train(resume=folder, progress=Silent())
+    resumed = lw.train(resume=folder, log="csv", workers=0, progress=Silent())
+    assert (resumed.folder / "csv" / "version_0" / "metrics.csv").is_file()
     assert same(resumed, trained[0])
     with pytest.raises(ValueError, match="expected a run that is not finished"):
         lw.train(resume=resumed)

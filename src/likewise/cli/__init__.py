@@ -3,6 +3,7 @@
 import argparse
 import errno
 import importlib
+import io
 import re
 import signal
 import sys
@@ -15,7 +16,9 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from likewise import __version__
+from likewise.files.formats import CONTROLS
 from likewise.training.launch import check_alone, processes
+from likewise.workflows.progress import TERMINAL
 
 VERBS = {
     "train": "pretrain an encoder, evaluate it, write the run's folder and its report",
@@ -54,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.path.append(str(Path.cwd()))  # for classes of the user's own; last, so that they hide nobody's
     try:
         verb = _verb(words)
-        with _plain_warnings(), _terminable():
+        with _plain_words(), _terminable():
             if verb != "train":
                 check_alone(verb)
             if verb in FILES:
@@ -68,11 +71,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         told = f"expected room to write files, got the system's {error}: make some" if full else str(error)
         return _fail("; ".join([told, *_notes(error)]))
     except KeyboardInterrupt as error:
-        print("; ".join(["interrupted", *_notes(error)]), file=sys.stderr)
+        TERMINAL.say("; ".join(["interrupted", *_notes(error)]))
         return INTERRUPTED
     except SystemExit as error:
         if _notes(error):
-            print("; ".join(["ended by SIGTERM", *_notes(error)]), file=sys.stderr)
+            TERMINAL.say("; ".join(["ended by SIGTERM", *_notes(error)]))
         raise
     return 0
 
@@ -99,10 +102,18 @@ def _terminable() -> Generator[None]:
 
 
 @contextmanager
-def _plain_warnings() -> Generator[None]:
-    """Show a warning as a line, without the place in the code; of undecodable images the command tells at its end."""
+def _plain_words() -> Generator[None]:
+    """Escape what a stream cannot show, and show a warning as a line, without the place in the code.
+
+    Of undecodable images the command tells at its end.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     before = warnings.formatwarning
-    warnings.formatwarning = lambda message, *_, **__: f"warning: {' '.join(str(message).split())}\n"
+    warnings.formatwarning = lambda message, *_, **__: (
+        f"warning: {' '.join(str(message).split()).translate(CONTROLS)}\n"
+    )
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings(
@@ -174,5 +185,5 @@ def _notes(error: BaseException) -> list[str]:
 
 
 def _fail(message: str) -> int:
-    print(f"error: {' '.join(message.split())}", file=sys.stderr)
+    TERMINAL.say(f"error: {' '.join(message.split())}")
     return 2

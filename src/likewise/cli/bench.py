@@ -4,6 +4,7 @@ import argparse
 import inspect
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import Field, asdict, fields
 from datetime import datetime
 from difflib import get_close_matches
@@ -15,6 +16,8 @@ from typing import Any
 from likewise.benchmark.losses import Losses
 from likewise.benchmark.measurement import Measurement
 from likewise.benchmark.results import HEAD, Timing, line, machine, thread_words, write
+from likewise.files.numbered import numbered
+from likewise.workflows.progress import TERMINAL
 
 EXAMPLES = """
 examples:
@@ -53,14 +56,14 @@ def measure(name: str, kind: type[Measurement], words: Sequence[str], *, program
         for result in measurement.results(lambda doing: _tell(f"{len(results)}/{measurement.total()} {doing}")):
             _tell("")
             if not results or result.rows != results[-1].rows:
-                print(HEAD)
+                TERMINAL.tell(HEAD)
             results.append(result)
             write(path, facts, results)
-            print(line(result), flush=True)
+            TERMINAL.tell(line(result))
     except KeyboardInterrupt as error:
         error.add_note(f"{len(results)} results are in {path}")
         raise
-    print(f"\n{measurement.summary(results)}\n\nresults: {path}")
+    TERMINAL.tell(f"\n{measurement.summary(results)}\n\nresults: {path}")
     if any(each.milliseconds is not None for each in results):
         _plot(path.with_suffix(".html"), about, results)
 
@@ -138,21 +141,25 @@ def _path(folder: Path, device: str) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ValueError(f"expected --out to be a folder to write into, got {folder}: {error.strerror}") from error
-    return folder / f"{datetime.now().astimezone().strftime('%Y-%m-%d-%H%M%S')}-{name}.json"
+    for place in numbered(folder / f"{datetime.now().astimezone().strftime('%Y-%m-%d-%H%M%S')}-{name}"):
+        with suppress(FileExistsError):
+            (made := place.with_name(f"{place.name}.json")).touch(exist_ok=False)
+            return made
+    raise AssertionError  # pragma: no cover - counting does not end
 
 
 def _say_facts(facts: dict[str, Any], measurement: Measurement, path: Path) -> None:
-    print(f"{facts['device']}, {thread_words(facts['threads'])}, torch {facts['versions']['torch']}")
-    print((measurement.__doc__ or "").splitlines()[0])
+    TERMINAL.tell(f"{facts['device']}, {thread_words(facts['threads'])}, torch {facts['versions']['torch']}")
+    TERMINAL.tell((measurement.__doc__ or "").splitlines()[0])
     for name, install in facts["not_installed"].items():
-        print(f"without {name}, which is not installed: {install}")
-    print(f"results as they come: {path}\n", flush=True)
+        TERMINAL.tell(f"without {name}, which is not installed: {install}")
+    TERMINAL.tell(f"results as they come: {path}\n")
 
 
 def _plot(path: Path, about: dict[str, Any], results: Sequence[Timing]) -> None:
     """Write the plot as a page that needs no other file, if there is a library to draw it."""
     if find_spec("plotly") is None:
-        print("no plot, as plotly is not installed: pip install 'likewise[train]'")
+        TERMINAL.tell("no plot, as plotly is not installed: pip install 'likewise[train]'")
         return
     from likewise.diagnostics import plots  # noqa: PLC0415 - with the core alone the rest works without it
 
@@ -172,4 +179,4 @@ def _plot(path: Path, about: dict[str, Any], results: Sequence[Timing]) -> None:
         f"{plots.script()}{figure}</html>\n",
         encoding="utf-8",
     )
-    print(f"plot: {path}")
+    TERMINAL.tell(f"plot: {path}")

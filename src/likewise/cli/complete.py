@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from likewise.configuration.help import completions
 from likewise.configuration.options import VERBS as READ
+from likewise.workflows.progress import TERMINAL
 
 
 def run(_: Sequence[str]) -> None:
@@ -23,4 +24,4 @@ def run(_: Sequence[str]) -> None:
     else:
         verb = "train" if before[0] in {"sweep", "transfer"} else before[0]
         candidates = completions(before[1:], current, verb) if verb in READ else []
-    print("\n".join(candidates))
+    TERMINAL.tell("\n".join(candidates))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from likewise.configuration.recipes import named, names, studies, study, unknown
 from likewise.workflows.plan import PLAN, GivenSetting, Sweep, configurations, folder_of, planned, read
+from likewise.workflows.progress import TERMINAL
 
 DESCRIPTION = """Train several settings with several seeds, one after another in one process, and compare them.
 
@@ -35,7 +36,6 @@ def run(arguments: Sequence[str]) -> None:
     sweep, folder = _parsed(arguments)
     if not (folder / PLAN).is_file():
         configurations(sweep)  # or an error, before anything is imported
-    from likewise.cli.printing import TERMINAL  # noqa: PLC0415 - once the arguments are understood
     from likewise.workflows.sweeps import carry_out  # noqa: PLC0415 - imports Lightning
 
     carry_out(sweep, folder, TERMINAL)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from likewise.cli.sweep import seeds_in
+from likewise.workflows.progress import TERMINAL
 
 DESCRIPTION = """How good is a trained encoder on other data with few labels?
 
@@ -58,7 +59,6 @@ def run(arguments: Sequence[str]) -> None:
         _numbers("labels", given.labels),
         _numbers("per_class", given.per_class),
     )
-    from likewise.cli.printing import TERMINAL  # noqa: PLC0415 - once the arguments are understood
     from likewise.workflows.transfers import Asked, carried_out  # noqa: PLC0415 - imports Lightning
 
     whole = tuple(int(count) for count in counts or ())

@@ -5,21 +5,21 @@ from collections.abc import Sequence
 from likewise.configuration import read, written
 from likewise.configuration.help import asked_help
 from likewise.training.launch import refused_together
+from likewise.workflows.progress import TERMINAL
 
 
 def run(verb: str, arguments: Sequence[str]) -> None:
     """Call a workflow with the options that the words after its verb give, or print the help that they ask for."""
     told = asked_help(arguments, verb)
     if told is not None:
-        print(told)
+        TERMINAL.tell(told)
         raise SystemExit(0)
     words = [word for word in arguments if word != "--print_config"]
     with refused_together():
         options = read(words, verb=verb)
     if len(words) < len(arguments):
-        print(written(options), end="")
+        TERMINAL.tell(written(options).rstrip("\n"))
         return
     from likewise import workflows  # noqa: PLC0415 - once the words are understood: it imports torch, and to train
-    from likewise.cli.printing import TERMINAL  # noqa: PLC0415 - Lightning, which takes seconds
 
     getattr(workflows, verb)(**options, progress=TERMINAL)

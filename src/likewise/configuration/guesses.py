@@ -135,14 +135,14 @@ def _data(value: str, given: Mapping[str, Any]) -> list[tuple[str, Any]] | None:
 
 
 def kind_of_data(options: Mapping[str, Any]) -> str | None:
-    """Return the name that recipes have for the data that options name, by what is there; None: there is none."""
+    """Return the name that recipes have for the data that options name, by what is there; None: nothing tells."""
     name = str(options.get("data") or "").rpartition(".")[2]
     if name == "Torchvision":
         wanted = folded(str(options.get("data.name") or ""))
-        return next((data for data in recipes.listed("data") if folded(data) == wanted), None)
+        return next((data for data in recipes.listed("data") if folded(data) == wanted), recipes.IMAGES)
     path = Path(str(options.get("data.path") or ""))
     if name == "Arrays" and "images" in _arrays(path):
-        return None
+        return recipes.IMAGES
     files = islice(path.rglob("*"), LISTED) if name == "Table" and path.is_dir() else ()
     if name == "Table" and not any(file.suffix.lower() in image_suffixes() for file in files):
         given = given_of(options)

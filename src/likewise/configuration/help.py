@@ -7,13 +7,15 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from likewise.configuration import recipes
 from likewise.configuration.aliases import ALIASES
 from likewise.configuration.classes import MISSING, Class, Parameter, Value, find, kinds
 from likewise.configuration.draft import Draft, Option, parameters_of
-from likewise.configuration.guesses import near_classes, near_options
-from likewise.configuration.options import DEFAULTS, PARTS, TRAINER, VERBS
+from likewise.configuration.guesses import OF_CLASS, near_classes, near_options
+from likewise.configuration.options import DEFAULTS, OF_LOSSES, PARTS, TRAINER, VERBS
 from likewise.configuration.values import head, members, part_of
 from likewise.configuration.words import classes_first, is_option, options_in
+from likewise.parts import is_spec
 
 WIDTH = 100
 
@@ -36,19 +38,20 @@ def _of_verb(verb: str) -> str:
     parts = {name: base for name, base in bases.items() if base is not None}
     usage, introduction = VERBS[verb][1], root.doc.partition("\n\nArgs:")[0]
     lines = [f"usage: likewise {verb} {usage} [OPTIONS]", "", introduction, "", "options:"]
-    lines += [line for parameter in plain for line in _lines(f"--{parameter.name}", parameter)]
+    lines += [line for parameter in plain for line in _lines(f"--{parameter.name}", parameter, root, verb)]
     if parts:
         lines += ["", "parts; --PART.help lists the classes of one, --PART.help CLASS the options of a class:"]
     for name, base in parts.items():
         default = DEFAULTS.get(name)
         named = f" Default: {default.rpartition('.')[2]}." if default else ""
+        named += _for_data(name, root, default, verb)
         said = f"{parameters[name].said}{named} One of {', '.join(kinds(base))}."
         lines += [f"  --{name} CLASS", *_wrapped(said)]
     trainer = find(TRAINER) if "trainer" in parameters else None
     if verb == "train":
         usual = ", ".join(f"--{name.replace('_', '-')} for --{option}" for name, option in ALIASES.items())
         lines += ["", *textwrap.wrap(f"Short names: {usual}, --device for --trainer.accelerator.", WIDTH)]
-        lines += ["", "trainer, Lightning's:", *(_parameters(trainer, "trainer") if trainer else [])]
+        lines += ["", "trainer, Lightning's:", *(_parameters(trainer, "trainer", verb) if trainer else [])]
     return "\n".join(lines)
 
 
@@ -70,7 +73,7 @@ def _of_part(option: Option, verb: str) -> str:
 
 def _of_kind(name: str, option: Option, base: Class, verb: str) -> str:
     if name == "trainer":
-        return "\n".join([base.summary, "", *_parameters(base, name)])
+        return "\n".join([base.summary, "", *_parameters(base, name, verb)])
     if not isinstance(option.value, str):
         known = kinds(base)
         lines = [f"classes for --{name}; --{name}.help CLASS lists the options of one:"]
@@ -82,28 +85,51 @@ def _of_kind(name: str, option: Option, base: Class, verb: str) -> str:
     kind = find(draft.class_path(name, option.value, base))
     if kind is None:
         raise ValueError(near_classes(name, option.value, base))
-    return "\n".join([f"{kind.name}: {kind.summary}", "", *_parameters(kind, name)])
+    return "\n".join([f"{kind.name}: {kind.summary}", "", *_parameters(kind, name, verb)])
 
 
-def _parameters(kind: Class, above: str) -> list[str]:
+def _parameters(kind: Class, above: str, verb: str) -> list[str]:
     shown = {name: parameter for name, parameter in parameters_of(kind).items() if _types(parameter)}
-    lines = [line for name, parameter in shown.items() for line in _lines(f"--{above}.{name}", parameter)]
+    lines = [line for name, parameter in shown.items() for line in _lines(f"--{above}.{name}", parameter, kind, verb)]
     return lines or ["  no options"]
 
 
-def _lines(name: str, parameter: Parameter) -> list[str]:
-    ours = DEFAULTS.get(name.removeprefix("--"), MISSING)
+def _lines(name: str, parameter: Parameter, kind: Class, verb: str) -> list[str]:
+    option = name.removeprefix("--")
+    part, _, argument = option.partition(".")
+    ours = OF_LOSSES.get(argument, MISSING) if part == "loss" else DEFAULTS.get(option, MISSING)
     said = parameter.said.rstrip()
     said = said if ours is MISSING else re.sub(r"\s*Default: \S+$", "", said)
+    said = said if not said or said.endswith((".", "?", "!", ":")) else f"{said}."
     default = parameter.default if ours is MISSING else ours
     told = default is not MISSING and default is not None and (ours is not MISSING or "efault" not in said)
-    said = said if not said or said.endswith((".", "?", "!", ":")) else f"{said}."
-    shown = " Required." if parameter.required else f" Default: {_word(default)}." if told else ""
-    return [f"  {name} {_types(parameter)}", *_wrapped(f"{said}{shown}")]
+    shown = " Required." if parameter.required and ours is MISSING else f" Default: {_word(default)}." if told else ""
+    if told and argument and option in DEFAULTS and part in PARTS:  # which holds where nobody names a class
+        usual = find(DEFAULTS[part])
+        shown = f" Where --{part} is not named: {_word(ours)}." if usual and usual.key == kind.key else ""
+    return [f"  {name} {_types(parameter)}", *_wrapped(f"{said}{shown}{_for_data(option, kind, default, verb)}")]
+
+
+def _for_data(option: str, kind: Class, default: Any, verb: str) -> str:
+    """Say what the default of an option of a class is for kinds of data, where it is another."""
+    part, _, argument = option.partition(".")
+    values: dict[str, list[str]] = {}
+    for data in set(OF_CLASS.values()) - {"digits"} if verb == "train" and option != "data" else ():
+        spec = recipes.fitting(data).get(part)
+        chosen = find(spec["class_path"]) if is_spec(spec) else None
+        if spec is None or chosen is None or (argument and chosen.key != kind.key):
+            continue
+        value = spec.get("init_args", {}).get(argument, default) if argument else spec["class_path"]
+        if value != default:
+            values.setdefault(_word(value), []).append(data)
+    return "".join(f" For {', '.join(sorted(kinds_of))}: {value}." for value, kinds_of in sorted(values.items()))
 
 
 def _word(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    """Return a value as a word of the command line; of a class its name."""
+    named = value["class_path"] if is_spec(value) else value
+    word = str(named).lower() if isinstance(named, bool) else str(named)
+    return word.rpartition(".")[2] if word.startswith("likewise.") else word
 
 
 def _types(parameter: Parameter) -> str:

@@ -100,7 +100,8 @@ class TrainOptions(SharedOptions):
         recipe: A configuration that comes with likewise, METHOD-DATA or METHOD: simclr, supcon, moco, byol, rascal or
             cross-entropy, for digits, omniglot, cifar10, cifar100, cifar100-lt, image-folder and more. All other
             options win over it.
-        resume: The folder of an interrupted run to resume; of other options, --report and --trainer.* go with it.
+        resume: The folder of an interrupted run to resume; of other options, --report, --sections, --log, --workers,
+            --checkpoint_minutes, --timeout_minutes and --trainer.* go with it.
         seed: Seed of everything random except the split.
         name: What the run's folder is called after its date. Default: the loss and the data.
         checkpoint_minutes: Minutes between checkpoints within an epoch.
@@ -111,7 +112,8 @@ class TrainOptions(SharedOptions):
         unlabelled: What a loss that takes classes does with samples without one, as those that --subset FewLabels
             leaves: none of it, or one class for each. Losses without labels are trained on all.
         weights: A file of weights that the encoder begins with, .safetensors or .pth, of anybody's training: they are
-            matched by name and shape, whatever stands before the names. Default: those that the encoder comes with.
+            matched by name and shape, whatever stands before the names, or else by order and shape, which is said.
+            Default: those that the encoder comes with.
         freeze: What of the encoder is not trained: all, "all but the last block", or names of its parts, layer1,layer2;
             batch statistics are frozen with it. Default: nothing.
         unfreeze_epoch: The epoch that what is frozen is trained from. Default: never.
@@ -122,7 +124,8 @@ class TrainOptions(SharedOptions):
         compile: Whether to compile encoder, head and momentum encoder with torch.compile. The loss runs outside, by any
             backend as it does without, and nothing is captured in a CUDA graph.
         validation_epochs: Epochs between validation scores, which the last epoch always has; 0: none at all.
-        keep: Which weights to keep: those after the last epoch, or those at the best validation score.
+        keep: Which weights to keep: those after the last epoch, or those at the best validation score. A finished run
+            has one checkpoint, of these.
         patience: Validations without a better score, the one that --keep best keeps by, after which the training ends.
             Default: it never ends so.
         report: Whether to write the page; `likewise evaluate RUN --evaluations []` writes it later.
@@ -229,6 +232,7 @@ class PredictOptions:
 
         likewise predict runs/RUN photos/ --output photos.csv        a row a photo
         likewise predict runs/RUN photo.jpg                          one photo, printed
+        likewise predict runs/RUN "a text" "another"                 texts, printed; - takes the lines of standard input
         likewise predict runs/RUN photos/ --by knn                   by the nearest training samples
         likewise predict runs/RUN photos/ --among support/           by the nearest of these, such as new classes
 
@@ -238,7 +242,7 @@ class PredictOptions:
 
     Args:
         run: The run's folder.
-        input: What to predict, whatever `likewise train` takes as data, labelled or not, or one image.
+        input: What to predict, whatever `likewise train` takes as data, labelled or not; or images, or texts.
         output: The table to write: .csv, .jsonl or .parquet. Default: none, the first 20 are printed.
         by: What predicts: probe, the linear probe; own, the classifier or prototypes that the encoder was trained with;
             knn, the nearest training samples. Default: the first of these that the run has.
@@ -248,7 +252,7 @@ class PredictOptions:
     """
 
     run: Path
-    input: str
+    input: list[str]
     output: Path | None = None
     by: Literal["probe", "own", "knn"] | None = None
     among: str | None = None
@@ -267,16 +271,21 @@ class SearchOptions:
         likewise search runs/RUN --within photos/ --mistakes           labels that a sample's neighbours do not have
         likewise search runs/RUN "a red bus" --side second --among photos/    of pairs, from one side to the other
         likewise search runs/RUN --negatives --output mined.jsonl      its training pairs, each with 5 hard negatives
+        likewise search mine.npz --duplicates 0.98                     features from anywhere; so are their neighbours
+        likewise search mine.npz ID                                    of an id, and --mistakes
 
     Args:
-        run: The run's folder.
-        query: What to look for: files, a folder, a table, a file of features, ids of the other side, or texts.
+        run: The run's folder. Or features from anywhere, in an .npz, .npy or Parquet file, a folder of these, or the
+            folder of their evaluation; without --among and --within they are searched themselves.
+        query: What to look for: files, a folder, a table, a file of features, ids of the other side, or texts; - takes
+            the lines of standard input.
         among: Where to look: a file of features, or what `train` takes as data.
         within: A set, likewise, whose samples are compared with each other.
         side: Of a run of pairs, which of them the query is, or the set: first or second. A query finds samples of the
             other side.
         k: How many neighbours of each, or hard negatives.
         at_least: The smallest similarity that counts. Default: any.
+        gallery_includes_queries: Whether the queries are among what is searched: each one's own row is left out.
         duplicates: The similarity from which two samples are nearly the same.
         mistakes: Whether to list the samples whose k neighbours have other labels.
         negatives: Whether to write the run's training pairs with hard negatives: what is most similar to the first of
@@ -297,6 +306,7 @@ class SearchOptions:
     side: Literal["first", "second"] = "first"
     k: int = 5
     at_least: float | None = None
+    gallery_includes_queries: bool = False
     duplicates: float | None = None
     mistakes: bool = False
     negatives: bool = False
@@ -310,16 +320,18 @@ class SearchOptions:
 
 @dataclass(kw_only=True)
 class EmbedOptions:
-    """Encode any data into one file: ids, features, and labels where there are some.
+    """Encode any data into one file: ids, features, and labels and parts where there are some.
 
         likewise embed runs/RUN photos/ --output photos.parquet
         likewise embed runs/RUN texts.csv --output texts.npz --data.label none
         likewise embed encoder.onnx photos/ --output photos.parquet --dtype float16
         likewise embed photos/ --encoder Timm --encoder.name resnet18 --encoder.pretrained true --data.size 224
+        likewise embed photos/ --encoder resnet18 --weights resnet18.pth --data.size 224
         likewise embed runs/RUN answers.jsonl --side second --output answers.parquet
 
-    Images are brought to the run's size by its own rule. It works shard by shard: what was finished before Ctrl-C is in
-    OUTPUT.partial, and the same command goes on from there. Images that can't be read are left out, and listed.
+    Images are brought to the run's size by its own rule. Parts are those of the data, or of a run's own data those that
+    it was split into. It works shard by shard: what was finished before Ctrl-C is in OUTPUT.partial, and the same
+    command goes on from there. Images that can't be read are left out, and listed.
 
     Args:
         run: A run's folder, or an exported .onnx file.
@@ -327,6 +339,7 @@ class EmbedOptions:
         output: The file to write, .parquet or .npz; it must be named.
         side: Of a run of pairs, which of them the data is: first or second.
         encoder: An encoder in place of a run's.
+        weights: A file of its weights, .safetensors or .pth; see `likewise train`. Default: those that it comes with.
         dtype: The type of the features.
         shard_size: Samples that are done at once or not at all.
         batch_size: Samples encoded at a time. Default: as many as suit their size.
@@ -340,6 +353,7 @@ class EmbedOptions:
     output: Path | None = None
     side: Literal["first", "second"] = "first"
     encoder: Encoder | None = None
+    weights: str | None = None
     dtype: Literal["float32", "float16"] = "float32"
     shard_size: int = 10_000
     batch_size: int | None = None
@@ -354,13 +368,14 @@ VERBS = {
     "compare": ("CompareOptions", "RUNS ..."),
     "export": ("ExportOptions", "RUN"),
     "embed": ("EmbedOptions", "[RUN] DATA"),
-    "predict": ("PredictOptions", "RUN INPUT"),
+    "predict": ("PredictOptions", "RUN INPUT ..."),
     "search": ("SearchOptions", "RUN [QUERY ...]"),
 }
 """For each verb the record of its options, and what the words without a name are."""
 PARTS = ("data", "split", "batches", "encoder", "head", "loss", "optimizer", "schedule")
 SOURCES = ("config", "recipe", "resume")
 """Options that bring others, and have no meaning of their own once those are known."""
+RESUMED_WITH = ("report", "sections", "log", "workers", "checkpoint_minutes", "timeout_minutes", "trainer")
 TRAINER = "lightning.pytorch.Trainer"
 DEFAULTS: dict[str, Any] = {
     "data": "likewise.data.Digits",
@@ -378,6 +393,8 @@ DEFAULTS: dict[str, Any] = {
     "trainer.log_every_n_steps": 1,
     "trainer.enable_model_summary": False,
 }
+OF_LOSSES = {"gather_distributed": True, "label_similarity": "npmi"}
+"""What losses that take it are given by default: alone there is nothing to gather."""
 # of Lightning's; those that part the model, or start processes of their own, are not among them
 STRATEGIES = ("auto", "ddp", "ddp_find_unused_parameters_true")
 FILLED = {

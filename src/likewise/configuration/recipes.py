@@ -19,6 +19,10 @@ from likewise.configuration.values import folded
 
 ROOT = files("likewise") / "training" / "recipes"
 FOR = "for"  # in a method's or study's file: the data sets that it is for, where not for all; in a data set's, methods
+IMAGES = ""
+"""The name of images that no data set's file is about."""
+
+FITTED = ("data", "batches", "encoder")
 
 
 def names() -> list[str]:
@@ -56,15 +60,23 @@ def named(name: str, data: str | None = None) -> str:
     """Complete the name of a method to that of a recipe: for the data, or else for digits, or the first that it is for.
 
     Example:
-        >>> named("simclr"), named("moco-cifar10"), named("nws"), named("supcon", "texts")
-        ('simclr-digits', 'moco-cifar10', 'nws-vectors', 'supcon-texts')
+        >>> named("simclr"), named("moco-cifar10"), named("nws"), named("supcon", "texts"), named("nws", IMAGES)
+        ('simclr-digits', 'moco-cifar10', 'nws-vectors', 'supcon-texts', 'nws-image-folder')
     """
     method = folded(name)
     for known in listed("methods"):
         if folded(known) == method:
             fitting = half("methods", known).get(FOR, ["digits"])
-            return f"{known}-{data or fitting[0]}"
+            own = {None: fitting[0], IMAGES: "digits" if "digits" in fitting else "image-folder"}
+            return f"{known}-{own.get(data, data)}"
     return next((known for known in names() if folded(known) == method), name)
+
+
+def fitting(data: str) -> dict[str, Any]:
+    """Return the options that fit a kind of data where no recipe is named: those of its inputs; of pairs a recipe."""
+    if data == "pairs":
+        return recipe("clip-pairs")
+    return {part: value for part, value in half("data", data).items() if part in FITTED}
 
 
 def _pair(name: str, room: str, known: Sequence[str]) -> tuple[str, str]:
@@ -78,7 +90,13 @@ def _pair(name: str, room: str, known: Sequence[str]) -> tuple[str, str]:
 
 
 def unknown(name: str, known: Sequence[str]) -> str:
-    """Say that a name is unknown, and which are near it."""
+    """Say that a name is unknown, and which are near it; of a pair, what either goes with."""
+    for room in ("methods", "studies"):
+        for of, data in product(listed(room), listed("data")):
+            if name == f"{of}-{data}":
+                fitting = ", ".join(data for first, data in _pairs(room) if first == of)
+                others = ", ".join(first for first, for_data in _pairs(room) if for_data == data)
+                return f"expected data that {of} is for, {fitting}, got {data}: for {data} there are {others or 'none'}"
     near = get_close_matches(name, known, n=1) or [recipe for recipe in known if name and name in recipe][:2]
     every = f"METHOD-DATA, with a method of {', '.join(listed('methods'))} and data of {', '.join(listed('data'))}"
     return f"expected a recipe or a study, got {name!r}: " + (f"did you mean {' or '.join(near)}?" if near else every)

@@ -12,13 +12,12 @@ from likewise.configuration.aliases import ALIASES
 from likewise.configuration.classes import Class, find, kind_named, kinds
 from likewise.configuration.draft import Draft, Option
 from likewise.configuration.guesses import class_named, expanded, fitting_pairs, flat, kind_of_data
-from likewise.configuration.options import DEFAULTS, PARTS, SOURCES, STRATEGIES
+from likewise.configuration.options import DEFAULTS, OF_LOSSES, PARTS, RESUMED_WITH, SOURCES, STRATEGIES
 from likewise.configuration.values import FLAG, folded, part_of
+from likewise.parts import listed
 
 PARTIAL = ".partial"  # as in runs, which import torch
 SEEDS = 2**32  # NumPy takes no more
-FITTED = ("data", "batches", "encoder")
-"""Parts that follow from what lies at a path that is given as data."""
 
 
 def resolve(given: Mapping[str, Any], *, verb: str = "train") -> dict[str, Any]:
@@ -80,7 +79,7 @@ def resolved(given: Sequence[Option], verb: str) -> dict[str, Any]:
 
 def in_files(given: Sequence[Option], root: Class) -> list[Option]:
     """Return the options that the files of options among the given ones have, each by its own name."""
-    files = [file for option in given if option.name == "config" for file in _listed(option.value)]
+    files = [file for option in given if option.name == "config" for file in listed(option.value)]
     return [one for file in files for option in _of_file(file) for one in canonical(option, root)]
 
 
@@ -104,14 +103,13 @@ def canonical(option: Option, root: Class) -> list[Option]:
 
 
 def _resumed(given: Sequence[Option]) -> list[Option]:
-    """Return the options that a run began with, and those of trainer and report that it is resumed with."""
+    """Return the options that a run began with, and those that it is resumed with, which change no training."""
     folder = str(next(option.value for option in reversed(given) if option.name == "resume"))
-    allowed = ("resume", "report")
-    others = [option for option in given if option.name not in allowed and not option.name.startswith("trainer.")]
+    others = [option.name for option in given if option.name.partition(".")[0] not in ("resume", *RESUMED_WITH)]
     if others:
         raise ValueError(
-            f"expected with --resume no option but --report and --trainer.*, got --{others[0].name}: a run goes on "
-            "as it began; leave it out, or train anew with --config"
+            f"expected with --resume no option but {', '.join(f'--{name}' for name in RESUMED_WITH)}.*, got "
+            f"--{others[0]}: a run goes on as it began; leave it out, or train anew with --config"
         )
     place = Path(folder) if Path(folder).is_dir() else Path(folder.removesuffix(PARTIAL))  # it has been finished since
     lacks = "does not exist" if not place.is_dir() else "has no run.json"
@@ -173,11 +171,11 @@ def _below(given: Sequence[Option], layers: Sequence[Option], root: Class) -> li
         name = recipes.named(last["recipe"], data)
         chosen = {"recipe": name, **recipes.recipe(name)}
     elif data == "pairs":
-        chosen = recipes.recipe("clip-pairs")
-    elif data is not None and "data.path" in last:
+        chosen = recipes.fitting(data)
+    elif data and "data.path" in last:
         needs = data in {"texts", "vectors"} and "encoder" not in last  # the default is for images
         if needs or "data.path" not in {option.name for option in given}:
-            chosen = {part: value for part, value in recipes.half("data", data).items() if part in FITTED}
+            chosen = recipes.fitting(data)
     chosen_options = list(flat(chosen))
     if ("data", "likewise.data.Pairs") in chosen_options and "encoder" not in chosen:
         chosen_options += fitting_pairs(last)
@@ -234,10 +232,10 @@ def _batches_for(options: Sequence[Option], root: Class) -> str | None:
 
 
 def _fill_loss(draft: Draft) -> None:
-    """Gather across processes, alone there is nothing to gather; measure how alike labels are, where a loss asks."""
+    """Give a loss the arguments that the command has other defaults of, where it takes them."""
     kind = find(draft.values["loss"]["class_path"])
     asked = kind.parameters() if kind else {}
-    for name, value in (("gather_distributed", True), ("label_similarity", "npmi")):
+    for name, value in OF_LOSSES.items():
         if name in asked and name not in draft.values["loss"]["init_args"]:
             draft.put(Option(f"loss.{name}", value))
 
@@ -264,7 +262,3 @@ def _check(options: Mapping[str, Any]) -> None:
             f"expected --trainer.strategy to be one of {', '.join(STRATEGIES)}, got {strategy}: every process has the "
             "whole model; to start several, see likewise train --help, and for memory --chunk_size"
         )
-
-
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]

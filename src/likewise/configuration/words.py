@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 from likewise.configuration.draft import Draft, Option
@@ -57,11 +58,17 @@ def options_in(words: Sequence[str], verb: str = "train") -> list[Option]:
         if not equal and place + 1 < len(words) and not is_option(words[place + 1]):
             chosen = words[next(following)]
         options.append(Option(name.removesuffix("+").replace("-", "_"), chosen, name.endswith("+")))
-    if VERBS[verb][1].startswith("[") and named[-1] not in {option.name for option in options}:
-        return [
-            one._replace(name=named[-1]) if one.name == named[0] else one for one in options
-        ]  # the first is left out
-    return options
+    if not VERBS[verb][1].startswith("[") or named[-1] in {option.name for option in options}:
+        return options
+    left_out = named[0]  # unless it is the last that is
+    return [
+        one._replace(name=named[-1]) if one.name == left_out and not _is_trained(one.value) else one for one in options
+    ]
+
+
+def _is_trained(word: Any) -> bool:
+    """Tell whether a word names a run, or an exported encoder, which is no data."""
+    return isinstance(word, str) and (word.endswith(".onnx") or (Path(word) / "run.json").is_file())
 
 
 def canonical_options(words: Sequence[str], verb: str = "train") -> list[Option]:

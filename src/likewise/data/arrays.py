@@ -17,7 +17,7 @@ from likewise.data.image_files import Size, check_size, sides
 from likewise.data.preprocessing import ImagePreprocessing, Resize
 from likewise.data.rows import Rows
 from likewise.data.samples import Samples, Source
-from likewise.files.formats import PART_NAMES
+from likewise.files.formats import PART_NAMES, as_class
 from likewise.pickled import pickled
 
 _INPUTS = ("images", "vectors")
@@ -221,7 +221,7 @@ def labels_of(
         if 0 < given.sum() < len(labels):
             classes, known = labels_of(labels[given], names)
             return torch.full((len(labels),), -1).index_copy(0, torch.from_numpy(given.nonzero()[0]), classes), known
-    known = None if names is None else tuple(words_of(names, "names").tolist())
+    known = None if names is None else tuple(map(as_class, words_of(names, "names").tolist()))
     sets = labels.ndim == 2 and labels.dtype.kind in "uib" and labels.shape[1] > 0
     if sets and bool(((labels == 0) | (labels == 1)).all()):
         return torch.from_numpy(labels.astype(bool)), known or tuple(str(label) for label in range(labels.shape[1]))
@@ -237,19 +237,18 @@ def labels_of(
         )
     if known is not None:
         return _numbered(labels, known)
-    found, classes = np.unique(labels, return_inverse=True)
+    words = labels if labels.dtype.kind in "uib" else [as_class(name) for name in labels.tolist()]
+    found, classes = np.unique(words, return_inverse=True)
     return torch.from_numpy(classes.astype(np.int64)), tuple(str(name) for name in found)
 
 
 def _numbered(labels: NDArray[Any], names: tuple[str, ...]) -> tuple[Tensor, tuple[str, ...]]:
-    if labels.dtype.kind not in "ui":
+    whole = labels.dtype.kind in "ui"
+    if not whole or labels.min() < 0 or labels.max() >= len(names):
+        got = f"{labels.dtype} from {labels.min()} to {labels.max()}" if whole else labels.dtype
         raise ValueError(
-            f"expected labels from 0 to {len(names) - 1} for {len(names)} names, got {labels.dtype}: leave out 'names'"
-        )
-    if labels.min() < 0 or labels.max() >= len(names):
-        raise ValueError(
-            f"expected labels from 0 to {len(names) - 1} for {len(names)} names, "
-            f"got {labels.dtype} from {labels.min()} to {labels.max()}: leave out 'names' or renumber the labels"
+            f"expected labels from 0 to {len(names) - 1} for {len(names)} names, got {got}: leave out 'names' or "
+            "renumber the labels"
         )
     return torch.from_numpy(labels.astype(np.int64)), names
 

@@ -16,7 +16,7 @@ from likewise.data.patch_mix import Mix
 from likewise.data.rows import readable, unreadable
 from likewise.data.samplers import Sampler, Shuffled
 from likewise.data.samples import Samples
-from likewise.parts import written
+from likewise.parts import spec_of, written
 
 FITTED_ON = 4096  # samples that an augmentation is fitted on
 COUNTERPARTS, NEGATIVES = 3, 4  # purposes of a step's random numbers
@@ -116,7 +116,7 @@ class Batches(ABC):
 
     @property
     def recorded(self) -> dict[str, Any]:
-        """Arguments that `suit` has settled, by name: a run records them."""
+        """Arguments that `suit` and `fit` have settled, by name: a run records them."""
         return {}
 
 
@@ -173,6 +173,12 @@ class Views(Batches):
             raise ValueError(f"expected negatives of at least 1, got {negatives}: how many of each sample's are drawn")
         self.views = 2 if views is None else views
         self._views_given = views is not None
+        chosen = {
+            "sampler": sampler,
+            "augmentation": augmentation,
+            "counterpart_augmentation": counterpart_augmentation,
+        }
+        self._open = [name for name, part in chosen.items() if part is None]
         self.batch_size = batch_size
         self.sampler = Shuffled() if sampler is None else sampler
         self.augmentation = augmentation
@@ -197,6 +203,12 @@ class Views(Batches):
             raise ValueError(f"expected one view of each side of pairs, got {self.views}: leave out --batches.views")
         self.views = 1
         self.counterpart_augmentation = _fitted(self.counterpart_augmentation, samples.counterparts, described=True)
+
+    @property
+    def recorded(self) -> dict[str, Any]:
+        """How many views there are, and what samples and changes them where nothing was given."""
+        made = {name: getattr(self, name) for name in self._open}
+        return {"views": self.views} | {name: spec_of(part) for name, part in made.items() if part is not None}
 
     def crops(self, samples: Samples) -> Crops | None:
         """Return the crops that views begin with, where images are decoded on demand."""

@@ -19,7 +19,7 @@ from likewise.data.rows import Rows, Unreadable, note_unreadable, unreadable
 from likewise.data.samples import Samples, some_of_each_class
 from likewise.data.split import Parts, Split, relabelled, whole_classes
 from likewise.data.subset import Subset
-from likewise.files.formats import PART_NAMES, PARTS, Part, lines_in
+from likewise.files.formats import PART_NAMES, PARTS, Part, as_class, lines_in
 
 SPLITS = Path(__file__).parent / "splits"
 OPTION = "split.encoding"
@@ -148,7 +148,10 @@ class ByClass(Split):
                 numbers["train"] = min(numbers["train"], left)
         if sum(numbers.values()) > total:
             wanted = ", ".join(f"{part}={size:g}" for part, size in self.sizes.items())
-            raise ValueError(f"expected at most {total} classes in all parts together, got {wanted}: lower them")
+            raise ValueError(
+                f"expected at most {total} classes in all parts together, got {wanted}: lower one of "
+                f"split.{', split.'.join(self.sizes)}"
+            )
         shuffled = torch.randperm(total, generator=torch.Generator().manual_seed(self.seed))
         return shuffled[: sum(numbers.values())].split(list(numbers.values()))
 
@@ -177,7 +180,9 @@ def _given(samples: Samples) -> tuple[Tensor, ...] | None:
 
 def _named(samples: Samples, names: Mapping[str, Sequence[str]], file: Path) -> tuple[Tensor, ...]:
     numbers = {name: label for label, name in enumerate(samples.names)}
-    names = {part: [match for name in names[part] for match in _matching(name, samples.names)] for part in PARTS}
+    names = {
+        part: [match for name in names[part] for match in _matching(as_class(name), samples.names)] for part in PARTS
+    }
     unknown = [name for part in PARTS for name in names[part] if name not in numbers]
     if unknown:
         near = get_close_matches(unknown[0], samples.names, n=1)

@@ -62,12 +62,7 @@ def chosen(path: str, tables: Tables, given: Sequence[str] | None, beside: Seque
     kinds = {
         name: _kind(tables, name) for name in given or features if name not in {*others, *([] if given else beside)}
     }
-    images = [name for name, kind in kinds.items() if kind == "images"]
-    if len(images) > 1 and given is None:
-        images = [name for name in images if name in IMAGE_COLUMNS] or images
-    if images:
-        if len(images) > 1 or len(given or ()) > 1:
-            raise ValueError(f"expected one column of images, got {', '.join(given or images)}: name it in data.inputs")
+    if images := _images(kinds, given):
         return _made(tables, images, "images", kinds, others)
     texts = [name for name, kind in kinds.items() if kind == "text"]
     named = [name for name in texts if name in TEXT_COLUMNS] if given is None else []
@@ -90,15 +85,31 @@ def chosen(path: str, tables: Tables, given: Sequence[str] | None, beside: Seque
     if len(alone) == 1:
         return _made(tables, alone, "text", kinds, others)
     if not used or (given and odd):
-        lists = {name for name in odd if columns.has_several(features[name])}
-        each = [f"{name} ({'lists' if name in lists else kind})" for name, kind in odd.items()]
-        each += [] if odd else [f"{name} ({why})" for name, why in others.items()]
-        remedy = "write a row for each of a list, or give --data Pairs" if lists else "name it in data.inputs"
-        raise ValueError(
-            f"expected columns of numbers, or one of images or texts, in {path}, got "
-            f"{', '.join(each) or 'only the labels'}: {remedy}"
-        )
+        raise _none_fits(path, tables, odd, others)
     return _made(tables, used, "numbers", kinds, others)
+
+
+def _images(kinds: Mapping[str, str], given: Sequence[str] | None) -> list[str]:
+    """Return the column of images, in a list, if there is one."""
+    images = [name for name, kind in kinds.items() if kind == "images"]
+    if len(images) > 1 and given is None:
+        images = [name for name in images if name in IMAGE_COLUMNS] or images
+    if images and max(len(images), len(given or ())) > 1:
+        raise ValueError(f"expected one column of images, got {', '.join(given or images)}: name it in data.inputs")
+    return images
+
+
+def _none_fits(path: str, tables: Tables, odd: Mapping[str, str], others: Mapping[str, str]) -> ValueError:
+    """Return the error that columns can't be inputs together."""
+    features = next(iter(tables.splits.values())).features
+    lists = {name for name in odd if columns.has_several(features[name])}
+    each = [f"{name} ({'lists' if name in lists else kind})" for name, kind in odd.items()]
+    each += [] if odd else [f"{name} ({why})" for name, why in others.items()]
+    remedy = "write a row for each of a list, or give --data Pairs" if lists else "name it in data.inputs"
+    return ValueError(
+        f"expected columns of numbers, or one of images or texts, in {path}, got "
+        f"{', '.join(each) or 'only the labels'}: {remedy}"
+    )
 
 
 def _long(tables: Tables, texts: list[str]) -> list[str]:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from likewise.files.cells import classes_among
-from likewise.files.formats import ID_COLUMN, UNREAD, image_suffixes
+from likewise.files.formats import ID_COLUMN, UNREAD, as_class, image_suffixes
 
 LOOKED_AT = 100  # rows that tell whether strings are paths
 SEPARATORS = {";": "semicolons", "|": "bars", ",": "commas"}
@@ -245,9 +245,11 @@ def check_apart(names: Sequence[str]) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """Return a cell as a label: a whole number as an integer, as which it was written, and a missing one as None."""
+    """Return a cell as labels: a whole number as an integer, as which it was written, and a missing one as None."""
+    if isinstance(value, list):
+        return [as_class(one) if isinstance(one, str) else one for one in value]
     if not isinstance(value, float):
-        return value
+        return as_class(value) if isinstance(value, str) else value
     return None if math.isnan(value) else int(value) if value.is_integer() else value
 
 

@@ -1,6 +1,5 @@
 """What the headers of image files say, kept from one start to the next."""
 
-import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +12,7 @@ from typing import NamedTuple, TypeVar, final
 import numpy as np
 from numpy.typing import NDArray
 
-from likewise.data.kept import ODD, alone, folder, packed, save_or_warn, unpacked
+from likewise.data.kept import alone, packed, place_of, save_or_warn, unpacked
 from likewise.files.waiting import waited_for
 
 T = TypeVar("T")
@@ -21,7 +20,7 @@ R = TypeVar("R")
 FEWEST = 1000  # headers that are worth keeping
 AHEAD = 256  # files that threads read before they are asked for
 TOGETHER = 32  # headers that one thread reads: in memory they take 40 µs each
-FORMAT = 2  # of what is kept; another one is read anew
+FORMAT = 3  # of what is kept; another one is read anew
 MOST_OTHERS = 4  # times as many files of the same folder as a start reads
 WHAT = "sizes of images"
 DOING, WAITING = f"reading {WHAT}", f"waiting for another start, which reads {WHAT}"
@@ -100,7 +99,7 @@ def _place(names: Sequence[str], how: str) -> Path | None:
     """Return the file that headers are kept in, one for all that lies below a folder; None if there can be none."""
     try:
         root = os.path.commonpath([min(names), max(names)])  # what the first and the last share, all share
-        return folder() / f"headers-{hashlib.sha256(f'{FORMAT} {how} {root}'.encode(*ODD)).hexdigest()[:32]}.npz"
+        return place_of("headers", f"{FORMAT} {how} {root}")
     except (RuntimeError, ValueError):  # no home, or files on two drives
         return None
 

@@ -2,11 +2,14 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import final
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
+
+from likewise.files.formats import as_text
 
 CHUNK = 4096  # read at a time
 
@@ -31,9 +34,9 @@ class Ids:
 
     @classmethod
     def of(cls, names: Iterable[str]) -> "Ids":
-        """Return ids that are in memory; of those that occur again the second becomes "name (2)"."""
-        listed = _Listed(distinct(list(names)))
-        return cls(listed, torch.arange(len(listed.names)))
+        """Return ids that are in memory, as text; of those that occur again the second becomes "name (2)"."""
+        listed = distinct(list(names))
+        return cls(partial(_listed, listed), torch.arange(len(listed)))
 
     @classmethod
     def numbers(cls, rows: Int[Tensor, " n"]) -> "Ids":
@@ -71,15 +74,8 @@ class Ids:
         return self._read is _numbers
 
 
-@final
-class _Listed:
-    """Ids in memory."""
-
-    def __init__(self, names: Sequence[str]) -> None:
-        self.names = names
-
-    def __call__(self, rows: list[int]) -> list[str]:
-        return [self.names[row] for row in rows]
+def _listed(names: Sequence[str], rows: list[int]) -> list[str]:
+    return [names[row] for row in rows]
 
 
 def _numbers(rows: list[int]) -> list[str]:
@@ -87,12 +83,13 @@ def _numbers(rows: list[int]) -> list[str]:
 
 
 def distinct(names: Sequence[str]) -> Sequence[str]:
-    """Number the names that occur again.
+    """Return names as text, and number those that occur again.
 
     Example:
         >>> distinct(["a", "b", "a", "a (2)"])
         ['a', 'b', 'a (3)', 'a (2)']
     """
+    names = [as_text(name) for name in names]
     taken = set(names)
     if len(taken) == len(names):
         return names

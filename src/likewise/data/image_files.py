@@ -6,12 +6,12 @@ import os
 import re
 import warnings
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, TypeVar, final
 
 import numpy as np
 import torch
@@ -22,11 +22,14 @@ from torch.utils.data import get_worker_info
 from likewise.data.augmentation import RandomResizedCrop
 from likewise.data.headers import Header, headers_of, in_threads, states_of
 from likewise.data.preprocessing import (
+    DEEP,
     GREY,
     FoundImages,
     ImagePreprocessing,
     Resize,
+    bits_of,
     check_rule,
+    has_range,
     kind_of,
     plain_image,
     upright_sides,
@@ -35,13 +38,15 @@ from likewise.data.rows import Rows, SomeRows, Unreadable
 from likewise.data.store import Pixels, Store, size_in_store, stored
 from likewise.data.tars import content_of
 from likewise.files.detection import exists
-from likewise.files.formats import HEIC, UNREAD, first_of, image_suffixes
+from likewise.files.formats import HEIC, UNREAD, as_text, first_of, image_suffixes
 from likewise.files.waiting import waited_for
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+T = TypeVar("T")
 BILINEAR = 2  # of Pillow, as all that is resized
+LOOKED_AT = 32  # images of more than 8 bits that tell how many all have in use
 BEGINNING = 2**16  # bytes of a file within another that are read for its header
 Size = int | list[int] | None
 """Side of a square, or height and width, in pixels; None: as they are."""
@@ -117,11 +122,12 @@ class ImageFiles(Rows):
         height, width = self.shape[2:] if crop.size is None else (crop.size, crop.size)
         views = torch.zeros(len(rows), numbers.shape[1], self.shape[1], height, width, dtype=torch.uint8)
         for of, row, own in zip(views, rows.tolist(), numbers, strict=True):
-            try:
-                with _opened(self.items[row]) as image:
-                    of.copy_(self.preprocessing.crops(image, partial(crop.boxes, own), (height, width)))
-            except Exception:  # noqa: BLE001 - a broken file can raise anything
+            boxes = partial(crop.boxes, own)
+            cropped = _made(self.items[row], partial(self.preprocessing.crops, boxes=boxes, sides=(height, width)))
+            if cropped is None:
                 self._lost.add(row)
+            else:
+                of.copy_(cropped)
         return views
 
     def unreadable(self, rows: Tensor) -> list[Unreadable]:
@@ -133,10 +139,7 @@ class ImageFiles(Rows):
 
     def decode(self, item: Item) -> UInt8[Tensor, "ch h w"] | None:
         """Decode one file; None if that fails."""
-        try:
-            return _decoded(item, self.preprocessing)
-        except Exception:  # noqa: BLE001 - a broken file can raise anything
-            return None
+        return _made(item, self.preprocessing)
 
     def read(self, rows: Sequence[int]) -> tuple[Tensor, list[int]]:
         """Decode images into memory, (n, channels, height, width), and return the n rows that could be decoded."""
@@ -176,7 +179,8 @@ def read_image(file: str | Path, preprocessing: ImagePreprocessing | tuple[int, 
             raise ValueError(f"expected a shape (1 or 3, height, width), got {given}: give encoder.input_shape")
         given = ImagePreprocessing(*given)
     try:
-        return _decoded(Path(file), given)
+        with _opened(Path(file)) as image:
+            return given(image)
     except Exception as error:
         why = _why(Path(file)).strip(" ()") or f"{' '.join(str(error).split())[:160]}: check the file"
         raise ValueError(f"expected an image, got {file}, {why}") from error
@@ -220,9 +224,11 @@ def read_images(
     height, width = next(iter(sizes)) if size is None else sides(size)
     grey = all(header.grey for header in known)
     kinds, by_pixels = Counter(header.kind for header in known), sorted(sizes, key=math.prod)
-    found = FoundImages(dict(kinds.most_common()), len(sizes), by_pixels[0], by_pixels[-1])
-    kept = items if store is None else _Stored(items, _store(items, headers, store))
-    files = ImageFiles(kept, ImagePreprocessing(1 if grey else 3, height, width, resize))
+    bits = _bits(items, [row for row, header in zip(rows, headers, strict=True) if header and header.kind == DEEP])
+    said = {kind if kind != DEEP else f"grey of {bits} bits": count for kind, count in kinds.most_common()}
+    found = FoundImages(said, len(sizes), by_pixels[0], by_pixels[-1])
+    kept = items if store is None else _Stored(items, _store(items, headers, store, bits))
+    files = ImageFiles(kept, ImagePreprocessing(1 if grey else 3, height, width, resize, bits))
     images: Tensor | Rows = SomeRows(files, torch.tensor(readable))
     if math.prod(images.shape) <= memory * 2**30:
         images, readable = files.read(readable)
@@ -251,7 +257,13 @@ class _Stored(Sequence[Item]):
         return self.items[row] if pixels is None else Plain(_name(self.items[row]), pixels)
 
 
-def _store(items: Sequence[Item], headers: Sequence[Header | None], side: int) -> Store:
+def _bits(items: Sequence[Item], rows: Sequence[int]) -> int | None:
+    """Return how many bits grey images of more than 8 have in use, by some of them; None where there are none."""
+    some = rows[:: -(-len(rows) // LOOKED_AT) or 1]
+    return max(in_threads(lambda row: _made(items[row], bits_of) or 8, some), default=None)
+
+
+def _store(items: Sequence[Item], headers: Sequence[Header | None], side: int, bits: int | None) -> Store:
     """Return the store of images, each of which has a file, or lies in one."""
     paths = _paths(items, range(len(items)))
     names = [os.path.abspath(path) for path in paths if path is not None]  # noqa: PTH100 - ten times as fast as Path
@@ -261,17 +273,14 @@ def _store(items: Sequence[Item], headers: Sequence[Header | None], side: int) -
             "to files"
         )
 
-    def read(row: int) -> Pixels | None:
-        try:
-            with _opened(items[row]) as image:
-                image.draft("RGB", (2 * side, 2 * side))
-                plain = plain_image(image)
-                height, width = size_in_store(plain.height, plain.width, side)
-                return np.asarray(plain.resize((width, height), BILINEAR))
-        except Exception:  # noqa: BLE001 - a broken file can raise anything
-            return None
+    def smaller(image: "Image") -> Pixels:
+        image.draft("RGB", (2 * side, 2 * side))
+        plain = plain_image(image, bits)
+        height, width = size_in_store(plain.height, plain.width, side)
+        return np.asarray(plain.resize((width, height), BILINEAR))
 
-    return stored(names, states_of([name.partition("\0")[0] for name in names]), headers, read, side)
+    states = states_of([name.partition("\0")[0] for name in names])
+    return stored(names, states, headers, lambda row: _made(items[row], smaller), side, how=bits)
 
 
 def check_size(size: Size, resize: Resize = "crop", memory: float = 0.0, store: int | None = None) -> None:
@@ -330,13 +339,13 @@ def _header(item: Item, *, upright: bool) -> Header | None:
             begins = _header(Encoded(item.name, item.content(BEGINNING)), upright=upright)
             if begins is not None:
                 return begins
-    try:
-        with _opened(item) as image:
-            # upright only if needed: it makes a PNG decode
-            sides = upright_sides(image) if upright else (image.height, image.width)
-            return None if image.mode == "F" else Header(image.mode in GREY, kind_of(image), sides)
-    except Exception:  # noqa: BLE001 - a broken file can raise anything
-        return None
+
+    def said(image: "Image") -> Header | None:
+        # upright only if needed: it makes a PNG decode
+        sides = upright_sides(image) if upright else (image.height, image.width)
+        return Header(image.mode in GREY, kind_of(image), sides) if has_range(image) else None
+
+    return _made(item, said)
 
 
 def _why(item: Item) -> str:
@@ -350,7 +359,9 @@ def _why(item: Item) -> str:
         first = "pip install 'likewise[heic]', or " if suffix in HEIC else ""
         return f" (a kind that Pillow does not read: {first}convert it to JPEG or PNG)"
     try:
-        _opened(item).close()
+        with _opened(item) as image:
+            if not has_range(image):
+                return " (whose pixels are below 0 or of floating point, of no known range: write it with 8 or 16 bits)"
     except Image.DecompressionBombError as error:
         size, most = (f"{int(number):,}" for number in re.findall(r"\d+", str(error))[:2])
         return f" ({size} pixels, more than Pillow's {most}: make it smaller)"
@@ -359,10 +370,13 @@ def _why(item: Item) -> str:
     return ""
 
 
-def _decoded(item: Item, preprocessing: ImagePreprocessing) -> UInt8[Tensor, "ch h w"]:
-    """Decode one file; whatever the file makes Pillow raise is raised."""
-    with _opened(item) as image:
-        return preprocessing(image)
+def _made(item: Item, make: Callable[["Image"], T]) -> T | None:
+    """Return what is made of an image; None where it is broken."""
+    try:
+        with _opened(item) as image:
+            return make(image)
+    except Exception:  # noqa: BLE001 - a broken file can raise anything
+        return None
 
 
 def _opened(item: Item) -> "Image":
@@ -377,4 +391,4 @@ def _opened(item: Item) -> "Image":
 
 
 def _name(item: Item) -> str:
-    return str(item) if isinstance(item, Path) else item.name
+    return as_text(str(item) if isinstance(item, Path) else item.name)

@@ -1,5 +1,6 @@
 """What one start keeps for the next, in a folder of the user's cache: arrays, each file written whole or not at all."""
 
+import hashlib
 import os
 import sys
 import time
@@ -30,6 +31,11 @@ def folder() -> Path:
         return Path(given).expanduser()
     usual = "LOCALAPPDATA" if sys.platform == "win32" else "XDG_CACHE_HOME"
     return Path(os.environ.get(usual) or Path.home() / ".cache") / "likewise"
+
+
+def place_of(kind: str, said: str) -> Path:
+    """Return the file of a kind that is kept for what is said, such as paths; for errors see `folder`."""
+    return folder() / f"{kind}-{hashlib.sha256(said.encode(*ODD)).hexdigest()[:32]}.npz"
 
 
 def packed(words: Sequence[str]) -> NDArray[np.uint8]:

@@ -23,6 +23,7 @@ from likewise.files.formats import (
     LABEL_COLUMNS,
     SEPARATED,
     Lines,
+    as_class,
     first_of,
     lines_in,
 )
@@ -233,7 +234,7 @@ def _odd(samples: Samples, listed: Sequence[tuple[int, str]]) -> list[tuple[str,
 
 
 def _plain(name: str) -> str:
-    return re.sub(r"^(\./|/)+", "", name.replace("\\", "/"))
+    return re.sub(r"^(\./|/)+", "", as_class(name).replace("\\", "/"))
 
 
 def _read(file: Path, known: Collection[str], encoding: str | None) -> list[_Line]:
@@ -268,4 +269,6 @@ def _of_table(lines: Lines) -> list[_Line]:
             f"expected a column of paths ({', '.join(_PATH_COLUMNS)}) in {lines.file}, got {', '.join(rows[0])}: "
             "rename one"
         )
-    return [_Line(str(row[column]), str(row[label]) if label else None) for row in rows if row.get(column)]
+    return [
+        _Line(str(row[column]), str(row[label]) if label else None) for row in rows if row.get(column) not in (None, "")
+    ]

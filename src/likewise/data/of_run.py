@@ -20,7 +20,7 @@ from likewise.data.subset import Subset
 from likewise.files.detection import expanded
 from likewise.files.formats import PARTS
 from likewise.parts import Spec, build, class_of
-from likewise.runs import Run
+from likewise.runs import Run, Side
 
 FINGERPRINTED = 256  # inputs in the digest
 MOST_KEPT = 2**30  # bytes of inputs that are kept for the next run
@@ -167,6 +167,25 @@ def parts_of_run(run: Run, *, stream: bool = False) -> tuple[Parts, bool]:
     if fingerprint(parts) != facts["samples"]["fingerprint"]:
         raise ValueError(f"expected the data that {run.folder} was trained on, got other data: restore it")
     return parts, refit
+
+
+def parted_as(run: Run, samples: Samples, side: Side = "first") -> Samples:
+    """Return samples of a run's own data with the parts that they have in the run; what it leaves out is training's.
+
+    Args:
+        run: The run.
+        samples: What its source reads; of pairs those of one side.
+        side: Of a run of pairs, which.
+
+    Raises:
+        ValueError: As for `parts_of_run`.
+    """
+    parts = parts_of_run(run, stream=True)[0]
+    held_out: dict[str, int] = {}
+    for number, part in enumerate((parts.validation, parts.test), 1):
+        one = part if side == "first" or part.counterparts is None else part.counterparts
+        held_out |= dict.fromkeys(one.ids, number)
+    return replace(samples, parts=torch.tensor([held_out.get(name, 0) for name in samples.ids]))
 
 
 def same_source(first: Spec, second: Spec) -> bool:

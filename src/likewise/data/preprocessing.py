@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from likewise.data.augmentation.separable import Boxes
 
 Resize = Literal["crop", "pad", "squash"]
+DEEP = "grey of more than 8 bits"
 GREY = {"1", "L", "LA", "I", "I;16", "I;16B", "I;16L"}  # Pillow's modes
 
 
@@ -25,7 +26,8 @@ GREY = {"1", "L", "LA", "I", "I;16", "I;16B", "I;16L"}  # Pillow's modes
 class ImagePreprocessing:
     """Turn an image upright by its EXIF orientation, make it grey or RGB of 8 bits, and bring it to one size.
 
-    16 bits become 8 by division by 257. Transparency is dropped. Resizing is bilinear, over all covered pixels.
+    What is transparent shows white. Of grey images of more bits the highest 8 are kept, and what is lighter is white.
+    Resizing is bilinear, over all covered pixels.
 
     Args:
         channels: 1 for grey, or 3 for RGB.
@@ -33,6 +35,8 @@ class ImagePreprocessing:
         width: Pixels from left to right.
         resize: "crop" takes the largest central region of the height's and width's ratio; "pad" the whole image, with
             black beside it; "squash" the whole image, in another ratio.
+        bits: How many bits grey images of more than 8 have in use: 12, of many cameras. A source takes them from the
+            largest value in 32 of its images. None: each image by its own. It is 8, 10, 12, 14, 16 or more.
 
     Raises:
         ValueError: A number or the rule has no meaning.
@@ -50,6 +54,7 @@ class ImagePreprocessing:
     height: int
     width: int
     resize: Resize = "crop"
+    bits: int | None = None
 
     def __post_init__(self) -> None:
         """Check the shape and the rule."""
@@ -70,9 +75,9 @@ class ImagePreprocessing:
         return self.channels, self.height, self.width
 
     def __call__(self, image: "Image") -> UInt8[Tensor, "ch h w"]:
-        """Preprocess an image of Pillow; one that is truncated or has floating-point pixels raises an error."""
+        """Preprocess an image of Pillow; one that is truncated or of no known range raises an error."""
         image.draft("RGB", (2 * self.width, 2 * self.height))  # a large JPEG is decoded faster at reduced size
-        image = self.resized(plain_image(image)).convert("RGB" if self.channels == 3 else "L")
+        image = self.resized(plain_image(image, self.bits)).convert("RGB" if self.channels == 3 else "L")
         pixels = np.asarray(image).reshape(self.height, self.width, self.channels)
         return torch.from_numpy(np.array(np.moveaxis(pixels, -1, 0), order="C"))
 
@@ -98,9 +103,9 @@ class ImagePreprocessing:
             spare = max(1.0, float((found.lengths / torch.tensor([high, wide])).min()))
             reduced = image.draft("RGB", (math.ceil(image.width / spare), math.ceil(image.height / spare)))
             scale = 1.0 if reduced is None else reduced[1][2] / drawn
-            plain = plain_image(image).convert(mode)
+            plain = plain_image(image, self.bits).convert(mode)
         else:
-            plain = plain_image(image).convert(mode)
+            plain = plain_image(image, self.bits).convert(mode)
             found = boxes(plain.height, plain.width)
         starts, lengths, flips = (of.tolist() for of in found)
         views = torch.empty(len(starts), self.channels, high, wide, dtype=torch.uint8)
@@ -163,7 +168,7 @@ def kind_of(image: "Image") -> str:
     if image.has_transparency_data:
         return "with alpha"
     if image.mode in GREY:
-        return {"L": "grey", "1": "black and white"}.get(image.mode, "grey of 16 bits")
+        return {"L": "grey", "1": "black and white"}.get(image.mode, DEEP)
     return {"P": "with a palette"}.get(image.mode, image.mode)
 
 
@@ -183,19 +188,32 @@ def upright_sides(image: "Image") -> tuple[int, int]:
     return (image.width, image.height) if turned else (image.height, image.width)
 
 
-def plain_image(image: "Image") -> "Image":
-    """Return the image upright, grey or RGB, 8 bits per channel."""
+def plain_image(image: "Image", bits: int | None = None) -> "Image":
+    """Return the image upright, grey or RGB, 8 bits per channel; see `ImagePreprocessing` on the bits that it has."""
     from PIL import Image, ImageOps  # noqa: PLC0415 - only images in files need it
 
-    if image.mode == "F":
-        raise ValueError("which has floating-point pixels, of no known range")
+    if not has_range(image):
+        raise ValueError("of no known range")
     ImageOps.exif_transpose(image, in_place=True)
     grey = image.mode in GREY
-    if image.mode.startswith("I"):  # 16 bits, which a conversion would clip
-        image = Image.fromarray((np.asarray(image).clip(0, 65535) // 257).astype(np.uint8))
-    if image.mode == "P" and "transparency" in image.info:
+    if image.mode.startswith("I"):  # which a conversion would clip
+        bits = bits or bits_of(image)
+        image = Image.fromarray((np.asarray(image).clip(0, 2**bits - 1) >> (bits - 8)).astype(np.uint8))
+    if image.has_transparency_data:
         image = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
     return image.convert("L" if grey else "RGB")
+
+
+def has_range(image: "Image") -> bool:
+    """Tell whether it is known what is black in an image: not in one of floating point, or with pixels below 0."""
+    return image.mode != "F" and (image.mode != "I" or image.getextrema()[0] >= 0)  # pyright: ignore[reportOperatorIssue]
+
+
+def bits_of(image: "Image") -> int:
+    """Return how many bits a grey image has in use: an even number, 8 at least."""
+    bits = max(8, int(np.asarray(image).max()).bit_length())
+    return bits + bits % 2
 
 
 def pixels_of(image: "Image") -> NDArray[np.uint8]:

@@ -142,7 +142,7 @@ class Balanced(Sampler):
         if batch_size > classes * each:
             raise ValueError(
                 f"expected batch_size of at most {classes * each}, {each} samples of each of {classes} classes, "
-                f"got {batch_size}: lower it, or raise samples_per_class to {-(-batch_size // classes)} or more"
+                f"got {batch_size}: lower batch_size, or raise samples_per_class to {-(-batch_size // classes)} or more"
             )
 
 

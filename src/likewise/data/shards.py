@@ -4,7 +4,8 @@ import json
 import re
 import warnings
 from bisect import bisect
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import Any, final
 
@@ -21,8 +22,9 @@ from likewise.data.samples import Samples, Source
 from likewise.data.tars import CLASS, Tar, opened, tars_at
 from likewise.files import encodings
 from likewise.files.detection import exists, expanded, near
-from likewise.files.formats import PART_NAMES, image_suffixes, lines_in, with_test_part
+from likewise.files.formats import PART_NAMES, as_class, first_of, image_suffixes, lines_in, with_test_part
 
+DOTS = "write 22_05.png for 22.05.png, as the name of a sample ends at its first dot"
 FOLDERS = "folder"
 INTEGER = re.compile("0|-?[1-9][0-9]*")  # as numbers are written: 007 is a name
 JSON_LABELS = ("label", "labels", "cls", "class", "target")
@@ -35,7 +37,7 @@ class Shards(Source):
     That is how WebDataset writes them. An image is read where it lies, so samples are shuffled over all shards, and a
     training resumes bit by bit, as from a folder. Shards with train, val and test in their names are these parts; if
     there is a validation part and no test part, it is used for testing. A sample is called by its path in the tar, up
-    to the first dot of its name.
+    to the first dot of its name; where that comes again, it is another sample.
 
     Args:
         path: A folder of tars, one tar, or a pattern: shards/train-*.tar, shards/train-{000..146}.tar.
@@ -105,6 +107,9 @@ class Shards(Source):
 
     def load(self) -> Samples:
         tars = opened(tars_at(self.path))
+        same = [name for tar in tars for name, count in Counter(tar.keys).items() if count > 1]
+        if same:
+            warnings.warn(f"{len(same):,} names come again in their tar, such as {same[0]}: all are read", stacklevel=2)
         images = TarImages(tars, self._images(tars))
         parts = torch.from_numpy(np.repeat(self._parts(tars), [len(tar.keys) for tar in tars]))[images.rows]
         labels, names = self._labels(tars, images.rows) if self.label != "none" else (None, ())
@@ -174,23 +179,25 @@ class Shards(Source):
         file = expanded(str(self.names))
         if not (exists(file) and file.is_file()):
             raise ValueError(f"expected a file of names, got {file}, which is no file: check data.names{near(file)}")
-        return [line.strip() for line in lines_in(file, self.encoding) if line.strip()]
+        return [as_class(line.strip()) for line in lines_in(file, self.encoding) if line.strip()]
 
     def _usual(self, tars: Sequence[Tar]) -> str:
         """Return where labels are: what is there first of the usual places."""
         if any(any(tar.classes) for tar in tars):
             return CLASS
+        kinds = dict.fromkeys(kind for tar in tars for kind in tar.kinds)
+        dotted = any(kind.endswith(f".{CLASS}") for kind in kinds)  # which are not to be passed over
         first = next((tar for tar in tars if "json" in tar.kinds), None)
         if first is not None:
             fields = self._json(first, int((first.places[:, first.kinds.index("json"), 0] >= 0).argmax()))
             field = next((name for name in JSON_LABELS if name in fields), None)
             if field is not None:
                 return f"json.{field}"
-        if all("/" in key for tar in tars for key in tar.keys[:1]):
+        if all("/" in key for tar in tars for key in tar.keys[:1]) and not dotted:
             return FOLDERS
         raise ValueError(
             f"expected labels in {self.path}, files called .cls, fields of .json, or folders, got "
-            f"{_words(dict.fromkeys(kind for tar in tars for kind in tar.kinds))}: set data.label, or set that to none"
+            f"{_words(kinds)}: {DOTS if dotted else 'set data.label, or set that to none'}"
         )
 
     def _values(self, tars: Sequence[Tar], where: str) -> Iterator[Any]:
@@ -223,8 +230,8 @@ class Shards(Source):
             return text.read()
 
 
-def _words(kinds: Sequence[str] | dict[str, Any]) -> str:
-    return ", ".join(f".{kind}" for kind in kinds) or "no file"
+def _words(kinds: Iterable[str]) -> str:
+    return first_of([f".{kind}" for kind in kinds]) or "no file"
 
 
 @final
@@ -249,7 +256,8 @@ class TarImages(Sequence[Item]):
         if (several := there.sum(axis=1) > 1).any():
             row = int(several.argmax())
             got = _words([tar.kinds[column] for column, has in zip(columns, there[row], strict=True) if has])
-            raise ValueError(f"expected one image in {tar.keys[row]} of {tar.path}, got {got}: name one in data.image")
+            remedy = "name one in data.image" if len(there) > 1 and there.all() else DOTS
+            raise ValueError(f"expected one image in {tar.keys[row]} of {tar.path}, got {got}: {remedy}")
         return places[np.arange(len(places)), there.argmax(axis=1)]
 
     def __len__(self) -> int:

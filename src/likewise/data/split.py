@@ -189,7 +189,8 @@ class Stratified(Split):
             rest = rest[subset(samples[rest])]
             if len(rest) < 2:
                 raise ValueError(
-                    f"expected a subset that keeps samples for training and validation, got {len(rest)}: keep more"
+                    f"expected a subset that keeps samples for training and validation, got {len(rest)}: have "
+                    "--subset keep more"
                 )
         validation = rest[given[rest] == 1]
         if subset is not None:

@@ -1,6 +1,5 @@
 """A store: the images of a set, resized once and kept on disk as pixels, so that no training decodes them again."""
 
-import hashlib
 import math
 import os
 import shutil
@@ -12,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from likewise.data.headers import Header, in_threads
-from likewise.data.kept import ODD, alone, folder, save
+from likewise.data.kept import alone, place_of, save
 from likewise.files.waiting import waited_for
 
 WAITING = "waiting for another start, which stores images"
-FORMAT = 1  # of what is kept; another one is made anew
+FORMAT = 2  # of what is kept; another one is made anew
 BETWEEN = 1000  # images after which what is done is noted
 Pixels = NDArray[np.uint8]
 
@@ -61,6 +60,8 @@ def stored(
     headers: Sequence[Header | None],
     read: Callable[[int], Pixels | None],
     side: int,
+    *,
+    how: Any = None,
 ) -> Store:
     """Return the store of images, which is made if it isn't there, or as far as it isn't; one process makes it.
 
@@ -70,14 +71,13 @@ def stored(
         headers: What their headers say.
         read: Decodes one, by its number, as it is to be kept; None if that fails. It is called in threads.
         side: The shorter side of what is kept, in pixels.
+        how: What else it depends on: what was read in another way is kept apart.
 
     Raises:
         ValueError: It can't be written, or there is too little room for it.
     """
-    said = hashlib.sha256(f"{FORMAT} {side}".encode())
-    said.update("\0".join(names).encode(*ODD) + np.ascontiguousarray(states).tobytes())
     try:
-        place = folder() / f"store-{said.hexdigest()[:32]}.npz"
+        place = place_of("store", "\0".join([f"{FORMAT} {side} {how} {states.tolist()}", *names]))
         place.parent.mkdir(parents=True, exist_ok=True)
         with alone(place, WAITING, math.inf):  # it may take hours, and two would write into one file
             return _made(place, headers, read, side)

@@ -100,7 +100,7 @@ class LongTail(Subset):
             empty = samples.names[kept.index(0)]
             raise ValueError(
                 f"expected an imbalance that leaves every class a sample, got {self.imbalance}, which leaves none for "
-                f"{empty!r}: lower it to at most {largest:.0f}"
+                f"{empty!r}: lower subset.imbalance to at most {largest:.0f}"
             )
         return some_of_each_class(labels, kept, self.seed)
 
@@ -301,7 +301,8 @@ class Classes(Subset):
         names = samples.names[: self.count] if self.names is None else self.names
         if self.count is not None and self.count > len(samples.names):
             raise ValueError(
-                f"expected count of at most {len(samples.names)}, the number of classes, got {self.count}: lower it"
+                f"Classes expected count of at most {len(samples.names)}, as many as there are, got {self.count}: "
+                "lower subset.count, or leave Classes out of --subset"
             )
         for name in names:
             if name not in samples.names:

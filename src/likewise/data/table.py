@@ -17,8 +17,14 @@ class Table(Tabular):
     If there is a validation part and no test part, the validation part is used for testing. Images that cannot be read
     are left out, and so are rows with missing numbers; warnings count and name them.
 
-    A column id whose values differ says what each sample is called, and is no input; else it is the image's path, or
-    the number of the row, from 0, after the name of its part where there are several.
+    Labels, ids, texts and parts are what is written: 01 and 1 are two classes, NA is one, and only an empty cell is
+    missing. In columns of numbers NA, nan, null and None are missing too. A column that is meant to be of numbers and
+    has something else in a cell is refused. One that identifies rows is an input only where it is named in `inputs`: a
+    column called id, ID, customer_id or the like, and, of 20 rows or more, whole numbers that hardly repeat and are in
+    order, packed closely, or written with leading zeros. `Samples.said` names what is left out, and why.
+
+    A column id whose values differ says what each sample is called; else it is the image's path, or the number of the
+    row, from 0, after the name of its part where there are several.
 
     Args:
         path: The file or folder.
@@ -28,10 +34,10 @@ class Table(Tabular):
             None.
 
     Memory:
-        As of `Folder`. Tables are read through a temporary folder, which takes as much disk space as they do; it stays
-        while their images are decoded on demand. That of a process that was killed is removed by the next. Parquet
-        files with images are read in place: an image at its offset, or, where pages are compressed or coded, by its row
-        group, of which each process holds up to 256 MiB. A CSV or TSV file is in memory while it is read.
+        As of `Folder`. CSV, TSV and JSON are in memory, as strings and numbers. Of Parquet the columns that are used
+        are, or, where inputs are streamed, a row group of them. Parquet files with images are read in place: an image
+        at its offset, or, where pages are compressed or coded, by its row group, of which each process holds up to 256
+        MiB.
 
     Example:
         >>> import tempfile

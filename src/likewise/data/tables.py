@@ -5,7 +5,7 @@ import re
 import warnings
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import Any, final
@@ -14,7 +14,7 @@ from likewise.data import written
 from likewise.data.parquet import Contents, columns_of, read_in_place
 from likewise.files import folders
 from likewise.files.detection import SAVED, exists, expanded, may_be_on_the_hub, near
-from likewise.files.formats import PART_NAMES, PARTS, TABLES, image_suffixes
+from likewise.files.formats import PART_NAMES, PARTS, TABLES, as_class, as_text, image_suffixes
 from likewise.pickled import pickled
 
 _METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
@@ -29,6 +29,8 @@ class Tables:
     folder: Path | None
     contents: Contents | None = None
     """The images' bytes, where the tables have numbers in their place."""
+    odd: Mapping[str, str] = field(default_factory=dict[str, str])
+    """The names of files that are no text, which the tables have escaped."""
     untyped: frozenset[str] = frozenset()
     """Columns of strings that may be meant as numbers: the file doesn't say."""
 
@@ -98,7 +100,9 @@ def _local(where: Path, encoding: str | None, *, labelled: bool, in_part: bool) 
         raise folders.RefusedError(f"expected images, or tables of one kind ({known}), in {where}, got {got}: {remedy}")
     folders.warn_of(lost, where)
     if images:
-        return Tables(_image_tables(where, images, lost, labelled=labelled, in_part=in_part), where.absolute())
+        read = _image_tables(where, images, lost, labelled=labelled, in_part=in_part)
+        odd = {as_text(name): name for name in map(str, images) if as_text(name) != name}
+        return Tables(read, where.absolute(), odd=odd)
     return _table_parts(where, tables)
 
 
@@ -123,7 +127,9 @@ def _image_tables(
         if part is not None and PARTS[part] not in within:
             raise folders.empty(PARTS[part], where / top)
     features: dict[str, Any] = {"image": datasets.Image()}
-    columns: dict[str, dict[str, Any]] = {part: {"image": list(map(str, own))} for part, own in within.items()}
+    columns: dict[str, dict[str, Any]] = {
+        part: {"image": [as_text(str(image)) for image in own]} for part, own in within.items()
+    }
     if labelled:
         own_class = [image for image in chain(*within.values()) if image not in blank]
         if not own_class:
@@ -133,7 +139,7 @@ def _image_tables(
             )
         features["label"] = datasets.ClassLabel(names=folders.classes_of(where, own_class, depth))
         for part, own in within.items():
-            columns[part]["label"] = [None if image in blank else image.parts[depth] for image in own]
+            columns[part]["label"] = [None if image in blank else as_class(image.parts[depth]) for image in own]
         folders.warn_of_blank(blank, where)
     kinds = datasets.Features(features)
     return {part: datasets.Dataset.from_dict(table, features=kinds) for part, table in columns.items()}
@@ -203,7 +209,8 @@ def _unreadable(path: str, where: Path, error: BaseException) -> str:
         error = error.__cause__
     what = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
     if where.exists():
-        return f"expected data that the datasets library can read, got {path}: {what.rstrip('.')}: repair the file"
+        remedy = "rename what is not in UTF-8" if isinstance(error, UnicodeEncodeError) else "repair the file"
+        return f"expected data that the datasets library can read, got {path}: {what.rstrip('.')}: {remedy}"
     similar = near(where)
     remedy = f"check data.path and data.config, or your connection{similar if similar.endswith('?') else ''}"
     return f"expected a data set on the Hub, got {path}: {what.rstrip('.')}: {remedy}"

@@ -138,9 +138,18 @@ class Tabular(Source):
         ids = ids or Ids(RowNames(list(given), list(map(len, splits))), torch.arange(len(parts)))
         of = tuple(inputs) if kind == "numbers" else ()
         labels, parts = None if labels is None else labels[kept], parts[kept] if bool(parts.any()) else None
-        said = "" if self.inputs else f"{choice}" + ("" if by_row is None else f"; parts are those of {by_row[0]}")
+        said = f"{choice}" + ("" if by_row is None else f"; parts are those of {by_row[0]}")
+        told = not self.inputs and (kind == "numbers" or choice.others or by_row is not None)
         samples = Samples(
-            read, labels, names, parts, ids=ids[kept], preprocessing=made_of, found=found, columns=of, said=said
+            read,
+            labels,
+            names,
+            parts,
+            ids=ids[kept],
+            preprocessing=made_of,
+            found=found,
+            columns=of,
+            said=said if told else "",
         )
         return samples if second is None else replace(samples, evaluated=second[kept])
 
@@ -272,7 +281,7 @@ class ImageCells(Sequence[Item]):
     def __init__(self, tables: Tables, splits: Sequence[str], column: str) -> None:
         import datasets  # noqa: PLC0415 - only sets that the library reads need it
 
-        self.folder, self.contents = tables.folder, tables.contents
+        self.folder, self.contents, self.odd = tables.folder, tables.contents, tables.odd
         self.column = column
         self.splits = tuple(splits)
         chosen = [tables.splits[name].select_columns([column]) for name in splits]
@@ -299,7 +308,7 @@ class ImageCells(Sequence[Item]):
         return [
             self.contents.place(number)
             if self.contents is not None and number is not None
-            else (join(folder, name) if apart and name else None)
+            else (join(folder, self.odd.get(name, name)) if apart and name else None)
             for apart, name, number in self._named()
         ]
 
@@ -351,6 +360,6 @@ class ImageCells(Sequence[Item]):
             name = cell["path"] or name
             cell = cell["path"] if cell["bytes"] is None else cell["bytes"]
         if isinstance(cell, str):
-            return Path(cell) if self.folder is None else self.folder / cell
+            return Path(self.folder or "", self.odd.get(cell, cell))
         content: Any = self.contents[cell] if isinstance(cell, int) and self.contents is not None else cell
         return Encoded(name, content or b"")

@@ -1,10 +1,9 @@
 """Where the files in tars lie, by samples, as WebDataset names them: found once, and kept."""
 
 import glob
-import hashlib
 import re
 import tarfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import final
@@ -12,11 +11,12 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from likewise.data.kept import ODD, alone, folder, packed, save_or_warn, unpacked
+from likewise.data.headers import states_of
+from likewise.data.kept import ODD, alone, packed, place_of, save_or_warn, unpacked
 from likewise.files.detection import expanded, near
 from likewise.files.waiting import waited_for
 
-FORMAT = 1  # of what is kept; another one is read anew
+FORMAT = 2  # of what is kept; another one is read anew
 CLASS = "cls"
 LONGEST_CLASS = 256  # bytes of a class that is kept with the places
 PACKED = (".gz", ".tgz", ".bz2", ".xz", ".zst")
@@ -31,7 +31,8 @@ BLOCK = 512  # bytes of a header, and of what ends a tar
 class Tar:
     """The samples in a tar: their keys, and of each kind of file where it begins and how long it is, in bytes.
 
-    Files of one sample lie next to each other, and share their path up to the first dot of their name.
+    Files of one sample lie next to each other, and share their path up to the first dot of their name. One of a kind
+    that the sample has begins another.
     """
 
     path: Path
@@ -97,30 +98,22 @@ def tars_at(path: str) -> list[Path]:
 def opened(tars: Sequence[Path]) -> list[Tar]:
     """Find the samples in tars. What was found is kept by path, time of change and length; one process reads it."""
     try:
-        places = [folder() / f"tar-{_digest(tar.absolute())}.npz" for tar in tars]
+        places = [place_of("tar", f"{FORMAT} {tar.absolute()}") for tar in tars]
     except RuntimeError:  # no home
         return [_read(tar) for tar in waited_for(tars, DOING)]
-    states = [_state(tar) for tar in tars]
-    found = [_kept(*one) for one in zip(tars, places, states, strict=True)]
-    if None not in found:
-        return [one for one in found if one is not None]
-    with alone(folder() / f"tars-{_digest(tars[0].absolute().parent)}.npz", WAITING):
-        return list(_each(tars, places, states))
-
-
-def _each(tars: Sequence[Path], places: Sequence[Path], states: Sequence[Sequence[int]]) -> Iterator[Tar]:
-    for tar, place, state in waited_for(list(zip(tars, places, states, strict=True)), DOING):
-        found = _kept(tar, place, state)
-        if found is None:
-            found = _read(tar)
-            _keep(found, place, state)
-        yield found
+    states = states_of(list(map(str, tars))).tolist()
+    every = list(zip(tars, places, states, strict=True))
+    found = [tar for tar in (_kept(*one) for one in every) if tar is not None]
+    if len(found) == len(tars):
+        return found
+    with alone(place_of("tars", f"{FORMAT} {tars[0].absolute().parent}"), WAITING):
+        return [_kept(*one) or _keep(*one) for one in waited_for(every, DOING)]
 
 
 def _read(path: Path) -> Tar:
     """Walk through a tar: directories, links and the files that macOS adds are passed over."""
-    samples: dict[str, dict[str, tuple[int, int]]] = {}
-    last = ""
+    keys, samples, last = list[str](), list[dict[str, tuple[int, int]]](), ""
+    latest: dict[str, dict[str, tuple[int, int]]] = {}
     try:
         with tarfile.open(path, "r:", encoding="utf-8", errors="surrogateescape") as tar:
             while (member := tar.next()) is not None:
@@ -128,7 +121,11 @@ def _read(path: Path) -> Tar:
                 stem, _, kind = name.partition(".")
                 if member.isreg() and not member.issparse() and stem and kind:
                     last = f"{before}{slash}{stem}"
-                    samples.setdefault(last, {})[kind.lower()] = member.offset_data, member.size
+                    if kind.lower() in latest.get(last, {kind.lower()}):  # another sample, perhaps of the same name
+                        latest[last] = {}
+                        keys.append(last)
+                        samples.append(latest[last])
+                    latest[last][kind.lower()] = member.offset_data, member.size
             end = tar.offset  # what cannot be read as a header ends a tar, too
         with path.open("rb") as tar:
             tar.seek(end)
@@ -137,13 +134,13 @@ def _read(path: Path) -> Tar:
     except (tarfile.TarError, OSError, EOFError, ValueError) as error:
         whole = f"whole up to {last!r}" if last else "which can't be read as one"
         raise ValueError(f"expected a tar, got {path}, {whole}: {error}: copy it again") from error
-    kinds = sorted({kind for files in samples.values() for kind in files})
+    kinds = sorted({kind for files in samples for kind in files})
     column = {kind: number for number, kind in enumerate(kinds)}
     places = np.full((len(samples), len(kinds), 2), -1, dtype=np.int64)
-    for row, files in enumerate(samples.values()):
+    for row, files in enumerate(samples):
         for kind, place in files.items():
             places[row, column[kind]] = place
-    return Tar(path, list(samples), kinds, places, _classes(path, [files.get(CLASS) for files in samples.values()]))
+    return Tar(path, keys, kinds, places, _classes(path, [files.get(CLASS) for files in samples]))
 
 
 def _classes(path: Path, files: Sequence[tuple[int, int] | None]) -> list[str]:
@@ -155,15 +152,6 @@ def _classes(path: Path, files: Sequence[tuple[int, int] | None]) -> list[str]:
             content = b"" if place is None else tar.read(min(place[1], LONGEST_CLASS))
             found.append(content.decode(*ODD).replace("\0", "").strip())
     return found
-
-
-def _digest(text: str | Path) -> str:
-    return hashlib.sha256(f"{FORMAT} {text}".encode(*ODD)).hexdigest()[:32]
-
-
-def _state(tar: Path) -> list[int]:
-    about = tar.stat()
-    return [about.st_mtime_ns, about.st_size]
 
 
 def _kept(tar: Path, place: Path, state: Sequence[int]) -> Tar | None:
@@ -179,7 +167,9 @@ def _kept(tar: Path, place: Path, state: Sequence[int]) -> Tar | None:
     return found if found.places.shape == (len(keys), len(kinds), 2) and len(keys) == len(classes) else None
 
 
-def _keep(found: Tar, place: Path, state: Sequence[int]) -> None:
-    """Write what was found; a warning says if that fails."""
+def _keep(tar: Path, place: Path, state: Sequence[int]) -> Tar:
+    """Read a tar, and write what was found; a warning says if that fails."""
+    found = _read(tar)
     words = {"keys": packed(found.keys), "kinds": packed(found.kinds), "classes": packed(found.classes)}
     save_or_warn(place, {"state": np.array(state), "places": found.places, **words}, WHAT)
+    return found

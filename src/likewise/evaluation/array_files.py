@@ -18,6 +18,8 @@ MAPPED = 2**24  # bytes of an array that is mapped rather than read
 READ = 2**14  # rows of a table at a time
 LOCAL_HEADER = 26  # of a member of a zip file: where the lengths of its name and of what follows it are
 SUFFIXES = (".npz", ".npy", ".parquet")
+NAMES = ("features", "embeddings", "vectors")
+"""What features are called among arrays, and among a table's columns; the first that is there counts."""
 COLUMNS = {"id": "ids", "label": "labels", "part": "parts"}
 """What a table's columns are called among arrays."""
 
@@ -32,8 +34,8 @@ def arrays_of(path: Path) -> dict[str, NDArray[Any]]:
 
     - .npz: each array by its key. Those of 16 MiB and more that are not compressed are mapped.
     - .npy: its array as `features`. A folder of them: each by the file's name, without `.npy`.
-    - .parquet, as `likewise embed` writes it, or a folder of such files: `features`, and `ids`, `labels` and `parts`
-      from the columns id, label and part.
+    - .parquet, or a folder of such files: `features`, from a column of lists that is called so, or embeddings or
+      vectors, and `ids`, `labels` and `parts` from the columns id, label and part, as `likewise embed` writes them.
 
     Raises:
         ValueError: There is no such file, or it can't be read.
@@ -111,30 +113,52 @@ def _of_tables(files: list[Path]) -> dict[str, NDArray[Any]]:
 
 
 def width_of_table(path: Path) -> int | None:
-    """Return the length of the features in a Parquet file; None if it has none, or none of one length."""
+    """Return the length of the features in a Parquet file; None if it has none."""
+    from pyarrow import parquet  # noqa: PLC0415 - comes with `datasets`
+
+    if (name := _column_of(path)) is None:
+        return None
+    with parquet.ParquetFile(path) as file:
+        kind: Any = file.schema_arrow.field(name).type
+        if hasattr(kind, "list_size"):
+            return kind.list_size
+        first = next(file.iter_batches(1, columns=[name]), None)
+        return len(first.column(0)[0] or ()) or None if first is not None else None
+
+
+def _column_of(path: Path) -> str | None:
+    """Return the column of a Parquet file that has features, lists of numbers."""
     import pyarrow as pa  # noqa: PLC0415 - comes with `datasets`
     from pyarrow import parquet  # noqa: PLC0415 - likewise
 
-    schema = parquet.read_schema(path)
-    kind: Any = schema.field("features").type if "features" in schema.names else None
-    return kind.list_size if kind is not None and pa.types.is_fixed_size_list(kind) else None
+    schema: Any = parquet.read_schema(path)
+    kinds = {name: getattr(schema.field(name).type, "value_type", None) for name in NAMES if name in schema.names}
+    return next(
+        (name for name, of in kinds.items() if of and (pa.types.is_floating(of) or pa.types.is_integer(of))), None
+    )
 
 
 def feature_batches(path: Path, size: int) -> Iterator[NDArray[np.float32]]:
     """Yield the features in a Parquet file, so many rows at a time, (n, D).
 
     Raises:
-        ValueError: A cell is empty.
+        ValueError: A cell is empty, or a list has another length than the first.
     """
     from pyarrow import parquet  # noqa: PLC0415 - comes with `datasets`
 
+    width, name = width_of_table(path) or 0, _column_of(path)
     with parquet.ParquetFile(path) as file:
-        for batch in file.iter_batches(size, columns=["features"]):
+        for batch in file.iter_batches(size, columns=[name]):
             column = batch.column(0)
+            lengths = column.value_lengths().unique().to_pylist()
             if column.null_count or column.values.null_count:
                 raise ValueError(f"expected a feature of each sample, got an empty cell in {path}: embed it again")
+            if lengths != [width]:
+                raise ValueError(
+                    f"expected features of one length in {path}, got {lengths[:3]}: embed all with one encoder"
+                )
             values = column.flatten().to_numpy(zero_copy_only=False)
-            yield values.reshape(len(batch), -1).astype(np.float32)
+            yield values.reshape(len(batch), width).astype(np.float32)
 
 
 def _plain(columns: dict[str, list[Any]], path: Path) -> dict[str, NDArray[Any]]:

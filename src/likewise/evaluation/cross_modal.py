@@ -15,6 +15,7 @@ from likewise.evaluation.evaluation import Evaluation, Findings, Sizes, listed
 from likewise.evaluation.features import Bar, FeatureParts, Features, silent
 from likewise.evaluation.intervals import median, of_share, over_classes, share
 from likewise.evaluation.nearest import ranked
+from likewise.evaluation.own_rows import own_rows
 from likewise.score_words import counted
 from likewise.scores import Metric, Result, Score
 
@@ -48,6 +49,9 @@ class CrossModalRetrieval(Evaluation):
 
     Args:
         at: k, of recall; or several. 1 is always there. None: 1, 5 and 10.
+        gallery_includes_queries: Whether each query is a row of the other side, too, as where texts of one set are
+            paired: its own row, which would come first, is then left out, and no right answer. Otherwise a note counts
+            equal rows, and of many a warning.
 
     Raises:
         ValueError: k has no meaning.
@@ -65,11 +69,13 @@ class CrossModalRetrieval(Evaluation):
     name: ClassVar[str] = "cross-modal retrieval"
     of_pairs: ClassVar[bool] = True
 
-    def __init__(self, at: int | list[int] | None = None) -> None:
+    def __init__(self, at: int | list[int] | None = None, *, gallery_includes_queries: bool = False) -> None:
         depths = USUAL if at is None else tuple(sorted({1, *listed("at", at)}))
         if depths[0] < 1:
             raise ValueError(f"expected at of at least 1, got {depths[0]}: 1, 5 and 10 are usual")
         self.at = depths
+        if gallery_includes_queries:
+            self.gallery_includes_queries = True
 
     def why_not_applicable(self, parts: FeatureParts) -> str | None:
         """Say why these parts can't be evaluated."""
@@ -91,23 +97,33 @@ class CrossModalRetrieval(Evaluation):
         tried: tuple[Score, ...] = ()
         chosen_by = parts._replace(test=parts.validation)
         if chosen_by.test.part != parts.test.part and self.why_not_applicable(chosen_by) is None:
-            tried = self._found(*sides_of(chosen_by.test), progress).selecting
-        return replace(self._found(*sides_of(parts.test), progress), candidates=tried)
+            tried = self._found(*sides_of(chosen_by.test), progress, included=self.gallery_includes_queries).selecting
+        found = self._found(*sides_of(parts.test), progress, included=self.gallery_includes_queries)
+        return replace(found, candidates=tried)
 
-    def rank(self, first: Any, second: Any, pairs: Any = None, *, progress: Bar = silent) -> Result:
+    def rank(
+        self,
+        first: Any,
+        second: Any,
+        pairs: Any = None,
+        *,
+        gallery_includes_queries: bool = False,
+        progress: Bar = silent,
+    ) -> Result:
         """Rank arrays for each other. What has no partner is no query, but is ranked; a note counts such.
 
         Args:
             first: Vectors (M, D), an array, a tensor or lists of numbers.
             second: Vectors (R, D).
             pairs: Which belong together, (P, 2): a place in the first, and one in the second. None: row by row.
+            gallery_includes_queries: See the class.
             progress: Wraps the tiles.
 
         Raises:
             ValueError: Shapes disagree, a vector isn't finite, or a place is none.
 
         Example:
-            >>> images, texts = torch.eye(2), [[1, 0], [1, 0.2], [0, 1]]
+            >>> images, texts = torch.eye(2), [[1, 0.1], [1, 0.2], [0.1, 1]]
             >>> found = CrossModalRetrieval().rank(images, texts, [[0, 0], [0, 1], [1, 2]])
             >>> found["median rank, second to first"].value
             1.0
@@ -133,26 +149,41 @@ class CrossModalRetrieval(Evaluation):
                 f"expected at least 2 vectors in first and in second, got {sizes[0]} and {sizes[1]}: give more"
             )
         queries, others = (Features(torch.from_numpy(side), None) for side in sides)
-        return self._found(queries, others, torch.from_numpy(own.astype(np.int64)), progress)
+        included = self.gallery_includes_queries or gallery_includes_queries
+        return self._found(queries, others, torch.from_numpy(own.astype(np.int64)), progress, included=included)
 
-    def _found(self, first: Features, second: Features, pairs: Int[Tensor, "p 2"], progress: Bar) -> Result:
+    def _found(
+        self, first: Features, second: Features, pairs: Int[Tensor, "p 2"], progress: Bar, *, included: bool
+    ) -> Result:
         """Rank each side for the other; pairs are places in both."""
-        one = self._of_direction(DIRECTIONS[0], first, second, pairs, progress)
-        other = self._of_direction(DIRECTIONS[1], second, first, pairs.flip(1), progress)
+        one = self._of_direction(DIRECTIONS[0], first, second, pairs, progress, included=included)
+        other = self._of_direction(DIRECTIONS[1], second, first, pairs.flip(1), progress, included=included)
         return Result((*one.scores, *other.scores), outcomes=(*one.outcomes, *other.outcomes))
 
     def _of_direction(
-        self, direction: str, queries: Features, gallery: Features, pairs: Int[Tensor, "p 2"], progress: Bar
+        self,
+        direction: str,
+        queries: Features,
+        gallery: Features,
+        pairs: Int[Tensor, "p 2"],
+        progress: Bar,
+        *,
+        included: bool,
     ) -> Result:
-        pairs, size = pairs.unique(dim=0), len(gallery)
+        own, equal = own_rows(queries, gallery, included=included)
+        pairs, size = pairs.unique(dim=0), len(gallery) - (own is not None)
+        if own is not None:
+            pairs = pairs[pairs[:, 1] != own[pairs[:, 0]]]
+            if not len(pairs):
+                raise ValueError("expected pairs of different rows, got each row with itself alone: give pairs")
         bound = never_apart(Samples(pairs, items=pairs[:, 0], counterparts=Samples(pairs, items=pairs[:, 1])))
         doing = f"{self.name}, {direction}"
-        ranks, hits = ranked(queries.vectors, gallery.vectors, pairs, DEPTH, progress=progress, doing=doing)
+        ranks, hits = ranked(queries.vectors, gallery.vectors, pairs, DEPTH, own=own, progress=progress, doing=doing)
         known = ranks > 0
         groups = torch.zeros_like(ranks).scatter(0, pairs[:, 0], bound)[known]
         several = len(groups.unique())
         lost = int((~known).sum())
-        notes = (f"{counted(lost, 'sample')} without a partner left out",) if lost else ()
+        notes = (f"{counted(lost, 'sample')} without a partner left out", *equal) if lost else equal
         discount = torch.arange(2, hits.shape[1] + 2).double().log2().reciprocal()
         answers = torch.bincount(pairs[:, 0], minlength=len(queries)).clamp(1, hits.shape[1])
         gained = hits.double() @ discount / discount.cumsum(0)[answers - 1]

@@ -36,11 +36,14 @@ class Evaluation(ABC):
         name: What its scores are called, such as "linear probe".
         of_pairs: Whether it takes all pairs; else each input of the first side is taken once, as it is in its first.
         accelerated: Whether vectors may lie on an accelerator. Labels and rows never do, nor what it finds.
+        gallery_includes_queries: Whether what samples are compared with includes them, so that each one's own row is to
+            be left out.
     """
 
     name: ClassVar[str]
     of_pairs: ClassVar[bool] = False
     accelerated: ClassVar[bool] = False
+    gallery_includes_queries: bool = False
 
     @abstractmethod
     def why_not_applicable(self, parts: FeatureParts) -> str | None:

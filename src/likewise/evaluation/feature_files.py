@@ -15,14 +15,13 @@ from likewise.data.arrays import ArrayRows, ids_of, labels_of, parts_of_arrays, 
 from likewise.data.groups import grouped
 from likewise.data.ids import Ids
 from likewise.data.sides import contents, numbered
-from likewise.evaluation.array_files import arrays_of, link_of, linked
+from likewise.evaluation.array_files import NAMES, arrays_of, link_of, linked
 from likewise.evaluation.arrays import cut, features_of_parts, vectors_of
 from likewise.evaluation.features import PARTS, FeatureParts, Features
 
 OTHER_SIDE = "_counterpart"
 OF_PAIRS = ("counterpart_features", "items", "counterpart_items", "counterpart_ids")
 LINKED = 2**27  # bytes of an array that a run does not copy
-NAMES = ("features", "embeddings", "vectors")
 EXPECTED = (
     "'features' (N, D) and 'labels' (N,), optionally 'parts' (N,) of train, validation, test; or "
     "'train_features', 'train_labels', 'test_features', 'test_labels', optionally 'validation_...'"
@@ -95,15 +94,25 @@ def load_features(path: Path) -> FeatureParts:
     Raises:
         ValueError: The file is missing or damaged, or lacks an array.
     """
-    arrays = arrays_of(path)
-    if "linked" in arrays:
-        vectors = ArrayRows(link_of(arrays["linked"], path.parent))
-        rows = {part: torch.from_numpy(arrays[f"{part}_rows"]) for part in PARTS}
-        arrays |= {f"{part}_features": vectors[own].numpy() for part, own in rows.items()}
+    arrays = whole_arrays(path)
     missing = [f"{part}_features" for part in PARTS if f"{part}_features" not in arrays]
     if missing:
         raise ValueError(f"expected {missing[0]} in {path}, got {', '.join(sorted(arrays))}: evaluate the run again")
     return FeatureParts(*(_of_part(arrays, part) for part in PARTS))
+
+
+def whole_arrays(path: Path) -> dict[str, NDArray[Any]]:
+    """Return arrays as `arrays_of` does, and the features of a run's parts where they are linked.
+
+    Raises:
+        ValueError: As for `arrays_of`, or the file that they are linked to is no longer there.
+    """
+    arrays = arrays_of(path)
+    if "linked" in arrays:
+        vectors = ArrayRows(link_of(arrays.pop("linked"), path.parent))
+        rows = {part: torch.from_numpy(arrays[f"{part}_rows"]) for part in PARTS}
+        arrays |= {f"{part}_features": vectors[own].numpy() for part, own in rows.items()}
+    return arrays
 
 
 def _of_part(arrays: Mapping[str, NDArray[Any]], part: str, side: str = "") -> Features:
@@ -166,7 +175,7 @@ def features_of_file(path: Path, split: Split | None = None, most: int | None = 
         [27, 3, 10]
         >>> folder.cleanup()
     """
-    return features_of_parts(samples_of_arrays(arrays_of(path), path, split), most)
+    return features_of_parts(samples_of_arrays(whole_arrays(path), path, split), most)
 
 
 def vectors_in(arrays: Mapping[str, NDArray[Any]]) -> NDArray[Any] | None:
@@ -177,12 +186,13 @@ def vectors_in(arrays: Mapping[str, NDArray[Any]]) -> NDArray[Any] | None:
 
 def samples_of_arrays(arrays: dict[str, NDArray[Any]], path: Path, split: Split | None = None) -> list[Samples]:
     """Return the samples of three parts, whose inputs are features; of arrays that are mapped nothing is read."""
+    together = [f"{part}_labels" for part in PARTS if f"{part}_features" in arrays]
+    arrays = joined_arrays(arrays, path)
     key = next((name for name in NAMES if name in arrays), None)
-    together = key is None and "test_features" in arrays
-    if together:
-        arrays, key = _together(arrays, path), "features"
     paired = "counterpart_features" in arrays
     if key is not None and "labels" not in arrays and not paired:
+        if together:
+            raise ValueError(f"expected {EXPECTED} in {path}, got no {together[0]}: save it")
         if path.suffix == ".npy":
             raise ValueError(
                 f"expected features with labels, got {path}, which has one array: save both, "
@@ -266,9 +276,15 @@ def _check_part(arrays: Mapping[str, NDArray[Any]], part: str, first: str) -> No
         )
 
 
-def _together(arrays: Mapping[str, NDArray[Any]], path: Path) -> dict[str, NDArray[Any]]:
-    """Put the arrays of three parts after each other, classes as names where a part has names of its own."""
+def joined_arrays(arrays: dict[str, NDArray[Any]], path: Path) -> dict[str, NDArray[Any]]:
+    """Put the arrays of parts after each other, classes by the names that each part has; return others as they are.
+
+    Raises:
+        ValueError: Arrays of parts disagree.
+    """
     found = [part for part in PARTS if f"{part}_features" in arrays]
+    if not found or any(name in arrays for name in NAMES):
+        return arrays
     others = [name for name in OF_PAIRS if any(f"{part}_{name}" in arrays for part in found)]
     for part, name in ((part, name) for part in found for name in others):
         own, like = arrays.get(f"{part}_{name}"), arrays[f"{part}_features"].shape
@@ -276,7 +292,7 @@ def _together(arrays: Mapping[str, NDArray[Any]], path: Path) -> dict[str, NDArr
             got = "none" if own is None else f"{own.shape} beside features {like}"
             raise ValueError(f"expected {part}_{name}, one for each of {part}_features, got {got}: save all of them")
     missing = [f"{part}_labels" for part in found if f"{part}_labels" not in arrays]
-    if missing and not ("counterpart_features" in others and len(missing) == len(found)):
+    if 0 < len(missing) < len(found):
         raise ValueError(f"expected {EXPECTED} in {path}, got no {missing[0]}: save it")
     features = [arrays[f"{part}_features"] for part in found]
     shapes = {part: of.shape for part, of in zip(found, features, strict=True)}

@@ -370,8 +370,7 @@ def id_words(features: Features) -> list[str]:
         (['cat/1.jpg', 'id 7'], ['row 0'])
     """
     number = "row" if features.ids.plain else "id"
-    names = (name.encode(errors="replace").decode() for name in features.ids)
-    return [f"{number} {name}" if name.isdecimal() else name for name in names]
+    return [f"{number} {name}" if name.isdecimal() else name for name in features.ids]
 
 
 def _tensor(values: Any, name: str) -> Tensor:

@@ -12,6 +12,7 @@ from torch import Tensor
 from likewise.evaluation.evaluation import Evaluation, Sizes, needs_seen_labels
 from likewise.evaluation.features import Bar, FeatureParts, Features, joined, silent, that_chooses
 from likewise.evaluation.nearest import nearest
+from likewise.evaluation.own_rows import own_rows
 from likewise.evaluation.predictions import Predicted, scored, selecting_score
 from likewise.scores import Result, Score
 
@@ -38,6 +39,8 @@ class KNN(Evaluation):
             doubling while the largest is best. With equal scores, the smallest.
         weights: "uniform", or "similarity", which gives closer neighbours more weight. None: chosen on validation.
         temperature: Of the weights by similarity.
+        gallery_includes_queries: Whether the test samples are among the training samples: each one's own row, which
+            would vote for it, is then left out. Otherwise a note counts equal rows, and of many a warning.
 
     Raises:
         ValueError: k, weights or temperature have no meaning.
@@ -59,7 +62,14 @@ class KNN(Evaluation):
     name: ClassVar[str] = "kNN"
     accelerated: ClassVar[bool] = True
 
-    def __init__(self, k: int | None = None, weights: Weights | None = None, temperature: float = TEMPERATURE) -> None:
+    def __init__(
+        self,
+        k: int | None = None,
+        weights: Weights | None = None,
+        temperature: float = TEMPERATURE,
+        *,
+        gallery_includes_queries: bool = False,
+    ) -> None:
         if k is not None and (not isinstance(k, Integral) or k < 1):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ValueError(f"expected k of at least 1, got {k!r}: leave it out to have it chosen on validation")
         if weights is not None and weights not in WEIGHTS:
@@ -69,6 +79,8 @@ class KNN(Evaluation):
         self.k = k
         self.weights: Weights | None = weights
         self.temperature = temperature
+        if gallery_includes_queries:
+            self.gallery_includes_queries = True
 
     def why_not_applicable(self, parts: FeatureParts) -> str | None:
         """Say why these parts can't be evaluated."""
@@ -84,14 +96,17 @@ class KNN(Evaluation):
         learned = joined(train, validation) if refit else train
         validation = that_chooses(validation)
         k, weights, tried = self._choose(train, validation, progress)
-        predicted = self._predict(learned, test, [k], [weights], progress)[k, weights]
+        own, notes = own_rows(test, learned, included=self.gallery_includes_queries)
+        k = min(k, len(learned) - (own is not None))
+        predicted = self._predict(learned, test, [k], [weights], progress, own=own)[k, weights]
         blank = Predicted(torch.zeros(0, len(train.names)), validation)
         chosen_by, _ = tried.get((k, weights), (blank, None))
         settings = self._settings(k, weights)
         found = scored(self.name, Predicted(predicted, test), chosen_by, train.frequencies, settings)
         if self.k is not None and self.k > k:
-            fewer = f"k={self.k} was asked for, of {k} training samples besides those for choices"
-            found = replace(found, scores=tuple(replace(one, notes=(*one.notes, fewer)) for one in found.scores))
+            notes += (f"k={self.k} was asked for, of {k} training samples besides those for choices",)
+        if notes:
+            found = replace(found, scores=tuple(replace(one, notes=(*one.notes, *notes)) for one in found.scores))
         return replace(found, candidates=tuple(score for _, score in tried.values()))
 
     def _choose(
@@ -119,7 +134,14 @@ class KNN(Evaluation):
             ks = [min(2**times * max(ks), len(train)) for times in range(1, DOUBLINGS + 1)]
 
     def _predict(
-        self, train: Features, test: Features, ks: Sequence[int], kinds: Sequence[Weights], progress: Bar
+        self,
+        train: Features,
+        test: Features,
+        ks: Sequence[int],
+        kinds: Sequence[Weights],
+        progress: Bar,
+        *,
+        own: Int[Tensor, " m"] | None = None,
     ) -> dict[Setting, Tensor]:
         """Predict the classes (M,), or the share of each label (M, L), for every k and kind of weights."""
         doing = f"{self.name}, {test.part}"
@@ -127,15 +149,15 @@ class KNN(Evaluation):
             shares: dict[Setting, Tensor] = {
                 (k, kind): torch.empty(len(test), len(train.names)) for k in ks for kind in kinds
             }
-            for part, setting, votes in self.votes(train, test.vectors, ks, kinds, progress=progress, doing=doing):
+            found = self.votes(train, test.vectors, ks, kinds, own=own, progress=progress, doing=doing)
+            for part, setting, votes in found:
                 shares[setting][part] = votes.cpu()
             return shares
         elected: dict[Setting, Tensor] = {
             (k, kind): torch.empty(len(test), dtype=torch.int64) for k in ks for kind in kinds
         }
-        for part, similarities, indices in nearest(
-            test.vectors, train.vectors, max(ks), progress=progress, doing=doing
-        ):
+        found = nearest(test.vectors, train.vectors, max(ks), own=own, progress=progress, doing=doing)
+        for part, similarities, indices in found:
             near = _Near(train.classes.to(indices.device)[indices])
             for kind in kinds:
                 for k, classes in near.elected(self._weights(similarities.double(), kind), ks):
@@ -149,11 +171,13 @@ class KNN(Evaluation):
         ks: Sequence[int],
         kinds: Sequence[Weights],
         *,
+        own: Int[Tensor, " m"] | None = None,
         progress: Bar = silent,
         doing: str = name,
     ) -> Iterator[tuple[slice, Setting, Float[Tensor, "chunk c"]]]:
         """Yield slices of samples and, for every k and kind of weights, votes or shares as `_votes` has them."""
-        for part, similarities, indices in nearest(vectors, train.vectors, max(ks), progress=progress, doing=doing):
+        found = nearest(vectors, train.vectors, max(ks), own=own, progress=progress, doing=doing)
+        for part, similarities, indices in found:
             for kind in kinds:
                 weights = self._weights(similarities.double(), kind)
                 for k, votes in _votes(train, indices, weights, ks):
@@ -161,7 +185,8 @@ class KNN(Evaluation):
 
     def _settings(self, k: int, weights: Weights) -> dict[str, int | float | str]:
         other = weights == "similarity" and self.temperature != TEMPERATURE
-        return {"k": k, "weights": weights} | ({"temperature": self.temperature} if other else {})
+        own = {"own row": "left out"} if self.gallery_includes_queries else {}
+        return {"k": k, "weights": weights} | ({"temperature": self.temperature} if other else {}) | own
 
     def _weights(self, similarities: Tensor, kind: Weights) -> Tensor:
         if kind == "uniform":

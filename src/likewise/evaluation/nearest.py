@@ -28,27 +28,29 @@ def nearest(
     references: Float[Tensor, "r d"] | None,
     count: int,
     *,
+    own: Int[Tensor, " m"] | None = None,
     progress: Bar = silent,
     doing: str = "neighbours",
 ) -> Iterator[tuple[slice, Tensor, Tensor]]:
     """Yield slices of queries with cosines and indices, (m, count) each, of their nearest references, nearest first.
 
-    Without references, those of a query are the other queries. Equal similarities come in a random order that is the
-    same every time, so that the order of the data, which often is by class, decides nothing.
+    Without references, those of a query are the other queries; with `own`, (M,), all but the reference at that place.
+    Equal similarities come in a random order that is the same every time, so that the order of the data, which often is
+    by class, decides nothing.
 
     Memory:
         A tile of 2²⁵ similarities, and a copy of the references if they have at most 2²⁵ numbers.
     """
-    own = references is None
     given = queries.detach()
     others = given if references is None else references.detach()
+    own = torch.arange(len(given)) if references is None else own
     order = torch.randperm(len(others), generator=torch.Generator().manual_seed(0)).to(given.device)
-    count, large = min(count, len(others) - own), others.numel() > PREPARED
+    count, large = min(count, len(others) - (own is not None)), others.numel() > PREPARED
     shuffled = None if large else functional.normalize(others)[order]
     rows = max(FEWEST_ROWS, ROWS_OF_LARGE if large else TILE // max(1, len(others)))
     rows = min(rows, max(1, KEPT // max(1, count)))
     columns = max(1, TALLEST // rows)
-    place = order.argsort() if own else order
+    place = order if own is None else order.argsort()[own.to(order.device)]
     buffer = given.new_empty(min(rows, len(given)) * min(columns, len(others)))
     for start in progress(range(0, len(given), rows), doing):
         part = slice(start, min(start + rows, len(given)))
@@ -60,7 +62,7 @@ def nearest(
             among = functional.normalize(others[order[these]]) if shuffled is None else shuffled[these]
             tile = buffer[: len(some) * len(among)].view(len(some), len(among))
             torch.mm(some, among.T, out=tile)
-            if own:
+            if own is not None:
                 column = place[part] - first
                 there = ((column >= 0) & (column < len(among))).nonzero().flatten()
                 tile[there, column[there]] = -torch.inf
@@ -109,6 +111,7 @@ def ranked(
     pairs: Int[Tensor, "p 2"],
     depth: int,
     *,
+    own: Int[Tensor, " m"] | None = None,
     progress: Bar = silent,
     doing: str = "ranking",
 ) -> tuple[Int[Tensor, " m"], Bool[Tensor, "m k"]]:
@@ -119,6 +122,7 @@ def ranked(
         gallery: Vectors, (R, D).
         pairs: Places of a query and of a right answer in the gallery, (P, 2).
         depth: How many of the nearest are told right from wrong.
+        own: The place in the gallery that is left out for each query, (M,), no right answer of it. None: there is none.
         progress: Wraps the tiles.
         doing: What is said meanwhile.
 
@@ -133,7 +137,8 @@ def ranked(
     units, others = functional.normalize(queries.float()), functional.normalize(gallery.float())
     order = torch.randperm(len(others), generator=torch.Generator().manual_seed(0))
     columns = torch.arange(len(others))
-    query, place = pairs[:, 0], order.argsort()[pairs[:, 1]]
+    back = order.argsort()
+    query, place = pairs[:, 0], back[pairs[:, 1]]
     by_query = query.argsort()
     query, place = query[by_query], place[by_query]
     shuffled, right = others[order].T, query * len(others) + place
@@ -143,14 +148,16 @@ def ranked(
     for start in progress(range(0, len(units), rows), doing):
         part = slice(start, min(start + rows, len(units)))
         keys = _keys(units[part] @ shuffled, columns)
-        own = slice(*torch.searchsorted(query, torch.tensor([part.start, part.stop])).tolist())
-        of = query[own] - start
+        if own is not None:
+            keys.scatter_(1, back[own[part]].unsqueeze(1), torch.iinfo(torch.int64).min)
+        these = slice(*torch.searchsorted(query, torch.tensor([part.start, part.stop])).tolist())
+        of = query[these] - start
         best = torch.full((len(keys),), torch.iinfo(torch.int64).max).scatter_reduce(
-            0, of, keys[of, place[own]], "amax", include_self=False
+            0, of, keys[of, place[these]], "amax", include_self=False
         )
         first[part] = (keys >= best.unsqueeze(1)).sum(dim=1)
         near = keys.topk(hits.shape[1], dim=1).indices
-        hits[part] = torch.isin(near + torch.arange(start, part.stop).unsqueeze(1) * len(others), right[own])
+        hits[part] = torch.isin(near + torch.arange(start, part.stop).unsqueeze(1) * len(others), right[these])
     return first, hits
 
 

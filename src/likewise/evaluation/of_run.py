@@ -117,10 +117,12 @@ class Learned:
         if self._last is None or self._last[0] != by or self._last[1] is not among:
             self._last = by, among, self.predictor(by, among)
         predictor = self._last[2]
-        scores, limits = predictor.scores(features), predictor.thresholds
+        scores, limits = predictor.scores(features), predictor.limits
         sets = None if limits is None else (scores > limits).numpy()
-        unlike = None if self.unlikeness is None else self.unlikeness(features).numpy()
-        return Predictions(ids, predictor.names, scores.numpy(), sets, unlike, predictor.probabilities)
+        told = (None, None)
+        if self.unlikeness is not None:
+            told = tuple(of.numpy() for of in self.unlikeness.compared(features.float()))
+        return Predictions(ids, predictor.names, scores.numpy(), sets, told[0], predictor.probabilities, told[1])
 
     def _neighbours(self, *, asked: bool) -> NeighbourPredictor:
         features = self.features
@@ -144,7 +146,7 @@ class Learned:
         if made.thresholds is None:
             return made
         apart = NeighbourPredictor.of(train, *chosen, that_chooses(validation))
-        return replace(made, thresholds=apart.thresholds)
+        return replace(made, thresholds=apart.thresholds, few=apart.few)
 
     def _missing(self, by: str) -> str:
         if by == "own":

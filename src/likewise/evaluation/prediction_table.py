@@ -26,6 +26,8 @@ class Predictions:
         unlike: The share of held-out samples that are nearer to the training data, (M,); see
             `likewise.evaluation.Unlikeness`. None where the run keeps no features.
         probabilities: Whether the scores are probabilities.
+        trained_on: Whether each sample has the features of a training sample, (M,): then it says nothing of new ones.
+            None as for unlike.
     """
 
     ids: Sequence[str]
@@ -34,6 +36,7 @@ class Predictions:
     sets: Bool[NDArray[np.bool_], "m l"] | None = None
     unlike: Float[NDArray[np.float64], " m"] | None = None
     probabilities: bool = True
+    trained_on: Bool[NDArray[np.bool_], " m"] | None = None
 
     def __len__(self) -> int:
         """Count the samples."""

@@ -151,22 +151,30 @@ def label_set_scores(
 class Thresholds:
     """Above which scores labels are predicted: a common one for the highest micro-F1, and each label's own for its F1.
 
-    `unknown` counts the labels of which validation has no sample: their own is the common one.
+    `unknown` counts the labels of which validation has no sample: their own is the common one. `few` tells the labels
+    of which it has fewer than 5, whose own may be anything.
     """
 
     common: float
     own: Float[Tensor, " l"]
+    few: Bool[Tensor, " l"]
     unknown: int = 0
+
+    @property
+    def to_predict(self) -> Float[Tensor, " l"]:
+        """Each label's own threshold, or the common one where few validation samples would have chosen its own."""
+        return self.own.where(~self.few, self.common)
 
     @classmethod
     def chosen(cls, validation: Predicted) -> "Thresholds":
         """Choose the thresholds on validation; where it is empty they are 0.5."""
         labels = validation.values.shape[1]
         if not bool(validation.sets.any()):
-            return cls(HALF, torch.full((labels,), HALF, dtype=torch.float64), labels)
+            half = torch.full((labels,), HALF, dtype=torch.float64)
+            return cls(HALF, half, torch.ones(labels, dtype=torch.bool), labels)
         common = float(best_thresholds(validation.values.reshape(-1, 1), validation.sets.reshape(-1, 1)))
         own = best_thresholds(validation.values, validation.sets)
-        return cls(common, own.nan_to_num(common), int(own.isnan().sum()))
+        return cls(common, own.nan_to_num(common), validation.sets.sum(dim=0) < FEWEST, int(own.isnan().sum()))
 
 
 @final

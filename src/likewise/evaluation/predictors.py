@@ -19,11 +19,12 @@ from likewise.evaluation.logistic_regression import LinearClassifier
 from likewise.evaluation.predictions import Predicted, Thresholds
 
 HOTTEST = 20.0  # temperatures lie between 1/20 and 20
-FACTS = ("by", "names", "width", "temperature", "probabilities", "settings")
+FACTS = ("by", "names", "width", "temperature", "probabilities", "few", "settings")
 Logits = Callable[[], Iterable[tuple[slice, Tensor]]]
 """Yields some samples at a time and their logits, (m, C), anew in each call."""
 SCORED = 2**14  # samples that are scored at a time
 TRAINING_SCORES = 2**27  # of all classes, 512 MiB: of more none are kept
+LEAST = 0.05  # probability of a label that is given
 OF_COSINES = 0.1  # the temperature of cosines where no validation part chooses one
 
 
@@ -37,6 +38,7 @@ class Predictor(ABC):
         width: The length of a feature vector.
         thresholds: Above which scores labels are predicted, (L,); None for classes.
         probabilities: Whether its scores are probabilities: of classes they are.
+        few: How many labels have a common threshold, as validation has fewer than 5 samples of each.
     """
 
     by: str
@@ -44,10 +46,18 @@ class Predictor(ABC):
     width: int
     thresholds: Float[Tensor, " l"] | None = field(default=None, kw_only=True)
     probabilities: bool = field(default=True, kw_only=True)
+    few: int = field(default=0, kw_only=True)
 
     def __str__(self) -> str:
         """Name what predicts."""
         return self.by
+
+    @property
+    def limits(self) -> Float[Tensor, " l"] | None:
+        """Above which scores labels are given, (L,): the thresholds, but no probability below `LEAST`."""
+        return (
+            self.thresholds.clamp(min=LEAST) if self.thresholds is not None and self.probabilities else self.thresholds
+        )
 
     def scores(self, vectors: Float[Tensor, "m d"]) -> Float[Tensor, "m c"]:
         """Return the probability of each class, (M, C), which sum to 1, or the score of each label, (M, L).
@@ -125,7 +135,8 @@ class LinearPredictor(Predictor):
         if validation.label_kind == "label sets":
             scores = torch.cat([torch.empty(0, len(self.names)), *(some for _, some in logits())])
             scores = scores.sigmoid() if self.probabilities else scores
-            return replace(self, thresholds=Thresholds.chosen(Predicted(scores, validation, self.probabilities)).own)
+            chosen = Thresholds.chosen(Predicted(scores, validation, self.probabilities))
+            return replace(self, thresholds=chosen.to_predict, few=int(chosen.few.sum()))
         if len(validation) == 0:
             return self if self.head is None else replace(self, temperature=OF_COSINES)
         return replace(self, temperature=temperature_of(logits, validation.classes))
@@ -205,7 +216,8 @@ class NeighbourPredictor(Predictor):
             return made
         some = train[torch.arange(0)] if validation is None else validation
         scores = made.scores(some.vectors)
-        return replace(made, thresholds=Thresholds.chosen(Predicted(scores, some)).own)
+        chosen = Thresholds.chosen(Predicted(scores, some))
+        return replace(made, thresholds=chosen.to_predict, few=int(chosen.few.sum()))
 
     def __repr__(self) -> str:
         """Say what predicts what."""

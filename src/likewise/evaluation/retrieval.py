@@ -14,6 +14,7 @@ from likewise.evaluation.evaluation import Evaluation, Findings, Sizes, listed
 from likewise.evaluation.features import Bar, FeatureParts, Features, joined, silent
 from likewise.evaluation.intervals import of_share, over_classes, student, wilson
 from likewise.evaluation.nearest import TILE, nearest
+from likewise.evaluation.own_rows import classes_among, own_rows
 from likewise.score_words import counted
 from likewise.scores import Metric, Result, Score
 
@@ -58,6 +59,8 @@ class Retrieval(Evaluation):
     Args:
         at: k, of precision, recall and hit rate; or several. None: precision@1 alone.
         gallery: What is ranked: the other "test" samples, or the "train" samples, as for queries and a gallery.
+        gallery_includes_queries: Whether the test samples are rows of such a gallery, too: each query's own row, which
+            would be found first, is then left out. Otherwise a note counts equal rows, and of many a warning.
 
     Raises:
         ValueError: k or the gallery has no meaning.
@@ -77,7 +80,9 @@ class Retrieval(Evaluation):
     name: ClassVar[str] = "retrieval"
     accelerated: ClassVar[bool] = True
 
-    def __init__(self, at: int | list[int] | None = None, gallery: Gallery = "test") -> None:
+    def __init__(
+        self, at: int | list[int] | None = None, gallery: Gallery = "test", *, gallery_includes_queries: bool = False
+    ) -> None:
         depths = [] if at is None else sorted(listed("at", at))
         if depths and depths[0] < 1:
             raise ValueError(f"expected at of at least 1, got {depths[0]}: 1, 5 and 10 are usual")
@@ -85,10 +90,12 @@ class Retrieval(Evaluation):
             raise ValueError(f"expected gallery as one of {', '.join(get_args(Gallery))}, got {gallery!r}")
         self.at = tuple(depths)
         self.gallery: Gallery = gallery
+        if gallery_includes_queries:
+            self.gallery_includes_queries = True
 
     def why_not_applicable(self, parts: FeatureParts) -> str | None:
         """Say why these parts can't be evaluated."""
-        test, ranked = parts.test, len(self._ranked(parts) or parts.test) - (self.gallery == "test")
+        test, ranked = parts.test, len(self._ranked(parts) or parts.test) - self._leaves_one_out
         if test.label_kind is None:
             return "it needs classes or label sets, and there are no labels"
         lacking = self._lacks_answers(parts)
@@ -101,6 +108,10 @@ class Retrieval(Evaluation):
         ranked = [sizes.train] * 2 if self.gallery == "train" else [sizes.test, sizes.validation]
         return sizes.test * ranked[0] + sizes.validation * ranked[1]
 
+    @property
+    def _leaves_one_out(self) -> bool:
+        return self.gallery == "test" or self.gallery_includes_queries
+
     def _ranked(self, parts: FeatureParts) -> Features | None:
         """Return what is ranked; None for the other queries."""
         return parts.train if self.gallery == "train" else None
@@ -111,7 +122,7 @@ class Retrieval(Evaluation):
         if gallery is not None:
             if len(gallery) == 0 or len(test) == 0:
                 return f"it needs test samples and a gallery, and there are {len(test)} and {len(gallery)}"
-            answered = bool((_answers(test, gallery) > 0).any())
+            answered = bool((_answers(test, gallery, self._leaves_one_out) > 0).any())
             return None if answered else "it needs a test sample with a right answer in the gallery, and there is none"
         if test.label_kind == "label sets":
             shared = int(test.counts.max()) if len(test) else 0
@@ -139,6 +150,7 @@ class Retrieval(Evaluation):
         gallery: Any = None,
         gallery_labels: Any = None,
         *,
+        gallery_includes_queries: bool = False,
         names: Any = None,
         progress: Bar = silent,
     ) -> Result:
@@ -149,6 +161,7 @@ class Retrieval(Evaluation):
             labels: Their classes (M,), integers or strings, or label sets (M, L); of pairs the pair's number.
             gallery: Vectors (R, D). None: the other queries.
             gallery_labels: Their labels: all of a query's class, or with a label of it, are right answers.
+            gallery_includes_queries: See the class.
             names: The classes' or labels' names.
             progress: Wraps the tiles.
 
@@ -157,7 +170,7 @@ class Retrieval(Evaluation):
 
         Example:
             >>> import numpy as np
-            >>> images, texts = np.eye(3), np.array([[1, 0.1, 0], [0, 1, 0], [0, 0.9, 0.8]])
+            >>> images, texts = np.eye(3), np.array([[1, 0.1, 0], [0, 1, 0.1], [0, 0.9, 0.8]])
             >>> Retrieval(at=[1, 2]).rank(texts, [0, 1, 2], images, [0, 1, 2])["hit rate@2"].value
             1.0
         """
@@ -167,67 +180,71 @@ class Retrieval(Evaluation):
         parts = three_parts(gathered(given, names))
         one = copy(self)
         one.gallery = "test" if gallery is None else "train"
+        one.gallery_includes_queries = gallery_includes_queries or self.gallery_includes_queries
         one.check(parts)
         return one.evaluate(parts, progress=progress)
 
     def each(self, queries: Features) -> dict[str, Float[Tensor, " m"]]:
         """Return each metric of every query among the others, (M,), by its name; NaN of one without a right answer."""
-        found = (self._of_sets if queries.label_kind == "label sets" else self._of_classes)(queries, None, silent)
+        every = torch.arange(len(queries))
+        kind = self._of_sets if queries.label_kind == "label sets" else self._of_classes
+        found = kind(queries, queries, every, silent)
         return {metric.name: values for metric, values in found.items()}
 
     def _found(self, parts: FeatureParts, progress: Bar) -> Result:
         test, gallery = parts.test, self._ranked(parts)
-        values = (self._of_sets if test.label_kind == "label sets" else self._of_classes)(test, gallery, progress)
+        others, own, equal = test, torch.arange(len(test)), ()
+        if gallery is not None:
+            others, (own, equal) = gallery, own_rows(test, gallery, included=self.gallery_includes_queries)
+        values = (self._of_sets if test.label_kind == "label sets" else self._of_classes)(test, others, own, progress)
         unseen = test.label_kind == "classes" and len(parts.train) > 0 and not parts.closed
         found, protocol = Findings(self.name, test), {} if gallery is None else {"gallery": "training part"}
+        if self.gallery_includes_queries and gallery is not None:
+            protocol["gallery"] += " without the query"
+        why = LEFT_OUT[own is not None, str(test.label_kind)]
         binary = {PRECISION, *(_metric("hit rate", k) for k in self.at)}
         for metric, value in values.items():
             known = ~value.isnan()
-            own, lost = value[known], int((~known).sum())
-            why = LEFT_OUT[gallery is None, str(test.label_kind)]
-            notes = (f"{counted(lost, 'sample')} left out, {why}",) if lost else ()
+            each, lost = value[known], int((~known).sum())
+            notes = (f"{counted(lost, 'sample')} left out, {why}", *equal) if lost else equal
             classes = test.groups[known] if unseen else None
-            low, high = interval_of(own, classes, binary=metric in binary)
+            low, high = interval_of(each, classes, binary=metric in binary)
             over = None if classes is None else len(classes.unique())
-            found.add(metric, float(own.mean()), low, high, len(own), classes=over, notes=notes, protocol=protocol)
+            found.add(metric, float(each.mean()), low, high, len(each), classes=over, notes=notes, protocol=protocol)
             found.contributed(metric.name, value, known)
         return found.result()
 
-    def _of_classes(self, test: Features, gallery: Features | None, progress: Bar) -> dict[Metric, Tensor]:
+    def _of_classes(self, test: Features, others: Features, own: Tensor | None, progress: Bar) -> dict[Metric, Tensor]:
         """Return each metric of every query, (M,), float64; NaN of one without a right answer."""
-        positives = _answers(test, gallery)
-        others = test if gallery is None else gallery
-        wanted, known = (of.classes for of in (test, others))
-        if gallery is not None:
-            wanted = _among(test, gallery)
+        positives = _answers(test, others, own is not None)
+        wanted, known = classes_among(test, others), others.classes
         most = max(int(positives.max()), *self.at, 1)
         values = torch.full((len(METRICS) + 3 * len(self.at), len(test)), torch.nan, dtype=torch.float64)
         places = torch.arange(1, most + 1)
-        vectors = None if gallery is None else gallery.vectors
-        for part, _, indices in nearest(test.vectors, vectors, most, progress=progress, doing=self.name):
+        found = nearest(test.vectors, others.vectors, most, own=own, progress=progress, doing=self.name)
+        for part, _, indices in found:
             allowed = positives[part]
             hits = (known[indices.cpu()] == wanted[part].unsqueeze(1)).double()
             within = hits * (places <= allowed.unsqueeze(1))
             precisions = (within * within.cumsum(dim=1) / places).sum(dim=1)
-            own = [hits[:, 0], within.sum(dim=1) / allowed, precisions / allowed]
-            values[:, part] = torch.stack([*own, *self._at_each(hits, allowed)])
+            three = [hits[:, 0], within.sum(dim=1) / allowed, precisions / allowed]
+            values[:, part] = torch.stack([*three, *self._at_each(hits, allowed)])
         values[:, positives == 0] = torch.nan
         return dict(zip((*METRICS, *self._metrics()), values, strict=True))
 
-    def _of_sets(self, test: Features, gallery: Features | None, progress: Bar) -> dict[Metric, Tensor]:
+    def _of_sets(self, test: Features, others: Features, own: Tensor | None, progress: Bar) -> dict[Metric, Tensor]:
         """Return each metric of every query, (M,), float64; NaN of samples without a label or a shared one."""
-        sets, known = test.sets, (gallery or test).sets
-        depth = min(NEAREST, len(known) - (gallery is None))
+        sets, known = test.sets, others.sets
+        depth = min(NEAREST, len(known) - (own is not None))
         discount = torch.arange(2, depth + 2).log2().reciprocal().double()
-        highest, answers = _highest(sets, None if gallery is None else known, depth)
+        highest, answers = _highest(sets, known, depth, own)
         ideal = highest @ discount
         values = torch.zeros(3 + 3 * len(self.at), len(sets), dtype=torch.float64)
-        vectors = None if gallery is None else gallery.vectors
-        for part, _, indices in nearest(
-            test.vectors, vectors, max(depth, *self.at, 1), progress=progress, doing=self.name
-        ):
-            near, own = known[indices.cpu()], sets[part].unsqueeze(1)
-            gains, hits = jaccard(own, near[:, :depth]), (near & own).any(dim=2).double()
+        most = max(depth, *self.at, 1)
+        found = nearest(test.vectors, others.vectors, most, own=own, progress=progress, doing=self.name)
+        for part, _, indices in found:
+            near, mine = known[indices.cpu()], sets[part].unsqueeze(1)
+            gains, hits = jaccard(mine, near[:, :depth]), (near & mine).any(dim=2).double()
             cumulated = torch.where(ideal[part] > 0, gains @ discount / ideal[part], torch.nan)
             values[:, part] = torch.stack(
                 [hits[:, 0], gains.mean(dim=1), cumulated, *self._at_each(hits, answers[part])]
@@ -250,20 +267,12 @@ def _metric(name: str, k: int) -> Metric:
     return PRECISION if (name, k) == ("precision", 1) else Metric(f"{name}@{k}")
 
 
-def _among(test: Features, gallery: Features) -> Int[Tensor, " m"]:
-    """Return the queries' classes by the gallery's numbers, which may be others; -1 for one that it lacks."""
-    numbers = {name: number for number, name in enumerate(gallery.names)}
-    return torch.tensor([numbers.get(name, -1) for name in test.names], dtype=torch.int64)[test.classes]
-
-
-def _answers(test: Features, gallery: Features | None) -> Int[Tensor, " m"]:
-    """Return how many right answers each query has; of label sets whether there is one."""
-    if gallery is None:
-        return test.counts[test.classes] - 1
+def _answers(test: Features, others: Features, but_one: bool) -> Int[Tensor, " m"]:
+    """Return how many right answers each query has, but for itself; of label sets whether there is one."""
     if test.label_kind == "label sets":
-        return (test.sets & (gallery.counts > 0)).any(dim=1).long()
-    wanted = _among(test, gallery)
-    return gallery.counts[wanted].where(wanted >= 0, 0)
+        return (test.sets & (others.counts > but_one)).any(dim=1).long()
+    wanted = classes_among(test, others)
+    return (others.counts[wanted] - int(but_one)).where(wanted >= 0, 0)
 
 
 def interval_of(values: Tensor, classes: Tensor | None, *, binary: bool) -> tuple[float, float]:
@@ -283,18 +292,18 @@ def jaccard(first: Bool[Tensor, "... l"], second: Bool[Tensor, "... l"]) -> Floa
 
 
 def _highest(
-    sets: Bool[Tensor, "m l"], gallery: Bool[Tensor, "r l"] | None, depth: int
+    sets: Bool[Tensor, "m l"], gallery: Bool[Tensor, "r l"], depth: int, own: Int[Tensor, " m"] | None
 ) -> tuple[Float[Tensor, "m k"], Int[Tensor, " m"]]:
     """Return each set's highest Jaccard similarities to others, highest first, and how many share a label: in tiles."""
-    numbers, others = sets.float(), (sets if gallery is None else gallery).float()
+    numbers, others = sets.float(), gallery.float()
     sizes = others.sum(dim=1)
     found: list[Tensor] = []
     answers: list[Tensor] = []
     for rows in torch.arange(len(sets)).split(max(1, TILE // max(1, len(others)))):
         both = numbers[rows] @ others.T
         alike = both / (numbers[rows].sum(dim=1, keepdim=True) + sizes - both).clamp(min=1)
-        if gallery is None:
-            alike[torch.arange(len(rows)), rows] = -1
+        if own is not None:
+            alike[torch.arange(len(rows)), own[rows]] = -1
         found.append(alike.topk(depth, dim=1).values.double())
         answers.append((alike > 0).sum(dim=1))
     return torch.cat(found), torch.cat(answers)

@@ -3,15 +3,17 @@
 from typing import final
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from likewise.data.samples import some_rows
 from likewise.evaluation.features import FeatureParts, joined
+from likewise.evaluation.nearest import nearest
 from likewise.evaluation.out_of_distribution import KEPT, NEIGHBOUR, neighbour_distances
 
 MOST = 1000  # held-out samples whose distances are measured: a share is then known to 1.4 points
 UNLIKE = KEPT / 100
+ROUNDING = 1e-3  # of a feature that is computed again, of its length: in other batches, or on another device
 
 
 @final
@@ -62,5 +64,12 @@ class Unlikeness:
 
     def __call__(self, vectors: Float[Tensor, "m d"]) -> Float[Tensor, " m"]:
         """Return the shares, (M,), float64."""
-        distances = neighbour_distances(vectors.float(), self._train, NEIGHBOUR)
-        return torch.searchsorted(self._inside, distances).double() / (len(self._inside) + 1)
+        return self.compared(vectors)[0]
+
+    def compared(self, vectors: Float[Tensor, "m d"]) -> tuple[Float[Tensor, " m"], Bool[Tensor, " m"]]:
+        """Return the shares, (M,), and which samples are training samples, but for rounding, (M,)."""
+        found = [(values[:, -1], places[:, 0]) for _, values, places in nearest(vectors, self._train, NEIGHBOUR)]
+        last, first = map(torch.cat, zip(*found, strict=True)) if found else (vectors[:, 0], torch.arange(0))
+        apart = (vectors - self._train[first]).norm(dim=1)
+        shares = torch.searchsorted(self._inside, 1 - last).double() / (len(self._inside) + 1)
+        return shares, apart <= ROUNDING * vectors.norm(dim=1)

@@ -72,9 +72,14 @@ def exists(where: Path) -> bool:
 
 def may_be_on_the_hub(path: str) -> bool:
     """Tell whether what does not exist here may be a name on the Hub: user/name, or name."""
-    files = {*formats.TABLES, *formats.image_suffixes(), *formats.UNREAD, *ARRAYS, *ARCHIVES, ".txt"}
     name = re.fullmatch(r"(?=.{,96}$)(\w[\w.-]*/)?\w[\w.-]*", path, re.ASCII)
-    return name is not None and Path(path).suffix.lower() not in files and not (name[1] and exists(Path(name[1])))
+    return name is not None and not is_file_name(path) and not (name[1] and exists(Path(name[1])))
+
+
+def is_file_name(word: str) -> bool:
+    """Tell whether a word ends as the names of files do that are read, so that it is hardly a text."""
+    suffixes = {*formats.TABLES, *formats.image_suffixes(), *formats.UNREAD, *ARRAYS, *ARCHIVES, ".txt"}
+    return len(word.split()) == 1 and Path(word).suffix.lower() in suffixes
 
 
 def near(where: Path) -> str:

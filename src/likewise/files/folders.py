@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from likewise.files.formats import HEIC, PART_NAMES, PARTS, UNREAD, first_of
+from likewise.files.formats import HEIC, PART_NAMES, PARTS, UNREAD, as_class, first_of
 from likewise.files.waiting import waited_for
 
 _FIRST = {
@@ -117,8 +117,8 @@ def classes_of(where: Path, images: Sequence[Path], depth: int) -> list[str]:
     """Return the folders at a depth, in order, which are the classes whatever lies deeper."""
     loose = [image for image in images if len(image.parts) == depth + 1]
     below = [image for image in images if len(image.parts) > depth + 2]
-    flat = {image.parts[depth] for image in images if len(image.parts) == depth + 2}
-    deep = {image.parts[depth] for image in below} - flat
+    flat = {as_class(image.parts[depth]) for image in images if len(image.parts) == depth + 2}
+    deep = {as_class(image.parts[depth]) for image in below} - flat
     classes = sorted(flat | deep)
     innermost = {image.parts[-2] for image in images if len(image.parts) > depth + 1}
     first, last = first_of(classes), first_of(sorted(innermost))

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import re
+import unicodedata
 import zlib
 from codecs import BOM_UTF8
 from collections import deque
@@ -45,6 +46,8 @@ ROW_NUMBERS = (UNNAMED, "__index_level_")
 HEIC = (".heic", ".heif", ".hif")
 UNREAD = (*HEIC, ".avif", ".jxl", ".svg", ".dng", ".cr2", ".cr3", ".nef", ".arw")
 _NO_IMAGES = {"BUFR", "GRIB", "HDF5"}  # data of other kinds, whose header is all that Pillow reads
+CONTROLS = {code: f"\\x{code:02x}" for code in (*range(9), *range(11, 32), *range(127, 160))}
+"""What is printed for characters that move a cursor or change a terminal; ends of lines and tabs stay."""
 NAMED = 3  # of what a sentence counts
 LONGEST_CELL = 2**31 - 1
 LONGEST_ROW = 200  # lines of a cell in quotation marks; more mean that one was never closed
@@ -54,6 +57,32 @@ OPEN, WRONG = "open", "wrong"
 def first_of(names: Sequence[str], most: int = NAMED, separator: str = ", ") -> str:
     """List the first names; three dots stand for the others."""
     return separator.join(names[:most]) + (f"{separator}..." if len(names) > most else "")
+
+
+def as_text(name: str) -> str:
+    r"""Return a name that can be written and shown: what is no UTF-8 in it, as in names of files, is escaped.
+
+    Example:
+        >>> as_text("caf\udce9.jpg")
+        'caf\\udce9.jpg'
+    """
+    return name if name.isascii() else name.encode(errors="backslashreplace").decode()
+
+
+def as_class(name: str) -> str:
+    r"""Return the name of a class as text, its accents composed (NFC): decomposed, as macOS writes, it looks the same.
+
+    Example:
+        >>> as_class("e\u0301lm") == "\u00e9lm"
+        True
+    """
+    return unicodedata.normalize("NFC", as_text(name))
+
+
+def check_text(path: Path) -> None:
+    """Raise a ValueError where files could not be written, as libraries take paths in UTF-8 alone."""
+    if as_text(str(path)) != str(path):
+        raise ValueError(f"expected a path in UTF-8 to write to, got {path}: name another")
 
 
 def with_test_part(numbers: Sequence[int]) -> list[int]:

@@ -11,7 +11,7 @@ from torch import Tensor
 from likewise.data import ImagePreprocessing, Rows, Samples, Source
 from likewise.evaluation.encoding import Piece, pieces
 from likewise.inference.inputs import of_side, streamed
-from likewise.inference.model import Model
+from likewise.inference.model import Given, Model
 
 
 def samples_for(model: Model, source: Source) -> Samples:
@@ -69,7 +69,9 @@ def encoded(model: Model, inputs: Tensor | Rows, spans: Sequence[range], workers
 
 
 def digest_of(model: Model, file: Path | None = None) -> str:
-    """Return a digest of the weights, and of the file that they are in where that isn't a run's."""
+    """Return a digest of the weights, and of the file that they are in where that isn't a run's; "" if unknown."""
+    if isinstance(model.encoder, Given):
+        return model.encoder.digest
     digest = hashlib.blake2b(digest_size=16)
     for name, tensor in model.encoder.state_dict().items():
         digest.update(name.encode() + np.ascontiguousarray(tensor.detach().cpu().float().numpy()).tobytes())

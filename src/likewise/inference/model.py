@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, final, get_args
 
 import numpy as np
 import torch
@@ -17,12 +17,14 @@ from likewise.data.arrays import as_images
 from likewise.data.image_files import ImageFiles
 from likewise.data.rows import files_of, in_words, unreadable
 from likewise.evaluation import Features, Learned, Predictions
+from likewise.evaluation.array_files import is_arrays
 from likewise.evaluation.arrays import vectors_of
 from likewise.evaluation.of_run import By
 from likewise.files.detection import exists, expanded
 from likewise.files.formats import image_suffixes
 from likewise.inference.onnx import OnnxEncoder, OnnxTexts, onnx_encoder
 from likewise.models import Encoder, reads_texts
+from likewise.models.encoder import SizedEncoder
 from likewise.runs import Run, Side
 
 if TYPE_CHECKING:
@@ -35,6 +37,25 @@ if TYPE_CHECKING:
     Inputs = Input | Sequence[Input] | Samples | Rows
 
 Bar = Callable[[Iterable[int]], Iterable[int]]
+
+
+@final
+class Given(SizedEncoder):
+    """Takes features as they are, where no encoder is at hand.
+
+    Args:
+        width: Their length.
+        paired: Whether they are of the two sides of pairs.
+        digest: That of the encoder which they are from; "" where nothing says.
+    """
+
+    def __init__(self, width: int, *, paired: bool = False, digest: str = "") -> None:
+        super().__init__((width,))
+        self._feature_dim, self.paired, self.digest = width, paired, digest
+
+    def forward(self, inputs: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
+        """Return the features, in float32."""
+        return self.standardized(inputs)
 
 
 @final
@@ -83,7 +104,14 @@ class Model:
     @property
     def paired(self) -> bool:
         """Whether its run is one of pairs, whose two sides have a model each."""
+        if isinstance(self.encoder, Given):
+            return self.encoder.paired
         return self.run is not None and self.run.facts.get("second") is not None
+
+    @property
+    def encodes(self) -> bool:
+        """Whether it has an encoder; else it takes features that are given, as they are."""
+        return not isinstance(self.encoder, Given)
 
     def of(self, side: Side) -> "Model":
         """Return what encodes a side of pairs: this model, or the other side's, which is loaded when it is needed.
@@ -93,19 +121,22 @@ class Model:
         """
         if side == self.side:
             return self
-        if self.run is None:
-            raise ValueError(f"expected a run of pairs for the {side} side, got an encoder alone: leave out the side")
-        self.run.encoder_spec(side)  # which refuses a side that there isn't
+        if side not in get_args(Side):
+            raise ValueError(f"expected side as first or second, got {side!r}")
+        if not self.paired:
+            got = self.run.folder if self.run else "an encoder alone"
+            raise ValueError(f"expected a run of pairs for the {side} side, got {got}: leave out the side")
         return self.across
 
     @cached_property
     def across(self) -> "Model":
         """What encodes the other side of pairs, among which samples are searched; without pairs, itself."""
-        if self.run is None or not self.paired:
+        if not self.paired:
             return self
-        side, facts = ("second" if self.side == "first" else "first"), self.run.facts
+        side: Side = "second" if self.side == "first" else "first"
         encoder: Any = self.encoder
-        if facts["second"]["encoder"] is not None:  # not one of both sides
+        facts = self.run.facts if self.run and self.encodes else {"second": {"encoder": None}}
+        if self.run and facts["second"]["encoder"] is not None:  # not one of both sides
             encoder = self.run.encoder(side).to(encoder.mean.device)
         other = Model(encoder, _preprocessing(facts, side), self.run, side)
         vars(other)["across"] = self
@@ -203,6 +234,7 @@ class Model:
         side: Side | None = None,
         k: int = 5,
         at_least: float | None = None,
+        gallery_includes_queries: bool = False,
     ) -> "Neighbours":
         """Find the nearest by cosine similarity, exactly; of equal ones, the earlier comes first.
 
@@ -216,6 +248,7 @@ class Model:
             side: Of a run of pairs, the side that the queries are of. None: the model's own.
             k: How many of each.
             at_least: The smallest similarity that counts. None: any.
+            gallery_includes_queries: Whether the queries are among what is searched: each one's own row is left out.
 
         Returns:
             Ids, places and similarities, and texts if they are at hand; ids of an array are its row numbers.
@@ -233,7 +266,7 @@ class Model:
             >>> found.ids, round(float(found.similarities[0, 0]), 4)
             ([['1']], 1.0)
         """
-        from likewise.inference.search import Neighbours, neighbours  # noqa: PLC0415 - which are about models
+        from likewise.inference.search import Neighbours, neighbours, own_of  # noqa: PLC0415 - which are about models
         from likewise.inference.stored import Stored, stored_at  # noqa: PLC0415 - likewise
 
         def of(features: Any) -> Stored:
@@ -245,7 +278,8 @@ class Model:
             among = own.across.encode(among)
         others = stored_at(among, own.across) if isinstance(among, str | Path) else among
         others = others if others is None or isinstance(others, Stored) else of(others)
-        parts = [(alike, places) for _, alike, places in neighbours(asked, others, k, at_least)]
+        mine = own_of(asked, others, included=True) if others is not None and gallery_includes_queries else None
+        parts = [(alike, places) for _, alike, places in neighbours(asked, others, k, at_least, own=mine)]
         similarities, indices = (torch.cat(of).numpy() for of in zip(*parts, strict=True))
         told = asked if others is None else others
 
@@ -353,7 +387,9 @@ def load(run: Run | Path | str, *, device: str | torch.device | None = None) -> 
     """Load what a run has learned, ready to be used.
 
     Args:
-        run: The run, its folder, or the ONNX file that `export` made of it, which onnxruntime then computes.
+        run: The run, its folder, or the ONNX file that `export` made of it, which onnxruntime then computes. Or
+            features from anywhere, in a file or folder that `open_features` opens, or that a run without an encoder
+            keeps: the model takes such features as they are, to search among them.
         device: Where the encoder computes. None: a GPU if there is one.
 
     Raises:
@@ -379,10 +415,23 @@ def load(run: Run | Path | str, *, device: str | torch.device | None = None) -> 
         encoder = onnx_encoder(run, device)
         facts = encoder.file.facts
         return Model(encoder, _preprocessing(facts), side=facts.get("side", "first"))
+    place = None if isinstance(run, Run) else expanded(run)
+    if place is not None and is_arrays(place) and (given := _given(place)) is not None:
+        return Model(given)
     opened = run if isinstance(run, Run) else Run.open(run)
+    if opened.embeddings.is_file() and not opened.weights.is_file():
+        return Model(_given(opened.embeddings), run=opened)
     trained: Any = opened.encoder()
     where = device or ("cuda" if torch.cuda.is_available() else "cpu")
     return Model(trained.to(where), _preprocessing(opened.facts), opened)
+
+
+def _given(path: Path) -> Any:
+    """Return what takes the features in a file, or a folder, as they are; None where it has none."""
+    from likewise.inference.stored import open_features  # noqa: PLC0415 - which is about models
+
+    found = open_features(path)
+    return None if found is None else Given(found.width, paired=found.paired, digest=found.encoder)
 
 
 def _preprocessing(facts: Mapping[str, Any], side: Side = "first") -> ImagePreprocessing | None:

@@ -151,6 +151,7 @@ class OnnxTexts(TextEncoder):
     def __init__(self, file: OnnxFile) -> None:
         super().__init__((), file.facts["length"])
         self.tokenizer = torch.frombuffer(bytearray(file.facts["tokenizer"].encode()), dtype=torch.uint8)
+        self.prompt = file.facts.get("prompt", "")
         self.file = file
 
     @property

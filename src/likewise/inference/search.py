@@ -14,6 +14,7 @@ from torch.nn import functional
 from likewise.evaluation.duplicates import Groups, neighbours_labels
 from likewise.evaluation.features import Bar, silent
 from likewise.evaluation.nearest import Nearest, close_pairs
+from likewise.evaluation.own_rows import own_places, row_keys
 from likewise.inference.stored import Stored
 
 HALF = 0.5
@@ -48,7 +49,13 @@ class Doubt(NamedTuple):
 
 
 def neighbours(
-    queries: Stored, among: Stored | None, k: int, at_least: float | None = None, bar: Bar = silent
+    queries: Stored,
+    among: Stored | None,
+    k: int,
+    at_least: float | None = None,
+    bar: Bar = silent,
+    *,
+    own: Int[Tensor, " n"] | None = None,
 ) -> Iterator[tuple[int, Float[Tensor, "m k"], Int[Tensor, "m k"]]]:
     """Yield for pieces of queries where they begin, and similarities and places of their nearest.
 
@@ -58,19 +65,32 @@ def neighbours(
         k: How many of each.
         at_least: The smallest similarity that counts. None: any.
         bar: Shows progress.
+        own: The place of each query's own row, which is left out, as `own_of` finds it. None: all are compared.
 
     Raises:
         ValueError: k is below 1, a similarity is none, nothing is there, or the features are of two widths.
     """
     others = queries if among is None else among
     checked(queries, others, k, at_least)
-    least, count = -torch.inf if at_least is None else at_least - ROUNDING, min(k, len(others) - (among is None))
+    own = torch.arange(len(queries)) if among is None else own
+    least, count = -torch.inf if at_least is None else at_least - ROUNDING, min(k, len(others) - (own is not None))
     for start, vectors in queries.pieces():
-        own = None if among is not None else torch.arange(start, start + len(vectors))
-        found = Nearest(vectors, count, least=least, own=own)
+        mine = None if own is None else own[start : start + len(vectors)]
+        found = Nearest(vectors, count, least=least, own=mine)
         for _, piece in bar(others.pieces(), "searching"):
             found.add(piece)
         yield start, found.similarities, found.indices
+
+
+def own_of(queries: Stored, among: Stored, *, included: bool) -> Int[Tensor, " n"] | None:
+    """Return the place of each query's own row in what is searched, where that includes them; else a warning may tell.
+
+    Raises:
+        ValueError: As for `own_places`.
+    """
+    checked(queries, among, 1, None)
+    keys = (torch.cat([row_keys(vectors) for _, vectors in of.pieces()]) for of in (queries, among))
+    return own_places(*keys, included=included)[0]
 
 
 def duplicates(samples: Stored, least: float, bar: Bar = silent) -> Groups:

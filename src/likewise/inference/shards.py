@@ -18,6 +18,7 @@ from torch import Tensor
 
 from likewise.data import Samples, Texts
 from likewise.evaluation.encoding import Piece
+from likewise.files.formats import PARTS
 from likewise.runs import PARTIAL, synced
 
 FACTS = "likewise"
@@ -61,7 +62,9 @@ class Shards:
         names = hashlib.blake2b(digest_size=16)
         for name in samples.ids:
             names.update(f"{name}\n".encode(errors="surrogatepass"))
-        labels = hashlib.blake2b(b"" if samples.labels is None else samples.labels.numpy().tobytes(), digest_size=16)
+        labels = hashlib.blake2b(digest_size=16)
+        for given in (samples.labels, samples.parts):
+            labels.update(b"" if given is None else given.numpy().tobytes())
         known = {**facts, "samples": len(samples), "ids": names.hexdigest(), "labelling": labels.hexdigest()}
         known |= {"width": width, "normalised": False}
         self.facts = {**known, "dtype": dtype, "shard_size": size, "names": list(samples.names)}
@@ -113,6 +116,8 @@ class Shards:
         if self.samples.labels is not None:
             kind = pa.string() if self.samples.label_kind == "classes" else pa.list_(pa.string())
             columns["label"] = pa.array(self._labels(rows), kind)
+        if self.samples.parts is not None:
+            columns["part"] = pa.array([PARTS[number] for number in self.samples.parts[rows].tolist()], pa.string())
         lost = {item: name for piece in pieces for item, name in piece.lost.items()}
         table = pa.table(columns).replace_schema_metadata({FACTS: json.dumps(lost)})
         _whole(self._file(shard), partial(parquet.write_table, table))
@@ -144,7 +149,7 @@ class Shards:
         Memory:
             A shard.
         """
-        write = {".parquet": self._as_table, ".npz": self._as_arrays}[self.output.suffix]
+        write = {".parquet": self._as_table, ".npz": self._as_arrays}[self.output.suffix.lower()]
         beside = self.folder / f"whole{self.output.suffix}"
         write(beside)
         synced(beside)
@@ -172,7 +177,7 @@ class Shards:
                 writer.write_table(pa.table([*table.columns, *beside], schema=schema))
 
     def _as_arrays(self, path: Path) -> None:
-        """Write ids, features, labels and names, as numpy.savez does, but a shard at a time."""
+        """Write ids, features, labels, names and parts, as numpy.savez does, but a shard at a time."""
         ids = [np.array(table["id"].to_pylist() or [""]).dtype.itemsize for table in self._tables("id")]
         count = sum(len(table) for table in self._tables("id"))
         place = {name: number for number, name in enumerate(self.samples.names)}
@@ -193,6 +198,8 @@ class Shards:
                 put("labels", np.int64, (), ([place[name] for name in some] for some in values))
             elif place:
                 put("labels", np.bool_, (len(place),), ([[n in own for n in place] for own in some] for some in values))
+            if self.samples.parts is not None:
+                put("parts", f"<U{max(map(len, PARTS))}", (), (one["part"].to_pylist() for one in self._tables("part")))
             if place:
                 names = np.array(list(place))
                 with archive.open("names.npy", "w") as file:

@@ -2,32 +2,30 @@
 
 import json
 import warnings
-import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any, final
+from typing import Any, final
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
-from numpy.lib import format as npy
 from torch import Tensor
 
 from likewise.data import Samples, Texts
-from likewise.data.arrays import labels_of, plain, words_of
+from likewise.data.arrays import labels_of, words_of
 from likewise.data.columns import labels_of as labels_of_column
-from likewise.data.ids import Ids
+from likewise.data.ids import distinct
 from likewise.data.rows import files_of, unreadable
-from likewise.evaluation import Features, load_features
-from likewise.evaluation.array_files import feature_batches, width_of_table
+from likewise.evaluation.array_files import NAMES, feature_batches, is_arrays, width_of_table
+from likewise.evaluation.arrays import vectors_of
 from likewise.evaluation.encoding import features_of
-from likewise.evaluation.feature_files import NAMES
+from likewise.evaluation.feature_files import joined_arrays, whole_arrays
 from likewise.evaluation.features import Bar, silent
-from likewise.files.detection import expanded
+from likewise.files.detection import exists, expanded
 from likewise.files.formats import first_of
 from likewise.inference.embedding import check_kind, digest_of
-from likewise.inference.inputs import of_side, samples_at
+from likewise.inference.inputs import samples_at
 from likewise.inference.model import Model
 from likewise.inference.shards import FACTS, TEXT
 from likewise.runs import Run, Side
@@ -51,6 +49,7 @@ class Stored:
         texts: What each sample says, (N,), likewise: strings, or what `str` makes one of.
         folder: Where a file of features stands.
         encoder: The digest of the encoder that a file of features is from; "" where it doesn't say.
+        paired: Whether a file has features of the two sides of pairs, of which these are one.
     """
 
     ids: Sequence[str]
@@ -62,6 +61,7 @@ class Stored:
     texts: Any = None
     folder: Path | None = None
     encoder: str = ""
+    paired: bool = False
 
     def __len__(self) -> int:
         """Count the samples."""
@@ -113,24 +113,29 @@ class Stored:
 def open_features(path: Path, side: Side = "first") -> Stored | None:
     """Open a file of features; None where it is something else.
 
-    - Parquet with a column `features`, lists of one size, and optionally `id` and `label`, as `likewise embed` writes.
+    - Parquet with a column `features` of lists, and optionally `id` and `label`, as `likewise embed` writes it.
     - An .npz file with `features` (or `embeddings`, `vectors`), and optionally `ids`, `labels` and `names`; or one of
       three parts, as a run keeps it. An .npy file of one array.
+    - A folder of Parquet files, or of .npy files that are called as the arrays of an .npz file.
 
     Args:
-        path: The file.
-        side: Of a run's features of pairs, which.
+        path: The file or folder.
+        side: Of features of pairs, which.
 
     Raises:
         ValueError: The file can't be read.
 
     Memory:
-        Of an .npz file of three parts its features; else ids, labels, and a piece.
+        Ids, labels and a piece; of arrays that `arrays_of` can't map, and of three parts, the features.
     """
-    suffix = path.suffix.lower()
+    tables = [path] if path.suffix.lower() in TABLES else sorted(path.glob("*.parquet"))
     try:
-        return _of_table(path) if suffix in TABLES else _of_arrays(path, side) if suffix in {".npz", ".npy"} else None
-    except (OSError, EOFError, KeyError, zipfile.BadZipFile, ValueError) as error:
+        if not (path.is_dir() and any(path.glob("*.npy"))) and tables:
+            return _of_tables(tables)
+        return _of_arrays(path, side) if is_arrays(path) else None
+    except (OSError, EOFError, KeyError, ValueError) as error:
+        if str(error).startswith("expected "):
+            raise
         raise ValueError(
             f"expected features in {path}, got a file that can't be read, {error}: write it again"
         ) from error
@@ -151,7 +156,7 @@ def stored_at(place: Path | str, model: Model, bar: Bar = silent) -> Stored:
                 f"expected a run with features, got {place}, which keeps no {path.name}: likewise evaluate {place} "
                 "makes them, or name the data itself"
             )
-    found = open_features(path, model.side) if path.is_file() else None
+    found = open_features(path, model.side) if exists(path) else None
     if found is None or (found.width != model.feature_dim and model.encoder.input_shape == (found.width,)):
         return encoded(samples_at(place, model), model, bar)
     if found.width != model.feature_dim:
@@ -159,7 +164,8 @@ def stored_at(place: Path | str, model: Model, bar: Bar = silent) -> Stored:
             f"expected features of {model.feature_dim} numbers, as this run gives, got {found.width} in {place}: "
             "embed again with this run"
         )
-    if found.encoder and model.run is not None and found.encoder != digest_of(model):
+    known = model.run is not None or not model.encodes
+    if found.encoder and known and digest_of(model) not in {"", found.encoder}:
         got, remedy = "those of another", "embed again with this run" + f" and --side {model.side}" * model.paired
         if found.encoder == digest_of(model.across):
             got, remedy = f"those of the {model.across.side} side", f"give the other --side, or {remedy}"
@@ -181,84 +187,56 @@ def encoded(samples: Samples, model: Model, bar: Bar = silent) -> Stored:
     return Stored.of(found.vectors, list(found.ids), given.readable())
 
 
-def _of_table(path: Path) -> Stored | None:
+def _of_tables(files: Sequence[Path]) -> Stored | None:
     import pyarrow as pa  # noqa: PLC0415 - comes with `datasets`
     from pyarrow import parquet  # noqa: PLC0415 - likewise
 
-    with parquet.ParquetFile(path) as file:
-        schema = file.schema_arrow
-        facts = json.loads((schema.metadata or {}).get(FACTS.encode(), b"{}"))
-        if (width := width_of_table(path)) is None:
-            return None
-        beside = file.read([name for name in ("id", "label", TEXT) if name in schema.names])
-        count = file.metadata.num_rows
-    ids = beside["id"].cast(pa.string()).to_pylist() if "id" in beside.column_names else _numbers(count)
+    width, schema = width_of_table(files[0]), parquet.read_schema(files[0])
+    if width is None:
+        return None
+    told = [(parquet.read_metadata(file).metadata or {}).get(FACTS.encode(), b"{}") for file in files]
+    facts = json.loads(told[0]) if len(set(told)) == 1 else {}
+    named = [name for name in ("id", "label", TEXT) if name in schema.names]
+    beside = pa.concat_tables([parquet.read_table(file, columns=named) for file in files])
+    count = sum(parquet.read_metadata(file).num_rows for file in files)
+    ids = beside["id"].cast(pa.string()).to_pylist() if "id" in named else _numbers(count)
     labels, names = None, ()
-    if "label" in beside.column_names:
+    if "label" in named:
         values = beside["label"]
         blank = None if pa.types.is_list(values.type) else ""
         labels, names = labels_of_column([blank if one is None else one for one in values.to_pylist()])
 
     def read() -> Iterator[Tensor]:
-        return map(torch.from_numpy, feature_batches(path, PIECE))
+        return (torch.from_numpy(some) for file in files for some in feature_batches(file, PIECE))
 
     encoder = "" if str(facts.get("run", "")).endswith(".onnx") else str(facts.get("encoder", ""))
-    texts = beside[TEXT] if facts and TEXT in beside.column_names else None
-    return Stored(ids, width, read, labels, names, texts=texts, folder=path.parent, encoder=encoder)
+    texts = beside[TEXT] if facts and TEXT in named else None
+    return Stored(ids, width, read, labels, names, texts=texts, folder=files[0].parent, encoder=encoder)
 
 
 def _of_arrays(path: Path, side: Side) -> Stored | None:
-    if path.suffix.lower() == ".npy":
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-        starts = range(0, len(array), PIECE) if array.ndim == 2 else ()
-        read = lambda: (torch.from_numpy(array[start : start + PIECE].astype(np.float32)) for start in starts)  # noqa: E731
-        return Stored(_numbers(len(array)), array.shape[1], read, folder=path.parent) if array.ndim == 2 else None
-    with np.load(path, allow_pickle=False) as file:
-        key = next((name for name in NAMES if name in file.files), None)
-        beside = {name: plain(file, name) for name in ("ids", "labels", "names") if name in file.files}
-        if key is None and "test_features" not in file.files:
-            return None
-    if key is None:
-        return _of_parts([part for part in load_features(path) if len(part)], side)
-    with zipfile.ZipFile(path) as archive, archive.open(f"{key}.npy") as opened:
-        count, width = _header(opened)[:2]
-    labels, names = labels_of(beside["labels"], beside.get("names")) if "labels" in beside else (None, ())
-    ids = words_of(beside["ids"], "ids").tolist() if "ids" in beside else _numbers(count)
-    return Stored(ids, width, lambda: _read(path, key), labels, names, folder=path.parent)
+    arrays = joined_arrays(whole_arrays(path), path)
+    key = next((name for name in NAMES if name in arrays), None)
+    if key is None or (path.suffix.lower() == ".npy" and arrays[key].ndim != 2):
+        return None
+    paired = "counterpart_features" in arrays
+    other = "counterpart_" * (paired and side == "second")
+    vectors = vectors_of(arrays[f"{other}features" if other else key], key)
+    labels, names = labels_of(arrays["labels"], arrays.get("names")) if "labels" in arrays else (None, ())
+    ids = arrays.get(f"{other}ids", arrays.get("ids", arrays.get("rows", np.arange(len(vectors)))))
+    ids = words_of(ids, "ids")
+    if paired and f"{other}items" in arrays:  # which are known within a part: each input once
+        parts = np.unique(arrays.get("parts", np.zeros(len(vectors))), return_inverse=True)[1]
+        once = np.sort(np.unique(np.stack([parts, arrays[f"{other}items"]]), axis=1, return_index=True)[1])
+        vectors, ids, labels = vectors[once], ids[once], None if labels is None else labels[once]
 
+    def read() -> Iterator[Tensor]:
+        starts = range(0, len(vectors), PIECE)
+        return (torch.from_numpy(np.asarray(vectors[start : start + PIECE], np.float32)) for start in starts)
 
-def _of_parts(parts: Sequence[Features], side: Side) -> Stored:
-    """Return the features of a run, of all its parts; of pairs those of one side, each input once."""
-    parts = [of_side(part, side) for part in parts]
-    vectors, ids = torch.cat([part.vectors for part in parts]), Ids.of([name for part in parts for name in part.ids])
-    labels, names = None, ()
-    if all(part.labels is not None for part in parts):
-        labels, names = labels_of_column([one for part in parts for one in _words(part)])
-    return replace(Stored.of(vectors, list(ids)), labels=labels, names=names)
-
-
-def _words(part: Features) -> list[Any]:
-    if part.label_kind == "classes":
-        return [part.names[label] for label in part.classes.tolist()]
-    return [[part.names[label] for label in row.nonzero().flatten().tolist()] for row in part.sets]
-
-
-def _read(path: Path, key: str) -> Iterator[Tensor]:
-    """Read the rows of an array in an .npz file, piece by piece, compressed or not."""
-    with zipfile.ZipFile(path) as archive, archive.open(f"{key}.npy") as file:
-        count, width, dtype = _header(file)
-        for start in range(0, count, PIECE):
-            content = file.read(min(PIECE, count - start) * width * dtype.itemsize)
-            yield torch.from_numpy(np.frombuffer(content, dtype).reshape(-1, width).astype(np.float32))
-
-
-def _header(file: IO[bytes]) -> tuple[int, int, np.dtype[Any]]:
-    """Read what an array is: its rows and columns, and their type."""
-    first = npy.read_magic(file) == (1, 0)
-    shape, by_column, dtype = (npy.read_array_header_1_0 if first else npy.read_array_header_2_0)(file)
-    if len(shape) != 2 or by_column or dtype.kind != "f":
-        raise ValueError(f"(N, D) of floats, row by row, is expected, not {shape} of {dtype}")
-    return *shape, dtype
+    return Stored(
+        list(distinct(ids.tolist())), vectors.shape[1], read, labels, names, folder=path.parent, paired=paired
+    )
 
 
 def _numbers(count: int) -> list[str]:

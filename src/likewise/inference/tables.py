@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from likewise.files.detection import expanded, source_for
+from likewise.files.formats import check_text
 from likewise.runs import synced
 
 ENDINGS = (".csv", ".jsonl", ".parquet")
@@ -16,15 +17,18 @@ Write = Callable[[Mapping[str, Sequence[Any]]], None]
 """Writes the columns of some rows."""
 
 
-def check_output(path: Path, *, force: bool = False) -> None:
-    """Raise a ValueError unless a table can be written there."""
-    if path.suffix.lower() not in ENDINGS:
-        raise ValueError(f"expected an output ending in {', '.join(ENDINGS)}, got {path}: name one of them")
+def check_output(path: Path, endings: Sequence[str] = ENDINGS, *, force: bool = False) -> None:
+    """Raise a ValueError unless a file that ends so can be written there."""
+    if path.suffix.lower() not in endings:
+        got = path if path.name else "none"
+        raise ValueError(f"expected --output of {' or '.join(endings)}, got {got}: name a file")
+    if path.suffix.lower() not in {".csv", ".jsonl"}:
+        check_text(path)
     if path.is_dir() or not path.parent.is_dir():
         what = "is a folder" if path.is_dir() else f"whose folder {path.parent} does not exist"
         raise ValueError(f"expected a file to write, got {path}, which {what}: correct the path")
     if path.exists() and not force:
-        raise ValueError(f"expected an output that does not exist, got {path}: name another, or replace it by --force")
+        raise ValueError(f"expected an output that does not exist, got {path}: name another, or --force replaces it")
 
 
 def check_apart(path: Path, given: Any) -> None:

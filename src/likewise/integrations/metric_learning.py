@@ -15,7 +15,8 @@ class ForMetricLearning(nn.Module):
 
     Args:
         loss: A loss of this library that takes embeddings and labels.
-        prototypes: `Prototypes`, if the loss takes these; give the parameters to an optimizer.
+        prototypes: `Prototypes`, if the loss takes these; give the parameters to an optimizer, and where
+            there are several processes the whole to DistributedDataParallel.
         queue: A `Queue` of earlier embeddings, for a loss that takes one, in place of `CrossBatchMemory`.
 
     Returns:

@@ -75,6 +75,12 @@ class ForSentences(nn.Module):
     def forward(self, sentence_features: Iterable[dict[str, Any]], labels: Tensor | None = None) -> Tensor:
         """Return the loss of a batch: the features of each column as the trainer makes them, and its labels."""
         self._start_anew()
+        forwards = (type(vars(module).get("forward")).__module__ for module in self.model.modules())
+        if self.chunk_size and any(name.startswith("sentence_transformers.") for name in forwards):
+            raise ValueError(
+                "expected no chunk_size in MatryoshkaLoss or AdaptiveLayerLoss, which replace the model's forward for "
+                f"a while, got {self.chunk_size}: give our loss widths instead of MatryoshkaLoss, or leave it out"
+            )
         texts = [in_chunks(self.model, each, self.chunk_size, self._embeddings) for each in sentence_features]
         arguments = self._arguments(texts, labels)
         return self.loss(*arguments.args, **arguments.kwargs)

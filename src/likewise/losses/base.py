@@ -20,7 +20,7 @@ from likewise import distributed
 from likewise.distributed import Shards
 from likewise.losses.checks import Flag, check_positive, check_widths, one_of
 from likewise.losses.inputs import checked, vectors_of
-from likewise.losses.rows import Rows, described
+from likewise.losses.rows import REMEDY, Rows, described, values_of
 from likewise.operator import Backend, Outcome, Problem, Push, Reduction, evaluate
 from likewise.operator.backends import EXCHANGES, exchange_of
 from likewise.operator.compiler import TRACES_WEIGHTS, uncompiled
@@ -248,9 +248,10 @@ class ContrastiveLoss(Loss):
         device = next((of.device for of in (*inputs.values(), first) if isinstance(of, Tensor)), torch.device("cpu"))
 
         def facts() -> dict[str, str]:
-            return self.facts() | {name: described(name, value) for name, value in inputs.items()}
+            shapes = {name: described(name, value) for name, value in inputs.items()}
+            return self.facts() | shapes | values_of(self, inputs)
 
-        with distributed.agreement(device, facts):
+        with distributed.agreement(device, facts, remedy=REMEDY):
             check_temperature(self.temperature)
             yield inputs
 

@@ -1,11 +1,12 @@
 """A batch as rows, gathered from all processes if asked for, and what all ranks must have in common."""
 
 import functools
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from likewise import distributed
 from likewise.distributed import Shards
@@ -116,6 +117,8 @@ class Rows(NamedTuple):
         return not_self.__invert__()  # torch 2.13 compiles no ~ of an object
 
 
+BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+REMEDY = "build losses and batches the same way on all ranks, and put what they learn into DistributedDataParallel"
 WHOLE = "queue", "queue_labels", "prototypes"
 """Inputs that every process holds completely; the lengths of other inputs may differ between processes."""
 
@@ -138,3 +141,26 @@ def described(name: str, value: Any) -> str:
     dtype = str(torch.promote_types(value.dtype, torch.float32)).removeprefix("torch.")
     learned = value.requires_grad and torch.is_grad_enabled() and name not in WHOLE
     return f"of shape ({shape}) in {dtype}{', with gradient' if learned else ''}"
+
+
+def values_of(loss: nn.Module, inputs: Mapping[str, Any]) -> dict[str, str]:
+    """Return a checksum of what must be the same on all ranks to the bit: what a loss learns, and inputs held whole.
+
+    Sharded parameters are left out.
+    """
+    held = {name: value for name, value in loss.named_parameters() if type(value) is nn.Parameter}
+    held |= {name: value for name, value in inputs.items() if name in WHOLE and type(value) in {Tensor, nn.Parameter}}
+    return {f"values of {name}": checksum(value) for name, value in held.items()}
+
+
+def checksum(value: Tensor) -> str:
+    """Return what tells values from others bit for bit, whichever device or processor they are on.
+
+    Example:
+        >>> checksum(torch.tensor([[1.0, 2.0]])), checksum(torch.tensor([[2.0, 1.0]]))
+        ('ff800000', 'fe800000')
+    """
+    bits = value.detach().contiguous().view(BITS[value.element_size()])
+    sums = bits.flatten(1).sum(dim=0, dtype=torch.int64) if bits.ndim > 1 else bits.flatten().to(torch.int64)
+    weights = 2 * torch.arange(len(sums), device=sums.device) + 1  # columns that change places are told apart
+    return f"{int((sums * weights).sum()) % 2**32:08x}"

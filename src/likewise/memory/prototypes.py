@@ -28,7 +28,7 @@ class Prototypes(nn.Module):
 
     Source:
         Initialised as in Glorot, Bengio, "Understanding the difficulty of training deep feedforward neural networks",
-        2010, equation 16 (Xavier uniform).
+        2010, equation 16 (Xavier uniform): a row's length is about √(2D / (K + D)); a longer one turns less in a step.
 
     Example:
         >>> prototypes = Prototypes(num_prototypes=10, feature_dim=32)

@@ -57,8 +57,8 @@ def in_chunks(
 
     Raises:
         ValueError: chunk_size is below 1, tensors of the inputs disagree on N, or outputs of chunks cannot be joined.
-        RuntimeError: The network changes its inputs in place; or, in the backward, parameters have changed since, or a
-            second derivative is asked for.
+        RuntimeError: The network changes its inputs in place; or, in the backward, parameters or a forward have been
+            replaced since, or a second derivative is asked for.
 
     Memory:
         The outputs, the activations of chunk_size rows, one gradient for each parameter, and two copies of the buffers.
@@ -139,7 +139,7 @@ class _Passes:
         outputs = self._made.joined()
         if any(learning):
             tensors, self._tensors = self._tensors, []  # kept by autograd instead, which watches them
-            self._versions = _versions(self._leaves)
+            self._versions, self._forwards = _versions(self._leaves), _forwards(self._network)
             outputs = _Cached.apply(self, outputs, learning, len(self._leaves), *self._leaves, *tensors)
         return self._made.form.filled(outputs)
 
@@ -168,6 +168,11 @@ class _Passes:
             raise RuntimeError(
                 "expected the parameters of the forward in the backward, got some that have changed in place since: "
                 "call backward() before the optimizer's step()"
+            )
+        if self._forwards != _forwards(self._network):
+            raise RuntimeError(
+                "expected the network's forward in the backward too, got another, as if it had been wrapped for the "
+                "forward alone: leave chunk_size out"
             )
         learned = [torch.zeros_like(tensor) if tensor.requires_grad else None for tensor in tensors]
         sums = _GradientSums(self._leaves)
@@ -247,6 +252,11 @@ class _GradientSums:
 def _versions(leaves: Iterable[Tensor]) -> list[int]:
     """Return how often each tensor has been changed in place, as autograd counts it."""
     return [0 if leaf.is_inference() else leaf._version for leaf in leaves]  # noqa: SLF001
+
+
+def _forwards(network: nn.Module) -> list[Any]:
+    """Return the forward of each module, which somebody may have replaced for a while."""
+    return [module.forward for module in network.modules()]
 
 
 def _graph_of(tensors: Iterable[Tensor]) -> list[Any]:

@@ -41,8 +41,8 @@ def to_onnx(
     of texts (N, T), int64, 0 after a text's last; its output is `features` (N, D), float32, and with a classifier also
     `logits` and `probabilities` (N, C). Its metadata are, as JSON, `likewise` (the version), `input_shape`,
     `feature_dim`, `mean`, `std`, and the facts; of texts also `tokenizer`, as the library of that name writes it,
-    `length`, how many tokens of a text are read, and `first_token`, what its token 0 is numbered. The encoder is not
-    changed.
+    `length`, how many tokens of a text are read, `first_token`, what its token 0 is numbered, and `prompt`, what stands
+    before every text, if something does. The encoder is not changed.
 
     Args:
         encoder: The encoder; it is exported in evaluation mode.
@@ -79,7 +79,8 @@ def to_onnx(
     path = Path(path)
     if not path.parent.is_dir():
         raise ValueError(f"expected a folder to write {path.name} into, got {path.parent}: create it first")
-    copy = deepcopy(encoder).cpu().float().eval()
+    with _told():
+        copy = deepcopy(encoder).cpu().float().eval()
     module = copy if classifier is None else _Classified(copy, deepcopy(classifier).cpu().float().eval())
     about = _metadata(copy) | dict(facts or {})
     partial = path.with_name(f"{path.name}.partial")
@@ -112,6 +113,7 @@ def _metadata(encoder: Encoder) -> dict[str, Any]:
     of_texts = {}
     if reads_texts(encoder):
         of_texts = {"tokenizer": _tokenizer(encoder), "length": encoder.length, "first_token": encoder.numbered([0])[0]}
+        of_texts |= {"prompt": encoder.prompt} if encoder.prompt else {}
     return of_texts | {
         "likewise": str(import_module("likewise").__version__),
         "input_shape": list(encoder.input_shape),
@@ -129,27 +131,33 @@ def _export(module: nn.Module, encoder: Encoder, path: Path, metadata: dict[str,
     inputs = _inputs(encoder, 2)
     batch = torch.export.Dim("batch", min=1)
     sizes = {0: batch, 1: torch.export.Dim("tokens", min=1)} if reads_texts(encoder) else {0: batch}
+    with _told(), _quiet(), torch.no_grad():
+        program = torch.onnx.export(
+            module,
+            (inputs,),
+            dynamo=True,
+            dynamic_shapes=(sizes,),
+            input_names=["inputs"],
+            output_names=OUTPUTS[: 1 if module is encoder else None],
+            opset_version=opset,
+            verbose=False,
+        )
+        if program is None:  # as the exporter of before returns
+            raise RuntimeError("no program")
+        program.model.metadata_props.update(metadata)
+        program.save(path, external_data=False)
+
+
+@contextlib.contextmanager
+def _told() -> Generator[None]:
+    """Say in a line what keeps an encoder from being exported; what keeps a file from being written stays as it is."""
     try:
-        with _quiet(), torch.no_grad():
-            program = torch.onnx.export(
-                module,
-                (inputs,),
-                dynamo=True,
-                dynamic_shapes=(sizes,),
-                input_names=["inputs"],
-                output_names=OUTPUTS[: 1 if module is encoder else None],
-                opset_version=opset,
-                verbose=False,
-            )
-            if program is None:  # as the exporter of before returns
-                raise RuntimeError("no program")  # noqa: TRY301 - told as its other failures
-            program.model.metadata_props.update(metadata)
-            program.save(path, external_data=False)
+        yield
     except OSError:
         raise
     except Exception as error:
         raise ValueError(
-            f"expected an encoder that can be written as ONNX, got {type(error).__name__} from the exporter: "
+            f"expected an encoder that can be written as ONNX, got {type(error).__name__}: "
             f"{shortened(str(error.__cause__ or error))}: export it as safetensors"
         ) from error
 
@@ -158,13 +166,14 @@ def _check(module: nn.Module, encoder: Encoder, path: Path, tolerance: float) ->
     """Compare the file's outputs with the module's."""
     import onnxruntime  # noqa: PLC0415 - onnxruntime is optional
 
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    with _told():
+        session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     for batch in BATCHES:
         inputs = _inputs(encoder, batch)
-        with torch.no_grad():
-            made: Any = module(inputs)
+        with _told(), torch.no_grad():
+            made, computed = module(inputs), session.run(None, {"inputs": inputs.numpy()})
         expected: tuple[Tensor, ...] = (made,) if module is encoder else made
-        for name, values, got in zip(OUTPUTS, expected, session.run(None, {"inputs": inputs.numpy()}), strict=False):
+        for name, values, got in zip(OUTPUTS, expected, computed, strict=False):
             found = torch.from_numpy(got)
             away = float((found - values).abs().max()) if found.shape == values.shape else float("inf")
             if not away <= tolerance * max(1.0, float(values.abs().max())):  # written so that NaN fails

@@ -4,101 +4,154 @@ import warnings
 from collections.abc import Callable, Iterable
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, TypedDict, final
+from typing import Any, Literal, NamedTuple, TypedDict, final
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from likewise.data.texts import MASK, PADDING
+from likewise.models.encoder import frozen
 from likewise.models.text_encoder import TextEncoder, mean_of_tokens
 from likewise.models.wrapped import shortened
+from likewise.parts import build
 
 FIRST = 2  # our number of a model's token 0, after padding and mask
+USUAL = 128  # tokens that are read of a text, where the model doesn't say
+FOLLOWING = {"Pooling", "Dense", "Normalize", "LayerNorm", "Dropout"}  # of sentence-transformers, after the model
 
 
 class Special(TypedDict):
-    """A model's special tokens: those before and after a text, padding, and mask."""
+    """What a model has beside a text: tokens before and after it, padding, mask, and the text of its prompt."""
 
     before: list[int]
     after: list[int]
     padding: int
     mask: int
+    prompt: str
+    prompt_length: int
+
+
+class _Words(NamedTuple):
+    """A model's tokenizer, its prompts by name, which of them is usual, and how many tokens it reads."""
+
+    tokenizer: Any
+    prompts: dict[str, str]
+    usual: str | None
+    length: int | None
 
 
 @final
 class PretrainedTransformer(TextEncoder):
-    """A model that transformers.AutoModel loads, with its tokenizer.
+    """A model that transformers.AutoModel loads, with its tokenizer, or one of sentence-transformers.
 
-        f(x) = vector of the first token (CLS), or mean over the tokens
+        f(x) = vector of the first token (CLS), or mean over the tokens, or what follows in sentence-transformers
+
+    A model of sentence-transformers encodes as its own `encode` does: by its pooling, Dense and Normalize modules, with
+    its length, lower case and prompt. Of an encoder with a decoder, the encoder is taken. Weights are float32.
 
     Args:
         input_shape: (), the shape of one text; the command fills it in.
         name: A model's name on the Hugging Face hub, such as roberta-base, or the folder that it was saved in.
-        length: Tokens of a text that are read, those before and after it not counted.
-        pooling: "first" or "mean".
+        length: Tokens of a text that are read, those before and after it not counted. None: as many as a model of
+            sentence-transformers reads, and 128 of others.
+        pooling: "first" or "mean". None: the modules of sentence-transformers, if it has some; else the first token
+            where the tokenizer has a CLS, and the mean where it has none.
+        prompt: The name of a prompt of a model of sentence-transformers, such as query, which then stands before every
+            text. None: its usual one, if it has one.
         config: The model's configuration, for random weights instead of the published ones; a run records it.
-        special: Its special tokens; a run records them.
+        special: Its special tokens and its prompt; a run records them.
+        modules: The modules of sentence-transformers that follow, each a name and its options; a run records them.
         lora: Rank r of low-rank adapters W + 2 B A beside each linear layer, which are trained in place of the model;
             8 is usual. None: the model itself is trained.
 
     Raises:
-        ValueError: The inputs are not texts, the model or its tokenizer can't be loaded, length is more than the model
-            takes, or the rank is below 1.
+        ValueError: The inputs are not texts, the model or its tokenizer can't be loaded, modules of another kind follow
+            it, it has no such prompt, length is more than it takes, or the rank is below 1.
 
     Source:
-        T. Wolf et al., Transformers: State-of-the-Art Natural Language Processing, 2020; E. Hu et al., LoRA: Low-Rank
-        Adaptation of Large Language Models, 2022, with α = 2r, by the peft library.
+        T. Wolf et al., Transformers: State-of-the-Art Natural Language Processing, 2020; N. Reimers, I. Gurevych,
+        Sentence-BERT, 2019; E. Hu et al., LoRA: Low-Rank Adaptation of Large Language Models, 2022, with α = 2r, by the
+        peft library.
     """
 
     def __init__(
         self,
         input_shape: tuple[int, ...],
         name: str,
-        length: int = 128,
-        pooling: Literal["first", "mean"] = "first",
+        length: int | None = None,
+        pooling: Literal["first", "mean"] | None = None,
         *,
+        prompt: str | None = None,
         config: dict[str, Any] | None = None,
         special: Special | None = None,
+        modules: list[Any] | None = None,
         lora: int | None = None,
     ) -> None:
-        super().__init__(input_shape, length)
-        if pooling not in {"first", "mean"}:
+        super().__init__(input_shape, USUAL if length is None else length)
+        if pooling not in {None, "first", "mean"}:
             raise ValueError(f"expected pooling first or mean, got {pooling}: choose one of them")
         self.name = name
-        self.pooling = pooling
+        self.pooling: str | None = pooling
         self.special = special
+        self.prompt = "" if special is None else special["prompt"]
+        self._asked, self._words = (length, prompt), None
         if config is None:
-            self.model = _loaded(name, lambda library, place: library.AutoModel.from_pretrained(place))
+            self.model, following, self._words = _published(name)
+            self.following: Any = None if pooling else following
         else:
-            self.model = _loaded(name, lambda of, _: of.AutoModel.from_config(of.AutoConfig.for_model(**config)))
+            made = _loaded(name, lambda of, _: of.AutoModel.from_config(of.AutoConfig.for_model(**config)))
+            self.model = _encoding(made)
+            self.following = None if modules is None else _loaded(name, lambda *_: _made(modules))
+        self._feature_dim = int(self.model.config.hidden_size)
+        if self.following is not None:
+            with frozen(self):
+                blank = torch.zeros(1, 1, self._feature_dim)
+                self._feature_dim = self._followed(blank, torch.ones(1, 1)).shape[1]
         if lora is not None:
             self.model = _adapted(self.model, lora)
-        self.model.train()  # the library loads models for evaluation, without dropout
+        self.train()  # the libraries load models for evaluation, without dropout
 
     @property
     def feature_dim(self) -> int:
-        return int(self.model.config.hidden_size)
+        return self._feature_dim
 
     @property
     def recorded(self) -> dict[str, Any]:
-        """The configuration and the special tokens, with which a run rebuilds the model."""
-        return {"config": self.model.config.to_dict(), "special": self.special}
+        """The configuration, special tokens and modules, with which a run rebuilds the model."""
+        following = self.following and [[type(of).__name__, of.get_config_dict()] for of in self.following]
+        read = {"special": self.special, "length": self.length, "pooling": self.pooling}
+        return {"config": self.model.config.to_dict(), "modules": following, **read}
 
     def trained(self, texts: Iterable[str]) -> Any:
         """Return the model's own tokenizer, which was trained elsewhere."""
-        tokenizer = _loaded(self.name, lambda of, place: of.AutoTokenizer.from_pretrained(place, use_fast=True))
+        if self._words is None:
+            self._words = _published(self.name)[2]
+        tokenizer, prompts, usual, most = self._words
+        length, asked = self._asked
+        if asked is not None and asked not in prompts:
+            has = f"it has {', '.join(prompts)}" if prompts else "it has none"
+            raise ValueError(f"expected a prompt of {self.name}, got {asked}: {has}")
+        self.prompt = prompts.get(asked or usual or "", "")
         bare, framed = (tokenizer("a", add_special_tokens=framed)["input_ids"] for framed in (False, True))
         place = next(start for start in range(len(framed)) if framed[start : start + len(bare)] == bare)
         known = (tokenizer.mask_token_id, tokenizer.unk_token_id, tokenizer.eos_token_id, 0)
-        mask = next(token for token in known if token is not None)
-        padding = tokenizer.pad_token_id or 0
-        self.special = Special(before=framed[:place], after=framed[place + len(bare) :], padding=padding, mask=mask)
+        self.special = Special(
+            before=framed[:place],
+            after=framed[place + len(bare) :],
+            padding=tokenizer.pad_token_id or 0,
+            mask=next(token for token in known if token is not None),
+            prompt=self.prompt,
+            prompt_length=place + len(tokenizer(self.prompt, add_special_tokens=False)["input_ids"]),
+        )
         longest = min(int(tokenizer.model_max_length), _positions(self.model.config)) - len(framed) + len(bare)
+        self.length = min(most or longest, longest) if length is None else length
         if self.length > longest:
             raise ValueError(
-                f"expected length of at most {longest}, which {self.name} takes, got {self.length}: lower it"
+                f"expected encoder.length of at most {longest}, which {self.name} takes, got {self.length}: lower it"
             )
+        if self.following is None and self.pooling is None:
+            self.pooling = "mean" if tokenizer.cls_token is None else "first"
         return tokenizer.backend_tokenizer
 
     def numbered(self, ids: list[int]) -> list[int]:
@@ -107,7 +160,16 @@ class PretrainedTransformer(TextEncoder):
     def forward(self, inputs: Int[Tensor, "n t"]) -> Float[Tensor, "n d"]:
         tokens, inside = self._framed(inputs)
         vectors: Tensor = self.model(input_ids=tokens, attention_mask=inside.long()).last_hidden_state
-        return vectors[:, 0] if self.pooling == "first" else mean_of_tokens(vectors, inside.long())
+        if self.following is not None:
+            return self._followed(vectors, inside.long())
+        return mean_of_tokens(vectors, inside.long()) if self.pooling == "mean" else vectors[:, 0]
+
+    def _followed(self, vectors: Float[Tensor, "n s d"], inside: Tensor) -> Tensor:
+        """Return what the modules of sentence-transformers make of the vectors of tokens."""
+        given: dict[str, Any] = {"token_embeddings": vectors, "attention_mask": inside}
+        if self.prompt and self.special is not None:  # which some pooling leaves out
+            given["prompt_length"] = self.special["prompt_length"]
+        return self.following(given)["sentence_embedding"]
 
     def _framed(self, inputs: Int[Tensor, "n t"]) -> tuple[Int[Tensor, "n s"], Tensor]:
         """Return the model's own tokens, with those before and after each text, and which aren't padding."""
@@ -117,7 +179,7 @@ class PretrainedTransformer(TextEncoder):
         before, after = (inputs.new_tensor(special[where]) for where in ("before", "after"))
         own = (inputs - FIRST).masked_fill(inputs == MASK, special["mask"])
         own = own.masked_fill(inputs == PADDING, special["padding"])
-        count = len(inputs)
+        count = inputs.shape[0]  # len() would fix it in an exported file
         blank = inputs.new_full((count, len(after)), special["padding"])
         tokens = torch.cat([before.expand(count, -1), own, blank], dim=1)
         ends = (inputs != PADDING).sum(dim=1, keepdim=True) + len(before)
@@ -126,6 +188,46 @@ class PretrainedTransformer(TextEncoder):
             tokens.scatter_(1, places, after.expand(count, -1))
         inside = torch.arange(tokens.shape[1], device=inputs.device) < ends + len(after)
         return tokens, inside
+
+
+def _published(name: str) -> tuple[Any, Any, _Words]:
+    """Load a model with its tokenizer, and of sentence-transformers the modules that follow it."""
+
+    def load(library: Any, place: str) -> tuple[list[Any], _Words]:
+        if not library.utils.hub.has_file(place, "modules.json"):
+            tokenizer = library.AutoTokenizer.from_pretrained(place, use_fast=True)
+            return [library.AutoModel.from_pretrained(place)], _Words(tokenizer, {}, None, USUAL)
+        whole = import_module("sentence_transformers").SentenceTransformer(place, device="cpu")
+        prompts = {of: text for of, text in whole.prompts.items() if text}
+        return list(whole), _Words(whole.tokenizer, prompts, whole.default_prompt_name, whole.max_seq_length)
+
+    (model, *following), words = _loaded(name, load)
+    if not following:
+        return _encoding(model), None, words
+    kinds = [type(of).__name__ for of in (model, *following)]
+    if kinds[0] != "Transformer" or kinds[1] != "Pooling" or not FOLLOWING.issuperset(kinds[1:]):
+        raise ValueError(
+            f"expected {name} to be a Transformer, Pooling, and others of {', '.join(sorted(FOLLOWING))}, got "
+            f"{', '.join(kinds)}: encode with sentence-transformers, and train on the vectors"
+        )
+    return _encoding(model.auto_model), nn.Sequential(*following), words
+
+
+def _encoding(model: Any) -> Any:
+    """Return a model in float32, of an encoder with a decoder the encoder."""
+    both = (hasattr(model, "encoder") and hasattr(model, "decoder")) or type(model).__name__.endswith("EncoderModel")
+    return (model.get_encoder() if both else model).float()
+
+
+def _made(modules: list[Any]) -> Any:
+    """Make modules of sentence-transformers, with random weights, from their names and options."""
+    library = import_module("sentence_transformers.sentence_transformer.modules")
+    function = "activation_function"
+    options = [
+        {**given, **({function: build({"class_path": given[function]}, nn.Module)} if function in given else {})}
+        for _, given in modules
+    ]
+    return nn.Sequential(*(getattr(library, kind)(**given) for (kind, _), given in zip(modules, options, strict=True)))
 
 
 def _adapted(model: Any, rank: int) -> Any:
@@ -157,7 +259,7 @@ def _loaded(name: str, load: Callable[[Any, str], Any]) -> Any:
         return load(library, str(Path(name).expanduser()) if Path(name).expanduser().is_dir() else name)
     except ImportError as error:
         raise ValueError(
-            f"expected the transformers library for {name}, got {shortened(str(error))}: pip install likewise[text]"
+            f"expected the libraries of the extra for {name}, got {shortened(str(error))}: pip install likewise[text]"
         ) from error
     except Exception as error:
         raise ValueError(

@@ -25,9 +25,13 @@ class TextEncoder(Encoder):
     Args:
         input_shape: (), the shape of one text.
         length: Tokens of a text that are read; a longer text is cut, and `tokenized` counts those.
+
+    Attributes:
+        prompt: What stands before every text when it is read.
     """
 
     tokenizer: Tensor
+    prompt: str = ""
 
     def __init__(self, input_shape: tuple[int, ...], length: int) -> None:
         if tuple(input_shape) != ():
@@ -78,7 +82,7 @@ class TextEncoder(Encoder):
         def rows() -> Iterator[list[int]]:
             nonlocal cut
             for start in range(0, len(texts), AT_ONCE):
-                some = texts.strings[start : start + AT_ONCE]
+                some = [self.prompt + text for text in texts.strings[start : start + AT_ONCE]]
                 for found in tokenizer.encode_batch(some, add_special_tokens=False):
                     ids: list[int] = found.ids
                     cut += len(ids) > self.length

@@ -1,7 +1,7 @@
 """Weights from a file of anybody's: matched with a network by names and shapes, whatever stands before the names."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
@@ -23,6 +23,14 @@ OWN = {"num_batches_tracked", "mean", "std", "tokenizer"}  # which a network has
 WRAPPED, ADAPTER = ".base_layer.", ".lora_"  # of peft, which puts adapters beside layers
 DEEP = 4  # mappings within mappings
 LEAST = 0.5  # of the network's numbers that a file has to have
+KINDS = {
+    **dict.fromkeys(("weight", "gamma", "scale", "kernel"), "weight"),
+    **dict.fromkeys(("bias", "beta"), "bias"),
+    **dict.fromkeys(("running_mean", "moving_mean"), "running_mean"),
+    **dict.fromkeys(("running_var", "moving_var", "moving_variance"), "running_var"),
+}
+"""What the last words of names mean; others may mean anything."""
+BY_ORDER = "in order, as names differ: tensors of one shape may have each other's place"
 
 
 @final
@@ -59,7 +67,8 @@ def load_weights(network: nn.Module, file: str | Path) -> Matched:
     Names are compared after what stands before them on either side, such as module., encoder. or backbone.: the two
     beginnings with which most numbers match are taken. Of two copies of a network it is the one that was trained, as
     MoCo's encoder_q and not its encoder_k, but DINO's teacher. Where names have nothing in common, as those of
-    `nn.Sequential(*network.children())`, tensors are matched in order, if each has the other's shape. What a network
+    `nn.Sequential(*network.children())`, tensors are matched in order, if each has the other's shape and no names tell
+    of another kind, such as bias and weight; .safetensors has them in the order of their names, so not there. What it
     counts or observes itself, such as the mean of its inputs, is taken too, and may be missing, as adapters may, beside
     which the weights are those of the layers.
 
@@ -87,8 +96,9 @@ def load_weights(network: nn.Module, file: str | Path) -> Matched:
     (given, within), own = _read(Path(file)), network.state_dict()
     pairs, copies = _by_names(given, own)
     how = [within, f"{copies[0]}, not {names_of(copies[1:])}" if copies else ""]
-    if _share(own, pairs) < 1 and (found := _in_order(given, own)):
-        pairs, copies, how = found, [], [within, "in order, as names differ"]
+    ordered = Path(file).suffix != ".safetensors"  # in which tensors are sorted by name
+    if ordered and _share(own, pairs) < 1 and (found := _in_order(given, own)):
+        pairs, copies, how = found, [], [within, BY_ORDER]
     missing = tuple(name for name in own if name not in pairs and not _is_own(name))
     passed, used = tuple(f"{start}." for start in copies[1:]), set(pairs.values())
     unexpected = [name for name in given if name not in used and not (_is_own(name) or name.startswith(passed))]
@@ -181,13 +191,16 @@ def _in_order(given: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> dict[st
     for start in _starts(given):
         below = (name for name in given if name.startswith(start) and not _is_own(name))
         found = [name for name in below if PASSED.search(start) or not PASSED.search(name)][: len(names)]
-        if list(_kinds(given, found)) == list(_kinds(own, names)):
+        if len(found) == len(names) and all(
+            given[their].shape == own[our].shape and len({_kind(their), _kind(our)} - {None}) < 2
+            for their, our in zip(found, names, strict=True)
+        ):
             return dict(zip(names, found, strict=True))
     return {}
 
 
-def _kinds(tensors: Mapping[str, Tensor], names: Iterable[str]) -> Iterator[tuple[str, torch.Size]]:
-    return ((name.rpartition(".")[2], tensors[name].shape) for name in names)
+def _kind(name: str) -> str | None:
+    return KINDS.get(re.split(r"[./]", name)[-1])
 
 
 def _bare(names: Iterable[str]) -> dict[str, str]:

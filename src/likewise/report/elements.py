@@ -92,7 +92,7 @@ def list_file(name: str, head: Sequence[str], rows: Sequence[Sequence[Any]]) -> 
         return Markup()
     text = io.StringIO()
     csv.writer(text).writerows([head, *rows])
-    content = base64.b64encode(text.getvalue().encode(errors="replace")).decode()
+    content = base64.b64encode(text.getvalue().encode(errors="backslashreplace")).decode()
     return element("list_file", name, content, len(rows))
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from likewise.diagnostics.plots import Dot
 from likewise.evaluation import Difference
 from likewise.evaluation.cross_modal import DIRECTIONS
+from likewise.parts import is_spec
 from likewise.score_words import counted, number_words, remarks, score_words
 from likewise.scores import Score
 
@@ -59,7 +60,7 @@ def how_many(some: int, count: int) -> str:
 
 
 def part_words(spec: Any) -> str:
-    """Write a part with its arguments, those that are None left out.
+    """Write a part with its arguments, without those that are None, and whole configurations of others' networks.
 
     Example:
         >>> part_words({"class_path": "likewise.SupConLoss", "init_args": {"temperature": 0.1, "queue": None}})
@@ -67,10 +68,11 @@ def part_words(spec: Any) -> str:
     """
     if isinstance(spec, list):
         return ", ".join(part_words(one) for one in spec) or "none"
-    if not isinstance(spec, Mapping) or "class_path" not in spec:
+    if not is_spec(spec):
         return str(spec)
-    given = {name: value for name, value in (spec.get("init_args") or {}).items() if value is not None}
-    return f"{short_name(spec)}({', '.join(f'{name}={part_words(value)}' for name, value in given.items())})"
+    every = (spec.get("init_args") or {}).items()
+    given = {name: of for name, of in every if of is not None and (is_spec(of) or not isinstance(of, Mapping))}
+    return f"{short_name(spec)}({', '.join(f'{name}={part_words(of)}' for name, of in given.items())})"
 
 
 def short_name(spec: Mapping[str, Any]) -> str:

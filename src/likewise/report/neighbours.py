@@ -72,7 +72,7 @@ def write_neighbours(
     text = page.render(
         title=title, contents=[content], lead=lead, went_in="", doubts="", album=album.html, drawing=script
     )
-    path.write_text(text, encoding="utf-8", errors="replace")
+    path.write_text(text, encoding="utf-8", errors="backslashreplace")
 
 
 def in_short(text: str, letters: int) -> str:

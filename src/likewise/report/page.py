@@ -65,4 +65,4 @@ def write_page(
         album=first.album.html,
         drawing=plots.script(),
     )
-    path.write_text(text, encoding="utf-8")
+    path.write_text(text, encoding="utf-8", errors="backslashreplace")

@@ -12,6 +12,7 @@ from likewise.data import Episodes, Samples, Texts, Views
 from likewise.diagnostics import descent
 from likewise.files.formats import PARTS
 from likewise.memory import Queue
+from likewise.parts import is_spec, listed
 from likewise.records import Curves
 from likewise.report.formatting import one_line, part_words, short_name
 from likewise.report.setting import FILLED
@@ -26,7 +27,7 @@ NAMES = ("data", "parts", "encoder", "loss", "steps")
 FEW = 100  # steps
 ENOUGH = 300
 COLOURS = {1: "grey", 3: "RGB"}
-UNSAID = {*FILLED, "gather_distributed", "guide_margin"}  # arguments
+UNSAID = {*FILLED, "gather_distributed", "guide_margin", "encoder", "head"}  # arguments
 
 
 def facts_of(ready: "Assembled", trainer: "Trainer") -> dict[str, Any]:
@@ -103,11 +104,12 @@ def lines_of(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
         return []
     chosen = facts["parts"]
     head = "" if went["head"] is None else f"; {short_name(chosen['head'])}, {went['head']['parameters']:,}"
+    losses = ", ".join(map(_part, [chosen["loss"], *listed(chosen["inputs"])]))
     words = (
         f"{_beside(went) or _inputs(facts)}; {_labels(facts['labels']['kind'], went)}",
         "; ".join(_parts(facts)),
         f"{_part(chosen['encoder'])}, {_trained(went['encoder'])}{head}{_tower(facts)}",
-        f"{', '.join(map(_part, [chosen['loss'], *_listed(chosen['inputs'])]))}; {_batch(went)}",
+        f"{losses}; {_batch(went)}{_changes(chosen['batches'])}",
         "; ".join([_steps(went), facts["device"], *_few(went)]),
     )
     return list(zip(NAMES, words, strict=True))
@@ -122,18 +124,21 @@ def doubts(facts: Mapping[str, Any], metrics: Curves) -> list[str]:
     """
     went: dict[str, Any] = facts.get("went_in") or {}
     losses = [value for _, value in metrics.get("loss", [])]
+    rates = [value for _, value in metrics.get("learning_rate", [])]
+    if rates and not any(rates):  # as where a time ends the training in its warm-up's first step
+        return ["the learning rate was 0 in every step that was logged, so nothing was learned: train longer"]
     few = list(_few(went))
     fills = went and 2 * went["queue"] > len(losses) * went["batch"]["samples"]  # a queue that fills raises the loss
-    found = None if few or fills else descent(losses)
+    found = None if fills else descent(losses)
     if found is None or found.fell:
         return few
-    rate = max((value for _, value in metrics.get("learning_rate", [])), default=math.nan)
+    rate = max(rates, default=math.nan)
     told = (
         f"the loss did not come down by more than chance, from {found.highest:.4g} to {found.last:.4g}, so hardly "
         f"anything was learned: change --lr, which was at most {rate:.2g}, train longer (--epochs), or make the task "
         "easier by milder views (--augmentation)"
     )
-    return [told]
+    return [*few, told]
 
 
 def _inputs(facts: Mapping[str, Any]) -> str:
@@ -207,7 +212,7 @@ def _parts(facts: Mapping[str, Any]) -> Iterator[str]:
     cut = [part for part in PARTS[1:] if part not in given]
     how = [f"{' and '.join(given)} as given"] * bool(given)
     yield ", ".join(how + [f"{' and '.join(cut)} by {_part(chosen['split'])}"] * bool(cut))
-    yield from map(_part, _listed(chosen["subset"]))
+    yield from map(_part, listed(chosen["subset"]))
     changed = facts["went_in"].get("changed", [])
     if any(count for count, _ in changed):
         wrong = (f"{count:,} of {all_:,} {part}" for (count, all_), part in zip(changed, PARTS, strict=False))
@@ -226,6 +231,14 @@ def _batch(went: Mapping[str, Any]) -> str:
         return f"{counted(batch['episodes'], 'episode')} of {batch['ways']} classes, {each}, a step"
     views = f" in {counted(batch['views'], 'view')}" if "views" in batch else ""
     return f"{counted(batch['samples'], 'sample')}{views} a step"
+
+
+def _changes(batches: Mapping[str, Any]) -> str:
+    """Say how views differ from their samples, of pairs on both sides."""
+    given = batches.get("init_args") or {}
+    changes = filter(is_spec, map(given.get, ("augmentation", "counterpart_augmentation")))
+    words = " and ".join(dict.fromkeys(map(_part, changes)))
+    return words and f", by {words}"
 
 
 def _steps(went: Mapping[str, Any]) -> str:
@@ -258,7 +271,3 @@ def _part(spec: Mapping[str, Any]) -> str:
     given = spec.get("init_args") or {}
     said = {name: value for name, value in given.items() if name not in UNSAID and value is not False}
     return part_words({**spec, "init_args": said}).removesuffix("()")
-
-
-def _listed(specs: Any) -> list[Any]:
-    return specs if isinstance(specs, list) else [] if specs is None else [specs]

@@ -51,32 +51,14 @@ __all__ = [
     "Validation",
     "assemble",
 ]
-_MODULES = {
-    "assembly": ("Assembled", "assemble"),
-    "checkpoints": ("Checkpoints", "Terminated"),
-    "callbacks": ("Collapse", "Snapshots", "Statistics"),
-    "data": ("TrainingData",),
-    "inputs": (
-        "Guide",
-        "InputContext",
-        "KeyQueue",
-        "LabelPrototypes",
-        "LossInput",
-        "Momentum",
-        "Predictor",
-        "SecondTower",
-    ),
-    "pretraining": ("Pretraining",),
-    "schedule": ("Constant", "Cosine", "Schedule", "Steps"),
-    "step": ("Step",),
-    "validation": ("Validation",),
-}
+_MODULES = ("schedule", "step", "inputs", "checkpoints", "callbacks", "data", "validation", "pretraining", "assembly")
+"""In the order in which names are looked for: those first that import little."""
 
 
 def __getattr__(name: str) -> Any:
     """Import the module that defines a name."""
-    for module, names in _MODULES.items():
-        if name in names:
-            value = globals()[name] = getattr(import_module(f"likewise.training.{module}"), name)
+    for module in _MODULES if name in __all__ else ():
+        if hasattr(found := import_module(f"likewise.training.{module}"), name):
+            value = globals()[name] = getattr(found, name)
             return value
     raise AttributeError(f"module 'likewise.training' has no attribute {name!r}")

@@ -29,13 +29,13 @@ from likewise.data.split import joined
 from likewise.losses import Loss, label_pair_similarity
 from likewise.models import Encoder, FromRun, Head, NoHead, Projected, reads_texts
 from likewise.models.weights import load_weights
-from likewise.parts import Spec, build, built, class_of, is_spec
+from likewise.parts import Spec, build, built, class_of, defaults, is_spec, listed, spec_of
 from likewise.runs import Run
 from likewise.training.data import TrainingData
 from likewise.training.fine_tuning import FineTuning
 from likewise.training.inputs import Guide, LossInput, SecondTower
 from likewise.training.inputs.loss_input import LossSignature
-from likewise.training.inputs.resolution import check_samples, reads_embeddings
+from likewise.training.inputs.resolution import check_samples, described, reads_embeddings
 from likewise.training.notes import notes
 from likewise.training.pretraining import Pretraining
 from likewise.training.schedule import Schedule
@@ -138,7 +138,7 @@ def assemble(
         head = None if specs["head"] is None else build(specs["head"], Head)
         inputs = built(specs.get("inputs"), LossInput)
     else:
-        head, (encoder, inputs) = None, _towers(specs, encoder, train, train.counterparts)
+        head, (encoder, inputs) = None, _towers(specs, chosen, encoder, train, train.counterparts)
     module = Pretraining(
         encoder,
         head,
@@ -151,6 +151,7 @@ def assemble(
         temperature_rate_factor=temperature_rate_factor,
         fine_tuning=fine_tuning,
     )
+    specs["inputs"] = _normal(described(module.inputs, listed(specs.get("inputs")))) or specs.get("inputs")
     data = _data(specs, module, train, seed, workers)
     known = [
         *taken,
@@ -227,7 +228,7 @@ def _tokens(encoder: Encoder, inputs: Tensor | Rows) -> Tensor | Rows:
 
 def _earlier_runs(specs: dict[str, Any]) -> list[str]:
     """Return the runs that encoders begin with, or that guide; note the first side's."""
-    asked = _listed(specs.get("inputs"))
+    asked = listed(specs.get("inputs"))
     begun, *others = [_run_of(specs["encoder"]), *(_run_of(spec["init_args"].get("encoder")) for spec in asked)]
     if begun is not None:
         specs["from_run"] = begun
@@ -240,10 +241,6 @@ def _run_of(spec: Any) -> str | None:
     begins = is_spec(spec) and issubclass(class_of(spec["class_path"], Encoder), FromRun)
     given = spec.get("init_args") or {} if begins else {}
     return str(given.get("run")) if begins and given.get("trained", True) else None
-
-
-def _listed(specs: Any) -> list[Any]:
-    return specs if isinstance(specs, list) else [] if specs is None else [specs]
 
 
 def _learned_from(path: str, specs: Mapping[str, Any], parts: Parts) -> list[str]:
@@ -297,21 +294,25 @@ def _encoder(specs: dict[str, Any], train: Samples) -> Encoder:
 
 
 def _towers(
-    specs: dict[str, Any], encoder: Encoder, train: Samples, counterparts: Samples
+    specs: dict[str, Any], first_asked: Mapping[str, Any], encoder: Encoder, train: Samples, counterparts: Samples
 ) -> tuple[Encoder, list[LossInput]]:
     """Make the encoders of both sides of pairs, each with its head behind it, which the run keeps; note their Specs."""
-    asked = _listed(specs.get("inputs"))
+    asked = listed(specs.get("inputs"))
     if specs.get("inputs") == []:
         raise ValueError("expected SecondTower among the inputs for pairs, got none: leave out --inputs []")
     ours = next((spec for spec in asked if class_of(spec["class_path"], LossInput) is SecondTower), None)
     chosen, specs["second"] = {} if ours is None else ours["init_args"], None
     usual, first_head = _usual(specs, encoder, counterparts), specs["head"]
+    as_first = usual is specs["encoder"]  # which has more arguments by now
     first, specs["encoder"] = _with_head(specs, encoder)
     specs["head"] = None
     if not chosen.get("shared"):
         own = {"encoder": _normal(chosen.get("encoder") or usual), "head": _normal(chosen.get("head") or first_head)}
         second, specs["second"] = _with_head(own, _encoder(own, counterparts))
         tower = SecondTower(second, **{name: of for name, of in chosen.items() if name not in {"encoder", "head"}})
+        if "from_run" not in specs:
+            usual = first_asked["encoder"] if as_first else usual
+            chosen = {"encoder": usual, "head": first_asked["head"]} | chosen
     elif counterparts.input_shape == encoder.input_shape:
         tower = build(ours or {}, SecondTower)
         sides = train.inputs, counterparts.inputs
@@ -323,7 +324,9 @@ def _towers(
             f"expected both sides of pairs of one kind and shape for a shared tower, got {got}: leave out "
             "--inputs.shared"
         )
-    return first, [tower, *(build(spec, LossInput) for spec in asked if spec is not ours)]
+    others, own = [spec for spec in asked if spec is not ours], spec_of(tower)
+    specs["inputs"] = [own | {"init_args": own["init_args"] | chosen}, *others]
+    return first, [tower, *(build(spec, LossInput) for spec in others)]
 
 
 def _with_head(specs: dict[str, Any], encoder: Encoder) -> tuple[Encoder, Spec]:
@@ -344,7 +347,8 @@ def _usual(specs: Mapping[str, Any], encoder: Encoder, counterparts: Samples) ->
     if counterparts.input_shape == encoder.input_shape:
         return specs["encoder"]
     name = {0: "Transformer", 1: "MLP"}.get(len(counterparts.input_shape), "ConvNet")
-    return Spec(class_path=f"likewise.models.{name}", init_args={})
+    path = f"likewise.models.{name}"
+    return Spec(class_path=path, init_args=defaults(class_of(path, Encoder)))
 
 
 def _check_features(encoder: Encoder, inputs: Tensor | Rows) -> None:

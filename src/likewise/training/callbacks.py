@@ -93,7 +93,7 @@ class Statistics(Callback):
             if rows or file.is_file():
                 text = io.StringIO()
                 csv.writer(text, lineterminator="\n").writerows(rows)
-                self.run.write(file.name, text.getvalue().encode(errors="surrogateescape"))
+                self.run.write(file.name, text.getvalue().encode())
 
 
 def by_class(sums: Float[Tensor, "2 n"], labels: Int[Tensor, " b"], classes: int) -> Float[Tensor, "2 c"]:
@@ -188,7 +188,7 @@ def _snapshot(trainer: Trainer, loss: Any, received: Tensor, batch: Batch) -> Sn
 
 @final
 class Collapse(Callback):
-    """Look at the embeddings of each epoch's last batch, and say when they have collapsed.
+    """Look at the embeddings of the last batch of each epoch, and of the training, and say when they have collapsed.
 
         1 − ‖z̄‖² < 10⁻⁴,   z̄ the mean of the batch's normalised embeddings
 
@@ -209,10 +209,9 @@ class Collapse(Callback):
         self._rows: Tensor | None = None
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: Any, batch: Any, batch_idx: int) -> None:
-        """Ask for the embeddings in the last step of an epoch."""
+        """Ask for the embeddings in the last step of an epoch, or of the training."""
         self._rows = None
-        is_last = batch_idx + 1 >= trainer.num_training_batches and trainer.is_global_zero
-        pl_module.observer = self._receive if is_last else None
+        pl_module.observer = self._receive if _is_last(trainer, batch_idx) else None
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Measure how far the embeddings are spread."""
@@ -223,8 +222,8 @@ class Collapse(Callback):
             self.collapsed = True
             self.tell(
                 f"after epoch {trainer.current_epoch + 1} the embeddings have collapsed: those of a batch have a mean "
-                f"cosine of {1 - spread_out:.6f}, so the encoder tells no samples apart; lower the learning rate, "
-                "raise the temperature, or, for a method without negatives, see to its momentum encoder and predictor"
+                f"cosine of {1 - spread_out:.6f}, so the encoder tells no samples apart; lower --lr, raise "
+                "--loss.temperature, or, for a method without negatives, see to its momentum encoder and predictor"
             )
 
     def _receive(self, step: Step) -> None:

@@ -18,6 +18,8 @@ from likewise.runs import Run
 from likewise.training.callbacks import VALIDATION
 
 TERMINATED = 143  # what a shell reports of a program that SIGTERM ended
+GOING_ON = {"optimizer_states", "lr_schedulers"}
+"""What a checkpoint holds for the steps after it alone; an optimizer's state is up to twice the weights."""
 SECONDS_BETWEEN_ROWS = 5.0  # reading values synchronises an accelerator
 
 
@@ -178,6 +180,19 @@ def _lines(columns: list[str], rows: list[dict[str, Any]], *, head: bool) -> str
         writer.writeheader()
     writer.writerows(rows)
     return text.getvalue()
+
+
+def keep_one(run: Run) -> None:
+    """Leave one checkpoint of a training that is over, that of the weights kept, without what only going on needs."""
+    if run.best.is_file():
+        run.checkpoint.unlink(missing_ok=True)
+    elif readable(run.checkpoint):
+        state = torch.load(run.checkpoint, map_location="cpu", weights_only=True, mmap=True)
+        with run.writing(run.checkpoint.name) as beside:
+            torch.save({name: of for name, of in state.items() if name not in GOING_ON}, beside)
+    else:
+        return
+    run.checkpoint_before.unlink(missing_ok=True)
 
 
 def readable(checkpoint: Path) -> bool:

@@ -14,6 +14,7 @@ from lightning.pytorch.utilities.exceptions import SIGTERMException
 from torch.nn.parallel import DistributedDataParallel
 
 from likewise import distributed
+from likewise.parts import listed
 from likewise.runs import Run
 from likewise.training.assembly import Assembled
 from likewise.training.batch_norm import synchronize
@@ -69,7 +70,7 @@ class Monitored(Callback):
 def trainer_of(options: Mapping[str, Any], callbacks: Sequence[Callback], checkpoints: Checkpoints | None) -> Trainer:
     """Make the trainer from the user's options, or raise a ValueError unless they fit the processes launched."""
     given = dict(options)
-    theirs = as_list(given.pop("callbacks", None))
+    theirs = listed(given.pop("callbacks", None))
     given["logger"] = given.get("logger") or False  # otherwise Lightning makes one
     if given.pop("enable_checkpointing", None) is False and checkpoints is not None:
         checkpoints.saves = False
@@ -83,7 +84,7 @@ def trainer_of(options: Mapping[str, Any], callbacks: Sequence[Callback], checkp
                     "leave it out"
                 )
         given |= launched_as
-        given["plugins"] = [*as_list(given.get("plugins")), TorchElasticEnvironment()]  # whoever launched them
+        given["plugins"] = [*listed(given.get("plugins")), TorchElasticEnvironment()]  # whoever launched them
         if given.get("strategy") in {None, "auto", "ddp"}:
             given["strategy"] = DDPStrategy(**_without_broadcast())
     trainer = Trainer(
@@ -168,15 +169,3 @@ def _without_broadcast() -> dict[str, Any]:
     """Do not broadcast buffers at every forward: queue and cache are the same on all processes anyway."""
     known = inspect.signature(DistributedDataParallel).parameters
     return {"forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers": False}
-
-
-def as_list(value: Any) -> list[Any]:
-    """Return what an option of the trainer's names, of which there may be several; none for a switch.
-
-    Example:
-        >>> as_list("one"), as_list(["one", "two"]), as_list(None), as_list(True)
-        (['one'], ['one', 'two'], [], [])
-    """
-    if isinstance(value, list):
-        return list(value)
-    return [] if value is None or isinstance(value, bool) else [value]

@@ -23,7 +23,8 @@ def notes(samples: Samples, inputs: Iterable[LossInput] = (), test: Samples | No
         if queue.size > len(samples):
             yield (
                 f"the queue holds {queue.size:,} keys of {len(samples):,} training samples, each about "
-                f"{queue.size / len(samples):.1f} times: lower its size, so that it seldom holds older keys of a sample"
+                f"{queue.size / len(samples):.1f} times: lower --inputs.size, so that it "
+                "seldom holds older keys of a sample"
             )
     if samples.label_kind != "label sets" or samples.labels is None:
         return

@@ -23,6 +23,7 @@ from likewise.evaluation.predictors import SCORED, TRAINING_SCORES, LinearPredic
 from likewise.losses import Loss
 from likewise.models import Encoder, Head
 from likewise.models.encoder import frozen
+from likewise.score_words import counted
 from likewise.training.callbacks import BY_ANCHOR, HISTOGRAM
 from likewise.training.fine_tuning import FineTuning
 from likewise.training.inputs import InputContext, LossInput, LossInputs, SecondTower
@@ -65,7 +66,7 @@ class Pretraining(lightning.LightningModule):
     Raises:
         ValueError: The loss is not reduced, has an argument that no input supplies, or takes other labels; see
             `LossInputs`. In training: a loss of two views gets another number of views, embeddings or loss are not
-            finite, or the trainer has no limit.
+            finite, the trainer has no limit, or the learning rate would be 0 in every step.
 
     Example:
         >>> import likewise as lw
@@ -104,7 +105,7 @@ class Pretraining(lightning.LightningModule):
         self.head = head if reads_embeddings(type(loss)) else None
         self.loss = loss
         self.inputs = LossInputs(loss, _context(encoder, self.head, loss, samples), inputs)
-        self.schedule = Cosine() if schedule is None else schedule
+        self.schedule = self._in_force = Cosine() if schedule is None else schedule
         self.chunk_size = chunk_size
         self.observer: Callable[[Step], None] | None = None
         self._make_optimizer = optimizer
@@ -221,6 +222,7 @@ class Pretraining(lightning.LightningModule):
 
     def configure_optimizers(self) -> Any:
         """Make the optimizer and its schedule, which steps with every optimizer step."""
+        self.trainer.fit_loop.setup_data()  # it tells how many steps an epoch has
         steps = self.trainer.estimated_stepping_batches
         if math.isinf(steps) and self._timer() is None:
             raise ValueError(
@@ -233,20 +235,41 @@ class Pretraining(lightning.LightningModule):
         optimizer = optimizer_of(self, self._make_optimizer, rates)
         own = [rates.get(group["params"][0], 1.0) for group in optimizer.param_groups]
         self._told = own.index(1.0) if 1.0 in own else own.index(max(own))
+        self._fit_schedule(steps, max(group["lr"] for group in optimizer.param_groups))
         schedule = LambdaLR(optimizer, self._factor)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    def _fit_schedule(self, steps: float, rate: float) -> None:
+        """Fit the schedule into a training of so many steps, and raise a ValueError if it would train nothing."""
+        finite = range(int(steps) if math.isfinite(steps) else 0)
+        of_epoch, until = self._steps_of_epoch(), self.fine_tuning.unfreeze_epoch
+        if finite and math.isfinite(of_epoch):
+            self._in_force = self.schedule.within(len(finite), int(of_epoch))
+            if until is not None and until > (epochs := math.ceil(steps / of_epoch)):
+                raise ValueError(
+                    f"expected unfreeze_epoch within the training of {counted(epochs, 'epoch')}, got {until}: train "
+                    "longer, or leave it out, so that what is frozen stays so"
+                )
+        if not rate > 0 or (finite and not any(self._factor(step) > 0 for step in finite)):
+            raise ValueError(
+                "expected a learning rate above 0 in some step, got 0 in all: raise --lr, or choose another --schedule"
+            )
+
+    def _steps_of_epoch(self) -> float:
+        """Return the optimizer's steps in an epoch; infinite where the loader does not tell."""
+        batches = self.trainer.num_training_batches
+        return batches if math.isinf(batches) else max(1, math.ceil(batches / self.trainer.accumulate_grad_batches))
 
     def _factor(self, step: int) -> float:
         """Return the schedule's factor after a number of steps of the optimizer."""
         steps = float(self.trainer.estimated_stepping_batches)
-        batches = self.trainer.num_training_batches  # infinite until the loader is made, before the first step
-        epoch = 0.0 if math.isinf(batches) else step / max(1, math.ceil(batches / self.trainer.accumulate_grad_batches))
+        epoch = step / self._steps_of_epoch()
         share = 1.0 if steps == 0 else step / steps
         timer = self._timer()
         if timer is not None:
             gone, left = timer.time_elapsed(), timer.time_remaining() or 0.0
             share = max(share, gone / (gone + left) if gone + left else 1.0)
-        return self.schedule.factor(epoch, min(share, 1.0))
+        return self._in_force.factor(epoch, min(share, 1.0))
 
     def _settle(self) -> None:
         momentum = self.inputs.momentum
@@ -275,7 +298,7 @@ class Pretraining(lightning.LightningModule):
         if not torch.isfinite(value).all():
             raise ValueError(
                 f"expected finite {name}, got NaN or infinity at step {self.global_step}, training has diverged: "
-                "lower the learning rate, or raise the temperature of the loss"
+                "lower the learning rate (--lr), or raise the temperature of the loss (--loss.temperature)"
             )
 
 

@@ -1,10 +1,14 @@
 """Schedules: the factor of the learning rate over the training."""
 
 import math
+import warnings
 from abc import ABC, abstractmethod
 from typing import final
 
 from likewise.parts import written
+from likewise.score_words import counted
+
+LONGEST = 0.5  # of a training: what a warm-up takes at most
 
 
 class Schedule(ABC):
@@ -23,20 +27,25 @@ class Schedule(ABC):
             share: Fraction of the training done, from 0 to 1: of its steps, or of its time if that ends it sooner.
         """
 
+    def within(self, steps: int, of_epoch: int) -> "Schedule":
+        """Return what a training of so many steps can follow, of which an epoch has `of_epoch`: itself, as a rule."""
+        del steps, of_epoch
+        return self
+
 
 @final
 class Cosine(Schedule):
-    r"""Half a cosine from 1 to `end`, after a linear warm-up.
+    r"""A linear warm-up to 1, then half a cosine from 1 to `end`.
 
     $$
-    \eta(s) = e + (1 - e) \, \frac{1 + \cos \pi s}{2}
+    \eta(s) = e + (1 - e) \, \frac{1 + \cos \pi \frac{s - w}{1 - w}}{2}
     $$
 
-    at the fraction s of the training. In the warm-up the factor is linear, from warmup_start to the cosine's value at
-    the end of the warm-up.
+    at the fraction s of the training, after a warm-up that takes the fraction w of it: at most half. A longer one is
+    shortened, with a warning where the training has a number of steps.
 
     Args:
-        warmup_epochs: Epochs of warm-up. SupContrast uses 10 for batches over 256.
+        warmup_epochs: Epochs of warm-up, in which the factor rises to 1. SupContrast uses 10 for batches over 256.
         warmup_start: The factor at the first step, if there is a warm-up.
         end: The factor at the end, e.
 
@@ -49,7 +58,7 @@ class Cosine(Schedule):
     Example:
         >>> schedule = Cosine(warmup_epochs=2)
         >>> [round(schedule.factor(epoch, epoch / 10), 3) for epoch in (0, 1, 2, 5, 10)]
-        [0.0, 0.452, 0.905, 0.5, 0.0]
+        [0.0, 0.5, 1.0, 0.691, 0.0]
     """
 
     def __init__(self, warmup_epochs: float = 0.0, warmup_start: float = 0.0, end: float = 0.0) -> None:
@@ -61,14 +70,24 @@ class Cosine(Schedule):
         self.end = end
 
     def factor(self, epoch: float, share: float) -> float:
-        if epoch >= self.warmup_epochs:
-            return self._cosine(share)
-        part = epoch / self.warmup_epochs
-        there = self._cosine(min(share / part, 1.0) if part else 0.0)
-        return self.warmup_start + (there - self.warmup_start) * part
+        warmed = max(epoch / self.warmup_epochs, share / LONGEST) if self.warmup_epochs else math.inf
+        if warmed < 1:
+            return self.warmup_start + (1 - self.warmup_start) * warmed
+        warmup = share / warmed
+        after = min((share - warmup) / (1 - warmup), 1.0)
+        return self.end + (1 - self.end) * (1 + math.cos(math.pi * after)) / 2
 
-    def _cosine(self, share: float) -> float:
-        return self.end + (1 - self.end) * (1 + math.cos(math.pi * min(share, 1.0))) / 2
+    def within(self, steps: int, of_epoch: int) -> "Schedule":
+        most = int(steps * LONGEST) / of_epoch
+        if self.warmup_epochs <= most:
+            return self
+        warnings.warn(
+            f"a warm-up of {self.warmup_epochs:g} epoch{'s' * (self.warmup_epochs != 1)} is longer than half of the "
+            f"training, {counted(steps, 'step')}: it takes {int(steps * LONGEST):,} of them; lower "
+            "--schedule.warmup_epochs, or train longer",
+            stacklevel=2,
+        )
+        return Cosine(most, self.warmup_start, self.end)
 
 
 @final

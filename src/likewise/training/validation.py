@@ -109,7 +109,7 @@ class Validation(Callback):
         for measured in (result.at(epoch) for result in self._found(pl_module, validation)):
             if self.keep_best and self._is_best(measured):
                 content = io.BytesIO()
-                torch.save(pl_module.state_dict(), content)
+                torch.save({"state_dict": pl_module.state_dict(), "epoch": trainer.current_epoch}, content)
                 self.run.write(self.run.best.name, content.getvalue())
             self._save(trainer, measured)
             if self._told is not None:

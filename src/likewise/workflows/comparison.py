@@ -79,9 +79,9 @@ def _compared(
     rows = report.compared(settings)
     comparison = Comparison(page, rows, report.verdict(rows))
     page.parent.mkdir(parents=True, exist_ok=True)
-    comparison.table.write_text(report.rows_as_csv(rows), encoding="utf-8")
+    comparison.table.write_text(report.rows_as_csv(rows), "utf-8", "backslashreplace")
     written = [report.rows_as_markdown(rows, settings[0].name), *comparison.verdict]
-    page.with_suffix(".md").write_text("\n\n".join(written) + "\n", encoding="utf-8")
+    page.with_suffix(".md").write_text("\n\n".join(written) + "\n", "utf-8", "backslashreplace")
     report.write_page(page, subjects, sections=built(sections, report.Section))
     progress.tell(f"Scores on the test part with 95 % intervals, and paired differences to {settings[0].name}\n")
     progress.tell(_table(rows))

@@ -13,15 +13,17 @@ import torch
 from torch import Tensor
 
 from likewise.configuration import resolve
-from likewise.data import Samples, Source, Texts, some_inputs
+from likewise.data import Samples, Source, Texts, same_source, some_inputs
+from likewise.data.of_run import parted_as
 from likewise.data.reading import spans_of
 from likewise.data.rows import in_words
 from likewise.inference.embedding import digest_of, encoded, samples_for
 from likewise.inference.inputs import options_of, streamed
 from likewise.inference.model import Model, load
 from likewise.inference.shards import Shards, state_of
-from likewise.inference.tables import check_apart
+from likewise.inference.tables import check_apart, check_output
 from likewise.models import Encoder
+from likewise.models.weights import load_weights
 from likewise.parts import Spec, build
 from likewise.runs import Run
 from likewise.workflows.metadata import device_named
@@ -43,15 +45,16 @@ def embed(
     progress: Progress = PRINTED,
     **options: Any,
 ) -> Path:
-    """Encode any data into one file of ids, features, and labels where there are some.
+    """Encode any data into one file of ids, features, and labels and parts where there are some.
 
-    It works shard by shard: what was finished before Ctrl-C, or any other end, isn't done again by the same call.
+    Parts are those of the data, and of a run's own data those of the run, so that nothing is tested on that it was
+    trained on. What was finished before Ctrl-C, or any other end, isn't done again by the same call.
 
     Args:
         run: A run, its folder, or the file of an exported encoder. None: `encoder` names one.
         data: A folder of images, a file, or the name of a data set; or a part, as a configuration has it.
-        config: Options of `likewise embed`: output, side, encoder, dtype, shard_size, batch_size, workers, force and
-            device.
+        config: Options of `likewise embed`: output, side, encoder, weights, dtype, shard_size, batch_size, workers,
+            force and device.
         progress: What is said meanwhile.
         **options: More of them, and of `data`; they win.
 
@@ -129,14 +132,11 @@ def _checked(given: Mapping[str, Any]) -> Path:
         raise ValueError(f"expected RUN or --encoder, got {got}: name the run's folder, or a class with its weights")
     if given["run"] is None and given["side"] != "first":
         raise ValueError("expected a run of pairs for the second side, got --encoder: leave out --side")
+    if given["run"] is not None and given["weights"] is not None:
+        raise ValueError("expected no --weights beside a run, which has its own, got some: name --encoder in its place")
     output = Path(given["output"] or "")
-    if output.suffix not in KINDS:
-        raise ValueError(f"expected --output of {' or '.join(KINDS)}, got {given['output'] or 'none'}: name a file")
-    if output.exists() and not given["force"]:
-        raise ValueError(f"expected --output that does not exist, got {output}: name another, or --force replaces it")
+    check_output(output, KINDS, force=given["force"])
     check_apart(output, given["data"].get("init_args", {}).get("path", ""))
-    if not output.absolute().parent.is_dir():
-        raise ValueError(f"expected --output in a folder that exists, got {output}: make {output.parent} first")
     for name, least in (("shard_size", 1), ("batch_size", 1), ("workers", 0)):
         if given[name] is not None and given[name] < least:
             raise ValueError(f"expected --{name} of at least {least}, got {given[name]}: leave it out for the usual")
@@ -160,14 +160,29 @@ def _model_and_samples(given: Mapping[str, Any], progress: Progress) -> tuple[Mo
         with warnings.catch_warnings():
             if model.paired:
                 warnings.filterwarnings("ignore", "without labels")  # which pairs need not have
-            return model, samples_for(model, source)
+            samples = samples_for(model, source)
+        return model, _parted(model, data, samples)
     samples = streamed(build(data, Source))
     spec = Spec(class_path=given["encoder"]["class_path"], init_args=given["encoder"].get("init_args", {}))
     torch.manual_seed(0)
     encoder: Encoder = build(spec, Encoder, input_shape=samples.input_shape)
     some = samples.inputs if isinstance(samples.inputs, Tensor | Texts) else some_inputs(samples, OBSERVED)
     encoder.observe(some)
+    if given["weights"] is not None:
+        progress.say(f"weights: {load_weights(encoder, given['weights'])}")
     return Model(encoder.to(device), samples.preprocessing), samples
+
+
+def _parted(model: Model, data: Spec, samples: Samples) -> Samples:
+    """Return samples with the parts that the model's run gave them, where they are of its own data."""
+    facts: Any = model.run.facts if model.run else {}
+    if model.run is None or "samples" not in facts or not same_source(facts["parts"]["data"], data):
+        return samples
+    try:
+        return parted_as(model.run, samples, model.side)
+    except (ValueError, OSError, ImportError) as error:
+        warnings.warn(f"without the parts of {model.run.name}, which did not train on all of it: {error}", stacklevel=5)
+        return samples
 
 
 def _filled(shards: Shards, model: Model, given: Mapping[str, Any], progress: Progress) -> str:

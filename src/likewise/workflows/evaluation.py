@@ -12,9 +12,9 @@ import torch
 from likewise import evaluation
 from likewise.configuration import resolve
 from likewise.data import Parts, parts_of_run
-from likewise.evaluation.array_files import arrays_of, is_arrays
+from likewise.evaluation.array_files import is_arrays
 from likewise.evaluation.arrays import features_of_parts
-from likewise.evaluation.feature_files import samples_of_arrays, vectors_in
+from likewise.evaluation.feature_files import samples_of_arrays, vectors_in, whole_arrays
 from likewise.evaluation.predictors import LinearPredictor
 from likewise.parts import build, built
 from likewise.pickled import pickled
@@ -90,7 +90,7 @@ def _of_file(
     path: Path, root: Path, options: scoring.EvaluationOptions, progress: Progress, device: torch.device
 ) -> Run:
     """Evaluate the features of an array file, as a run of its own."""
-    arrays = arrays_of(path)
+    arrays = whole_arrays(path)
     parts = samples_of_arrays(arrays, path)
     counts, width = list(map(len, parts)), sum(parts[0].input_shape)
     options = options.in_time(counts, width, scoring.blank_of(parts, width), progress, device)

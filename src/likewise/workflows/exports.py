@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from likewise.evaluation import Learned
 from likewise.evaluation.predictors import LinearPredictor
+from likewise.files.formats import check_text
 from likewise.inference import Model, load
 from likewise.runs import Run, Side
 from likewise.workflows.progress import PRINTED, Progress, shown
@@ -73,6 +74,7 @@ def export(
     path = path or opened.folder.with_name(opened.name + ("-second" if side == "second" else "") + FORMATS[kind])
     model = load(opened, device="cpu").of(side)
     if kind == "onnx":
+        check_text(path)
         from likewise.models import to_onnx  # noqa: PLC0415 - not needed for safetensors
 
         probe: Any = None if classifier is None else Learned(opened).predictor("probe")
@@ -111,7 +113,7 @@ def _facts(model: Model, probe: LinearPredictor | None) -> dict[str, Any]:
     if model.paired:
         found["side"] = model.side
     if probe is not None:
-        kind, limits = ("classes", None) if probe.thresholds is None else ("label sets", probe.thresholds.tolist())
+        kind, limits = ("classes", None) if probe.limits is None else ("label sets", probe.limits.tolist())
         found |= {"label_kind": kind, "names": probe.names, "classifier": probe.by, "thresholds": limits}
         found |= {} if limits else {"temperature": probe.temperature}
     return {name: value for name, value in found.items() if value}

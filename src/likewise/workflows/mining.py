@@ -46,8 +46,9 @@ def mine(model: Model, output: Path, limits: Limits, progress: Progress) -> Path
         The training pairs, their features, and a tile of similarities.
     """
     run: Any = model.run
-    if not model.paired:
-        raise ValueError(f"expected a run of pairs with --negatives, got {run.folder}: train one with --data Pairs")
+    if not (model.paired and model.encodes):
+        got = run.folder if run else "an encoder or features alone"
+        raise ValueError(f"expected a run of pairs with --negatives, got {got}: train one with --data Pairs")
     data = run.facts["parts"]["data"]["init_args"]
     check_apart(output, data.get("path") or "")
     progress.say("reading ...")

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from itertools import product
@@ -12,6 +12,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 from likewise import configuration
+from likewise.files.numbered import numbered
 
 if TYPE_CHECKING:
     from likewise.runs import Run  # which imports torch: a mistake in a plan is told before
@@ -192,7 +193,10 @@ def _combined(settings: Sequence[GivenSetting], grid: Sequence[Axis]) -> dict[st
 
 def folder_of(sweep: Sweep, output: Path | str | None, among: str = "sweeps") -> Path:
     """Return the folder of a sweep: a new one, or that of the same sweep, which goes on; or raise a ValueError."""
-    folder = Path(output or Path(among) / datetime.now().astimezone().strftime("%Y-%m-%d-%H%M%S"))
+    if output is None:
+        now = datetime.now().astimezone().strftime("%Y-%m-%d-%H%M%S")
+        return next(place for place in numbered(Path(among) / now) if not place.exists())
+    folder = Path(output)
     if folder.exists() and any(folder.iterdir()) and not ((folder / PLAN).is_file() and read(folder) == sweep):
         raise ValueError(f"expected a new folder or that of the same sweep, got {folder}: give another --output")
     return folder
@@ -231,10 +235,15 @@ def in_setting(name: str, sweep: Sweep) -> Generator[None]:
         raise ValueError(f"setting {name!r}: {error}{hint}") from error
 
 
-def write(sweep: Sweep, folder: Path) -> None:
-    """Write a plan into a sweep's folder."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / PLAN).write_text(json.dumps(asdict(sweep), indent=2) + "\n", encoding="utf-8")
+def write(sweep: Sweep, folder: Path) -> Path:
+    """Write a plan into a sweep's folder; where another sweep has been begun there meanwhile, into one beside it."""
+    text = json.dumps(asdict(sweep), indent=2) + "\n"
+    for place in numbered(folder):
+        place.mkdir(parents=True, exist_ok=True)
+        with suppress(FileExistsError), (place / PLAN).open("x", encoding="utf-8") as file:
+            file.write(text)
+            return place
+    raise AssertionError  # pragma: no cover - counting does not end
 
 
 def read(folder: Path) -> Sweep:

@@ -14,7 +14,9 @@ from likewise.data import Samples
 from likewise.data.rows import in_words, readable, unreadable
 from likewise.evaluation import Features, Learned, Predictions
 from likewise.evaluation.intervals import wilson
+from likewise.evaluation.label_metrics import FEWEST
 from likewise.evaluation.of_run import By
+from likewise.evaluation.predictors import LEAST
 from likewise.inference import Model, load
 from likewise.inference.embedding import check_kind
 from likewise.inference.inputs import samples_at
@@ -30,7 +32,7 @@ SHOWN = 20  # rows, and confusions, that are printed
 
 def predict(
     run: Run | Path | str,
-    input: str | Path,  # noqa: A002 - the command's word for it
+    input: str | Path | Sequence[str | Path],  # noqa: A002 - the command's word for it
     output: Path | str | None = None,
     *,
     by: By | None = None,
@@ -45,7 +47,8 @@ def predict(
 
     Args:
         run: The run, its folder, or an ONNX file with a probe; a run of features alone takes features.
-        input: What to predict: whatever `likewise train` takes as data, labelled or not, or one image.
+        input: What to predict: whatever `likewise train` takes as data, labelled or not; or images, or texts; "-": the
+            lines of standard input.
         output: The table to write: .csv, .jsonl or .parquet. None: the first rows are told.
         by: See `Model.predict`.
         among: Labelled samples to predict by instead, as input.
@@ -80,8 +83,8 @@ def predict(
     path = None if output is None else Path(output)
     if path is not None:
         check_output(path, force=force)
-        check_apart(path, input)
-        check_apart(path, among or "")
+        for given in (*([input] if isinstance(input, str | Path) else input), among or ""):
+            check_apart(path, given)
     if not isinstance(run, Run) and Path(run).suffix == ".onnx":
         model = load(run, device=None if device == "auto" else device)
         learned = model.learned
@@ -90,7 +93,8 @@ def predict(
         model = load(opened, device=device_named(device)) if opened.weights.is_file() else None
         learned = Learned(opened) if model is None else model.learned
     support = None if among is None else _encoded(model, among, progress)
-    progress.say(f"predicting by {learned.predictor(by, support)} ...")  # or it refuses, before anything is encoded
+    predictor = learned.predictor(by, support)  # or it refuses, before anything is encoded
+    progress.say(f"predicting by {predictor} ...")
     found = _Found()
     with nullcontext(found.show) if path is None else table_at(path) as write:
         for samples, vectors in _in_chunks(model, input, found, progress):
@@ -101,13 +105,25 @@ def predict(
             raise ValueError(f"expected samples that can be read, got none in {input}: {in_words(found.lost)}")
     for line in found.lines():
         progress.tell(line)
+    if predictor.few:
+        progress.tell(
+            f"{predictor.few:,} of {len(predictor.names):,} labels have fewer than {FEWEST} validation samples each, "
+            "and the threshold of all labels together"
+        )
+    if predictor.thresholds is not None and predictor.probabilities:
+        progress.tell(f"no label is given with a probability below {LEAST}")
     if path is not None:
         progress.tell(f"predictions: {path}")
     return path
 
 
 def _in_chunks(
-    model: Model | None, place: str | Path, found: "_Found", progress: Progress, *, labelled: bool = False
+    model: Model | None,
+    place: str | Path | Sequence[str | Path],
+    found: "_Found",
+    progress: Progress,
+    *,
+    labelled: bool = False,
 ) -> Iterator[tuple[Samples, Tensor]]:
     """Yield some samples at a time and their features, without those that can't be read."""
     samples = samples_at(place, model, labelled=labelled)
@@ -148,9 +164,9 @@ class _Found:
     def __init__(self) -> None:
         self.lost: dict[int, str] = {}
         self._rows: list[list[str]] = []
-        self._pairs: Counter[tuple[str, str]] = Counter()
+        self._pairs: dict[bool, Counter[tuple[str, str]]] = {False: Counter(), True: Counter()}
         self._of_sets: bool | None = None
-        self._unlike, self.count, self._known = 0, 0, False
+        self._unlike, self._trained_on, self.count, self._known = 0, 0, 0, False
 
     def show(self, columns: Mapping[str, Sequence[Any]]) -> None:
         """Keep the first rows."""
@@ -165,6 +181,8 @@ class _Found:
         if predictions.unlike_training is not None:
             self._known = True
             self._unlike += sum(predictions.unlike_training)
+        seen = [False] * len(samples) if predictions.trained_on is None else predictions.trained_on.tolist()
+        self._trained_on += sum(seen)
         if samples.labels is None:
             return {}
         if samples.label_kind == "classes":
@@ -173,8 +191,8 @@ class _Found:
             truth = [[samples.names[of] for of in row.nonzero().flatten().tolist()] for row in samples.labels]
         if (predictions.sets is None) == (samples.label_kind == "classes"):
             self._of_sets = predictions.sets is not None
-            for own, said in zip(truth, predictions.labels, strict=True):
-                self._pairs.update(_decisions(own, said) if self._of_sets else [(own, said)])
+            for own, said, trained in zip(truth, predictions.labels, seen, strict=True):
+                self._pairs[trained].update(_decisions(own, said) if self._of_sets else [(own, said)])
         return {"label": truth}
 
     def lines(self) -> Iterator[str]:
@@ -182,12 +200,13 @@ class _Found:
         yield from aligned(self._rows) if self._rows else []
         if self.count > len(self._rows) - 1 > 0:
             yield f"... and {self.count - len(self._rows) + 1:,} more: --output photos.csv writes all"
-        if self._pairs:
-            right, total = sum(count for (own, said), count in self._pairs.items() if own == said), self._pairs.total()
-            low, high = (100 * end for end in wilson(right, total))
-            what = "labels that a sample has or is predicted to have" if self._of_sets else "labelled samples"
-            yield f"right: {100 * right / total:.2f} % [{low:.1f}, {high:.1f}] of {total:,} {what}"
-            wrong = [(pair, count) for pair, count in self._pairs.most_common() if pair[0] != pair[1]]
+        if self._trained_on:
+            yield f"trained on: {self._trained_on:,} of {self.count:,}, by their features; they say nothing of new ones"
+        words = {True: " of samples trained on", False: " of others"} if self._trained_on else {False: ""}
+        for trained, of in words.items():
+            yield from [self._rightness(self._pairs[trained], of)] if self._pairs[trained] else []
+        if pairs := self._pairs[False] + self._pairs[True]:
+            wrong = [(pair, count) for pair, count in pairs.most_common() if pair[0] != pair[1]]
             table = [["label", "predicted", "count"], *([*pair, f"{count:,}"] for pair, count in wrong[:SHOWN])]
             yield from aligned(table) if wrong else []
             if len(wrong) > SHOWN:
@@ -197,6 +216,13 @@ class _Found:
             yield f"unlike the training data: {self._unlike:,} of {self.count:,} ({share}; of data like it up to 5 %)"
         if self.lost:
             yield f"warning: {in_words(self.lost)}"
+
+    def _rightness(self, pairs: Counter[tuple[str, str]], of: str) -> str:
+        """Say how often predictions are right, with Wilson's interval."""
+        right, total = sum(count for (own, said), count in pairs.items() if own == said), pairs.total()
+        low, high = (100 * end for end in wilson(right, total))
+        what = "labels that a sample has or is predicted to have" if self._of_sets else "labelled samples"
+        return f"right: {100 * right / total:.2f} % [{low:.1f}, {high:.1f}] of {total:,} {what}{of}"
 
 
 def _decisions(own: list[str], said: list[str]) -> list[tuple[str, str]]:

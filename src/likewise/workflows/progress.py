@@ -1,10 +1,15 @@
 """What a workflow says while it works, and the results it tells: protocol, printed, and silent."""
 
+import os
+import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Protocol, final
+from typing import TYPE_CHECKING, Any, Protocol, TextIO, final
 
-from tqdm import tqdm
+from likewise.files.formats import CONTROLS
+
+if TYPE_CHECKING:
+    from tqdm import tqdm
 
 SECONDS = 1.0  # what takes less has no bar
 
@@ -33,6 +38,11 @@ class Progress(Protocol):
 class Printed:
     """Print everything, with bars in a notebook or on a terminal: what Python shows unless told otherwise.
 
+    Printing ends no work: what a stream cannot show is escaped, and one that nobody reads any more leads nowhere.
+
+    Args:
+        aside: Whether what is going on stands on stderr, where bars do, and not between the results.
+
     Example:
         >>> progress = Printed()
         >>> progress.say("encoding ...")
@@ -41,11 +51,14 @@ class Printed:
         [0, 1, 2]
     """
 
+    def __init__(self, *, aside: bool = False) -> None:
+        self._aside = aside
+
     def say(self, doing: str) -> None:
-        print(doing, flush=True)
+        _print(doing, sys.stderr if self._aside else sys.stdout)
 
     def tell(self, result: str) -> None:
-        print(result, flush=True)
+        _print(result, sys.stdout)
 
     def bar(self, walked: Iterable[Any], doing: str) -> Iterable[Any]:
         from tqdm.auto import tqdm  # noqa: PLC0415 - looks for a notebook
@@ -93,4 +106,19 @@ def shown(path: Path) -> Path:
     return whole.relative_to(here) if whole.is_relative_to(here) else whole
 
 
+def _print(words: str, stream: TextIO) -> None:
+    """Print words, also where the stream's encoding lacks a letter, or a pipe or a terminal has been closed."""
+    words = words.translate(CONTROLS)
+    try:
+        print(words, file=stream, flush=True)
+    except UnicodeEncodeError:
+        print(words.encode(stream.encoding, "backslashreplace").decode(stream.encoding), file=stream, flush=True)
+    except OSError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)  # so that no later flush fails either
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
+
+
 PRINTED = Printed()
+TERMINAL = Printed(aside=True)
+"""What the command shows: results alone on stdout."""

@@ -15,10 +15,11 @@ from torch import Tensor
 from likewise.data import Samples, Texts, parts_of_run
 from likewise.data.ids import Ids
 from likewise.data.image_files import ImageFiles
-from likewise.files.detection import ARRAYS, exists, expanded, near
+from likewise.files.detection import ARRAYS, exists, expanded, is_file_name, near
 from likewise.files.formats import TABLES
 from likewise.inference import Model, Stored, load
 from likewise.inference import search as searches
+from likewise.inference.inputs import words_of
 from likewise.inference.stored import stored_at
 from likewise.inference.tables import check_apart, table_at
 from likewise.models import reads_texts
@@ -49,13 +50,14 @@ class Found(NamedTuple):
 
 def search(
     run: Run | Path | str,
-    query: Sequence[str] = (),
+    query: str | Sequence[str] = (),
     *,
     among: Path | str | None = None,
     within: Path | str | None = None,
     side: Side = "first",
     k: int = 5,
     at_least: float | None = None,
+    gallery_includes_queries: bool = False,
     duplicates: float | None = None,
     mistakes: bool = False,
     negatives: bool = False,
@@ -70,13 +72,16 @@ def search(
     """Find what is nearest by cosine similarity to images, texts or vectors; near-duplicates; doubtful labels.
 
     Args:
-        run: The run whose encoder it is, or its folder.
-        query: Files, a folder, a table, a file of features, ids of the other side, or texts.
+        run: The run whose encoder it is, or its folder. Or features from anywhere, see `load`, which are searched where
+            neither among nor within is given: the query is a file of such features, or ids.
+        query: Files, a folder, a table, a file of features, ids of the other side, or texts; "-": the lines of standard
+            input.
         among: Where to look: a file of features, a run's folder, or what `train` takes as data.
         within: A set, likewise, whose samples are compared with each other.
         side: Of a run of pairs, which the query or the set is of; a query finds samples of the other side.
         k: How many neighbours of each, or hard negatives.
         at_least: The smallest similarity that counts. None: any.
+        gallery_includes_queries: Whether the queries are among what is searched: each one's own row is left out.
         duplicates: The similarity from which two samples are nearly the same; lists groups.
         mistakes: Whether to list the samples whose k neighbours have other labels.
         negatives: Whether to write the run's training pairs with hard negatives, as a table to train on again: what is
@@ -123,8 +128,12 @@ def search(
         return mine(load(run, device=where), path, limits, progress)
     if from_rank != 1 or margin is not None:
         raise ValueError("expected --negatives with --from_rank or --margin, got none: add it, or leave them out")
-    _check(query, among, within, (written, page), force=force, only=duplicates is not None or mistakes)
+    query = [str(word) for word in words_of(query)] if query else query
     model = load(run, device=where)
+    if among is None and within is None and not model.encodes:
+        there = run.folder if isinstance(run, Run) else run
+        among, within = (there, None) if query else (None, there)
+    _check(query, among, within, (written, page), force=force, only=duplicates is not None or mistakes)
     model = model.of(side) if model.run or side == "second" else model
     others = stored_at(str(among or within), model.across if within is None else model, progress.bar)
     asked = _asked(query, others, model, progress, among) if within is None else None
@@ -133,7 +142,8 @@ def search(
     elif mistakes:
         head, rows = ("id", "label", "agreement", "neighbours"), _doubts(others, k, progress)
     else:
-        head, rows = ("query", "rank", "id", "similarity"), _nearest(asked, others, k, at_least, progress)
+        own = None if asked is None else _own(asked, others, query, included=gallery_includes_queries)
+        head, rows = ("query", "rank", "id", "similarity"), _nearest(asked, others, k, at_least, progress, own=own)
     others = _with_texts(others, among or within, model.across if within is None else model, progress)
     head, rows = _told(head, rows, others)
     first = list(islice(rows, SHOWN))
@@ -201,7 +211,8 @@ def _asked(words: Sequence[str], others: Stored, model: Model, progress: Progres
     """Return the features that the words of a query stand for: a set, or files, ids and texts, one by one."""
     named = others
     if model.paired:  # ids of its own side, which a run knows
-        named = stored_at(among, model) if (expanded(among) / "run.json").is_file() else replace(others, ids=())
+        kept = not model.encodes or (expanded(among) / "run.json").is_file()
+        named = stored_at(among, model) if kept else replace(others, ids=())
     paths = [expanded(word) for word in words]
     if len(words) == 1 and exists(paths[0]) and (paths[0].is_dir() or paths[0].suffix.lower() in SETS):
         return stored_at(words[0], model, progress.bar)
@@ -211,14 +222,18 @@ def _asked(words: Sequence[str], others: Stored, model: Model, progress: Progres
     places = {one: place for place, one in enumerate(named.ids)}
     texts = reads_texts(model.encoder)
     new = torch.tensor(
-        [exists(path) if not texts else word not in places for word, path in zip(words, paths, strict=True)]
+        [
+            model.encodes and (exists(path) if not texts or is_file_name(word) else word not in places)
+            for word, path in zip(words, paths, strict=True)
+        ]
     )
     unknown = next((at for at, word in enumerate(words) if not new[at] and word not in places), None)
     if unknown is not None:
         similar = get_close_matches(words[unknown], islice(places, LOOKED_AT), 2)
         remedy = f"; did you mean the id {' or '.join(similar)}?" if similar else near(paths[unknown])
         ids = "" if model.paired and not places else ", or an id of the samples"
-        raise ValueError(f"expected a file{ids}, got {words[unknown]}: check it{remedy}")
+        kind = "a file" if model.encodes else "a file of features"
+        raise ValueError(f"expected {kind}{ids}, got {words[unknown]}: check it{remedy}")
     vectors = torch.empty(len(words), model.feature_dim)
     given: Any = [word if texts else path for word, path, of in zip(words, paths, new, strict=True) if of]
     if given:
@@ -228,11 +243,18 @@ def _asked(words: Sequence[str], others: Stored, model: Model, progress: Progres
     return Stored.of(vectors, list(Ids.of(words)), samples)
 
 
+def _own(asked: Stored, others: Stored, words: Sequence[str], *, included: bool) -> Tensor | None:
+    """Return where the queries' own rows are, to be left out; what is named one by one may well find itself."""
+    if not included and list(asked.ids) == list(words):
+        return None
+    return searches.own_of(asked, others, included=included)
+
+
 def _nearest(
-    asked: Stored | None, others: Stored, k: int, at_least: float | None, progress: Progress
+    asked: Stored | None, others: Stored, k: int, at_least: float | None, progress: Progress, *, own: Tensor | None
 ) -> Iterator[Found]:
     queries = others if asked is None else asked
-    pieces = searches.neighbours(queries, None if asked is None else others, k, at_least, progress.bar)
+    pieces = searches.neighbours(queries, None if asked is None else others, k, at_least, progress.bar, own=own)
     for start, similarities, places in pieces:
         for row, (alike, nearby) in enumerate(zip(similarities.tolist(), places.tolist(), strict=True), start):
             called = queries.ids[row]

@@ -125,7 +125,7 @@ def carry_out(
     if not (folder / plan.PLAN).is_file():
         with shown_by(progress.bar):
             _check(sweep)
-        plan.write(sweep, folder)
+        folder = plan.write(sweep, folder)
     tuned = f", {sum(map(len, sweep.trials.values()))} trials to tune them" if sweep.trials else ""
     settings, seeds = counted(len(sweep.settings), "setting"), counted(len(sweep.seeds), "seed")
     progress.say(f"{settings} x {seeds}{tuned} in {folder}")
@@ -267,7 +267,7 @@ def _best(trials: Iterable[_Trial]) -> dict[str, _Trial]:
 def _write_table(path: Path, trials: Sequence[_Trial]) -> None:
     """Write every trial with its validation score as CSV."""
     chosen = _best(trials).values()
-    with path.open("w", newline="", encoding="utf-8") as file:
+    with path.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["setting", "options", "evaluation", "metric", "validation", "low", "high", "chosen", "run"])
         for trial in trials:

@@ -1,9 +1,11 @@
 """Train: pretrain an encoder, evaluate it frozen, write the run's folder and its page; or resume."""
 
+import os
 import time
 import warnings
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
@@ -18,14 +20,15 @@ from likewise.configuration import resolve, written
 from likewise.evaluation import Result
 from likewise.evaluation.choice import while_training
 from likewise.files.waiting import shown_by
-from likewise.parts import arguments
+from likewise.parts import arguments, listed
 from likewise.report import went_in
 from likewise.report.formatting import short_name
 from likewise.runs import Run
 from likewise.score_words import counted, score_words
 from likewise.training import Assembled, Checkpoints, Collapse, Snapshots, Statistics, Terminated, Validation, assemble
+from likewise.training.checkpoints import keep_one
 from likewise.training.fine_tuning import ALL, FineTuning
-from likewise.training.fitting import as_list, fit, last_whole, trainer_of
+from likewise.training.fitting import fit, last_whole, trainer_of
 from likewise.training.launch import from_slurm, rank, refused_together
 from likewise.training.loggers.boards import Drawings
 from likewise.training.loggers.making import check_tools, logging_to, named
@@ -38,6 +41,8 @@ from likewise.workflows.progress import PRINTED, Progress, shown
 from likewise.workflows.scoring import EvaluationOptions, check_applicable, encoded, say_lost, score, write_report
 from likewise.workflows.sharing import follow, lead
 
+# Unless it is asked to before its first call, MKL's results may depend on where arrays lie, and so on earlier runs.
+os.environ.setdefault("MKL_CBWR", "AUTO")
 CPU = torch.device("cpu")
 ALIKE = "let all processes read the same files"
 CHOSEN = ("data", "subset", "split", "batches", "encoder", "head", "loss", "inputs", "optimizer", "schedule")
@@ -55,7 +60,7 @@ def train(
     Args:
         config: Options of `likewise train` by their names, dotted or nested, as on the command line, or as the
             config.yaml of a run has them.
-        resume: A run that is not finished, which goes on; with no options but `report` and those of the trainer.
+        resume: A run that is not finished, which goes on; with options that change no training, such as `log`.
         progress: What is said meanwhile, and where scores are told.
         **options: More options; they win.
 
@@ -84,7 +89,7 @@ def train(
         with refused_together():
             before = None if given.get("resume") is None else unfinished(given["resume"])
             config = resolve(given)
-            check_tools(as_list(config["log"]))
+            check_tools(listed(config["log"]))
             trainer = arguments(lightning.Trainer, config["trainer"])
         from_slurm()
         if rank() > 0:
@@ -98,7 +103,7 @@ def train(
 
 def check(config: Mapping[str, Any]) -> None:
     """Put together what would be trained and evaluated, and train nothing; raise as `train` does."""
-    check_tools(as_list(config["log"]))
+    check_tools(listed(config["log"]))
     with quiet_lightning():
         warnings.simplefilter("ignore")  # the run itself will warn
         _assembled(config)
@@ -148,7 +153,7 @@ def chosen_parts(config: Mapping[str, Any]) -> dict[str, Any]:
     chosen = {part: config[part] for part in CHOSEN}
     if config["min_per_class"] > 1:
         smallest = {"class_path": "likewise.data.MinPerClass", "init_args": {"count": config["min_per_class"]}}
-        chosen["subset"] = [smallest, *as_list(chosen["subset"])]
+        chosen["subset"] = [smallest, *listed(chosen["subset"])]
     return chosen
 
 
@@ -186,7 +191,8 @@ def _assembled(config: Mapping[str, Any]) -> tuple[Assembled, EvaluationOptions]
 
 def _describe(run: Run, ready: Assembled, config: Mapping[str, Any]) -> None:
     """Write what a run was made of before it is trained."""
-    run.write(run.configuration.name, written(config).encode())
+    settled = deepcopy({part: ready.specs[part] for part in ("batches", "inputs")})  # by the data and the loss
+    run.write(run.configuration.name, written({**config, **settled}).encode())
     recipe = {} if config.get("recipe") is None else {"recipe": config["recipe"]}
     origin = {"seed": config["seed"], "device": device_words(config["trainer"]), "versions": versions("lightning")}
     run.describe(ready.facts | recipe | origin)
@@ -260,6 +266,7 @@ class _Training:
                 self.progress.say(f"warning: {doubt}")
             if self.config["report"]:
                 write_report(run, ready.parts, self.evaluations, self.progress)
+        keep_one(run)
         return say_lost(run, self.progress, ready.data.lost).finished()
 
     def _in_time(self) -> EvaluationOptions:
@@ -277,8 +284,8 @@ class _Training:
         def end_soon() -> None:
             checkpoints.told_to_end = True  # after the next step, which is saved
 
-        with terminable(end_soon), logging_to(as_list(self.config.get("log")), self.run) as loggers:
-            logger = [*as_list(given.get("logger")), *loggers] or given.get("logger")
+        with terminable(end_soon), logging_to(listed(self.config.get("log")), self.run) as loggers:
+            logger = [*listed(given.get("logger")), *loggers] or given.get("logger")
             options = {**given, "logger": logger, "default_root_dir": self.run.folder}
             trainer = trainer_of(options, callbacks, checkpoints)
             fit(self.ready, trainer, self.run, compiled=self.config["compile"])
@@ -316,7 +323,7 @@ class _Training:
             Snapshots(run),
             collapse,
         ]
-        barred = any(isinstance(callback, ProgressBar) for callback in as_list(self.trainer_arguments.get("callbacks")))
+        barred = any(isinstance(callback, ProgressBar) for callback in listed(self.trainer_arguments.get("callbacks")))
         if self.trainer_arguments.get("enable_progress_bar") is not False and not barred:
             callbacks.append(TrainingBar(self.progress))
         return callbacks
@@ -344,7 +351,9 @@ class _Training:
             return
         told = f"{kept.metric} {score_words(kept)}"
         self.progress.say(f"kept epoch {kept.epoch} of {epochs}, the best on validation: {told}")
-        self.ready.module.load_state_dict(torch.load(self.run.best, map_location="cpu", weights_only=True))
+        self.ready.module.load_state_dict(
+            torch.load(self.run.best, map_location="cpu", weights_only=True)["state_dict"]
+        )
 
     def _restore(self) -> None:
         """Load the trained encoder, and the weights that head, loss and inputs had with it, if these were saved."""
@@ -353,13 +362,10 @@ class _Training:
         module.encoder.load_state_dict(trained)
         if module.second is not None:
             module.second.load_state_dict(self.run.encoder("second").state_dict())
-        if self.run.best.is_file():
-            state: dict[str, Any] = torch.load(self.run.best, map_location="cpu", weights_only=True)
-        elif (checkpoint := last_whole(self.run)) is not None:
+        checkpoint = self.run.best if self.run.best.is_file() else last_whole(self.run)
+        if checkpoint is not None:
             state = torch.load(checkpoint, map_location="cpu", weights_only=True)["state_dict"]
-        else:
-            return
-        module.load_state_dict(state | {f"encoder.{name}": value for name, value in trained.items()})
+            module.load_state_dict(state | {f"encoder.{name}": value for name, value in trained.items()})
 
     def _say_validated(self, result: Result) -> None:
         """Say the validation scores of an epoch that epochs are chosen by; the page has all."""

@@ -27,7 +27,7 @@ from likewise.evaluation import FewShot
 from likewise.files.detection import expanded
 from likewise.files.waiting import shown_by
 from likewise.losses import Loss
-from likewise.parts import class_of
+from likewise.parts import class_of, listed
 from likewise.report.sections import CurvesSection, FactsSection
 from likewise.report.sections.transfer import TransferSection
 from likewise.report.transfer import FROZEN, SCRATCH, TUNED, Column, by_labels, found_as_csv, transferred, verdict_on
@@ -35,7 +35,6 @@ from likewise.runs import Run
 from likewise.score_words import aligned
 from likewise.training.assembly import shared
 from likewise.training.fine_tuning import ALL
-from likewise.training.fitting import as_list
 from likewise.training.inputs.loss_input import LossSignature
 from likewise.workflows import plan, scoring
 from likewise.workflows.comparison import Comparison
@@ -265,7 +264,7 @@ class _Networks:
 
 def _check_options(config: Mapping[str, Any]) -> None:
     """Raise where options would have the runs of a transfer learn from labels, or by a loss, that can't be compared."""
-    kinds = [class_of(spec["class_path"], Subset) for spec in as_list(config["subset"])]
+    kinds = [class_of(spec["class_path"], Subset) for spec in listed(config["subset"])]
     if FewLabels in kinds:
         raise ValueError(
             "expected no FewLabels among --subset, which a transfer sets itself: give --labels or --per_class"
@@ -380,7 +379,7 @@ def _compared(
     subjects = report.in_settings(runs, names, progress=progress.bar)
     found = transferred(report.settings_of(subjects), columns)
     comparison = Comparison(page, [one.row for one in found], verdict_on(found))
-    comparison.table.write_text(found_as_csv(found), encoding="utf-8")
+    comparison.table.write_text(found_as_csv(found), "utf-8", "backslashreplace")
     report.write_page(
         page, subjects, title="Transfer", sections=[TransferSection(found), CurvesSection(), FactsSection()]
     )

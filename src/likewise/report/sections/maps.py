@@ -33,6 +33,9 @@ MOST_RAW = 5000  # of which raw inputs are too
 PICTURED = 5000  # whose image or text hovering shows
 MOST_NAMED = 24  # classes that have a legend; more are named by hovering
 MOST_RUNS = 4
+LARGE = 20  # samples of a class that has a map by itself; one of several finer classes may have fewer
+MOST_CLASSES = 40  # that have a map each
+MAPPED_WITHIN, LEAST_WITHIN = 2000, 100  # samples of all of them, and of each
 MOST_LABELS = 12  # of label sets by which points can be coloured, the most frequent ones
 GREEN_RED = ("#2a9d5c", "#d1495b")
 GREY_BLUE = ("#a4a9b2", plots.COLORS[0])
@@ -62,33 +65,43 @@ class MapSection(Section):
 
 
 class SubModesSection(Section):
-    """The test samples of one class that was trained on, by the finer classes in it that are evaluated."""
+    """The test samples of each class by themselves; of one that was trained on, by the finer classes in it."""
 
     runs = "any"
 
     def content(self, subjects: Sequence[Subject]) -> Content | None:
         shown = _shown(subjects)
         first, test = next(iter(shown.items()), (None, None))
-        if first is None or test is None or test.within is None:
+        if first is None or test is None or test.label_kind != "classes" or test.counterparts is not None:
             return None
-        finer = torch.bincount(test.within.numbers[test.counts > 0], minlength=len(test.within.names))
-        if int(finer.max()) < 2:
+        names, groups = test.names, test.classes
+        finer = (test.counts > 0).long()
+        if test.within is not None:
+            names, groups = test.within.names, test.within.numbers[test.classes]
+            finer = torch.bincount(test.within.numbers[test.counts > 0], minlength=len(names))
+        sizes = torch.bincount(groups, minlength=len(names))
+        large = (sizes >= LARGE) | (finer > 1)
+        order = (finer * (len(test) + 1) + sizes).argsort(descending=True, stable=True)
+        chosen = order[large[order]].tolist()
+        if not chosen:
             return None
-        coarse = test.within.numbers[test.classes]
-        sizes = torch.bincount(coarse, minlength=len(finer))
-        chosen = int((finer * (len(test) + 1) + sizes).argmax())
-        of_chosen = test[coarse == chosen]
-        some = of_chosen[ordered(of_chosen, whole=False)[:MOST]]
-        panels = _of_run(first, some) if len(subjects) == 1 else _of_runs(shown, some)
+        most = max(LEAST_WITHIN, min(MAPPED, MAPPED_WITHIN // len(chosen)))
+        order = ordered(test, whole=False)
+        maps: list[dict[str, Any]] = []
+        for of in chosen[:MOST_CLASSES]:
+            some = test[order[groups[order] == of][:most]]
+            panels = _of_run(first, some) if len(subjects) == 1 else _of_runs(shown, some)
+            maps.append({"name": names[of], **_data(first, some, panels, _colours_within(first, some))})
         said = sentence(
             "sub_modes",
-            name=test.within.names[chosen],
-            shown=how_many(min(MAPPED, len(some)), len(of_chosen)),
-            finer=int(finer[chosen]),
-            classes=int((finer > 1).sum()),
+            finer=bool((finer > 1).any()),
+            most=most if int(sizes[chosen].max()) > most else 0,
+            maps=len(maps),
+            classes=int((sizes > 0).sum()),
+            large=LARGE,
             settings=_by_setting(len(shown)) if len(subjects) > 1 else "",
         )
-        drawn = drawn_by_script("map", _data(first, some, panels, _finer_colours(first, some)), "map-within")
+        drawn = drawn_by_script("map", {"maps": maps}, "map-within")
         return Content("Within a class", said, drawn + (_scores_within(first) if len(subjects) == 1 else Markup()))
 
 
@@ -264,16 +277,23 @@ def _colours(subject: Subject, some: Features) -> dict[str, Any]:
     }
 
 
-def _finer_colours(subject: Subject, some: Features) -> dict[str, Any]:
-    """Return the colours of the finer classes in one class, and whether kNN names them right."""
-    there = (some.counts > 0).nonzero().flatten()
-    names = [some.names[label] for label in there.tolist()]
-    found = {"class": _coloured(names, plots.palette(len(names)), torch.searchsorted(there, some.classes))}
+def _colours_within(subject: Subject, some: Features) -> dict[str, Any]:
+    """Return the colours of the finer classes in one class, or else what kNN takes it for; and whether kNN is right."""
     said = subject.predicted(some)
+    finer = len(some.classes.unique()) > 1
+    found = {"class": _coloured_there(some.names, some.classes)} if finer else {}
     if said is None:
         return found
+    taken_for = {} if finer else {"kNN's prediction": _coloured_there(some.names, said)}
     wrong = (said != some.classes).long().where(said >= 0, -1)
-    return found | {"kNN is": _coloured(("right", "wrong"), GREEN_RED, wrong)}
+    return found | taken_for | {"kNN is": _coloured(("right", "wrong"), GREEN_RED, wrong)}
+
+
+def _coloured_there(names: Sequence[str], categories: Tensor) -> dict[str, Any]:
+    """Return the colours of those categories alone that some sample has."""
+    there = categories[categories >= 0].unique()
+    places = torch.searchsorted(there, categories).where(categories >= 0, -1)
+    return _coloured([names[of] for of in there.tolist()], plots.palette(len(there)), places)
 
 
 def _coloured(names: Sequence[str], colors: Sequence[str], categories: Tensor) -> dict[str, Any]:

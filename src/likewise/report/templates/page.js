@@ -90,8 +90,22 @@ function choice(title, words, choose) {
 
 // --- maps of samples
 
-async function drawMap(place) {
+async function drawMaps(place) {
   const said = dataOf(place.dataset.of);
+  if (!said.maps) return drawMap(place, said);
+  const controls = make("div", "controls");
+  const show = async (wanted) => {
+    const area = make("div", "");
+    place.replaceChildren(controls, area);
+    await drawMap(area, said.maps.find(({ name }) => name === wanted));
+    place.dataset.drawn = wanted;
+  };
+  const names = said.maps.map(({ name }) => name);
+  controls.append(choice("class", names, show));
+  await show(names[0]);
+}
+
+async function drawMap(place, said) {
   const drawing = await plotly;
   const rows = numbersOf(said.rows, Int32Array);
   const tiles = numbersOf(said.tiles, Int32Array);
@@ -291,6 +305,6 @@ addEventListener("DOMContentLoaded", () => {
     button.addEventListener("click", () => copy(button));
   }
   if (album) whenSeen(document.querySelectorAll("canvas.tile"), paintTile);
-  whenSeen(document.querySelectorAll(".map"), drawMap);
+  whenSeen(document.querySelectorAll(".map"), drawMaps);
   whenSeen(document.querySelectorAll(".anchors"), drawAnchors);
 });

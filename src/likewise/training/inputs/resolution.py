@@ -1,6 +1,6 @@
 """Which inputs a loss is trained with, and which of them supplies which argument."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 from typing import Any, NamedTuple, final
@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from likewise.data import Batches, LabelKind, Samples
 from likewise.losses import Loss
+from likewise.parts import spec_of
 from likewise.training.inputs.batch import BatchInputs, Pairs
 from likewise.training.inputs.episodes import EpisodeMaps, EpisodeMeans
 from likewise.training.inputs.learned import Classifier, LabelPrototypes, Learned
@@ -28,23 +29,23 @@ class Resolution(NamedTuple):
     suppliers: dict[str, LossInput]
 
 
-def resolve(signature: LossSignature, given: Sequence[LossInput], *, labelled: bool = True) -> Resolution:
+def resolve(signature: LossSignature, given: Sequence[LossInput], label_kind: LabelKind | None) -> Resolution:
     """Find an input for each argument of a loss; a ValueError tells which has none, or two, or is not the loss's.
 
     Given inputs take precedence. Inputs for other required arguments are made with defaults. What every batch has
-    comes last.
+    comes last. The kind of the data's labels tells which inputs have some, and which losses fit where one is to change.
     """
 
     def supplied(inputs: Sequence[LossInput]) -> dict[str, LossInput]:
         """Name the first supplier of each argument."""
-        without = {supplier: frozenset[str]() if labelled else supplier.of_labels for supplier in inputs}
+        without = {supplier: frozenset[str]() if label_kind else supplier.of_labels for supplier in inputs}
         return {
             name: supplier
             for supplier in reversed(inputs)
             for name in sorted(supplier.given_to(signature) - without[supplier])
         }
 
-    _check_given(signature, given)
+    _check_given(signature, given, label_kind)
     every_batch = (BatchInputs(), Pairs())
     made: list[LossInput] = []
     for kind in MADE_IF_REQUIRED:
@@ -77,7 +78,7 @@ class LossInputs(nn.Module):
         check_labels(type(loss), context.label_kind)
         self._context = replace(context, signature=self.signature)
         chosen = _recommended(loss) if given is None else given
-        inputs, self._suppliers = resolve(self.signature, chosen, labelled=context.label_kind is not None)
+        inputs, self._suppliers = resolve(self.signature, chosen, context.label_kind)
         if context.num_labels < 1 and any(isinstance(loss_input, Learned) for loss_input in inputs):
             raise ValueError(
                 f"expected labels for {self.signature.loss}, which learns parameters for each of them, got none: "
@@ -114,6 +115,13 @@ class LossInputs(nn.Module):
             loss_input.check_batches(batches, self._context)
 
 
+def described(inputs: LossInputs, asked: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return a `Spec` of each input but what every batch has: those asked for as they were, and those made beside."""
+    given = {spec["class_path"].rpartition(".")[2]: spec for spec in asked}
+    made = (loss_input for loss_input in inputs.all if not isinstance(loss_input, BatchInputs | Pairs))
+    return [given.get(type(loss_input).__name__) or spec_of(loss_input) for loss_input in made]
+
+
 def reads_embeddings(loss: type[Loss]) -> bool:
     """Tell whether a loss reads embeddings; if not, a head has no use."""
     without = frozenset[str]().union(*(kind.without_head for kind in final_kinds(LossInput)))
@@ -131,8 +139,11 @@ def check_samples(loss: type[Loss], samples: Samples) -> None:
 
 
 def _takes_pairs(loss: type[Loss], given: LabelKind | None) -> bool:
-    kinds = loss.label_kinds
-    return bool(SecondTower.names() & LossSignature.by(loss).names) and (not kinds or given in kinds)
+    return bool(SecondTower.names() & LossSignature.by(loss).names) and _takes(loss, given)
+
+
+def _takes(loss: type[Loss], given: LabelKind | None) -> bool:
+    return not loss.label_kinds or given in loss.label_kinds
 
 
 def _ours() -> Iterator[type[Loss]]:
@@ -149,13 +160,10 @@ def check_labels(loss: type[Loss], given: LabelKind | None, names: Sequence[str]
 
     Names of labels may show that label sets were read as classes.
     """
-    kinds = loss.label_kinds
-    if not kinds or given in kinds:
+    if _takes(loss, given):
         return
-    takes = " or ".join(sorted(kinds))
-    fitting = sorted(
-        kind.__name__ for kind in _ours() if (given in kind.label_kinds if given else not kind.label_kinds)
-    )
+    takes = " or ".join(sorted(loss.label_kinds))
+    fitting = sorted(kind.__name__ for kind in _ours() if bool(kind.label_kinds) == bool(given) and _takes(kind, given))
     has, remedy = given or "no labels", f"choose one of {', '.join(fitting)}"
     several = [(separator, name) for separator in SEPARATORS for name in names if separator in name]
     if given == "classes" and several:
@@ -176,7 +184,7 @@ def _recommended(loss: Loss) -> list[LossInput]:
     return [kinds[name]() for name in loss.recommended_inputs]
 
 
-def _check_given(signature: LossSignature, given: Sequence[LossInput]) -> None:
+def _check_given(signature: LossSignature, given: Sequence[LossInput], label_kind: LabelKind | None) -> None:
     for first, second in combinations(given, 2):
         both = first.names() & second.names() & signature.names
         if both or type(first) is type(second):
@@ -185,13 +193,18 @@ def _check_given(signature: LossSignature, given: Sequence[LossInput]) -> None:
                 f"{type(second).__name__}: leave one out"
             )
     supplied = frozenset[str]().union(*(loss_input.names() for loss_input in given))
+    none = "SecondTower" if any(isinstance(loss_input, SecondTower) for loss_input in given) else "[]"
     for loss_input in given:
         if not loss_input.serves(signature, supplied):
-            able = sorted(kind.__name__ for kind in _ours() if loss_input.serves(LossSignature.by(kind), supplied))
+            able = [
+                kind.__name__
+                for kind in sorted(_ours(), key=lambda kind: (not kind.label_kinds, kind.__name__))
+                if _takes(kind, label_kind) and loss_input.serves(LossSignature.by(kind), supplied)
+            ]
             raise ValueError(
                 f"expected inputs that {signature.loss} takes, got {type(loss_input).__name__}, which supplies "
                 f"{' and '.join(sorted(loss_input.names()))}, not {', '.join(sorted(signature.names))}: leave it out "
-                f"(--inputs [] for none; for pairs SecondTower), or choose {' or '.join(able[:3]) or 'another loss'}"
+                f"(--inputs {none}), or choose {' or '.join(able[:3]) or 'another loss'}"
             )
 
 

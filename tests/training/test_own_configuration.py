@@ -1,0 +1,76 @@
+"""What a run is made of stands in its config.yaml and in what is said, and a run made anew from it equals it."""
+
+import json
+
+import numpy as np
+import pytest
+import yaml
+
+from likewise.report.went_in import lines_of
+from likewise.workflows import Silent, train
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:.*LeafSpec.*", "ignore:.*does not have many workers.*"),
+]
+FEW = {"epochs": 1, "evaluations": [], "report": False, "device": "cpu"}
+WORDS = ["red", "green", "blue", "cat", "dog", "tree"]
+
+
+def save(folder):
+    """Images with classes, vectors with label sets, and pairs of texts, and of texts and vectors."""
+    rng = np.random.default_rng(0)
+    np.savez(folder / "images.npz", images=rng.random((60, 8, 8), dtype=np.float32), labels=np.arange(60) % 3)
+    sets = rng.random((60, 3)) < 0.5
+    sets[:, 0] |= ~sets.any(axis=1)
+    np.savez(folder / "sets.npz", vectors=rng.random((60, 5), dtype=np.float32), labels=sets)
+    texts = [[" ".join(rng.choice(WORDS, size=3)) for _ in range(2)] for _ in range(60)]
+    rows = (
+        {"one": one, "other": other, "counts": [float(len(one)), row / 60]} for row, (one, other) in enumerate(texts)
+    )
+    (folder / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return {
+        "images": {"data": str(folder / "images.npz"), "encoder.width": 4},
+        "sets": {"data": str(folder / "sets.npz"), "encoder": "MLP", "encoder.width": 4},
+        "pairs": {"data": "Pairs", "data.path": str(folder / "pairs.jsonl"), "data.first": "one"}
+        | {"encoder": "BagOfTokens", "encoder.width": 4, "encoder.vocabulary": 50, "head.out_dim": 4},
+    }
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "inputs", "changes"),
+    [
+        ("images", {}, None, ["RandomAffine"]),
+        ("images", {"loss": "CrossEntropyLoss"}, ["Classifier"], ["RandomAffine"]),
+        ("images", {"loss": "ArcFaceLoss"}, ["LabelPrototypes"], ["RandomAffine"]),
+        ("images", {"loss": "BYOLLoss"}, ["Momentum", "Predictor"], ["RandomAffine"]),
+        ("images", {"loss": "PrototypicalLoss"}, ["EpisodeMeans"], []),
+        ("sets", {"loss": "NWSLoss"}, ["Momentum", "KeyQueue", "LabelPrototypes"], ["FeatureDropout"]),
+        ("sets", {"loss": "NWSLoss", "inputs": []}, ["LabelPrototypes"], ["FeatureDropout"]),
+        ("pairs", {"data.second": "other"}, ["SecondTower"], ["TokenDropout"]),
+        (
+            "pairs",
+            {"data.second": "other", "inputs": "SecondTower", "inputs.shared": True},
+            ["SecondTower"],
+            ["TokenDropout"],
+        ),
+        ("pairs", {"data.second": "counts"}, ["SecondTower"], ["TokenDropout", "FeatureDropout"]),
+    ],
+    ids=str,
+)
+def test_a_run_made_anew_from_its_configuration_equals_it(data, options, inputs, changes, tmp_path):
+    first = train(FEW | save(tmp_path)[data] | options, runs=tmp_path / "first", progress=Silent())
+    said = yaml.safe_load(first.configuration.read_text())
+    again = train(said, runs=tmp_path / "again", progress=Silent())
+    named = None if said.get("inputs") is None else [spec["class_path"].rpartition(".")[2] for spec in said["inputs"]]
+    assert named == inputs
+    assert all("init_args" in spec for spec in said.get("inputs") or [])
+    line = dict(lines_of(first.facts))["loss"]
+    for name in [*(inputs or []), *changes]:
+        assert name in line
+    expected = yaml.safe_load(again.configuration.read_text())
+    assert {**said, "runs": None} == {**expected, "runs": None}
+    assert first.facts["parts"] == again.facts["parts"]
+    for name in ("encoder.safetensors", "metrics.csv"):
+        assert (first.folder / name).read_bytes() == (again.folder / name).read_bytes(), name
+    assert lines_of(first.facts) == lines_of(again.facts)

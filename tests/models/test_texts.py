@@ -181,7 +181,7 @@ def test_half_a_surrogate_pair_does_not_reach_the_tokenizer(tmp_path):
 @pytest.mark.parametrize(
     ("content", "arguments", "said"),
     [
-        ('{"words": "x", "labels": ["a"]}', {}, r"a column of texts \(text, sentence, .*got words, labels: name it in"),
+        ('{"words": 1, "labels": ["a"]}', {}, r"a column of texts \(text, sentence, .*got words, labels: name it in"),
         ('{"text": "x", "topic": ["a"]}', {}, r"a column of labels .*got text, topic: .*or set that to none"),
         (
             '{"text": "x", "id": 1, "topic": ["a"]}',

@@ -153,8 +153,8 @@ def plain(file: Any, key: str) -> NDArray[Any]:
     except ValueError as error:
         if "Object arrays" not in str(error):
             raise
-        told = f"expected {key} of plain values, got Python objects: save np.array({key}.tolist())"
-        raise ValueError(told) from error
+        remedy = f"save np.array({key}.tolist())"
+        raise ValueError(f"expected {key} of plain values, got Python objects: {remedy}") from error
 
 
 def words_of(array: NDArray[Any], key: str) -> NDArray[Any]:

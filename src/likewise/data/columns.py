@@ -139,15 +139,13 @@ def column_of(
     if found is not None:
         return found
     others = [name for name in known if name != ID_COLUMN] if what == "label" and given is None else []
-    likely = classes_among({name: cells(name) for name in others})
-    if likely:
+    remedy = f"name it in data.{what}" + (", or set that to none" if what == "label" else "")
+    if likely := classes_among({name: cells(name) for name in others}):
         remedy = f"likewise train {quote(str(where))} --data.label {quote(likely[0])}"
         remedy += f" (or {', '.join([*likely[1:], 'none'])})"
-    else:
-        remedy = f"name it in data.{what}" + (", or set that to none" if what == "label" else "")
-    if len(others) == 2 and not likely:
-        first, second = others
-        remedy += f"; of pairs give --data Pairs --data.path {where} --data.first {first} --data.second {second}"
+    elif len(others) == 2:
+        asked = "; of pairs give --data Pairs --data.path {} --data.first {} --data.second {}"
+        remedy += asked.format(where, *others)
     raise ValueError(
         f"expected a column of {what}s ({given or ', '.join(usual)}) in {where}, got {', '.join(known)}: {remedy}"
     )

@@ -3,15 +3,13 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from likewise.files.formats import IMAGE_COLUMNS, PART_NAMES, TEXT_COLUMNS, UNREAD, image_suffixes
 
-Kind = Literal["images", "texts", "classes", "words", "numbers", "ids", "nothing"]
-InputKind = Literal["images", "texts", "numbers"]
-STRINGS: tuple[Kind, ...] = ("texts", "classes", "words")
+STRINGS = ("texts", "classes", "words")
 # three words, or as much in a script without spaces
-_LONG = re.compile(r"\S+\s+\S+\s+\S|[\u3040-\u30ff\u4e00-\u9fff]{6}")
+LONG = re.compile(r"\S+\s+\S+\s+\S|[\u3040-\u30ff\u4e00-\u9fff]{6}")
 
 
 def is_number(cell: Any) -> bool:
@@ -23,8 +21,8 @@ def is_number(cell: Any) -> bool:
     return True
 
 
-def kind_of(cells: Iterable[Any]) -> Kind:
-    """Return what cells are, as most of them tell.
+def kind_of(cells: Iterable[Any]) -> str:
+    """Return what cells are, as most of them tell: images, texts, classes, words, numbers, ids or nothing.
 
     Strings that differ are texts if they are long; those that occur again are classes. Whole numbers that all differ
     are ids.
@@ -39,25 +37,24 @@ def kind_of(cells: Iterable[Any]) -> Kind:
     if not given or isinstance(given[0], dict | bytes):
         return "images" if given else "nothing"
     words = [cell for cell in given if isinstance(cell, str) and not is_number(cell)]
-    if 2 * len(words) < len(given) or not words:
-        whole = len({str(cell) for cell in given if str(cell).isdecimal()})
-        return "ids" if whole == len(given) else "numbers"
+    if 2 * len(words) < len(given):
+        return "ids" if len({str(cell) for cell in given if str(cell).isdecimal()}) == len(given) else "numbers"
     if Path(words[0][:255]).suffix.lower() in {*image_suffixes(), *UNREAD}:
         return "images"
-    differ, long = len(set(words)) * 2 > len(words), sum(map(bool, map(_LONG.search, words)))
-    return "classes" if not differ else "texts" if long * 2 >= len(words) else "words"
+    if 2 * len(set(words)) <= len(words):
+        return "classes"
+    return "texts" if 2 * sum(LONG.search(word) is not None for word in words) >= len(words) else "words"
 
 
-def inputs_among(columns: Mapping[str, Iterable[Any]]) -> tuple[InputKind, list[str]]:
-    """Return what the inputs among columns are, and which columns they are, as far as that is clear.
+def inputs_among(columns: Mapping[str, Iterable[Any]]) -> tuple[str, list[str]]:
+    """Return what the inputs among columns are, images, texts or numbers, and the columns, as far as that is clear.
 
-    They are images, or else texts: those of a usual name, those of one column alone, or long ones where nothing but
-    ids is a number.
+    Texts are those of a usual name, those of one column alone, or long ones where nothing but ids is a number.
     """
     kinds = {name: kind_of(cells) for name, cells in columns.items()}
     strings = [name for name, kind in kinds.items() if kind in STRINGS]
     images = [name for name, kind in kinds.items() if kind == "images" or (kind in STRINGS and name in IMAGE_COLUMNS)]
-    long = [name for name, kind in kinds.items() if kind == "texts" and "numbers" not in kinds.values()]
+    long = [name for name in strings if kinds[name] == "texts" and "numbers" not in kinds.values()]
     texts = [name for name in TEXT_COLUMNS if name in strings][:1] or (strings if len(kinds) == 1 else long)
     return ("images", images) if images else ("texts", texts) if texts else ("numbers", [])
 

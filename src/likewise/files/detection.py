@@ -150,7 +150,7 @@ def _of_table(where: Path, given: Mapping[str, Any]) -> tuple[str, dict[str, Any
     return "Text", {"path": str(where), **({} if usual else {"text": names[0]})}
 
 
-def inputs_at(place: str | Path, given: Mapping[str, Any]) -> tuple[cells.InputKind, list[str]]:
+def inputs_at(place: str | Path, given: Mapping[str, Any]) -> tuple[str, list[str]]:
     """Return what the inputs of a table, or of a folder of them, are, and their columns; options of the data decide."""
     rows = first_rows(place, given.get("encoding")) or []
     known = {name: [row.get(name) for row in rows] for name in dict.fromkeys(name for row in rows for name in row)}

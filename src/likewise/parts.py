@@ -77,7 +77,7 @@ def class_of(class_path: str, base: type | tuple[type, ...]) -> type:
         if module == MAIN:
             lacks, remedy = (
                 "is of another script or notebook",
-                "put it into a file; likewise.load(run, module=...) takes one",
+                "put it in a file, or give likewise.load(run, module=...)",
             )
         raise ValueError(f"expected a class of kind {kind}, got {class_path}, which {lacks}: {remedy}") from error
     if not (inspect.isclass(named) and issubclass(named, base)):
@@ -211,6 +211,15 @@ def replaced(value: Any, part: object) -> Any:
     if is_spec(value) and value["class_path"].rpartition(".")[2] == type(part).__name__:
         return part
     return {name: replaced(of, part) for name, of in value.items()} if isinstance(value, Mapping) else value
+
+
+def rebuilding(spec: Any, base: type = object) -> Any:
+    """Return a part, and those nested in it, without what would fetch weights from elsewhere."""
+    if not is_spec(spec):
+        return spec
+    instead = getattr(class_of(spec["class_path"], base), "rebuilt_with", {})
+    own = {name: rebuilding(of) for name, of in (spec.get("init_args") or {}).items()}
+    return Spec(class_path=spec["class_path"], init_args=own | instead)
 
 
 def _members(hint: Any) -> tuple[Any, ...]:

@@ -16,7 +16,7 @@ from typing import Any, Literal, Self, final, get_args
 from torch import Tensor, nn
 
 from likewise.files.formats import as_text, check_text
-from likewise.parts import Spec, build, class_of, is_spec, replaced
+from likewise.parts import build, is_spec, rebuilding, replaced
 from likewise.pickled import pickled
 from likewise.records import ClassMean, Curves, Histograms, class_means_of, curves_of, histograms_of
 from likewise.score_files import as_csv, from_csv, outcomes_of, save_outcomes
@@ -289,10 +289,8 @@ class Run:
         given = replaced(spec, module)
         if module is not None and given == spec:
             got = type(module).__name__
-            raise ValueError(
-                f"expected a module of this run's encoder, {spec}, got {got}: give the one that was trained"
-            )
-        return _rebuilding(given)
+            raise ValueError(f"expected a module of this run's encoder, {spec}, got {got}: give the one trained")
+        return rebuilding(given, nn.Module)
 
     def weights_of(self, side: Side) -> Path:
         """Return the file of the weights of a side's encoder."""
@@ -353,15 +351,6 @@ class Run:
         if self.folder.suffix != PARTIAL:
             return self
         return Run(self.folder.rename(self.folder.with_name(self.name)))
-
-
-def _rebuilding(spec: Any, base: type = nn.Module) -> Any:
-    """Return a part, and those nested in it, without what would fetch weights from elsewhere."""
-    if not is_spec(spec):
-        return spec
-    instead = getattr(class_of(spec["class_path"], base), "rebuilt_with", {})
-    own = {name: _rebuilding(of, object) for name, of in (spec.get("init_args") or {}).items()}
-    return Spec(class_path=spec["class_path"], init_args=own | instead)
 
 
 def synced(path: Path) -> None:

@@ -79,17 +79,27 @@ def to_onnx(
     path = Path(path)
     if not path.parent.is_dir():
         raise ValueError(f"expected a folder to write {path.name} into, got {path.parent}: create it first")
-    with _told():
-        copy = deepcopy(encoder).cpu().float().eval()
-    module = copy if classifier is None else _Classified(copy, deepcopy(classifier).cpu().float().eval())
-    about = _metadata(copy) | dict(facts or {})
     partial = path.with_name(f"{path.name}.partial")
     try:
+        copy = deepcopy(encoder).cpu().float().eval()
+        module = copy if classifier is None else _Classified(copy, deepcopy(classifier).cpu().float().eval())
+        about = _metadata(copy) | dict(facts or {})
         _export(module, copy, partial, {name: json.dumps(value) for name, value in about.items()}, opset)
         _check(module, copy, partial, tolerance)
         partial.replace(path)
+    except (OSError, _DifferentError):
+        raise
+    except Exception as error:
+        raise ValueError(
+            f"expected an encoder that can be written as ONNX, got {type(error).__name__}: "
+            f"{shortened(str(error.__cause__ or error))}: export it as safetensors"
+        ) from error
     finally:
         partial.unlink(missing_ok=True)
+
+
+class _DifferentError(ValueError):
+    """A file's outputs are not the encoder's."""
 
 
 @final
@@ -131,7 +141,7 @@ def _export(module: nn.Module, encoder: Encoder, path: Path, metadata: dict[str,
     inputs = _inputs(encoder, 2)
     batch = torch.export.Dim("batch", min=1)
     sizes = {0: batch, 1: torch.export.Dim("tokens", min=1)} if reads_texts(encoder) else {0: batch}
-    with _told(), _quiet(), torch.no_grad():
+    with _quiet(), torch.no_grad():
         program = torch.onnx.export(
             module,
             (inputs,),
@@ -148,36 +158,21 @@ def _export(module: nn.Module, encoder: Encoder, path: Path, metadata: dict[str,
         program.save(path, external_data=False)
 
 
-@contextlib.contextmanager
-def _told() -> Generator[None]:
-    """Say in a line what keeps an encoder from being exported; what keeps a file from being written stays as it is."""
-    try:
-        yield
-    except OSError:
-        raise
-    except Exception as error:
-        raise ValueError(
-            f"expected an encoder that can be written as ONNX, got {type(error).__name__}: "
-            f"{shortened(str(error.__cause__ or error))}: export it as safetensors"
-        ) from error
-
-
 def _check(module: nn.Module, encoder: Encoder, path: Path, tolerance: float) -> None:
     """Compare the file's outputs with the module's."""
     import onnxruntime  # noqa: PLC0415 - onnxruntime is optional
 
-    with _told():
-        session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     for batch in BATCHES:
         inputs = _inputs(encoder, batch)
-        with _told(), torch.no_grad():
+        with torch.no_grad():
             made, computed = module(inputs), session.run(None, {"inputs": inputs.numpy()})
         expected: tuple[Tensor, ...] = (made,) if module is encoder else made
         for name, values, got in zip(OUTPUTS, expected, computed, strict=False):
             found = torch.from_numpy(got)
             away = float((found - values).abs().max()) if found.shape == values.shape else float("inf")
             if not away <= tolerance * max(1.0, float(values.abs().max())):  # written so that NaN fails
-                raise ValueError(
+                raise _DifferentError(
                     f"expected {name} of the ONNX file within {tolerance:g} of the encoder's, got {away:.2g} in a "
                     f"batch of {batch}: export it as safetensors"
                 )

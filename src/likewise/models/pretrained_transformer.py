@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Callable, Iterable
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypedDict, final
+from typing import Any, Literal, TypedDict, final
 
 import torch
 from jaxtyping import Float, Int
@@ -30,15 +30,6 @@ class Special(TypedDict):
     mask: int
     prompt: str
     prompt_length: int
-
-
-class _Words(NamedTuple):
-    """A model's tokenizer, its prompts by name, which of them is usual, and how many tokens it reads."""
-
-    tokenizer: Any
-    prompts: dict[str, str]
-    usual: str | None
-    length: int | None
 
 
 @final
@@ -95,9 +86,9 @@ class PretrainedTransformer(TextEncoder):
         self.pooling: str | None = pooling
         self.special = special
         self.prompt = "" if special is None else special["prompt"]
-        self._asked, self._words = (length, prompt), None
+        self._asked, self._reading = (length, prompt), None
         if config is None:
-            self.model, following, self._words = _published(name)
+            self.model, following, self._reading = _published(name)
             self.following: Any = None if pooling else following
         else:
             made = _loaded(name, lambda of, _: of.AutoModel.from_config(of.AutoConfig.for_model(**config)))
@@ -125,13 +116,10 @@ class PretrainedTransformer(TextEncoder):
 
     def trained(self, texts: Iterable[str]) -> Any:
         """Return the model's own tokenizer, which was trained elsewhere."""
-        if self._words is None:
-            self._words = _published(self.name)[2]
-        tokenizer, prompts, usual, most = self._words
-        length, asked = self._asked
+        self._reading = self._reading or _published(self.name)[2]
+        (tokenizer, prompts, usual, most), (length, asked) = self._reading, self._asked
         if asked is not None and asked not in prompts:
-            has = f"it has {', '.join(prompts)}" if prompts else "it has none"
-            raise ValueError(f"expected a prompt of {self.name}, got {asked}: {has}")
+            raise ValueError(f"expected a prompt of {self.name}, got {asked}: it has {', '.join(prompts) or 'none'}")
         self.prompt = prompts.get(asked or usual or "", "")
         bare, framed = (tokenizer("a", add_special_tokens=framed)["input_ids"] for framed in (False, True))
         place = next(start for start in range(len(framed)) if framed[start : start + len(bare)] == bare)
@@ -190,27 +178,29 @@ class PretrainedTransformer(TextEncoder):
         return tokens, inside
 
 
-def _published(name: str) -> tuple[Any, Any, _Words]:
-    """Load a model with its tokenizer, and of sentence-transformers the modules that follow it."""
+def _published(name: str) -> tuple[Any, Any, tuple[Any, dict[str, str], str | None, int | None]]:
+    """Load a model, the modules of sentence-transformers that follow, and how texts are read.
 
-    def load(library: Any, place: str) -> tuple[list[Any], _Words]:
+    That is its tokenizer, its prompts by name, which of them is usual, and how many tokens of a text are read.
+    """
+
+    def load(library: Any, place: str) -> tuple[list[Any], Any]:
         if not library.utils.hub.has_file(place, "modules.json"):
             tokenizer = library.AutoTokenizer.from_pretrained(place, use_fast=True)
-            return [library.AutoModel.from_pretrained(place)], _Words(tokenizer, {}, None, USUAL)
+            return [library.AutoModel.from_pretrained(place)], (tokenizer, {}, None, USUAL)
         whole = import_module("sentence_transformers").SentenceTransformer(place, device="cpu")
         prompts = {of: text for of, text in whole.prompts.items() if text}
-        return list(whole), _Words(whole.tokenizer, prompts, whole.default_prompt_name, whole.max_seq_length)
+        return list(whole), (whole.tokenizer, prompts, whole.default_prompt_name, whole.max_seq_length)
 
-    (model, *following), words = _loaded(name, load)
-    if not following:
-        return _encoding(model), None, words
+    (model, *following), reading = _loaded(name, load)
     kinds = [type(of).__name__ for of in (model, *following)]
-    if kinds[0] != "Transformer" or kinds[1] != "Pooling" or not FOLLOWING.issuperset(kinds[1:]):
+    if following and (kinds[:2] != ["Transformer", "Pooling"] or not FOLLOWING.issuperset(kinds[1:])):
+        allowed, got = ", ".join(sorted(FOLLOWING)), ", ".join(kinds)
         raise ValueError(
-            f"expected {name} to be a Transformer, Pooling, and others of {', '.join(sorted(FOLLOWING))}, got "
-            f"{', '.join(kinds)}: encode with sentence-transformers, and train on the vectors"
+            f"expected {name} to be a Transformer, Pooling, and others of {allowed}, got {got}: name another"
         )
-    return _encoding(model.auto_model), nn.Sequential(*following), words
+    own = model.auto_model if following else model
+    return _encoding(own), nn.Sequential(*following) if following else None, reading
 
 
 def _encoding(model: Any) -> Any:
@@ -221,13 +211,15 @@ def _encoding(model: Any) -> Any:
 
 def _made(modules: list[Any]) -> Any:
     """Make modules of sentence-transformers, with random weights, from their names and options."""
-    library = import_module("sentence_transformers.sentence_transformer.modules")
-    function = "activation_function"
-    options = [
-        {**given, **({function: build({"class_path": given[function]}, nn.Module)} if function in given else {})}
-        for _, given in modules
-    ]
-    return nn.Sequential(*(getattr(library, kind)(**given) for (kind, _), given in zip(modules, options, strict=True)))
+    library, own = import_module("sentence_transformers.sentence_transformer.modules"), "activation_function"
+    return nn.Sequential(
+        *(
+            getattr(library, kind)(
+                **{name: build({"class_path": of}) if name == own else of for name, of in given.items()}
+            )
+            for kind, given in modules
+        )
+    )
 
 
 def _adapted(model: Any, rank: int) -> Any:
@@ -257,12 +249,8 @@ def _loaded(name: str, load: Callable[[Any, str], Any]) -> Any:
         library = import_module("transformers")  # of the extra `text`
         library.utils.logging.disable_progress_bar()
         return load(library, str(Path(name).expanduser()) if Path(name).expanduser().is_dir() else name)
-    except ImportError as error:
-        raise ValueError(
-            f"expected the libraries of the extra for {name}, got {shortened(str(error))}: pip install likewise[text]"
-        ) from error
     except Exception as error:
+        remedy = "pip install likewise[text]" if isinstance(error, ImportError) else "check it, or the connection"
         raise ValueError(
-            f"expected a model of transformers by name or folder, got {name}: {shortened(str(error))}: check the name, "
-            "the folder, or the connection"
+            f"expected a model of transformers by name or folder, got {name}: {shortened(str(error))}: {remedy}"
         ) from error

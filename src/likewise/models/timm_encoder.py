@@ -163,11 +163,7 @@ def _check_fit(network: nn.Module, given: Shapes, name: str, input_shape: tuple[
         raise ValueError(
             f"expected weights of {name} in {file}, got {len(missing)} missing, {len(further)} too many and "
             f"{len(other)} of other shapes, such as {first}: "
-            + (
-                f"they are those of {theirs}"
-                if theirs
-                else "give a file of this network, the name of theirs, or --weights"
-            )
+            + (f"they are those of {theirs}" if theirs else "give a file of this network, or the name of theirs")
         )
 
 

@@ -24,10 +24,10 @@ WRAPPED, ADAPTER = ".base_layer.", ".lora_"  # of peft, which puts adapters besi
 DEEP = 4  # mappings within mappings
 LEAST = 0.5  # of the network's numbers that a file has to have
 KINDS = {
-    **dict.fromkeys(("weight", "gamma", "scale", "kernel"), "weight"),
-    **dict.fromkeys(("bias", "beta"), "bias"),
-    **dict.fromkeys(("running_mean", "moving_mean"), "running_mean"),
-    **dict.fromkeys(("running_var", "moving_var", "moving_variance"), "running_var"),
+    "weight": {"weight", "gamma", "scale", "kernel"},
+    "bias": {"bias", "beta"},
+    "running_mean": {"running_mean", "moving_mean"},
+    "running_var": {"running_var", "moving_var", "moving_variance"},
 }
 """What the last words of names mean; others may mean anything."""
 BY_ORDER = "in order, as names differ: tensors of one shape may have each other's place"
@@ -121,9 +121,8 @@ def _read(path: Path) -> tuple[dict[str, Tensor], str]:
         files = sorted(
             found.name for found in path.iterdir() if found.suffix in {".safetensors", ".pth", ".pt", ".bin"}
         )
-        raise ValueError(
-            f"expected a file of weights, got the folder {path}: give a file in it{files and ', '}{names_of(files)}"
-        )
+        inside = f", {names_of(files)}" if files else ""
+        raise ValueError(f"expected a file of weights, got the folder {path}: give a file in it{inside}")
     if not path.is_file():
         raise ValueError(f"expected a file of weights, got {path}, which does not exist: check the path")
     if objects := pickled(path):
@@ -200,7 +199,7 @@ def _in_order(given: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> dict[st
 
 
 def _kind(name: str) -> str | None:
-    return KINDS.get(re.split(r"[./]", name)[-1])
+    return next((kind for kind, words in KINDS.items() if re.split(r"[./]", name)[-1] in words), None)
 
 
 def _bare(names: Iterable[str]) -> dict[str, str]:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Literal, final, get_args
 import numpy as np
 import torch
 from jaxtyping import UInt8
-from numpy.typing import NDArray
 from torch import Tensor
 
 if TYPE_CHECKING:
@@ -214,8 +213,3 @@ def bits_of(image: "Image") -> int:
     """Return how many bits a grey image has in use: an even number, 8 at least."""
     bits = max(8, int(np.asarray(image).max()).bit_length())
     return bits + bits % 2
-
-
-def pixels_of(image: "Image") -> NDArray[np.uint8]:
-    """Return the pixels of a plain image: (height, width), or (height, width, 3)."""
-    return np.array(plain_image(image))

@@ -17,7 +17,7 @@ from likewise.data.arrays import as_images
 from likewise.data.evaluated import Evaluated
 from likewise.data.ids import Ids, distinct
 from likewise.data.image_files import Size, check_one_size, check_size, read_images
-from likewise.data.preprocessing import ImagePreprocessing, Resize, pixels_of
+from likewise.data.preprocessing import ImagePreprocessing, Resize, plain_image
 from likewise.data.rows import JoinedRows, Rows
 from likewise.data.samples import Samples, Source
 from likewise.files.formats import with_test_part
@@ -232,7 +232,7 @@ class Torchvision(Source):
                     "another"
                 )
             if item[1] is not None:
-                images.append(item[0] if isinstance(item[0], Path) else pixels_of(item[0]))
+                images.append(item[0] if isinstance(item[0], Path) else np.array(plain_image(item[0])))
                 wanted.append(torch.as_tensor(item[1]))
         targets = torch.stack(wanted) if wanted else torch.zeros(0, dtype=torch.int64)
         targets = targets.bool() if targets.ndim == 2 else targets.long()

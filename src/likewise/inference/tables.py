@@ -16,10 +16,10 @@ Write = Callable[[Mapping[str, Sequence[Any]]], None]
 """Writes the columns of some rows."""
 
 
-def check_output(path: Path, *, force: bool = False) -> None:
-    """Raise a ValueError unless a table can be written there."""
-    if path.suffix.lower() not in ENDINGS:
-        raise ValueError(f"expected an output ending in {', '.join(ENDINGS)}, got {path}: name one of them")
+def check_output(path: Path, endings: Sequence[str] = ENDINGS, *, force: bool = False) -> None:
+    """Raise a ValueError unless a table, or a file of another ending, can be written there."""
+    if path.suffix.lower() not in endings:
+        raise ValueError(f"expected an output ending in {', '.join(endings)}, got {path}: name it so")
     if path.is_dir() or not path.parent.is_dir():
         what = "is a folder" if path.is_dir() else f"whose folder {path.parent} does not exist"
         raise ValueError(f"expected a file to write, got {path}, which {what}: correct the path")

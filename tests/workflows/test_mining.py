@@ -204,7 +204,11 @@ def test_what_cannot_be_mined_is_refused_in_a_line(tmp_path, capsys):
     output, before = str(tmp_path / "mined.jsonl"), table.read_bytes()
     for where, given, told in (
         (run, ["--negatives"], "expected --output FILE.jsonl with --negatives"),
-        (run, ["--negatives", "--output", str(tmp_path / "mined.csv")], "expected a file of .jsonl, .parquet"),
+        (
+            run,
+            ["--negatives", "--output", str(tmp_path / "mined.csv")],
+            "expected an output ending in .jsonl, .parquet",
+        ),
         (run, ["--negatives", "--output", output, "--among", str(table)], "got --among beside it"),
         (run, ["why?", "--negatives", "--output", output], "got a QUERY beside it"),
         (run, ["--negatives", "--output", output, "--side", "second"], "got --side second beside it"),

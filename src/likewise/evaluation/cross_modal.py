@@ -97,9 +97,8 @@ class CrossModalRetrieval(Evaluation):
         tried: tuple[Score, ...] = ()
         chosen_by = parts._replace(test=parts.validation)
         if chosen_by.test.part != parts.test.part and self.why_not_applicable(chosen_by) is None:
-            tried = self._found(*sides_of(chosen_by.test), progress, included=self.gallery_includes_queries).selecting
-        found = self._found(*sides_of(parts.test), progress, included=self.gallery_includes_queries)
-        return replace(found, candidates=tried)
+            tried = self._found(*sides_of(chosen_by.test), progress).selecting
+        return replace(self._found(*sides_of(parts.test), progress), candidates=tried)
 
     def rank(
         self,
@@ -149,28 +148,19 @@ class CrossModalRetrieval(Evaluation):
                 f"expected at least 2 vectors in first and in second, got {sizes[0]} and {sizes[1]}: give more"
             )
         queries, others = (Features(torch.from_numpy(side), None) for side in sides)
-        included = self.gallery_includes_queries or gallery_includes_queries
-        return self._found(queries, others, torch.from_numpy(own.astype(np.int64)), progress, included=included)
+        one = CrossModalRetrieval(list(self.at), gallery_includes_queries=True) if gallery_includes_queries else self
+        return one._found(queries, others, torch.from_numpy(own.astype(np.int64)), progress)  # noqa: SLF001 - its own
 
-    def _found(
-        self, first: Features, second: Features, pairs: Int[Tensor, "p 2"], progress: Bar, *, included: bool
-    ) -> Result:
+    def _found(self, first: Features, second: Features, pairs: Int[Tensor, "p 2"], progress: Bar) -> Result:
         """Rank each side for the other; pairs are places in both."""
-        one = self._of_direction(DIRECTIONS[0], first, second, pairs, progress, included=included)
-        other = self._of_direction(DIRECTIONS[1], second, first, pairs.flip(1), progress, included=included)
+        one = self._of_direction(DIRECTIONS[0], first, second, pairs, progress)
+        other = self._of_direction(DIRECTIONS[1], second, first, pairs.flip(1), progress)
         return Result((*one.scores, *other.scores), outcomes=(*one.outcomes, *other.outcomes))
 
     def _of_direction(
-        self,
-        direction: str,
-        queries: Features,
-        gallery: Features,
-        pairs: Int[Tensor, "p 2"],
-        progress: Bar,
-        *,
-        included: bool,
+        self, direction: str, queries: Features, gallery: Features, pairs: Int[Tensor, "p 2"], progress: Bar
     ) -> Result:
-        own, equal = own_rows(queries, gallery, included=included)
+        own, equal = own_rows(queries, gallery, included=self.gallery_includes_queries)
         pairs, size = pairs.unique(dim=0), len(gallery) - (own is not None)
         if own is not None:
             pairs = pairs[pairs[:, 1] != own[pairs[:, 0]]]

@@ -70,6 +70,16 @@ def exists(where: Path) -> bool:
         return False
 
 
+def file_at(given: str | Path, *, paired: bool) -> Path:
+    """Return a path, which must be a file's."""
+    path = Path(given).expanduser()
+    if not path.is_file():
+        what = "is a folder: likewise embed encodes all of it" if path.is_dir() else "does not exist: check the path"
+        side = ', or give what is of the other side with side="second"' * paired
+        raise ValueError(f"expected an image file, got {given}, which {what}{side}")
+    return path
+
+
 def may_be_on_the_hub(path: str) -> bool:
     """Tell whether what does not exist here may be a name on the Hub: user/name, or name."""
     name = re.fullmatch(r"(?=.{,96}$)(\w[\w.-]*/)?\w[\w.-]*", path, re.ASCII)

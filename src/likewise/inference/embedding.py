@@ -10,8 +10,9 @@ from torch import Tensor
 
 from likewise.data import ImagePreprocessing, Rows, Samples, Source
 from likewise.evaluation.encoding import Piece, pieces
+from likewise.inference.given import Given
 from likewise.inference.inputs import of_side, streamed
-from likewise.inference.model import Given, Model
+from likewise.inference.model import Model
 
 
 def samples_for(model: Model, source: Source) -> Samples:

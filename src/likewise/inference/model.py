@@ -20,11 +20,11 @@ from likewise.evaluation import Features, Learned, Predictions
 from likewise.evaluation.array_files import is_arrays
 from likewise.evaluation.arrays import vectors_of
 from likewise.evaluation.of_run import By
-from likewise.files.detection import exists, expanded
+from likewise.files.detection import exists, expanded, file_at
 from likewise.files.formats import image_suffixes
+from likewise.inference.given import Given
 from likewise.inference.onnx import OnnxEncoder, OnnxTexts, onnx_encoder
 from likewise.models import Encoder, reads_texts
-from likewise.models.encoder import SizedEncoder
 from likewise.runs import Run, Side
 
 if TYPE_CHECKING:
@@ -37,25 +37,6 @@ if TYPE_CHECKING:
     Inputs = Input | Sequence[Input] | Samples | Rows
 
 Bar = Callable[[Iterable[int]], Iterable[int]]
-
-
-@final
-class Given(SizedEncoder):
-    """Takes features as they are, where no encoder is at hand.
-
-    Args:
-        width: Their length.
-        paired: Whether they are of the two sides of pairs.
-        digest: That of the encoder which they are from; "" where nothing says.
-    """
-
-    def __init__(self, width: int, *, paired: bool = False, digest: str = "") -> None:
-        super().__init__((width,))
-        self._feature_dim, self.paired, self.digest = width, paired, digest
-
-    def forward(self, inputs: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
-        """Return the features, in float32."""
-        return self.standardized(inputs)
 
 
 @final
@@ -104,9 +85,8 @@ class Model:
     @property
     def paired(self) -> bool:
         """Whether its run is one of pairs, whose two sides have a model each."""
-        if isinstance(self.encoder, Given):
-            return self.encoder.paired
-        return self.run is not None and self.run.facts.get("second") is not None
+        facts = self.run.facts if self.run else {}
+        return self.encoder.paired if isinstance(self.encoder, Given) else facts.get("second") is not None
 
     @property
     def encodes(self) -> bool:
@@ -306,7 +286,7 @@ class Model:
         if self.preprocessing is None:
             return self._of_array(np.asarray(several))
         if all(isinstance(one, str | Path) for one in several):
-            return ImageFiles([_file(one, paired=self.paired) for one in several], self.preprocessing)
+            return ImageFiles([file_at(one, paired=self.paired) for one in several], self.preprocessing)
         return torch.cat([self._image(one) for one in several])
 
     def _texts(self, several: list[Any]) -> Texts:
@@ -373,23 +353,12 @@ class Model:
         return self.preprocessing
 
 
-def _file(given: str | Path, *, paired: bool) -> Path:
-    """Return a path, which must be a file's."""
-    path = Path(given).expanduser()
-    if not path.is_file():
-        what = "is a folder: likewise embed encodes all of it" if path.is_dir() else "does not exist: check the path"
-        side = ', or give what is of the other side with side="second"' * paired
-        raise ValueError(f"expected an image file, got {given}, which {what}{side}")
-    return path
-
-
 def load(run: Run | Path | str, *, module: nn.Module | None = None, device: str | torch.device | None = None) -> Model:
     """Load what a run has learned, ready to be used.
 
     Args:
         run: The run, its folder, or the ONNX file that `export` made of it, which onnxruntime then computes. Or
-            features from anywhere, in a file or folder that `open_features` opens, or that a run without an encoder
-            keeps: the model takes such features as they are, to search among them.
+            features from anywhere, as `open_features` opens them or a run without an encoder keeps them, as they are.
         module: The network that was trained, or the module in it, where its class is not found, as one of a notebook;
             it gets the trained weights.
         device: Where the encoder computes. None: a GPU if there is one.
@@ -417,23 +386,14 @@ def load(run: Run | Path | str, *, module: nn.Module | None = None, device: str 
         encoder = onnx_encoder(run, device)
         facts = encoder.file.facts
         return Model(encoder, _preprocessing(facts), side=facts.get("side", "first"))
-    place = None if isinstance(run, Run) else expanded(run)
-    if place is not None and is_arrays(place) and (given := _given(place)) is not None:
+    if not isinstance(run, Run) and is_arrays(expanded(run)) and (given := Given.at(expanded(run))) is not None:
         return Model(given)
     opened = run if isinstance(run, Run) else Run.open(run)
     if opened.embeddings.is_file() and not opened.weights.is_file():
-        return Model(_given(opened.embeddings), run=opened)
+        return Model(Given.at(opened.embeddings), run=opened)
     trained: Any = opened.encoder(module=module)
     where = device or ("cuda" if torch.cuda.is_available() else "cpu")
     return Model(trained.to(where), _preprocessing(opened.facts), opened)
-
-
-def _given(path: Path) -> Any:
-    """Return what takes the features in a file, or a folder, as they are; None where it has none."""
-    from likewise.inference.stored import open_features  # noqa: PLC0415 - which is about models
-
-    found = open_features(path)
-    return None if found is None else Given(found.width, paired=found.paired, digest=found.encoder)
 
 
 def _preprocessing(facts: Mapping[str, Any], side: Side = "first") -> ImagePreprocessing | None:

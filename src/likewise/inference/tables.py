@@ -18,7 +18,7 @@ Write = Callable[[Mapping[str, Sequence[Any]]], None]
 
 
 def check_output(path: Path, endings: Sequence[str] = ENDINGS, *, force: bool = False) -> None:
-    """Raise a ValueError unless a file that ends so can be written there."""
+    """Raise a ValueError unless a table, or a file of another ending, can be written there."""
     if path.suffix.lower() not in endings:
         got = path if path.name else "none"
         raise ValueError(f"expected --output of {' or '.join(endings)}, got {got}: name a file")

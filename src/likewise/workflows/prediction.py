@@ -12,7 +12,7 @@ from torch import Tensor
 
 from likewise.data import Samples
 from likewise.data.rows import in_words, readable, unreadable
-from likewise.evaluation import Features, Learned, Predictions
+from likewise.evaluation import Features, Predictions
 from likewise.evaluation.intervals import wilson
 from likewise.evaluation.label_metrics import FEWEST
 from likewise.evaluation.of_run import By
@@ -85,13 +85,8 @@ def predict(
         check_output(path, force=force)
         for given in (*([input] if isinstance(input, str | Path) else input), among or ""):
             check_apart(path, given)
-    if not isinstance(run, Run) and Path(run).suffix == ".onnx":
-        model = load(run, device=None if device == "auto" else device)
-        learned = model.learned
-    else:
-        opened = run if isinstance(run, Run) else Run.open(run)
-        model = load(opened, device=device_named(device)) if opened.weights.is_file() else None
-        learned = Learned(opened) if model is None else model.learned
+    model = load(run, device=None if device == "auto" else device_named(device))
+    learned = model.learned
     support = None if among is None else _encoded(model, among, progress)
     predictor = learned.predictor(by, support)  # or it refuses, before anything is encoded
     progress.say(f"predicting by {predictor} ...")
@@ -118,7 +113,7 @@ def predict(
 
 
 def _in_chunks(
-    model: Model | None,
+    model: Model,
     place: str | Path | Sequence[str | Path],
     found: "_Found",
     progress: Progress,
@@ -132,7 +127,7 @@ def _in_chunks(
     for rows in progress.bar(torch.arange(len(samples)).split(CHUNK), "predicting"):
         some = samples[rows]
         inputs: Any = some.inputs
-        if model is None or (model.preprocessing is not None and len(inputs.shape) == 2):  # features
+        if not model.encodes or (model.preprocessing is not None and len(inputs.shape) == 2):  # features
             vectors = inputs[torch.arange(len(some))].float()
         else:
             check_kind(model, some)
@@ -146,7 +141,7 @@ def _in_chunks(
         yield some[could], vectors[could]
 
 
-def _encoded(model: Model | None, place: str | Path, progress: Progress) -> Features:
+def _encoded(model: Model, place: str | Path, progress: Progress) -> Features:
     """Return the features of all samples, with their labels."""
     read = _in_chunks(model, place, _Found(), progress, labelled=True)
     parts = [(samples.as_evaluated(), vectors) for samples, vectors in read]

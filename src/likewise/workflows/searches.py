@@ -21,7 +21,7 @@ from likewise.inference import Model, Stored, load
 from likewise.inference import search as searches
 from likewise.inference.inputs import words_of
 from likewise.inference.stored import stored_at
-from likewise.inference.tables import check_apart, table_at
+from likewise.inference.tables import check_apart, check_output, table_at
 from likewise.models import reads_texts
 from likewise.report.neighbours import Shown, in_short, write_neighbours
 from likewise.runs import Run, Side, synced
@@ -124,7 +124,7 @@ def search(
         beside |= {"--side second": side != "first", "--duplicates": duplicates is not None}
         limits = Limits(k, from_rank, margin, at_least)
         path = _check_mined([name for name, given in beside.items() if given], written, limits)
-        _check_file(path, MINED_IN, force=force)
+        check_output(path, MINED_IN, force=force)
         return mine(load(run, device=where), path, limits, progress)
     if from_rank != 1 or margin is not None:
         raise ValueError("expected --negatives with --from_rank or --margin, got none: add it, or leave them out")
@@ -180,18 +180,9 @@ def _check(
         raise ValueError("expected --within with --duplicates or --mistakes, got --among: they are about one set")
     for path, endings in zip(files, (LISTED, (".html",)), strict=True):
         if path is not None:
-            _check_file(path, endings, force=force)
+            check_output(path, endings, force=force)
             for given in (among or within, *query) if endings is LISTED else ():
                 check_apart(path, given)
-
-
-def _check_file(path: Path, endings: Sequence[str], *, force: bool) -> None:
-    if path.suffix.lower() not in endings:
-        raise ValueError(f"expected a file of {', '.join(endings)}, got {path}: name it so")
-    if not path.absolute().parent.is_dir():
-        raise ValueError(f"expected a folder to write {path} into, got none: make it")
-    if path.exists() and not (force and path.is_file()):
-        raise ValueError(f"expected a new file, got {path}, which exists: add --force, or name another")
 
 
 def _check_mined(beside: Sequence[str], output: Path | None, limits: Limits) -> Path:

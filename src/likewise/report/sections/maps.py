@@ -296,7 +296,7 @@ def _coloured_there(names: Sequence[str], categories: Tensor) -> dict[str, Any]:
     return _coloured([names[of] for of in there.tolist()], plots.palette(len(there)), places)
 
 
-def _coloured(names: Sequence[str], colors: Sequence[str], categories: Tensor) -> dict[str, Any]:
+def _coloured(names: Sequence[Any], colors: Sequence[str], categories: Tensor) -> dict[str, Any]:
     """Return names, a colour for each, and which of them each sample has; -1 for none."""
     return {"names": list(names), "colors": list(colors), "of": _encoded(categories, torch.int16)}
 

@@ -1,0 +1,36 @@
+"""Features that are there already, where no encoder is at hand: a model takes them as they are."""
+
+from pathlib import Path
+from typing import Any, final
+
+from jaxtyping import Float
+from torch import Tensor
+
+from likewise.models.encoder import SizedEncoder
+
+
+@final
+class Given(SizedEncoder):
+    """Takes features as they are, where no encoder is at hand.
+
+    Args:
+        width: Their length.
+        paired: Whether they are of the two sides of pairs.
+        digest: That of the encoder which they are from; "" where nothing says.
+    """
+
+    def __init__(self, width: int, *, paired: bool = False, digest: str = "") -> None:
+        super().__init__((width,))
+        self._feature_dim, self.paired, self.digest = width, paired, digest
+
+    def forward(self, inputs: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
+        """Return the features, in float32."""
+        return self.standardized(inputs)
+
+    @classmethod
+    def at(cls, path: Path) -> Any:
+        """Return what takes the features in a file, or a folder, as they are; None where it has none."""
+        from likewise.inference.stored import open_features  # noqa: PLC0415 - which is about models
+
+        found = open_features(path)
+        return None if found is None else cls(found.width, paired=found.paired, digest=found.encoder)

@@ -105,7 +105,10 @@ def rascal(**own):
     def make(**options):
         loss = lw.RASCALLoss(40, FEATURES, **own, **options)
         draw = torch.Generator().manual_seed(5)
-        loss.cache.write(torch.arange(36), torch.nn.functional.normalize(torch.randn(36, FEATURES, generator=draw)))
+        loss.cache.write(
+            torch.arange(36),
+            torch.nn.functional.normalize(torch.randn(36, FEATURES, dtype=torch.float32, generator=draw)),
+        )
         return loss.eval()
 
     def batch(b, draw):

@@ -408,3 +408,24 @@ def test_a_temperature_of_lower_precision_is_promoted(beta):
     z, tau = draw(3)(6, 2, FEATURES), torch.tensor(0.3)
     loss = lw.HardNegativeLoss(temperature=tau, beta=beta)(z)
     torch.testing.assert_close(loss, lw.HardNegativeLoss(temperature=tau.double(), beta=beta)(z), rtol=1e-14, atol=0)
+
+
+@pytest.fixture
+def in_double():
+    """Let tensors be float64 where nothing else is asked for, as in a program for small differences."""
+    torch.set_default_dtype(DOUBLE)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+@every_loss
+@pytest.mark.usefixtures("in_double")
+def test_a_default_dtype_of_float64_changes_nothing(name):
+    """Neither the type of values nor these: of float32 embeddings, and a loss that is made under it."""
+    batch = LOSSES[name].batch(14, draw(3))
+    loss, gradients = step(name, batch, torch.float32)
+    torch.set_default_dtype(torch.float32)
+    expected, theirs = step(name, batch, torch.float32)
+    assert [one.dtype for one in (loss, *gradients)] == [one.dtype for one in (expected, *theirs)]
+    for one, other in zip((loss, *gradients), (expected, *theirs), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)

@@ -224,12 +224,16 @@ def near_options(option: str, values: Mapping[str, Any], root: Class, kind: Clas
         return [_dashed(short)]
     same = [full for full in known if full.rpartition(".")[2] == last]
     siblings = {full.rpartition(".")[2]: full for full in known if full.rpartition(".")[0] == part}
-    names = siblings if part else {**siblings, **dict.fromkeys(SLIPS, ""), **{name: name for name in verb_has}}
+    slips = {slip: siblings[usual] for slip, usual in SLIPS.items() if part and usual in siblings}
+    slips = slips if part else {**dict.fromkeys(SLIPS, ""), **{name: name for name in verb_has}}
+    names = {**siblings, **slips}
     close = get_close_matches(last, names, n=3, cutoff=0.7)
     close = close[:1] if close and SequenceMatcher(None, last, close[0]).ratio() > SURE else close
     near = [names[full] or SLIPS[full] for full in close]
     folds = {folded(full): full for full in siblings}
     near = [siblings[folds[folded(last)]]] if folded(last) in folds else near
+    if part and not near and len(bare := last.removeprefix("n_")) > 2:  # short for it, or longer
+        near = [full for name, full in siblings.items() if bare in name or name in bare]
     if not near and not same and kind is not None and part:
         near = [f"{part} {name}" for name, kind_of in _others(part, root) if last in kind_of.parameters()]
     return [_dashed(full) for full in dict.fromkeys([*same, *near])]

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from likewise import distributed
 from likewise.distributed import Shards
-from likewise.losses.checks import Flag, check_positive, check_widths, one_of
+from likewise.losses.checks import Flag, check_positive, check_widths, naming_options, one_of, told_inactive
 from likewise.losses.inputs import checked, vectors_of
 from likewise.losses.rows import REMEDY, Rows, described, values_of
 from likewise.operator import Backend, Outcome, Problem, Push, Reduction, evaluate
@@ -95,6 +95,8 @@ class Loss(nn.Module, ABC):
         super().__init_subclass__(**kwargs)
         if "forward" in vars(cls):
             cls.forward = uncompiled(cls.forward, unless=_is_whole)
+        if "__init__" in vars(cls):
+            cls.__init__ = naming_options(cls.__init__, LossOptions)
 
     def __init__(self) -> None:
         super().__init__()
@@ -148,10 +150,13 @@ class ContrastiveLoss(Loss):
     """
 
     temperature: float | Tensor
+    _told = False  # that no anchor was active
     counts_pull: ClassVar[bool] = False
     """Whether a row counts as as many anchors as its pull sums to, instead of one."""
     passes_on: ClassVar[bool] = False
     """Whether references may be passed on in a ring, as its weights are symmetric and only the equation reads them."""
+    selects: ClassVar[bool] = False
+    """Whether it takes of an anchor's pairs those that are not yet far enough apart, so that none may be left."""
     takes_widths: ClassVar[bool] = True
     """Whether it may be called on the first features alone: not if it has state or further inputs of one width."""
 
@@ -184,9 +189,6 @@ class ContrastiveLoss(Loss):
                 f"expected no widths for {type(self).__name__}, which has state or inputs of one width, got "
                 f"{self.widths}: leave them out"
             )
-        if options:
-            known = [*list(inspect.signature(type(self)).parameters)[:-1], *LossOptions.__annotations__]
-            raise TypeError(f"{type(self).__name__} has no option {', '.join(options)}; it has {', '.join(known)}")
 
     def __getattr__(self, name: str) -> Any:
         """Return a temperature that is learned by its logarithm; no property, as others are plain attributes."""
@@ -354,15 +356,13 @@ class ContrastiveLoss(Loss):
         pushes = tuple([Push(one) for one in push]) if isinstance(push, tuple) else (Push(push),)
         problem = Problem(pushes, pull, coefficients, self.reduction if together else "none")
         outcome = self.outcome(rows, problem, temperature)
-        active, count, *counted = outcome.counts
+        losses, (active, count, *counted) = outcome.losses, outcome.counts
         positives = counted[0] if counted else positives
         if together:
             self._note(count, positives, active.device)
-            return outcome.losses
-        stands_for = (
-            pull.known_row_sum(outcome.losses.dtype, active.device) if pull is not None and self.counts_pull else None
-        )
-        return self.reduce(outcome.losses, active, positives, stands_for)
+            return losses
+        anchors = None if pull is None or not self.counts_pull else pull.known_row_sum(losses.dtype, active.device)
+        return self.reduce(losses, active, positives, anchors)
 
     def reduce(
         self,
@@ -394,6 +394,8 @@ class ContrastiveLoss(Loss):
 
     def _note(self, count: Tensor, positives: PairWeight | Tensor, device: torch.device) -> None:
         per_anchor = positives.row_sum(device=device).detach() if isinstance(positives, PairWeight) else positives
+        if not self._told and told_inactive(type(self).__name__, count, per_anchor, met=self.selects):
+            self._told = True
         self.last = {"active_anchors": count.detach().clone(), "positives_per_anchor": per_anchor}
         if isinstance(self.temperature, Tensor):
             self.last["temperature"] = self.temperature.detach().clone()

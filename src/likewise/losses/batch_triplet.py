@@ -63,6 +63,7 @@ class BatchTripletLoss(ContrastiveLoss):
     """
 
     label_kinds = frozenset({"classes"})
+    selects = True
 
     def __init__(self, *, margin: float = 0.1, mining: Mining = "semi-hard", **options: Unpack[LossOptions]) -> None:
         super().__init__(1.0, **options)

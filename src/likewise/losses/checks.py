@@ -1,5 +1,9 @@
 """Input checks of the losses: every error says what was expected, what was given and how to fix it."""
 
+import functools
+import inspect
+import warnings
+from collections.abc import Callable
 from typing import Any, Literal, get_args
 
 import torch
@@ -264,3 +268,38 @@ def one_of(name: str, value: Any, choices: Any, remedy: str = "choose one of the
             f"expected {name} to be one of {', '.join(map(str, get_args(choices)))}, got {value!r}: {remedy}"
         )
     return value
+
+
+def told_inactive(loss: str, anchors: Tensor, positives: Tensor, *, met: bool) -> bool:
+    """Warn of a batch without active anchors, and return whether; a GPU's, or a graph's, is not looked at.
+
+    With `met`, only where no anchor has a positive: others may have met the loss's demand.
+    """
+    if anchors.device.type != "cpu" or torch.compiler.is_compiling() or not len(positives) or anchors != 0:
+        return False
+    if met and positives.any():
+        return False
+    warnings.warn(
+        f"{loss}: no anchor among {len(positives)} rows is active, so the loss is 0 and nothing is learned: give "
+        "batches with positives and negatives, as two views of a sample or several samples of a class",
+        stacklevel=2,
+    )
+    return True
+
+
+def naming_options(constructor: Callable[..., None], options: type) -> Callable[..., None]:
+    """Return a constructor that says what it takes where it is given others, before Python asks for what is missing."""
+    every = list(inspect.signature(constructor).parameters.values())
+    passed_on = [of for of in every if of.kind is of.VAR_KEYWORD]
+    if any(options.__name__ not in str(of.annotation) for of in passed_on):
+        return constructor
+    known = [of.name for of in every[1:] if of not in passed_on] + [*options.__annotations__] * bool(passed_on)
+
+    @functools.wraps(constructor)
+    def call(self: object, *args: Any, **given: Any) -> None:
+        if others := [name for name in given if name not in known]:
+            has = ", ".join(known) or "none"
+            raise TypeError(f"{type(self).__name__} has no option {', '.join(others)}; it has {has}")
+        constructor(self, *args, **given)
+
+    return call

@@ -7,7 +7,7 @@ has to agree with, by their names. What no single input can say is for `Contrast
 import functools
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, final, get_args
 
@@ -187,14 +187,14 @@ def checked(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
     names = {of.name: None for of in parameters}
     listed = next((name for name in [*names][:1] if isinstance(kinds.get(name), Embeddings)), "")
     optional = {of.name: of.default for of in parameters if of.default is not of.empty}
+    required = [name for name in names if name not in optional]
     takes_more, together = len(parameters) < len(every), {of for of in kinds if isinstance(kinds[of], LabelSets)}
 
     @functools.wraps(forward)
     def call(loss: Any, *args: Any, **kwargs: Any) -> Tensor:
         found = optional | dict(zip(names, args, strict=False)) | kwargs
-        fits = takes_more or (len(args) <= len(names) and found.keys() <= names.keys())
-        if fits:
-            _check_all(found, names, optional, loss)
+        if takes_more or len(args) <= len(names):
+            _check_all(found, found if takes_more else names, required, loss)
             with loss.checks(*(_listed(args) or args)[:1], **found) as given:
                 args = _in_one(args, given, listed, loss)
                 for name in order:
@@ -210,12 +210,13 @@ def checked(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return call
 
 
-def _check_all(found: Given, names: Given, optional: Given, loss: Any) -> None:
-    """Raise unless each of the names has a value."""
+def _check_all(found: Given, known: Given, names: Sequence[str], loss: Any) -> None:
+    """Raise unless the required names have a value each, and all that are given are known."""
+    if others := [name for name in found if name not in known]:
+        raise TypeError(f"{type(loss).__name__} takes no {', '.join(others)}; it takes {', '.join(known)}")
     if missing := [name for name in names if name not in found]:
         raise TypeError(
-            f"expected {', '.join(name for name in names if name not in optional)} for {type(loss).__name__}, "
-            f"got no {', '.join(missing)}: pass all of them"
+            f"expected {', '.join(names)} for {type(loss).__name__}, got no {', '.join(missing)}: pass all of them"
         )
 
 

@@ -60,8 +60,8 @@ def label_pair_similarity(labels: Any, method: Method) -> Float[Tensor, "l l"]:
     both = _together(labels)
     each = both.diagonal().double()
     if method == "identity":
-        return torch.eye(len(each), device=labels.device)
-    table = torch.empty(both.shape, device=labels.device)
+        return torch.eye(len(each), dtype=torch.float32, device=labels.device)
+    table = torch.empty(both.shape, dtype=torch.float32, device=labels.device)
     for rows in torch.arange(len(each), device=labels.device).split(max(1, PAIRS // max(1, len(each)))):
         table[rows] = _similarity(both[rows].double(), each[rows, None], each, len(labels), method).float()
     return table.fill_diagonal_(1)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from likewise.configuration.recipes import named, names, studies, study, unknown
-from likewise.workflows.plan import PLAN, GivenSetting, Sweep, configurations, folder_of, planned, read
+from likewise.workflows.plan import PLAN, GivenSetting, Sweep, configurations, folder_of, planned, read, written
 from likewise.workflows.progress import TERMINAL
 
 DESCRIPTION = """Train several settings with several seeds, one after another in one process, and compare them.
@@ -33,7 +33,11 @@ is reported, and the others are trained; but if the very first one fails before 
 
 def run(arguments: Sequence[str]) -> None:
     """Run `likewise sweep` with the arguments that follow the verb."""
-    sweep, folder = _parsed(arguments)
+    words = [word for word in arguments if word != "--print_config"]
+    sweep, folder = _parsed(words)
+    if len(words) < len(arguments):
+        TERMINAL.tell(written(sweep))
+        return
     if not (folder / PLAN).is_file():
         configurations(sweep)  # or an error, before anything is imported
     from likewise.workflows.sweeps import carry_out  # noqa: PLC0415 - imports Lightning

@@ -239,7 +239,8 @@ def near_options(option: str, values: Mapping[str, Any], root: Class, kind: Clas
         return [_dashed(short)]
     same = [full for full in known if full.rpartition(".")[2] == last]
     siblings = {full.rpartition(".")[2]: full for full in known if full.rpartition(".")[0] == part}
-    names = siblings if part else {**siblings, **dict.fromkeys(SLIPS, ""), **{name: name for name in verb_has}}
+    slips = {slip: "" for slip, meant in SLIPS.items() if meant in verb_has or meant in known or meant == "device"}
+    names = siblings if part else {**siblings, **slips, **{name: name for name in verb_has}}
     close = get_close_matches(last, names, n=3, cutoff=0.7)
     close = close[:1] if close and SequenceMatcher(None, last, close[0]).ratio() > SURE else close
     near = [names[full] or SLIPS[full] for full in close]

@@ -66,6 +66,13 @@ def test_one_evaluation_again_replaces_its_own_scores_only(run):
     assert sum(str(score.group) == "all" and score.part == "test" for score in final) == 2
 
 
+def test_scores_are_replaced_without_a_page_where_none_is_wanted(run, capsys):
+    run.report.unlink(missing_ok=True)
+    assert main(["evaluate", str(run.folder), "--evaluations", "KNN", "--report", "false", "--device", "cpu"]) == 0
+    assert not run.report.exists()
+    assert capsys.readouterr().out.strip().endswith(f"run: {run.folder}")
+
+
 def test_a_checkpoint_is_evaluated_as_a_run_of_its_own(run, tmp_path):
     before = run.best  # as --keep best has it
     whole = torch.load(run.checkpoint, weights_only=True)["state_dict"]

@@ -545,7 +545,7 @@ def test_the_page_compares_scores_curves_and_classes(page, two):
     text = page.read_text(encoding="utf-8")
     after = text.split("<main>", 1)[1].split("</main>", 1)[0]
     figures = re.findall(r'<div class="(?:figure|map)" id="([\w-]+)"', after)
-    assert figures == ["compared", "map", "differences-kNN-accuracy", "curves"]
+    assert figures == ["compared", "map", "map-within", "differences-kNN-accuracy", "curves"]
     for row in rows_of(two):
         assert f"<td>{row.score_words}</td>" in after
         assert f"<td>{row.difference_words}</td>" in after

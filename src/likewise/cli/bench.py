@@ -92,7 +92,8 @@ def _parsed(kind: type[Measurement], words: Sequence[str], program: str, example
         if isinstance(each.default, tuple):
             more["nargs"] = "+"
         parser.add_argument(f"--{each.name}", help=f"{each.metadata['help']} Default: {shown or 'all'}.", **more)
-    parser.add_argument("--out", type=Path, default=Path("bench"), help="The folder for the results. Default: bench.")
+    told = "The folder for the results. Default: bench."
+    parser.add_argument("--output", "--out", type=Path, default=Path("bench"), help=told)
     try:
         given, unknown = parser.parse_known_args(words)
     except argparse.ArgumentError as error:
@@ -100,7 +101,7 @@ def _parsed(kind: type[Measurement], words: Sequence[str], program: str, example
     if unknown:
         raise ValueError(f"unrecognized arguments: {' '.join(unknown)}: see {program} --help")
     values = {each.name: getattr(given, each.name) for each in options}
-    return kind(**{each.name: _value(each, values[each.name]) for each in options if values[each.name]}), given.out
+    return kind(**{each.name: _value(each, values[each.name]) for each in options if values[each.name]}), given.output
 
 
 def _value(option: "Field[Any]", words: Any) -> Any:
@@ -140,7 +141,7 @@ def _path(folder: Path, device: str) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ValueError(f"expected --out to be a folder to write into, got {folder}: {error.strerror}") from error
+        raise ValueError(f"expected --output to be a folder to write into, got {folder}: {error.strerror}") from error
     for place in numbered(folder / f"{datetime.now().astimezone().strftime('%Y-%m-%d-%H%M%S')}-{name}"):
         with suppress(FileExistsError):
             (made := place.with_name(f"{place.name}.json")).touch(exist_ok=False)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from likewise.configuration.recipes import named, names, studies, study, unknown
-from likewise.workflows.plan import PLAN, GivenSetting, Sweep, configurations, folder_of, planned, read
+from likewise.workflows.plan import PLAN, GivenSetting, Sweep, configurations, folder_of, planned, read, written
 from likewise.workflows.progress import TERMINAL
 
 DESCRIPTION = """Train several settings with several seeds, one after another in one process, and compare them.
@@ -33,7 +33,11 @@ is reported, and the others are trained; but if the very first one fails before 
 
 def run(arguments: Sequence[str]) -> None:
     """Run `likewise sweep` with the arguments that follow the verb."""
-    sweep, folder = _parsed(arguments)
+    words = [word for word in arguments if word != "--print_config"]
+    sweep, folder = _parsed(words)
+    if len(words) < len(arguments):
+        TERMINAL.tell(written(sweep))
+        return
     if not (folder / PLAN).is_file():
         configurations(sweep)  # or an error, before anything is imported
     from likewise.workflows.sweeps import carry_out  # noqa: PLC0415 - imports Lightning
@@ -110,10 +114,15 @@ def _setting(text: str) -> GivenSetting:
         raise ValueError(f"expected a setting as options, got {text!r}: {error}") from error
     if words and not words[0].startswith("--"):
         raise ValueError(f"expected a setting as options, got {text!r}: write --setting '--loss NTXentLoss'")
-    words, tune = _parted(words, "--tune")
+    parser = argparse.ArgumentParser(add_help=False, exit_on_error=False, allow_abbrev=False)
+    parser.add_argument("--tune", action="append", default=[])
+    parser.add_argument("--tune_by")
+    try:
+        given, words = parser.parse_known_args(words)
+    except argparse.ArgumentError as error:
+        raise ValueError(f"{error}, in the setting {text!r}: see likewise sweep --help") from error
     name = named[1].strip() if named else " ".join(words).replace("--", "").replace(" ", "=", 1)
-    words, by = _parted(words, "--tune_by")
-    return GivenSetting(name, words, [axis("--tune", values) for values in tune], by[-1] if by else None)
+    return GivenSetting(name, words, [axis("--tune", values) for values in given.tune], given.tune_by)
 
 
 def _resumed(folder: Path, arguments: Sequence[str]) -> tuple[Sweep, Path]:
@@ -155,18 +164,3 @@ def axis(option: str, text: str) -> list[tuple[str, list[str]]]:
     if not name or not equal or not parted:
         raise ValueError(f"expected {option} NAME=VALUE,VALUE, got {text!r}: {option} loss.temperature=0.1,0.2")
     return [(f"{name}={value}", [f"--{name}", value]) for value in parted]
-
-
-def _parted(words: Sequence[str], option: str) -> tuple[list[str], list[str]]:
-    """Part options from what one of them says, each time that it is there."""
-    left: list[str] = []
-    said: list[str] = []
-    following = iter(words)
-    for word in following:
-        if word == option:
-            said.append(next(following, ""))
-        elif word.startswith(f"{option}="):
-            said.append(word.removeprefix(f"{option}="))
-        else:
-            left.append(word)
-    return left, said

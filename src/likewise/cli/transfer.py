@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from likewise.cli.sweep import seeds_in
+from likewise.workflows.plan import written
 from likewise.workflows.progress import TERMINAL
 
 DESCRIPTION = """How good is a trained encoder on other data with few labels?
@@ -54,18 +55,22 @@ def run(arguments: Sequence[str]) -> None:
         given, others = parser.parse_known_args(list(arguments[1:]))
     except argparse.ArgumentError as error:
         raise ValueError(f"{error}: see likewise transfer --help") from error
+    words = [word for word in others if word != "--print_config"]
     seeds, shares, counts = (
         seeds_in(given.seeds),
         _numbers("labels", given.labels),
         _numbers("per_class", given.per_class),
     )
-    from likewise.workflows.transfers import Asked, carried_out  # noqa: PLC0415 - imports Lightning
+    from likewise.workflows import transfers  # noqa: PLC0415 - once the arguments are understood: imports Lightning
 
     whole = tuple(int(count) for count in counts or ())
     if any(count != number for count, number in zip(whole, counts or (), strict=True)):
         raise ValueError(f"expected --per_class as whole numbers, got {' '.join(given.per_class)}: --per_class 5 20")
-    asked = Asked(arguments[0], None if shares is None else tuple(shares), whole, tuple(seeds))
-    carried_out(asked, others, given.output, TERMINAL)
+    asked = transfers.Asked(arguments[0], None if shares is None else tuple(shares), whole, tuple(seeds))
+    if len(words) < len(others):
+        TERMINAL.tell(written(transfers.planned(asked, words, TERMINAL)[0]))
+    else:
+        transfers.carried_out(asked, words, given.output, TERMINAL)
 
 
 def _numbers(option: str, words: Sequence[str] | None) -> list[float] | None:

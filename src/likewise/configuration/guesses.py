@@ -225,8 +225,8 @@ def near_options(option: str, values: Mapping[str, Any], root: Class, kind: Clas
     same = [full for full in known if full.rpartition(".")[2] == last]
     siblings = {full.rpartition(".")[2]: full for full in known if full.rpartition(".")[0] == part}
     slips = {slip: siblings[usual] for slip, usual in SLIPS.items() if part and usual in siblings}
-    slips = slips if part else {**dict.fromkeys(SLIPS, ""), **{name: name for name in verb_has}}
-    names = {**siblings, **slips}
+    meant = {slip: "" for slip, usual in SLIPS.items() if usual in verb_has or usual in known or usual == "device"}
+    names = {**siblings, **(slips if part else {**meant, **{name: name for name in verb_has}})}
     close = get_close_matches(last, names, n=3, cutoff=0.7)
     close = close[:1] if close and SequenceMatcher(None, last, close[0]).ratio() > SURE else close
     near = [names[full] or SLIPS[full] for full in close]

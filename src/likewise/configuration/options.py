@@ -35,12 +35,14 @@ class SharedOptions:
             groups. Default: all; of a run that is evaluated again, those that were encoded.
         sections: The sections of the page: --report.sections+ my_sections.MySection adds one. Default: all that come
             with likewise.
+        report: Whether to write the page; `likewise evaluate RUN --evaluations []` writes it later.
     """
 
     runs: Path = Path("runs")
     evaluations: Evaluation | list[Evaluation] | None = None
     evaluation_samples: int | None = None
     sections: Section | list[Section] | None = None
+    report: bool = True
 
 
 @dataclass(kw_only=True)
@@ -128,7 +130,6 @@ class TrainOptions(SharedOptions):
             has one checkpoint, of these.
         patience: Validations without a better score, the one that --keep best keeps by, after which the training ends.
             Default: it never ends so.
-        report: Whether to write the page; `likewise evaluate RUN --evaluations []` writes it later.
         log: Tools to look at the training in: tensorboard, wandb, mlflow, csv; several as --log [tensorboard,mlflow].
         data: Where the samples come from: a class, a folder of photos, a file, or a data set of torchvision.
         min_per_class: Samples that a class needs, or else it is left out of every part; --data.min_per_class 2 does it.
@@ -164,7 +165,6 @@ class TrainOptions(SharedOptions):
     validation_epochs: int = 5
     keep: Literal["last", "best"] = "last"
     patience: int | None = None
-    report: bool = True
     log: list[str] | str | None = None
     data: Source
     min_per_class: int = 1

@@ -34,8 +34,8 @@ def evaluate(
     Args:
         source: A run, whose scores and report are replaced; a checkpoint in a run's folder, or an .npz file of
             embeddings (see `features_of_file`), each of which becomes a run of its own.
-        config: Options of `likewise evaluate`: evaluations, evaluation_samples, budget, workers, sections, runs and
-            device.
+        config: Options of `likewise evaluate`: evaluations, evaluation_samples, budget, workers, sections, report, runs
+            and device.
         progress: What is said meanwhile, and where scores are told.
         **options: More of them; they win.
 
@@ -71,7 +71,7 @@ def evaluate(
         if given["sections"] is None:
             given["sections"] = _sections_of(before)
         run = _of_run(path, before, given, progress)
-    progress.tell(f"\nreport: {shown(run.report)}")
+    progress.tell(f"\nreport: {shown(run.report)}" if given["report"] else f"\nrun: {shown(run.folder)}")
     return run
 
 

@@ -226,6 +226,12 @@ def configurations(sweep: Sweep) -> dict[str, dict[str, Any]]:
     return configs
 
 
+def written(sweep: Sweep) -> str:
+    """Return every option of every setting as YAML, a document each, those of its first trial."""
+    configs = configurations(sweep)
+    return "\n".join(f"--- # {name}\n{configuration.written(config)}" for name, config in configs.items())
+
+
 @contextmanager
 def in_setting(name: str, sweep: Sweep) -> Generator[None]:
     """Name the setting that a ValueError is about, and the option that does not fit all settings."""

@@ -60,6 +60,7 @@ class EvaluationOptions:
     evaluation_samples: int | None = None
     sections: list[Section] | None = None
     budget: float | None = None
+    report: bool = True
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> "EvaluationOptions":
@@ -70,7 +71,8 @@ class EvaluationOptions:
         budget = config.get("budget")
         if budget is not None and not budget > 0:
             raise ValueError(f"expected --budget above 0 seconds, got {budget}: leave it out for as many as it takes")
-        return cls(built(config.get("evaluations"), Evaluation), most, built(config.get("sections"), Section), budget)
+        evaluations, sections = built(config.get("evaluations"), Evaluation), built(config.get("sections"), Section)
+        return cls(evaluations, most, sections, budget, config.get("report", True))
 
     def capped(self, features: FeatureParts) -> FeatureParts:
         """Return at most so many samples of each part; of classes that are not trained on, whole ones."""
@@ -237,7 +239,9 @@ def say_lost(run: Run, progress: Progress, more: Mapping[int, str] | None = None
 
 
 def write_report(run: Run, samples: Parts | None, options: EvaluationOptions, progress: Progress) -> None:
-    """Write the run's page."""
+    """Write the run's page, if there is to be one."""
+    if not options.report:
+        return
     progress.say("writing the report ...")
     with run.writing(run.report.name) as page:
         write_page(page, [Subject(run, samples, progress=progress.bar)], sections=options.sections)

@@ -270,8 +270,7 @@ class _Training:
                     score(*given, refit=ready.refit, trained=trained, device=device)
             for doubt in went_in.doubts(run.facts, run.metrics):
                 self.progress.say(f"warning: {doubt}")
-            if self.config["report"]:
-                write_report(run, ready.parts, self.evaluations, self.progress)
+            write_report(run, ready.parts, self.evaluations, self.progress)
         keep_one(run)
         return say_lost(run, self.progress, ready.data.lost).finished()
 

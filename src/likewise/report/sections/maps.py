@@ -293,7 +293,7 @@ def _coloured_there(names: Sequence[str], categories: Tensor) -> dict[str, Any]:
     """Return the colours of those categories alone that some sample has."""
     there = categories[categories >= 0].unique()
     places = torch.searchsorted(there, categories).where(categories >= 0, -1)
-    return _coloured([names[of] for of in there.tolist()], plots.palette(len(there)), places)
+    return _coloured([names[of] for of in map(int, there)], plots.palette(len(there)), places)
 
 
 def _coloured(names: Sequence[Any], colors: Sequence[str], categories: Tensor) -> dict[str, Any]:

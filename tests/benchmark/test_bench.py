@@ -284,7 +284,7 @@ def test_what_is_not_installed_is_named_with_its_remedy(tmp_path, capsys, monkey
         (["--features", "0"], "expected --features to be 1 or more, got 0"),
         (["--budget", "0"], "expected --budget to be 1 or more, got 0"),
         (["--budget", "soon"], "expected --budget to be a number, got soon"),
-        (["--out", __file__], "expected --out to be a folder to write into, got "),
+        (["--out", __file__], "expected --output to be a folder to write into, got "),
         (["--speed", "high"], "unrecognized arguments: --speed high"),
         (["--sizes"], "expected at least one argument"),
         (["rascal"], "in a clone of its repository, by python -m benchmarks rascal"),

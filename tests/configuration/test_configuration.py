@@ -284,7 +284,7 @@ def test_options_are_given_in_python_as_on_the_command_line():
     assert nested == resolve({"loss": "simclr", "temperature": 0.2, "epochs": 3, "batch-size": 9, "inputs": []})
     assert resolve({"evaluations": ["KNN", "Retrieval"], "source": "."}, verb="evaluate")["evaluations"][1] == {
         "class_path": "likewise.evaluation.Retrieval",
-        "init_args": {"gallery": "test"},
+        "init_args": {"gallery": "test", "gallery_includes_queries": False},
     }
 
 

@@ -91,7 +91,10 @@ def runs(tmp_path):
         run.write("metrics.csv", f'step,epoch,"{HOSTILE.replace(chr(34), chr(34) * 2)}"\n0,1,2.0\n1,1,1.0\n'.encode())
         labels = torch.arange(40) % 2
         vectors = torch.nn.functional.one_hot(labels, 2) + 0.8 * torch.randn(40, 2)
-        features = FeatureParts(*(Features(vectors, labels, names, part=of) for of in ("train", "validation", "test")))
+        parts = ("train", "validation", "test")
+        features = FeatureParts(
+            *(Features(vectors + place / 100, labels, names, part=of) for place, of in enumerate(parts))
+        )
         run.add(KNN(3, "uniform")(*features))
         metric = Metric(HOSTILE, better="lower")
         run.add(Result((Score(HOSTILE, metric, 0.5, 0.4, 0.6, 9, notes=(HOSTILE,), settings={HOSTILE: HOSTILE}),)))

@@ -207,7 +207,7 @@ def test_what_cannot_be_mined_is_refused_in_a_line(tmp_path, capsys):
         (
             run,
             ["--negatives", "--output", str(tmp_path / "mined.csv")],
-            "expected an output ending in .jsonl, .parquet",
+            "expected --output of .jsonl or .parquet",
         ),
         (run, ["--negatives", "--output", output, "--among", str(table)], "got --among beside it"),
         (run, ["why?", "--negatives", "--output", output], "got a QUERY beside it"),

@@ -6,7 +6,9 @@ from functools import partial
 
 import pytest
 import torch
+from torch.nn import functional
 
+from likewise.data.augmentation.augmentation import Draw
 from likewise.diagnostics import (
     alignment,
     anchor_gradients,
@@ -22,6 +24,7 @@ from likewise.diagnostics import (
     uniformity,
 )
 from likewise.diagnostics.hard_pairs import NONE
+from likewise.models import ConvNet
 
 
 def clusters(count, classes, noise, seed=0, width=16):
@@ -191,3 +194,24 @@ def test_a_map_that_begins_at_another_one_is_turned_like_it(method):
     centred = [of - of.mean(dim=0) for of in centres]
     similarity = (centred[0] * centred[1]).sum() / (centred[0].norm() * centred[1].norm())
     assert similarity > 0.8
+
+
+@pytest.fixture
+def in_double():
+    """Let tensors be float64 where nothing else is asked for, as a script of somebody's may."""
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.usefixtures("in_double")
+def test_what_a_page_needs_is_float32_whatever_torchs_default_dtype_is():
+    """Features, their hardest pairs by classes and by sets, and the random numbers of views."""
+    images, labels = torch.randn(9, 1, 8, 8, dtype=torch.float32), torch.arange(9) % 3
+    features = ConvNet((1, 8, 8), width=4).encode(images)
+    assert features.dtype == torch.float32
+    for own in (labels, functional.one_hot(labels)):
+        found = hardest_pairs(features, own)
+        assert found.positive_similarities.dtype == found.negative_similarities.dtype == torch.float32
+    drawn = Draw(7, rows=4)
+    assert drawn.uniform(2).dtype == drawn.normal(2).dtype == torch.float32

@@ -71,7 +71,7 @@ def hardest_pairs(
     units = functional.normalize(features.float())[order]
     tiles = _of_classes(units, labels[order]) if labels.ndim == 1 else _of_sets(units, labels)
     positives, negatives = torch.full((2, count), NONE)
-    far, near = torch.full((2, count), torch.nan)
+    far, near = units.new_full((2, count), torch.nan)
     starts = progress(range(0, count, _rows(count)), "hardest pairs")
     for start, ((low, of_low), (high, of_high)) in zip(starts, tiles, strict=True):
         part = order[start : start + _rows(count)]
@@ -94,7 +94,7 @@ def _of_classes(units: Tensor, labels: Tensor) -> Iterator[Extremes]:
     for start in range(0, len(units), len(memory)):
         rows = units[start : start + len(memory)]
         tile = torch.mm(rows, units.T, out=memory[: len(rows)])
-        low, of_low = torch.full((len(tile),), torch.inf), torch.full((len(tile),), NONE)
+        low, of_low = tile.new_full((len(tile),), torch.inf), torch.full((len(tile),), NONE)
         row = 0
         while row < len(tile):
             while ends[place] <= start + row:

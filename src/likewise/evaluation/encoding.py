@@ -66,11 +66,13 @@ def _in_turns(encoder: Encoder, inputs: Tensor | Rows, spans: Sequence[range], w
             if rank == 0:
                 yield piece
                 continue
-            sent = torch.zeros(len(span), 1 + piece.features.shape[1])  # the first column: whether it could be read
+            sent = piece.features.new_zeros(
+                len(span), 1 + piece.features.shape[1]
+            )  # the first column: whether it could be read
             sent[piece.rows - span.start] = torch.nn.functional.pad(piece.features, (1, 0), value=1.0)
             dist.send(sent, 0)
         elif rank == 0:
-            dist.recv(sent := torch.empty(len(span), 1 + encoder.feature_dim), owner)
+            dist.recv(sent := torch.empty(len(span), 1 + encoder.feature_dim, dtype=torch.float32), owner)
             could = sent[:, 0] > 0
             if not bool(could.all()):
                 note_unreadable(inputs, span.start + (~could).nonzero().flatten())
@@ -113,7 +115,8 @@ def features_of(
 
         if not (shared or on_demand(inputs)):
             return by.encode(inputs, progress=shown)
-        vectors, spans = torch.zeros(len(inputs), by.feature_dim), spans_of(inputs, [range(len(inputs))])
+        vectors = torch.zeros(len(inputs), by.feature_dim, dtype=torch.float32)
+        spans = spans_of(inputs, [range(len(inputs))])
         walked = (_in_turns if shared else pieces)(by, inputs, spans, workers)
         there = torch.zeros(len(inputs), dtype=torch.bool)
         for _, piece in zip(shown(spans), walked, strict=True):

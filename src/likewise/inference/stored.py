@@ -94,7 +94,7 @@ class Stored:
     def take(self, rows: Sequence[int]) -> Float[Tensor, "m d"]:
         """Return the features of some samples."""
         wanted = torch.tensor(rows, dtype=torch.int64)
-        found = torch.empty(len(rows), self.width)
+        found = torch.empty(len(rows), self.width, dtype=torch.float32)
         for start, piece in self.pieces():
             here = (wanted >= start) & (wanted < start + len(piece))
             found[here] = piece[wanted[here] - start]

@@ -204,7 +204,7 @@ class Encoder(nn.Module, ABC):
                 f"expected inputs as a tensor, got {type(inputs).__name__}: convert arrays with torch.from_numpy; "
                 "texts need an encoder of texts"
             )
-        features = torch.zeros(len(inputs), self.feature_dim)
+        features = torch.zeros(len(inputs), self.feature_dim, dtype=torch.float32)
         if batch_size is None:
             numbers = math.prod(inputs.shape[1:])
             batch_size = max(1, min(MOST_INPUTS, MOST_NUMBERS // max(1, numbers)))

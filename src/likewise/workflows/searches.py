@@ -225,7 +225,7 @@ def _asked(words: Sequence[str], others: Stored, model: Model, progress: Progres
         ids = "" if model.paired and not places else ", or an id of the samples"
         kind = "a file" if model.encodes else "a file of features"
         raise ValueError(f"expected {kind}{ids}, got {words[unknown]}: check it{remedy}")
-    vectors = torch.empty(len(words), model.feature_dim)
+    vectors = torch.empty(len(words), model.feature_dim, dtype=torch.float32)
     given: Any = [word if texts else path for word, path, of in zip(words, paths, new, strict=True) if of]
     if given:
         vectors[new] = torch.from_numpy(model.encode(given))

@@ -42,11 +42,14 @@ class Draw:
 
     def uniform(self, *shape: int) -> Float[Tensor, "n ..."]:
         """Return numbers from [0, 1), (n, *shape), float32, for the n rows held here."""
-        return torch.rand(self.rows, *shape, generator=self._generator, device=self.device)[self._own]
+        return self._drawn(torch.rand, shape)
 
     def normal(self, *shape: int) -> Float[Tensor, "n ..."]:
         """Return standard normal numbers, (n, *shape), float32, for the n rows held here."""
-        return torch.randn(self.rows, *shape, generator=self._generator, device=self.device)[self._own]
+        return self._drawn(torch.randn, shape)
+
+    def _drawn(self, sample: Any, shape: tuple[int, ...]) -> Tensor:
+        return sample(self.rows, *shape, generator=self._generator, device=self.device, dtype=torch.float32)[self._own]
 
 
 class Augmentation(nn.Module, ABC):

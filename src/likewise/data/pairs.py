@@ -175,7 +175,6 @@ class Pairs(Source):
         return without_bound(where, replace(samples, groups=grouped(samples), parts=given))
 
     def _rows_of(self, option: str, path: str) -> list[str] | Samples:
-        """Read a file of lines or of arrays."""
         file = expanded(path)
         if not file.is_file():
             what = "is none" if exists(file) else "does not exist"

@@ -115,7 +115,6 @@ class WithinClass(PairWeight):
             yield block, self._kept[k] if k < len(self._kept) else self._keep(k, self.weights(block))
 
     def _keep(self, k: int, weights: Float[Tensor, "g n m"]) -> Float[Tensor, "g n m"]:
-        """Return the weights of the k-th block, and keep them if all of them are few."""
         if self._keeps and k == len(self._kept):
             self._kept.append(weights)
         return weights
@@ -215,5 +214,4 @@ def _in_order(labels: tuple[Tensor, ...]) -> tuple[list[Tensor], list[list[int]]
 
 
 def _restored(values: Tensor, order: Tensor) -> Tensor:
-    """Return sorted rows in their original order."""
     return torch.empty_like(values).index_copy_(0, order.to(values.device), values)

@@ -276,13 +276,7 @@ class Pairs(Source):
     ) -> tuple[Samples, Int[Tensor, " n"]]:
         """Pair the cells of two sides by their rows, and return the pairs that have both, with the row of each.
 
-        Args:
-            where: What is read.
-            first: One side.
-            second: The other. What it has beyond `of_second` is no counterpart.
-            of_first: The row of each cell of the first side, one a row at most.
-            of_second: The row of each cell of the second.
-            names: What the rows are called.
+        A row has one cell of the first side at most. What the second has beyond `of_second` is no counterpart.
         """
         if self.size is not None and first.preprocessing is second.preprocessing is None:
             raise ValueError(f"expected no size without images, got {self.size}: leave out data.size")

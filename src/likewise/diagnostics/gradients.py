@@ -146,10 +146,7 @@ def _softmax(logits: Tensor, among: Tensor) -> Tensor:
 
 
 def _across(similarities: Tensor, rows: Tensor, chosen: Tensor) -> Tensor:
-    """Return the length of each reference's part that is orthogonal to the anchor, (A, N).
-
-    This is sqrt(1 - cosine²), but 0 where either is a zero row.
-    """
+    """Return the length of each reference's part orthogonal to the anchor: sqrt(1 - cosine²), 0 for zero rows, (A, N)."""
     lengths = rows.square().sum(dim=1)
     return (lengths - similarities.square()).clamp(min=0).sqrt() * (lengths[chosen] > 0).unsqueeze(1)
 

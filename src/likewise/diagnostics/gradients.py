@@ -146,7 +146,7 @@ def _softmax(logits: Tensor, among: Tensor) -> Tensor:
 
 
 def _across(similarities: Tensor, rows: Tensor, chosen: Tensor) -> Tensor:
-    """Return the length of each reference's part orthogonal to the anchor: sqrt(1 - cosine²), 0 for zero rows, (A, N)."""
+    """Return the length of references' parts orthogonal to anchors, (A, N): sqrt(1 - cosine²), 0 for zero rows."""
     lengths = rows.square().sum(dim=1)
     return (lengths - similarities.square()).clamp(min=0).sqrt() * (lengths[chosen] > 0).unsqueeze(1)
 

@@ -200,7 +200,7 @@ class Deviation(PairWeight):
 
 
 def _in_order(labels: tuple[Tensor, ...]) -> tuple[list[Tensor], list[list[int]]]:
-    """Return each list's members sorted by class, and of each size classes and members; this synchronises a GPU once."""
+    """Return each list's members sorted by class, and of each size classes and members; synchronise a GPU once."""
     values, keys = torch.unique(torch.cat(labels), return_inverse=True)
     keys = keys.split([len(of_list) for of_list in labels])
     counts = torch.stack([torch.bincount(key, minlength=len(values)) for key in keys], dim=1)

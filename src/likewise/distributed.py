@@ -243,7 +243,6 @@ def ring(rows: Tensor, shards: Shards) -> Iterator[tuple[int, Tensor]]:
 
 
 def _padded(rows: Tensor, longest: int) -> Tensor:
-    """Return rows, followed by zeros if there are fewer than the longest shard has."""
     if len(rows) == longest:
         return rows.contiguous()
     return torch.cat([rows, rows.new_zeros(longest - len(rows), *rows.shape[1:])])

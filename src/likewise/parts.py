@@ -223,7 +223,6 @@ def rebuilding(spec: Any, base: type = object) -> Any:
 
 
 def _members(hint: Any) -> tuple[Any, ...]:
-    """Return a type, and what it is made of."""
     return hint, *get_args(hint)
 
 

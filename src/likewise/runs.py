@@ -297,7 +297,6 @@ class Run:
         return self.second_weights if self._of_second(side) else self.weights
 
     def _of_second(self, side: Side) -> bool:
-        """Tell whether the encoder of a side is another than the first's."""
         if side not in get_args(Side):
             raise ValueError(f"expected side as first or second, got {side!r}")
         second = self.facts.get("second")

@@ -104,7 +104,6 @@ def _settled() -> Generator[None]:
 
 
 def _measure(contenders: Contenders, key: tuple[str, str, str], case: Case, clock: str, there: Connection) -> None:
-    """Measure in this process, and send the result, or the error in words."""
     try:
         found = _peak(next(each for each in contenders() if each.key == key), case, clock)
     except Exception as error:  # noqa: BLE001 - whatever it is, the table shows it

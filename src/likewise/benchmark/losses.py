@@ -46,14 +46,12 @@ def _episode(sampler: Sampler) -> Batch:
 
 
 def _episode_and_cells(sampler: Sampler) -> Batch:
-    """Sample an episode's maps, and the logits of every cell."""
     queries, supports, labels = _episode(sampler)
     cells = labels.flatten(0, 1)
     return queries, supports, labels, sampler.values(*cells.shape, CLASSES), cells
 
 
 def _episode_features(sampler: Sampler) -> Batch:
-    """Sample features of an episode's queries and class means."""
     queries, means = (sampler.values(1, count, sampler.case.features) for count in (sampler.rows, WAYS))
     return queries, means, sampler.classes(sampler.rows).view(1, -1) % WAYS
 

@@ -86,8 +86,6 @@ class Timetable:
 
     @staticmethod
     def _in_order(tracks: Sequence[_Track], rows: int, cheap: float) -> list[_Track]:
-        """Return the contenders for a size: cheap ones, then those marked as first, then the fastest."""
-
         def place(each: _Track) -> tuple[bool, bool, float]:
             takes = each.expected(rows) + each.contender.growth.setup
             return takes > cheap, not each.contender.first, takes
@@ -125,7 +123,6 @@ class Timetable:
         yield from ([each] for each in running if each.contender.apart)
 
     def _timed(self, group: Sequence[_Track], case: Case, end: float, waiting: int) -> Iterator[Timing]:
-        """Time the contenders of a group in turns, until each has enough steps or the time of this size is over."""
         allowed = min(SECONDS, max(0, end - time.monotonic()) / max(1, waiting))
         active = list(group)
         for each in active:

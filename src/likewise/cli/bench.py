@@ -75,7 +75,6 @@ def _tell(doing: str) -> None:
 
 
 def _parsed(kind: type[Measurement], words: Sequence[str], program: str, examples: str) -> tuple[Measurement, Path]:
-    """Return the measurement with its options, and the folder for its results."""
     options = [each for each in fields(kind) if each.metadata]
     parser = argparse.ArgumentParser(
         prog=program,
@@ -105,7 +104,6 @@ def _parsed(kind: type[Measurement], words: Sequence[str], program: str, example
 
 
 def _value(option: "Field[Any]", words: Any) -> Any:
-    """Return the value of an option from the words of the command line."""
     if not isinstance(option.default, tuple):
         return words if words is True else _one(option, words, type(option.default))
     kind = type(option.default[0]) if option.default else str
@@ -136,7 +134,6 @@ def check(expected: str, value: Any, choices: Any) -> None:
 
 
 def _path(folder: Path, device: str) -> Path:
-    """Return the file for the results, in a folder that exists."""
     name = "-".join("".join(letter if letter.isalnum() else " " for letter in device).split())
     try:
         folder.mkdir(parents=True, exist_ok=True)

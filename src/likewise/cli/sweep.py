@@ -79,7 +79,6 @@ def _parsed(arguments: Sequence[str]) -> tuple[Sweep, Path]:
 
 
 def _sweep(given: argparse.Namespace, common: list[str]) -> Sweep:
-    """Return what the options say."""
     settings = list(given.setting)
     if given.recipe in studies():
         settings = [f"{name}: {words}" for name, words in study(given.recipe).items()] + settings

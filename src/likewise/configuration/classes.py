@@ -300,7 +300,6 @@ def _arguments(doc: str) -> dict[str, str]:
 
 
 def _strings(node: ast.AST) -> Iterator[str]:
-    """Yield the strings in an expression, in the order of the source."""
     for child in ast.iter_child_nodes(node):
         yield from _strings(child)
     if isinstance(node, ast.Constant) and isinstance(node.value, str):

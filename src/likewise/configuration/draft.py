@@ -94,7 +94,6 @@ class Draft:
         return f"{told}, did you mean {' or '.join(near[:2])}?" if near else f"{told}: see {self._help(option.name)}"
 
     def _help(self, name: str) -> str:
-        """Return the words that show the help on an option."""
         part = name.partition(".")[0]
         chosen = self.values.get(part)
         chosen = chosen[-1] if isinstance(chosen, list) and chosen else chosen
@@ -105,7 +104,6 @@ class Draft:
         )
 
     def _value(self, option: Option, parameter: Parameter, base: Class | None, current: Any) -> Any:
-        """Return the value of an option as its parameter wants it."""
         if base is None and inspect.isclass(option.value):  # of an owner whose source isn't told, as in a notebook
             return {"class_path": path_of(option.value), "init_args": {}}
         if base is None:

@@ -244,7 +244,6 @@ def _dashed(name: str) -> str:
 
 
 def _within(values: Mapping[str, Any], above: str) -> Iterator[str]:
-    """Yield the options of the chosen classes."""
     for name, value in values.items():
         spec = value[-1] if isinstance(value, list) and value else value
         if is_spec(spec) and (kind := find(spec["class_path"])):
@@ -253,7 +252,6 @@ def _within(values: Mapping[str, Any], above: str) -> Iterator[str]:
 
 
 def _others(part: str, root: Class) -> list[tuple[str, Class]]:
-    """Return the classes that could be chosen for a part."""
     parameter = root.parameters().get(part)
     base = part_of(parameter.annotation) if parameter else None
     paths = kinds(base).items() if base else ()

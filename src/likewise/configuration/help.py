@@ -126,7 +126,6 @@ def _for_data(option: str, kind: Class, default: Any, verb: str) -> str:
 
 
 def _word(value: Any) -> str:
-    """Return a value as a word of the command line; of a class its name."""
     named = value["class_path"] if is_spec(value) else value
     word = str(named).lower() if isinstance(named, bool) else str(named)
     return word.rpartition(".")[2] if word.startswith("likewise.") else word

@@ -103,7 +103,6 @@ def unknown(name: str, known: Sequence[str]) -> str:
 
 
 def _pairs(room: str) -> list[tuple[str, str]]:
-    """Return every pair of a method or study and a data set that it is for."""
     return [
         (first, data)
         for data, first in product(listed("data"), listed(room))

@@ -119,7 +119,6 @@ def _resumed(given: Sequence[Option]) -> list[Option]:
 
 
 def _of_file(file: Any) -> list[Option]:
-    """Read a file of options, or options as JSON."""
     if isinstance(file, str) and not file.lstrip().startswith("{"):
         path = Path(file).expanduser()
         if not path.is_file():

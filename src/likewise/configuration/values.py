@@ -103,7 +103,6 @@ def _turn(kind: Value, value: Any) -> int:
 
 
 def _as(kind: Value, value: Any, part: Callable[[Any], Any] | None) -> Any:
-    """Return a value as one type."""
     name, node = head(kind.node), kind.node
     if name in SCALARS:
         return SCALARS[name](value)

@@ -172,7 +172,6 @@ def words_of(array: NDArray[Any], key: str) -> NDArray[Any]:
 
 
 def _inputs_in(keys: Sequence[str]) -> list[str]:
-    """Return the keys of inputs; those of features count where there are neither images nor vectors."""
     return [key for key in _INPUTS if key in keys] or [key for key in _FEATURES if key in keys][:1]
 
 

@@ -231,7 +231,6 @@ class Views(Batches):
 
 
 def _views_of(augmentation: Augmentation | None, inputs: Tensor, views: int, share: Share) -> Shaped[Tensor, "b v ..."]:
-    """Return V views of each input."""
     if augmentation is None:
         raise ValueError("expected an augmentation, got none before fit, which chooses one: call fit(samples)")
     repeated = inputs.repeat_interleave(views, dim=0)
@@ -250,7 +249,6 @@ def _rest_of_views(
 
 
 def _fitted(given: Augmentation | None, samples: Samples, *, described: bool) -> Augmentation:
-    """Return an augmentation, the usual one where none is given, fitted to some of the training part."""
     augmentation = usual_augmentation(samples.input_shape, described=described) if given is None else given
     fit_augmentation(augmentation, samples)
     return augmentation

@@ -209,7 +209,6 @@ def _warn_of_others(names: Sequence[str], chosen: Sequence[int], file: Path) -> 
 
 
 def _matching(name: str, known: Sequence[str]) -> list[str]:
-    """Return the classes that a name with a * stands for; itself without one, or where there are none."""
     if name in known or "*" not in name:
         return [name]
     return fnmatch.filter(known, name) or [name]
@@ -228,7 +227,6 @@ def _found(file: Path) -> Path:
 
 
 def _read(file: Path, encoding: str | None) -> Mapping[str, Sequence[str]]:
-    """Read the class names of each part."""
     if file.suffix == ".json":
         return _of_parts("\n".join(lines_in(file, encoding, OPTION)), file)
     lists = {part: lines_in(_beside(file, part), encoding, OPTION) for part in PARTS}

@@ -90,7 +90,6 @@ def chosen(path: str, tables: Tables, given: Sequence[str] | None, beside: Seque
 
 
 def _images(kinds: Mapping[str, str], given: Sequence[str] | None) -> list[str]:
-    """Return the column of images, in a list, if there is one."""
     images = [name for name, kind in kinds.items() if kind == "images"]
     if len(images) > 1 and given is None:
         images = [name for name in images if name in IMAGE_COLUMNS] or images
@@ -100,7 +99,6 @@ def _images(kinds: Mapping[str, str], given: Sequence[str] | None) -> list[str]:
 
 
 def _none_fits(path: str, tables: Tables, odd: Mapping[str, str], others: Mapping[str, str]) -> ValueError:
-    """Return the error that columns can't be inputs together."""
     features = next(iter(tables.splits.values())).features
     lists = {name for name in odd if columns.has_several(features[name])}
     each = [f"{name} ({'lists' if name in lists else kind})" for name, kind in odd.items()]
@@ -113,7 +111,6 @@ def _none_fits(path: str, tables: Tables, odd: Mapping[str, str], others: Mappin
 
 
 def _long(tables: Tables, texts: list[str]) -> list[str]:
-    """Return the columns of texts, among those of strings."""
     some = next(iter(tables.splits.values())).select_columns(texts)
     cells = some.select(range(min(len(some), columns.LOOKED_AT)))[:]
     return [name for name in texts if kind_of(cells[name]) == "texts"]
@@ -122,7 +119,6 @@ def _long(tables: Tables, texts: list[str]) -> list[str]:
 def _made(
     tables: Tables, inputs: list[str], kind: columns.ColumnKind, kinds: Mapping[str, str], others: Mapping[str, str]
 ) -> Chosen:
-    """Return what was chosen, with a word on each other column."""
     table = next(iter(tables.splits.values()))
     every = {
         name: others.get(name) or _described(table, name, kinds[name])
@@ -133,7 +129,6 @@ def _made(
 
 
 def _described(table: Any, name: str, kind: str) -> str:
-    """Say what a column holds."""
     if kind == "text":
         some = next(
             filter(None, columns.values_of(table.select_columns([name]).select(range(min(len(table), 100))), name)),

@@ -100,7 +100,6 @@ def _names(feature: Any) -> tuple[str, ...] | None:
 
 
 def _in_words(values: Sequence[Any], names: Sequence[str] | None) -> Sequence[Any]:
-    """Put names in the place of numbers, in lists too."""
     if names is None:
         return values
     lists = ([one for one in value if one is not None] if isinstance(value, list) else value for value in values)
@@ -111,7 +110,6 @@ def _in_words(values: Sequence[Any], names: Sequence[str] | None) -> Sequence[An
 
 
 def _inner(feature: Any) -> Any:
-    """Return the feature of a list's elements, or None if the feature is not a list."""
     if isinstance(feature, list):
         return feature[0]
     shape = getattr(feature, "shape", None)
@@ -276,7 +274,6 @@ def _label_sets(values: Sequence[Any], lists: int, names: Sequence[str] | None) 
 
 
 def _in_order(labels: Collection[Any]) -> list[Any]:
-    """Sort labels: numbers by their size, if all are numbers, and otherwise as words."""
     return sorted(labels, key=None if all(isinstance(label, int) for label in labels) else str)
 
 

@@ -171,7 +171,6 @@ class CorruptedRows(Rows):
 
 
 def _sampled(images: Tensor, seeds: Sequence[int], sample: Callable[[Tensor, Generator], Tensor]) -> Tensor:
-    """Sample for each image with a generator of its own seed."""
     own = Generator()
     return torch.stack([sample(image, own.manual_seed(seed)) for image, seed in zip(images, seeds, strict=True)])
 

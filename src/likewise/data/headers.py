@@ -194,6 +194,5 @@ class _Kept:
         )
 
     def save(self, place: Path) -> None:
-        """Write it; a warning says if that fails."""
         arrays = {"names": packed(self.names), "words": packed(self.words), "states": self.states}
         save_or_warn(place, arrays | {"sizes": self.sizes, "kinds": self.kinds, "grey": self.grey}, WHAT)

@@ -264,7 +264,6 @@ def _bits(items: Sequence[Item], rows: Sequence[int]) -> int | None:
 
 
 def _store(items: Sequence[Item], headers: Sequence[Header | None], side: int, bits: int | None) -> Store:
-    """Return the store of images, each of which has a file, or lies in one."""
     paths = _paths(items, range(len(items)))
     names = [os.path.abspath(path) for path in paths if path is not None]  # noqa: PTH100 - ten times as fast as Path
     if len(names) < len(paths):
@@ -315,7 +314,6 @@ def check_one_size(sizes: Collection[tuple[int, int]]) -> None:
 
 
 def _headers(items: Sequence[Item], rows: Sequence[int], *, upright: bool) -> list[Header | None]:
-    """Return what the headers of some images say; None where that cannot be read."""
     paths = _paths(items, rows)
 
     def item(place: int) -> Item:
@@ -371,7 +369,6 @@ def _why(item: Item) -> str:
 
 
 def _made(item: Item, make: Callable[["Image"], T]) -> T | None:
-    """Return what is made of an image; None where it is broken."""
     try:
         with _opened(item) as image:
             return make(image)

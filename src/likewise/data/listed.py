@@ -208,7 +208,6 @@ def _matched(names: Sequence[str], known: Mapping[str, int], file: Path) -> list
 
 
 def _check_classes(samples: Samples, listed: Sequence[tuple[int, str]], file: Path) -> None:
-    """Warn of samples whose class in a list is not the one that most of their class have, in each labelling."""
     odd = min((_odd(of, listed) for of in (samples, samples.as_evaluated())), key=len)
     if odd:
         label, name = odd[0]
@@ -238,7 +237,6 @@ def _plain(name: str) -> str:
 
 
 def _read(file: Path, known: Collection[str], encoding: str | None) -> list[_Line]:
-    """Read the lines of a list: of text, or of a table."""
     if not (exists(file) and file.is_file()):
         raise ValueError(f"expected a list of samples, got {file}, which is no file: check subset.file{near(file)}")
     suffix = file.suffix.lower()

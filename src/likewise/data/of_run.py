@@ -144,7 +144,6 @@ def _numbers(samples: Samples, count: int) -> Tensor | None:
 
 
 def _is_given(part: Samples, numbers: Tensor | None, number: int) -> bool:
-    """Tell whether the source gives this number to all samples of a part."""
     if numbers is None or part.rows is None:
         return False
     rows = part.rows[part.rows < len(numbers)]  # without turned images, which are numbered after all others

@@ -175,7 +175,6 @@ class Pairs(Source):
         return without_bound(where, replace(samples, groups=grouped(samples), parts=given))
 
     def _rows_of(self, option: str, path: str) -> list[str] | Samples:
-        """Read a file of lines or of arrays."""
         file = expanded(path)
         if not file.is_file():
             what = "is none" if exists(file) else "does not exist"
@@ -277,13 +276,7 @@ class Pairs(Source):
     ) -> tuple[Samples, Int[Tensor, " n"]]:
         """Pair the cells of two sides by their rows, and return the pairs that have both, with the row of each.
 
-        Args:
-            where: What is read.
-            first: One side.
-            second: The other. What it has beyond `of_second` is no counterpart.
-            of_first: The row of each cell of the first side, one a row at most.
-            of_second: The row of each cell of the second.
-            names: What the rows are called.
+        A row has one cell of the first side at most. What the second has beyond `of_second` is no counterpart.
         """
         if self.size is not None and first.preprocessing is second.preprocessing is None:
             raise ValueError(f"expected no size without images, got {self.size}: leave out data.size")

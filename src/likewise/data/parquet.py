@@ -278,7 +278,6 @@ def _table(path: Path, images: Sequence[str], contents: Contents) -> Any:
 
 
 def _chunks(path: str, metadata: Any, column: str, *, nested: bool) -> list[Chunk]:
-    """Return the row groups of a column of images."""
     leaf = f"{column}.bytes" if nested else column
     names = [metadata.schema.column(number).path for number in range(metadata.num_columns)]
     number, row, found = names.index(leaf), 0, list[Chunk]()

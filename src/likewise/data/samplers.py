@@ -147,7 +147,6 @@ class Balanced(Sampler):
 
 
 def _generator(seed: int, epoch: int) -> torch.Generator:
-    """Return a generator seeded by a hash of seed and epoch."""
     mixed = hashlib.blake2b(f"{seed}, {epoch}".encode(), digest_size=8).digest()
     return torch.Generator().manual_seed(int.from_bytes(mixed, "big") >> 1)
 

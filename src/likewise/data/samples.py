@@ -101,7 +101,6 @@ class Samples:
 
     @property
     def _beside_inputs(self) -> "Mapping[str, Tensor | Ids | Samples | Negatives | Evaluated | None]":
-        """What each sample may have beside its input, by name."""
         names = ("labels", "parts", "rows", "ids", "items", "groups", "counterparts", "negatives", "evaluated")
         return {name: getattr(self, name) for name in names}
 

@@ -141,7 +141,6 @@ class Shards(Source):
         return found
 
     def _parts(self, tars: Sequence[Tar]) -> list[int]:
-        """Return the part of each tar, told by a word in its name."""
         words = [[word for word in re.split("[^a-z]+", tar.path.name.lower()) if word in PART_NAMES] for tar in tars]
         found = [PART_NAMES[of[-1]] if of else None for of in words]
         known = [part for part in found if part is not None]
@@ -156,7 +155,6 @@ class Shards(Source):
         return with_test_part(known)
 
     def _labels(self, tars: Sequence[Tar], rows: Tensor) -> tuple[Tensor, tuple[str, ...]]:
-        """Return labels from where they are."""
         values = list(self._values(tars, self.label or self._usual(tars)))
         chosen = [values[row] for row in rows.tolist()]
         blank = sum(value in (None, "") for value in chosen)
@@ -201,7 +199,6 @@ class Shards(Source):
         )
 
     def _values(self, tars: Sequence[Tar], where: str) -> Iterator[Any]:
-        """Yield what is in one place, of every sample."""
         kind, _, field = where.partition(".")
         if kind not in {CLASS, "json", "txt", FOLDERS} or (kind == "json") != bool(field):
             raise ValueError(f"expected data.label as cls, json.FIELD, txt, folder or none, got {where!r}")

@@ -261,10 +261,7 @@ def _whole_groups(groups: Tensor, share: float, seed: int, *, least: int) -> Int
 
 
 def _shares(counts: Tensor, part: float) -> Tensor:
-    """Return the number of samples of each class in a part: in proportion, but never all of a class.
-
-    After rounding down, the classes with the largest remainders get one more.
-    """
+    """Return how many samples of each class are in a part: in proportion, by largest remainders, but never all."""
     exact = counts.double() * part
     shares = exact.floor().long()
     spare = counts - 1

@@ -118,7 +118,6 @@ def _made(place: Path, headers: Sequence[Header | None], read: Callable[[int], P
 
 
 def _done(place: Path, file: Path) -> NDArray[np.int32]:
-    """Return the shapes of what is stored: nothing where it is damaged."""
     none = np.zeros((0, 3), np.int32)
     try:
         with np.load(place) as kept:

@@ -183,7 +183,6 @@ def _placed(name: Any, folder: Path, named: set[str]) -> Any:
 
 
 def _table_parts(where: Path, tables: Sequence[Path]) -> dict[str, list[Path]]:
-    """Return each part's tables, found by a word in their paths."""
     files: dict[str | None, list[Path]] = {}
     for table in tables:
         words = [PART_NAMES[word] for word in re.split("[^a-z]+", str(table).lower()) if word in PART_NAMES]

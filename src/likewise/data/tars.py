@@ -168,7 +168,6 @@ def _kept(tar: Path, place: Path, state: Sequence[int]) -> Tar | None:
 
 
 def _keep(tar: Path, place: Path, state: Sequence[int]) -> Tar:
-    """Read a tar, and write what was found; a warning says if that fails."""
     found = _read(tar)
     words = {"keys": packed(found.keys), "kinds": packed(found.kinds), "classes": packed(found.classes)}
     save_or_warn(place, {"state": np.array(state), "places": found.places, **words}, WHAT)

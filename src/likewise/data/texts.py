@@ -169,7 +169,6 @@ class Text(Source):
 
 
 def _nothing(lines: Lines) -> ValueError:
-    """Return the error that a file has no texts."""
     if not lines.lost:
         return ValueError(f"expected texts in {lines.file}, got none: fill it, or remove it")
     what = "a header, and a row a line" if lines.file.suffix in SEPARATED else "an object a line, with a text"

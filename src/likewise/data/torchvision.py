@@ -32,8 +32,6 @@ _PASSED_ON = {"ImageNet": "loader", "EMNIST": "download", "QMNIST": "download"} 
 
 
 class _Part(NamedTuple):
-    """One part of a data set: its images or their files, and its targets."""
-
     number: int
     images: Tensor | Sequence[Path]
     targets: Tensor
@@ -194,13 +192,11 @@ class Torchvision(Source):
         return {"transform": _file_or_pixels} | {name: value for name, value in offered.items() if name in known}
 
     def _level(self, label: str | None) -> dict[str, str]:
-        """Return the argument that chooses a labelling, where the class has one."""
         return {"annotation_level": label} if label is not None and self.name == "FGVCAircraft" else {}
 
     def _labelled(
         self, kind: Any, part: Any, parameters: Mapping[str, Any], options: Mapping[str, Any]
     ) -> tuple[Tensor, tuple[str, ...]]:
-        """Return the finer classes of a part's samples, and their names."""
         if self.name == "CIFAR100":
             return _cifar100(part, str(self.fine_label))
         other = kind(**self._options(parameters), **options, **self._level(self.fine_label))
@@ -240,7 +236,6 @@ class Torchvision(Source):
         return _Part(number, images if files else self._stacked(images), targets, names or _numbers(targets))
 
     def _stacked(self, images: Sequence[Any]) -> Tensor:
-        """Return images as a tensor, with one channel if all are grey."""
         if any(image.ndim == 3 for image in images):
             images = [image if image.ndim == 3 else np.stack([image] * 3, axis=-1) for image in images]
         if self.size is None:
@@ -298,14 +293,12 @@ def _numbers(targets: Tensor) -> tuple[str, ...]:
 
 
 def _renamed(part: _Part, names: tuple[str, ...]) -> Tensor:
-    """Renumber a part's classes by the names of all parts together."""
     if part.targets.ndim == 2 or part.names == names[: len(part.names)]:
         return part.targets
     return torch.tensor([names.index(name) for name in part.names])[part.targets]
 
 
 def _file_or_pixels(image: Any) -> Any:
-    """Return an image's file, if it has one, instead of decoding it."""
     file = getattr(image, "filename", None)
     if not file or not Path(file).is_file():
         return image

@@ -73,7 +73,6 @@ def _part(part: str, files: Sequence[Path], mixed: set[str], encoding: str | Non
 
 
 def _array(cells: list[Any]) -> Any:
-    """Return cells of one kind as an array, and others as they are."""
     import pyarrow as pa  # noqa: PLC0415 - comes with `datasets`
 
     try:

@@ -146,10 +146,7 @@ def _softmax(logits: Tensor, among: Tensor) -> Tensor:
 
 
 def _across(similarities: Tensor, rows: Tensor, chosen: Tensor) -> Tensor:
-    """Return the length of each reference's part that is orthogonal to the anchor, (A, N).
-
-    This is sqrt(1 - cosine²), but 0 where either is a zero row.
-    """
+    """Return the length of references' parts orthogonal to anchors, (A, N): sqrt(1 - cosine²), 0 for zero rows."""
     lengths = rows.square().sum(dim=1)
     return (lengths - similarities.square()).clamp(min=0).sqrt() * (lengths[chosen] > 0).unsqueeze(1)
 
@@ -178,7 +175,6 @@ def _rows_and_keys(embeddings: Array, labels: Array | None) -> tuple[Tensor, Ten
 
 
 def _chosen(anchors: Tensor | Sequence[int] | None, count: int) -> Tensor:
-    """Return the anchors' rows; raise unless they are among the rows."""
     if anchors is None:
         return torch.arange(count)
     given = torch.as_tensor(anchors).detach().cpu()
@@ -361,11 +357,9 @@ def _check_fraction(fraction: float) -> None:
 
 
 def _first(hardness: Tensor, fraction: float) -> Tensor:
-    """Return the places of the hardest pairs, at least one."""
     return hardness.argsort(descending=True, stable=True)[: max(1, round(fraction * len(hardness)))]
 
 
 def _share(hardness: Tensor, strengths: Tensor, fraction: float) -> float:
-    """Return the share of all strength that the hardest pairs have."""
     total = float(strengths.sum())
     return math.nan if total == 0 else float(strengths[_first(hardness, fraction)].sum()) / total

@@ -89,7 +89,6 @@ def _mapped(path: Path, member: zipfile.ZipInfo) -> "np.memmap[Any, Any] | None"
 
 
 def _of_tables(files: list[Path]) -> dict[str, NDArray[Any]]:
-    """Read the columns of tables, one after the other, into arrays."""
     import pyarrow as pa  # noqa: PLC0415 - comes with `datasets`
     from pyarrow import parquet  # noqa: PLC0415 - likewise
 
@@ -127,7 +126,6 @@ def width_of_table(path: Path) -> int | None:
 
 
 def _column_of(path: Path) -> str | None:
-    """Return the column of a Parquet file that has features, lists of numbers."""
     import pyarrow as pa  # noqa: PLC0415 - comes with `datasets`
     from pyarrow import parquet  # noqa: PLC0415 - likewise
 

@@ -161,7 +161,6 @@ def _errors(place: Tensor, gaps: Tensor, bins: int) -> Tensor:
 
 
 def _add_bins(found: Findings, stated: _Stated, bins: int) -> None:
-    """Add the accuracy and the mean confidence of each bin that isn't empty."""
     place = binned(stated.confidence, bins)
     for number in place.unique().tolist():
         chosen = place == number

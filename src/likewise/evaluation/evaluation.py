@@ -203,7 +203,6 @@ def needs_seen_labels(parts: FeatureParts) -> str | None:
 
 
 def _needs_variety(train: Features, test: Features) -> str | None:
-    """Say why constant labels cannot be evaluated."""
     if train.label_kind == "classes":
         return "it needs at least 2 training classes, and there is 1" if len(train.classes.unique()) < 2 else None
     if not bool(((train.counts > 0) & (train.counts < len(train))).any()):

@@ -68,7 +68,6 @@ def save_features(path: Path, parts: FeatureParts, of: NDArray[Any] | None = Non
 
 
 def _arrays_of_part(features: Features, part: str) -> dict[str, NDArray[Any]]:
-    """Return the arrays of one side of a part by their names."""
     arrays: dict[str, NDArray[Any]] = {f"{part}_features": features.vectors.numpy()}
     arrays[f"{part}_rows"] = features.numbers.numpy()
     if features.whole is not None:
@@ -116,8 +115,6 @@ def whole_arrays(path: Path) -> dict[str, NDArray[Any]]:
 
 
 def _of_part(arrays: Mapping[str, NDArray[Any]], part: str, side: str = "") -> Features:
-    """Return the features of a part, or of its other side."""
-
     def given(name: str) -> Tensor | None:
         found = arrays.get(f"{part}{side}_{name}")
         return None if found is None else torch.from_numpy(found)
@@ -226,7 +223,6 @@ def samples_of_arrays(arrays: dict[str, NDArray[Any]], path: Path, split: Split 
 
 
 def _with_other_side(samples: Samples, arrays: Mapping[str, NDArray[Any]]) -> Samples:
-    """Return samples with what belongs to each."""
     others = torch.from_numpy(vectors_of(arrays["counterpart_features"], "counterpart_features"))
     if others.shape != samples.inputs.shape:
         raise ValueError(

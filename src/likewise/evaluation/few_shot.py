@@ -163,7 +163,6 @@ class FewShot(Evaluation):
     def _tried(
         self, train: Features, validation: Features, shape: EpisodeShape, progress: Bar
     ) -> dict[Distance, Score]:
-        """Score each distance on validation."""
         some: tuple[Distance, ...] = DISTANCES if self.distance is None else (self.distance,)
         some = some if len(train) else tuple(of for of in some if of != CENTRED)
         return {of: self._scored(train, validation, shape, of, progress=progress)[0] for of in some}
@@ -276,7 +275,6 @@ def _over_episodes(accuracy: Float[Tensor, " e"]) -> str:
 
 
 def _said(shape: EpisodeShape, by: EpisodeShape | None) -> list[str]:
-    """Say by which episodes a distance was chosen, if they are not of as many ways."""
     if by is None:
         return ["too little validation to choose the distance by"]
     return [] if by.ways == shape.ways else [f"distance chosen {by.ways}-way, by all validation classes"]
@@ -292,7 +290,6 @@ def _classes_said(train: Features, part: Features) -> list[str]:
 
 
 def _lacking(part: Features, shape: EpisodeShape) -> str | None:
-    """Say why episodes can't be drawn from a part."""
     lacking = shortage(part.counts, part.names, shape, "evaluations")
     if lacking is None:
         return None

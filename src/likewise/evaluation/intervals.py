@@ -336,7 +336,6 @@ def _matched(gained: float, lost: float, count: int) -> tuple[float, float]:
 
 @cache
 def _t(degrees: int) -> float:
-    """Return the 97.5 % quantile of Student's distribution."""
     from scipy.stats import t  # noqa: PLC0415 - comes with scikit-learn, and takes a second to import
 
     return float(t.ppf(0.975, degrees))

@@ -93,7 +93,6 @@ class LinearProbe(Evaluation):
         return replace(found, candidates=(*chosen.candidates, *own), predictor=predictor)
 
     def _predictor(self, chosen: "Chosen", train: Features, chosen_by: Predicted) -> LinearPredictor:
-        """Return what predicts new features as the test part was."""
         width, validation = train.vectors.shape[1], chosen_by.features
         made = LinearPredictor(self.name, train.names, width, chosen.probe, settings=chosen.settings)
         return made.calibrated(partial(chosen.held_out.chunks, validation.vectors), validation)
@@ -161,7 +160,6 @@ class _Path:
         self._note(penalty, self._last)
 
     def try_next(self, penalty: float) -> None:
-        """Fit from where the last penalty ended."""
         self._last = self._regression.fit(penalty, self._tolerance, self._last)
         self.best = self.best.than(penalty, self._last, self._ranks(self._last))
         self._note(penalty, self._last)
@@ -179,7 +177,6 @@ class _Path:
                 self._note(edge, probe)
 
     def _note(self, penalty: float, probe: LinearClassifier) -> None:
-        """Keep what validation says as a candidate."""
         if len(self._validation):
             predicted = predicted_by(probe, self._validation)
             self.candidates.append(selecting_score(LinearProbe.name, predicted, {"penalty": penalty}))

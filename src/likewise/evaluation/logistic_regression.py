@@ -211,7 +211,6 @@ class LogisticRegression(ABC):
     def _objective(
         self, points: Float[Tensor, "d_and_1 a"], left: Int[Tensor, " a"], penalties: Float[Tensor, " a"]
     ) -> tuple[Float[Tensor, " p"], Float[Tensor, "d_and_1 a"]]:
-        """Return the objective of each problem, and its gradient by W and b."""
         weight, bias = points[:-1], points[-1]
         loss = self._summed(0.5 * penalties * weight.square().sum(dim=0))
         slope = torch.cat([penalties * weight, torch.zeros_like(bias).unsqueeze(0)])

@@ -272,7 +272,6 @@ def _keys(similarities: Float[Tensor, "..."], places: Int[Tensor, "..."] | int) 
 
 
 def _similarities(keys: Int[Tensor, "..."]) -> Float[Tensor, "..."]:
-    """Return the similarities of keys."""
     bits = (keys >> 32).int()
     return (bits ^ ((bits >> 31) & 0x7FFF_FFFF)).view(torch.float32)
 

@@ -116,7 +116,6 @@ class OutOfDistribution(Evaluation):
         return found.result()
 
     def _check_outside(self, train: Features, others: Tensor) -> None:
-        """Raise a ValueError if most outside samples have the features of a training sample."""
         known = {row.tobytes() for row in train.vectors.float().numpy()}
         same = sum(row.tobytes() in known for row in others.float().numpy())
         if same > len(others) / 2:
@@ -128,7 +127,6 @@ class OutOfDistribution(Evaluation):
     def _measures(
         self, train: Features, progress: Bar
     ) -> Iterator[tuple[str, Mapping[str, Any], Callable[[Tensor], Tensor]]]:
-        """Yield the name of each distance, its settings, and what measures it."""
         k = min(self.k, len(train))
 
         def to_neighbour(vectors: Tensor) -> Tensor:

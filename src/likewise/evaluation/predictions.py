@@ -206,7 +206,6 @@ class _LabelScoring:
             self._add(metric, values)
 
     def add_mean_precision(self) -> LabelMetric:
-        """Add mAP, and return each label's average precision."""
         precisions = LabelMetric.precision(self._predicted.values, self._predicted.sets)
         self._over_labels(MEAN_PRECISION, precisions)
         return precisions

@@ -78,7 +78,6 @@ def _alike(samples: Samples) -> list[Samples]:
 
 
 def _described(samples: Samples, encode: Encode, part: str) -> Features:
-    """Return the inputs of a part, or of its other side, as vectors."""
     texts = isinstance(samples.inputs, Texts)
     origin = Origin(samples, encode) if len(samples.input_shape) == 1 and not texts else None
     where = (samples.labels, samples.names, samples.rows, part, RAW)

@@ -63,7 +63,6 @@ class Results(dict[str, Result]):
 
     @property
     def _table(self) -> list[list[str]]:
-        """The scores of all samples that are shown, under a head."""
         scores = [score for result in self.values() for score in result.headline if score.metric.shown]
         return [
             [*HEAD],
@@ -154,7 +153,6 @@ def evaluate(
 
 
 def _asked(evaluations: Evaluation | str | Sequence[Evaluation | str]) -> list[Evaluation]:
-    """Return evaluations that are named or made."""
     several = [evaluations] if isinstance(evaluations, Evaluation | str) else evaluations
     known = {_plain(name): kind for kind in NAMED for name in (kind.name, kind.__name__)}
     unknown = next((one for one in several if not isinstance(one, Evaluation) and _plain(str(one)) not in known), None)
@@ -179,7 +177,6 @@ def _check_trained(parts: FeatureParts) -> None:
 
 
 def _said(parts: FeatureParts, seed: int | None, *, refit: bool) -> str:
-    """Say how many samples there are, and what settings were chosen by."""
     train, validation, test = (len(part) for part in parts)
     if seed is None and validation == 0:
         return f"{train:,} training and {test:,} test samples; no validation part to choose settings by"

@@ -117,7 +117,6 @@ class Retrieval(Evaluation):
         return parts.train if self.gallery == "train" else None
 
     def _lacks_answers(self, parts: FeatureParts) -> str | None:
-        """Say why no query has a right answer, and a wrong one."""
         test, gallery = parts.test, self._ranked(parts)
         if gallery is not None:
             if len(gallery) == 0 or len(test) == 0:

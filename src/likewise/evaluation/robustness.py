@@ -109,7 +109,6 @@ class Robustness(Evaluation):
         return found.result()
 
     def _encoded(self, test: Features, corruption: str, severity: int) -> Tensor:
-        """Return the features of the corrupted test images, (M, D), checked to be finite."""
         if test.origin is None:
             raise ValueError("expected features that know their images and encoder, got none: see Features.origin")
         images = CorruptedRows(test.origin.inputs(test.numbers), test.numbers, corruption, severity, self.seed)

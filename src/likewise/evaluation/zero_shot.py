@@ -113,7 +113,6 @@ class ZeroShot(Evaluation):
         return Result((*scores, *more.scores), tried, (*found.outcomes, *more.outcomes))
 
     def _encoded(self, names: Sequence[str], parts: FeatureParts) -> Float[Tensor, "c d"]:
-        """Return the mean of the normalised embeddings of each name's texts."""
         others = parts.test.counterparts
         if others is None or others.origin is None:
             raise ValueError("expected pairs that know their texts and encoder, got none: see Features.origin")

@@ -55,7 +55,6 @@ def walked(root: Path, lost: Lost) -> Iterator[Path]:
 
 
 def _kind(entry: os.DirEntry[str]) -> str:
-    """Return what an entry is or links to: a folder, a file, or something else."""
     try:
         return "folder" if entry.is_dir() else "file" if entry.is_file() else "something else"
     except OSError:  # a link to itself

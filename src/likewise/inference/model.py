@@ -306,7 +306,6 @@ class Model:
         return Texts(several)
 
     def _of_array(self, given: Any) -> Tensor:
-        """Return vectors, or images of the encoder's shape."""
         array = given.detach().cpu().numpy() if isinstance(given, Tensor) else given
         if reads_texts(self.encoder):
             raise ValueError("expected texts as strings, got an array: this run was trained on texts")

@@ -99,7 +99,6 @@ class ForSentences(nn.Module):
         return self.model(features)["sentence_embedding"]
 
     def _arguments(self, texts: list[Tensor], labels: Tensor | None) -> inspect.BoundArguments:
-        """Return the columns as arguments of the loss, or say what they should have been."""
         signature, named = inspect.signature(self.loss.forward), dict[str, Any]()
         takes = signature.parameters
         if self.ids_in_labels and ("ids" not in takes or labels is None):

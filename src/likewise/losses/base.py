@@ -203,7 +203,6 @@ class ContrastiveLoss(Loss):
         super().__setattr__(name, value)
 
     def _settings(self) -> Iterator[tuple[str, object]]:
-        """Yield name and value of each constructor argument that is kept as an attribute, options included."""
         learned = {"temperature": "learned"} if "log_temperature" in self._parameters else {}
         yield from (dict(super()._settings()) | learned).items()
         yield from ((name, getattr(self, name)) for name in LossOptions.__annotations__)

@@ -150,7 +150,6 @@ def _blocks(anchors: Tensor, references: Tensor) -> Iterator[slice]:
 
 
 def _found(z: Tensor, references: Tensor, given: Given, rows: slice) -> Found:
-    """Return the triplets of some anchors."""
     s = z @ references.T
     positive = given.labels[rows, None] == given.others
     negative = ~positive
@@ -179,7 +178,6 @@ def _most(positive: Bool[Tensor, "n r"]) -> int:
 
 
 def _semi_hard(s: Tensor, positive: Tensor, negative: Tensor, margin: float) -> Found:
-    """Return the sum over positives, each with the most similar of the less similar negatives."""
     of_positives, places = s.masked_fill(~positive, torch.inf).topk(_most(positive), dim=1, largest=False)
     ordered, order = s.masked_fill(~negative, -torch.inf).sort(dim=1)
     count = negative.sum(dim=1, keepdim=True)
@@ -190,7 +188,6 @@ def _semi_hard(s: Tensor, positive: Tensor, negative: Tensor, margin: float) -> 
 
 
 def _hard(s: Tensor, positive: Tensor, negative: Tensor, margin: float) -> Found:
-    """Return the loss of the least similar positive and the most similar negative."""
     places = s.masked_fill(~positive, torch.inf).argmin(dim=1, keepdim=True)
     chosen = s.masked_fill(~negative, -torch.inf).argmax(dim=1, keepdim=True)
     exists = positive.any(dim=1, keepdim=True) & negative.any(dim=1, keepdim=True)
@@ -198,7 +195,6 @@ def _hard(s: Tensor, positive: Tensor, negative: Tensor, margin: float) -> Found
 
 
 def _of_selected(s: Tensor, places: tuple[Tensor, Tensor], exists: Bool[Tensor, "n p"], margin: float) -> Found:
-    """Return the losses of selected positives and negatives, of which only some exist."""
     of_positives, of_negatives = places
     losses = (s.gather(1, of_negatives) - s.gather(1, of_positives) + margin).clamp(min=0).where(exists, 0)
     slope = (losses > 0).to(s)

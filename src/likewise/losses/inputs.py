@@ -211,7 +211,6 @@ def checked(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 def _check_all(found: Given, known: Given, names: Sequence[str], loss: Any) -> None:
-    """Raise unless the required names have a value each, and all that are given are known."""
     if others := [name for name in found if name not in known]:
         raise TypeError(f"{type(loss).__name__} takes no {', '.join(others)}; it takes {', '.join(known)}")
     if missing := [name for name in names if name not in found]:
@@ -221,7 +220,6 @@ def _check_all(found: Given, known: Given, names: Sequence[str], loss: Any) -> N
 
 
 def _check_names(forward: Callable[..., Tensor], kinds: dict[str, Input], names: set[str]) -> None:
-    """Raise if an input has to agree with one that the forward does not have."""
     for name, kind in kinds.items():
         missing = [of for of in kind.after[: len(kind.naming) - kind.reads_loss] if of not in names]
         if missing:
@@ -255,7 +253,6 @@ def vectors_of(forward: Callable[..., Tensor]) -> list[str]:
 
 
 def _check_widths(loss: Any, given: Given, kinds: dict[str, Input]) -> None:
-    """Raise unless a loss's widths are within those of its embeddings."""
     first = next((of for of in kinds if kinds[of].are_vectors), "")
     if loss.widths and max(loss.widths) > (features := given[first].shape[-1]):
         raise ValueError(
@@ -311,7 +308,6 @@ def _parameters(forward: Callable[..., Tensor]) -> list[inspect.Parameter]:
 
 
 def _declared(annotation: Any) -> list[Input]:
-    """Return what an annotation declares, also one that is a union with None."""
     parts = (annotation, *get_args(annotation))
     return [kind for part in parts for kind in get_args(part)[1:] if isinstance(kind, Input)]
 

@@ -204,7 +204,6 @@ class _Ranked(NamedTuple):
     """Which ranks are those of positives of a completely cached class."""
 
     def counted(self) -> tuple[Float[Tensor, " t"], Float[Tensor, "2 g n"]]:
-        """Return `Statistics` of the block."""
         wide, span, known = widest(self.weights.device), self.span.clamp(min=1), self.known
         entropy = torch.special.entr(self.weights).sum(dtype=wide)
         drift = (self.moved / span).mul_(known)

@@ -156,7 +156,6 @@ class RASCALLoss(ContrastiveLoss):
         return super().facts() | {"cache": f"of shape {shape}", "training": str(self.training)}
 
     def _unit(self, rows: Rows) -> Float[Tensor, "r d"]:
-        """Return the normalised references, detached."""
         return normalized(rows.references.detach())
 
     def _features(self, rows: Rows, sample: Int[Tensor, " r"], count: int) -> Float[Tensor, "s d"]:
@@ -166,7 +165,6 @@ class RASCALLoss(ContrastiveLoss):
         return normalized(total).to(self.cache.features.dtype)
 
     def _note_ranks(self, statistics: Statistics, valid: Bool[Tensor, " s"]) -> None:
-        """Add the step's statistics of ranks and weights to `last`."""
         sums = distributed.total(statistics.sums) if self.gathers else statistics.sums
         histogram = sums[3:]
         mean, square = sums[1:3] / histogram.sum().clamp(min=1)

@@ -173,7 +173,6 @@ def _check_mask(mask: Tensor) -> None:
 
 
 def _positives(rows: Rows, labels: Tensor | None, mask: Tensor | None, reference_labels: Tensor | None) -> PairWeight:
-    """Return the positive pairs: by the mask, by equal or shared labels, or those of the same sample."""
     if mask is not None:
         return _masked(rows, mask)
     if labels is None:

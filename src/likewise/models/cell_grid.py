@@ -115,7 +115,6 @@ class _Follower(TorchDispatchMode):
 
 
 def _named(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments of an operation by name, with its defaults."""
     declared = func._schema.arguments  # noqa: SLF001 - torch offers it nowhere else
     return {one.name: one.default_value for one in declared} | dict(
         zip((one.name for one in declared), args, strict=False), **kwargs

@@ -237,7 +237,6 @@ class _GradientSums:
                 leaf._backward_hooks = hooks  # noqa: SLF001
 
     def add(self, gradients: Sequence[Tensor | None]) -> None:
-        """Add what has not been taken."""
         for place in self._rest:
             gradient, total = gradients[place], self._values[place]
             if gradient is not None:
@@ -260,7 +259,6 @@ def _forwards(network: nn.Module) -> list[Any]:
 
 
 def _graph_of(tensors: Iterable[Tensor]) -> list[Any]:
-    """List the nodes of the graph that tensors have come from."""
     found: dict[Any, None] = {get_gradient_edge(tensor).node: None for tensor in tensors if tensor.requires_grad}
     left = list(found)
     while left:

@@ -80,7 +80,6 @@ def _has_parts(module: nn.Module) -> bool:
 
 
 def _holds_blocks(module: nn.Module) -> bool:
-    """Tell whether a module has a container of modules that have parts themselves."""
     return any(
         isinstance(child, CONTAINERS) and any(_has_parts(part) for part in child.children())
         for child in module.children()

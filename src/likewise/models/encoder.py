@@ -252,7 +252,6 @@ class Encoder(nn.Module, ABC):
             raise ValueError(f"expected {self._sizes(batch)}, which it cannot take: resize them") from error
 
     def _sizes(self, images: "Tensor | Rows") -> str:
-        """Say what height and width the encoder was made for, and which it gets."""
         (height, width), (high, wide) = self.input_shape[1:], images.shape[2:]
         return f"images of {height} x {width} pixels, which the encoder was made for, got {high} x {wide}"
 

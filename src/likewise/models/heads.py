@@ -23,8 +23,6 @@ class Head(nn.Module, ABC):
 
 
 class _Layers(Head):
-    """Hidden layers and a linear layer."""
-
     def __init__(self, inputs: int, hidden_dim: int | None, outputs: int, count: int, *, batch_norm: bool) -> None:
         super().__init__()
         hidden = inputs if hidden_dim is None else hidden_dim

@@ -104,8 +104,6 @@ class _DifferentError(ValueError):
 
 @final
 class _Classified(nn.Module):
-    """An encoder with a classifier of its features."""
-
     def __init__(self, encoder: Encoder, classifier: nn.Module) -> None:
         super().__init__()
         self.encoder, self.classifier = encoder, classifier
@@ -116,7 +114,6 @@ class _Classified(nn.Module):
 
 
 def _metadata(encoder: Encoder) -> dict[str, Any]:
-    """Return what every file tells of its encoder."""
     inner = encoder
     while isinstance(inner, FromRun | Projected):  # which leave mean and std to the encoder within
         inner = inner.encoder
@@ -159,7 +156,6 @@ def _export(module: nn.Module, encoder: Encoder, path: Path, metadata: dict[str,
 
 
 def _check(module: nn.Module, encoder: Encoder, path: Path, tolerance: float) -> None:
-    """Compare the file's outputs with the module's."""
     import onnxruntime  # noqa: PLC0415 - onnxruntime is optional
 
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])

@@ -153,7 +153,6 @@ class PretrainedTransformer(TextEncoder):
         return mean_of_tokens(vectors, inside.long()) if self.pooling == "mean" else vectors[:, 0]
 
     def _followed(self, vectors: Float[Tensor, "n s d"], inside: Tensor) -> Tensor:
-        """Return what the modules of sentence-transformers make of the vectors of tokens."""
         given: dict[str, Any] = {"token_embeddings": vectors, "attention_mask": inside}
         if self.prompt and self.special is not None:  # which some pooling leaves out
             given["prompt_length"] = self.special["prompt_length"]

@@ -155,7 +155,6 @@ def _noted() -> Generator[list[tuple[nn.Module, Shapes]]]:
 
 
 def _check_fit(network: nn.Module, given: Shapes, name: str, input_shape: tuple[int, ...], file: str) -> None:
-    """Raise unless weights are those of the network."""
     missing, further, other = _misfits(network, given)
     if missing or further or other:
         first = (*other, *missing, *further)[0]

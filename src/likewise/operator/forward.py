@@ -44,7 +44,6 @@ class Forward:
             self.average /= total.masked_fill(total == 0, 1)[:, None]
 
     def _pulls(self, section: int) -> bool:
-        """Return whether the tiles of a section have any pull."""
         tiled = self.tiled
         start = sum(len(v) for v in tiled.sections[:section])
         columns = slice(start, start + len(tiled.sections[section]))
@@ -72,7 +71,6 @@ class Forward:
                 self._sum(k, view, e)
 
     def _add_pairwise(self, k: int, of: Pairwise, view: View) -> None:
-        """Add f, and its derivative where that is counted."""
         if view.known.pushes[k] == 0:
             return
         tile, argument = view.tile, of.argument(view.x, view.buffer(1))

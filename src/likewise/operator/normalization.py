@@ -60,7 +60,6 @@ def projected(gradient: Float[Tensor, "n d"], unit: Unit, divisor: Float[Tensor,
 
 
 def _by_blocks(work: Any, rows: Tensor) -> None:
-    """Apply work to blocks of rows, in threads."""
     tasks = (Task((k,), (part,)) for k, part in enumerate(blocks(len(rows), BLOCK)))
     threads.run(tasks, lambda: work, count=threads.workers() if type(rows) is Tensor else 1)
 

@@ -133,7 +133,6 @@ class _Tile:
         return Found(outcome, _Ready(self._projected(sums), self.dtypes))
 
     def gradients(self, upstream: Outcome, wanted: Wanted) -> Gradients:
-        """Return the gradients that are wanted."""
         with threads.single_threaded() if self.e.device.type == "cpu" else nullcontext():
             pulled = None if self.pull is None else torch.empty_like(self.e)
             if pulled is not None and self.pull is not None:
@@ -217,7 +216,6 @@ class _Ready:
         self.found, self.dtypes = found, dtypes
 
     def gradients(self, upstream: Outcome, wanted: Wanted) -> Gradients:
-        """Return the gradients that are wanted."""
         del wanted
         temperature, queries, others = self.found
         g = upstream.losses

@@ -148,7 +148,6 @@ class _Pool:
         self._threads = 0
 
     def lend(self, job: _Job, count: int) -> None:
-        """Let ``count`` threads help with a job."""
         with self._called:
             for _ in range(count - self._threads):
                 threading.Thread(target=self._serve, name="likewise-tiles", daemon=True).start()
@@ -157,7 +156,6 @@ class _Pool:
             self._called.notify(count)
 
     def withdraw(self, job: _Job) -> None:
-        """Let no more threads join a job."""
         with self._called:
             self._jobs = [other for other in self._jobs if other is not job]
 

@@ -89,7 +89,6 @@ class KeySet(PairWeight):
 
     @property
     def _all_but_diagonal(self) -> bool:
-        """Whether the set is every pair except an anchor with itself."""
         return len(self.terms) == 2 and all(
             coefficient == (1 if keys is None else -1) and (keys is None or keys.shift is not None)
             for keys, coefficient in self.terms.items()

@@ -364,7 +364,6 @@ def _looks(weight: Weight) -> bool:
 
 
 def _is_learned(item: object) -> bool:
-    """Return whether an attribute of a weight has a gradient."""
     if isinstance(item, Tensor):
         return item.requires_grad
     if isinstance(item, tuple | list):

@@ -115,7 +115,6 @@ class WithinClass(PairWeight):
             yield block, self._kept[k] if k < len(self._kept) else self._keep(k, self.weights(block))
 
     def _keep(self, k: int, weights: Float[Tensor, "g n m"]) -> Float[Tensor, "g n m"]:
-        """Return the weights of the k-th block, and keep them if all of them are few."""
         if self._keeps and k == len(self._kept):
             self._kept.append(weights)
         return weights
@@ -201,10 +200,7 @@ class Deviation(PairWeight):
 
 
 def _in_order(labels: tuple[Tensor, ...]) -> tuple[list[Tensor], list[list[int]]]:
-    """Return each list's members sorted by class, and for each size that occurs: classes, members of each list.
-
-    Reading the sizes synchronises a GPU once.
-    """
+    """Return each list's members sorted by class, and of each size classes and members; synchronise a GPU once."""
     values, keys = torch.unique(torch.cat(labels), return_inverse=True)
     keys = keys.split([len(of_list) for of_list in labels])
     counts = torch.stack([torch.bincount(key, minlength=len(values)) for key in keys], dim=1)
@@ -215,5 +211,4 @@ def _in_order(labels: tuple[Tensor, ...]) -> tuple[list[Tensor], list[list[int]]
 
 
 def _restored(values: Tensor, order: Tensor) -> Tensor:
-    """Return sorted rows in their original order."""
     return torch.empty_like(values).index_copy_(0, order.to(values.device), values)

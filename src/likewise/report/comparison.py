@@ -77,7 +77,6 @@ def same_test(first: Subject, second: Subject) -> bool:
 
 
 def _same(ours: Features, theirs: Features) -> bool:
-    """Tell whether rows, ids, labels and names are equal."""
     if (
         (ours.counterparts is None) != (theirs.counterparts is None)
         or ours.names != theirs.names
@@ -129,7 +128,6 @@ def mean_of(setting: str, scores: Sequence[Score]) -> Row:
 
 
 def _seconds(setting: Setting) -> float | None:
-    """Return the mean seconds that the runs of a setting trained."""
     each = [subject.facts.get("seconds", {}).get("training") for subject in setting.subjects]
     known = [float(seconds) for seconds in each if seconds is not None]
     return sum(known) / len(known) if len(known) == len(each) else None
@@ -158,7 +156,6 @@ def _by_sample(
 
 
 def _of_subset(subject: Subject, outcomes: Outcomes | None, group: Group) -> Outcomes | None:
-    """Return the outcomes of the samples of a class; None where there are none."""
     test = subject.test_part
     if outcomes is None or group == ALL:
         return outcomes

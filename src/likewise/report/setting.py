@@ -202,7 +202,6 @@ def _words(values: Mapping[str, str]) -> str:
 
 
 def _short(value: Any) -> str:
-    """Write a value; of a path its last part."""
     if isinstance(value, str):
         return Path(value).name or value
     return json.dumps(value, default=str)

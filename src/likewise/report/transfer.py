@@ -96,12 +96,10 @@ def _method(kind: str, score: Score) -> str:
 
 
 def _of_same_samples(setting: Setting) -> bool:
-    """Tell whether the runs of a setting have the same samples in all parts, whatever their seeds."""
     return len({subject.facts["samples"]["fingerprint"] for subject in setting.subjects}) == 1
 
 
 def _beside(row: Row, by_seed: Mapping[int, Score], base: Mapping[int, Score]) -> Row:
-    """Add the difference to what was found from scratch."""
     seeds = [seed for seed in by_seed if seed in base]
     if len(seeds) < 2:
         return replace(row, unpaired="fewer than 2 seeds in common") if base else row

@@ -70,7 +70,6 @@ def facts_of(ready: "Assembled", trainer: "Trainer") -> dict[str, Any]:
 
 
 def _input_facts(samples: Samples) -> dict[str, Any]:
-    """Return what the encoder is given of each sample."""
     shape = list(samples.input_shape)
     if isinstance(samples.inputs, Texts):
         return {"kind": "texts"}
@@ -153,7 +152,6 @@ def _inputs(facts: Mapping[str, Any]) -> str:
 
 
 def _beside(went: Mapping[str, Any]) -> str:
-    """Say how many pairs of what there are; nothing where there are none."""
     second: dict[str, Any] | None = went.get("second")
     if second is None:
         return ""
@@ -167,7 +165,6 @@ def _beside(went: Mapping[str, Any]) -> str:
 
 
 def _tower(facts: Mapping[str, Any]) -> str:
-    """Say what encodes the other side."""
     second: dict[str, Any] | None = facts["went_in"].get("second")
     if second is None:
         return ""
@@ -234,7 +231,6 @@ def _batch(went: Mapping[str, Any]) -> str:
 
 
 def _changes(batches: Mapping[str, Any]) -> str:
-    """Say how views differ from their samples, of pairs on both sides."""
     given = batches.get("init_args") or {}
     changes = filter(is_spec, map(given.get, ("augmentation", "counterpart_augmentation")))
     words = " and ".join(dict.fromkeys(map(_part, changes)))

@@ -87,7 +87,6 @@ class Assembled:
 
 
 def _read_as(samples: Samples) -> dict[str, Any]:
-    """Return what an input has to be made into before it is encoded."""
     return {"preprocessing": None if samples.preprocessing is None else asdict(samples.preprocessing)}
 
 
@@ -184,7 +183,6 @@ def _with_unlabelled(train: Samples, others: Samples, loss: type[Loss], asked: s
 
 
 def _data(specs: dict[str, Any], module: Pretraining, train: Samples, seed: int, workers: int | None) -> TrainingData:
-    """Make the batches, which are to suit the loss, its inputs and the samples."""
     batches = build(specs["batches"], Batches)
     batches.suit(module.inputs.signature.loss, module.inputs.signature.names)
     module.inputs.check_batches(batches)
@@ -195,7 +193,6 @@ def _data(specs: dict[str, Any], module: Pretraining, train: Samples, seed: int,
 
 
 def _of_batches(data: TrainingData) -> Iterator[str]:
-    """Say where batches have another size than was wanted."""
     batches, samples = data.batches, data.samples
     if (held := data.train_dataloader().batch_size) < batches.batch_size:
         yield (
@@ -237,7 +234,6 @@ def _earlier_runs(specs: dict[str, Any]) -> list[str]:
 
 
 def _run_of(spec: Any) -> str | None:
-    """Return the run that an encoder begins with, if it does."""
     begins = is_spec(spec) and issubclass(class_of(spec["class_path"], Encoder), FromRun)
     given = spec.get("init_args") or {} if begins else {}
     return str(given.get("run")) if begins and given.get("trained", True) else None
@@ -391,7 +387,6 @@ def _filled(spec: Spec, base: type, **known: Any) -> Spec:
 
 
 def _normal(spec: Any) -> Any:
-    """Add empty arguments to a part without any."""
     if isinstance(spec, list):
         return [_normal(item) for item in spec]
     return {"init_args": {}, **spec} if is_spec(spec) else spec

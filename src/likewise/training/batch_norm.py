@@ -41,7 +41,6 @@ class GatheredBatchNorm(_BatchNorm):
         return normal.to(input.dtype)
 
     def _remember(self, mean: Tensor, variance: Tensor) -> None:
-        """Update the running statistics."""
         if not self.training or self.running_mean is None or self.running_var is None:
             return
         assert self.num_batches_tracked is not None  # noqa: S101 - it is there whenever the statistics are

@@ -104,7 +104,6 @@ def by_class(sums: Float[Tensor, "2 n"], labels: Int[Tensor, " b"], classes: int
 
 
 def _means(name: str, epoch: int, names: Sequence[str], sums: Tensor) -> list[ClassMean]:
-    """Return the mean of each class that has a value."""
     pairs = zip(names, *sums.tolist(), strict=True)
     return [ClassMean(name, epoch, label, total / count, int(count)) for label, total, count in pairs if count]
 
@@ -170,7 +169,6 @@ def _is_last(trainer: Trainer, batch_idx: int) -> bool:
 
 
 def _snapshot(trainer: Trainer, loss: Any, received: Tensor, batch: Batch) -> Snapshot:
-    """Return the first samples of a batch as a snapshot."""
     few = max(1, MOST_ROWS // (received.shape[1] if received.ndim == 3 else 1))
     labels, temperature = batch.get("labels"), getattr(loss, "temperature", None)
     return Snapshot(

@@ -169,7 +169,6 @@ class MetricsFile:
             return list(csv.DictReader(file))
 
     def _rewrite(self, rows: list[dict[str, Any]]) -> None:
-        """Rewrite the file with a header of all columns."""
         self._run.write(self._run.metrics_file.name, _lines(self._columns, rows, head=True).encode())
 
 

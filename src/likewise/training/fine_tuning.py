@@ -111,7 +111,6 @@ class FineTuning:
                 parameter.grad = None
 
     def _chosen(self, encoder: nn.Module, blocks: list[Block], freeze: str) -> Iterator[nn.Parameter]:
-        """Yield the parameters that are to be frozen."""
         if freeze == ALL:
             yield from encoder.parameters()
         elif found := BUT_LAST.fullmatch(freeze.strip().lower()):

@@ -183,7 +183,6 @@ class Loader:
             yield of
 
     def _fits(self, inputs: Tensor, device: torch.device) -> bool:
-        """Put the inputs on the device if they fit there."""
         if self._there is None:
             free, _ = torch.cuda.mem_get_info(device)
             if inputs.nbytes <= ON_DEVICE * free:

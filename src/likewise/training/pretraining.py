@@ -261,7 +261,6 @@ class Pretraining(lightning.LightningModule):
         return batches if math.isinf(batches) else max(1, math.ceil(batches / self.trainer.accumulate_grad_batches))
 
     def _factor(self, step: int) -> float:
-        """Return the schedule's factor after a number of steps of the optimizer."""
         steps = float(self.trainer.estimated_stepping_batches)
         epoch = step / self._steps_of_epoch()
         share = 1.0 if steps == 0 else step / steps
@@ -277,7 +276,6 @@ class Pretraining(lightning.LightningModule):
         self.fine_tuning.settle(self.current_epoch + 1, self.encoder, *copies)
 
     def _timer(self) -> Timer | None:
-        """Return the timer that ends the training, if there is one."""
         callbacks: Iterable[Any] = self.trainer.callbacks  # pyright: ignore[reportAttributeAccessIssue]
         timers = (callback for callback in callbacks if isinstance(callback, Timer))
         return next((timer for timer in timers if timer.time_remaining() is not None), None)
@@ -340,7 +338,6 @@ def optimizer_of(
 
 
 def _in_chunks(scores: Float[Tensor, "n c"]) -> Iterator[tuple[slice, Tensor]]:
-    """Yield some samples at a time and their scores."""
     rows = max(1, SCORES // max(1, scores.shape[1]))
     for start in range(0, len(scores), rows):
         yield slice(start, start + rows), scores[start : start + rows]

@@ -39,7 +39,6 @@ LINGERS = timedelta(seconds=10)  # for the first process to keep its store, so t
 
 
 def _check_machine() -> None:
-    """Raise unless the launcher's variables of this machine fit together, and with the number of processes."""
     local, place = local_processes(), number("LOCAL_RANK", 0)
     if place >= local or processes() % local:
         raise ValueError(
@@ -159,14 +158,12 @@ def _compare(store: Store, facts: Mapping[str, str], minutes: float) -> None:
 
 
 def _wait(until: float, expected: str, got: str, minutes: float) -> None:
-    """Wait a little, until it has been too long."""
     if time.monotonic() > until:
         raise ValueError(f"expected {expected} {got} within {minutes:g} minutes: start it, or raise --timeout_minutes")
     time.sleep(POLLED)
 
 
 def _lost(error: RuntimeError, minutes: float) -> ValueError:
-    """Say in a line that another process is gone."""
     message = " ".join(str(error).split())
     if ENDED.search(message):
         return ValueError(f"expected all {processes()} processes to go on, got one that has ended: see what it said")

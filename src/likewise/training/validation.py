@@ -119,7 +119,6 @@ class Validation(Callback):
             self._shown(trainer, self._validation.readable(), validation)
 
     def _found(self, module: Any, validation: Features) -> list[Result]:
-        """Evaluate the encoder, and the classifier trained with it, on the validation part."""
         if validation.labels is None and validation.counterparts is None:  # no evaluation applies
             return []
         train = self._encoded(module, self._train, "train")
@@ -135,14 +134,12 @@ class Validation(Callback):
         return features_of(samples, module.encoder, part, self._progress, module.second, workers=self._workers)
 
     def _save(self, trainer: Trainer, result: Result) -> None:
-        """Save scores with the run, and show them in the trainer's loggers at the step that they were taken after."""
         self.run.add(result)
         metrics = {logged_as(score): score.value for score in result.headline}
         for logger in trainer.loggers:
             logger.log_metrics(metrics, step=trainer.global_step - 1)
 
     def _is_best(self, result: Result) -> bool:
-        """Tell whether an epoch is better than those before it."""
         if not result.selecting:
             raise ValueError(
                 f"expected a metric of {result.headline[0].evaluation} that selects, to keep the best epoch, got none: "
@@ -252,12 +249,10 @@ def best_epoch(run: Run) -> Score | None:
 
 
 def _alike(run: Run, score: Score) -> list[Score]:
-    """Return the scores of all epochs that measure the same as this one, in order."""
     return [other for other in run.scores if other.epoch is not None and other.what == score.what]
 
 
 def _some(parts: Parts, tried: Sequence[Evaluation]) -> Samples:
-    """Return the validation samples that are encoded."""
     first, samples = next(iter(tried), None), parts.validation.as_evaluated()
     if isinstance(first, FewShot) and samples.label_kind == "classes":
         return samples.fewer_of_each(MOST_SAMPLES, max(shape.each for shape in first.shapes))
@@ -265,7 +260,6 @@ def _some(parts: Parts, tried: Sequence[Evaluation]) -> Samples:
 
 
 def _rank(features: Features) -> Result:
-    """Return the effective rank of features as a score, which has no interval."""
     some = features.fewer(RANKED)
     rank = effective_rank(some.vectors)
     return Result((Score("features", RANK, rank, rank, rank, len(some), part=features.part),))

@@ -150,7 +150,6 @@ def _told(progress: Progress) -> Generator[None]:
 
 
 def _table(rows: Sequence[report.Row]) -> str:
-    """Return rows in columns, with a line for each score above its settings."""
     cells = [[row.setting, *row.cells[1:]] for row in rows]
     head = ["", "score", "over", "difference", "paired over"]
     widths = [max(len(line[column]) for line in [head, *cells]) for column in range(len(head))]

@@ -146,7 +146,6 @@ def _checked(given: Mapping[str, Any]) -> Path:
 
 
 def _model_and_samples(given: Mapping[str, Any], progress: Progress) -> tuple[Model, Samples]:
-    """Load the model and read the data that it is to encode."""
     device, data = device_named(given["device"]), given["data"]
     if given["run"] is not None:
         model = load(given["run"], device=None if given["device"] == "auto" else device)

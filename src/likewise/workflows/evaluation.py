@@ -89,7 +89,6 @@ def _sections_of(run: Run) -> list[Section] | None:
 def _of_file(
     path: Path, root: Path, options: scoring.EvaluationOptions, progress: Progress, device: torch.device
 ) -> Run:
-    """Evaluate the features of an array file, as a run of its own."""
     arrays = whole_arrays(path)
     parts = samples_of_arrays(arrays, path)
     counts, width = list(map(len, parts)), sum(parts[0].input_shape)
@@ -119,7 +118,6 @@ def _of_file(
 
 
 def _of_run(path: Path, before: Run, config: Mapping[str, Any], progress: Progress) -> Run:
-    """Evaluate a run, or a checkpoint of it as a run of its own."""
     checkpoint, options = path if path.is_file() else None, scoring.EvaluationOptions.of(config)
     device = device_named(config["device"])
     encoder: Any = None
@@ -160,7 +158,6 @@ def _of_run(path: Path, before: Run, config: Mapping[str, Any], progress: Progre
 
 
 def _opened(path: Path) -> Run:
-    """Open the run at a path, or that of a checkpoint."""
     try:
         return Run.open(path.parent if path.is_file() else path)
     except ValueError as error:
@@ -171,7 +168,6 @@ def _opened(path: Path) -> Run:
 
 
 def _created(root: Path, before: Run, checkpoint: Path) -> Run:
-    """Make the run of a checkpoint's evaluation."""
     undated = re.sub(r"^\d{4}-\d\d-\d\d-\d{6}-", "", before.name)
     epoch = int(torch.load(checkpoint, map_location="meta", weights_only=True)["epoch"]) + 1
     run = Run.create(root, undated, f"epoch{epoch}")
@@ -194,7 +190,6 @@ def _samples(run: Run, progress: Progress, *, needed: bool) -> tuple[Parts | Non
 
 
 def _encoders(run: Run, device: torch.device) -> tuple[Any, Any]:
-    """Rebuild the trained encoder, and of pairs that of the other side."""
     return run.encoder().to(device), run.encoder("second").to(device) if "second" in run.facts else None
 
 
@@ -205,7 +200,6 @@ def _own_classifier(run: Run) -> LinearPredictor | None:
 
 
 def _checkpoint_encoders(run: Run, path: Path, device: torch.device) -> tuple[Any, Any]:
-    """Rebuild the encoders with a checkpoint's weights."""
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)["state_dict"]
     except Exception as error:
@@ -221,7 +215,6 @@ def _checkpoint_encoders(run: Run, path: Path, device: torch.device) -> tuple[An
 
 
 def _with_weights(run: Run, path: Path, encoder: Any, state: Mapping[str, Any], prefix: str) -> Any:
-    """Give an encoder its weights from a checkpoint."""
     weights = {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
     try:
         encoder.load_state_dict(weights)

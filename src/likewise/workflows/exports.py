@@ -103,7 +103,6 @@ class _Classifier(nn.Module):
 
 
 def _facts(model: Model, probe: LinearPredictor | None) -> dict[str, Any]:
-    """Return what an ONNX file tells of a run: which, its classes or labels, and what is made of images."""
     run: Any = model.run
     labels = run.facts.get("labels") or {}
     found = {"run": run.name, "label_kind": labels.get("kind"), "names": labels.get("names")}

@@ -178,12 +178,10 @@ def planned(
 
 
 def _option(axis: Axis) -> str:
-    """Return the option whose values these are."""
     return axis[0][1][0]
 
 
 def _combined(settings: Sequence[GivenSetting], grid: Sequence[Axis]) -> dict[str, GivenSetting]:
-    """Return every setting with every combination of a grid, by its name."""
     every: dict[str, GivenSetting] = {}
     for setting, together in product(settings, product(*grid)):
         name = ", ".join([*filter(None, [setting.name]), *(label for label, _ in together)]) or "default"

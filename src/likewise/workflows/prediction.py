@@ -142,7 +142,6 @@ def _in_chunks(
 
 
 def _encoded(model: Model, place: str | Path, progress: Progress) -> Features:
-    """Return the features of all samples, with their labels."""
     read = _in_chunks(model, place, _Found(), progress, labelled=True)
     parts = [(samples.as_evaluated(), vectors) for samples, vectors in read]
     labels = [samples.labels for samples, _ in parts if samples.labels is not None]
@@ -164,7 +163,6 @@ class _Found:
         self._unlike, self._trained_on, self.count, self._known = 0, 0, 0, False
 
     def show(self, columns: Mapping[str, Sequence[Any]]) -> None:
-        """Keep the first rows."""
         if not self._rows:
             self._rows.append(list(columns))
         left = SHOWN + 1 - len(self._rows)
@@ -191,7 +189,6 @@ class _Found:
         return {"label": truth}
 
     def lines(self) -> Iterator[str]:
-        """Yield what there is to tell."""
         yield from aligned(self._rows) if self._rows else []
         if self.count > len(self._rows) - 1 > 0:
             yield f"... and {self.count - len(self._rows) + 1:,} more: --output photos.csv writes all"

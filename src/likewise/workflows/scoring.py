@@ -130,7 +130,6 @@ def blank_of(parts: Sequence[Samples], width: int = 1) -> FeatureParts:
 
 
 def _blank(samples: Samples, part: str, width: int) -> Features:
-    """Return features that say nothing of samples, and of their other side."""
     samples = samples.as_evaluated()
     others = None if samples.counterparts is None else _blank(samples.counterparts, part, width)
     found = Features(torch.zeros(1, width).expand(len(samples), -1), samples.labels, samples.names, samples.rows, part)
@@ -224,7 +223,6 @@ def _lost(samples: Samples) -> dict[int, str]:
 
 
 def _note_lost(run: Run, files: Mapping[int, str]) -> None:
-    """Add files that could not be read to what a run knows of itself."""
     if files:
         facts = run.facts
         run.describe(facts | {"undecodable": facts.get("undecodable", {}) | {str(item): files[item] for item in files}})

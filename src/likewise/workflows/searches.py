@@ -280,7 +280,6 @@ def _told(head: tuple[str, ...], rows: Iterator[Found], others: Stored) -> tuple
 
 
 def _write(path: Path, head: Sequence[str], rows: Iterator[Sequence[Any]]) -> int:
-    """Write rows as a table, and count them."""
     count = 0
     with table_at(path) as write:
         while some := list(islice(rows, BATCH)):
@@ -294,7 +293,6 @@ def _write(path: Path, head: Sequence[str], rows: Iterator[Sequence[Any]]) -> in
 def _write_page(
     path: Path, head: Sequence[str], found: Sequence[Found], sides: Mapping[str, tuple[Stored, Model]]
 ) -> None:
-    """Write a page of the first rows, with the pictures or texts of samples that are at hand."""
     pictures = {name: _pictures(of, model) for name, (of, model) in sides.items()}
     shown: list[Shown] = []
 

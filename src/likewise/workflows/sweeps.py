@@ -182,7 +182,6 @@ class _Once:
         self._said: set[str] = set()
 
     def say(self, doing: str) -> None:
-        """Say what is going on, but not again what went in."""
         if doing not in self._said:
             self._progress.say(doing)
         if doing.startswith(tuple(f"{name}: " for name in NAMES)):
@@ -201,7 +200,6 @@ class _Work:
         self._seconds: list[float] = []
 
     def done(self, runs: Sequence[plan.Planned]) -> Iterator[tuple[plan.Planned, Run]]:
-        """Train what isn't trained yet, and yield each run that is finished."""
         befores = [plan.standing(planned_run.root) for planned_run in runs]
         finished = sum(run is not None and run.stage == "finished" for run in befores)
         if finished:
@@ -265,7 +263,6 @@ def _best(trials: Iterable[_Trial]) -> dict[str, _Trial]:
 
 
 def _write_table(path: Path, trials: Sequence[_Trial]) -> None:
-    """Write every trial with its validation score as CSV."""
     chosen = _best(trials).values()
     with path.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file:
         writer = csv.writer(file, lineterminator="\n")

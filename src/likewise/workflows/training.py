@@ -169,7 +169,6 @@ def _validated(config: Mapping[str, Any], ready: Assembled, evaluations: Evaluat
 
 
 def _assembled(config: Mapping[str, Any]) -> tuple[Assembled, EvaluationOptions]:
-    """Put together what is trained and how it is evaluated."""
     lightning.seed_everything(config["seed"], workers=True, verbose=False)
     chosen = chosen_parts(config)
     tuned = FineTuning(
@@ -196,7 +195,6 @@ def _assembled(config: Mapping[str, Any]) -> tuple[Assembled, EvaluationOptions]
 
 
 def _describe(run: Run, ready: Assembled, config: Mapping[str, Any]) -> None:
-    """Write what a run was made of before it is trained."""
     settled = deepcopy({part: ready.specs[part] for part in ("batches", "inputs")})  # by the data and the loss
     run.write(run.configuration.name, written({**config, **settled}).encode())
     recipe = {} if config.get("recipe") is None else {"recipe": config["recipe"]}
@@ -275,7 +273,6 @@ class _Training:
         return say_lost(run, self.progress, ready.data.lost).finished()
 
     def _in_time(self) -> EvaluationOptions:
-        """Say how long the evaluations take, if that is long."""
         parts, module = self.ready.parts, self.ready.module
         applies = check_applicable(parts, self.evaluations, predicts=module.predicts)
         counts = [len(part) for part in (parts.train, parts.validation, parts.test)]
@@ -334,7 +331,6 @@ class _Training:
         return callbacks
 
     def _say_what_goes_in(self, trainer: lightning.Trainer) -> None:
-        """Note what goes into the training, and say it before the first step."""
         facts = self.run.facts | {"went_in": went_in.facts_of(self.ready, trainer)}
         self.run.describe(facts)
         for name, words in went_in.lines_of(facts):
@@ -343,13 +339,11 @@ class _Training:
             self.progress.say(f"going on after {counted(done, 'step')}")
 
     def _say_ended(self, best: int, last: int) -> None:
-        """Say that no validation has been better for long."""
         limit = self.config["trainer"].get("max_epochs")
         of = "" if limit in {None, -1} else f" of {limit}"
         self.progress.say(f"training ended after epoch {last}{of}: validation was best after epoch {best} (--patience)")
 
     def _keep_best(self, epochs: int) -> None:
-        """Go back to the weights of the best epoch, if one was validated."""
         kept = best_epoch(self.run) if self.run.best.is_file() else None
         if kept is None:
             self.progress.say("no epoch was validated, so the last is kept: lower --validation_epochs")
@@ -380,7 +374,6 @@ class _Training:
 
     @contextmanager
     def _timed(self, doing: str) -> Generator[None]:
-        """Add the seconds that something takes to the run's metadata."""
         start = time.monotonic()
         try:
             yield

@@ -353,7 +353,6 @@ def _epochs(labelled: int, batch_size: int) -> int:
 
 
 def _few_shot(parts: Parts, progress: Progress) -> list[str]:
-    """Return the words for episodes of the test part, as far as its classes allow."""
     why = ""
     for shots in ([1, 5], [1]):
         try:

@@ -68,7 +68,6 @@ class FeatureDropout(Augmentation):
 
     @staticmethod
     def _vectors(inputs: Tensor) -> Float[Tensor, "n f"]:
-        """Return vectors in float32, or wider."""
         if inputs.ndim != 2 or not inputs.is_floating_point():
             raise ValueError(
                 f"FeatureDropout expected vectors (N, F), floating, got {tuple(inputs.shape)} of {inputs.dtype}: "

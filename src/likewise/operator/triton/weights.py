@@ -320,7 +320,6 @@ class _Section:
         return conditions, factors
 
     def _key(self, key: Keys) -> str:
-        """Return the name of the comparison of a key."""
         if key.shift is not None:
             self._names["own"] = "j + shift == i" if self._swapped else "i + shift == j"
             return "own"

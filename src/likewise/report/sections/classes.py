@@ -42,7 +42,6 @@ class ClassesSection(Section):
 
 
 def _by_group(subject: Subject) -> ByGroup:
-    """Return the shares of groups, of evaluations with scores by class."""
     found: dict[tuple[str, str, str], dict[Group, Score]] = {}
     for (evaluation, metric, kind, group), score in subject.test_scores.items():
         if group != ALL and score.metric.is_share and kind in KINDS:
@@ -51,7 +50,6 @@ def _by_group(subject: Subject) -> ByGroup:
 
 
 def _worst(classes: Sequence[Group], scores: Sequence[Mapping[Group, Score]]) -> list[Group]:
-    """Return the classes with the lowest sums of scores, in their order."""
     lowest = sorted(classes, key=lambda name: sum(of[name].value for of in scores if name in of))[:MOST]
     return [name for name in classes if name in lowest]
 
@@ -68,7 +66,6 @@ def _errors(found: ByGroup, evaluation: str, metric: str, shown: Sequence[Group]
 
 
 def _table(columns: Mapping[str, Mapping[Group, Score]], counts: Mapping[Group, int], of: str, most: int) -> Markup:
-    """Return a table of scores with a row for each group, and its number of samples."""
     rows: list[list[str]] = []
     for group, count in counts.items():
         name = group.name if group.kind == "label" else str(group)
@@ -105,7 +102,6 @@ def confusion(labels: Int[Tensor, " n"], predictions: Int[Tensor, " n"], classes
 
 
 def _confused(wrong: Tensor, counts: Tensor, names: tuple[str, ...]) -> Markup:
-    """Return a table of the pairs of classes that are confused most often."""
     order = wrong.flatten().argsort(descending=True, stable=True)[:PAIRS].tolist()
     rows = [
         [names[true], names[said], f"{int(wrong[true, said]):,}", f"{int(counts[true].sum()):,}"]
@@ -148,7 +144,6 @@ def _thirds(scores: Mapping[tuple[str, str, str, Group], Score]) -> Markup:
 
 
 def _label_scores(scores: Mapping[Group, Score], sizes: Mapping[str, int]) -> Markup:
-    """Draw the score of each label over the number of its training samples."""
     one = next(iter(scores.values()))
     points: list[plots.Point] = []
     for group, of in scores.items():

@@ -123,7 +123,6 @@ def _by_class(
 
 
 def _largest(groups: Sequence[Group], found: Sequence[dict[Group, Difference]]) -> list[Group]:
-    """Return the classes with the largest differences, in their order."""
     sizes = {group: max((abs(of[group].value) for of in found if group in of), default=0.0) for group in groups}
     largest = set(sorted(groups, key=lambda group: -sizes[group])[:MOST_CLASSES])
     return [group for group in groups if group in largest]

@@ -59,7 +59,6 @@ class EpisodeSection(Section):
 
 
 def _can_be_shown(subject: Subject, features: FeatureParts) -> bool:
-    """Tell whether the run was evaluated few-shot, and has its encoder and enough test samples of enough classes."""
     if not any(score.evaluation == FewShot.name for score in subject.scores) or not subject.run.weights.is_file():
         return False
     counts = features.test.counts
@@ -67,14 +66,12 @@ def _can_be_shown(subject: Subject, features: FeatureParts) -> bool:
 
 
 def _looks(subject: Subject, images: Float[Tensor, "n s ch h w"], chosen: Tensor) -> Float[Tensor, "r k 3 h w"]:
-    """Return the picture of an episode, tinted by what the run's encoder makes of its cells."""
     encoder: Any = subject.run.encoder()
     shares = _shares(encoder, images)
     return _picture(images, shares, chosen, _cell_of_pixels(encoder, images, shares))
 
 
 def _caption(place: int, true: int, found: int) -> str:
-    """Say of a query which class it is of, and which was predicted if it was another."""
     return f"query {place}: class {true + 1}" if found == true else f"✗ query {place}: {true + 1} as {found + 1}"
 
 

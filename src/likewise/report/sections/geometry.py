@@ -78,12 +78,10 @@ def _measured(vectors: Mapping[str, Tensor], classes: Tensor | None, names: Sequ
 
 
 def _between(distances: Tensor) -> float:
-    """Return the mean distance between two classes."""
     return float(distances[~torch.eye(len(distances), dtype=torch.bool)].nanmean())
 
 
 def _nearest_classes(distances: Tensor, names: Sequence[str]) -> str:
-    """List the pairs of classes that are nearest to each other."""
     first, second = torch.triu_indices(len(names), len(names), offset=1)
     between = distances[first, second].nan_to_num(nan=torch.inf)
     rows: list[list[str]] = []

@@ -135,7 +135,6 @@ def _by_negatives(subject: Subject, batch: Snapshot) -> StrengthByNegatives | No
 
 
 def _words(title: str, found: AnchorGradients, batch: Snapshot) -> Markup:
-    """Say what the hardest tenth supplies, and of how many rows."""
     rows = batch.embeddings.flatten(0, -2)
     shares = hardest_shares(found)
     repelling = float((found.coefficients[found.positives] > 0).double().mean())
@@ -195,7 +194,6 @@ def _chosen(samples: Features) -> Int[Tensor, " a"]:
 
 
 def _said(subject: Subject, samples: Features, batch: Snapshot) -> list[dict[str, Any]]:
-    """Return what is shown of each row of the batch, view by view."""
     views = batch.embeddings.shape[1] if batch.embeddings.ndim == 3 else 1
     thumbnails = subject.thumbnails_of(samples, LETTERS)
     return [

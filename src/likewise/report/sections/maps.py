@@ -163,12 +163,10 @@ def _crowded(test: Features) -> bool:
 
 
 def _same(test: Features, other: Features) -> bool:
-    """Tell whether two runs were tested on the same samples."""
     return torch.equal(test.numbers, other.numbers) and test.names == other.names and test.ids.agree(other.ids)
 
 
 def _sentence(some: Features, test: Features, maps: int) -> Markup:
-    """Say what a map shows; of several settings there are so many maps."""
     few = min(MAPPED, len(some))
     return sentence(
         "map",
@@ -190,7 +188,6 @@ def _by_setting(maps: int) -> str:
 
 
 def _of_run(subject: Subject, some: Features) -> Panels:
-    """Return the maps of a run's features, and of raw inputs."""
     raw = None if some.part == BOTH else subject.raw_vectors(some[torch.arange(min(MOST_RAW, len(some)))])
     panels = {ENCODER: _layouts(subject, some.vectors)}
     return panels if raw is None else panels | {RAW: _layouts(subject, raw)}
@@ -220,7 +217,6 @@ def _layouts(
 
 
 def _data(subject: Subject, some: Features, panels: Panels, colours: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the page's scripts draw."""
     pictured = some[torch.arange(min(PICTURED, len(some)))]
     texts, tiles = [""] * len(pictured), torch.zeros(len(pictured), dtype=torch.int64)
     for places, one in _sides_in(pictured):
@@ -250,7 +246,6 @@ def _data(subject: Subject, some: Features, panels: Panels, colours: Mapping[str
 
 
 def _colours(subject: Subject, some: Features) -> dict[str, Any]:
-    """Return by what points are coloured."""
     if some.label_kind == "label sets":
         frequent = some.counts.argsort(descending=True, stable=True)[:MOST_LABELS]
         quiet = {"quiet": True}  # hovering names a sample's labels by themselves
@@ -290,7 +285,6 @@ def _colours_within(subject: Subject, some: Features) -> dict[str, Any]:
 
 
 def _coloured_there(names: Sequence[str], categories: Tensor) -> dict[str, Any]:
-    """Return the colours of those categories alone that some sample has."""
     there = categories[categories >= 0].unique()
     places = torch.searchsorted(there, categories).where(categories >= 0, -1)
     return _coloured([names[of] for of in map(int, there)], plots.palette(len(there)), places)
@@ -302,7 +296,6 @@ def _coloured(names: Sequence[Any], colors: Sequence[str], categories: Tensor) -
 
 
 def _scores_within(subject: Subject) -> Markup:
-    """Return a table of how far finer classes stay apart in each class that was trained on."""
     scores = [one for one in subject.test_scores.values() if one.group.kind == SUPERCLASS and one.features == ENCODER]
     metrics = list(dict.fromkeys(one.metric.name for one in scores))
     cells = {(one.group.name, one.metric.name): f"{score_words(one)}, {one.notes[0]}" for one in scores}

@@ -128,7 +128,6 @@ class NearestTextsSection(Section):
 
 
 def _labels(features: Features) -> list[str]:
-    """Return the labels of samples, all of them."""
     if features.labels is None:
         return [""] * len(features)
     if features.label_kind == "classes":

@@ -162,7 +162,6 @@ class ChoicesSection(Section):
 
 
 def _choice_tables(groups: Tried, chosen: Chosen) -> Markup:
-    """Return a table of what was chosen, and one of all that was tried to open."""
     best: list[list[str]] = []
     every: list[list[str]] = []
     for of, tried in groups.items():
@@ -192,7 +191,6 @@ def _panels(groups: Tried, chosen: Chosen) -> dict[str, tuple[str, dict[str, lis
 
 
 def _tried(subject: Subject) -> Tried:
-    """Return the candidates of each evaluation and kind of features, where there was more than one."""
     groups: defaultdict[tuple[str, str], list[Score]] = defaultdict(list)
     reported = {_kind_of(score) for score in subject.test_scores.values()}
     for score in subject.scores:
@@ -203,7 +201,6 @@ def _tried(subject: Subject) -> Tried:
 
 
 def _kind_of(score: Score) -> tuple[str, str]:
-    """Return the evaluation with its metric, and the features."""
     return f"{score.evaluation}, {score.metric}", score.features
 
 

@@ -120,7 +120,6 @@ def _of_statistic(statistic: str, settings: Sequence[Setting]) -> Markup:
 
 
 def _groups(means: Sequence[ClassMean], sizes: Mapping[str, int]) -> dict[str, Sequence[ClassMean]]:
-    """Return the means of all classes, and of those with many, medium and few samples if there are such."""
     labels = list(sizes)
     groups: dict[str, Sequence[ClassMean]] = {}
     for name, chosen in frequency(torch.tensor([sizes[label] for label in labels])).items():
@@ -131,7 +130,6 @@ def _groups(means: Sequence[ClassMean], sizes: Mapping[str, int]) -> dict[str, S
 
 
 def _by_epoch(means: Sequence[ClassMean]) -> Curve:
-    """Return the mean over all anchors of each epoch."""
     totals: defaultdict[int, list[float]] = defaultdict(lambda: [0.0, 0.0])
     for mean in means:
         totals[mean.epoch][0] += mean.mean * mean.count

@@ -55,10 +55,7 @@ class Guide(LossInput):
             self.register_buffer(name, self._encoded(model, side), persistent=False)  # a resumed run encodes anew
 
     def _encoded(self, model: Model, samples: Samples) -> Float[Tensor, "n g"]:
-        """Return the embedding of each sample, of an image that cannot be decoded any: training leaves it out.
-
-        Inputs that occur several times are encoded once.
-        """
+        """Encode different inputs once; images that cannot be decoded get any embedding: training leaves them out."""
         items = torch.arange(len(samples)) if samples.items is None else samples.items
         _, first, of_row = np.unique(items.numpy(), return_index=True, return_inverse=True)
         try:

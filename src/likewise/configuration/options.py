@@ -33,8 +33,7 @@ class SharedOptions:
             WithinClass for a second, finer labelling, and FewShot for new classes.
         evaluation_samples: The largest number of samples of each part to encode and evaluate, of pairs in whole
             groups. Default: all; of a run that is evaluated again, those that were encoded.
-        sections: The sections of the page: --report.sections+ my_sections.MySection adds one. Default: all that come
-            with likewise.
+        sections: The sections of the page: --report.sections+ my_sections.MySection adds one. Default: all.
         report: Whether to write the page; `likewise evaluate RUN --evaluations []` writes it later.
     """
 
@@ -64,8 +63,7 @@ class EvaluateOptions(SharedOptions):
         source: A run's folder, a checkpoint in it, an .npz or .parquet file, or a folder of .npy or .parquet files.
         budget: Seconds that evaluating may take, about. If all samples would take longer, fewer of each part are
             evaluated, and how many is said. Default: as many as it takes.
-        workers: Processes that read inputs which are not in memory, where they are encoded. Default: one per core, up
-            to 8; 0: none.
+        workers: Processes that read inputs which are not in memory. Default: one per core, up to 8; 0: none.
         device: Where the encoder runs, and on an NVIDIA GPU kNN, the probe and retrieval, too: auto, cpu, cuda ...
     """
 
@@ -94,8 +92,7 @@ class TrainOptions(SharedOptions):
         likewise train --recipe simclr --print-config         every value, without training
 
     A second --inputs without + replaces the first; --inputs [] means none. Your own classes are given by import path,
-    also from a file in the current folder: --loss my_losses.MyLoss. A configuration names code to run: trust it like
-    code.
+    also from a file in the current folder: --loss my_losses.MyLoss. A configuration names code: trust it like code.
 
     Args:
         config: A YAML file of options; those on the command line win. Several as --config A --config B.
@@ -111,8 +108,8 @@ class TrainOptions(SharedOptions):
         chunk_size: Views that the encoder is given at a time, on each process, so that a batch may be larger than the
             memory for its activations; the loss is that of the whole batch. Default: all.
         temperature_rate_factor: Factor of a learned temperature's learning rate; --loss.temperature learned learns it.
-        unlabelled: What a loss that takes classes does with samples without one, as those that --subset FewLabels
-            leaves: none of it, or one class for each. Losses without labels are trained on all.
+        unlabelled: What a loss that takes classes does with samples without one, as --subset FewLabels leaves: none of
+            it, or one class for each. Losses without labels are trained on all.
         weights: A file of weights that the encoder begins with, .safetensors or .pth, of anybody's training: they are
             matched by name and shape, whatever stands before the names, or else by order and shape, which is said.
             Default: those that the encoder comes with.
@@ -121,15 +118,12 @@ class TrainOptions(SharedOptions):
         unfreeze_epoch: The epoch that what is frozen is trained from. Default: never.
         encoder_rate_factor: Factor of the encoder's learning rate beside that of the head; --encoder_lr is the same.
         layer_decay: Factor of the rate from each block of the encoder to the one before it, nearer to the input.
-        workers: Processes that read and decode samples; 0: none beside the training. Default: as many as make it
-            faster.
+        workers: Processes that read and decode samples; 0: none beside the training. Default: as many as help.
         compile: Whether to compile encoder, head and momentum encoder with torch.compile. The loss runs outside, by any
             backend as it does without, and nothing is captured in a CUDA graph.
         validation_epochs: Epochs between validation scores, which the last epoch always has; 0: none at all.
-        keep: Which weights to keep: those after the last epoch, or those at the best validation score. A finished run
-            has one checkpoint, of these.
-        patience: Validations without a better score, the one that --keep best keeps by, after which the training ends.
-            Default: it never ends so.
+        keep: Which weights a finished run keeps, in one checkpoint too: of the last epoch, or best in validation.
+        patience: Validations without a better score, as --keep best has it, that end the training. Default: never.
         log: Tools to look at the training in: tensorboard, wandb, mlflow, csv; several as --log [tensorboard,mlflow].
         data: Where the samples come from: a class, a folder of photos, a file, or a data set of torchvision.
         min_per_class: Samples that a class needs, or else it is left out of every part; --data.min_per_class 2 does it.
@@ -193,8 +187,7 @@ class CompareOptions:
     Args:
         runs: The runs' folders, two or more. Default: none.
         output: The page to write.
-        sections: The sections of the page: --report.sections+ my_sections.MySection adds one. Default: all that come
-            with likewise.
+        sections: The sections of the page: --report.sections+ my_sections.MySection adds one. Default: all.
     """
 
     runs: tuple[Path, ...] = ()
@@ -281,8 +274,7 @@ class SearchOptions:
             the lines of standard input.
         among: Where to look: a file of features, or what `train` takes as data.
         within: A set, likewise, whose samples are compared with each other.
-        side: Of a run of pairs, which of them the query is, or the set: first or second. A query finds samples of the
-            other side.
+        side: Of a run of pairs, which of them the query is, or the set: first or second. A query finds the other's.
         k: How many neighbours of each, or hard negatives.
         at_least: The smallest similarity that counts. Default: any.
         gallery_includes_queries: Whether the queries are among what is searched: each one's own row is left out.
@@ -291,8 +283,7 @@ class SearchOptions:
         negatives: Whether to write the run's training pairs with hard negatives: what is most similar to the first of
             a pair among the counterparts of pairs that share nothing with it.
         from_rank: The first rank of a hard negative; the most similar has rank 1.
-        margin: How much less similar than the pair's own counterpart a hard negative is at least. Default: it may be
-            more similar.
+        margin: How much less similar than the pair's own counterpart a hard negative is at least. Default: any.
         output: A file for all that was found: .csv, .jsonl or .parquet. Default: none, the first are printed.
         html: A page with the first of what was found, and its images. Default: none.
         force: Whether files that exist are replaced.

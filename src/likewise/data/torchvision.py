@@ -224,8 +224,7 @@ class Torchvision(Source):
         for item in (part[row] for row in range(len(part))):
             if not isinstance(item, tuple) or len(item) != 2 or not isinstance(item[1], int | Tensor | None):
                 raise ValueError(
-                    f"expected a data set for classification, got {self.name}, whose targets are not classes: choose "
-                    "another"
+                    f"expected a data set for classification, got {self.name}, whose targets are not classes"
                 )
             if item[1] is not None:
                 images.append(item[0] if isinstance(item[0], Path) else np.array(plain_image(item[0])))

@@ -96,8 +96,7 @@ class PaCoLoss(ContrastiveLoss):
             )
         if class_logits.device != embeddings.device:
             raise ValueError(
-                f"expected class_logits on the embeddings' device, {embeddings.device}, got {class_logits.device}: "
-                "move them"
+                f"expected class_logits on the embeddings' device, {embeddings.device}, got {class_logits.device}"
             )
         check_finite("class_logits", class_logits)
         check_classes("labels", labels, "embeddings", len(embeddings), class_logits.shape[-1])

@@ -132,8 +132,7 @@ def _read(path: Path) -> tuple[dict[str, Tensor], str]:
     except Exception as error:
         told = " ".join(str(error).split())[:120]
         raise ValueError(
-            f"expected weights in {path}, .safetensors or written by torch.save, got {type(error).__name__}: {told}: "
-            "give another file"
+            f"expected weights in {path}, .safetensors or written by torch.save, got {type(error).__name__}: {told}"
         ) from error
     chosen = ""
     for _ in range(DEEP):

@@ -98,7 +98,7 @@ def test_photos_of_all_sizes_have_the_features_of_encode(tmp_path, workers):
     ]  # fmt: skip
     facts = json.loads(table.schema.metadata[b"likewise"])
     assert (facts["run"], facts["width"], facts["normalised"]) == (run.name, 16, False)
-    assert facts["preprocessing"] == {"channels": 3, "height": 12, "width": 16, "resize": "pad"}
+    assert facts["preprocessing"] == {"channels": 3, "height": 12, "width": 16, "resize": "pad", "bits": None}
 
 
 def test_a_folder_without_classes_needs_no_option(tmp_path):

@@ -265,9 +265,7 @@ class Pairs(Source):
             places[torch.searchsorted(firsts, kept)] = torch.arange(len(kept))
             return Side(inputs, places[items], made_of, found, paths_of(images, tables.folder))
         if kind == "text":
-            return of_texts(
-                ["" if value is None else str(value) for of in each for value in columns.values_of(of, column)]
-            )
+            return of_texts(columns.strings_in(each, column))
         vectors = NumberRows(each, [column]) if self.streams else vectors_of(each, [column])
         items, firsts = numbered(contents(vectors))
         return Side(taken(vectors, firsts), items)

@@ -168,9 +168,7 @@ class Tabular(Source):
         return columns.labels_in(splits, label[0], self.separator, in_part=self.in_part) if label else (None, ())
 
     def _texts(self, splits: Sequence[Any], column: str) -> Rows:
-        strings = [
-            "" if value is None else str(value) for split in splits for value in columns.values_of(split, column)
-        ]
+        strings = columns.strings_in(splits, column)
         if blank := sum(not string.strip() for string in strings):
             warnings.warn(f"{blank:,} of {len(strings):,} texts of {self.path} are empty", stacklevel=4)
         return Texts(strings)

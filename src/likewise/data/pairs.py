@@ -27,6 +27,7 @@ from likewise.data.tabular import (
     RowNames,
     check_columns,
     check_filled,
+    filled_in,
     ids_in,
     numbers_in,
     part_in,
@@ -34,7 +35,7 @@ from likewise.data.tabular import (
     paths_of,
 )
 from likewise.files.detection import ARRAYS, exists, expanded
-from likewise.files.formats import PART_NAMES, PARTS, TABLES, first_of, lines_in, with_test_part
+from likewise.files.formats import PART_NAMES, TABLES, first_of, lines_in, with_test_part
 
 
 @final
@@ -237,7 +238,7 @@ class Pairs(Source):
         samples, rows = self._paired(path, first, second, of_first=of_first, of_second=of_second, names=names)
         labels, named = (None, ()) if self.label is None else columns.labels_in(list(splits.values()), self.label, None)
         parts = numbers_in(given, list(splits.values()), part_in(path, tables, self.part))
-        filled = {PARTS[part]: int((parts[rows] == part).sum()) for part in parts.unique().tolist()}
+        filled = filled_in(parts, rows)
         check_filled(path, filled)
         groups = None if self.group is None else groups_in(path, list(splits.values()), self.group)[rows]
         samples = replace(

@@ -43,7 +43,8 @@ class Numbers(NamedTuple):
 
         compute: Any = typed  # its functions are made at import
         values, filled, odd, first, padded = dict[str, Any](), 0, 0, "", False
-        cells = {part: arrow_of(split, column) for part, split in splits.items() if column in split.features}
+        kept = {part: split for part, split in splits.items() if column in split.features}
+        cells = {part: arrow_of(split, column).cast(pa.string()) for part, split in kept.items()}
         words = {part: compute.utf8_lower(compute.utf8_trim_whitespace(of)) for part, of in cells.items()}
         flags = pa.array(["true", "false"])
         if all(compute.all(compute.is_in(of.drop_null(), flags)).as_py() for of in words.values()):

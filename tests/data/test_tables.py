@@ -134,6 +134,13 @@ def test_json_is_read_in_every_form_that_it_is_written_in(tmp_path):
         assert samples.labels.tolist() == [0, 1, 0, 1]
 
 
+def test_numbers_may_be_strings_in_one_part_alone(tmp_path):
+    rows = [("x", "label"), *((k if k % 3 else str(k), "ab"[k % 2]) for k in range(12))]
+    table(tmp_path / "train.jsonl", rows)
+    table(tmp_path / "test.jsonl", [("x", "label"), (7, "a"), (9, "b")])
+    assert Table(str(tmp_path)).load().inputs.flatten().tolist() == [*range(12), 7, 9]
+
+
 # Which columns are inputs
 
 REAL = [round(0.37 * (row * 7 % 40), 2) for row in range(40)]

@@ -13,7 +13,6 @@ from likewise.files.cells import kind_of
 from likewise.files.formats import ID_COLUMN, IMAGE_COLUMNS, NAMED_ID, ROW_NUMBERS, TEXT_COLUMNS, first_of
 
 LEAST_ROWS = 20  # from which on numbers tell that they identify rows
-SHARE_OF_ODD = 0.1  # of cells that are no numbers, up to which a column is meant to be of numbers
 TOLD = 8  # columns that a line names
 
 
@@ -53,40 +52,46 @@ def chosen(path: str, tables: Tables, given: Sequence[str] | None, beside: Seque
         ValueError: A column does not exist, none fits, several do of which one is wanted, or a column of numbers has
             something else in a row.
     """
-    features = next(iter(tables.splits.values())).features
-    if unknown := next((name for name in given or () if name not in features), None):
+    table = next(iter(tables.splits.values()))
+    if unknown := next((name for name in given or () if name not in table.features), None):
         raise ValueError(
-            f"expected columns of {path} in data.inputs, got {unknown!r}: choose from {', '.join(features)}"
+            f"expected columns of {path} in data.inputs, got {unknown!r}: choose from {', '.join(table.features)}"
         )
-    others = {} if given else _unfit(tables, [name for name in features if name not in beside])
-    kinds = {
-        name: _kind(tables, name) for name in given or features if name not in {*others, *([] if given else beside)}
-    }
+    names = given or [name for name in table.features if name not in beside]
+    kinds = {name: columns.kind_in(table, name) for name in names}
+    others = {} if given else {name: why for name, kind in kinds.items() if (why := _unfit(name, kind))}
+    kinds = {name: kind for name, kind in kinds.items() if name not in others}
+
+    def made(inputs: list[str], kind: columns.ColumnKind) -> Chosen:
+        every = {name: others.get(name) or _described(table, name, kinds[name]) for name in names if name not in inputs}
+        return Chosen(inputs, kind, every, tables)
+
     if images := _images(kinds, given):
-        return _made(tables, images, "images", kinds, others)
+        return made(images, "images")
     texts = [name for name, kind in kinds.items() if kind == "text"]
     named = [name for name in texts if name in TEXT_COLUMNS] if given is None else []
     if len(named) == 1:
-        return _made(tables, named, "text", kinds, others)
+        return made(named, "text")
     numbers = {name: Numbers.of(tables.splits, name) for name in texts if name in tables.untyped}
     for name, found in numbers.items():
-        found.check(path, name, SHARE_OF_ODD)
-    kinds |= {name: "numbers" for name, found in numbers.items() if not found.odd and found.filled}
-    texts = [name for name in texts if kinds[name] == "text"]
+        found.check(path, name)
+    numbers = {name: found for name, found in numbers.items() if not found.odd and found.filled}
+    kinds |= dict.fromkeys(numbers, "numbers")
     odd = {name: kind for name, kind in kinds.items() if kind != "numbers"}
     used = [name for name in kinds if name not in odd]
-    tables = replace(
-        tables, splits=with_numbers(tables.splits, {name: numbers[name] for name in used if name in numbers})
-    )
+    tables = replace(tables, splits=with_numbers(tables.splits, numbers))
     if given is None:
-        rows = {name: "identifies rows" for name in used if _number_rows(tables, name, numbers.get(name))}
-        used, others = [name for name in used if name not in rows], others | rows
-    alone = texts if len(kinds) == 1 else [] if given or used else _long(tables, texts)
-    if len(alone) == 1:
-        return _made(tables, alone, "text", kinds, others)
+        others |= {name: "identifies rows" for name in used if _number_rows(tables, name, numbers.get(name))}
+        used = [name for name in used if name not in others]
+    texts = [name for name in texts if name in odd]
+    if len(kinds) > 1:
+        long = [name for name in texts if kind_of(columns.first_values(table, name)) == "texts"]
+        texts = [] if given or used else long
+    if len(texts) == 1:
+        return made(texts, "text")
     if not used or (given and odd):
-        raise _none_fits(path, tables, odd, others)
-    return _made(tables, used, "numbers", kinds, others)
+        raise _none_fits(path, table.features, odd, others)
+    return made(used, "numbers")
 
 
 def _images(kinds: Mapping[str, str], given: Sequence[str] | None) -> list[str]:
@@ -98,8 +103,7 @@ def _images(kinds: Mapping[str, str], given: Sequence[str] | None) -> list[str]:
     return images
 
 
-def _none_fits(path: str, tables: Tables, odd: Mapping[str, str], others: Mapping[str, str]) -> ValueError:
-    features = next(iter(tables.splits.values())).features
+def _none_fits(path: str, features: Any, odd: Mapping[str, str], others: Mapping[str, str]) -> ValueError:
     lists = {name for name in odd if columns.has_several(features[name])}
     each = [f"{name} ({'lists' if name in lists else kind})" for name, kind in odd.items()]
     each += [] if odd else [f"{name} ({why})" for name, why in others.items()]
@@ -110,30 +114,9 @@ def _none_fits(path: str, tables: Tables, odd: Mapping[str, str], others: Mappin
     )
 
 
-def _long(tables: Tables, texts: list[str]) -> list[str]:
-    some = next(iter(tables.splits.values())).select_columns(texts)
-    cells = some.select(range(min(len(some), columns.LOOKED_AT)))[:]
-    return [name for name in texts if kind_of(cells[name]) == "texts"]
-
-
-def _made(
-    tables: Tables, inputs: list[str], kind: columns.ColumnKind, kinds: Mapping[str, str], others: Mapping[str, str]
-) -> Chosen:
-    table = next(iter(tables.splits.values()))
-    every = {
-        name: others.get(name) or _described(table, name, kinds[name])
-        for name in table.features
-        if name in {*kinds, *others}
-    }
-    return Chosen(inputs, kind, {name: why for name, why in every.items() if name not in inputs}, tables)
-
-
 def _described(table: Any, name: str, kind: str) -> str:
     if kind == "text":
-        some = next(
-            filter(None, columns.values_of(table.select_columns([name]).select(range(min(len(table), 100))), name)),
-            None,
-        )
+        some = next(filter(None, columns.first_values(table, name)), None)
         return "empty" if some is None else f"text, such as {some[:20]!r}"
     feature = table.features[name]
     return (
@@ -141,18 +124,12 @@ def _described(table: Any, name: str, kind: str) -> str:
     )
 
 
-def _kind(tables: Tables, name: str) -> columns.ColumnKind:
-    table = next(iter(tables.splits.values()))
-    kind = columns.kind_of(table.features[name])
-    return "images" if kind == "text" and columns.are_paths(table, name) else kind
-
-
-def _unfit(tables: Tables, names: Sequence[str]) -> dict[str, str]:
-    """Return the columns whose names say that they are no inputs, and why."""
-    unnamed = {name: "no name" for name in names if name.startswith(ROW_NUMBERS)}
-    ids = [name for name in names if NAMED_ID.search(name)]
-    ids = [name for name in ids if name.lower() == ID_COLUMN or _kind(tables, name) in {"numbers", "text"}]
-    return unnamed | dict.fromkeys(ids, "identifies rows")
+def _unfit(name: str, kind: str) -> str:
+    """Return why a column's name says that it is no input."""
+    if name.startswith(ROW_NUMBERS):
+        return "no name"
+    is_id = name.lower() == ID_COLUMN or (NAMED_ID.search(name) and kind in {"numbers", "text"})
+    return "identifies rows" if is_id else ""
 
 
 def _number_rows(tables: Tables, name: str, written: "Numbers | None") -> bool:

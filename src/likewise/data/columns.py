@@ -4,7 +4,6 @@ import math
 import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from pathlib import Path
 from shlex import quote
 from typing import Any, Literal
 
@@ -12,10 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from likewise.files.cells import classes_among
-from likewise.files.formats import ID_COLUMN, UNREAD, as_class, image_suffixes
+from likewise.files import cells as told
+from likewise.files.formats import ID_COLUMN, as_class
 
-LOOKED_AT = 100  # rows that tell whether strings are paths
 SEPARATORS = {";": "semicolons", "|": "bars", ",": "commas"}
 ColumnKind = Literal["images", "numbers", "text", "classes", "other"]
 
@@ -47,16 +45,30 @@ def has_several(feature: Any) -> bool:
     return is_list(feature) and (kind_of(feature) != "numbers" or is_list(_inner(feature)))
 
 
-def are_paths(table: Any, column: str) -> bool:
-    """Decide whether a column's strings are paths of images, judged by the first of them."""
-    some = table.select_columns([column]).select(range(min(len(table), LOOKED_AT)))[:][column]
-    first = next(filter(None, some), None)
-    return isinstance(first, str) and Path(first).suffix.lower() in {*image_suffixes(), *UNREAD}
+def kind_in(table: Any, column: str) -> ColumnKind:
+    """Return what a column of a table holds: strings are images where they are paths of these."""
+    kind = kind_of(table.features[column])
+    return "images" if kind == "text" and told.kind_of(first_values(table, column)) == "images" else kind
+
+
+def first_values(table: Any, column: str) -> Sequence[Any]:
+    """Return the first values of a column, which tell what it holds."""
+    return values_of(table.select_columns([column]).select(range(min(len(table), told.LOOKED_AT))), column)
 
 
 def values_of(table: Any, column: str) -> Sequence[Any]:
     """Return the values of a column."""
     return table.select_columns([column])[:][column]
+
+
+def arrow_of(table: Any, column: str) -> Any:
+    """Return the values of a column as Arrow has them."""
+    return table.select_columns([column]).with_format("arrow")[:][column]
+
+
+def strings_in(tables: Iterable[Any], column: str) -> list[str]:
+    """Return the values of a column of all tables as strings, empty where there is none."""
+    return ["" if value is None else str(value) for table in tables for value in values_of(table, column)]
 
 
 def words_in(table: Any, column: str) -> Sequence[Any]:
@@ -138,7 +150,7 @@ def column_of(
         return found
     others = [name for name in known if name != ID_COLUMN] if what == "label" and given is None else []
     remedy = f"name it in data.{what}" + (", or set that to none" if what == "label" else "")
-    if likely := classes_among({name: cells(name) for name in others}):
+    if likely := told.classes_among({name: cells(name) for name in others}):
         remedy = f"likewise train {quote(str(where))} --data.label {quote(likely[0])}"
         remedy += f" (or {', '.join([*likely[1:], 'none'])})"
     elif len(others) == 2:

@@ -11,11 +11,12 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from likewise.data.columns import is_list
+from likewise.data.columns import arrow_of, is_list
 from likewise.data.rows import Rows
 from likewise.files.formats import first_of
 
 CHUNK = 16384  # rows read at a time
+SHARE_OF_ODD = 0.1  # of cells that are no numbers, up to which a column is meant to be of numbers
 LARGEST = 2**53  # from where not every whole number is a float
 NUMBER = r"^[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|inf|infinity)$"
 MISSING = ("", "na", "n/a", "nan", "null", "none")  # what a number that is missing is usually written as, in any case
@@ -42,7 +43,8 @@ class Numbers(NamedTuple):
 
         compute: Any = typed  # its functions are made at import
         values, filled, odd, first, padded = dict[str, Any](), 0, 0, "", False
-        cells = {part: arrow_of(split, column) for part, split in splits.items() if column in split.features}
+        kept = {part: split for part, split in splits.items() if column in split.features}
+        cells = {part: arrow_of(split, column).cast(pa.string()) for part, split in kept.items()}
         words = {part: compute.utf8_lower(compute.utf8_trim_whitespace(of)) for part, of in cells.items()}
         flags = pa.array(["true", "false"])
         if all(compute.all(compute.is_in(of.drop_null(), flags)).as_py() for of in words.values()):
@@ -60,9 +62,9 @@ class Numbers(NamedTuple):
             padded |= bool(compute.any(compute.match_substring_regex(of, "^0[0-9]+$")).as_py())
         return cls(values, filled, odd, first, padded)
 
-    def check(self, path: str, column: str, share: float) -> None:
+    def check(self, path: str, column: str) -> None:
         """Raise where few cells are something else: the column is meant to be of numbers."""
-        if 0 < self.odd <= share * self.filled:
+        if 0 < self.odd <= SHARE_OF_ODD * self.filled:
             others = f", and {self.odd - 1:,} more" if self.odd > 1 else ""
             raise ValueError(
                 f"expected numbers in column {column!r} of {path}, got {self.first}, from 0{others} of "
@@ -97,11 +99,6 @@ def whole_numbers(table: Any, column: str) -> NDArray[np.int64] | None:
     numbers = numbers[~np.isnan(numbers)]
     whole = np.abs(numbers) < LARGEST
     return numbers.astype(np.int64) if (whole.all() and (numbers == np.floor(numbers)).all()) else None
-
-
-def arrow_of(table: Any, column: str) -> Any:
-    """Return a column of Arrow."""
-    return table.select_columns([column]).with_format("arrow")[:][column]
 
 
 def vectors_of(tables: Sequence[Any], names: Sequence[str]) -> Tensor:

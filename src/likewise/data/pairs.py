@@ -27,6 +27,7 @@ from likewise.data.tabular import (
     RowNames,
     check_columns,
     check_filled,
+    filled_in,
     ids_in,
     numbers_in,
     part_in,
@@ -34,7 +35,7 @@ from likewise.data.tabular import (
     paths_of,
 )
 from likewise.files.detection import ARRAYS, exists, expanded
-from likewise.files.formats import PART_NAMES, PARTS, TABLES, first_of, lines_in, with_test_part
+from likewise.files.formats import PART_NAMES, TABLES, first_of, lines_in, with_test_part
 
 
 @final
@@ -236,7 +237,7 @@ class Pairs(Source):
         samples, rows = self._paired(path, first, second, of_first=of_first, of_second=of_second, names=names)
         labels, named = (None, ()) if self.label is None else columns.labels_in(list(splits.values()), self.label, None)
         parts = numbers_in(given, list(splits.values()), part_in(path, tables, self.part))
-        filled = {PARTS[part]: int((parts[rows] == part).sum()) for part in parts.unique().tolist()}
+        filled = filled_in(parts, rows)
         check_filled(path, filled)
         groups = None if self.group is None else groups_in(path, list(splits.values()), self.group)[rows]
         samples = replace(
@@ -264,9 +265,7 @@ class Pairs(Source):
             places[torch.searchsorted(firsts, kept)] = torch.arange(len(kept))
             return Side(inputs, places[items], made_of, found, paths_of(images, tables.folder))
         if kind == "text":
-            return of_texts(
-                ["" if value is None else str(value) for of in each for value in columns.values_of(of, column)]
-            )
+            return of_texts(columns.strings_in(each, column))
         vectors = NumberRows(each, [column]) if self.streams else vectors_of(each, [column])
         items, firsts = numbered(contents(vectors))
         return Side(taken(vectors, firsts), items)

@@ -62,10 +62,13 @@ class Contents:
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state, _alone=Lock())
 
-    def add(self, chunk: Chunk) -> None:
-        """Number the images of one more row group."""
+    def add(self, chunk: Chunk) -> NDArray[np.bool_]:
+        """Number the images of one more row group, and return which are null."""
+        at = len(self.chunks)
         self.chunks.append(chunk)
         self.starts.append(self.starts[-1] + chunk.rows)
+        places = self.placed(at) if chunk.nulls else np.zeros((chunk.rows, 1))
+        return self._group(at).is_null().to_numpy() if places is None else places[:, 0] < 0
 
     def __getitem__(self, number: int) -> bytes | None:
         """Read an image; None if it is null, or its row group cannot be read."""
@@ -98,11 +101,6 @@ class Contents:
                 places = None
             self._places[at] = None if places is None or len(places) != chunk.rows else places
         return self._places.get(at)
-
-    def missing(self, at: int) -> NDArray[np.bool_]:
-        """Return which images of a row group are null."""
-        places = self.placed(at) if self.chunks[at].nulls else np.zeros((self.chunks[at].rows, 1))
-        return self._group(at).is_null().to_numpy() if places is None else places[:, 0] < 0
 
     def warn(self) -> None:
         """Say so where much is to be read for an image in random order."""
@@ -218,12 +216,9 @@ def read_in_place(parts: Mapping[str, Sequence[Path]]) -> tuple[dict[str, Any], 
         images = [name for name, of in features.items() if columns.kind_of(of) == "images" and _has(schema, name)]
         if not images and not read:
             return None
-        numbered = {name: datasets.Value("int64") for name in images}
-        features = datasets.Features(
-            features | {name: {"bytes": of, "path": datasets.Value("string")} for name, of in numbered.items()}
-        )
-        tables = [table_cast(_table(file, images, contents), features.arrow_schema) for file in files]
-        table = pa.concat_tables(tables)
+        numbered = {"bytes": datasets.Value("int64"), "path": datasets.Value("string")}
+        schema = datasets.Features(features | dict.fromkeys(images, numbered)).arrow_schema
+        table = pa.concat_tables([table_cast(_table(file, images, contents), schema) for file in files])
         if not len(table):
             raise folders.empty(part, files[0])
         read[part] = datasets.Dataset(table, fingerprint=part)
@@ -234,20 +229,12 @@ def _has(schema: Any, name: str) -> bool:
     """Tell whether a column has images' bytes, alone or in a struct beside a path."""
     import pyarrow as pa  # noqa: PLC0415 - only Parquet files need it
 
-    if name not in schema.names:
-        return False
-    of: Any = schema.field(name).type
-    if pa.types.is_struct(of):
-        kinds = {field.name: field.type for field in of}
-        path = kinds.get("path")
-        return set(kinds) == {"bytes", "path"} and path in (pa.string(), pa.large_string()) and _binary(kinds["bytes"])
-    return _binary(of)
-
-
-def _binary(of: Any) -> bool:
-    import pyarrow as pa  # noqa: PLC0415 - only Parquet files need it
-
-    return of in (pa.binary(), pa.large_binary())
+    of: Any = schema.field(name).type if name in schema.names else None
+    content, text = (pa.binary(), pa.large_binary()), (pa.string(), pa.large_string())
+    if of is None or not pa.types.is_struct(of):
+        return of in content
+    kinds = {field.name: field.type for field in of}
+    return kinds.keys() == {"bytes", "path"} and kinds["bytes"] in content and kinds["path"] in text
 
 
 def _table(path: Path, images: Sequence[str], contents: Contents) -> Any:
@@ -263,11 +250,8 @@ def _table(path: Path, images: Sequence[str], contents: Contents) -> Any:
         table = file.read([*others, *(f"{name}.path" for name in images if nested[name])])
         made = {name: table.column(name) for name in others}
         for name in images:
-            start, first = contents.starts[-1], len(contents.chunks)
-            for chunk in _chunks(str(path), file.metadata, name, nested=nested[name]):
-                contents.add(chunk)
-            missing = [contents.missing(at) for at in range(first, len(contents.chunks))]
-            lacks = np.concatenate([np.zeros(0, dtype=bool), *missing])
+            start, chunks = contents.starts[-1], _chunks(str(path), file.metadata, name, nested=nested[name])
+            lacks = np.concatenate([np.zeros(0, dtype=bool), *map(contents.add, chunks)])
             numbers = pa.array(np.arange(start, contents.starts[-1]), mask=lacks)
             paths, none = pa.nulls(len(numbers), pa.string()), lacks
             if nested[name]:

@@ -54,10 +54,10 @@ def cells_of(where: str, splits: Mapping[str, Any], column: str, option: str) ->
                 raise ValueError(
                     f"expected one input a row in column {column!r} of {where}, got lists: name it in data.second"
                 )
-            lists = table.with_format("arrow")[:][column]
+            lists = columns.arrow_of(split, column)
             within = within.repeat_interleave(_lengths(compute, lists))
             table = datasets.Dataset(pa.table({column: compute.list_flatten(lists)}), fingerprint=name)
-        values: Any = table.with_format("arrow")[:][column]
+        values = columns.arrow_of(table, column)
         filled = torch.from_numpy(values.is_valid().to_numpy().copy())
         if pa.types.is_list(values.type) or pa.types.is_large_list(values.type):
             filled &= _lengths(compute, values) > 0
@@ -76,10 +76,7 @@ def _lengths(compute: Any, lists: Any) -> Int[Tensor, " n"]:
 
 def kind_in(where: str, cells: Mapping[str, Any], column: str) -> columns.ColumnKind:
     """Return what a column of cells holds: images, text or numbers."""
-    table = next(of for of in cells.values() if len(of))
-    kind = columns.kind_of(table.features[column])
-    if kind == "text" and columns.are_paths(table, column):
-        return "images"
+    kind = columns.kind_in(next(of for of in cells.values() if len(of)), column)
     if kind in {"images", "text", "numbers"}:
         return kind
     got = "numbered classes" if kind == "classes" else "something else"

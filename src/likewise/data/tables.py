@@ -53,12 +53,11 @@ def open_tables(
             f"expected a {kind}, got {path}, {got}{'' if exists(where) else f': check data.path{near(where)}'}"
         )
     try:
-        if any((where / name).is_file() for name in SAVED):
+        saved = any((where / name).is_file() for name in SAVED)
+        if saved or not where.exists():
             with _library(path, where) as datasets:
-                return Tables(_splits(datasets.load_from_disk(str(where))), where)
-        if not where.exists():
-            with _library(path, where) as datasets:
-                return Tables(_splits(datasets.load_dataset(path, config)), None)
+                read = datasets.load_from_disk(str(where)) if saved else datasets.load_dataset(path, config)
+            return Tables(dict(read) if isinstance(read, dict) else {"train": read}, where if saved else None)
         parts = _local(where, encoding, labelled=labelled, in_part=in_part)
         if isinstance(parts, Tables):
             return parts
@@ -197,10 +196,6 @@ def _table_parts(where: Path, tables: Sequence[Path]) -> dict[str, list[Path]]:
             "or give one file as data.path"
         )
     return {part: files[part] for part in PARTS if part in files}
-
-
-def _splits(read: Any) -> dict[str, Any]:
-    return dict(read) if isinstance(read, dict) else {"train": read}
 
 
 def _unreadable(path: str, where: Path, error: BaseException) -> str:

@@ -5,7 +5,6 @@ import os
 import warnings
 from bisect import bisect
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
@@ -134,13 +133,13 @@ class Tabular(Source):
             vectors = NumberRows(splits, inputs) if self.streams else vectors_of(splits, inputs)
             kept = finite_rows(vectors, self.path)
             read = vectors[kept] if isinstance(vectors, Tensor) else vectors.take(kept)
-            check_filled(self.path, {PARTS[part]: int((parts[kept] == part).sum()) for part in parts.unique().tolist()})
+            check_filled(self.path, filled_in(parts, kept))
         ids = ids or Ids(RowNames(list(given), list(map(len, splits))), torch.arange(len(parts)))
         of = tuple(inputs) if kind == "numbers" else ()
         labels, parts = None if labels is None else labels[kept], parts[kept] if bool(parts.any()) else None
         said = f"{choice}" + ("" if by_row is None else f"; parts are those of {by_row[0]}")
         told = not self.inputs and (kind == "numbers" or choice.others or by_row is not None)
-        samples = Samples(
+        return Samples(
             read,
             labels,
             names,
@@ -150,8 +149,8 @@ class Tabular(Source):
             found=found,
             columns=of,
             said=said if told else "",
+            evaluated=None if second is None else second[kept],
         )
-        return samples if second is None else replace(samples, evaluated=second[kept])
 
     def _chosen(self, tables: Tables, beside: Sequence[str]) -> Chosen:
         return chosen(self.path, tables, self.inputs, beside)
@@ -168,9 +167,7 @@ class Tabular(Source):
         return columns.labels_in(splits, label[0], self.separator, in_part=self.in_part) if label else (None, ())
 
     def _texts(self, splits: Sequence[Any], column: str) -> Rows:
-        strings = [
-            "" if value is None else str(value) for split in splits for value in columns.values_of(split, column)
-        ]
+        strings = columns.strings_in(splits, column)
         if blank := sum(not string.strip() for string in strings):
             warnings.warn(f"{blank:,} of {len(strings):,} texts of {self.path} are empty", stacklevel=4)
         return Texts(strings)
@@ -203,6 +200,11 @@ def numbers_in(given: Mapping[str, int], splits: Sequence[Any], by_row: tuple[st
     if by_row is not None:
         return torch.tensor(by_row[1])
     return torch.repeat_interleave(torch.tensor(list(given.values())), torch.tensor(list(map(len, splits))))
+
+
+def filled_in(parts: Tensor, kept: Tensor) -> dict[str, int]:
+    """Count the rows that are kept of each part, by its name."""
+    return {PARTS[part]: int((parts[kept] == part).sum()) for part in parts.unique().tolist()}
 
 
 def check_filled(path: str, counts: Mapping[str, int]) -> None:

@@ -14,6 +14,7 @@ from likewise.data.columns import check_separator, column_of, labels_of
 from likewise.data.ids import Ids
 from likewise.data.rows import Rows
 from likewise.data.samples import Samples, Source
+from likewise.files.cells import LOOKED_AT
 from likewise.files.detection import inputs_at
 from likewise.files.formats import (
     ID_COLUMN,
@@ -32,7 +33,6 @@ PADDING = 0
 """Fills a row of tokens after its last one."""
 MASK = 1
 """Stands for a token that is hidden, or that the vocabulary lacks."""
-LOOKED_AT = 100  # lines that tell the columns
 LABELS = ("labels", "label", "class", "target")
 
 

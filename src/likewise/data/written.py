@@ -12,7 +12,6 @@ from likewise.files import folders
 from likewise.files.formats import SEPARATED, Lines
 
 CHUNK = 16384  # rows that are Python's objects at a time
-WHOLE = "^(0|-?[1-9][0-9]{0,17})$"  # numbers of which each is written in one way
 
 
 def read(parts: Mapping[str, Sequence[Path]], encoding: str | None = None) -> tuple[dict[str, Any], frozenset[str]]:
@@ -36,13 +35,13 @@ def read(parts: Mapping[str, Sequence[Path]], encoding: str | None = None) -> tu
 
     mixed = set[str]()
     tables = {part: _part(part, files, mixed, encoding) for part, files in parts.items()}
-    if any(file.suffix.lower() in SEPARATED for files in parts.values() for file in files):
-        mixed |= {name for table in tables.values() for name in table.column_names}
-        whole = {name for name in mixed if all(_is_whole(table, name) for table in tables.values())}
-        for part, table in tables.items():
-            kinds = {name: pa.int64() if name in whole else pa.string() for name in table.column_names}
-            tables[part] = table.cast(pa.schema(kinds))
-        mixed -= whole
+    separated = [part for part, files in parts.items() if files[0].suffix.lower() in SEPARATED]
+    mixed |= (cells := {name for part in separated for name in tables[part].column_names})
+    having = {name: [of.column(name) for of in tables.values() if name in of.column_names] for name in cells}
+    mixed -= (whole := {name for name, each in having.items() if all(map(_is_whole, each))})
+    for part in separated:
+        kinds = {name: pa.int64() if name in whole else pa.string() for name in tables[part].column_names}
+        tables[part] = tables[part].cast(pa.schema(kinds))
     return {part: datasets.Dataset(table, fingerprint=part) for part, table in tables.items()}, frozenset(mixed)
 
 
@@ -106,15 +105,13 @@ def _word(cell: Any) -> str | None:
     return cell if cell is None or isinstance(cell, str) else json.dumps(cell)
 
 
-def _is_whole(table: Any, name: str) -> bool:
-    """Tell whether a column's strings are whole numbers, each as it would be written; and of one that is not there."""
-    from pyarrow import compute as typed  # noqa: PLC0415 - comes with `datasets`
-
-    compute: Any = typed  # its functions are made at import
-    if name not in table.column_names:
-        return True
-    of = table.column(name)
-    return of.null_count < len(of) and compute.all(compute.match_substring_regex(of, WHOLE)).as_py()
+def _is_whole(column: Any) -> bool:
+    """Tell whether the cells of a column are whole numbers, each as it would be written."""
+    try:
+        numbers = column.cast("int64")
+    except (ValueError, NotImplementedError):  # pyarrow's errors are of these
+        return False
+    return numbers.null_count < len(numbers) and numbers.cast(column.type).equals(column)
 
 
 def _refusal(lines: Lines) -> folders.RefusedError:
@@ -122,7 +119,7 @@ def _refusal(lines: Lines) -> folders.RefusedError:
     cells = re.fullmatch(r"(\d+) cells instead of (\d+)", why)
     if cells is None:
         return folders.RefusedError(
-            f"expected an object in each line of {lines.file}, got {why} in line {line}: mend it"
+            f"expected an object in each line of {lines.file}, got {why} in line {line}: repair the file"
         )
     more = int(cells[1]) > int(cells[2])
     remedy = "quote cells that have a separator in them" if more else "write the empty cells of shorter rows too"

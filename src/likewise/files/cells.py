@@ -7,6 +7,7 @@ from typing import Any
 
 from likewise.files.formats import IMAGE_COLUMNS, PART_NAMES, TEXT_COLUMNS, UNREAD, image_suffixes
 
+LOOKED_AT = 100  # rows that tell what columns hold
 STRINGS = ("texts", "classes", "words")
 # three words, or as much in a script without spaces
 LONG = re.compile(r"\S+\s+\S+\s+\S|[\u3040-\u30ff\u4e00-\u9fff]{6}")

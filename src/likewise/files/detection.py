@@ -15,7 +15,6 @@ ARRAYS = (".npz", ".npy")
 ARCHIVES = (".zip", ".tar", ".gz", ".tgz", ".xz", ".bz2", ".7z")
 TAR = ".tar"
 LISTED = 1000  # entries of a folder in which a table is looked for
-LOOKED_AT = 100  # rows that tell what columns hold
 SAVED = ("dataset_dict.json", "state.json")
 """What marks a folder that the `datasets` library has saved."""
 # the data sets of torchvision that are for classification
@@ -182,11 +181,11 @@ def first_rows(place: str | Path, encoding: str | None = None) -> list[dict[str,
         return None if path.is_dir() else []
     with suppress(OSError):  # which the source will say
         if formats.TABLES[file.suffix.lower()] != "parquet":
-            return [row for _, row in islice(formats.Lines(file, encoding), LOOKED_AT)]
+            return [row for _, row in islice(formats.Lines(file, encoding), cells.LOOKED_AT)]
         from pyarrow import ArrowInvalid, parquet  # noqa: PLC0415 - only such files need it
 
         with suppress(ArrowInvalid):
-            return next((rows.to_pylist() for rows in parquet.ParquetFile(file).iter_batches(LOOKED_AT)), [])
+            return next((rows.to_pylist() for rows in parquet.ParquetFile(file).iter_batches(cells.LOOKED_AT)), [])
     return []
 
 

@@ -15,7 +15,7 @@ from typing import Any, TypedDict, TypeGuard, TypeVar, get_args, get_origin, get
 
 T = TypeVar("T")
 MAIN = "__main__"
-GUARD = re.compile(r"^if __name__ == ", re.MULTILINE)
+GUARD = re.compile(r"^if\s*\(?\s*__name__\s*==", re.MULTILINE)
 PLAIN = {type(None), object, list, dict, int, float, bool, str}
 
 

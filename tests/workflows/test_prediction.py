@@ -349,7 +349,7 @@ def test_samples_that_were_trained_on_are_told_apart(run, digits, tmp_path, monk
     right = np.array([row["class"] == row["label"] for row in rows])
     seen = (order < 900) & (order % 5 < 3)
     assert progress.told[0] == "trained on: 540 of 1,000, by their features; they say nothing of new ones"
-    for line, own, which in zip(progress.told[1:3], (seen, ~seen), ("samples trained on", "others"), strict=True):
+    for line, own, which in zip(progress.told[1:3], (seen, ~seen), ("that it was trained on", "that are new to it"), strict=True):
         assert line.startswith(f"right: {100 * right[own].mean():.2f} % [")
         assert line.endswith(f"of {own.sum()} labelled samples of {which}")
     found = load(run).predict(torch.from_numpy(images[:1000][order]))

@@ -103,7 +103,7 @@ def predict(
     if predictor.few:
         progress.tell(
             f"{predictor.few:,} of {len(predictor.names):,} labels have fewer than {FEWEST} validation samples each, "
-            "and the threshold of all labels together"
+            "and take the threshold of all labels together"
         )
     if predictor.thresholds is not None and predictor.probabilities:
         progress.tell(f"no label is given with a probability below {LEAST}")
@@ -194,7 +194,7 @@ class _Found:
             yield f"... and {self.count - len(self._rows) + 1:,} more: --output photos.csv writes all"
         if self._trained_on:
             yield f"trained on: {self._trained_on:,} of {self.count:,}, by their features; they say nothing of new ones"
-        words = {True: " of samples trained on", False: " of others"} if self._trained_on else {False: ""}
+        words = {True: " that it was trained on", False: " that are new to it"} if self._trained_on else {False: ""}
         for trained, of in words.items():
             yield from [self._rightness(self._pairs[trained], of)] if self._pairs[trained] else []
         if pairs := self._pairs[False] + self._pairs[True]:

@@ -144,7 +144,7 @@ def test_a_second_start_makes_nothing_and_a_changed_file_another_store(folder, t
     shutil.copytree(folder, root)
     first = Folder(str(root), size=12, memory=0, store=20).load().inputs[torch.arange(20)]
     with monkeypatch.context() as patch:
-        patch.setattr("likewise.data.image_files.plain_image", lambda _: pytest.fail("an image was decoded"))
+        patch.setattr("likewise.data.image_files.plain_image", lambda *_: pytest.fail("an image was decoded"))
         again = Folder(str(root), size=12, memory=0, store=20).load()
     assert torch.equal(again.inputs[torch.arange(20)], first)
     assert len(pickle.dumps(again.inputs)) < 20_000
@@ -274,10 +274,10 @@ import sys, time, hashlib, torch
 from likewise.data import Folder, image_files, kept, store
 store.BETWEEN, kept.LONGEST_WAIT = 2, 0.05
 plain, made = image_files.plain_image, []
-def slowly(image):
+def slowly(image, bits):
     made.append(image)
     time.sleep(float(sys.argv[2]))
-    return plain(image)
+    return plain(image, bits)
 image_files.plain_image = slowly
 inputs = Folder(sys.argv[1], size=12, memory=0, store=20).load().inputs
 image_files.plain_image = plain

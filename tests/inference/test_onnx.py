@@ -61,7 +61,7 @@ def test_a_file_tells_what_its_inputs_and_classes_are(photographed):
         "names": ["cat", "dög"],
         "input_shape": [3, 24, 32],
         "feature_dim": encoder.feature_dim,
-        "preprocessing": {"channels": 3, "height": 24, "width": 32, "resize": "crop"},
+        "preprocessing": {"channels": 3, "height": 24, "width": 32, "resize": "crop", "bits": None},
         "mean": encoder.mean.flatten().tolist(),
         "std": encoder.std.flatten().tolist(),
     }

@@ -142,4 +142,7 @@ def examined(case, stub):
 if __name__ == "__main__":
     torch.manual_seed(0)
     with stub_driver.installed(recorded=True) as stub:
-        print(json.dumps({name: examined(case, stub) for name, case in cases().items()}))
+        given = cases()
+        for case in given.values():
+            case.loss._told = True  # noqa: SLF001 - values, which nothing computes here, are looked at on a CPU alone
+        print(json.dumps({name: examined(case, stub) for name, case in given.items()}))

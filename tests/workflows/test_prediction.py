@@ -225,7 +225,7 @@ def test_an_output_that_exists_is_refused_before_anything_is_encoded(run, photos
         patched.setattr(Encoder, "encode", None)
         with pytest.raises(ValueError, match=r"output that does not exist, got .*: name another, or .*--force"):
             predict(run, photos, path, progress=Silent())
-        with pytest.raises(ValueError, match=r"output ending in \.csv, \.jsonl, \.parquet, got photos\.txt"):
+        with pytest.raises(ValueError, match=r"expected --output of \.csv or \.jsonl or \.parquet, got photos\.txt"):
             predict(run, photos, "photos.txt", progress=Silent())
         with pytest.raises(ValueError, match=r"whose folder .* does not exist"):
             predict(run, photos, tmp_path / "none" / "photos.csv", progress=Silent())
@@ -349,9 +349,11 @@ def test_samples_that_were_trained_on_are_told_apart(run, digits, tmp_path, monk
     right = np.array([row["class"] == row["label"] for row in rows])
     seen = (order < 900) & (order % 5 < 3)
     assert progress.told[0] == "trained on: 540 of 1,000, by their features; they say nothing of new ones"
-    for line, own, which in zip(progress.told[1:3], (seen, ~seen), ("that it was trained on", "that are new to it"), strict=True):
+    for line, own, which in zip(
+        progress.told[1:3], (seen, ~seen), ("that it was trained on", "that are new to it"), strict=True
+    ):
         assert line.startswith(f"right: {100 * right[own].mean():.2f} % [")
-        assert line.endswith(f"of {own.sum()} labelled samples of {which}")
+        assert line.endswith(f"of {own.sum()} labelled samples {which}")
     found = load(run).predict(torch.from_numpy(images[:1000][order]))
     assert found.trained_on.tolist() == seen.tolist()
 

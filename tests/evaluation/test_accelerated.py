@@ -17,6 +17,8 @@ from likewise.workflows import Silent
 from likewise.workflows.scoring import EvaluationOptions, score
 from simulated_gpu import simulated_gpu
 
+pytestmark = pytest.mark.slow
+
 
 def clusters(count: int, seed: int, *, labels: int = 0) -> Features:
     """Clusters with a long tail; some vectors twice, one zero, one number constant."""

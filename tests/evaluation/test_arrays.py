@@ -42,6 +42,8 @@ from likewise.evaluation import (
 from likewise.evaluation.intervals import wilson
 from likewise.runs import Run
 
+pytestmark = pytest.mark.slow
+
 RANDOM = np.random.default_rng(0)
 Y = RANDOM.permutation(np.arange(300) % 4)
 X = (RANDOM.normal(size=(300, 6)) + 1.5 * np.eye(6)[Y]).astype(np.float32)

@@ -33,6 +33,8 @@ from likewise.evaluation.nearest import nearest
 from likewise.runs import Run
 from likewise.workflows import Silent, evaluate
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def everything_is_large(monkeypatch):

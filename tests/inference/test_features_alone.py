@@ -11,6 +11,8 @@ from likewise.inference import load, open_features
 from likewise.runs import Run, load_encoder
 from likewise.workflows import Silent, search
 
+pytestmark = pytest.mark.slow
+
 COUNT, WIDTH = 60, 8
 KINDS = ("npz", "compressed", "npy folder", "pandas", "parquet folder", "three parts", "run", "linked run")
 

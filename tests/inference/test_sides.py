@@ -28,6 +28,8 @@ from likewise.models import MLP, BagOfTokens, ConvNet, Projected, ProjectionHead
 from likewise.runs import Run
 from likewise.workflows import Silent, predict
 
+pytestmark = pytest.mark.slow
+
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "onnx.md"
 CAPTIONS = ["a red square", "a blue square", "a green one", "dark", "bright", "a red square in the dark", "nothing"]
 RULE = {"channels": 3, "height": 12, "width": 16, "resize": "pad"}

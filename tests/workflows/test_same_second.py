@@ -7,6 +7,8 @@ import pytest
 from likewise.cli import bench
 from likewise.workflows import plan
 
+pytestmark = pytest.mark.slow
+
 
 class Stopped(datetime):
     """A clock that stands still."""

@@ -16,8 +16,8 @@ TIERS = {
     "all": "",
 }
 """What -m takes besides expressions of markers."""
-ROOMS = ("cli", "data", "diagnostics", "evaluation", "models", "report", "training", "workflows")
-"""Their modules import Lightning, scikit-learn or torchvision, which takes many seconds, and so do their examples."""
+ROOMS = ("__init__.py", "cli", "data", "diagnostics", "evaluation", "models", "report", "training", "workflows")
+"""Where modules import Lightning, scikit-learn or torchvision, which takes many seconds, and so do their examples."""
 SLOW = {"slow", "process", "triton"}
 
 

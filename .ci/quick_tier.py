@@ -42,7 +42,7 @@ def main() -> int:
     print(f"quick tests: {tests:.0f} CPU-seconds, {ratio:.1f} of a yardstick that took {yardstick:.1f}; known {known}")
     if ratio > GROWTH * known:
         print(
-            f"warning: the quick tests have grown by {ratio / known - 1:.0%}: see the slowest with --durations=30, make "
+            f"warning: the quick tests have grown by {ratio / known - 1:.0%}: see the slowest by --durations=30, make "
             f"them smaller or mark them slow; or write the new ratio down, python {Path(__file__).name} --write"
         )
     return status

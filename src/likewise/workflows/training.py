@@ -127,7 +127,7 @@ def _trained(
     if unfound := dict.fromkeys(re.findall(rf"class_path: {MAIN}\.(\S+)", written(config))):
         progress.say(
             f"warning: no other process finds {', '.join(unfound)}, of this script or notebook: put the training below "
-            'if __name__ == "__main__":, or the classes into a file; likewise.load(run, module=...) takes a network as it is'
+            'if __name__ == "__main__":, or the classes into a file; likewise.load(run, module=...) takes a network too'
         )
     names = [config["name"]] if config["name"] else [short_name(config["loss"]), short_name(config["data"])]
     run = before or Run.create(Path(config["runs"]), *names)

@@ -1,6 +1,7 @@
 """Evaluation of much: arrays are mapped, linked, and cut before they are read; cost and budget; kNN's choice of k."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -300,7 +301,9 @@ def test_what_was_trained_to_classify_scores_the_samples_that_are_encoded_later(
     whole = train({**options, "name": "whole"}, progress=Silent())  # the same weights
     assert own(few).count < own(whole).count
     more = evaluate(few, evaluation_samples=10_000, progress=Silent())
-    assert own(more) == own(whole)
+    found, expected = own(more), own(whole)
+    assert found.settings == pytest.approx(expected.settings, abs=1e-6)  # a threshold lies between scores, rounded
+    assert replace(found, settings=expected.settings) == expected
     kept, wanted = load_features(more.embeddings), load_features(whole.embeddings)
     for part, of in zip(kept, wanted, strict=True):
         assert torch.equal(part.vectors, of.vectors)

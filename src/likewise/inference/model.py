@@ -180,9 +180,9 @@ class Model:
             >>> import tempfile
             >>> from likewise.evaluation import FeatureParts, save_features
             >>> from likewise.models import MLP
-            >>> root, encoder = tempfile.TemporaryDirectory(), MLP((3,), width=8)
+            >>> root, encoder = tempfile.TemporaryDirectory(), MLP((3,), width=64)
             >>> made = Run.create(Path(root.name), "mine")
-            >>> spec = {"class_path": "likewise.models.MLP", "init_args": {"input_shape": [3], "width": 8}}
+            >>> spec = {"class_path": "likewise.models.MLP", "init_args": {"input_shape": [3], "width": 64}}
             >>> made.describe({"parts": {"encoder": spec}})
             >>> made.save_encoder(encoder)
             >>> one = Features(encoder.encode(torch.eye(3)), torch.arange(3), ("red", "green", "blue"))

@@ -14,7 +14,7 @@ from likewise.models import MLP, BagOfTokens, NoHead, Projected, ProjectionHead
 from likewise.training import KeyQueue, Pretraining, SecondTower
 from likewise.training.assembly import prepared
 from likewise.training.data import TrainingData
-from likewise.training.inputs.loss_input import final_kinds
+from likewise.training.inputs.loss_input import concrete_subclasses
 from likewise.training.inputs.resolution import check_samples
 from likewise.training.loader import Loader, Place
 
@@ -331,7 +331,10 @@ def test_no_head_leaves_the_encoder_as_it_is_and_widths_must_agree():
             TrainingData(samples, Views(batch_size=4, **{side: TokenDropout()}))
 
 
-@pytest.mark.parametrize("kind", [kind for kind in final_kinds(Loss) if kind.__module__.startswith("likewise.")])
+OURS = [kind for kind in concrete_subclasses(Loss) if kind.__module__.startswith("likewise.")]
+
+
+@pytest.mark.parametrize("kind", OURS)
 def test_a_loss_takes_pairs_or_names_those_that_do(kind):
     able = "InfoNCELoss, NPairsLoss, SigLIPLoss, SupConLoss, TripletLoss"
     if kind.__name__ in able:
@@ -339,6 +342,14 @@ def test_a_loss_takes_pairs_or_names_those_that_do(kind):
     else:
         with pytest.raises(ValueError, match=f"expected a loss that takes these pairs, got {kind.__name__}: .* {able}"):
             check_samples(kind, _pairs())
+
+
+def test_a_loss_that_somebody_subclassed_is_named_as_before():
+    class Mine(lw.SupConLoss): ...
+
+    with pytest.raises(ValueError, match="NPairsLoss, SigLIPLoss, SupConLoss, TripletLoss"):
+        check_samples(lw.KCLLoss, _pairs())
+    assert Mine in list(concrete_subclasses(Loss))
 
 
 def test_a_hard_negative_has_the_number_of_the_pairs_whose_counterpart_it_is():

@@ -175,9 +175,9 @@ class LossInput(nn.Module, ABC):
         """Update after a step of the optimizer; `network` is encoder and head."""
 
 
-def final_kinds(base: type[T]) -> Iterator[type[T]]:
-    """Yield the subclasses of a class that have no subclasses themselves."""
+def concrete_subclasses(base: type[T]) -> Iterator[type[T]]:
+    """Yield the subclasses of a class that are not abstract, also where somebody has subclassed them in turn."""
     for kind in base.__subclasses__():
-        yield from final_kinds(kind)
-        if not kind.__subclasses__():
+        yield from concrete_subclasses(kind)
+        if not inspect.isabstract(kind):
             yield kind

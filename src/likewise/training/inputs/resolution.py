@@ -13,7 +13,7 @@ from likewise.parts import spec_of
 from likewise.training.inputs.batch import BatchInputs, Pairs
 from likewise.training.inputs.episodes import EpisodeMaps, EpisodeMeans
 from likewise.training.inputs.learned import Classifier, LabelPrototypes, Learned
-from likewise.training.inputs.loss_input import EMBEDDINGS, InputContext, LossInput, LossSignature, final_kinds
+from likewise.training.inputs.loss_input import EMBEDDINGS, InputContext, LossInput, LossSignature, concrete_subclasses
 from likewise.training.inputs.momentum import Momentum, Predictor
 from likewise.training.inputs.second_tower import SecondTower
 from likewise.training.step import Step
@@ -124,7 +124,7 @@ def described(inputs: LossInputs, asked: Sequence[Mapping[str, Any]]) -> list[Ma
 
 def reads_embeddings(loss: type[Loss]) -> bool:
     """Tell whether a loss reads embeddings; if not, a head has no use."""
-    without = frozenset[str]().union(*(kind.without_head for kind in final_kinds(LossInput)))
+    without = frozenset[str]().union(*(kind.without_head for kind in concrete_subclasses(LossInput)))
     return not LossSignature.by(loss).required <= without
 
 
@@ -147,7 +147,7 @@ def _takes(loss: type[Loss], given: LabelKind | None) -> bool:
 
 
 def _ours() -> Iterator[type[Loss]]:
-    return (kind for kind in final_kinds(Loss) if kind.__module__.startswith("likewise."))
+    return (kind for kind in concrete_subclasses(Loss) if kind.__module__.startswith("likewise."))
 
 
 def label_kind_of(samples: Samples) -> LabelKind | None:
@@ -174,7 +174,7 @@ def check_labels(loss: type[Loss], given: LabelKind | None, names: Sequence[str]
 
 
 def _recommended(loss: Loss) -> list[LossInput]:
-    kinds = {kind.__name__: kind for kind in final_kinds(LossInput)}
+    kinds = {kind.__name__: kind for kind in concrete_subclasses(LossInput)}
     unknown = [name for name in loss.recommended_inputs if name not in kinds]
     if unknown:
         raise ValueError(
@@ -210,7 +210,7 @@ def _check_given(signature: LossSignature, given: Sequence[LossInput], label_kin
 
 def _nothing_supplies(missing: frozenset[str], signature: LossSignature) -> str:
     words = " and ".join(sorted(missing))
-    able = [kind.__name__ for kind in final_kinds(LossInput) if kind.names() & missing]
+    able = [kind.__name__ for kind in concrete_subclasses(LossInput) if kind.names() & missing]
     if able:
         return f"expected inputs for all that {signature.loss} needs, got none for {words}: add {' or '.join(able)}"
     return (

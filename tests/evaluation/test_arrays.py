@@ -40,6 +40,7 @@ from likewise.evaluation import (
     evaluate,
 )
 from likewise.evaluation.intervals import wilson
+from likewise.evaluation.own_rows import RowFingerprints, places_of_close
 from likewise.runs import Run
 
 pytestmark = pytest.mark.slow
@@ -526,6 +527,31 @@ def test_neighbours_leave_each_samples_own_row_out(several):
         assert told["Hamming loss"].value == 0
     else:
         assert (told["accuracy"].value, found["accuracy"].value) == (1, pytest.approx(np.mean(right)))
+
+
+def test_own_rows_are_found_that_another_batch_rounded_otherwise_and_close_ones_are_others():
+    """Tight clusters: neighbours lie 1e-3 of a row's length apart, and rounding moves rows by 1e-6 of it."""
+    random = np.random.default_rng(5)
+    centres = 50 * random.normal(size=(20, 32)).repeat(15, axis=0)
+    gallery = (centres + 0.01 * random.normal(size=centres.shape)).astype(np.float32)
+    order = random.permutation(300)
+    rounded = (gallery[order] * (1 + 3e-7 * random.normal(size=gallery.shape))).astype(np.float32)
+    strangers = gallery[:4] + 0.05
+    assert (rounded != gallery[order]).any(axis=1).all()
+    fingerprints = (
+        RowFingerprints.of([torch.from_numpy(of)]) for of in (np.concatenate([rounded, strangers]), gallery)
+    )
+    assert places_of_close(*fingerprints).tolist() == [*order.tolist(), -1, -1, -1, -1]
+    labels = np.arange(20).repeat(15)
+    with pytest.warns(UserWarning, match="300 of 300 queries are rows of the gallery"):
+        Retrieval().rank(rounded, labels[order], gallery, labels)
+    alone, found = (
+        Retrieval(at=5).rank(gallery[order], labels[order]),
+        Retrieval(at=5).rank(rounded, labels[order], gallery, labels, **INCLUDED),
+    )
+    assert [one.value for one in found.scores] == pytest.approx([one.value for one in alone.scores], abs=1e-3)
+    with pytest.raises(ValueError, match="got 300 of 300 queries without"):  # labels count
+        Retrieval().rank(rounded, (labels[order] + 1) % 20, gallery, labels, **INCLUDED)
 
 
 def test_the_leave_one_out_of_one_set_is_its_own_retrieval():

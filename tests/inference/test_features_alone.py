@@ -182,5 +182,7 @@ def test_a_set_that_is_searched_in_itself_is_told_of_and_left_out(given, tmp_pat
     found = load(place).search(features[:5], features, k=1, gallery_includes_queries=True)
     assert (found.indices[:, 0] != np.arange(5)).all()
     assert found.ids[1] == ["7"]  # its double
+    again = load(place).search(features[:5] * (1 + 2e-7), features, k=1, gallery_includes_queries=True)  # rounded anew
+    assert (again.indices == found.indices).all()
     with pytest.raises(ValueError, match="got 5 of 5 queries without"):
         load(place).search(features[:5] + 1, features, gallery_includes_queries=True)

@@ -1,6 +1,9 @@
-"""Queries that are rows of the gallery: found by a number of each row, in linear memory; told, or left out."""
+"""Queries that are rows of the gallery, but for rounding: found in linear memory; told, or left out."""
 
 import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Self, final
 
 import torch
 from jaxtyping import Float, Int
@@ -9,9 +12,43 @@ from torch import Tensor
 from likewise.evaluation.features import CHECKED, Features
 from likewise.scores import ENCODER
 
+PROJECTIONS = 8
+ROUNDING = 1e-5  # of a row's norm; what float32 makes of one input in batches of other sizes is nearer
+WINDOW = 64  # rows of the gallery, nearest by their first projection, that a query is compared with
+
+
+@final
+@dataclass(frozen=True)
+class RowFingerprints:
+    """What tells whether rows are the same, on the CPU.
+
+    Attributes:
+        keys: A hash of each row's bits and label, (N,).
+        labels: A hash of each label, (N,); 0 where labels don't count.
+        projections: Inner products with random directions, float64, (N, 8).
+        norms: float64, (N,).
+    """
+
+    keys: Int[Tensor, " n"]
+    labels: Int[Tensor, " n"]
+    projections: Float[Tensor, "n p"]
+    norms: Float[Tensor, " n"]
+
+    @classmethod
+    def of(cls, pieces: Iterable[Float[Tensor, "n d"]], labels: Float[Tensor, "n l"] | None = None) -> Self:
+        """Read rows, some at a time."""
+        found: list[tuple[Tensor, Tensor, Tensor]] = []
+        for some in (some for piece in pieces for some in piece.detach().split(CHECKED)):
+            directions = torch.randn(some.shape[1], PROJECTIONS, generator=torch.Generator().manual_seed(0))
+            wide = some.double()
+            found.append((row_keys(some), (wide @ directions.to(wide)).cpu(), wide.norm(dim=1).cpu()))
+        keys, projections, norms = (torch.cat(of) for of in zip(*found, strict=True))
+        hashed = torch.zeros_like(keys) if labels is None else row_keys(labels)
+        return cls(keys + 3 * hashed, hashed, projections, norms)
+
 
 def row_keys(vectors: Float[Tensor, "n d"]) -> Int[Tensor, " n"]:
-    """Return a number of 64 bits for each row, the same for equal rows, on the CPU.
+    """Return a number of 64 bits for each row, the same for rows that are equal bit for bit, on the CPU.
 
     Example:
         >>> one, other, again = row_keys(torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, -0.0]])).tolist()
@@ -19,11 +56,8 @@ def row_keys(vectors: Float[Tensor, "n d"]) -> Int[Tensor, " n"]:
         (True, False)
     """
     drawn = torch.randint(-(2**62), 2**62, (vectors.shape[1],), generator=torch.Generator().manual_seed(0))
-    weights, found = (2 * drawn + 1).to(vectors.device), [torch.zeros(0, dtype=torch.int64)]
-    for some in vectors.detach().split(CHECKED):
-        mixed = (some.float() + 0.0).view(torch.int32).long() * weights  # of the two zeros one
-        found.append((mixed ^ (mixed >> 29)).sum(dim=1).cpu())
-    return torch.cat(found)
+    mixed = (vectors.float() + 0.0).view(torch.int32).long() * (2 * drawn + 1).to(vectors.device)  # of two zeros one
+    return (mixed ^ (mixed >> 29)).sum(dim=1).cpu()
 
 
 def places_of_equal(queries: Int[Tensor, " m"], gallery: Int[Tensor, " r"]) -> Int[Tensor, " m"]:
@@ -42,6 +76,27 @@ def places_of_equal(queries: Int[Tensor, " m"], gallery: Int[Tensor, " r"]) -> I
     return torch.full_like(queries, -1) if not len(order) else order[place].where(end > first, -1)
 
 
+def places_of_close(queries: RowFingerprints, gallery: RowFingerprints) -> Int[Tensor, " m"]:
+    """Return the place of a row in the gallery that equals each query but for rounding, labels too, or -1.
+
+    Rows x and y whose difference is of norm ε differ by about ε in every projection, so that the rows nearest by the
+    first projection are looked at, and the others tell. Memory is O(M + R).
+    """
+    ordered, order = gallery.projections[:, 0].sort(stable=True)
+    found = torch.full_like(queries.keys, -1)
+    around = torch.arange(min(WINDOW, len(order)))
+    for rows in torch.arange(len(found)).split(CHECKED // 4):
+        middle = torch.searchsorted(ordered, queries.projections[rows, 0].contiguous())
+        first = (middle - WINDOW // 2).clamp(max=len(order) - len(around)).clamp(min=0)
+        places = order[first.unsqueeze(1) + around]
+        away = (gallery.projections[places] - queries.projections[rows].unsqueeze(1)).abs().amax(dim=2)
+        away = away.where(gallery.labels[places] == queries.labels[rows].unsqueeze(1), torch.inf)
+        least, nearest = away.min(dim=1)
+        close = least <= ROUNDING * queries.norms[rows]
+        found[rows] = places.gather(1, nearest.unsqueeze(1)).squeeze(1).where(close, -1)
+    return found
+
+
 def classes_among(queries: Features, gallery: Features) -> Int[Tensor, " m"]:
     """Return the queries' classes by the gallery's numbers, which may be others; -1 for one that it lacks."""
     numbers = {name: number for number, name in enumerate(gallery.names)}
@@ -49,27 +104,28 @@ def classes_among(queries: Features, gallery: Features) -> Int[Tensor, " m"]:
 
 
 def own_places(
-    queries: Int[Tensor, " m"], gallery: Int[Tensor, " r"], *, included: bool
+    queries: RowFingerprints, gallery: RowFingerprints, *, included: bool
 ) -> tuple[Int[Tensor, " m"] | None, tuple[str, ...]]:
     """Return the place of each query's own row in a gallery that includes them, or None, and notes on equal rows.
 
     Where half of the queries or more are rows of a gallery which is not said to include them, there is a warning, too.
 
     Args:
-        queries: The queries' keys, (M,).
-        gallery: The gallery's, (R,).
+        queries: The queries', M.
+        gallery: The gallery's, R.
         included: Whether the gallery is said to include the queries.
 
     Raises:
         ValueError: It is, and doesn't include one.
     """
-    own = places_of_equal(queries, gallery)
+    own = places_of_equal(queries.keys, gallery.keys)
+    own = own.where(own >= 0, places_of_close(queries, gallery))
     if included and (missing := int((own < 0).sum())):
         raise ValueError(
             f"expected each query's own row in the gallery, got {missing:,} of {len(own):,} queries without: leave out "
-            "gallery_includes_queries, or add their rows, bit for bit and with their labels"
+            "gallery_includes_queries, or add their rows, with their labels"
         )
-    found = int(((own >= 0) & (queries != 0)).sum())  # zeros, whose key is 0, are similar to nothing
+    found = int(((own >= 0) & (queries.norms > 0)).sum())  # zeros are similar to nothing
     if included or not found:
         return own if included else None, ()
     told = f"{found:,} of {len(own):,} queries are rows of the gallery, too"
@@ -89,9 +145,12 @@ def own_rows(
     """
     if not included and (queries.part, queries.kind) != ("test", ENCODER):
         return None, ()
-    keys = [row_keys(queries.vectors), row_keys(gallery.vectors)]
+    labels: tuple[Tensor | None, Tensor | None] = (None, None)
     if included and queries.labels is not None and gallery.labels is not None:
         of_sets = queries.label_kind == "label sets"
         labels = (queries.sets, gallery.sets) if of_sets else (classes_among(queries, gallery), gallery.classes)
-        keys = [key + 3 * row_keys(of.float().reshape(len(of), -1)) for key, of in zip(keys, labels, strict=True)]
-    return own_places(*keys, included=included)
+    fingerprints = (
+        RowFingerprints.of([of.vectors], None if marks is None else marks.float().reshape(len(marks), -1))
+        for of, marks in zip((queries, gallery), labels, strict=True)
+    )
+    return own_places(*fingerprints, included=included)

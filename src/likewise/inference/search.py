@@ -14,7 +14,7 @@ from torch.nn import functional
 from likewise.evaluation.duplicates import Groups, neighbours_labels
 from likewise.evaluation.features import Bar, silent
 from likewise.evaluation.nearest import Nearest, close_pairs
-from likewise.evaluation.own_rows import own_places, row_keys
+from likewise.evaluation.own_rows import RowFingerprints, own_places
 from likewise.inference.stored import Stored
 
 HALF = 0.5
@@ -89,8 +89,8 @@ def own_of(queries: Stored, among: Stored, *, included: bool) -> Int[Tensor, " n
         ValueError: As for `own_places`.
     """
     checked(queries, among, 1, None)
-    keys = (torch.cat([row_keys(vectors) for _, vectors in of.pieces()]) for of in (queries, among))
-    return own_places(*keys, included=included)[0]
+    fingerprints = (RowFingerprints.of(vectors for _, vectors in of.pieces()) for of in (queries, among))
+    return own_places(*fingerprints, included=included)[0]
 
 
 def duplicates(samples: Stored, least: float, bar: Bar = silent) -> Groups:

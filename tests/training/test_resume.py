@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from command_worker import end_of, start
+from safetensors.torch import load_file
 from sklearn.datasets import load_digits
 
 from likewise.runs import Run
@@ -49,7 +50,9 @@ def save_few(folder, count=160):
 
 def same(one, other):
     for file in ("weights", "metrics_file", "scores_file", "histograms_file", "class_means_file", "batches"):
-        assert getattr(one, file).read_bytes() == getattr(other, file).read_bytes(), file
+        files = [getattr(of, file) for of in (one, other)]
+        assert files[0].is_file() == files[1].is_file(), file
+        assert not files[0].is_file() or files[0].read_bytes() == files[1].read_bytes(), file
     states = [torch.load(of.checkpoint, weights_only=True)["state_dict"] for of in (one, other)]
     assert all(torch.equal(value, states[1][name]) for name, value in states[0].items())
     assert np.array_equal(np.load(one.embeddings)["test_features"], np.load(other.embeddings)["test_features"])
@@ -69,6 +72,24 @@ def test_a_run_that_was_killed_ends_as_if_it_had_not_been(moments, whole, tmp_pa
     (resumed,) = (tmp_path / "runs").iterdir()
     assert resumed.suffix != ".partial"
     same(Run.open(resumed), whole)
+
+
+def test_steps_that_end_within_an_epoch_leave_their_last_state(tmp_path):
+    """Its checkpoint is of the weights that are saved, and a run that is killed after it ends as if it had not been."""
+    words = [*RUN, "--steps", "5", "--trainer.max_epochs", "-1", "--checkpoint_minutes", "10"]
+    for name, moments in (("whole", []), ("killed", [("file", "embeddings.npz")])):
+        (tmp_path / name).mkdir()
+        save_few(tmp_path / name)
+        for moment in moments:
+            assert end_of(start(["train", *words], tmp_path / name, moment)) == -signal.SIGKILL
+            (left,) = (tmp_path / name / "runs").iterdir()
+            assert torch.load(Run.open(left).checkpoint, weights_only=True)["global_step"] == 5
+            words = ["--resume", str(left)]
+        assert end_of(start(["train", *words], tmp_path / name)) == 0
+    whole, killed = (Run.open(next((tmp_path / name / "runs").iterdir())) for name in ("whole", "killed"))
+    state, weights = torch.load(whole.checkpoint, weights_only=True)["state_dict"], load_file(whole.weights)
+    assert all(torch.equal(value, state[f"encoder.{name}"]) for name, value in weights.items())
+    same(killed, whole)
 
 
 def test_a_truncated_checkpoint_is_skipped_for_the_previous_one(whole, tmp_path):

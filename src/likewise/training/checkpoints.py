@@ -32,7 +32,7 @@ class Terminated(SystemExit):
 
 @final
 class Checkpoints(Callback):
-    """Save the state of a training every epoch and every few minutes, and its curves.
+    """Save the state of a training every epoch, every few minutes and at its end, and its curves.
 
     Checkpoints are saved after a step of the optimizer, since accumulated gradients are not saved. Each is written
     under a temporary name, synced, and renamed; the previous one is kept. After SIGTERM, one more is saved and the
@@ -59,11 +59,11 @@ class Checkpoints(Callback):
         self.told_to_end = False
         self._curves = MetricsFile(run)
         self._last = time.monotonic()
-        self._steps = 0
+        self._steps = self._saved = 0
 
     def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
         """Continue the curves from the current step."""
-        self._steps = trainer.global_step
+        self._steps = self._saved = trainer.global_step
         self._last = time.monotonic()
         if threading.current_thread() is threading.main_thread():
             # replaces Lightning's handler, which ends the training at once, even between two steps of the optimizer
@@ -91,8 +91,10 @@ class Checkpoints(Callback):
             raise Terminated
 
     def on_train_end(self, trainer: Trainer, pl_module: Any) -> None:
-        """Write the last rows."""
+        """Write the last rows, and a checkpoint where steps or time ran out within an epoch."""
         self._curves.write()
+        if self.saves and self._steps > self._saved:
+            self.save(trainer)
 
     def on_exception(self, trainer: Trainer, pl_module: Any, exception: BaseException) -> None:
         """Write the rows so far."""
@@ -109,7 +111,7 @@ class Checkpoints(Callback):
         trainer.save_checkpoint(new)  # called by all processes; the first writes
         if trainer.is_global_zero:
             self.run.adopt_checkpoint(new)
-        self._last = time.monotonic()
+        self._last, self._saved = time.monotonic(), trainer.global_step
 
     def _end_soon(self, *_: object) -> None:
         self.told_to_end = True

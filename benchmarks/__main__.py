@@ -15,10 +15,11 @@ from pathlib import Path
 if find_spec("jaxtyping") is None:  # which only annotates
     sys.path.append(str(Path(__file__).with_name("stand_ins")))
 
-from likewise.benchmark.measurement import Measurement
-from likewise.cli import bench
+from benchmarks import command
+from benchmarks.measuring.measurement import Measurement
 
 MEASUREMENTS = {
+    "losses": "every loss and backend, and what others offer for the same, in about eight minutes",
     "sup-con": "SupCon in all its forms, the matrix products it cannot avoid, and other sets of references",
     "beside": "our losses beside those of other libraries: values, time, memory",
     "primitives": "`contrast` and `log_sum_exp`, with weights that cost more or less",
@@ -52,8 +53,8 @@ def main(words: Sequence[str]) -> int:
         return 0
     name = words[0]
     try:
-        bench.check("a measurement to be one of", name, MEASUREMENTS)
-        bench.measure(name, find(name), words[1:], program=f"python -m benchmarks {name}")
+        command.check("a measurement to be one of", name, MEASUREMENTS)
+        command.measure(name, find(name), words[1:], program=f"python -m benchmarks {name}")
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -15,12 +15,12 @@ from torch.func import functional_call
 from torch.nn.functional import normalize
 
 import likewise as lw
+from benchmarks.measuring.case import Batch, Case, Contender, Failed, Sampler, forget, leaves
+from benchmarks.measuring.measurement import Measurement, option
+from benchmarks.measuring.prediction import in_units
+from benchmarks.measuring.results import Timing, markdown, summary
+from benchmarks.measuring.schedule import Meter
 from likewise import pairs
-from likewise.benchmark.case import Batch, Case, Contender, Failed, Sampler, forget, leaves
-from likewise.benchmark.measurement import Measurement, option
-from likewise.benchmark.prediction import in_units
-from likewise.benchmark.results import Timing, markdown, summary
-from likewise.benchmark.schedule import Meter
 from likewise.models import in_chunks
 
 METRIC, SENTENCES = "pytorch-metric-learning", "sentence-transformers"

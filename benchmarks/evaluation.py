@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
-from likewise.benchmark.case import Batch, Case, Contender, Sampler
-from likewise.benchmark.measurement import Measurement, option
-from likewise.benchmark.prediction import Growth
+from benchmarks.measuring.case import Batch, Case, Contender, Sampler
+from benchmarks.measuring.measurement import Measurement, option
+from benchmarks.measuring.prediction import Growth
 from likewise.evaluation import KNN, Evaluation, Features, LinearProbe, Retrieval
 
 SEPARATION = 0.15  # of class centres, in deviations of the noise: a probe is right for half of the samples

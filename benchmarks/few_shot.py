@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from likewise.benchmark.case import Batch, Case, Contender, Sampler
-from likewise.benchmark.measurement import Measurement, option
-from likewise.benchmark.prediction import Growth
+from benchmarks.measuring.case import Batch, Case, Contender, Sampler
+from benchmarks.measuring.measurement import Measurement, option
+from benchmarks.measuring.prediction import Growth
 from likewise.evaluation import Features, FewShot
 from likewise.models import Conv4
 

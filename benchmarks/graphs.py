@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
-from likewise.benchmark.case import Batch, Case, Contender, Peak, Sampler, forget, run
-from likewise.benchmark.cuda import WARM, CudaMeter, timed
-from likewise.benchmark.measurement import Measurement, option
-from likewise.benchmark.schedule import Meter
+from benchmarks.measuring.case import Batch, Case, Contender, Peak, Sampler, forget, run
+from benchmarks.measuring.cuda import WARM, CudaMeter, timed
+from benchmarks.measuring.measurement import Measurement, option
+from benchmarks.measuring.schedule import Meter
 
 IN_GRAPH = ", in a CUDA graph"
 

@@ -14,9 +14,9 @@ from torch import Tensor
 import likewise as lw
 from benchmarks import stub_driver
 from benchmarks.kernels import compiler
-from likewise.benchmark.case import Contender
-from likewise.benchmark.measurement import Measurement, option
-from likewise.benchmark.results import Timing, summary
+from benchmarks.measuring.case import Contender
+from benchmarks.measuring.measurement import Measurement, option
+from benchmarks.measuring.results import Timing, summary
 
 CLASSES, WARM, PROFILED = 100, 20, 500
 

@@ -11,9 +11,9 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-from likewise.benchmark.case import Contender
-from likewise.benchmark.measurement import Measurement, option
-from likewise.benchmark.results import Timing
+from benchmarks.measuring.case import Contender
+from benchmarks.measuring.measurement import Measurement, option
+from benchmarks.measuring.results import Timing
 
 
 def compiler() -> Any:

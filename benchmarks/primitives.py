@@ -8,12 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.graphs import GraphMeter, in_graph
-from likewise.benchmark.case import LABELS, Case, Contender, Sampler
-from likewise.benchmark.losses import backends
-from likewise.benchmark.measurement import Measurement, option
-from likewise.benchmark.prediction import DENSE, Growth
-from likewise.benchmark.rivals import TEMPERATURE
-from likewise.benchmark.schedule import Meter
+from benchmarks.losses import backends
+from benchmarks.measuring.case import LABELS, Case, Contender, Sampler
+from benchmarks.measuring.measurement import Measurement, option
+from benchmarks.measuring.prediction import DENSE, Growth
+from benchmarks.measuring.rivals import TEMPERATURE
+from benchmarks.measuring.schedule import Meter
 from likewise.operator import contrast, log_sum_exp
 from likewise.pairs import NotSelf, PairWeight, SameClass, SharesLabel
 

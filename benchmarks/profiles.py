@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile
 
+from benchmarks.losses import ENTRIES, ours
+from benchmarks.measuring.case import Batch, Case, Dtype, Sampler, run
 from benchmarks.reports import Report, begun, in_words, leave_if_poisoned
-from likewise.benchmark.case import Batch, Case, Dtype, Sampler, run
-from likewise.benchmark.losses import ENTRIES, ours
 
 ROWS, MILLION, STEPS = (4096, 16384), 1048576, 3
 DTYPE: Dtype = "bfloat16"

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from likewise.benchmark.case import Batch, Case, Contender, Sampler
-from likewise.benchmark.measurement import Measurement
-from likewise.benchmark.rivals import TEMPERATURE
+from benchmarks.measuring.case import Batch, Case, Contender, Sampler
+from benchmarks.measuring.measurement import Measurement
+from benchmarks.measuring.rivals import TEMPERATURE
 from likewise.losses import RASCALLoss, SupConLoss
 
 FORMS: dict[str, dict[str, Any]] = {

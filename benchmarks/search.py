@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from likewise.benchmark.case import Batch, Case, Contender, Sampler
-from likewise.benchmark.measurement import Measurement, option
-from likewise.benchmark.prediction import Growth
+from benchmarks.measuring.case import Batch, Case, Contender, Sampler
+from benchmarks.measuring.measurement import Measurement, option
+from benchmarks.measuring.prediction import Growth
 from likewise.evaluation.nearest import Nearest
 
 PIECE = 2**16  # references at a time, as they are read from a file

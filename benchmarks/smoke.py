@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from benchmarks import compiled
+from benchmarks.losses import ENTRIES, ours
+from benchmarks.measuring.case import Case, Sampler
 from benchmarks.reports import Report, begun, in_words, leave_if_poisoned
 from likewise import pairs
-from likewise.benchmark.case import Case, Sampler
-from likewise.benchmark.losses import ENTRIES, ours
 from likewise.operator import Problem, Push, evaluate
 from likewise.operator.triton import weights
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from likewise.benchmark.case import Batch, Case, Contender, Sampler
-from likewise.benchmark.measurement import Measurement, option
-from likewise.benchmark.prediction import Growth
-from likewise.benchmark.results import Timing
-from likewise.benchmark.rivals import TEMPERATURE
+from benchmarks.measuring.case import Batch, Case, Contender, Sampler
+from benchmarks.measuring.measurement import Measurement, option
+from benchmarks.measuring.prediction import Growth
+from benchmarks.measuring.results import Timing
+from benchmarks.measuring.rivals import TEMPERATURE
 from likewise.data.augmentation import Draw, SimCLRViews
 from likewise.losses import Loss, RASCALLoss, SupConLoss
 from likewise.models import ProjectionHead, ResNet

@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from likewise.benchmark.case import Batch, Case, Contender, Sampler
-from likewise.benchmark.losses import batch_of
-from likewise.benchmark.measurement import Measurement, option
-from likewise.benchmark.results import Timing
-from likewise.benchmark.rivals import TEMPERATURE, rivals
+from benchmarks.losses import batch_of
+from benchmarks.measuring.case import Batch, Case, Contender, Sampler
+from benchmarks.measuring.measurement import Measurement, option
+from benchmarks.measuring.results import Timing
+from benchmarks.measuring.rivals import TEMPERATURE, rivals
 from likewise.losses import InfoNCELoss, SupConLoss
 
 TILE = 512

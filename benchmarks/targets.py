@@ -15,16 +15,16 @@ from torch.nn import functional
 from torch.nn.attention import flex_attention as flex
 
 from benchmarks.graphs import IN_GRAPH, GraphMeter, OnGpu, WallMeter, in_graph
+from benchmarks.losses import batch_of, contenders
+from benchmarks.measuring import schedule
+from benchmarks.measuring.case import Contender, Dtype
+from benchmarks.measuring.measurement import option
+from benchmarks.measuring.prediction import Growth
+from benchmarks.measuring.results import Timing, markdown
+from benchmarks.measuring.rivals import TEMPERATURE, compiled
+from benchmarks.measuring.schedule import Meter, Timetable
 from benchmarks.primitives import GRAPH_ROWS, primitives
 from benchmarks.reports import Report, begun, leave_if_poisoned
-from likewise.benchmark import schedule
-from likewise.benchmark.case import Contender, Dtype
-from likewise.benchmark.losses import batch_of, contenders
-from likewise.benchmark.measurement import option
-from likewise.benchmark.prediction import Growth
-from likewise.benchmark.results import Timing, markdown
-from likewise.benchmark.rivals import TEMPERATURE, compiled
-from likewise.benchmark.schedule import Meter, Timetable
 
 Key = tuple[str, str, str]
 

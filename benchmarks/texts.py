@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from likewise.benchmark.case import Batch, Case, Contender, Sampler
-from likewise.benchmark.measurement import Measurement, option
-from likewise.benchmark.prediction import Growth
-from likewise.benchmark.results import Timing
+from benchmarks.measuring.case import Batch, Case, Contender, Sampler
+from benchmarks.measuring.measurement import Measurement, option
+from benchmarks.measuring.prediction import Growth
+from benchmarks.measuring.results import Timing
 from likewise.losses import Loss, MSCLoss, NWSLoss
 from likewise.models import ProjectionHead, Transformer
 

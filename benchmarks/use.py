@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from likewise.benchmark.case import Contender
-from likewise.benchmark.measurement import Measurement, option
-from likewise.benchmark.results import Timing, summary
+from benchmarks.measuring.case import Contender
+from benchmarks.measuring.measurement import Measurement, option
+from benchmarks.measuring.results import Timing, summary
 from likewise.data import Folder
 from likewise.data.reading import spans_of
 from likewise.data.workers import fetched

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from likewise.benchmark.case import Case, Contender, Sampler
-from likewise.benchmark.measurement import Measurement, option
-from likewise.benchmark.prediction import Growth
-from likewise.benchmark.results import Timing
+from benchmarks.measuring.case import Case, Contender, Sampler
+from benchmarks.measuring.measurement import Measurement, option
+from benchmarks.measuring.prediction import Growth
+from benchmarks.measuring.results import Timing
 from likewise.data.augmentation import Chain, ColourJitter, Draw, GaussianBlur, RandomResizedCrop, SimCLRViews
 
 NOTHING = frozenset({"aten::_unsafe_view", "aten::new_empty"})  # computed, although these are not called views

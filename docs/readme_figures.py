@@ -1,6 +1,6 @@
 """A script that draws the figures of the README into docs/images: ``uv run python docs/readme_figures.py [RUN]``.
 
-`cost.svg` shows time and memory against rows from results that ``likewise bench`` wrote, and that are committed.
+`cost.svg` shows time and memory against rows from committed results of ``python -m benchmarks losses``.
 `beside.svg` shows how many times ours other libraries take, from results of `python -m benchmarks beside`.
 `weights.png` shows pull and push of three losses, drawn by `heat_maps`. With the folder of a run, `page.png` is the
 top of its page, opened in an installed Chromium.

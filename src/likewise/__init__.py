@@ -68,8 +68,8 @@ __all__ = [
     "sweep", "train", "transfer",
 ]
 _ROOMS = [
-    "benchmark", "cli", "configuration", "data", "diagnostics", "distributed", "evaluation", "files", "inference",
-    "integrations", "losses", "memory", "models", "operator", "pairs", "parts", "pickled", "records",
+    "cli", "configuration", "data", "diagnostics", "distributed", "evaluation", "files", "inference",
+    "integrations", "losses", "machine", "memory", "models", "operator", "pairs", "parts", "pickled", "records",
     "report", "runs", "score_files", "score_words", "scores", "training", "workflows",
 ]
 # fmt: on

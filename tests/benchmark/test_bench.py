@@ -1,4 +1,4 @@
-"""`likewise bench`: what it measures, what it predicts and skips, and what it leaves behind."""
+"""`python -m benchmarks losses`: what it measures, what it predicts and skips, and what it leaves behind."""
 
 import json
 import math
@@ -9,29 +9,31 @@ import subprocess
 import sys
 from collections import Counter
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import get_args
 
 import pytest
 import torch
 
 import likewise as lw
-from likewise.benchmark import prediction, rivals
-from likewise.benchmark.case import Case, Failed, Peak, Sampler, leaves, run
-from likewise.benchmark.cpu import CpuMeter
-from likewise.benchmark.cuda import CudaMeter
-from likewise.benchmark.losses import ENTRIES, NAMES, Losses, backends, contenders
-from likewise.benchmark.prediction import Growth
-from likewise.benchmark.results import Timing, machine, write
-from likewise.benchmark.rivals import missing
-from likewise.benchmark.schedule import Timetable
-from likewise.cli import main
+from benchmarks.__main__ import main
+from benchmarks.losses import ENTRIES, NAMES, Measure, backends, contenders
+from benchmarks.measuring import prediction, rivals
+from benchmarks.measuring.case import Case, Failed, Peak, Sampler, leaves, run
+from benchmarks.measuring.cpu import CpuMeter
+from benchmarks.measuring.cuda import CudaMeter
+from benchmarks.measuring.prediction import Growth
+from benchmarks.measuring.results import Timing, machine, write
+from benchmarks.measuring.rivals import missing
+from benchmarks.measuring.schedule import Timetable
 from likewise.operator import Backend
 from meters import Told, pretend_gpu
 
 CASE = Case(64, 16, "float32", "cpu")
 OURS = contenders(list(NAMES), ["dense", "tiled"], "cpu")
-LOSSES = Losses(device="cpu", backends=("dense", "tiled"))
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+LOSSES = Measure(device="cpu", backends=("dense", "tiled"))
+ROOT = Path(__file__).parents[2]
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
 
 
 def test_every_public_loss_is_measured():
@@ -239,7 +241,7 @@ def test_the_file_is_valid_json_whatever_it_holds(tmp_path):
 @pytest.mark.slow
 def test_a_run_leaves_a_table_a_file_and_a_plot(tmp_path, capsys):
     options = ("--losses", "NPairsLoss", "TripletLoss", "--sizes", "64", "32", "--features", "8", "--device", "cpu")
-    assert main(["bench", *options, "--budget", "120", "--out", str(tmp_path / "o")]) == 0
+    assert main(["losses", *options, "--budget", "120", "--out", str(tmp_path / "o")]) == 0
     out = capsys.readouterr().out
     page, results = sorted((tmp_path / "o").iterdir(), key=lambda path: path.suffix)
     assert (page.suffix, results.suffix) == (".html", ".json")
@@ -263,7 +265,7 @@ def test_a_run_leaves_a_table_a_file_and_a_plot(tmp_path, capsys):
 def test_what_is_not_installed_is_named_with_its_remedy(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(rivals, "find_spec", lambda _: None)
     options = ("--losses", "BYOLLoss", "--sizes", "32", "--features", "8", "--device", "cpu", "--budget", "5")
-    assert main(["bench", *options, "--out", str(tmp_path)]) == 0
+    assert main(["losses", *options, "--out", str(tmp_path)]) == 0
     out = capsys.readouterr().out
     for name in ("pytorch-metric-learning", "lightly"):
         assert f"without {name}, which is not installed: pip install {name}\n" in out
@@ -287,11 +289,10 @@ def test_what_is_not_installed_is_named_with_its_remedy(tmp_path, capsys, monkey
         (["--out", __file__], "expected --output to be a folder to write into, got "),
         (["--speed", "high"], "unrecognized arguments: --speed high"),
         (["--sizes"], "expected at least one argument"),
-        (["rascal"], "in a clone of its repository, by python -m benchmarks rascal"),
     ],
 )
 def test_a_bad_option_ends_in_one_line(options, message, capsys):
-    assert main(["bench", *options]) == 2
+    assert main(["losses", *options]) == 2
     told = capsys.readouterr().err
     assert told.startswith("error: ")
     assert message in told
@@ -300,14 +301,14 @@ def test_a_bad_option_ends_in_one_line(options, message, capsys):
 
 def test_a_gpu_that_is_not_there_is_named(monkeypatch, capsys):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert main(["bench", "--device", "cuda"]) == 2
+    assert main(["losses", "--device", "cuda"]) == 2
     assert capsys.readouterr().err == "error: expected --device auto or cpu, got cuda: torch sees no GPU here\n"
 
 
 @pytest.mark.process
 def test_ctrl_c_leaves_a_valid_file_and_says_where(tmp_path):
     options = ("--losses", "NPairsLoss", "--backends", "tiled", "--device", "cpu", "--out", "o", "--budget", "600")
-    command = [sys.executable, "-m", "likewise.cli", "bench", *options, "--sizes", "32", "64", "4096", "65536"]
+    command = [sys.executable, "-m", "benchmarks", "losses", *options, "--sizes", "32", "64", "4096", "65536"]
     with subprocess.Popen(
         command,
         cwd=tmp_path,
@@ -343,8 +344,8 @@ sys.meta_path.insert(0, Blocked())
 import importlib.util
 found = importlib.util.find_spec
 importlib.util.find_spec = lambda name, *_: None if name in {blocked!r} else found(name)
-from likewise.cli import main
-sys.exit(main(["bench", "losses", "--losses", "TripletLoss", "--sizes", "32", "--device", "cpu", "--budget", "5"]))
+from benchmarks.__main__ import main
+sys.exit(main(["losses", "--losses", "TripletLoss", "--sizes", "32", "--device", "cpu", "--budget", "5"]))
 """
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, check=False

@@ -9,12 +9,12 @@ import likewise as lw
 from benchmarks import beside, targets, views
 from benchmarks.__main__ import MEASUREMENTS, find, main
 from benchmarks.graphs import IN_GRAPH, GraphMeter
+from benchmarks.losses import backends
+from benchmarks.measuring import prediction
+from benchmarks.measuring.case import Case, Failed, Peak, Sampler, run
+from benchmarks.measuring.measurement import Measurement
+from benchmarks.measuring.results import machine
 from benchmarks.primitives import primitives
-from likewise.benchmark import prediction
-from likewise.benchmark.case import Case, Failed, Peak, Sampler, run
-from likewise.benchmark.losses import backends
-from likewise.benchmark.measurement import Measurement
-from likewise.benchmark.results import machine
 from meters import Told, pretend_gpu
 
 TIMED = ["sup-con", "primitives", "rascal", "steps", "label-sets", "texts", "views"]
@@ -75,8 +75,8 @@ def test_every_target_is_measured_and_held_against_its_limit(tmp_path, monkeypat
         return Peak(1000 * rows**2 if dense else 100 * rows, 1e-12 * rows**2 * (30 if dense else 1))
 
     monkeypatch.setattr("benchmarks.graphs.GraphMeter", lambda: Told(tell))
-    monkeypatch.setattr("likewise.benchmark.schedule.SECONDS", 0)
-    monkeypatch.setattr("likewise.cli.bench.machine", lambda _: machine("cpu") | {"device": "A GPU"})
+    monkeypatch.setattr("benchmarks.measuring.schedule.SECONDS", 0)
+    monkeypatch.setattr("benchmarks.command.machine", lambda _: machine("cpu") | {"device": "A GPU"})
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(prediction, "free_bytes", lambda _: 500 << 30)
     assert main(["targets", "--out", str(tmp_path)]) == 0
@@ -146,7 +146,7 @@ def test_every_measurement_can_be_found_and_is_listed(capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["rascall"], "expected a measurement to be one of sup-con, "),
+        (["rascall"], "expected a measurement to be one of losses, sup-con, "),
         (["kernels", "--capability", "70"], "expected --capability to be one of 80, 86, 89, 90, 100, 120, got 70"),
         (["rascal", "--speed", "high"], "unrecognized arguments: --speed high: see python -m benchmarks rascal --help"),
     ],

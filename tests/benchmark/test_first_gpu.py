@@ -39,7 +39,7 @@ def version(name):
     raise metadata.PackageNotFoundError(name)
 
 metadata.version = version
-import benchmarks.compiled, benchmarks.targets, likewise.cli.bench, likewise.operator.backends
+import benchmarks.compiled, benchmarks.targets, benchmarks.command, likewise.operator.backends
 assert likewise.operator.backends.triton_is_missing() is None
 print(sys.modules["jaxtyping"].__file__)
 """

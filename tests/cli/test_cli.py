@@ -730,7 +730,7 @@ def test_help_leaves_out_what_no_command_line_can_give(arguments, hidden, capsys
 
 def test_an_unknown_verb_is_refused(capsys):
     assert main(["dance"]) == 2
-    verbs = "train, evaluate, sweep, transfer, compare, embed, search, predict, export, bench"
+    verbs = "train, evaluate, sweep, transfer, compare, embed, search, predict, export"
     assert capsys.readouterr().err == f"error: expected a verb, one of {verbs}, got dance: see likewise --help\n"
 
 

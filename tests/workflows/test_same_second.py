@@ -4,7 +4,7 @@ from datetime import datetime
 
 import pytest
 
-from likewise.cli import bench
+from benchmarks import command
 from likewise.workflows import plan
 
 pytestmark = pytest.mark.slow
@@ -32,6 +32,6 @@ def test_sweeps_begun_in_the_same_second_have_folders_of_their_own(tmp_path, mon
 
 
 def test_measurements_begun_in_the_same_second_have_files_of_their_own(tmp_path, monkeypatch):
-    monkeypatch.setattr(bench, "datetime", Stopped)
-    names = [bench._path(tmp_path, "AMD EPYC").name for _ in range(2)]  # noqa: SLF001 - the measurement behind it takes minutes
+    monkeypatch.setattr(command, "datetime", Stopped)
+    names = [command._path(tmp_path, "AMD EPYC").name for _ in range(2)]  # noqa: SLF001 - the measurement behind it takes minutes
     assert names == ["2026-11-27-101500-AMD-EPYC.json", "2026-11-27-101500-AMD-EPYC-2.json"]

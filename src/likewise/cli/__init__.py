@@ -30,9 +30,8 @@ VERBS = {
     "search": "the nearest of images, texts or vectors by a run's encoder; near-duplicates; doubtful labels",
     "predict": "the class or labels of samples, and what is unlike the training data, by what a run has learned",
     "export": "write a run's encoder as safetensors or ONNX",
-    "bench": "measure time and peak memory of every loss and backend on this machine",
 }
-FILES = {"bench", "complete", "sweep", "transfer"}
+FILES = {"complete", "sweep", "transfer"}
 """Verbs that are more than a workflow, and read their words themselves."""
 EXTRAS = {  # which of them brings a module
     **dict.fromkeys(("PIL", "timm", "torchvision"), "images"),

@@ -81,10 +81,9 @@ class Cosine(Schedule):
         most = int(steps * LONGEST) / of_epoch
         if self.warmup_epochs <= most:
             return self
-        told = f"it takes {taken:,} of them" if (taken := int(steps * LONGEST)) else "it is left out"
         warnings.warn(
             f"a warm-up of {self.warmup_epochs:g} epoch{'s' * (self.warmup_epochs != 1)} is longer than half of the "
-            f"training, {counted(steps, 'step')}: {told}; lower "
+            f"training, {counted(steps, 'step')}: it takes {int(steps * LONGEST) or 'none'} of them; lower "
             "--schedule.warmup_epochs, or train longer",
             stacklevel=2,
         )

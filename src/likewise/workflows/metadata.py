@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from likewise.benchmark import results
-from likewise.benchmark.results import machine, thread_words
+from likewise import machine
+from likewise.score_words import counted
 from likewise.training.launch import processes
 
 
@@ -48,10 +48,10 @@ def device_named(name: str) -> torch.device:
 def device_words(trainer: Mapping[str, Any]) -> str:
     """Name the device that trains, and how many threads a processor may use."""
     device = device_of(trainer)
-    name = machine(device.type)["device"]
+    name = machine.device_name(device.type)
     if device.type != "cpu":
         return f"{processes()} x {name}"
-    return f"{name}, {thread_words(torch.get_num_threads())}" + (
+    return f"{name}, {counted(torch.get_num_threads(), 'thread')}" + (
         f", {processes()} processes" if processes() > 1 else ""
     )
 
@@ -59,4 +59,4 @@ def device_words(trainer: Mapping[str, Any]) -> str:
 def versions(*packages: str) -> dict[str, str]:
     """Return the versions that a result depends on, with those of further packages."""
     others = {name: metadata.version(name) for name in packages}
-    return results.versions() | others | {"python": platform.python_version()}
+    return machine.versions() | others | {"python": platform.python_version()}

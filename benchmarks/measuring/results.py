@@ -6,14 +6,15 @@ import platform
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from importlib import import_module, metadata
+from importlib import metadata
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any, final
 
 import torch
 
-from likewise.benchmark.prediction import in_units
+from benchmarks.measuring.prediction import in_units
+from likewise.machine import device_name, versions
 
 PACKAGES = (
     "triton torchvision pytorch-metric-learning lightly open-clip-torch sentence-transformers inf-cl cut-cross-entropy"
@@ -69,10 +70,9 @@ def summary(seconds: Sequence[float]) -> dict[str, Any]:
 
 def machine(device: str) -> dict[str, Any]:
     """Return what results depend on: the device, the processor, threads, load, versions."""
-    processor = _processor()
     return {
-        "device": torch.cuda.get_device_name() if device == "cuda" else processor,
-        "processor": processor,
+        "device": device_name(device),
+        "processor": device_name("cpu"),
         "threads": torch.get_num_threads(),
         "float32_matmul_precision": torch.get_float32_matmul_precision(),
         "load": [round(value, 2) for value in os.getloadavg()] if hasattr(os, "getloadavg") else None,
@@ -81,30 +81,12 @@ def machine(device: str) -> dict[str, Any]:
     }
 
 
-def versions() -> dict[str, str]:
-    """Return the versions of the library and of torch, whether they are installed or only on the path."""
-    return {"likewise": str(import_module("likewise").__version__), "torch": str(torch.__version__)}
-
-
 def _installed() -> dict[str, str]:
     found = dict[str, str]()
     for name in PACKAGES.split():
         with suppress(metadata.PackageNotFoundError):
             found[name] = metadata.version(name)
     return found
-
-
-def _processor() -> str:
-    lines: list[str] = []
-    with suppress(OSError):
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, "") or platform.processor() or platform.machine()
-
-
-def thread_words(threads: int) -> str:
-    """Say how many threads."""
-    return f"{threads} thread{'' if threads == 1 else 's'}"
 
 
 def write(path: Path, facts: Mapping[str, Any], results: Sequence[Timing]) -> None:

@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.func import functional_call
 from torch.nn import functional
 
-from likewise.benchmark.case import CLASSES, Case, Contender, Sampler
-from likewise.benchmark.prediction import DENSE, Growth
+from benchmarks.measuring.case import CLASSES, Case, Contender, Sampler
+from benchmarks.measuring.prediction import DENSE, Growth
 
 TEMPERATURE, NT_XENT, INFO_NCE = 0.1, 0.5, 0.07  # the default temperatures of our losses
 

@@ -7,11 +7,11 @@ from typing import Any, NamedTuple, get_args
 import torch
 from torch import Tensor, nn
 
+from benchmarks.measuring import rivals
+from benchmarks.measuring.case import CLASSES, LABELS, Batch, Case, Contender, Dtype, Sampler
+from benchmarks.measuring.measurement import DTYPES, Measurement, option
+from benchmarks.measuring.prediction import DENSE, Growth
 from likewise import losses as public
-from likewise.benchmark import rivals
-from likewise.benchmark.case import CLASSES, LABELS, Batch, Case, Contender, Dtype, Sampler
-from likewise.benchmark.measurement import DTYPES, Measurement, option
-from likewise.benchmark.prediction import DENSE, Growth
 from likewise.operator import Backend, no_triton
 
 CELLS = 16  # of a feature map
@@ -151,7 +151,7 @@ def contenders(names: list[str], chosen: list[str], device: str) -> list[Contend
 
 
 @dataclass(kw_only=True)
-class Losses(Measurement):
+class Measure(Measurement):
     """Measure time and peak memory of every loss and backend on this machine, forward and backward.
 
     So are the dense form as it is usually written, torch.compile on it, and other libraries if they are installed. A

@@ -1,4 +1,4 @@
-"""`likewise bench`: time and memory of losses on this machine, results as they come, a file and a plot."""
+"""The command of a measurement: options, results as they come, a file and a plot."""
 
 import argparse
 import inspect
@@ -13,39 +13,21 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from likewise.benchmark.losses import Losses
-from likewise.benchmark.measurement import Measurement
-from likewise.benchmark.results import HEAD, Timing, line, machine, thread_words, write
+from benchmarks.measuring.measurement import Measurement
+from benchmarks.measuring.results import HEAD, Timing, line, machine, write
 from likewise.files.numbered import numbered
+from likewise.score_words import counted
 from likewise.workflows.progress import TERMINAL
 
-EXAMPLES = """
-examples:
-  likewise bench                                         every loss, in about eight minutes
-  likewise bench --losses SupConLoss --sizes 1024 4096   one loss, two sizes
-"""
 KINDS: dict[type, str] = {int: "an integer", float: "a number"}
 
 
-def run(arguments: Sequence[str]) -> None:
-    """Run `likewise bench` with the arguments that follow the verb."""
-    words = list(arguments)
-    if words[:1] == ["losses"]:  # its name when it was one of several
-        del words[0]
-    if words and not words[0].startswith("-"):
-        raise ValueError(
-            f"expected options, got {words[0]}: see likewise bench --help; what developers of likewise measure is run "
-            f"in a clone of its repository, by python -m benchmarks {words[0]}"
-        )
-    measure("losses", Losses, words, program="likewise bench", examples=EXAMPLES)
-
-
-def measure(name: str, kind: type[Measurement], words: Sequence[str], *, program: str, examples: str = "") -> None:
+def measure(name: str, kind: type[Measurement], words: Sequence[str], *, program: str) -> None:
     """Measure, print results as they come, and write them with a plot.
 
     The fields of the measurement are the options; `program` is what the user has typed before them.
     """
-    measurement, folder = _parsed(kind, words, program, examples)
+    measurement, folder = _parsed(kind, words, program)
     about = machine(measurement.device)
     path = _path(folder, about["device"])
     facts = {**about, "measurement": name, "settings": asdict(measurement), "not_installed": measurement.missing()}
@@ -74,13 +56,12 @@ def _tell(doing: str) -> None:
         print(f"\r\033[K{doing}", end="", file=sys.stderr, flush=True)
 
 
-def _parsed(kind: type[Measurement], words: Sequence[str], program: str, examples: str) -> tuple[Measurement, Path]:
+def _parsed(kind: type[Measurement], words: Sequence[str], program: str) -> tuple[Measurement, Path]:
     options = [each for each in fields(kind) if each.metadata]
     parser = argparse.ArgumentParser(
         prog=program,
         usage=f"{program} [OPTIONS]",
         description=inspect.cleandoc(kind.__doc__ or ""),
-        epilog=examples,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         exit_on_error=False,
         allow_abbrev=False,
@@ -147,7 +128,7 @@ def _path(folder: Path, device: str) -> Path:
 
 
 def _say_facts(facts: dict[str, Any], measurement: Measurement, path: Path) -> None:
-    TERMINAL.tell(f"{facts['device']}, {thread_words(facts['threads'])}, torch {facts['versions']['torch']}")
+    TERMINAL.tell(f"{facts['device']}, {counted(facts['threads'], 'thread')}, torch {facts['versions']['torch']}")
     TERMINAL.tell((measurement.__doc__ or "").splitlines()[0])
     for name, install in facts["not_installed"].items():
         TERMINAL.tell(f"without {name}, which is not installed: {install}")
@@ -168,7 +149,7 @@ def _plot(path: Path, about: dict[str, Any], results: Sequence[Timing]) -> None:
                 points = measured.setdefault(loss, {}).setdefault(result.who, [])
                 points.append((result.rows, result.milliseconds, result.peak_bytes))
     title = escape(
-        f"likewise bench: {about['device']}, {thread_words(about['threads'])}, torch {about['versions']['torch']}"
+        f"likewise: {about['device']}, {counted(about['threads'], 'thread')}, torch {about['versions']['torch']}"
     )
     figure = plots.as_html(plots.costs(measured), "costs")
     path.write_text(

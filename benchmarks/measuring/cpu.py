@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, final
 from unittest import mock
 
-from likewise.benchmark.case import Batch, Case, Contender, Failed, Peak, Sampler, forget, run
+from benchmarks.measuring.case import Batch, Case, Contender, Failed, Peak, Sampler, forget, run
 
 WARM_ROWS = 128
 QUICK = 1.0  # seconds; a longer step needs no warm-up

@@ -6,7 +6,7 @@ from itertools import cycle
 import torch
 from torch import Tensor
 
-from likewise.benchmark.case import Batch, Case, Contender, Failed, Peak, Sampler, forget, run
+from benchmarks.measuring.case import Batch, Case, Contender, Failed, Peak, Sampler, forget, run
 
 WARM = 3
 COPIES = 64  # of the inputs at most, so that they do not stay in the cache

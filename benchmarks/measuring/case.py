@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple, final
 import torch
 from torch import Tensor
 
-from likewise.benchmark.prediction import Growth
+from benchmarks.measuring.prediction import Growth
 
 CLASSES, LABELS, LABELS_OF_ONE = 100, 64, 3.4  # labels per row on average
 QUADRATIC = Growth()

@@ -7,11 +7,11 @@ from typing import Any, get_args
 
 import torch
 
-from likewise.benchmark.case import Contender, Dtype
-from likewise.benchmark.cpu import CpuMeter
-from likewise.benchmark.cuda import CudaMeter
-from likewise.benchmark.results import Timing, by_loss
-from likewise.benchmark.schedule import Meter, Timetable
+from benchmarks.measuring.case import Contender, Dtype
+from benchmarks.measuring.cpu import CpuMeter
+from benchmarks.measuring.cuda import CudaMeter
+from benchmarks.measuring.results import Timing, by_loss
+from benchmarks.measuring.schedule import Meter, Timetable
 
 FEWEST_ROWS = 32
 DTYPES = get_args(Dtype)

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, final
 
-from likewise.benchmark import prediction
-from likewise.benchmark.case import Case, Contender, Dtype, Failed, Peak
-from likewise.benchmark.results import Timing, summary
+from benchmarks.measuring import prediction
+from benchmarks.measuring.case import Case, Contender, Dtype, Failed, Peak
+from benchmarks.measuring.results import Timing, summary
 
 MOST = 1000  # steps of one contender at one size, at most
 SECONDS = 0.6  # of such steps, at most, once they have been repeated often enough

@@ -778,7 +778,7 @@ def test_a_column_of_texts_is_read(columns, arguments, expected, tmp_path, monke
 def test_rows_without_all_their_numbers_are_counted_and_named_and_the_rest_is_kept(tmp_path):
     numbers = [0.5, None, 2.5, float("inf"), 4.5]
     path = write_table(tmp_path / "t.parquet", {"x": numbers, "y": [1.0] * 5, "label": ["a", "b", "c", "b", "a"]})
-    with pytest.warns(UserWarning, match=r"left out 2 of 5 rows of .*t\.parquet, .*: rows 1, 3, from 0"):
+    with pytest.warns(UserWarning, match=r"left out 2 of 5 rows of .*t\.parquet, .*: rows 1, 3, counted from 0"):
         samples = Table(str(path)).load()
     assert samples.inputs.tolist() == [[0.5, 1.0], [2.5, 1.0], [4.5, 1.0]]
     assert [samples.names[label] for label in samples.labels] == ["a", "c", "a"]

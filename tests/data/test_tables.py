@@ -211,7 +211,7 @@ def test_few_rows_never_identify_themselves(tmp_path):
 def test_what_is_nearly_all_numbers_is_refused_with_its_first_odd_cell(tmp_path, odd):
     rows = columns(a=[*range(17), odd, *range(3, 23), odd, 24])
     cell = re.escape(repr(odd.strip('"')))
-    words = rf"expected numbers in column 'a' of .*, got {cell} in row 17, from 0, and 1 more .*data\.inputs"
+    words = rf"expected numbers in column 'a' of .*, got {cell} in row 17 \(counted from 0\), and 1 more .*data\.inputs"
     path = table(tmp_path / "t.csv", rows)
     for inputs in (None, ["x", "a"], ["a"]):
         with pytest.raises(ValueError, match=words):
@@ -226,7 +226,7 @@ def test_what_is_nearly_all_numbers_is_refused_with_its_first_odd_cell(tmp_path,
 def test_numbers_that_are_missing_leave_their_rows_out_as_an_empty_cell_does(tmp_path, word):
     cells = [row * row % 23 + 0.5 for row in range(40)]
     cells[11] = word
-    with pytest.warns(UserWarning, match=r"left out 1 of 40 rows of .*: rows 11, from 0"):
+    with pytest.warns(UserWarning, match=r"left out 1 of 40 rows of .*: rows 11, counted from 0"):
         samples = Table(table(tmp_path / "t.csv", columns(a=cells))).load()
     assert samples.columns == ("a", "x", "y")
 

@@ -95,7 +95,7 @@ def test_wrappers_that_replace_the_models_forward_work_without_chunks_and_are_to
     if wrapper == "MatryoshkaLoss":
         ours, theirs = (getattr(losses, wrapper)(model, of, *sizes) for of in (ForSentences(model, info_nce), ranking))
         assert_equal(ours, theirs, model, 3)
-    with pytest.raises(ValueError, match=r"expected no chunk_size in .* got 7: give our loss widths instead of Matr"):
+    with pytest.raises(ValueError, match=r"expected no chunk_size in .* got 7: leave it out, or in place of Matr"):
         step(getattr(losses, wrapper)(model, ForSentences(model, info_nce, chunk_size=7), *sizes), model, 2)
 
 

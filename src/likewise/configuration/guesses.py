@@ -64,6 +64,7 @@ SLIPS = {
     **dict.fromkeys(("logger", "loggers", "wandb", "tensorboard"), "log"),
 }
 """What people call options that have another name here."""
+WITHOUT_COUNTERPART = {"base_temperature"}  # of SupContrast: it multiplies a loss, as a learning rate does
 WORD = {*ascii_letters, *digits, *"-_ "}
 SURE = 0.9
 """How alike letters are where nothing else can be meant."""
@@ -218,6 +219,8 @@ def near_options(option: str, values: Mapping[str, Any], root: Class, kind: Clas
     """Return the options that are near one that does not exist: by its usual name, its last name, or its letters."""
     known = [*root.parameters(), *_within(values, "")]
     part, _, last = option.rpartition(".")
+    if last in WITHOUT_COUNTERPART:
+        return []
     verb_has = {name: target for name, target in ALIASES.items() if target in known}
     short = SLIPS.get(option)
     if not part and short and (short in verb_has or short in known or short == "device"):

@@ -67,7 +67,7 @@ class Numbers(NamedTuple):
         if 0 < self.odd <= SHARE_OF_ODD * self.filled:
             others = f", and {self.odd - 1:,} more" if self.odd > 1 else ""
             raise ValueError(
-                f"expected numbers in column {column!r} of {path}, got {self.first}, from 0{others} of "
+                f"expected numbers in column {column!r} of {path}, got {self.first} (counted from 0){others} of "
                 f"{self.filled:,} cells: correct it, or name the columns to learn from in data.inputs"
             )
 
@@ -151,7 +151,7 @@ def finite_rows(vectors: Float[Tensor, "n f"] | Rows, path: str) -> Int[Tensor, 
     if lost:
         warnings.warn(
             f"left out {len(lost):,} of {len(vectors):,} rows of {path}, whose numbers are missing or infinite: rows "
-            f"{first_of([str(row) for row in lost], 5)}, from 0",
+            f"{first_of([str(row) for row in lost], 5)}, counted from 0",
             stacklevel=3,
         )
     return whole.nonzero().flatten()

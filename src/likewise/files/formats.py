@@ -115,7 +115,7 @@ def part_column(
         if given is not None:
             odd = next((row for row, cell in enumerate(cells) if parts[cell] is None), None)
             got = f"columns {', '.join(names)}" if not cells else "no train"
-            got = got if odd is None else f"{cells[odd]!r} in row {odd} (the first is 0)"
+            got = got if odd is None else f"{cells[odd]!r} in row {odd} (counted from 0)"
             raise ValueError(
                 f"expected train, and validation or test, in column {name!r} of {where}, got {got}: correct data.part"
             )

@@ -79,7 +79,7 @@ class ForSentences(nn.Module):
         if self.chunk_size and any(name.startswith("sentence_transformers.") for name in forwards):
             raise ValueError(
                 "expected no chunk_size in MatryoshkaLoss or AdaptiveLayerLoss, which replace the model's forward for "
-                f"a while, got {self.chunk_size}: give our loss widths instead of MatryoshkaLoss, or leave it out"
+                f"a while, got {self.chunk_size}: leave it out, or in place of MatryoshkaLoss give our loss widths"
             )
         texts = [in_chunks(self.model, each, self.chunk_size, self._embeddings) for each in sentence_features]
         arguments = self._arguments(texts, labels)

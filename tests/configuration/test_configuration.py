@@ -24,7 +24,7 @@ SLIPS = {
     "--loss NWSLoss --loss.agg max": "did you mean --loss.aggregation?",
     "--loss NWSLoss --loss.sim npmi": "did you mean --loss.label_similarity?",
     "--loss NWSLoss --loss.temp 1": "did you mean --loss.temperature?",
-    "--loss RASCALLoss --loss.base_temperature 1": "did you mean --loss.temperature?",
+    "--loss RASCALLoss --loss.base_temperature 1": "of RASCALLoss: see likewise train --loss.help",
     "--batches Episodes --batches.n_way 5": "did you mean --batches.ways?",
     "--encoder ConvNt": "did you mean ConvNet",
     "--encoder resnet19": "--encoder.depth: expected one of 8, 18, 20, 32, 34, 50, got 19",

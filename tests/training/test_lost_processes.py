@@ -153,7 +153,7 @@ def test_a_process_that_was_never_started_is_missed(rank, expected, tmp_path):
 
 def test_what_one_process_does_is_refused_to_several(monkeypatch, capsys):
     monkeypatch.setenv("WORLD_SIZE", "2")
-    for verb in ("evaluate", "sweep", "compare", "export", "bench"):
+    for verb in ("evaluate", "sweep", "compare", "export"):
         assert main([verb]) == 2
         expected = f"error: expected one process for likewise {verb}, got 2: start it without torchrun or srun\n"
         assert capsys.readouterr().err == expected

@@ -41,7 +41,8 @@ class RowFingerprints:
         for some in (some for piece in pieces for some in piece.detach().split(CHECKED)):
             directions = torch.randn(some.shape[1], PROJECTIONS, generator=torch.Generator().manual_seed(0))
             wide = some.double()
-            found.append((row_keys(some), (wide @ directions.to(wide)).cpu(), wide.norm(dim=1).cpu()))
+            projections = wide @ directions.to(wide.device, wide.dtype)
+            found.append((row_keys(some), projections.cpu(), wide.norm(dim=1).cpu()))
         keys, projections, norms = (torch.cat(of) for of in zip(*found, strict=True))
         hashed = torch.zeros_like(keys) if labels is None else row_keys(labels)
         return cls(keys + 3 * hashed, hashed, projections, norms)

@@ -87,9 +87,7 @@ class Batches(ABC):
     together: int | None = None
     negatives: int = 1
 
-    def __repr__(self) -> str:
-        """Name what it is set to."""
-        return written(self)
+    __repr__ = written
 
     @abstractmethod
     def order(self, samples: Samples, *, seed: int, epoch: int) -> Int[Tensor, "batches b"]:

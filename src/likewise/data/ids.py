@@ -44,7 +44,6 @@ class Ids:
         return cls(_numbers, rows)
 
     def __len__(self) -> int:
-        """Count the samples."""
         return len(self._rows)
 
     def __getitem__(self, index: Tensor) -> "Ids":
@@ -52,12 +51,10 @@ class Ids:
         return Ids(self._read, self._rows[index])
 
     def __iter__(self) -> Iterator[str]:
-        """Read the ids, in order."""
         for rows in self._rows.split(CHUNK):
             yield from self._read(rows.tolist())
 
     def __add__(self, other: "Ids") -> "Ids":
-        """Return these ids and then others."""
         return (
             Ids(_numbers, torch.cat([self._rows, other._rows]))
             if self.plain and other.plain

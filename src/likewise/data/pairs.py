@@ -3,7 +3,7 @@
 import re
 import warnings
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import Any, final
 
@@ -39,6 +39,7 @@ from likewise.files.formats import PART_NAMES, TABLES, first_of, lines_in, with_
 
 
 @final
+@dataclass(repr=False, eq=False)
 class Pairs(Source):
     r"""Samples with a counterpart: an image and its caption, a question and its answer, a sentence and its translation.
 
@@ -93,42 +94,31 @@ class Pairs(Source):
         >>> folder.cleanup()
     """
 
-    def __init__(
-        self,
-        path: str | None = None,
-        *,
-        first: str,
-        second: str,
-        negatives: str | None = None,
-        label: str | None = None,
-        group: str | None = None,
-        size: Size = None,
-        resize: Resize = "crop",
-        memory: float = 2.0,
-        encoding: str | None = None,
-        part: str | None = None,
-    ) -> None:
-        check_size(size, resize, memory)
-        if first == second:
-            kind = "files" if path is None else "columns"
+    path: str | None = None
+    _: KW_ONLY
+    first: str
+    second: str
+    negatives: str | None = None
+    label: str | None = None
+    group: str | None = None
+    size: Size = None
+    resize: Resize = "crop"
+    memory: float = 2.0
+    encoding: str | None = None
+    part: str | None = None
+
+    def __post_init__(self) -> None:
+        check_size(self.size, self.resize, self.memory)
+        if self.first == self.second:
+            kind = "files" if self.path is None else "columns"
             raise ValueError(
-                f"expected two {kind}, got {first!r} as data.first and as data.second: name the other side in one"
+                f"expected two {kind}, got {self.first!r} as data.first and as data.second: name the other side in one"
             )
-        if negatives in {first, second}:
+        if self.negatives in {self.first, self.second}:
             raise ValueError(
-                f"expected a column of its own as data.negatives, got {negatives!r} again: name what does not belong"
+                f"expected a column of its own as data.negatives, got {self.negatives!r} again: name what does not "
+                "belong"
             )
-        self.path = path
-        self.first = first
-        self.second = second
-        self.negatives = negatives
-        self.label = label
-        self.group = group
-        self.size: Size = size
-        self.resize: Resize = resize
-        self.memory = memory
-        self.encoding = encoding
-        self.part = part
 
     def load(self) -> Samples:
         if self.path is None:

@@ -56,7 +56,6 @@ class ImagePreprocessing:
     bits: int | None = None
 
     def __post_init__(self) -> None:
-        """Check the shape and the rule."""
         shape: Any = self.shape
         if not all(isinstance(number, int) for number in shape) or shape[0] not in {1, 3} or min(shape) < 1:
             raise ValueError(f"expected a shape (1 or 3, height, width), got {shape}: give encoder.input_shape")

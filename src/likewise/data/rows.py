@@ -24,7 +24,6 @@ class Rows(Protocol):
     """The dtype of the rows."""
 
     def __len__(self) -> int:
-        """Count the rows."""
         return self.shape[0]
 
     def __getitem__(self, rows: Tensor) -> Tensor:

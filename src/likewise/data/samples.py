@@ -276,11 +276,9 @@ class Negatives:
     places: Int[Tensor, "n k"]
 
     def __len__(self) -> int:
-        """Count the samples that they are of."""
         return len(self.places)
 
     def __getitem__(self, rows: Tensor) -> "Negatives":
-        """Take those of some samples, by a mask or indices."""
         return replace(self, places=self.places[rows])
 
 
@@ -294,9 +292,7 @@ class Source(ABC):
     in_part: bool = False
     """Whether samples may lack a class, -1, which a source otherwise refuses; see `parts_of`."""
 
-    def __repr__(self) -> str:
-        """Name what it is set to."""
-        return written(self)
+    __repr__ = written
 
     @abstractmethod
     def load(self) -> Samples:

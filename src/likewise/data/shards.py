@@ -6,6 +6,7 @@ import warnings
 from bisect import bisect
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass
 from itertools import accumulate
 from typing import Any, final
 
@@ -31,6 +32,7 @@ JSON_LABELS = ("label", "labels", "cls", "class", "target")
 
 
 @final
+@dataclass(repr=False, eq=False)
 class Shards(Source):
     """Images in tars, in which the files of a sample lie next to each other: `n01/7.jpg`, `n01/7.cls`, `n01/7.json`.
 
@@ -81,29 +83,19 @@ class Shards(Source):
         >>> folder.cleanup()
     """
 
-    def __init__(
-        self,
-        path: str,
-        label: str | None = None,
-        *,
-        names: str | None = None,
-        encoding: str | None = None,
-        image: str | None = None,
-        size: Size = None,
-        resize: Resize = "crop",
-        memory: float = 2.0,
-        store: int | None = None,
-    ) -> None:
-        check_size(size, resize, memory, store)
-        self.path = path
-        self.label = label
-        self.names = names
-        self.encoding = encoding
-        self.image = image
-        self.size: Size = size
-        self.resize: Resize = resize
-        self.memory = memory
-        self.store = store
+    path: str
+    label: str | None = None
+    _: KW_ONLY
+    names: str | None = None
+    encoding: str | None = None
+    image: str | None = None
+    size: Size = None
+    resize: Resize = "crop"
+    memory: float = 2.0
+    store: int | None = None
+
+    def __post_init__(self) -> None:
+        check_size(self.size, self.resize, self.memory, self.store)
 
     def load(self) -> Samples:
         tars = opened(tars_at(self.path))

@@ -59,9 +59,7 @@ class Split(ABC):
     def __init__(self, *, refit: bool = False) -> None:
         self.refit = refit
 
-    def __repr__(self) -> str:
-        """Name what it is set to."""
-        return written(self)
+    __repr__ = written
 
     @abstractmethod
     def __call__(self, samples: Samples, subset: Subset | None = None) -> Parts:

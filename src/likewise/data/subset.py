@@ -27,9 +27,7 @@ class Subset(ABC):
     hides: bool = False
     """Whether samples that are left out are trained on without their labels, by losses that take none."""
 
-    def __repr__(self) -> str:
-        """Name what it is set to."""
-        return written(self)
+    __repr__ = written
 
     @abstractmethod
     def __call__(self, samples: Samples) -> Int[Tensor, " k"]:

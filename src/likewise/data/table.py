@@ -1,13 +1,13 @@
 """A table in a file, or in one of each part: numbers, texts or images, with their labels."""
 
+from dataclasses import dataclass
 from typing import final
 
-from likewise.data.image_files import Size
-from likewise.data.preprocessing import Resize
 from likewise.data.tabular import Tabular
 
 
 @final
+@dataclass(repr=False, eq=False, kw_only=True)
 class Table(Tabular):
     r"""A CSV, TSV, JSON lines or Parquet file, a folder of them named after their parts, or what `datasets` has saved.
 
@@ -25,9 +25,6 @@ class Table(Tabular):
 
     A column id whose values differ says what each sample is called; else it is the image's path, or the number of the
     row, from 0, after the name of its part where there are several.
-
-    Args:
-        path: The file or folder.
 
     Raises:
         ValueError: The path does not exist, no column fits, labels are missing, or images differ in size and size is
@@ -51,23 +48,5 @@ class Table(Tabular):
         >>> folder.cleanup()
     """
 
-    def __init__(
-        self,
-        path: str,
-        inputs: list[str] | None = None,
-        label: str | list[str] | None = None,
-        *,
-        size: Size = None,
-        resize: Resize = "crop",
-        memory: float = 2.0,
-        separator: str | None = None,
-        fine_label: str | None = None,
-        store: int | None = None,
-        encoding: str | None = None,
-        part: str | None = None,
-    ) -> None:
-        super().__init__(path, label, size=size, resize=resize, memory=memory, separator=separator, store=store)
-        self.fine_label = fine_label
-        self.encoding = encoding
-        self.part = part
-        self.inputs = inputs
+    inputs: list[str] | None = None
+    encoding: str | None = None

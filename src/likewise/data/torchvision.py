@@ -4,7 +4,7 @@ import inspect
 import math
 import pickle
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple, final
@@ -40,6 +40,7 @@ class _Part(NamedTuple):
 
 
 @final
+@dataclass(repr=False, eq=False)
 class Torchvision(Source):
     """A classification data set of torchvision: its images, classes or label sets, and parts.
 
@@ -70,36 +71,27 @@ class Torchvision(Source):
         ValueError: expected a data set of torchvision.datasets, got 'CIFAR10O': did you mean CIFAR10 or CIFAR100?
     """
 
-    def __init__(
-        self,
-        name: str,
-        root: Path = Path("data"),
-        download: bool = False,
-        *,
-        size: Size = None,
-        memory: float = 2.0,
-        resize: Resize = "crop",
-        label: str | None = None,
-        fine_label: str | None = None,
-        fold: int | None = None,
-    ) -> None:
-        if fold is not None and not 0 <= fold < _FOLDS:
-            raise ValueError(f"expected data.fold from 0 to {_FOLDS - 1}, got {fold}: choose one, or leave it out")
-        self.name = name
-        self.root = Path(root)
-        self.download = download
-        check_size(size, resize, memory)
-        self.size: Size = size
-        self.resize: Resize = resize
-        self.memory = memory
-        levels = _LEVELS.get(name, ())
-        for option, level in (("label", label), ("fine_label", fine_label)):
+    name: str
+    root: Path = Path("data")
+    download: bool = False
+    _: KW_ONLY
+    size: Size = None
+    memory: float = 2.0
+    resize: Resize = "crop"
+    label: str | None = None
+    fine_label: str | None = None
+    fold: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.fold is not None and not 0 <= self.fold < _FOLDS:
+            raise ValueError(f"expected data.fold from 0 to {_FOLDS - 1}, got {self.fold}: choose one, or leave it out")
+        self.root = Path(self.root)
+        check_size(self.size, self.resize, self.memory)
+        levels = _LEVELS.get(self.name, ())
+        for option, level in (("label", self.label), ("fine_label", self.fine_label)):
             if level is not None and level not in levels:
                 remedy = f"choose one of {', '.join(levels)}" if levels else "it has one labelling: leave it out"
-                raise ValueError(f"expected a labelling of {name} as data.{option}, got {level!r}: {remedy}")
-        self.label = label
-        self.fine_label = fine_label
-        self.fold = fold
+                raise ValueError(f"expected a labelling of {self.name} as data.{option}, got {level!r}: {remedy}")
 
     def load(self) -> Samples:
         parts = [part for part in self._parts() if len(part.targets)]

@@ -73,7 +73,6 @@ class Model:
         self.side: Side = side
 
     def __repr__(self) -> str:
-        """Say what it takes and gives."""
         takes = "texts" if reads_texts(self.encoder) else f"{tuple(self.encoder.input_shape)}"
         return f"Model({type(self.encoder).__name__}: {takes} -> {self.feature_dim})"
 

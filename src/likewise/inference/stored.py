@@ -64,7 +64,6 @@ class Stored:
     paired: bool = False
 
     def __len__(self) -> int:
-        """Count the samples."""
         return len(self.ids)
 
     @classmethod

@@ -40,7 +40,6 @@ class Projected(Encoder):
         self.input_shape = encoder.input_shape
 
     def __getattr__(self, name: str) -> Any:
-        """Return what the encoder has."""
         try:
             return super().__getattr__(name)
         except AttributeError:

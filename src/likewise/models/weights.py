@@ -53,7 +53,6 @@ class Matched:
     chosen: str = ""
 
     def __str__(self) -> str:
-        """Say it in a line."""
         parts = (("missing", self.missing), ("not used", self.unexpected))
         told = "; ".join(f"{words}: {names_of(names)}" for words, names in parts if names)
         how = f" ({self.chosen})" if self.chosen else ""

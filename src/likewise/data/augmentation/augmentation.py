@@ -83,7 +83,6 @@ class Augmentation(nn.Module, ABC):
         self._seeds = None if seed is None else torch.Generator().manual_seed(seed)
 
     def __repr__(self) -> str:
-        """Return the call that made it."""
         return f"{type(self).__name__}({self._given})"
 
     def forward(

@@ -158,12 +158,7 @@ def plain(file: Any, key: str) -> NDArray[Any]:
 
 
 def words_of(array: NDArray[Any], key: str) -> NDArray[Any]:
-    """Return values as strings; bytes are read as UTF-8.
-
-    Example:
-        >>> words_of(np.array(["élm".encode(), b"ash"]), "labels")
-        array(['élm', 'ash'], dtype='<U3')
-    """
+    """Return values as strings; bytes are read as UTF-8."""
     try:
         return np.char.decode(array, "utf-8") if array.dtype.kind == "S" else array.astype(str)
     except UnicodeDecodeError as error:

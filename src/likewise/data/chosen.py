@@ -40,17 +40,8 @@ def chosen(path: str, tables: Tables, given: Sequence[str] | None, beside: Seque
     """Choose one column of images or texts, or several of numbers: those that are given, or else by what they hold.
 
     A column whose values identify rows is an input only where it is given: one that is named id, *_id or the like, and
-    one of whole numbers that hardly repeat and are in order, packed closely, or written with leading zeros.
-
-    Args:
-        path: What is read.
-        tables: Its tables.
-        given: The names of columns.
-        beside: Columns that are no inputs: those of labels and parts.
-
-    Raises:
-        ValueError: A column does not exist, none fits, several do of which one is wanted, or a column of numbers has
-            something else in a row.
+    one of whole numbers that hardly repeat and are in order, packed closely, or written with leading zeros. Columns of
+    labels and parts, which are beside, are none.
     """
     table = next(iter(tables.splits.values()))
     if unknown := next((name for name in given or () if name not in table.features), None):

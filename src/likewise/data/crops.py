@@ -13,12 +13,7 @@ from likewise.data.rows import JoinedRows, Rows, SomeRows
 
 
 class Crops(NamedTuple):
-    """What is cropped of each image for a step.
-
-    Example:
-        >>> Crops(RandomResizedCrop(size=24), views=2).numbers(seed=3, samples=8, own=slice(2, 4)).shape
-        torch.Size([2, 2, 45])
-    """
+    """What is cropped of each image for a step."""
 
     crop: RandomResizedCrop
     views: int

@@ -125,12 +125,7 @@ def shortage(
 
 
 def fitted(counts: Int[Tensor, " c"], shape: EpisodeShape, given: Mapping[str, object]) -> EpisodeShape:
-    """Return the shape with no more ways and queries than there are classes and samples, where these aren't given.
-
-    Example:
-        >>> fitted(torch.tensor([9, 0, 4, 7]), EpisodeShape(1, 5, 1, 2), {"ways": None, "queries": 2})[1:]
-        (3, 1, 2)
-    """
+    """Return the shape with no more ways and queries than there are classes and samples, where these aren't given."""
     occurring = counts[counts > 0]
     most = {
         "ways": max(2, len(occurring)),

@@ -50,9 +50,6 @@ def headers_of(
         item: Returns what is read of one, by its number.
         read: Reads it, in a thread.
         how: What else it depends on: what was read in another way is kept apart.
-
-    Memory:
-        100 bytes an image, while it runs, and what is returned.
     """
     files = [row for row, path in enumerate(paths) if path is not None]
     given = [str(paths[row]) for row in files]

@@ -80,12 +80,7 @@ def _numbers(rows: list[int]) -> list[str]:
 
 
 def distinct(names: Sequence[str]) -> Sequence[str]:
-    """Return names as text, and number those that occur again.
-
-    Example:
-        >>> distinct(["a", "b", "a", "a (2)"])
-        ['a', 'b', 'a (3)', 'a (2)']
-    """
+    """Return names as text, and number those that occur again: the second "a" becomes "a (2)", unless that is taken."""
     names = [as_text(name) for name in names]
     taken = set(names)
     if len(taken) == len(names):

@@ -169,16 +169,7 @@ def parts_of_run(run: Run, *, stream: bool = False) -> tuple[Parts, bool]:
 
 
 def parted_as(run: Run, samples: Samples, side: Side = "first") -> Samples:
-    """Return samples of a run's own data with the parts that they have in the run; what it leaves out is training's.
-
-    Args:
-        run: The run.
-        samples: What its source reads; of pairs those of one side.
-        side: Of a run of pairs, which.
-
-    Raises:
-        ValueError: As for `parts_of_run`.
-    """
+    """Return what a run's source reads with the parts that it has in the run; what that leaves out is training's."""
     parts = parts_of_run(run, stream=True)[0]
     held_out: dict[str, int] = {}
     for number, part in enumerate((parts.validation, parts.test), 1):

@@ -37,29 +37,17 @@ def on_demand(inputs: Tensor | Rows | None) -> bool:
 
 
 def spans_of(inputs: Tensor | Rows, shards: Sequence[range], batch_size: int | None = None) -> list[range]:
-    """Cut shards into what is read and encoded at a time.
-
-    Example:
-        >>> spans_of(torch.zeros(20, 3), [range(10), range(10, 15)], 8)
-        [range(0, 8), range(8, 10), range(10, 15)]
-    """
+    """Cut shards into what is read and encoded at a time."""
     most = MOST_TEXTS if isinstance(inputs, Texts) else MOST_READ
     size = batch_size or max(1, min(most, MOST_NUMBERS // max(1, math.prod(inputs.shape[1:]))))
     return [shard[start : start + size] for shard in shards for start in range(0, len(shard), size)]
 
 
 def read_ahead(inputs: Rows, spans: Sequence[range], workers: int | None = None) -> Iterator[Read]:
-    """Read pieces of inputs in their order, while what was read before is worked on.
+    """Read pieces of inputs in their order, while what was read before is worked on; each worker holds two.
 
-    Inputs that could not be read are noted, as if they had been read here.
-
-    Args:
-        inputs: Inputs that are read when they are indexed.
-        spans: The rows of each piece.
-        workers: Processes that read. None: one per core, up to 8; 0: none.
-
-    Memory:
-        Two pieces for each worker.
+    Inputs that could not be read are noted, as if they had been read here. Workers are one per core, up to 8, where it
+    is None.
     """
     count = min(MOST_WORKERS, os.cpu_count() or 1, len(spans)) if workers is None else workers
     for read in fetched(_Reading(inputs, spans), count):

@@ -108,13 +108,7 @@ def options_of(model: Model, kind: str) -> dict[str, Any]:
 
 
 def of_side(given: T, side: Side) -> T:
-    """Return one side of pairs, each input once, with the labels of its pair; what are no pairs, as they are.
-
-    Example:
-        >>> answers = Samples(torch.tensor([[5.0], [6.0], [5.0]]), items=torch.tensor([0, 1, 0]))
-        >>> of_side(Samples(torch.eye(3), counterparts=answers), "second").inputs.flatten()
-        tensor([5., 6.])
-    """
+    """Return one side of pairs, each input once, with the labels of its pair; what are no pairs, as they are."""
     if given.counterparts is None:
         return given
     one: Any = given if side == "first" else given.counterparts

@@ -141,12 +141,7 @@ def open_features(path: Path, side: Side = "first") -> Stored | None:
 
 
 def stored_at(place: Path | str, model: Model, bar: Bar = silent) -> Stored:
-    """Return the features at a place: of a run, of a file of features, or of a source that is encoded now.
-
-    Raises:
-        ValueError: There is nothing there, it can't be read, it is a run without features, or features are of another
-            width than the model's.
-    """
+    """Return the features at a place: of a run, of a file of features, or of a source that is encoded now."""
     path = expanded(place)
     if (path / "run.json").is_file():
         path = Run.open(path).embeddings

@@ -54,12 +54,7 @@ def blocks_of(network: nn.Module) -> list[Block]:
 
 
 def names_of(names: Sequence[str]) -> str:
-    """Return the first of some names, and how many more there are.
-
-    Example:
-        >>> names_of(["a", "b"]), names_of("abcdefg")
-        ('a, b', 'a, b, c, d, e and 2 more')
-    """
+    """Return the first of some names, and how many more there are."""
     return f"{', '.join(names[:SHOWN])}{f' and {len(names) - SHOWN} more' if len(names) > SHOWN else ''}"
 
 

@@ -99,9 +99,7 @@ class Arrays(Source):
         arrays = self._read()
         kind = _inputs_in(tuple(arrays))[0]
         if arrays[kind].size == 0:
-            raise ValueError(
-                f"expected {kind} that are not empty, got {arrays[kind].shape}: fill the array before saving"
-            )
+            raise ValueError(f"expected {kind} that are not empty, got {arrays[kind].shape}: fill the array")
         for key in ("labels", "fine_labels", "ids", "test", "parts"):
             if key in arrays and arrays[key].shape[:1] != arrays[kind].shape[:1]:
                 raise ValueError(
@@ -140,7 +138,7 @@ class Arrays(Source):
             if str(error).startswith("expected "):
                 raise
             raise ValueError(
-                f"expected an .npz file of plain arrays, got {self.path}, which is not one: write it with numpy.savez"
+                f"expected an .npz file of plain arrays, got {self.path}: write it with numpy.savez"
             ) from error
         _check_keys(keys, self.path)
         return arrays
@@ -263,7 +261,7 @@ def parts_of_arrays(arrays: Mapping[str, NDArray[Any]]) -> Tensor | None:
         test = arrays["test"]
         if test.dtype.kind != "b":
             raise ValueError(
-                f"expected test of booleans, True for a held-out sample, got {test.dtype}: compare it first"
+                f"expected test of booleans, True for what is held out, got {test.dtype}: compare it first"
             )
         if not test.any():
             raise ValueError("expected a test mask with every class in training, got no test sample: change the mask")
@@ -308,9 +306,7 @@ def _pixels(images: NDArray[Any]) -> NDArray[Any]:
             "divide them by their largest possible value and save floating-point numbers"
         )
     if high == 1:
-        raise ValueError(
-            "expected integer images from 0 to 255, got only 0 and 1: save images.astype(bool) if 1 is white"
-        )
+        raise ValueError("expected integer images from 0 to 255, got only 0 and 1: save astype(bool) if 1 is white")
     return images.astype(np.uint8, copy=False)
 
 

@@ -95,10 +95,7 @@ class ByClass(Split):
         samples = whole_classes(samples, subset)
         labels = samples.classes_for("ByClass", "choose Stratified")
         if samples.groups is not None:
-            raise ValueError(
-                "expected samples that are each by themselves, got pairs, of which some belong together: "
-                "choose Stratified"
-            )
+            raise ValueError("expected single samples, got pairs, of which some belong together: choose Stratified")
         file = None if self.file is None else _found(Path(self.file))
         given = _given(samples) if file is None else _named(samples, _read(file, self.encoding), file)
         chosen = given or self._drawn(len(samples.names))
@@ -261,9 +258,7 @@ def _of_parts(text: str, file: Path) -> Mapping[str, Sequence[str]]:
 def _beside(file: Path, part: str) -> Path:
     """Return the file of another part's classes: the same name, with that part's name in place of "train"."""
     if "train" not in file.name:
-        raise ValueError(
-            f'expected a file of the training classes, with "train" in its name, got {file}: rename it, or write JSON'
-        )
+        raise ValueError(f'expected "train" in the name of a file of classes, got {file}: rename it, or write JSON')
     names = [file.name.replace("train", name) for name, number in PART_NAMES.items() if PARTS[number] == part]
     found = next((file.with_name(name) for name in names if file.with_name(name).is_file()), None)
     if found is None:
@@ -285,9 +280,7 @@ def rotated(samples: Samples) -> Samples:
         raise ValueError("rotations expected samples with one labelling, got a second to evaluate by: leave out one")
     shape = samples.input_shape
     if len(shape) != 3 or shape[1] != shape[2]:
-        raise ValueError(
-            f"expected square images to turn them, got inputs {shape}: set data.size, or leave rotations out"
-        )
+        raise ValueError(f"expected square images to turn, got inputs {shape}: set data.size, or leave rotations out")
     turns = torch.arange(TURNS).repeat_interleave(len(samples))
     classes = len(samples.names)
     names = samples.names + tuple(f"{name}, turned {90 * turn}°" for turn in range(1, TURNS) for name in samples.names)

@@ -267,10 +267,7 @@ def _store(items: Sequence[Item], headers: Sequence[Header | None], side: int, b
     paths = _paths(items, range(len(items)))
     names = [os.path.abspath(path) for path in paths if path is not None]  # noqa: PTH100 - ten times as fast as Path
     if len(names) < len(paths):
-        raise ValueError(
-            "expected images in files, tars or Parquet files for data.store, got others: leave it out, or write them "
-            "to files"
-        )
+        raise ValueError("expected images in files, tars or Parquet files for data.store, got others: leave it out")
 
     def smaller(image: "Image") -> Pixels:
         image.draft("RGB", (2 * side, 2 * side))

@@ -112,13 +112,10 @@ class Pairs(Source):
         if self.first == self.second:
             kind = "files" if self.path is None else "columns"
             raise ValueError(
-                f"expected two {kind}, got {self.first!r} as data.first and as data.second: name the other side in one"
+                f"expected two {kind}, got {self.first!r} as data.first and as data.second: name the other"
             )
         if self.negatives in {self.first, self.second}:
-            raise ValueError(
-                f"expected a column of its own as data.negatives, got {self.negatives!r} again: name what does not "
-                "belong"
-            )
+            raise ValueError(f"expected a column of its own as data.negatives, got {self.negatives!r}: name another")
 
     def load(self) -> Samples:
         if self.path is None:
@@ -175,9 +172,7 @@ class Pairs(Source):
             )
         suffix = file.suffix.lower()
         if suffix in TABLES:
-            raise ValueError(
-                f"expected a file of lines or arrays as data.{option}, got the table {path}: name it in data.path"
-            )
+            raise ValueError(f"expected lines or arrays as data.{option}, got the table {path}: name it in data.path")
         if suffix in ARRAYS:
             arrays = Arrays(file, self.size, self.resize)
             return arrays.stream() if self.streams else arrays.load()

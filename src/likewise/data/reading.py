@@ -11,7 +11,7 @@ from jaxtyping import Int, Shaped
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from likewise.data.rows import Rows, files_of, note_unreadable, unreadable
+from likewise.data.rows import Rows, files_of, note_unreadable, readable, unreadable
 from likewise.data.texts import Texts, TokenRows
 from likewise.data.workers import MOST_WORKERS, fetched
 
@@ -72,6 +72,5 @@ class _Reading(Dataset[Read]):
             inputs = self.inputs[rows]
         if not (found := unreadable(self.inputs, rows)):
             return Read(rows, inputs, rows[:0], {})
-        could = torch.ones(len(rows), dtype=torch.bool)
-        could[[one.place for one in found]] = False
+        could = readable(self.inputs, rows)
         return Read(rows[could], inputs[could], rows[~could], files_of(found))

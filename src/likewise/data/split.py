@@ -85,7 +85,7 @@ def whole_classes(samples: Samples, subset: Subset | None) -> Samples:
         name = f" ({samples.names[0]!r})" if samples.names else ""
         raise ValueError(
             f"expected at least 2 classes, got {len(samples.names)}{name} in {len(samples)} samples: "
-            "contrast and evaluation both need a second class"
+            "contrast needs a second"
         )
     return samples
 
@@ -289,7 +289,7 @@ def _check_seen(samples: Samples, train: Tensor, rows: Tensor, part: str) -> Non
         lost = [samples.names[label] for label in unseen]
         raise ValueError(
             f"expected a {part} part with every class in training, got no training sample for {first_of(lost)}: "
-            "change the parts, or split by class with ByClass"
+            "change the parts, or choose ByClass"
         )
 
 

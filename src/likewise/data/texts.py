@@ -123,9 +123,7 @@ class Text(Source):
         found = {part: file for file, part in named.items()}
         if len(found) < len(named) or "train" not in found:
             got = ", ".join(file.name for file in files) or "none"
-            raise ValueError(
-                f"expected one file of each part, train and maybe validation and test, got {got}: rename them"
-            )
+            raise ValueError(f"expected one file of each part, train and maybe validation and test, got {got}: rename")
         return {part: found[part] for part in PARTS if part in found}
 
     def _read(self, file: Path) -> list[tuple[str, Any, str, dict[str, Any]]]:

@@ -96,9 +96,7 @@ class Torchvision(Source):
     def load(self) -> Samples:
         parts = [part for part in self._parts() if len(part.targets)]
         if not parts:
-            raise ValueError(
-                f"expected a data set for classification, got {self.name}, which has no targets: choose another"
-            )
+            raise ValueError(f"expected a data set with targets, got {self.name}, which has none: choose another")
         names = tuple(dict.fromkeys(name for part in parts for name in part.names))
         labels = torch.cat([_renamed(part, names) for part in parts])
         second = None
@@ -215,9 +213,7 @@ class Torchvision(Source):
         wanted: list[Tensor] = []
         for item in (part[row] for row in range(len(part))):
             if not isinstance(item, tuple) or len(item) != 2 or not isinstance(item[1], int | Tensor | None):
-                raise ValueError(
-                    f"expected a data set for classification, got {self.name}, whose targets are not classes"
-                )
+                raise ValueError(f"expected a data set for classification, got {self.name} with other targets")
             if item[1] is not None:
                 images.append(item[0] if isinstance(item[0], Path) else np.array(plain_image(item[0])))
                 wanted.append(torch.as_tensor(item[1]))

@@ -299,9 +299,7 @@ class Model:
             (one for one in there if self.across.preprocessing and Path(one).suffix.lower() in image_suffixes()), None
         )
         if file is not None:
-            raise ValueError(
-                f"expected texts, got {file}, an image of the {self.across.side} side: give it as that side"
-            )
+            raise ValueError(f"expected texts, got {file}, an image of the {self.across.side} side: give it as that")
         return Texts(several)
 
     def _of_array(self, given: Any) -> Tensor:
@@ -339,9 +337,7 @@ class Model:
             images = self._of_array(one[None] if first else one)
             if len(images) == 1:
                 return images
-            raise ValueError(
-                f"expected one image in each place, got {tuple(one.shape)}: give an array of several alone"
-            )
+            raise ValueError(f"expected one image in each place, got {tuple(one.shape)}: give several alone")
         raise ValueError(f"expected images as paths, arrays or Pillow's, got {type(one).__name__}: give one of these")
 
     @property

@@ -183,6 +183,4 @@ def checked(queries: Stored, others: Stored, k: int, at_least: float | None) -> 
     if len(others) < 1 + (queries is others) or not len(queries):
         raise ValueError(f"expected samples to search among, got {len(others)}: check the file or folder")
     if queries.width != others.width:
-        raise ValueError(
-            f"expected features of {others.width} numbers, got queries of {queries.width}: embed both with one run"
-        )
+        raise ValueError(f"expected queries of {others.width} numbers, got {queries.width}: embed both with one run")

@@ -160,7 +160,7 @@ class Encoder(nn.Module, ABC):
         if len(inputs) == 0 or len(inputs.shape) != 4 or inputs.shape[1] != len(self.mean):
             raise ValueError(
                 f"expected images (N, {len(self.mean)}, height, width) to observe, got {tuple(inputs.shape)}: "
-                "pass the inputs of the training part"
+                "pass training inputs"
             )
         mean, std = _mean_and_std(inputs)
         self.mean.copy_(mean.view_as(self.mean))

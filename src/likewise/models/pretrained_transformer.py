@@ -195,9 +195,7 @@ def _published(name: str) -> tuple[Any, Any, tuple[Any, dict[str, str], str | No
     kinds = [type(of).__name__ for of in (model, *following)]
     if following and (kinds[:2] != ["Transformer", "Pooling"] or not FOLLOWING.issuperset(kinds[1:])):
         allowed, got = ", ".join(sorted(FOLLOWING)), ", ".join(kinds)
-        raise ValueError(
-            f"expected {name} to be a Transformer, Pooling, and others of {allowed}, got {got}: name another"
-        )
+        raise ValueError(f"expected {name} to be Transformer, Pooling and others of {allowed}, got {got}: name another")
     own = model.auto_model if following else model
     return _encoding(own), nn.Sequential(*following) if following else None, reading
 

@@ -253,6 +253,4 @@ def _hub_weights(name: str) -> str:
                 f"expected the weights of {name} from the Hugging Face hub, {repository}, got {type(error).__name__}: "
                 f"{shortened(str(error))}: check the connection, or give a file of weights as checkpoint"
             ) from error
-    raise ValueError(
-        f"expected {' or '.join(FILES)} in {repository}, got neither: give a file of weights as checkpoint"
-    )
+    raise ValueError(f"expected {' or '.join(FILES)} in {repository}, got neither: give a file as checkpoint")

@@ -103,9 +103,7 @@ class Augmentation(nn.Module, ABC):
         if draw is not None:
             return self._changed(inputs, draw)
         if not isinstance(views, Integral) or views < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ValueError(
-                f"expected views of at least 1, got {views!r}: contrast needs 2 unless labels give positives"
-            )
+            raise ValueError(f"expected views of at least 1, got {views!r}: contrast needs 2 without labels")
         if self._seeds is not None and torch.utils.data.get_worker_info() is not None:
             raise ValueError(
                 f"expected {type(self).__name__} without a seed in workers of a DataLoader, which would all have the "
@@ -237,8 +235,7 @@ def check_images(inputs: Tensor, name: str) -> None:
         )
     if inputs.dtype != torch.uint8 and not inputs.is_floating_point():
         raise ValueError(
-            f"{name} expected images of uint8 or floating from 0 to 1, got {inputs.dtype}: "
-            "convert them with .to(torch.uint8)"
+            f"{name} expected images of uint8 or floating from 0 to 1, got {inputs.dtype}: use .to(torch.uint8)"
         )
 
 

@@ -53,9 +53,7 @@ class FeatureDropout(Augmentation):
 
     def _fitted(self, vectors: Tensor) -> tuple[Tensor, Tensor]:
         if self._mean_and_spread is None:
-            raise ValueError(
-                "FeatureDropout expected fit to be called first, got inputs before it: call fit(training inputs) once"
-            )
+            raise ValueError("FeatureDropout expected fit first, got other inputs: call fit(training inputs) once")
         if self._mean_and_spread.shape[1] != vectors.shape[1]:
             raise ValueError(
                 f"FeatureDropout expected {self._mean_and_spread.shape[1]} features as in fit, "

@@ -803,7 +803,7 @@ WRONG = {
     "several texts": (table(columns=TEXTS), r"got title \(text\), note \(text\): name it in data\.inputs"),
     "text beside numbers": (table(inputs=["petal", "class"], label="sepal"), r"got class \(text\): name it in"),
     "labels alone": (table(columns={"label": [1, 2]}), "got only the labels"),
-    "missing labels": (table(columns={"x": [1, 2], "label": ["a", ""]}), "got none for 1 of 2: drop these rows"),
+    "missing labels": (table(columns={"x": [1, 2], "label": ["a", ""]}), "got none for 1 of 2: fill in or drop"),
     "real labels": (table("t.jsonl", columns={"x": [1, 2], "label": [0.5, 1.5]}), "integers, strings, .* got float64"),
     "no numbers": (table(columns={"x": [float("inf"), -float("inf")], "label": [1, 2]}), "in all 2: choose"),
     "ragged": (table("t.jsonl", {"x": [[1], [1, 2]], "label": [1, 2]}), "lists of one length, .* column 'x'"),

@@ -306,7 +306,9 @@ def _pixels(images: NDArray[Any]) -> NDArray[Any]:
             "divide them by their largest possible value and save floating-point numbers"
         )
     if high == 1:
-        raise ValueError("expected integer images from 0 to 255, got only 0 and 1: save astype(bool) if 1 is white")
+        raise ValueError(
+            "expected integer images from 0 to 255, got only 0 and 1: save images.astype(bool) if 1 is white"
+        )
     return images.astype(np.uint8, copy=False)
 
 

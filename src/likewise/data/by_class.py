@@ -128,7 +128,6 @@ class ByClass(Split):
         return relabelled(Parts(*(rotated(part) if self.rotations else part for part in parts)), subset)
 
     def _drawn(self, total: int) -> tuple[Tensor, ...]:
-        """Return the classes of each part, by their numbers."""
         numbers = {part: int(size) if size >= 1 else round(size * total) for part, size in self.sizes.items()}
         free = total - sum(numbers[part] for part in PARTS if self.sizes[part] >= 1)
         for part in ("train", "test", "validation"):  # in this order, where there are few
@@ -231,7 +230,6 @@ def _read(file: Path, encoding: str | None) -> Mapping[str, Sequence[str]]:
 
 
 def _of_parts(text: str, file: Path) -> Mapping[str, Sequence[str]]:
-    """Read lists of class names, one for each part, from JSON."""
     lists: dict[str, Sequence[str]] = {}
     try:
         content: Any = json.loads(text)

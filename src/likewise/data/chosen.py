@@ -116,7 +116,6 @@ def _described(table: Any, name: str, kind: str) -> str:
 
 
 def _unfit(name: str, kind: str) -> str:
-    """Return why a column's name says that it is no input."""
     if name.startswith(ROW_NUMBERS):
         return "no name"
     is_id = name.lower() == ID_COLUMN or (NAMED_ID.search(name) and kind in {"numbers", "text"})

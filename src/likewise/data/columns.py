@@ -191,7 +191,9 @@ def labels_of(
         return _label_sets(values, lists, None if separator is not None else names)
     missing = sum(value is None for value in values)
     if missing:
-        raise ValueError(f"expected a label for every sample, got none for {missing} of {len(values)}: drop these rows")
+        raise ValueError(
+            f"expected a label for every sample, got none for {missing} of {len(values)}: fill in or drop these"
+        )
     if names is not None:
         if without := sum(isinstance(value, int) and value < 0 for value in values):
             raise ValueError(

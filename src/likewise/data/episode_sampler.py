@@ -172,7 +172,6 @@ def _counted(number: int, one: str, many: str) -> str:
 
 
 def _drawn_again(counts: Int[Tensor, " r"], k: int, generator: torch.Generator) -> Int[Tensor, "r k"]:
-    """Draw k numbers, and again in the rows in which one came twice."""
     drawn = torch.empty(len(counts), k, dtype=torch.int64)
     left = torch.arange(len(counts))
     while len(left):

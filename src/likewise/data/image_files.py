@@ -321,7 +321,6 @@ def _headers(items: Sequence[Item], rows: Sequence[int], *, upright: bool) -> li
 
 
 def _paths(items: Sequence[Item], rows: Sequence[int]) -> list[str | None]:
-    """Return where images are; None of one whose content a table has."""
     listed = getattr(items, "files", None)  # which a table has in one go
     if listed is not None:
         return [listed[row] for row in rows]

@@ -89,7 +89,6 @@ def alone(place: Path, doing: str, longest: float | None = None) -> Generator[No
 
 
 def _until_locked(lock: Callable[[], None], longest: float) -> Iterator[None]:
-    """Yield while another process has a lock, so many seconds at most."""
     until = time.monotonic() + longest
     while time.monotonic() < until:
         try:

@@ -149,7 +149,6 @@ class _Found(Subset):
         return samples[torch.isin(_rows(samples), self.rows[0])]
 
     def _parts(self, samples: Samples) -> Int[Tensor, " n"]:
-        """Return the part of each sample, -1 for those that are left out."""
         given = torch.zeros(len(samples), dtype=torch.int64) if samples.parts is None else samples.parts
         parts = given.masked_fill(torch.isin(given, torch.tensor(list(self.rows))), -1)
         for part, rows in self.rows.items():

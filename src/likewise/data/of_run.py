@@ -92,7 +92,6 @@ def loaded_once() -> Generator[None]:
 
 
 def _loaded(spec: Spec, source: Source) -> Samples:
-    """Load a source, or take what was loaded last, with its warnings."""
     last, key = _last.get(), repr(spec)
     if last is None:
         return source.load()

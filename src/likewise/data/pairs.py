@@ -238,7 +238,6 @@ class Pairs(Source):
         return without_bound(path, samples)
 
     def _side(self, path: str, tables: Tables, cells: Mapping[str, Any], column: str) -> Side:
-        """Read the cells of a side, or those of a side and its negatives."""
         kind, each = kind_in(path, cells, column), list(cells.values())
         if kind == "images":
             images = ImageCells(replace(tables, splits=cells), list(cells), column)

@@ -225,7 +225,6 @@ def _has(schema: Any, name: str) -> bool:
 
 
 def _table(path: Path, images: Sequence[str], contents: Contents) -> Any:
-    """Read a file, with numbers in the place of images' bytes."""
     import pyarrow as pa  # noqa: PLC0415 - only Parquet files need it
     from pyarrow import parquet  # noqa: PLC0415 - likewise
 

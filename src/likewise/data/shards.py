@@ -118,7 +118,6 @@ class Shards(Source):
         )
 
     def _images(self, tars: Sequence[Tar]) -> list[str]:
-        """Return the kinds of file that are images."""
         kinds = dict.fromkeys(kind for tar in tars for kind in tar.kinds)
         if self.image is not None:
             found = [self.image.lower().lstrip(".")]

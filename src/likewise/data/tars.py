@@ -147,7 +147,6 @@ def _classes(path: Path, files: Sequence[tuple[int, int] | None]) -> list[str]:
 
 
 def _kept(tar: Path, place: Path, state: Sequence[int]) -> Tar | None:
-    """Return what is kept of a tar that is as it was."""
     try:
         with place.open("rb") as file, np.load(file) as kept:
             if kept["state"].tolist() != state:

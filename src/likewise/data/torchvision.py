@@ -125,7 +125,6 @@ class Torchvision(Source):
     def _with_blank(
         self, images: Tensor, labels: Tensor, names: tuple[str, ...], parts: Tensor, made_of: ImagePreprocessing
     ) -> Samples:
-        """Add STL-10's images without a class, to train on."""
         kind = self._kind()
         others = _Mapped(self.root / kind.base_folder / kind.train_list[2][0], made_of)
         inputs: Tensor | Rows = JoinedRows(images, others)

@@ -322,7 +322,6 @@ class Model:
         return torch.from_numpy(np.require(array, np.float32, "W"))
 
     def _image(self, one: Any) -> Tensor:
-        """Return one image, (1, channels, height, width)."""
         if isinstance(one, str | Path):
             from likewise.data import read_image  # noqa: PLC0415 - beside images of other kinds
 

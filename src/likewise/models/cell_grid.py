@@ -64,7 +64,6 @@ class _Axis(NamedTuple):
     start: float = 0.0
 
     def windows(self, size: int, stride: int, padding: int) -> "_Axis":
-        """Return the cells that windows over these cells make."""
         return _Axis(self.stride * stride, self.start + self.stride * (size - stride - 2 * padding) / 2)
 
 

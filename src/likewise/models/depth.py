@@ -59,7 +59,6 @@ def names_of(names: Sequence[str]) -> str:
 
 
 def _apart(module: nn.Module, within: str) -> Iterator[tuple[str, nn.Module]]:
-    """Yield what is not taken apart, with its name."""
     children = [(name, child) for name, child in module.named_children() if next(child.parameters(), None) is not None]
     alone = len(children) == 1 and not isinstance(module, CONTAINERS)
     for name, child in children:

@@ -228,7 +228,6 @@ class Encoder(nn.Module, ABC):
         return features
 
     def _check_range(self, images: Tensor) -> None:
-        """Raise a ValueError where images cannot be of the range that the encoder has observed."""
         if not images.numel():
             return
         low, high = (float(end) for end in images.aminmax())
@@ -245,7 +244,6 @@ class Encoder(nn.Module, ABC):
             )
 
     def _of_another_size(self, batch: Tensor) -> Tensor:
-        """Encode images of another height and width than the encoder was made for, if the network can."""
         try:
             return self(batch)
         except (RuntimeError, AssertionError) as error:

@@ -220,7 +220,6 @@ def _made(modules: list[Any]) -> Any:
 
 
 def _adapted(model: Any, rank: int) -> Any:
-    """Freeze a model, and put adapters beside its linear layers."""
     if rank < 1:
         raise ValueError(f"expected lora of rank 1 or more, got {rank}: 8 is usual")
     try:

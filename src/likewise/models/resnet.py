@@ -91,7 +91,6 @@ def _stem(channels: int, width: int, *, small: bool) -> nn.Sequential:
 
 
 def _stages(depth: int, width: int) -> tuple[nn.Sequential, int]:
-    """Return the stages, and the channels of the last."""
     from torchvision.models.resnet import BasicBlock, Bottleneck  # noqa: PLC0415 - torchvision is optional
 
     kind: Any = Bottleneck if depth in BOTTLENECKS else BasicBlock

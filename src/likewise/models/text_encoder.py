@@ -131,7 +131,6 @@ class TextEncoder(Encoder):
         return torch.empty_like(features).index_copy_(0, order, features)
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any, **kwargs: Any) -> None:
-        """Make room for a tokenizer of another length."""
         saved = state_dict.get(f"{prefix}tokenizer")
         if saved is not None:
             self.tokenizer = torch.empty_like(saved, device=self.tokenizer.device)

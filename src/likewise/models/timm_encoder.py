@@ -227,7 +227,6 @@ def _shrink_stem(model: Any, name: str) -> None:
 
 
 def _hub_weights(name: str) -> str:
-    """Return the path of a file with a network's published weights, downloaded unless it is cached."""
     import timm  # noqa: PLC0415 - timm is optional, and brings huggingface_hub
     from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url, try_to_load_from_cache  # noqa: PLC0415
     from huggingface_hub.errors import EntryNotFoundError  # noqa: PLC0415

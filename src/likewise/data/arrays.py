@@ -81,12 +81,10 @@ class Arrays(Source):
 
     Example:
         >>> import tempfile
-        >>> folder = tempfile.TemporaryDirectory()
-        >>> file = Path(folder.name) / "flowers.npz"
-        >>> np.savez(file, vectors=np.zeros((8, 3)), labels=["lily", "rose"] * 4)
-        >>> Arrays(file).load().names
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     np.savez(f"{folder}/flowers.npz", vectors=np.zeros((8, 3)), labels=["lily", "rose"] * 4)
+        ...     Arrays(f"{folder}/flowers.npz").load().names
         ('lily', 'rose')
-        >>> folder.cleanup()
     """
 
     def __init__(self, path: str | Path, size: Size = None, resize: Resize = "crop") -> None:

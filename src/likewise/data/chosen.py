@@ -1,8 +1,8 @@
 """Which columns of a table are inputs, and why the others are none."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, final
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,9 +16,7 @@ LEAST_ROWS = 20  # from which on numbers tell that they identify rows
 TOLD = 8  # columns that a line names
 
 
-@final
-@dataclass(frozen=True)
-class Chosen:
+class Chosen(NamedTuple):
     """The input columns of a table, what they hold, and why each of the others is no input."""
 
     inputs: list[str]

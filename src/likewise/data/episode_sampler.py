@@ -7,6 +7,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from likewise.score_words import counted
+
 CHUNK = 2**22  # random numbers at a time: 32 MiB
 
 Room = Literal["batches", "evaluations"]
@@ -115,7 +117,7 @@ def shortage(
     if held >= shape.each:
         return None
     lower = f"queries or {room}.shots" if held > shape.shots else "shots"
-    words = f"{_counted(shape.shots, 'shot', 'shots')} and {_counted(shape.queries, 'query', 'queries')}"
+    words = f"{counted(shape.shots, 'shot')} and {counted(shape.queries, 'query', 'queries')}"
     needed = f"at least {shape.each} samples of every class, {words}"
     return (
         needed,
@@ -148,7 +150,7 @@ def fitting_words(counts: Int[Tensor, " c"], names: Sequence[str], wanted: Episo
     fewest = int(occurring[counts[occurring].argmin()])
     ways = f"{fits.ways}-way, as there are {len(occurring)} classes"
     held = int(counts[fewest])
-    queries = f"with {_counted(fits.queries, 'query', 'queries')}, as there are {held} samples of {names[fewest]!r}"
+    queries = f"with {counted(fits.queries, 'query', 'queries')}, as there are {held} samples of {names[fewest]!r}"
     said = ((ways, fits.ways != wanted.ways), (queries, fits.queries != wanted.queries))
     return ", and ".join(words for words, differs in said if differs)
 
@@ -165,10 +167,6 @@ def distinct(counts: Int[Tensor, " r"], k: int, generator: torch.Generator) -> I
         lots[torch.arange(width) >= counts[some].unsqueeze(1)] = 2
         drawn[some] = lots.topk(k, dim=1, largest=False).indices
     return drawn
-
-
-def _counted(number: int, one: str, many: str) -> str:
-    return f"{number} {one if number == 1 else many}"
 
 
 def _drawn_again(counts: Int[Tensor, " r"], k: int, generator: torch.Generator) -> Int[Tensor, "r k"]:

@@ -35,14 +35,13 @@ class Folder(Tabular):
         >>> import tempfile
         >>> from pathlib import Path
         >>> from PIL import Image
-        >>> folder = tempfile.TemporaryDirectory()
-        >>> for name in ("cat", "dog"):
-        ...     Path(folder.name, name).mkdir()
-        ...     Image.new("L", (40, 30)).save(f"{folder.name}/{name}/1.png")
-        >>> photos = Folder(folder.name, size=16).load()
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     for name in ("cat", "dog"):
+        ...         Path(folder, name).mkdir()
+        ...         Image.new("L", (40, 30)).save(f"{folder}/{name}/1.png")
+        ...     photos = Folder(folder, size=16).load()
         >>> photos.input_shape, photos.names, list(photos.ids)
         ((1, 16, 16), ('cat', 'dog'), ['cat/1.png', 'dog/1.png'])
-        >>> folder.cleanup()
     """
 
     encoding: str | None = None

@@ -80,18 +80,15 @@ class Pairs(Source):
     Example:
         >>> import tempfile
         >>> from pathlib import Path
-        >>> folder = tempfile.TemporaryDirectory()
-        >>> table = Path(folder.name) / "asked.jsonl"
-        >>> _ = table.write_text(
-        ...     '{"question": "Who?", "answer": ["I.", "You."]}\n'
-        ...     '{"question": "When?", "answer": ["Now."]}\n{"question": "Where?", "answer": ["Here.", "I."]}\n'
-        ... )
-        >>> pairs = Pairs(str(table), first="question", second="answer").load()
+        >>> asked = '{"q": "Who?", "a": ["I.", "You."]}\n{"q": "When?", "a": ["Now."]}\n'
+        >>> asked += '{"q": "Where?", "a": ["Here.", "I."]}'
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = Path(folder, "asked.jsonl").write_text(asked)
+        ...     pairs = Pairs(f"{folder}/asked.jsonl", first="q", second="a").load()
         >>> pairs.inputs.strings, pairs.counterparts.inputs.strings
         (['Who?', 'Who?', 'When?', 'Where?', 'Where?'], ['I.', 'You.', 'Now.', 'Here.', 'I.'])
         >>> pairs.items.tolist(), pairs.counterparts.items.tolist(), pairs.groups.tolist()
         ([0, 0, 1, 2, 2], [0, 1, 2, 3, 0], [0, 0, 1, 0, 0])
-        >>> folder.cleanup()
     """
 
     path: str | None = None
@@ -286,22 +283,19 @@ class Pairs(Source):
         firsts, ids = first.items[cell], names[rows]
         if len(rows.unique()) < len(rows):
             ids = Ids.of(ids)
-        counterparts = Samples(
-            taken(second.inputs, seconds, self.memory),
-            ids=ids if second.paths is None else Ids.of(second.paths[whole.nonzero().flatten()]),
-            preprocessing=second.preprocessing,
-            found=second.found,
-            items=seconds,
-        )
-        samples = Samples(
-            taken(first.inputs, firsts, self.memory),
-            ids=ids if first.paths is None else Ids.of(first.paths[cell]),
-            preprocessing=first.preprocessing,
-            found=first.found,
-            items=firsts,
-            counterparts=counterparts,
-        )
-        return samples, rows
+
+        def samples_of(side: Side, cells: Tensor, items: Tensor, other: Samples | None = None) -> Samples:
+            return Samples(
+                taken(side.inputs, items, self.memory),
+                ids=ids if side.paths is None else Ids.of(side.paths[cells]),
+                preprocessing=side.preprocessing,
+                found=side.found,
+                items=items,
+                counterparts=other,
+            )
+
+        counterparts = samples_of(second, whole.nonzero().flatten(), seconds)
+        return samples_of(first, cell, firsts, counterparts), rows
 
 
 def _negatives(inputs: Tensor | Rows, items: Tensor, rows: Tensor, count: int) -> Negatives:

@@ -66,21 +66,17 @@ class Shards(Source):
         The format: https://github.com/webdataset/webdataset
 
     Example:
-        >>> import io, tarfile, tempfile
+        >>> import shutil, tempfile
+        >>> from pathlib import Path
         >>> from PIL import Image
-        >>> folder = tempfile.TemporaryDirectory()
-        >>> with tarfile.open(f"{folder.name}/flowers.tar", "w") as tar:
-        ...     for number, name in enumerate(["lily", "rose", "lily"]):
-        ...         image = io.BytesIO()
-        ...         Image.new("L", (20, 16)).save(image, "png")
-        ...         for kind, content in (("png", image.getvalue()), ("cls", name.encode())):
-        ...             about = tarfile.TarInfo(f"{number:03}.{kind}")
-        ...             about.size = len(content)
-        ...             tar.addfile(about, io.BytesIO(content))
-        >>> flowers = Shards(folder.name, size=16).load()
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     for name in ("lily", "rose"):
+        ...         Path(folder, name).mkdir()
+        ...         Image.new("L", (20, 16)).save(f"{folder}/{name}/1.png")
+        ...     tar = shutil.make_archive(f"{folder}/flowers", "tar", folder)
+        ...     flowers = Shards(tar, size=16).load()
         >>> flowers.input_shape, flowers.names, list(flowers.ids)
-        ((1, 16, 16), ('lily', 'rose'), ['000', '001', '002'])
-        >>> folder.cleanup()
+        ((1, 16, 16), ('lily', 'rose'), ['lily/1', 'rose/1'])
     """
 
     path: str

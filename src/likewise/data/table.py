@@ -39,13 +39,12 @@ class Table(Tabular):
     Example:
         >>> import tempfile
         >>> from pathlib import Path
-        >>> folder = tempfile.TemporaryDirectory()
-        >>> table = Path(folder.name) / "flowers.csv"
-        >>> _ = table.write_text("id,petal,sepal,class\nf7,1.4,5.1,lily\nf9,4.7,7.0,rose\n")
-        >>> flowers = Table(str(table)).load()
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     table = Path(folder, "flowers.csv")
+        ...     _ = table.write_text("id,petal,sepal,class\nf7,1.4,5.1,lily\nf9,4.7,7.0,rose\n")
+        ...     flowers = Table(str(table)).load()
         >>> flowers.inputs[1], flowers.names, list(flowers.ids)
         (tensor([4.7000, 7.0000]), ('lily', 'rose'), ['f7', 'f9'])
-        >>> folder.cleanup()
     """
 
     inputs: list[str] | None = None

@@ -42,11 +42,11 @@ class Text(Source):
 
     A file with a column of texts and one of labels: .csv and .tsv with a header, .jsonl with an object a line. A
     folder of such files named after their parts: train, validation (valid, val, dev), test. Or, without labels, any
-    other file with a text in each line, also with .gz. Labels are classes (a
-    string or number each) or label sets: lists in JSON lines, and strings with a separator. Lines that can't be read
-    are left out; a warning counts them and names the first. Quotation marks around a cell of a table are taken off,
-    and the cell may then have several lines; a mark that is never closed, or stands within a text, is kept. A column id
-    says what each text is called; without one it is the file's name and the line, such as "train.csv:7".
+    other file with a text in each line, also with .gz. Labels are classes (a string or number each) or label sets:
+    lists in JSON lines, and strings with a separator. Lines that can't be read are left out; a warning counts them and
+    names the first. Quotation marks around a cell of a table are taken off, and the cell may then have several lines; a
+    mark that is never closed, or stands within a text, is kept. A column id says what each text is called; without one
+    it is the file's name and the line, such as "train.csv:7".
 
     Args:
         path: The file or folder.
@@ -66,13 +66,12 @@ class Text(Source):
 
     Example:
         >>> import tempfile
-        >>> folder = tempfile.TemporaryDirectory()
-        >>> file = Path(folder.name) / "letters.csv"
-        >>> _ = file.write_text("text,labels\nGood day,greeting;polite\nHello,greeting\n")
-        >>> samples = Text(file, separator=";").load()
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     file = Path(folder, "letters.csv")
+        ...     _ = file.write_text("text,labels\nGood day,greeting;polite\nHello,greeting\n")
+        ...     samples = Text(file, separator=";").load()
         >>> samples.names, samples.labels.tolist()
         (('greeting', 'polite'), [[True, True], [True, False]])
-        >>> folder.cleanup()
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """A trained model: inputs as people have them, to features."""
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final, get_args
@@ -25,6 +25,7 @@ from likewise.files.formats import image_suffixes
 from likewise.inference.given import Given
 from likewise.inference.onnx import OnnxEncoder, OnnxTexts, onnx_encoder
 from likewise.models import Encoder, reads_texts
+from likewise.models.encoder import Progress
 from likewise.runs import Run, Side
 
 if TYPE_CHECKING:
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
 
     Input = str | Path | Image | NDArray[Any] | Tensor | Sequence[float]
     Inputs = Input | Sequence[Input] | Samples | Rows
-
-Bar = Callable[[Iterable[int]], Iterable[int]]
 
 
 @final
@@ -127,7 +126,7 @@ class Model:
         *,
         side: Side | None = None,
         batch_size: int | None = None,
-        progress: Bar | None = None,
+        progress: Progress | None = None,
     ) -> Float[NDArray[np.float32], "n d"]:
         """Encode inputs as they were in training; the same photo gives the same features by every way in.
 
@@ -178,17 +177,13 @@ class Model:
         Example:
             >>> import tempfile
             >>> from likewise.evaluation import FeatureParts, save_features
-            >>> from likewise.models import MLP
-            >>> root, encoder = tempfile.TemporaryDirectory(), MLP((3,), width=64)
-            >>> made = Run.create(Path(root.name), "mine")
-            >>> spec = {"class_path": "likewise.models.MLP", "init_args": {"input_shape": [3], "width": 64}}
-            >>> made.describe({"parts": {"encoder": spec}})
-            >>> made.save_encoder(encoder)
-            >>> one = Features(encoder.encode(torch.eye(3)), torch.arange(3), ("red", "green", "blue"))
-            >>> save_features(made.embeddings, FeatureParts(one, one, one))
-            >>> load(made).predict([0.0, 1.0, 0.0]).labels
+            >>> one = Features(torch.eye(3), torch.arange(3), ("red", "green", "blue"))
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     made = Run.create(Path(folder), "mine")
+            ...     made.describe({})
+            ...     save_features(made.embeddings, FeatureParts(one, one, one))
+            ...     load(made).predict([0.0, 1.0, 0.0]).labels
             ['green']
-            >>> root.cleanup()
         """
         features = torch.from_numpy(self.encode(inputs, batch_size=batch_size))
         given: Any = [inputs] if isinstance(inputs, str | Path) else inputs
@@ -366,14 +361,13 @@ def load(run: Run | Path | str, *, module: nn.Module | None = None, device: str 
     Example:
         >>> import tempfile
         >>> from likewise.models import MLP
-        >>> root = tempfile.TemporaryDirectory()
-        >>> made = Run.create(Path(root.name), "mine")
         >>> spec = {"class_path": "likewise.models.MLP", "init_args": {"input_shape": [3], "width": 8}}
-        >>> made.describe({"parts": {"encoder": spec}})
-        >>> made.save_encoder(MLP((3,), width=8))
-        >>> load(made.folder).encode([[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]).shape
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     made = Run.create(Path(folder), "mine")
+        ...     made.describe({"parts": {"encoder": spec}})
+        ...     made.save_encoder(MLP((3,), width=8))
+        ...     load(made.folder).encode([[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]).shape
         (2, 8)
-        >>> root.cleanup()
     """
     if not isinstance(run, Run) and Path(run).suffix == ".onnx" and module is None:
         encoder = onnx_encoder(run, device)

@@ -193,7 +193,7 @@ def _of_tables(files: Sequence[Path]) -> Stored | None:
     named = [name for name in ("id", "label", TEXT) if name in schema.names]
     beside = pa.concat_tables([parquet.read_table(file, columns=named) for file in files])
     count = sum(parquet.read_metadata(file).num_rows for file in files)
-    ids = beside["id"].cast(pa.string()).to_pylist() if "id" in named else _numbers(count)
+    ids = beside["id"].cast(pa.string()).to_pylist() if "id" in named else list(map(str, range(count)))
     labels, names = None, ()
     if "label" in named:
         values = beside["label"]
@@ -231,7 +231,3 @@ def _of_arrays(path: Path, side: Side) -> Stored | None:
     return Stored(
         list(distinct(ids.tolist())), vectors.shape[1], read, labels, names, folder=path.parent, paired=paired
     )
-
-
-def _numbers(count: int) -> list[str]:
-    return list(map(str, range(count)))

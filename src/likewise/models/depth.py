@@ -1,8 +1,7 @@
 """Depth: the blocks of a network from its input on, whatever library it is from, to be frozen and given rates by."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import final
+from typing import NamedTuple
 
 from torch import nn
 
@@ -11,9 +10,7 @@ UNUSED = "pooler"  # of a language model, whose features are taken before it
 CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 
 
-@final
-@dataclass(frozen=True)
-class Block:
+class Block(NamedTuple):
     """A part of a network that stays whole.
 
     Args:

@@ -22,6 +22,8 @@ MOST_INPUTS = 1024  # encoded at a time
 BEYOND = 0.5  # of 0 and 1: a bicubic resize goes there, and images of 0 to 255, or normalised ones, go further
 FARTHEST = 100  # standard deviations from the mean, of an encoder that has observed another range, or nothing
 MOST_NUMBERS = 2**22  # of inputs encoded at a time; activations take many times as much
+Progress = Callable[[Iterable[int]], Iterable[int]]
+"""Wraps an iteration over batches, as tqdm does."""
 
 
 class Encoder(nn.Module, ABC):
@@ -168,11 +170,7 @@ class Encoder(nn.Module, ABC):
 
     @torch.no_grad()
     def encode(
-        self,
-        inputs: "Tensor | Rows",
-        batch_size: int | None = None,
-        *,
-        progress: Callable[[Iterable[int]], Iterable[int]] | None = None,
+        self, inputs: "Tensor | Rows", batch_size: int | None = None, *, progress: Progress | None = None
     ) -> Float[Tensor, "n d"]:
         """Encode inputs in evaluation mode, without gradient, in batches, on the encoder's device and in its dtype.
 

@@ -127,7 +127,12 @@ def _read(path: Path) -> tuple[dict[str, Tensor], str]:
     if objects := pickled(path):
         raise ValueError(f"expected weights in {path}, got {objects}")
     try:
-        found = _loaded(path)
+        if path.suffix == ".safetensors":
+            from safetensors.torch import load_file  # noqa: PLC0415 - of an extra
+
+            found: Any = load_file(path)
+        else:
+            found = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
         told = " ".join(str(error).split())[:120]
         raise ValueError(
@@ -152,17 +157,10 @@ def _has_tensors(found: Any, depth: int = DEEP) -> bool:
     )
 
 
-def _loaded(path: Path) -> Any:
-    if path.suffix == ".safetensors":
-        from safetensors.torch import load_file  # noqa: PLC0415 - of an extra
-
-        return load_file(path)
-    return torch.load(path, map_location="cpu", weights_only=True)
-
-
 def _by_names(given: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> tuple[dict[str, str], list[str]]:
     """Match names after what stands before them, so that most numbers do; return copies in the file, if several do."""
-    theirs, ours = (_bare(of) for of in (given, own))
+    # by what names are without adapters beside them
+    theirs, ours = ({name.replace(WRAPPED, "."): name for name in names} for names in (given, own))
     shapes, starts = {name: given[of].shape for name, of in theirs.items()}, _starts(theirs)
     best, chosen, copies = -1, ("", ""), [""]
     for our in _starts(ours):
@@ -198,11 +196,6 @@ def _in_order(given: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> dict[st
 
 def _kind(name: str) -> str | None:
     return next((kind for kind, words in KINDS.items() if re.split(r"[./]", name)[-1] in words), None)
-
-
-def _bare(names: Iterable[str]) -> dict[str, str]:
-    """Return names by what they are without adapters beside them."""
-    return {name.replace(WRAPPED, "."): name for name in names}
 
 
 def _check_tokens(network: nn.Module, given: Mapping[str, Tensor], file: str | Path) -> None:

@@ -654,5 +654,5 @@ def test_classes_are_no_parts_of_pairs_and_negatives_are_a_column_of_their_own()
     samples = Samples(torch.zeros(4, 1), torch.tensor([0, 0, 1, 1]), ("a", "b"), groups=torch.tensor([0, 1, 0, 1]))
     with pytest.raises(ValueError, match="expected single samples, got pairs"):
         ByClass()(samples)
-    with pytest.raises(ValueError, match=r"expected a column of its own as data\.negatives, got 'b' again"):
+    with pytest.raises(ValueError, match=r"expected a column of its own as data\.negatives, got 'b': name another"):
         Pairs("x.csv", first="a", second="b", negatives="b")

@@ -55,11 +55,9 @@ class Ids:
             yield from self._read(rows.tolist())
 
     def __add__(self, other: "Ids") -> "Ids":
-        return (
-            Ids(_numbers, torch.cat([self._rows, other._rows]))
-            if self.plain and other.plain
-            else Ids.of([*self, *other])
-        )
+        if self.plain and other.plain:
+            return Ids(_numbers, torch.cat([self._rows, other._rows]))
+        return Ids.of([*self, *other])
 
     def agree(self, other: "Ids") -> bool:
         """Tell whether both may name the same samples: they are equal, or either are numbers, which tell nothing."""

@@ -136,11 +136,9 @@ class Pairs(Source):
 
     def _of_files(self, where: str, files: Mapping[str, tuple[str, str]]) -> Samples:
         """Read files that belong together row by row, by the names of their parts."""
-        asked = next(
-            (name for name in ("negatives", "label", "group", "part") if getattr(self, name) is not None), None
-        )
-        if asked is not None:
-            raise ValueError(f"expected a table, which has data.{asked}, got {where}: put the files in one table")
+        for name in ("negatives", "label", "group", "part"):
+            if getattr(self, name) is not None:
+                raise ValueError(f"expected a table, which has data.{name}, got {where}: put the files in one table")
         sides: tuple[list[Any], list[Any]] = [], []
         for pair in files.values():
             for option, path, side in zip(("first", "second"), pair, sides, strict=True):

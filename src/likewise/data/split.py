@@ -169,9 +169,8 @@ class Stratified(Split):
 
     def __init__(self, test: float = 0.25, validation: float = 0.1, seed: int = 0, *, refit: bool = False) -> None:
         super().__init__(refit=refit)
-        for name, part in (("test", test), ("validation", validation)):
+        for name, part, usual in (("test", test, 0.25), ("validation", validation, 0.1)):
             if not 0 < part < 1:
-                usual = {"test": 0.25, "validation": 0.1}[name]
                 raise ValueError(f"expected {name} between 0 and 1, got {part}: {usual} is usual")
         self.test = test
         self.validation = validation

@@ -101,12 +101,11 @@ class Text(Source):
             by_row = part_column(self.part, names, lambda name: [row.get(name) for row in rows], self.path)
             numbers = numbers if by_row is None else by_row[1]
         parts = torch.tensor(numbers) if any(numbers) else None
-        known = (
-            (None, ())
-            if self.label == "none"
-            else labels_of([label for _, label, *_ in every], self.separator, in_part=self.in_part)
-        )
-        return Samples(Texts(words for words, *_ in every), *known, parts, ids=Ids.of(name for *_, name, _ in every))
+        labels, known = None, ()
+        if self.label != "none":
+            labels, known = labels_of([label for _, label, *_ in every], self.separator, in_part=self.in_part)
+        texts, ids = Texts(words for words, *_ in every), Ids.of(name for *_, name, _ in every)
+        return Samples(texts, labels, known, parts, ids=ids)
 
     def _files(self) -> dict[str, Path]:
         """Return the file of each part; a file alone is one of training."""

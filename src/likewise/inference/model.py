@@ -289,12 +289,9 @@ class Model:
             raise ValueError(f"expected texts as strings, got {type(odd).__name__}: this run was trained on texts")
         if self.paired and not all(map(str.strip, several)):
             raise ValueError("expected texts, got an empty one: leave it out, as training does")
-        there = (one for one in several if self.paired and exists(expanded(one)))
-        file = next(
-            (one for one in there if self.across.preprocessing and Path(one).suffix.lower() in image_suffixes()), None
-        )
-        if file is not None:
-            raise ValueError(f"expected texts, got {file}, an image of the {self.across.side} side: give it as that")
+        for one in several if self.paired else ():
+            if exists(expanded(one)) and self.across.preprocessing and Path(one).suffix.lower() in image_suffixes():
+                raise ValueError(f"expected texts, got {one}, an image of the {self.across.side} side: give it as that")
         return Texts(several)
 
     def _of_array(self, given: Any) -> Tensor:

@@ -4,7 +4,6 @@ import json
 import warnings
 from collections.abc import Iterable
 from functools import cached_property
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, final
 
@@ -17,6 +16,7 @@ from likewise.evaluation.logistic_regression import LinearClassifier
 from likewise.evaluation.predictors import LinearPredictor
 from likewise.models import TextEncoder
 from likewise.models.encoder import SizedEncoder
+from likewise.models.onnx import check_installed
 from likewise.models.wrapped import shortened
 
 
@@ -38,11 +38,7 @@ class OnnxFile:
     """
 
     def __init__(self, path: Path | str, device: str | torch.device | None = None) -> None:
-        if find_spec("onnxruntime") is None:
-            raise ModuleNotFoundError(
-                "expected the module onnxruntime, which is not installed: pip install 'likewise[onnx]'",
-                name="onnxruntime",
-            )
+        check_installed("onnxruntime")
         import onnxruntime  # noqa: PLC0415 - onnxruntime is optional
 
         if not Path(path).is_file():

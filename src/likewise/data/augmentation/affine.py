@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 
-from likewise.data.augmentation.augmentation import Draw, ImageAugmentation, check_probability, check_size, uniform
+from likewise.data.augmentation.augmentation import Draw, ImageAugmentation, check_size, uniform
 
 
 @final
@@ -93,7 +93,7 @@ class RandomShift(ImageAugmentation):
         super().__init__(seed)
         if padding < 0:
             raise ValueError(f"expected padding of at least 0 pixels, got {padding}: 4 is usual for 32 pixels")
-        check_probability("flip", flip)
+        check_size("flip", flip, most=1)
         self.padding = padding
         self.flip = flip
 

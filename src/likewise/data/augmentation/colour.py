@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
-from likewise.data.augmentation.augmentation import Draw, ImageAugmentation, check_probability, check_size, uniform
+from likewise.data.augmentation.augmentation import Draw, ImageAugmentation, check_size, uniform
 
 LUMA = (0.2989, 0.587, 0.114)
 """The weights of red, green and blue in a pixel's grey, as in torchvision."""
@@ -70,8 +70,8 @@ class ColourJitter(ImageAugmentation):
         for name in ("brightness", "contrast", "saturation"):
             check_size(name, getattr(self, name))
         check_size("hue", self.hue, most=0.5)
-        check_probability("probability", self.probability)
-        check_probability("grey", self.grey)
+        check_size("probability", self.probability, most=1)
+        check_size("grey", self.grey, most=1)
         if self.hue_form not in ("affine", "exact"):
             raise ValueError(f'expected hue_form "affine" or "exact", got {self.hue_form!r}: "affine" is faster')
 

@@ -28,9 +28,8 @@ class Chosen(NamedTuple):
     def __str__(self) -> str:
         """Say which columns are inputs, and which are not, and why."""
         left = [f"{name} ({why})" for name, why in self.others.items()]
-        words = (
-            f"{first_of(self.inputs, TOLD)} ({self.kind}{f', {len(self.inputs)} columns' * (len(self.inputs) > TOLD)})"
-        )
+        count = f", {len(self.inputs)} columns" * (len(self.inputs) > TOLD)
+        words = f"{first_of(self.inputs, TOLD)} ({self.kind}{count})"
         return f"columns: inputs are {words}" + (f"; left out are {first_of(left, TOLD)}" if left else "")
 
 
@@ -107,10 +106,10 @@ def _described(table: Any, name: str, kind: str) -> str:
     if kind == "text":
         some = next(filter(None, columns.first_values(table, name)), None)
         return "empty" if some is None else f"text, such as {some[:20]!r}"
+    if kind != "other":
+        return kind
     feature = table.features[name]
-    return (
-        kind if kind != "other" else "lists" if columns.is_list(feature) else str(getattr(feature, "dtype", "objects"))
-    )
+    return "lists" if columns.is_list(feature) else str(getattr(feature, "dtype", "objects"))
 
 
 def _unfit(name: str, kind: str) -> str:

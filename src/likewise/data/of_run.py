@@ -207,13 +207,8 @@ def fingerprint(parts: Parts) -> str:
         digest.update(f"{tuple(samples.inputs.shape)} {samples.names}".encode())
         wrong, second = None if samples.negatives is None else samples.negatives.places, samples.evaluated
         digest.update(b"" if second is None else f"{second.names}".encode())
-        for tensor in (
-            samples.labels,
-            samples.items,
-            wrong,
-            None if second is None else second.classes,
-            some_inputs(samples, FINGERPRINTED) if len(samples) else None,
-        ):
+        tensors = [samples.labels, samples.items, wrong, None if second is None else second.classes]
+        for tensor in [*tensors, some_inputs(samples, FINGERPRINTED) if len(samples) else None]:
             if tensor is not None:
                 digest.update(tensor.contiguous().numpy().tobytes())
     return digest.hexdigest()

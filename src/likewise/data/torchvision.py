@@ -193,10 +193,8 @@ class Torchvision(Source):
 
     def _missing(self, error: Exception, parameters: Mapping[str, Any]) -> str:
         what = (str(error).splitlines() or [type(error).__name__])[0]
-        can = "download" in self._options(parameters)
-        remedy = (
-            "put them there yourself" if self.download or not can else "add --data.download true, or check data.root"
-        )
+        can = "download" in self._options(parameters) and not self.download
+        remedy = "add --data.download true, or check data.root" if can else "put them there yourself"
         return f"expected the files of {self.name} in {self.root}, got: {what.rstrip('.')}: {remedy}"
 
     def _read(self, part: Any, number: int) -> _Part:

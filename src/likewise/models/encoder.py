@@ -207,13 +207,8 @@ class Encoder(nn.Module, ABC):
             numbers = math.prod(inputs.shape[1:])
             batch_size = max(1, min(MOST_INPUTS, MOST_NUMBERS // max(1, numbers)))
         starts = range(0, len(inputs), batch_size)
-        encoded = self
-        if (
-            self._takes_images
-            and len(inputs.shape) == 4
-            and inputs.shape[1] == self.input_shape[0]
-            and tuple(inputs.shape[2:]) != self.input_shape[1:]
-        ):
+        encoded, own, given = self, self.input_shape, tuple(inputs.shape[1:])
+        if self._takes_images and len(given) == 3 and given[0] == own[0] and given != own:
             warnings.warn(f"expected {self._sizes(inputs)}: resize them, or features may be worse", stacklevel=3)
             encoded = self._of_another_size
         with frozen(self):
@@ -231,9 +226,8 @@ class Encoder(nn.Module, ABC):
         low, high = (float(end) for end in images.aminmax())
         mean, std = self.mean.detach().float(), self.std.detach().float()
         unit = bool(((mean >= 0) & (mean <= 1) & (std <= 0.5 + 1e-3)).all())  # no deviation within 0 and 1 is larger
-        farthest = float(
-            ((torch.tensor([low, high], device=mean.device) - mean.reshape(-1, 1)) / std.reshape(-1, 1)).abs().amax()
-        )
+        away = torch.tensor([low, high], device=mean.device) - mean.reshape(-1, 1)
+        farthest = float((away / std.reshape(-1, 1)).abs().amax())
         fits = low >= -BEYOND and high <= 1 + BEYOND if unit else farthest <= FARTHEST
         if not fits:
             raise ValueError(

@@ -209,14 +209,11 @@ def _encoding(model: Any) -> Any:
 def _made(modules: list[Any]) -> Any:
     """Make modules of sentence-transformers, with random weights, from their names and options."""
     library, own = import_module("sentence_transformers.sentence_transformer.modules"), "activation_function"
-    return nn.Sequential(
-        *(
-            getattr(library, kind)(
-                **{name: build({"class_path": of}) if name == own else of for name, of in given.items()}
-            )
-            for kind, given in modules
-        )
-    )
+    made = list[nn.Module]()
+    for kind, given in modules:
+        options = {name: build({"class_path": of}) if name == own else of for name, of in given.items()}
+        made.append(getattr(library, kind)(**options))
+    return nn.Sequential(*made)
 
 
 def _adapted(model: Any, rank: int) -> Any:

@@ -139,10 +139,8 @@ def _noted() -> Generator[list[tuple[nn.Module, Shapes]]]:
     level = log.level
 
     def noting(network: nn.Module, given: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
-        weights = {
-            key: value for key, value in given.items() if isinstance(value, Tensor) and value.is_floating_point()
-        }
-        noted.append((network, {key: value.shape for key, value in weights.items()}))
+        shapes = {key: of.shape for key, of in given.items() if isinstance(of, Tensor) and of.is_floating_point()}
+        noted.append((network, shapes))
         return load(network, given, *args, **kwargs)
 
     modules.load_state_dict = noting

@@ -143,9 +143,8 @@ def _read(path: Path) -> tuple[dict[str, Tensor], str]:
         sets = [name for name in WITHIN if isinstance(found, Mapping) and _has_tensors(found.get(name))]
         if sets:
             found, chosen = found[sets[0]], chosen or (f"{sets[0]}, not {names_of(sets[1:])}" if sets[1:] else "")
-    tensors = (
-        {str(name): of for name, of in found.items() if isinstance(of, Tensor)} if isinstance(found, Mapping) else {}
-    )
+    named = found.items() if isinstance(found, Mapping) else ()
+    tensors = {str(name): of for name, of in named if isinstance(of, Tensor)}
     if not tensors:
         raise ValueError(f"expected tensors by name in {path}, got none: give a state dict, module.state_dict()")
     return tensors, chosen

@@ -119,11 +119,8 @@ def shortage(
     lower = f"queries or {room}.shots" if held > shape.shots else "shots"
     words = f"{counted(shape.shots, 'shot')} and {counted(shape.queries, 'query', 'queries')}"
     needed = f"at least {shape.each} samples of every class, {words}"
-    return (
-        needed,
-        f"{held} of {names[fewest]!r}",
-        f"lower {room}.{lower}, or leave out such classes with --data.min_per_class {shape.each}",
-    )
+    remedy = f"lower {room}.{lower}, or leave out such classes with --data.min_per_class {shape.each}"
+    return needed, f"{held} of {names[fewest]!r}", remedy
 
 
 def fitted(counts: Int[Tensor, " c"], shape: EpisodeShape, given: Mapping[str, object]) -> EpisodeShape:

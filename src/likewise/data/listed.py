@@ -91,9 +91,8 @@ class FromList(Subset):
         return self.of_source(samples).taken(samples)
 
     def of_source(self, samples: Samples) -> Subset:
-        lists = {
-            part: expanded(of) for part, of in enumerate((self.file, self.validation, self.test)) if of is not None
-        }
+        files = enumerate((self.file, self.validation, self.test))
+        lists = {part: expanded(of) for part, of in files if of is not None}
         given = samples.parts is not None and bool((samples.parts == 2).any())
         if self.validation is not None and self.test is None and not given:
             raise ValueError(

@@ -23,13 +23,6 @@ def samples_for(model: Model, source: Source) -> Samples:
 
     Memory:
         Ids, labels, texts and arrays; images, and numbers in tables and .npy files, stay where they are.
-
-    Example:
-        >>> from likewise.data import Digits
-        >>> from likewise.models import MLP
-        >>> samples_for(Model(MLP((3,))), Digits())
-        Traceback (most recent call last):
-        ValueError: expected vectors of 3 numbers, as the encoder takes, got images: give others
     """
     read = streamed(source, model.preprocessing or ImagePreprocessing(3, 1, 1))  # any images, to be refused
     samples = of_side(read, model.side)

@@ -39,9 +39,6 @@ def samples_at(
         model: Options of its run's data hold for a source of the same kind. None: for features.
         labelled: Whether labels are wanted though the run was trained without.
 
-    Raises:
-        ValueError: There is nothing that a source of data reads.
-
     Example:
         >>> len(samples_at("digits"))
         1797

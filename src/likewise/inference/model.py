@@ -309,7 +309,7 @@ class Model:
             expected = ", ".join(map(str, ("N", *width)))
             raise ValueError(
                 f"expected vectors ({expected}), numbers, as this run was trained on, got {array.shape} of "
-                f"{array.dtype}: give these"
+                f"{array.dtype}"
             )
         return torch.from_numpy(np.require(array, np.float32, "W"))
 

@@ -136,12 +136,6 @@ def hard_negatives(
 
     Memory:
         The k + from_rank nearest of 4,096 queries, and a tile.
-
-    Example:
-        >>> some = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.1]])
-        >>> numbers = torch.arange(3)
-        >>> [places.tolist() for _, places in hard_negatives(some, some, numbers, (numbers, numbers), 1)]
-        [[[2], [2], [0]]]
     """
     units = functional.normalize(candidates)
     count = min(k + from_rank - 1, len(candidates))

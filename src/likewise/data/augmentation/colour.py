@@ -67,11 +67,9 @@ class ColourJitter(ImageAugmentation):
 
     def __post_init__(self) -> None:
         super().__init__(self.seed)
-        for name in ("brightness", "contrast", "saturation"):
-            check_size(name, getattr(self, name))
-        check_size("hue", self.hue, most=0.5)
-        check_size("probability", self.probability, most=1)
-        check_size("grey", self.grey, most=1)
+        most = {"hue": 0.5, "probability": 1.0, "grey": 1.0}
+        for name in ("brightness", "contrast", "saturation", *most):
+            check_size(name, getattr(self, name), most.get(name, math.inf))
         if self.hue_form not in ("affine", "exact"):
             raise ValueError(f'expected hue_form "affine" or "exact", got {self.hue_form!r}: "affine" is faster')
 

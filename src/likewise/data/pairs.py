@@ -220,15 +220,16 @@ class Pairs(Source):
         filled = filled_in(parts, rows)
         check_filled(path, filled)
         groups = None if self.group is None else groups_in(path, list(splits.values()), self.group)[rows]
+        negatives = None
+        if self.negatives is not None:
+            negatives = _negatives(second.inputs, places, of_negatives, sum(lengths))[rows]
         samples = replace(
             samples,
             labels=None if labels is None else labels[rows],
             names=named,
             groups=grouped(samples) if groups is None else groups,
             parts=parts[rows] if len(filled) > 1 else None,
-            negatives=None
-            if self.negatives is None
-            else _negatives(second.inputs, places, of_negatives, sum(lengths))[rows],
+            negatives=negatives,
         )
         return without_bound(path, samples)
 

@@ -195,6 +195,7 @@ def bilinear(
 
 
 @final
+@dataclass(kw_only=True, repr=False, eq=False)
 class GaussianBlur(ImageAugmentation):
     """Gaussian blur of some images, with a random width each and a mirrored border: two matrix products per image.
 
@@ -216,22 +217,17 @@ class GaussianBlur(ImageAugmentation):
         torch.Size([4, 2, 3, 8, 8])
     """
 
-    def __init__(
-        self,
-        *,
-        sigma: tuple[float, float] = (0.1, 2.0),
-        probability: float = 0.5,
-        size: int | None = None,
-        seed: int | None = None,
-    ) -> None:
-        super().__init__(seed)
-        check_range("sigma", sigma)
-        check_size("probability", probability, most=1)
-        if size is not None and (size < 1 or size % 2 == 0):
-            raise ValueError(f"expected size odd and positive, got {size}: choose {size + 1}")
-        self.sigma = sigma
-        self.probability = probability
-        self.size = size
+    sigma: tuple[float, float] = (0.1, 2.0)
+    probability: float = 0.5
+    size: int | None = None
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__init__(self.seed)
+        check_range("sigma", self.sigma)
+        check_size("probability", self.probability, most=1)
+        if self.size is not None and (self.size < 1 or self.size % 2 == 0):
+            raise ValueError(f"expected size odd and positive, got {self.size}: choose {self.size + 1}")
 
     def change(self, images: Float[Tensor, "n ch h w"], draw: Draw) -> Float[Tensor, "n ch h w"]:
         return separable(images, *self.weights(images, draw, images.shape[-2:])).clamp_(0, 1)

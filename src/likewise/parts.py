@@ -133,8 +133,8 @@ def arguments(owner: type, given: Mapping[str, Any]) -> dict[str, Any]:
     return {name: _made(value, owner, name) for name, value in given.items()}
 
 
-def written(part: object) -> str:
-    """Write a part in a line, with what it is set to.
+def written(self: object) -> str:
+    """Write a part in a line, with what it is set to: as its `__repr__`, too.
 
     Example:
         >>> class Steps:
@@ -143,8 +143,8 @@ def written(part: object) -> str:
         >>> written(Steps(5))
         'Steps(size=5)'
     """
-    settings = (f"{name}={value!r}" for name, value in vars(part).items() if not name.startswith("_"))
-    return f"{type(part).__name__}({', '.join(settings)})"
+    settings = (f"{name}={value!r}" for name, value in vars(self).items() if not name.startswith("_"))
+    return f"{type(self).__name__}({', '.join(settings)})"
 
 
 def spec_of(part: object) -> dict[str, Any]:

@@ -225,7 +225,7 @@ def test_a_file_that_is_not_an_npz_is_refused(tmp_path):
             np.save(path, np.array([{}], dtype=object), allow_pickle=True)
         else:
             path.write_bytes(content)
-        with pytest.raises(ValueError, match="which is not one"):
+        with pytest.raises(ValueError, match=r"expected an .npz file of plain arrays"):
             Arrays(path).load()
     with pytest.raises(ValueError, match=r"does not exist: check data\.path"):
         Arrays(tmp_path / "nowhere.npz").load()
@@ -640,7 +640,7 @@ WRONG_BY_CLASS = {
     "too many to train": ({"train": 99, "classes": 100}, "got 0 of 100 for validation"),
     "half a class": ({"train": 2.5}, "a number of classes, got 2.5"),
     "no file": ({"file": "nowhere_train.txt"}, "nowhere_train.txt, which does not exist"),
-    "no train in the name": ({"file": __file__}, 'with "train" in its name'),
+    "no train in the name": ({"file": __file__}, '"train" in the name of a file'),
 }
 
 

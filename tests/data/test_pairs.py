@@ -652,7 +652,7 @@ def test_negatives_may_be_in_the_training_part_alone(tmp_path):
 
 def test_classes_are_no_parts_of_pairs_and_negatives_are_a_column_of_their_own():
     samples = Samples(torch.zeros(4, 1), torch.tensor([0, 0, 1, 1]), ("a", "b"), groups=torch.tensor([0, 1, 0, 1]))
-    with pytest.raises(ValueError, match="expected samples that are each by themselves, got pairs"):
+    with pytest.raises(ValueError, match="expected single samples, got pairs"):
         ByClass()(samples)
-    with pytest.raises(ValueError, match=r"expected a column of its own as data\.negatives, got 'b' again"):
+    with pytest.raises(ValueError, match=r"expected a column of its own as data\.negatives, got 'b': name another"):
         Pairs("x.csv", first="a", second="b", negatives="b")

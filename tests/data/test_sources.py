@@ -543,7 +543,7 @@ def test_one_column_in_a_list_is_a_set_of_one_label(tmp_path):
 @pytest.mark.parametrize(
     ("label", "words"),
     [
-        (["sky", "size"], "expected 0 or 1 in column 'size' of data.label, got 2 in row 1: correct it, or leave"),
+        (["sky", "size"], "expected 0 or 1 in column 'size' of data.label, got 2 in row 1: leave it out"),
         (["sky", "kind"], "expected 0 or 1 in column 'kind' of data.label, got 'a' in row 0"),
         (["sky", "gap"], "expected 0 or 1 in column 'gap' of data.label, got None in row 1"),
         (["sky", "list"], r"expected 0 or 1 in column 'list' of data.label, got \[1\] in row 0"),
@@ -803,7 +803,7 @@ WRONG = {
     "several texts": (table(columns=TEXTS), r"got title \(text\), note \(text\): name it in data\.inputs"),
     "text beside numbers": (table(inputs=["petal", "class"], label="sepal"), r"got class \(text\): name it in"),
     "labels alone": (table(columns={"label": [1, 2]}), "got only the labels"),
-    "missing labels": (table(columns={"x": [1, 2], "label": ["a", ""]}), "got none for 1 of 2: fill them in or drop"),
+    "missing labels": (table(columns={"x": [1, 2], "label": ["a", ""]}), "got none for 1 of 2: fill in or drop"),
     "real labels": (table("t.jsonl", columns={"x": [1, 2], "label": [0.5, 1.5]}), "integers, strings, .* got float64"),
     "no numbers": (table(columns={"x": [float("inf"), -float("inf")], "label": [1, 2]}), "in all 2: choose"),
     "ragged": (table("t.jsonl", {"x": [[1], [1, 2]], "label": [1, 2]}), "lists of one length, .* column 'x'"),

@@ -409,7 +409,7 @@ def test_what_cannot_be_corrupted_is_refused():
         ((images, rows, "gausian noise", 1), "did you mean gaussian noise"),
         ((images, rows, "fog of war", 1), "choose one of them"),
         ((images, rows, "rotation", 6), "severity from 1 to 5, got 6"),
-        ((images[0], rows, "rotation", 1), "only images are corrupted"),
+        ((images[0], rows, "rotation", 1), "expected images .N, channels"),
         ((images.long(), rows, "rotation", 1), "torch.int64"),
         ((255 * images, rows, "rotation", 1), "from 0 to 1, got values from"),
         ((images * math.nan, rows, "rotation", 1), "from 0 to 1"),

@@ -119,7 +119,7 @@ def test_what_cannot_be_loaded_is_told_in_a_line(photographed, tmp_path, monkeyp
         assert "\n" not in str(raised.value)
     with pytest.warns(UserWarning, match=r"the CPU computes \S+: this onnxruntime has no mps, onnxruntime-gpu may"):
         lw.load(path, device="mps")
-    monkeypatch.setattr("likewise.inference.onnx.find_spec", lambda _: None)
+    monkeypatch.setattr("likewise.models.onnx.find_spec", lambda _: None)
     with pytest.raises(
         ModuleNotFoundError, match=r"onnxruntime, which is not installed: pip install 'likewise\[onnx\]'"
     ):

@@ -214,7 +214,7 @@ def test_cells_that_cannot_be_are_refused():
     with pytest.raises(ValueError, match="expected a stride of at least 1 pixel, got 0"):
         Wrapped((3, 56, 56), nn.Conv2d(3, 2, 3), stride=0)
     for stride, start in ((None, 2.0), (8, 57.0), (8, float("nan"))):
-        with pytest.raises(ValueError, match="expected cell_start in pixels of the image, beside a stride"):
+        with pytest.raises(ValueError, match="expected cell_start in pixels beside a stride"):
             Wrapped((3, 56, 56), nn.Conv2d(3, 2, 3), stride=stride, cell_start=start)
 
 

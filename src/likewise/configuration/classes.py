@@ -3,7 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from importlib import import_module
 from importlib.util import find_spec
@@ -232,7 +232,11 @@ def _parameters(lineage: list[Class], function: str) -> dict[str, Parameter]:
         node = kind.functions.get(function)
         is_record = any("dataclass" in ast.unparse(decorator) for decorator in kind.node.decorator_list)
         if node is None and function == "__init__" and is_record:
-            return {**_parameters(lineage[place + 1 :], function), **_fields(kind)}
+            fields = {**_parameters(lineage[place + 1 :], function), **_fields(kind)}
+            said = {
+                name: words for base in reversed(lineage[: place + 1]) for name, words in _arguments(base.doc).items()
+            }
+            return {name: replace(of, said=said.get(name, of.said)) for name, of in fields.items()}
         if node is None:
             continue
         docs = [base.doc for base in lineage]
@@ -269,7 +273,7 @@ def _passed_on(kind: Class, node: ast.FunctionDef, parents: list[Class]) -> dict
 def _fields(record: Class, *, required: bool = True) -> dict[str, Parameter]:
     said, fields = _arguments(record.doc), dict[str, Parameter]()
     for node in record.node.body:
-        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id != "_":  # KW_ONLY
             name = node.target.id
             value = MISSING if node.value is None else Value(node.value, record.module).plain()
             needed = required and node.value is None

@@ -81,12 +81,10 @@ class Arrays(Source):
 
     Example:
         >>> import tempfile
-        >>> folder = tempfile.TemporaryDirectory()
-        >>> file = Path(folder.name) / "flowers.npz"
-        >>> np.savez(file, vectors=np.zeros((8, 3)), labels=["lily", "rose"] * 4)
-        >>> Arrays(file).load().names
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     np.savez(f"{folder}/flowers.npz", vectors=np.zeros((8, 3)), labels=["lily", "rose"] * 4)
+        ...     Arrays(f"{folder}/flowers.npz").load().names
         ('lily', 'rose')
-        >>> folder.cleanup()
     """
 
     def __init__(self, path: str | Path, size: Size = None, resize: Resize = "crop") -> None:
@@ -99,9 +97,7 @@ class Arrays(Source):
         arrays = self._read()
         kind = _inputs_in(tuple(arrays))[0]
         if arrays[kind].size == 0:
-            raise ValueError(
-                f"expected {kind} that are not empty, got {arrays[kind].shape}: fill the array before saving"
-            )
+            raise ValueError(f"expected {kind} that are not empty, got {arrays[kind].shape}: fill the array")
         for key in ("labels", "fine_labels", "ids", "test", "parts"):
             if key in arrays and arrays[key].shape[:1] != arrays[kind].shape[:1]:
                 raise ValueError(
@@ -140,7 +136,7 @@ class Arrays(Source):
             if str(error).startswith("expected "):
                 raise
             raise ValueError(
-                f"expected an .npz file of plain arrays, got {self.path}, which is not one: write it with numpy.savez"
+                f"expected an .npz file of plain arrays, got {self.path}: write it with numpy.savez"
             ) from error
         _check_keys(keys, self.path)
         return arrays
@@ -158,12 +154,7 @@ def plain(file: Any, key: str) -> NDArray[Any]:
 
 
 def words_of(array: NDArray[Any], key: str) -> NDArray[Any]:
-    """Return values as strings; bytes are read as UTF-8.
-
-    Example:
-        >>> words_of(np.array(["élm".encode(), b"ash"]), "labels")
-        array(['élm', 'ash'], dtype='<U3')
-    """
+    """Return values as strings; bytes are read as UTF-8."""
     try:
         return np.char.decode(array, "utf-8") if array.dtype.kind == "S" else array.astype(str)
     except UnicodeDecodeError as error:
@@ -268,7 +259,7 @@ def parts_of_arrays(arrays: Mapping[str, NDArray[Any]]) -> Tensor | None:
         test = arrays["test"]
         if test.dtype.kind != "b":
             raise ValueError(
-                f"expected test of booleans, True for a held-out sample, got {test.dtype}: compare it first"
+                f"expected test of booleans, True for what is held out, got {test.dtype}: compare it first"
             )
         if not test.any():
             raise ValueError("expected a test mask with every class in training, got no test sample: change the mask")

@@ -87,9 +87,7 @@ class Batches(ABC):
     together: int | None = None
     negatives: int = 1
 
-    def __repr__(self) -> str:
-        """Name what it is set to."""
-        return written(self)
+    __repr__ = written
 
     @abstractmethod
     def order(self, samples: Samples, *, seed: int, epoch: int) -> Int[Tensor, "batches b"]:
@@ -164,21 +162,16 @@ class Views(Batches):
         negatives: int = 1,
     ) -> None:
         if views is not None and views < 1:
-            raise ValueError(
-                f"expected views of at least 1, got {views}: contrast needs 2 unless labels give positives"
-            )
+            raise ValueError(f"expected views of at least 1, got {views}: contrast needs 2 without labels")
         if batch_size < 2:
             raise ValueError(f"expected batch_size of at least 2, got {batch_size}: contrast is between samples")
         if negatives < 1:
             raise ValueError(f"expected negatives of at least 1, got {negatives}: how many of each sample's are drawn")
         self.views = 2 if views is None else views
         self._views_given = views is not None
-        chosen = {
-            "sampler": sampler,
-            "augmentation": augmentation,
-            "counterpart_augmentation": counterpart_augmentation,
-        }
-        self._open = [name for name, part in chosen.items() if part is None]
+        asked = {"sampler": sampler, "augmentation": augmentation}
+        asked |= {"counterpart_augmentation": counterpart_augmentation}
+        self._open = [name for name, part in asked.items() if part is None]
         self.batch_size = batch_size
         self.sampler = Shuffled() if sampler is None else sampler
         self.augmentation = augmentation

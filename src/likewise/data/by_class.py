@@ -95,10 +95,7 @@ class ByClass(Split):
         samples = whole_classes(samples, subset)
         labels = samples.classes_for("ByClass", "choose Stratified")
         if samples.groups is not None:
-            raise ValueError(
-                "expected samples that are each by themselves, got pairs, of which some belong together: "
-                "choose Stratified"
-            )
+            raise ValueError("expected single samples, got pairs, of which some belong together: choose Stratified")
         file = None if self.file is None else _found(Path(self.file))
         given = _given(samples) if file is None else _named(samples, _read(file, self.encoding), file)
         chosen = given or self._drawn(len(samples.names))
@@ -131,7 +128,6 @@ class ByClass(Split):
         return relabelled(Parts(*(rotated(part) if self.rotations else part for part in parts)), subset)
 
     def _drawn(self, total: int) -> tuple[Tensor, ...]:
-        """Return the classes of each part, by their numbers."""
         numbers = {part: int(size) if size >= 1 else round(size * total) for part, size in self.sizes.items()}
         free = total - sum(numbers[part] for part in PARTS if self.sizes[part] >= 1)
         for part in ("train", "test", "validation"):  # in this order, where there are few
@@ -234,7 +230,6 @@ def _read(file: Path, encoding: str | None) -> Mapping[str, Sequence[str]]:
 
 
 def _of_parts(text: str, file: Path) -> Mapping[str, Sequence[str]]:
-    """Read lists of class names, one for each part, from JSON."""
     lists: dict[str, Sequence[str]] = {}
     try:
         content: Any = json.loads(text)
@@ -261,9 +256,7 @@ def _of_parts(text: str, file: Path) -> Mapping[str, Sequence[str]]:
 def _beside(file: Path, part: str) -> Path:
     """Return the file of another part's classes: the same name, with that part's name in place of "train"."""
     if "train" not in file.name:
-        raise ValueError(
-            f'expected a file of the training classes, with "train" in its name, got {file}: rename it, or write JSON'
-        )
+        raise ValueError(f'expected "train" in the name of a file of classes, got {file}: rename it, or write JSON')
     names = [file.name.replace("train", name) for name, number in PART_NAMES.items() if PARTS[number] == part]
     found = next((file.with_name(name) for name in names if file.with_name(name).is_file()), None)
     if found is None:
@@ -285,9 +278,7 @@ def rotated(samples: Samples) -> Samples:
         raise ValueError("rotations expected samples with one labelling, got a second to evaluate by: leave out one")
     shape = samples.input_shape
     if len(shape) != 3 or shape[1] != shape[2]:
-        raise ValueError(
-            f"expected square images to turn them, got inputs {shape}: set data.size, or leave rotations out"
-        )
+        raise ValueError(f"expected square images to turn, got inputs {shape}: set data.size, or leave rotations out")
     turns = torch.arange(TURNS).repeat_interleave(len(samples))
     classes = len(samples.names)
     names = samples.names + tuple(f"{name}, turned {90 * turn}°" for turn in range(1, TURNS) for name in samples.names)

@@ -1,8 +1,8 @@
 """Which columns of a table are inputs, and why the others are none."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, final
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,9 +16,7 @@ LEAST_ROWS = 20  # from which on numbers tell that they identify rows
 TOLD = 8  # columns that a line names
 
 
-@final
-@dataclass(frozen=True)
-class Chosen:
+class Chosen(NamedTuple):
     """The input columns of a table, what they hold, and why each of the others is no input."""
 
     inputs: list[str]
@@ -30,9 +28,8 @@ class Chosen:
     def __str__(self) -> str:
         """Say which columns are inputs, and which are not, and why."""
         left = [f"{name} ({why})" for name, why in self.others.items()]
-        words = (
-            f"{first_of(self.inputs, TOLD)} ({self.kind}{f', {len(self.inputs)} columns' * (len(self.inputs) > TOLD)})"
-        )
+        count = f", {len(self.inputs)} columns" * (len(self.inputs) > TOLD)
+        words = f"{first_of(self.inputs, TOLD)} ({self.kind}{count})"
         return f"columns: inputs are {words}" + (f"; left out are {first_of(left, TOLD)}" if left else "")
 
 
@@ -40,17 +37,8 @@ def chosen(path: str, tables: Tables, given: Sequence[str] | None, beside: Seque
     """Choose one column of images or texts, or several of numbers: those that are given, or else by what they hold.
 
     A column whose values identify rows is an input only where it is given: one that is named id, *_id or the like, and
-    one of whole numbers that hardly repeat and are in order, packed closely, or written with leading zeros.
-
-    Args:
-        path: What is read.
-        tables: Its tables.
-        given: The names of columns.
-        beside: Columns that are no inputs: those of labels and parts.
-
-    Raises:
-        ValueError: A column does not exist, none fits, several do of which one is wanted, or a column of numbers has
-            something else in a row.
+    one of whole numbers that hardly repeat and are in order, packed closely, or written with leading zeros. Columns of
+    labels and parts, which are beside, are none.
     """
     table = next(iter(tables.splits.values()))
     if unknown := next((name for name in given or () if name not in table.features), None):
@@ -118,14 +106,13 @@ def _described(table: Any, name: str, kind: str) -> str:
     if kind == "text":
         some = next(filter(None, columns.first_values(table, name)), None)
         return "empty" if some is None else f"text, such as {some[:20]!r}"
+    if kind != "other":
+        return kind
     feature = table.features[name]
-    return (
-        kind if kind != "other" else "lists" if columns.is_list(feature) else str(getattr(feature, "dtype", "objects"))
-    )
+    return "lists" if columns.is_list(feature) else str(getattr(feature, "dtype", "objects"))
 
 
 def _unfit(name: str, kind: str) -> str:
-    """Return why a column's name says that it is no input."""
     if name.startswith(ROW_NUMBERS):
         return "no name"
     is_id = name.lower() == ID_COLUMN or (NAMED_ID.search(name) and kind in {"numbers", "text"})

@@ -97,8 +97,7 @@ def indicators_in(tables: Sequence[Any], columns: Sequence[str]) -> tuple[Tensor
         for row, value in enumerate(values):
             if value not in (0, 1):  # a list has no hash
                 raise ValueError(
-                    f"expected 0 or 1 in column {column!r} of data.label, got {value!r} in row {row}: correct it, or "
-                    "leave the column out"
+                    f"expected 0 or 1 in column {column!r} of data.label, got {value!r} in row {row}: leave it out"
                 )
         sets.append([value == 1 for value in values])
     return torch.tensor(sets).T.contiguous(), tuple(columns)
@@ -193,7 +192,7 @@ def labels_of(
     missing = sum(value is None for value in values)
     if missing:
         raise ValueError(
-            f"expected a label for every sample, got none for {missing} of {len(values)}: fill them in or drop the rows"
+            f"expected a label for every sample, got none for {missing} of {len(values)}: fill in or drop these"
         )
     if names is not None:
         if without := sum(isinstance(value, int) and value < 0 for value in values):

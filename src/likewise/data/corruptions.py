@@ -132,7 +132,7 @@ def corrupted(
     if images.ndim != 4 or not (images.dtype == torch.uint8 or images.is_floating_point()):
         raise ValueError(
             f"expected images (N, channels, height, width) of uint8 or from 0 to 1, got {tuple(images.shape)} of "
-            f"{images.dtype}: only images are corrupted"
+            f"{images.dtype}"
         )
     values = images.cpu() / 255 if images.dtype == torch.uint8 else images.cpu().float()
     if len(values) == 0:

@@ -13,12 +13,7 @@ from likewise.data.rows import JoinedRows, Rows, SomeRows
 
 
 class Crops(NamedTuple):
-    """What is cropped of each image for a step.
-
-    Example:
-        >>> Crops(RandomResizedCrop(size=24), views=2).numbers(seed=3, samples=8, own=slice(2, 4)).shape
-        torch.Size([2, 2, 45])
-    """
+    """What is cropped of each image for a step."""
 
     crop: RandomResizedCrop
     views: int
@@ -42,11 +37,10 @@ class Crops(NamedTuple):
             return self.read(inputs.all_rows, inputs.rows[rows], numbers)
         if isinstance(inputs, ImageFiles):
             return inputs.crops(rows, self.crop, numbers)
-        early = rows < len(inputs.first)
-        one = self.read(inputs.first, rows[early], numbers[early])
-        other = self.read(inputs.second, rows[~early] - len(inputs.first), numbers[~early])
-        views = torch.empty(len(rows), *one.shape[1:], dtype=torch.uint8)
-        views[early], views[~early] = one, other
+        both = [(there, self.read(side, own, numbers[there])) for side, there, own in inputs.sides(rows)]
+        views = torch.empty(len(rows), *both[0][1].shape[1:], dtype=torch.uint8)
+        for there, read in both:
+            views[there] = read
         return views
 
 

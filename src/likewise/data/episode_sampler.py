@@ -7,6 +7,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from likewise.score_words import counted
+
 CHUNK = 2**22  # random numbers at a time: 32 MiB
 
 Room = Literal["batches", "evaluations"]
@@ -115,22 +117,14 @@ def shortage(
     if held >= shape.each:
         return None
     lower = f"queries or {room}.shots" if held > shape.shots else "shots"
-    words = f"{_counted(shape.shots, 'shot', 'shots')} and {_counted(shape.queries, 'query', 'queries')}"
+    words = f"{counted(shape.shots, 'shot')} and {counted(shape.queries, 'query', 'queries')}"
     needed = f"at least {shape.each} samples of every class, {words}"
-    return (
-        needed,
-        f"{held} of {names[fewest]!r}",
-        f"lower {room}.{lower}, or leave out such classes with --data.min_per_class {shape.each}",
-    )
+    remedy = f"lower {room}.{lower}, or leave out such classes with --data.min_per_class {shape.each}"
+    return needed, f"{held} of {names[fewest]!r}", remedy
 
 
 def fitted(counts: Int[Tensor, " c"], shape: EpisodeShape, given: Mapping[str, object]) -> EpisodeShape:
-    """Return the shape with no more ways and queries than there are classes and samples, where these aren't given.
-
-    Example:
-        >>> fitted(torch.tensor([9, 0, 4, 7]), EpisodeShape(1, 5, 1, 2), {"ways": None, "queries": 2})[1:]
-        (3, 1, 2)
-    """
+    """Return the shape with no more ways and queries than there are classes and samples, where these aren't given."""
     occurring = counts[counts > 0]
     most = {
         "ways": max(2, len(occurring)),
@@ -153,7 +147,7 @@ def fitting_words(counts: Int[Tensor, " c"], names: Sequence[str], wanted: Episo
     fewest = int(occurring[counts[occurring].argmin()])
     ways = f"{fits.ways}-way, as there are {len(occurring)} classes"
     held = int(counts[fewest])
-    queries = f"with {_counted(fits.queries, 'query', 'queries')}, as there are {held} samples of {names[fewest]!r}"
+    queries = f"with {counted(fits.queries, 'query', 'queries')}, as there are {held} samples of {names[fewest]!r}"
     said = ((ways, fits.ways != wanted.ways), (queries, fits.queries != wanted.queries))
     return ", and ".join(words for words, differs in said if differs)
 
@@ -172,12 +166,7 @@ def distinct(counts: Int[Tensor, " r"], k: int, generator: torch.Generator) -> I
     return drawn
 
 
-def _counted(number: int, one: str, many: str) -> str:
-    return f"{number} {one if number == 1 else many}"
-
-
 def _drawn_again(counts: Int[Tensor, " r"], k: int, generator: torch.Generator) -> Int[Tensor, "r k"]:
-    """Draw k numbers, and again in the rows in which one came twice."""
     drawn = torch.empty(len(counts), k, dtype=torch.int64)
     left = torch.arange(len(counts))
     while len(left):

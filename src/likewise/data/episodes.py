@@ -84,7 +84,7 @@ class Episodes(Batches):
         cells = "cell_labels" in arguments
         if self.mix and not cells:
             raise ValueError(
-                f"expected queries that show one class each for {loss}, which takes no cell_labels, got mixed ones: "
+                f"expected queries of one class each for {loss}, which takes no cell_labels, got mixed: "
                 "leave batches.mix out"
             )
         self.mix = cells if self.mix is None else self.mix

@@ -46,11 +46,9 @@ class Evaluated:
     within: Superclasses | None = None
 
     def __len__(self) -> int:
-        """Count the samples."""
         return len(self.classes)
 
     def __getitem__(self, rows: Tensor) -> "Evaluated":
-        """Take those of some samples, by a mask or indices."""
         return replace(self, classes=self.classes[rows])
 
     @classmethod

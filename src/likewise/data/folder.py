@@ -1,6 +1,7 @@
 """A folder of images, with their classes."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import final
 
 from likewise.data.chosen import Chosen
@@ -9,6 +10,7 @@ from likewise.data.tabular import Tabular
 
 
 @final
+@dataclass(repr=False, eq=False, kw_only=True)
 class Folder(Tabular):
     """Images in a folder, with one folder per class; or folders train, test and optionally validation of these.
 
@@ -33,15 +35,16 @@ class Folder(Tabular):
         >>> import tempfile
         >>> from pathlib import Path
         >>> from PIL import Image
-        >>> folder = tempfile.TemporaryDirectory()
-        >>> for name in ("cat", "dog"):
-        ...     Path(folder.name, name).mkdir()
-        ...     Image.new("L", (40, 30)).save(f"{folder.name}/{name}/1.png")
-        >>> photos = Folder(folder.name, size=16).load()
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     for name in ("cat", "dog"):
+        ...         Path(folder, name).mkdir()
+        ...         Image.new("L", (40, 30)).save(f"{folder}/{name}/1.png")
+        ...     photos = Folder(folder, size=16).load()
         >>> photos.input_shape, photos.names, list(photos.ids)
         ((1, 16, 16), ('cat', 'dog'), ['cat/1.png', 'dog/1.png'])
-        >>> folder.cleanup()
     """
+
+    encoding: str | None = None
 
     def _chosen(self, tables: Tables, beside: Sequence[str]) -> Chosen:
         choice = super()._chosen(tables, beside)

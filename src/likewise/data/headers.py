@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
-from typing import NamedTuple, TypeVar, final
+from typing import Any, NamedTuple, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,8 @@ R = TypeVar("R")
 FEWEST = 1000  # headers that are worth keeping
 AHEAD = 256  # files that threads read before they are asked for
 TOGETHER = 32  # headers that one thread reads: in memory they take 40 µs each
-FORMAT = 3  # of what is kept; another one is read anew
+FORMAT = 4  # of what is kept; another one is read anew
+KEPT = np.dtype([("state", np.int64, 2), ("size", np.int32, 2), ("kind", np.int16), ("grey", np.bool_)])
 MOST_OTHERS = 4  # times as many files of the same folder as a start reads
 WHAT = "sizes of images"
 DOING, WAITING = f"reading {WHAT}", f"waiting for another start, which reads {WHAT}"
@@ -50,9 +51,6 @@ def headers_of(
         item: Returns what is read of one, by its number.
         read: Reads it, in a thread.
         how: What else it depends on: what was read in another way is kept apart.
-
-    Memory:
-        100 bytes an image, while it runs, and what is returned.
     """
     files = [row for row, path in enumerate(paths) if path is not None]
     given = [str(paths[row]) for row in files]
@@ -120,44 +118,36 @@ def states_of(names: Sequence[str]) -> NDArray[np.int64]:
 @final
 @dataclass(frozen=True, eq=False)
 class _Kept:
-    """Headers that are kept: the state of each file, height and width, its kind among words, whether it is grey."""
+    """Headers that are kept, by the names of files; their kinds are numbers of words."""
 
     names: list[str]
-    states: NDArray[np.int64]
-    sizes: NDArray[np.int32]
-    kinds: NDArray[np.int16]
-    grey: NDArray[np.bool_]
     words: list[str]
+    table: NDArray[Any]
 
     @classmethod
     def made(cls, names: Sequence[str], states: NDArray[np.int64], found: Sequence[Header | None]) -> "_Kept":
         """Return what is to be kept of files: not those that could not be read, so that they are asked again."""
-        rows = [row for row, header in enumerate(found) if header is not None and "\0" not in names[row]]
-        headers = [header for header in (found[row] for row in rows) if header is not None]
-        words = list(dict.fromkeys(header.kind for header in headers))
-        numbers = {word: number for number, word in enumerate(words)}
-        return cls(
-            [names[row] for row in rows],
-            states[rows],
-            np.array([header.size for header in headers], dtype=np.int32).reshape(-1, 2),
-            np.array([numbers[header.kind] for header in headers], dtype=np.int16),
-            np.array([header.grey for header in headers], dtype=np.bool_),
-            words,
-        )
+        known = [(row, of) for row, of in enumerate(found) if of is not None and "\0" not in names[row]]
+        words = list(dict.fromkeys(header.kind for _, header in known))
+        table = np.zeros(len(known), KEPT)
+        table["state"] = states[[row for row, _ in known]]
+        for name in ("size", "grey"):
+            table[name] = np.array([getattr(header, name) for _, header in known]).reshape(table[name].shape)
+        table["kind"] = [words.index(header.kind) for _, header in known]
+        return cls([names[row] for row, _ in known], words, table)
 
     @classmethod
     def opened(cls, place: Path) -> "_Kept":
         """Read what is kept: nothing where there is no such file, or it is damaged."""
-        none = cls.made([], np.zeros((0, 2), dtype=np.int64), [])
         try:
             with place.open("rb") as file, np.load(file) as kept:
-                names, words = (unpacked(kept[of]) for of in ("names", "words"))
-                arrays = {of: kept[of] for of in ("states", "sizes", "kinds", "grey")}
-            found = cls(names=names, words=words, **arrays)
-        except Exception:  # noqa: BLE001 - a damaged file can raise anything
-            return none
-        lengths = {len(of) for of in (found.names, found.states, found.sizes, found.kinds, found.grey)}
-        return found if lengths == {len(names)} and int(found.kinds.max(initial=-1)) < len(words) else none
+                found = cls(unpacked(kept["names"]), unpacked(kept["words"]), kept["table"])
+            whole = found.table.dtype == KEPT and len(found.table) == len(found.names)
+            if whole and int(found.table["kind"].max(initial=-1)) < len(found.words):
+                return found
+        except Exception:  # noqa: BLE001, S110 - a damaged file can raise anything
+            pass
+        return cls([], [], np.zeros(0, KEPT))
 
     def of(self, names: Sequence[str], states: NDArray[np.int64]) -> list[Header | None]:
         """Return what is kept of files that are as they were; None of others."""
@@ -168,8 +158,8 @@ class _Kept:
         else:
             numbers = {name: number for number, name in enumerate(self.names)}
             rows = np.array([numbers.get(name, -1) for name in names])
-        same = (rows >= 0) & (states[:, 0] >= 0) & (self.states[rows] == states).all(axis=1)
-        columns = (of[rows].tolist() for of in (self.grey, self.kinds, self.sizes))
+        same = (rows >= 0) & (states[:, 0] >= 0) & (self.table["state"][rows] == states).all(axis=1)
+        columns = (self.table[name][rows].tolist() for name in ("grey", "kind", "size"))
         return [
             Header(is_grey, self.words[kind], (size[0], size[1])) if one else None
             for one, is_grey, kind, size in zip(same.tolist(), *columns, strict=True)
@@ -177,22 +167,15 @@ class _Kept:
 
     def joined(self, names: Sequence[str], states: NDArray[np.int64], found: Sequence[Header | None]) -> "_Kept":
         """Return the headers of files, and those kept of others below the same folder, unless these are many."""
-        new = self.made(names, states, found)
-        given = set(names)
+        new, given = self.made(names, states, found), set(names)
         rows = [row for row, name in enumerate(self.names) if name not in given]
         if len(rows) > MOST_OTHERS * max(FEWEST, len(names)):
             return new
-        words = list(dict.fromkeys([*new.words, *self.words]))
-        numbers = np.array([words.index(word) for word in self.words], dtype=np.int16)
-        return _Kept(
-            [*new.names, *(self.names[row] for row in rows)],
-            np.concatenate([new.states, self.states[rows]]),
-            np.concatenate([new.sizes, self.sizes[rows]]),
-            np.concatenate([new.kinds, numbers[self.kinds[rows]]]) if rows else new.kinds,
-            np.concatenate([new.grey, self.grey[rows]]),
-            words,
-        )
+        words, others = list(dict.fromkeys([*new.words, *self.words])), self.table[rows]
+        others["kind"] = [words.index(self.words[kind]) for kind in others["kind"]]
+        table = np.concatenate([new.table, others])
+        return _Kept([*new.names, *(self.names[row] for row in rows)], words, table)
 
     def save(self, place: Path) -> None:
-        arrays = {"names": packed(self.names), "words": packed(self.words), "states": self.states}
-        save_or_warn(place, arrays | {"sizes": self.sizes, "kinds": self.kinds, "grey": self.grey}, WHAT)
+        words = {"names": packed(self.names), "words": packed(self.words)}
+        save_or_warn(place, {**words, "table": self.table}, WHAT)

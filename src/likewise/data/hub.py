@@ -1,13 +1,13 @@
 """A data set on the Hub, by its name."""
 
-from typing import ClassVar, final
+from dataclasses import dataclass
+from typing import final
 
-from likewise.data.image_files import Size
-from likewise.data.preprocessing import Resize
 from likewise.data.tabular import Tabular
 
 
 @final
+@dataclass(repr=False, eq=False, kw_only=True)
 class Hub(Tabular):
     """Images, numbers or texts with their labels, from a data set on the Hub; columns are read as `Table` reads them.
 
@@ -26,25 +26,7 @@ class Hub(Tabular):
         'fine_label'
     """
 
-    local: ClassVar[bool] = False
+    config: str | None = None
+    inputs: list[str] | None = None
 
-    def __init__(
-        self,
-        path: str,
-        config: str | None = None,
-        inputs: list[str] | None = None,
-        label: str | list[str] | None = None,
-        *,
-        size: Size = None,
-        resize: Resize = "crop",
-        memory: float = 2.0,
-        separator: str | None = None,
-        fine_label: str | None = None,
-        store: int | None = None,
-        part: str | None = None,
-    ) -> None:
-        super().__init__(path, label, size=size, resize=resize, memory=memory, separator=separator, store=store)
-        self.fine_label = fine_label
-        self.part = part
-        self.config = config
-        self.inputs = inputs
+    local = False

@@ -44,7 +44,6 @@ class Ids:
         return cls(_numbers, rows)
 
     def __len__(self) -> int:
-        """Count the samples."""
         return len(self._rows)
 
     def __getitem__(self, index: Tensor) -> "Ids":
@@ -52,17 +51,13 @@ class Ids:
         return Ids(self._read, self._rows[index])
 
     def __iter__(self) -> Iterator[str]:
-        """Read the ids, in order."""
         for rows in self._rows.split(CHUNK):
             yield from self._read(rows.tolist())
 
     def __add__(self, other: "Ids") -> "Ids":
-        """Return these ids and then others."""
-        return (
-            Ids(_numbers, torch.cat([self._rows, other._rows]))
-            if self.plain and other.plain
-            else Ids.of([*self, *other])
-        )
+        if self.plain and other.plain:
+            return Ids(_numbers, torch.cat([self._rows, other._rows]))
+        return Ids.of([*self, *other])
 
     def agree(self, other: "Ids") -> bool:
         """Tell whether both may name the same samples: they are equal, or either are numbers, which tell nothing."""
@@ -83,12 +78,7 @@ def _numbers(rows: list[int]) -> list[str]:
 
 
 def distinct(names: Sequence[str]) -> Sequence[str]:
-    """Return names as text, and number those that occur again.
-
-    Example:
-        >>> distinct(["a", "b", "a", "a (2)"])
-        ['a', 'b', 'a (3)', 'a (2)']
-    """
+    """Return names as text, and number those that occur again: the second "a" becomes "a (2)", unless that is taken."""
     names = [as_text(name) for name in names]
     taken = set(names)
     if len(taken) == len(names):

@@ -8,10 +8,9 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, final
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, final
 
 import numpy as np
 import torch
@@ -52,18 +51,14 @@ Size = int | list[int] | None
 """Side of a square, or height and width, in pixels; None: as they are."""
 
 
-@final
-@dataclass(frozen=True)
-class Encoded:
+class Encoded(NamedTuple):
     """The content of an image file that is stored within another file, and its name in messages."""
 
     name: str
     content: bytes
 
 
-@final
-@dataclass(frozen=True)
-class Within:
+class Within(NamedTuple):
     """An image file that lies within another file as it is: where it begins and how long it is, in bytes."""
 
     name: str
@@ -76,9 +71,7 @@ class Within:
         return content_of(self.file, self.offset, self.length if most is None else min(most, self.length))
 
 
-@final
-@dataclass(frozen=True)
-class Plain:
+class Plain(NamedTuple):
     """The pixels of an image, upright and of 8 bits, and its name in messages."""
 
     name: str
@@ -267,10 +260,7 @@ def _store(items: Sequence[Item], headers: Sequence[Header | None], side: int, b
     paths = _paths(items, range(len(items)))
     names = [os.path.abspath(path) for path in paths if path is not None]  # noqa: PTH100 - ten times as fast as Path
     if len(names) < len(paths):
-        raise ValueError(
-            "expected images in files, tars or Parquet files for data.store, got others: leave it out, or write them "
-            "to files"
-        )
+        raise ValueError("expected images in files, tars or Parquet files for data.store, got others: leave it out")
 
     def smaller(image: "Image") -> Pixels:
         image.draft("RGB", (2 * side, 2 * side))
@@ -324,7 +314,6 @@ def _headers(items: Sequence[Item], rows: Sequence[int], *, upright: bool) -> li
 
 
 def _paths(items: Sequence[Item], rows: Sequence[int]) -> list[str | None]:
-    """Return where images are; None of one whose content a table has."""
     listed = getattr(items, "files", None)  # which a table has in one go
     if listed is not None:
         return [listed[row] for row in rows]

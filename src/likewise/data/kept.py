@@ -22,11 +22,7 @@ ODD = ("utf-8", "surrogateescape")  # of names that are no text
 
 
 def folder() -> Path:
-    """Return where it is kept: LIKEWISE_CACHE, or a folder of the user's cache.
-
-    Raises:
-        RuntimeError: Nobody's home is known.
-    """
+    """Return LIKEWISE_CACHE, or a folder of the user's cache; a RuntimeError says that nobody's home is known."""
     if given := os.environ.get("LIKEWISE_CACHE"):
         return Path(given).expanduser()
     usual = "LOCALAPPDATA" if sys.platform == "win32" else "XDG_CACHE_HOME"
@@ -49,11 +45,7 @@ def unpacked(words: NDArray[np.uint8]) -> list[str]:
 
 
 def save(place: Path, arrays: Mapping[str, Any]) -> None:
-    """Write arrays into a file, which takes its place when it is whole.
-
-    Raises:
-        OSError: It can't be written; a file that was there stays.
-    """
+    """Write arrays into a file, which takes its place when it is whole; after an OSError the old one is still there."""
     beside = place.with_suffix(PARTIAL)
     try:
         with beside.open("wb") as file:
@@ -77,13 +69,7 @@ def save_or_warn(place: Path, arrays: Mapping[str, Any], what: str) -> None:
 
 @contextmanager
 def alone(place: Path, doing: str, longest: float | None = None) -> Generator[None]:
-    """Let one process at a time make a file, where there are locks; one that waits too long goes on without.
-
-    Args:
-        place: The file.
-        doing: What is said while another process makes it.
-        longest: How many seconds to wait. None: 600.
-    """
+    """Let one process at a time make a file, where there are locks; one that waits too long goes on without."""
     file: Any = None
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -103,7 +89,6 @@ def alone(place: Path, doing: str, longest: float | None = None) -> Generator[No
 
 
 def _until_locked(lock: Callable[[], None], longest: float) -> Iterator[None]:
-    """Yield while another process has a lock, so many seconds at most."""
     until = time.monotonic() + longest
     while time.monotonic() < until:
         try:

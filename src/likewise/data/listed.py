@@ -91,9 +91,8 @@ class FromList(Subset):
         return self.of_source(samples).taken(samples)
 
     def of_source(self, samples: Samples) -> Subset:
-        lists = {
-            part: expanded(of) for part, of in enumerate((self.file, self.validation, self.test)) if of is not None
-        }
+        files = enumerate((self.file, self.validation, self.test))
+        lists = {part: expanded(of) for part, of in files if of is not None}
         given = samples.parts is not None and bool((samples.parts == 2).any())
         if self.validation is not None and self.test is None and not given:
             raise ValueError(
@@ -149,7 +148,6 @@ class _Found(Subset):
         return samples[torch.isin(_rows(samples), self.rows[0])]
 
     def _parts(self, samples: Samples) -> Int[Tensor, " n"]:
-        """Return the part of each sample, -1 for those that are left out."""
         given = torch.zeros(len(samples), dtype=torch.int64) if samples.parts is None else samples.parts
         parts = given.masked_fill(torch.isin(given, torch.tensor(list(self.rows))), -1)
         for part, rows in self.rows.items():

@@ -158,7 +158,6 @@ def finite_rows(vectors: Float[Tensor, "n f"] | Rows, path: str) -> Int[Tensor, 
 
 
 def _numbers(table: Any, name: str) -> NDArray[np.float32]:
-    """Return a column of numbers, or of lists of them, as vectors, (N, F)."""
     if not is_list(table.features[name]):
         numbers = arrow_of(table, name).cast("float64", safe=False).to_numpy()
     else:

@@ -92,7 +92,6 @@ def loaded_once() -> Generator[None]:
 
 
 def _loaded(spec: Spec, source: Source) -> Samples:
-    """Load a source, or take what was loaded last, with its warnings."""
     last, key = _last.get(), repr(spec)
     if last is None:
         return source.load()
@@ -169,16 +168,7 @@ def parts_of_run(run: Run, *, stream: bool = False) -> tuple[Parts, bool]:
 
 
 def parted_as(run: Run, samples: Samples, side: Side = "first") -> Samples:
-    """Return samples of a run's own data with the parts that they have in the run; what it leaves out is training's.
-
-    Args:
-        run: The run.
-        samples: What its source reads; of pairs those of one side.
-        side: Of a run of pairs, which.
-
-    Raises:
-        ValueError: As for `parts_of_run`.
-    """
+    """Return what a run's source reads with the parts that it has in the run; what that leaves out is training's."""
     parts = parts_of_run(run, stream=True)[0]
     held_out: dict[str, int] = {}
     for number, part in enumerate((parts.validation, parts.test), 1):
@@ -217,13 +207,8 @@ def fingerprint(parts: Parts) -> str:
         digest.update(f"{tuple(samples.inputs.shape)} {samples.names}".encode())
         wrong, second = None if samples.negatives is None else samples.negatives.places, samples.evaluated
         digest.update(b"" if second is None else f"{second.names}".encode())
-        for tensor in (
-            samples.labels,
-            samples.items,
-            wrong,
-            None if second is None else second.classes,
-            some_inputs(samples, FINGERPRINTED) if len(samples) else None,
-        ):
+        tensors = [samples.labels, samples.items, wrong, None if second is None else second.classes]
+        for tensor in [*tensors, some_inputs(samples, FINGERPRINTED) if len(samples) else None]:
             if tensor is not None:
                 digest.update(tensor.contiguous().numpy().tobytes())
     return digest.hexdigest()

@@ -15,14 +15,8 @@ _INTEGERS = (4, 5, 6)
 def places_in(path: str, first: int, end: int, levels: int) -> NDArray[np.int64]:
     """Return the offset of each value of a column chunk in its file, and its length, (n, 2); -1 of one that is null.
 
-    Args:
-        path: The file.
-        first: The offset of the first page.
-        end: The offset behind the last.
-        levels: How many of the column and the structs that it is in may be null.
-
-    Raises:
-        ValueError: A page is of another kind.
+    Its pages lie from `first` to before `end`; one of another kind is a ValueError. `levels` counts what may be null:
+    the column, and the structs that it is in.
     """
     import pyarrow as pa  # noqa: PLC0415 - only Parquet files need it
 

@@ -3,7 +3,7 @@
 import re
 import warnings
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import Any, final
 
@@ -39,6 +39,7 @@ from likewise.files.formats import PART_NAMES, TABLES, first_of, lines_in, with_
 
 
 @final
+@dataclass(repr=False, eq=False)
 class Pairs(Source):
     r"""Samples with a counterpart: an image and its caption, a question and its answer, a sentence and its translation.
 
@@ -79,56 +80,39 @@ class Pairs(Source):
     Example:
         >>> import tempfile
         >>> from pathlib import Path
-        >>> folder = tempfile.TemporaryDirectory()
-        >>> table = Path(folder.name) / "asked.jsonl"
-        >>> _ = table.write_text(
-        ...     '{"question": "Who?", "answer": ["I.", "You."]}\n'
-        ...     '{"question": "When?", "answer": ["Now."]}\n{"question": "Where?", "answer": ["Here.", "I."]}\n'
-        ... )
-        >>> pairs = Pairs(str(table), first="question", second="answer").load()
+        >>> asked = '{"q": "Who?", "a": ["I.", "You."]}\n{"q": "When?", "a": ["Now."]}\n'
+        >>> asked += '{"q": "Where?", "a": ["Here.", "I."]}'
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = Path(folder, "asked.jsonl").write_text(asked)
+        ...     pairs = Pairs(f"{folder}/asked.jsonl", first="q", second="a").load()
         >>> pairs.inputs.strings, pairs.counterparts.inputs.strings
         (['Who?', 'Who?', 'When?', 'Where?', 'Where?'], ['I.', 'You.', 'Now.', 'Here.', 'I.'])
         >>> pairs.items.tolist(), pairs.counterparts.items.tolist(), pairs.groups.tolist()
         ([0, 0, 1, 2, 2], [0, 1, 2, 3, 0], [0, 0, 1, 0, 0])
-        >>> folder.cleanup()
     """
 
-    def __init__(
-        self,
-        path: str | None = None,
-        *,
-        first: str,
-        second: str,
-        negatives: str | None = None,
-        label: str | None = None,
-        group: str | None = None,
-        size: Size = None,
-        resize: Resize = "crop",
-        memory: float = 2.0,
-        encoding: str | None = None,
-        part: str | None = None,
-    ) -> None:
-        check_size(size, resize, memory)
-        if first == second:
-            kind = "files" if path is None else "columns"
+    path: str | None = None
+    _: KW_ONLY
+    first: str
+    second: str
+    negatives: str | None = None
+    label: str | None = None
+    group: str | None = None
+    size: Size = None
+    resize: Resize = "crop"
+    memory: float = 2.0
+    encoding: str | None = None
+    part: str | None = None
+
+    def __post_init__(self) -> None:
+        check_size(self.size, self.resize, self.memory)
+        if self.first == self.second:
+            kind = "files" if self.path is None else "columns"
             raise ValueError(
-                f"expected two {kind}, got {first!r} as data.first and as data.second: name the other side in one"
+                f"expected two {kind}, got {self.first!r} as data.first and as data.second: name the other"
             )
-        if negatives in {first, second}:
-            raise ValueError(
-                f"expected a column of its own as data.negatives, got {negatives!r} again: name what does not belong"
-            )
-        self.path = path
-        self.first = first
-        self.second = second
-        self.negatives = negatives
-        self.label = label
-        self.group = group
-        self.size: Size = size
-        self.resize: Resize = resize
-        self.memory = memory
-        self.encoding = encoding
-        self.part = part
+        if self.negatives in {self.first, self.second}:
+            raise ValueError(f"expected a column of its own as data.negatives, got {self.negatives!r}: name another")
 
     def load(self) -> Samples:
         if self.path is None:
@@ -152,11 +136,9 @@ class Pairs(Source):
 
     def _of_files(self, where: str, files: Mapping[str, tuple[str, str]]) -> Samples:
         """Read files that belong together row by row, by the names of their parts."""
-        asked = next(
-            (name for name in ("negatives", "label", "group", "part") if getattr(self, name) is not None), None
-        )
-        if asked is not None:
-            raise ValueError(f"expected a table, which has data.{asked}, got {where}: put the files in one table")
+        for name in ("negatives", "label", "group", "part"):
+            if getattr(self, name) is not None:
+                raise ValueError(f"expected a table, which has data.{name}, got {where}: put the files in one table")
         sides: tuple[list[Any], list[Any]] = [], []
         for pair in files.values():
             for option, path, side in zip(("first", "second"), pair, sides, strict=True):
@@ -185,9 +167,7 @@ class Pairs(Source):
             )
         suffix = file.suffix.lower()
         if suffix in TABLES:
-            raise ValueError(
-                f"expected a file of lines or arrays as data.{option}, got the table {path}: name it in data.path"
-            )
+            raise ValueError(f"expected lines or arrays as data.{option}, got the table {path}: name it in data.path")
         if suffix in ARRAYS:
             arrays = Arrays(file, self.size, self.resize)
             return arrays.stream() if self.streams else arrays.load()
@@ -240,20 +220,20 @@ class Pairs(Source):
         filled = filled_in(parts, rows)
         check_filled(path, filled)
         groups = None if self.group is None else groups_in(path, list(splits.values()), self.group)[rows]
+        negatives = None
+        if self.negatives is not None:
+            negatives = _negatives(second.inputs, places, of_negatives, sum(lengths))[rows]
         samples = replace(
             samples,
             labels=None if labels is None else labels[rows],
             names=named,
             groups=grouped(samples) if groups is None else groups,
             parts=parts[rows] if len(filled) > 1 else None,
-            negatives=None
-            if self.negatives is None
-            else _negatives(second.inputs, places, of_negatives, sum(lengths))[rows],
+            negatives=negatives,
         )
         return without_bound(path, samples)
 
     def _side(self, path: str, tables: Tables, cells: Mapping[str, Any], column: str) -> Side:
-        """Read the cells of a side, or those of a side and its negatives."""
         kind, each = kind_in(path, cells, column), list(cells.values())
         if kind == "images":
             images = ImageCells(replace(tables, splits=cells), list(cells), column)
@@ -302,22 +282,19 @@ class Pairs(Source):
         firsts, ids = first.items[cell], names[rows]
         if len(rows.unique()) < len(rows):
             ids = Ids.of(ids)
-        counterparts = Samples(
-            taken(second.inputs, seconds, self.memory),
-            ids=ids if second.paths is None else Ids.of(second.paths[whole.nonzero().flatten()]),
-            preprocessing=second.preprocessing,
-            found=second.found,
-            items=seconds,
-        )
-        samples = Samples(
-            taken(first.inputs, firsts, self.memory),
-            ids=ids if first.paths is None else Ids.of(first.paths[cell]),
-            preprocessing=first.preprocessing,
-            found=first.found,
-            items=firsts,
-            counterparts=counterparts,
-        )
-        return samples, rows
+
+        def samples_of(side: Side, cells: Tensor, items: Tensor, other: Samples | None = None) -> Samples:
+            return Samples(
+                taken(side.inputs, items, self.memory),
+                ids=ids if side.paths is None else Ids.of(side.paths[cells]),
+                preprocessing=side.preprocessing,
+                found=side.found,
+                items=items,
+                counterparts=other,
+            )
+
+        counterparts = samples_of(second, whole.nonzero().flatten(), seconds)
+        return samples_of(first, cell, firsts, counterparts), rows
 
 
 def _negatives(inputs: Tensor | Rows, items: Tensor, rows: Tensor, count: int) -> Negatives:

@@ -136,13 +136,7 @@ class Contents:
 
 @final
 class Columns:
-    """The columns of a part in Parquet files, each read when it is asked for: of all rows, or of a row group of a file.
-
-    Args:
-        data: A data set of pyarrow.
-        features: Its columns, as the `datasets` library has them.
-        held: Whether the columns that were read last are held.
-    """
+    """The columns of a part in Parquet files, each read when it is asked for; of a row group, the last are held."""
 
     def __init__(self, data: Any, features: Any, *, held: bool = False) -> None:
         self.data, self.features, self.held = data, features, held
@@ -196,14 +190,7 @@ def columns_of(part: str, files: Sequence[Path]) -> Columns:
 
 
 def read_in_place(parts: Mapping[str, Sequence[Path]]) -> tuple[dict[str, Any], Contents] | None:
-    """Read the tables of each part, with numbers in the place of images' bytes; None if the first has no such images.
-
-    Args:
-        parts: The files of each part.
-
-    Memory:
-        All columns but the bytes of images.
-    """
+    """Read all columns but images' bytes, in whose place numbers are; None if the first part has no such images."""
     import datasets  # noqa: PLC0415 - only sets that the library reads need it
     import pyarrow as pa  # noqa: PLC0415 - comes with it
     from datasets.table import table_cast  # noqa: PLC0415 - likewise
@@ -238,7 +225,6 @@ def _has(schema: Any, name: str) -> bool:
 
 
 def _table(path: Path, images: Sequence[str], contents: Contents) -> Any:
-    """Read a file, with numbers in the place of images' bytes."""
     import pyarrow as pa  # noqa: PLC0415 - only Parquet files need it
     from pyarrow import parquet  # noqa: PLC0415 - likewise
 

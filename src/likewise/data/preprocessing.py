@@ -56,7 +56,6 @@ class ImagePreprocessing:
     bits: int | None = None
 
     def __post_init__(self) -> None:
-        """Check the shape and the rule."""
         shape: Any = self.shape
         if not all(isinstance(number, int) for number in shape) or shape[0] not in {1, 3} or min(shape) < 1:
             raise ValueError(f"expected a shape (1 or 3, height, width), got {shape}: give encoder.input_shape")
@@ -95,18 +94,15 @@ class ImagePreprocessing:
         from PIL import Image  # noqa: PLC0415 - only images in files need it
 
         high, wide = sides or (self.height, self.width)
-        mode, scale = "RGB" if self.channels == 3 else "L", 1.0
+        mode, scale, found = "RGB" if self.channels == 3 else "L", 1.0, None
         if image.format == "JPEG":  # which need not be decoded as a whole
             drawn, (height, width) = image.width, upright_sides(image)
             found = boxes(height, width)
             spare = max(1.0, float((found.lengths / torch.tensor([high, wide])).min()))
             reduced = image.draft("RGB", (math.ceil(image.width / spare), math.ceil(image.height / spare)))
             scale = 1.0 if reduced is None else reduced[1][2] / drawn
-            plain = plain_image(image, self.bits).convert(mode)
-        else:
-            plain = plain_image(image, self.bits).convert(mode)
-            found = boxes(plain.height, plain.width)
-        starts, lengths, flips = (of.tolist() for of in found)
+        plain = plain_image(image, self.bits).convert(mode)
+        starts, lengths, flips = (of.tolist() for of in found or boxes(plain.height, plain.width))
         views = torch.empty(len(starts), self.channels, high, wide, dtype=torch.uint8)
         for view, (top, left), (tall, broad), flip in zip(views, starts, lengths, flips, strict=True):
             right, bottom = (left + broad) * scale, (top + tall) * scale

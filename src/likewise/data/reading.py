@@ -11,7 +11,7 @@ from jaxtyping import Int, Shaped
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from likewise.data.rows import Rows, files_of, note_unreadable, unreadable
+from likewise.data.rows import Rows, files_of, note_unreadable, readable, unreadable
 from likewise.data.texts import Texts, TokenRows
 from likewise.data.workers import MOST_WORKERS, fetched
 
@@ -37,29 +37,17 @@ def on_demand(inputs: Tensor | Rows | None) -> bool:
 
 
 def spans_of(inputs: Tensor | Rows, shards: Sequence[range], batch_size: int | None = None) -> list[range]:
-    """Cut shards into what is read and encoded at a time.
-
-    Example:
-        >>> spans_of(torch.zeros(20, 3), [range(10), range(10, 15)], 8)
-        [range(0, 8), range(8, 10), range(10, 15)]
-    """
+    """Cut shards into what is read and encoded at a time."""
     most = MOST_TEXTS if isinstance(inputs, Texts) else MOST_READ
     size = batch_size or max(1, min(most, MOST_NUMBERS // max(1, math.prod(inputs.shape[1:]))))
     return [shard[start : start + size] for shard in shards for start in range(0, len(shard), size)]
 
 
 def read_ahead(inputs: Rows, spans: Sequence[range], workers: int | None = None) -> Iterator[Read]:
-    """Read pieces of inputs in their order, while what was read before is worked on.
+    """Read pieces of inputs in their order, while what was read before is worked on; each worker holds two.
 
-    Inputs that could not be read are noted, as if they had been read here.
-
-    Args:
-        inputs: Inputs that are read when they are indexed.
-        spans: The rows of each piece.
-        workers: Processes that read. None: one per core, up to 8; 0: none.
-
-    Memory:
-        Two pieces for each worker.
+    Inputs that could not be read are noted, as if they had been read here. Workers are one per core, up to 8, where it
+    is None.
     """
     count = min(MOST_WORKERS, os.cpu_count() or 1, len(spans)) if workers is None else workers
     for read in fetched(_Reading(inputs, spans), count):
@@ -84,6 +72,5 @@ class _Reading(Dataset[Read]):
             inputs = self.inputs[rows]
         if not (found := unreadable(self.inputs, rows)):
             return Read(rows, inputs, rows[:0], {})
-        could = torch.ones(len(rows), dtype=torch.bool)
-        could[[one.place for one in found]] = False
+        could = readable(self.inputs, rows)
         return Read(rows[could], inputs[could], rows[~could], files_of(found))

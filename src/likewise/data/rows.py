@@ -1,6 +1,6 @@
 """Inputs that are read on demand: the protocol, some rows of others, two sets as one, and those that are unreadable."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol, final
 
 import torch
@@ -24,7 +24,6 @@ class Rows(Protocol):
     """The dtype of the rows."""
 
     def __len__(self) -> int:
-        """Count the rows."""
         return self.shape[0]
 
     def __getitem__(self, rows: Tensor) -> Tensor:
@@ -114,28 +113,31 @@ class JoinedRows(Rows):
         self.second = second
         self.shape, self.dtype = (len(first) + len(second), *first.shape[1:]), first.dtype
 
-    def __getitem__(self, rows: Tensor) -> Tensor:
+    def sides(self, rows: Tensor) -> Iterator[tuple[Tensor | Rows, Tensor, Tensor]]:
+        """Yield either inputs, a mask of the rows that are theirs, and these as they number them."""
         late = rows >= len(self.first)
+        yield self.first, ~late, rows[~late]
+        yield self.second, late, rows[late] - len(self.first)
+
+    def __getitem__(self, rows: Tensor) -> Tensor:
         read = torch.empty(len(rows), *self.shape[1:], dtype=self.dtype)
-        read[~late] = self.first[rows[~late]]
-        read[late] = self.second[rows[late] - len(self.first)]
+        for inputs, there, own in self.sides(rows):
+            read[there] = inputs[own]
         return read
 
     def unreadable(self, rows: Tensor) -> list[Unreadable]:
-        late, found = rows >= len(self.first), list[Unreadable]()
-        for inputs, there, before in ((self.first, ~late, 0), (self.second, late, len(self.first))):
+        found = list[Unreadable]()
+        for inputs, there, own in self.sides(rows):
             places = there.nonzero().flatten().tolist()
-            found += [one._replace(place=places[one.place]) for one in unreadable(inputs, rows[there] - before)]
+            found += [one._replace(place=places[one.place]) for one in unreadable(inputs, own)]
         return found
 
     def note_unreadable(self, rows: Tensor) -> None:
-        late = rows >= len(self.first)
-        note_unreadable(self.first, rows[~late])
-        note_unreadable(self.second, rows[late] - len(self.first))
+        for inputs, _, own in self.sides(rows):
+            note_unreadable(inputs, own)
 
     def take(self, rows: Tensor) -> Tensor | Rows:
-        late = rows >= len(self.first)
-        for inputs, there, before in ((self.first, ~late, 0), (self.second, late, len(self.first))):
+        for inputs, there, own in self.sides(rows):
             if bool(there.all()):
-                return inputs[rows - before] if isinstance(inputs, Tensor) else inputs.take(rows - before)
+                return inputs[own] if isinstance(inputs, Tensor) else inputs.take(own)
         return SomeRows(self, rows)

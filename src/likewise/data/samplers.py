@@ -16,9 +16,7 @@ from likewise.parts import written
 class Sampler(ABC):
     """Abstract: an order of the samples for each epoch."""
 
-    def __repr__(self) -> str:
-        """Name what it is set to."""
-        return written(self)
+    __repr__ = written
 
     @abstractmethod
     def order(self, samples: Samples, batch_size: int, *, seed: int, epoch: int) -> Int[Tensor, "batches b"]:

@@ -194,16 +194,12 @@ class Samples:
 
     def classes_for(self, who: str, remedy: str) -> Int[Tensor, " n"]:
         """Return the class of each sample, or raise a ValueError that says who needs them and what to do."""
-        if self.classes is None:
-            raise ValueError(
-                f"{who} expected samples with one class each, got {self.label_kind or 'no labels'}: {remedy}"
-            )
-        if bool((self.classes < 0).any()):
-            raise ValueError(
-                f"{who} expected samples with one class each, got {int((self.classes < 0).sum()):,} of {len(self):,} "
-                f"without: {remedy}"
-            )
-        return self.classes
+        got = self.label_kind or "no labels"
+        if self.classes is not None:
+            if not (blank := int((self.classes < 0).sum())):
+                return self.classes
+            got = f"{blank:,} of {len(self):,} without"
+        raise ValueError(f"{who} expected samples with one class each, got {got}: {remedy}")
 
     @property
     def counts(self) -> Int[Tensor, " c"]:
@@ -276,11 +272,9 @@ class Negatives:
     places: Int[Tensor, "n k"]
 
     def __len__(self) -> int:
-        """Count the samples that they are of."""
         return len(self.places)
 
     def __getitem__(self, rows: Tensor) -> "Negatives":
-        """Take those of some samples, by a mask or indices."""
         return replace(self, places=self.places[rows])
 
 
@@ -294,9 +288,7 @@ class Source(ABC):
     in_part: bool = False
     """Whether samples may lack a class, -1, which a source otherwise refuses; see `parts_of`."""
 
-    def __repr__(self) -> str:
-        """Name what it is set to."""
-        return written(self)
+    __repr__ = written
 
     @abstractmethod
     def load(self) -> Samples:

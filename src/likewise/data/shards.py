@@ -6,6 +6,7 @@ import warnings
 from bisect import bisect
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass
 from itertools import accumulate
 from typing import Any, final
 
@@ -31,6 +32,7 @@ JSON_LABELS = ("label", "labels", "cls", "class", "target")
 
 
 @final
+@dataclass(repr=False, eq=False)
 class Shards(Source):
     """Images in tars, in which the files of a sample lie next to each other: `n01/7.jpg`, `n01/7.cls`, `n01/7.json`.
 
@@ -64,46 +66,32 @@ class Shards(Source):
         The format: https://github.com/webdataset/webdataset
 
     Example:
-        >>> import io, tarfile, tempfile
+        >>> import shutil, tempfile
+        >>> from pathlib import Path
         >>> from PIL import Image
-        >>> folder = tempfile.TemporaryDirectory()
-        >>> with tarfile.open(f"{folder.name}/flowers.tar", "w") as tar:
-        ...     for number, name in enumerate(["lily", "rose", "lily"]):
-        ...         image = io.BytesIO()
-        ...         Image.new("L", (20, 16)).save(image, "png")
-        ...         for kind, content in (("png", image.getvalue()), ("cls", name.encode())):
-        ...             about = tarfile.TarInfo(f"{number:03}.{kind}")
-        ...             about.size = len(content)
-        ...             tar.addfile(about, io.BytesIO(content))
-        >>> flowers = Shards(folder.name, size=16).load()
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     for name in ("lily", "rose"):
+        ...         Path(folder, name).mkdir()
+        ...         Image.new("L", (20, 16)).save(f"{folder}/{name}/1.png")
+        ...     tar = shutil.make_archive(f"{folder}/flowers", "tar", folder)
+        ...     flowers = Shards(tar, size=16).load()
         >>> flowers.input_shape, flowers.names, list(flowers.ids)
-        ((1, 16, 16), ('lily', 'rose'), ['000', '001', '002'])
-        >>> folder.cleanup()
+        ((1, 16, 16), ('lily', 'rose'), ['lily/1', 'rose/1'])
     """
 
-    def __init__(
-        self,
-        path: str,
-        label: str | None = None,
-        *,
-        names: str | None = None,
-        encoding: str | None = None,
-        image: str | None = None,
-        size: Size = None,
-        resize: Resize = "crop",
-        memory: float = 2.0,
-        store: int | None = None,
-    ) -> None:
-        check_size(size, resize, memory, store)
-        self.path = path
-        self.label = label
-        self.names = names
-        self.encoding = encoding
-        self.image = image
-        self.size: Size = size
-        self.resize: Resize = resize
-        self.memory = memory
-        self.store = store
+    path: str
+    label: str | None = None
+    _: KW_ONLY
+    names: str | None = None
+    encoding: str | None = None
+    image: str | None = None
+    size: Size = None
+    resize: Resize = "crop"
+    memory: float = 2.0
+    store: int | None = None
+
+    def __post_init__(self) -> None:
+        check_size(self.size, self.resize, self.memory, self.store)
 
     def load(self) -> Samples:
         tars = opened(tars_at(self.path))
@@ -126,7 +114,6 @@ class Shards(Source):
         )
 
     def _images(self, tars: Sequence[Tar]) -> list[str]:
-        """Return the kinds of file that are images."""
         kinds = dict.fromkeys(kind for tar in tars for kind in tar.kinds)
         if self.image is not None:
             found = [self.image.lower().lstrip(".")]

@@ -3,8 +3,7 @@
 import hashlib
 import math
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -21,9 +20,7 @@ from likewise.data.texts import Texts
 CHUNK = 4096  # vectors read at a time
 
 
-@final
-@dataclass(frozen=True)
-class Side:
+class Side(NamedTuple):
     """The inputs of one side, each once, and which of them a cell holds."""
 
     inputs: Tensor | Rows

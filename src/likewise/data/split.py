@@ -59,9 +59,7 @@ class Split(ABC):
     def __init__(self, *, refit: bool = False) -> None:
         self.refit = refit
 
-    def __repr__(self) -> str:
-        """Name what it is set to."""
-        return written(self)
+    __repr__ = written
 
     @abstractmethod
     def __call__(self, samples: Samples, subset: Subset | None = None) -> Parts:
@@ -87,7 +85,7 @@ def whole_classes(samples: Samples, subset: Subset | None) -> Samples:
         name = f" ({samples.names[0]!r})" if samples.names else ""
         raise ValueError(
             f"expected at least 2 classes, got {len(samples.names)}{name} in {len(samples)} samples: "
-            "contrast and evaluation both need a second class"
+            "contrast needs a second"
         )
     return samples
 
@@ -171,9 +169,8 @@ class Stratified(Split):
 
     def __init__(self, test: float = 0.25, validation: float = 0.1, seed: int = 0, *, refit: bool = False) -> None:
         super().__init__(refit=refit)
-        for name, part in (("test", test), ("validation", validation)):
+        for name, part, usual in (("test", test, 0.25), ("validation", validation, 0.1)):
             if not 0 < part < 1:
-                usual = {"test": 0.25, "validation": 0.1}[name]
                 raise ValueError(f"expected {name} between 0 and 1, got {part}: {usual} is usual")
         self.test = test
         self.validation = validation
@@ -291,7 +288,7 @@ def _check_seen(samples: Samples, train: Tensor, rows: Tensor, part: str) -> Non
         lost = [samples.names[label] for label in unseen]
         raise ValueError(
             f"expected a {part} part with every class in training, got no training sample for {first_of(lost)}: "
-            "change the parts, or split by class with ByClass"
+            "change the parts, or choose ByClass"
         )
 
 

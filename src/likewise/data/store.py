@@ -24,12 +24,8 @@ Pixels = NDArray[np.uint8]
 class Store(Sequence[Pixels | None]):
     """Pixels of images, (height, width) or (height, width, 3), mapped from a file; None of one that cannot be read.
 
-    Args:
-        file: The pixels of all images, one after the other.
-        shapes: Height, width and channels of each, (n, 3); 0 of one that cannot be read.
-
-    Memory:
-        20 bytes an image; pixels are those of the file, which is mapped and not pickled.
+    The file has those of all images, one after the other; shapes are height, width and channels, (n, 3), 0 of one that
+    cannot be read. That is 20 bytes an image; what is mapped is not pickled.
     """
 
     def __init__(self, file: Path, shapes: NDArray[np.int32]) -> None:
@@ -67,7 +63,7 @@ def stored(
 
     Args:
         names: Where each image is.
-        states: When it was changed last, in ns, and its length, (n, 2): of others a store of their own is made.
+        states: As `states_of` returns them, (n, 2): of others a store of their own is made.
         headers: What their headers say.
         read: Decodes one, by its number, as it is to be kept; None if that fails. It is called in threads.
         side: The shorter side of what is kept, in pixels.

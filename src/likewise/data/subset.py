@@ -27,9 +27,7 @@ class Subset(ABC):
     hides: bool = False
     """Whether samples that are left out are trained on without their labels, by losses that take none."""
 
-    def __repr__(self) -> str:
-        """Name what it is set to."""
-        return written(self)
+    __repr__ = written
 
     @abstractmethod
     def __call__(self, samples: Samples) -> Int[Tensor, " k"]:
@@ -189,10 +187,8 @@ class FewLabels(Subset):
             raise ValueError(f"expected fraction or per_class, got {given}: give one of them")
         if per_class is not None and not (per_class >= 2 and float(per_class).is_integer()):  # NaN is no more
             raise ValueError(f"expected per_class of 2 or more, to train and to validate on, got {per_class}: give 5")
-        if fraction is not None and not 0 < fraction <= 1:
-            raise ValueError(
-                f"expected fraction above 0 and at most 1, got {fraction}: 0.1 keeps a tenth of the labels"
-            )
+        if fraction is not None:
+            Fraction(fraction)  # which checks it
         self.fraction = fraction
         self.per_class = per_class
         self.seed = seed

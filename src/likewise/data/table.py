@@ -1,13 +1,13 @@
 """A table in a file, or in one of each part: numbers, texts or images, with their labels."""
 
+from dataclasses import dataclass
 from typing import final
 
-from likewise.data.image_files import Size
-from likewise.data.preprocessing import Resize
 from likewise.data.tabular import Tabular
 
 
 @final
+@dataclass(repr=False, eq=False, kw_only=True)
 class Table(Tabular):
     r"""A CSV, TSV, JSON lines or Parquet file, a folder of them named after their parts, or what `datasets` has saved.
 
@@ -26,9 +26,6 @@ class Table(Tabular):
     A column id whose values differ says what each sample is called; else it is the image's path, or the number of the
     row, from 0, after the name of its part where there are several.
 
-    Args:
-        path: The file or folder.
-
     Raises:
         ValueError: The path does not exist, no column fits, labels are missing, or images differ in size and size is
             None.
@@ -42,32 +39,13 @@ class Table(Tabular):
     Example:
         >>> import tempfile
         >>> from pathlib import Path
-        >>> folder = tempfile.TemporaryDirectory()
-        >>> table = Path(folder.name) / "flowers.csv"
-        >>> _ = table.write_text("id,petal,sepal,class\nf7,1.4,5.1,lily\nf9,4.7,7.0,rose\n")
-        >>> flowers = Table(str(table)).load()
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     table = Path(folder, "flowers.csv")
+        ...     _ = table.write_text("id,petal,sepal,class\nf7,1.4,5.1,lily\nf9,4.7,7.0,rose\n")
+        ...     flowers = Table(str(table)).load()
         >>> flowers.inputs[1], flowers.names, list(flowers.ids)
         (tensor([4.7000, 7.0000]), ('lily', 'rose'), ['f7', 'f9'])
-        >>> folder.cleanup()
     """
 
-    def __init__(
-        self,
-        path: str,
-        inputs: list[str] | None = None,
-        label: str | list[str] | None = None,
-        *,
-        size: Size = None,
-        resize: Resize = "crop",
-        memory: float = 2.0,
-        separator: str | None = None,
-        fine_label: str | None = None,
-        store: int | None = None,
-        encoding: str | None = None,
-        part: str | None = None,
-    ) -> None:
-        super().__init__(path, label, size=size, resize=resize, memory=memory, separator=separator, store=store)
-        self.fine_label = fine_label
-        self.encoding = encoding
-        self.part = part
-        self.inputs = inputs
+    inputs: list[str] | None = None
+    encoding: str | None = None

@@ -108,7 +108,6 @@ def _local(where: Path, encoding: str | None, *, labelled: bool, in_part: bool) 
 def _image_tables(
     where: Path, images: Sequence[Path], lost: folders.Lost, *, labelled: bool, in_part: bool
 ) -> dict[str, Any]:
-    """Return a table of each part: the paths of its images, and their classes."""
     import datasets  # noqa: PLC0415 - only sets that the library reads need it
 
     beside = in_part and labelled

@@ -5,10 +5,11 @@ import os
 import warnings
 from bisect import bisect
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, ClassVar, final
+from typing import Any, final
 
 import torch
 from torch import Tensor
@@ -36,10 +37,12 @@ from likewise.files.formats import (
 CHUNK = 256  # images whose content is in memory at a time
 
 
+@dataclass(repr=False, eq=False)
 class Tabular(Source):
     """Abstract: data as a table of each part, whose columns are inputs, labels and perhaps ids.
 
     Args:
+        path: The file or folder.
         inputs: The columns to learn from. None: the image column if there is one, else the column called text,
             sentence, document or body, else all number columns.
         label: The column of labels, a list of columns of 0 and 1, or "none" for no labels. None: the one named label,
@@ -58,41 +61,28 @@ class Tabular(Source):
             the one named split, part, set, fold or subset, if each of its values is one of these.
     """
 
-    config: str | None = None
-    inputs: list[str] | None = None
+    path: str
+    _: KW_ONLY
+    label: str | list[str] | None = None
+    size: Size = None
+    resize: Resize = "crop"
+    memory: float = 2.0
+    store: int | None = None
     separator: str | None = None
-    local: ClassVar[bool] = True
+    fine_label: str | None = None
+    part: str | None = None
+
+    config = encoding = inputs = None  # of some of the sources
+    local = True
     """Whether the path is one of this machine, and not a name on the Hub."""
 
-    def __init__(
-        self,
-        path: str,
-        label: str | list[str] | None = None,
-        *,
-        size: Size = None,
-        resize: Resize = "crop",
-        memory: float = 2.0,
-        separator: str | None = None,
-        fine_label: str | None = None,
-        store: int | None = None,
-        encoding: str | None = None,
-        part: str | None = None,
-    ) -> None:
-        check_size(size, resize, memory, store)
-        columns.check_separator(separator)
+    def __post_init__(self) -> None:
+        check_size(self.size, self.resize, self.memory, self.store)
+        columns.check_separator(self.separator)
+        label, separator = self.label, self.separator
         if isinstance(label, list) and (len(set(label)) < max(1, len(label)) or separator is not None):
             got = f"separator {separator!r}" if separator is not None else f"{label}"
             raise ValueError(f"expected as data.label different columns of 0 and 1, got {got}: name each once, alone")
-        self.path = path
-        self.label = label
-        self.size: Size = size
-        self.resize: Resize = resize
-        self.memory = memory
-        self.store = store
-        self.separator = separator
-        self.fine_label = fine_label
-        self.encoding = encoding
-        self.part = part
 
     def load(self) -> Samples:
         labelled = self.label != "none"

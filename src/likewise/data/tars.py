@@ -50,11 +50,7 @@ class Tar:
 
 
 def content_of(path: Path, offset: int, length: int) -> bytes:
-    """Read a part of a file.
-
-    Raises:
-        OSError: The file is not there, or shorter.
-    """
+    """Read a part of a file; an OSError says that it is not there, or shorter."""
     with path.open("rb", buffering=0) as file:
         file.seek(offset)
         content = file.read(length)
@@ -64,11 +60,7 @@ def content_of(path: Path, offset: int, length: int) -> bytes:
 
 
 def tars_at(path: str) -> list[Path]:
-    """Return the tars at a path: one, those in a folder, or those of a pattern such as train-{000..099}.tar.
-
-    Raises:
-        ValueError: There are none, one of a range is missing, or one is compressed.
-    """
+    """Return the tars at a path: one, those in a folder, or those of a pattern such as train-{000..099}.tar."""
     where = expanded(path)
     numbered = RANGE.search(path)
     if where.is_dir():
@@ -155,7 +147,6 @@ def _classes(path: Path, files: Sequence[tuple[int, int] | None]) -> list[str]:
 
 
 def _kept(tar: Path, place: Path, state: Sequence[int]) -> Tar | None:
-    """Return what is kept of a tar that is as it was."""
     try:
         with place.open("rb") as file, np.load(file) as kept:
             if kept["state"].tolist() != state:

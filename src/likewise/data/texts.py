@@ -42,11 +42,11 @@ class Text(Source):
 
     A file with a column of texts and one of labels: .csv and .tsv with a header, .jsonl with an object a line. A
     folder of such files named after their parts: train, validation (valid, val, dev), test. Or, without labels, any
-    other file with a text in each line, also with .gz. Labels are classes (a
-    string or number each) or label sets: lists in JSON lines, and strings with a separator. Lines that can't be read
-    are left out; a warning counts them and names the first. Quotation marks around a cell of a table are taken off,
-    and the cell may then have several lines; a mark that is never closed, or stands within a text, is kept. A column id
-    says what each text is called; without one it is the file's name and the line, such as "train.csv:7".
+    other file with a text in each line, also with .gz. Labels are classes (a string or number each) or label sets:
+    lists in JSON lines, and strings with a separator. Lines that can't be read are left out; a warning counts them and
+    names the first. Quotation marks around a cell of a table are taken off, and the cell may then have several lines; a
+    mark that is never closed, or stands within a text, is kept. A column id says what each text is called; without one
+    it is the file's name and the line, such as "train.csv:7".
 
     Args:
         path: The file or folder.
@@ -66,13 +66,12 @@ class Text(Source):
 
     Example:
         >>> import tempfile
-        >>> folder = tempfile.TemporaryDirectory()
-        >>> file = Path(folder.name) / "letters.csv"
-        >>> _ = file.write_text("text,labels\nGood day,greeting;polite\nHello,greeting\n")
-        >>> samples = Text(file, separator=";").load()
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     file = Path(folder, "letters.csv")
+        ...     _ = file.write_text("text,labels\nGood day,greeting;polite\nHello,greeting\n")
+        ...     samples = Text(file, separator=";").load()
         >>> samples.names, samples.labels.tolist()
         (('greeting', 'polite'), [[True, True], [True, False]])
-        >>> folder.cleanup()
     """
 
     def __init__(
@@ -102,12 +101,11 @@ class Text(Source):
             by_row = part_column(self.part, names, lambda name: [row.get(name) for row in rows], self.path)
             numbers = numbers if by_row is None else by_row[1]
         parts = torch.tensor(numbers) if any(numbers) else None
-        known = (
-            (None, ())
-            if self.label == "none"
-            else labels_of([label for _, label, *_ in every], self.separator, in_part=self.in_part)
-        )
-        return Samples(Texts(words for words, *_ in every), *known, parts, ids=Ids.of(name for *_, name, _ in every))
+        labels, known = None, ()
+        if self.label != "none":
+            labels, known = labels_of([label for _, label, *_ in every], self.separator, in_part=self.in_part)
+        texts, ids = Texts(words for words, *_ in every), Ids.of(name for *_, name, _ in every)
+        return Samples(texts, labels, known, parts, ids=ids)
 
     def _files(self) -> dict[str, Path]:
         """Return the file of each part; a file alone is one of training."""
@@ -123,9 +121,7 @@ class Text(Source):
         found = {part: file for file, part in named.items()}
         if len(found) < len(named) or "train" not in found:
             got = ", ".join(file.name for file in files) or "none"
-            raise ValueError(
-                f"expected one file of each part, train and maybe validation and test, got {got}: rename them"
-            )
+            raise ValueError(f"expected one file of each part, train and maybe validation and test, got {got}: rename")
         return {part: found[part] for part in PARTS if part in found}
 
     def _read(self, file: Path) -> list[tuple[str, Any, str, dict[str, Any]]]:

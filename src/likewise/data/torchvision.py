@@ -4,7 +4,7 @@ import inspect
 import math
 import pickle
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple, final
@@ -40,6 +40,7 @@ class _Part(NamedTuple):
 
 
 @final
+@dataclass(repr=False, eq=False)
 class Torchvision(Source):
     """A classification data set of torchvision: its images, classes or label sets, and parts.
 
@@ -70,43 +71,32 @@ class Torchvision(Source):
         ValueError: expected a data set of torchvision.datasets, got 'CIFAR10O': did you mean CIFAR10 or CIFAR100?
     """
 
-    def __init__(
-        self,
-        name: str,
-        root: Path = Path("data"),
-        download: bool = False,
-        *,
-        size: Size = None,
-        memory: float = 2.0,
-        resize: Resize = "crop",
-        label: str | None = None,
-        fine_label: str | None = None,
-        fold: int | None = None,
-    ) -> None:
-        if fold is not None and not 0 <= fold < _FOLDS:
-            raise ValueError(f"expected data.fold from 0 to {_FOLDS - 1}, got {fold}: choose one, or leave it out")
-        self.name = name
-        self.root = Path(root)
-        self.download = download
-        check_size(size, resize, memory)
-        self.size: Size = size
-        self.resize: Resize = resize
-        self.memory = memory
-        levels = _LEVELS.get(name, ())
-        for option, level in (("label", label), ("fine_label", fine_label)):
+    name: str
+    root: Path = Path("data")
+    download: bool = False
+    _: KW_ONLY
+    size: Size = None
+    memory: float = 2.0
+    resize: Resize = "crop"
+    label: str | None = None
+    fine_label: str | None = None
+    fold: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.fold is not None and not 0 <= self.fold < _FOLDS:
+            raise ValueError(f"expected data.fold from 0 to {_FOLDS - 1}, got {self.fold}: choose one, or leave it out")
+        self.root = Path(self.root)
+        check_size(self.size, self.resize, self.memory)
+        levels = _LEVELS.get(self.name, ())
+        for option, level in (("label", self.label), ("fine_label", self.fine_label)):
             if level is not None and level not in levels:
                 remedy = f"choose one of {', '.join(levels)}" if levels else "it has one labelling: leave it out"
-                raise ValueError(f"expected a labelling of {name} as data.{option}, got {level!r}: {remedy}")
-        self.label = label
-        self.fine_label = fine_label
-        self.fold = fold
+                raise ValueError(f"expected a labelling of {self.name} as data.{option}, got {level!r}: {remedy}")
 
     def load(self) -> Samples:
         parts = [part for part in self._parts() if len(part.targets)]
         if not parts:
-            raise ValueError(
-                f"expected a data set for classification, got {self.name}, which has no targets: choose another"
-            )
+            raise ValueError(f"expected a data set with targets, got {self.name}, which has none: choose another")
         names = tuple(dict.fromkeys(name for part in parts for name in part.names))
         labels = torch.cat([_renamed(part, names) for part in parts])
         second = None
@@ -135,7 +125,6 @@ class Torchvision(Source):
     def _with_blank(
         self, images: Tensor, labels: Tensor, names: tuple[str, ...], parts: Tensor, made_of: ImagePreprocessing
     ) -> Samples:
-        """Add STL-10's images without a class, to train on."""
         kind = self._kind()
         others = _Mapped(self.root / kind.base_folder / kind.train_list[2][0], made_of)
         inputs: Tensor | Rows = JoinedRows(images, others)
@@ -204,10 +193,8 @@ class Torchvision(Source):
 
     def _missing(self, error: Exception, parameters: Mapping[str, Any]) -> str:
         what = (str(error).splitlines() or [type(error).__name__])[0]
-        can = "download" in self._options(parameters)
-        remedy = (
-            "put them there yourself" if self.download or not can else "add --data.download true, or check data.root"
-        )
+        can = "download" in self._options(parameters) and not self.download
+        remedy = "add --data.download true, or check data.root" if can else "put them there yourself"
         return f"expected the files of {self.name} in {self.root}, got: {what.rstrip('.')}: {remedy}"
 
     def _read(self, part: Any, number: int) -> _Part:
@@ -223,9 +210,7 @@ class Torchvision(Source):
         wanted: list[Tensor] = []
         for item in (part[row] for row in range(len(part))):
             if not isinstance(item, tuple) or len(item) != 2 or not isinstance(item[1], int | Tensor | None):
-                raise ValueError(
-                    f"expected a data set for classification, got {self.name}, whose targets are not classes"
-                )
+                raise ValueError(f"expected a data set for classification, got {self.name} with other targets")
             if item[1] is not None:
                 images.append(item[0] if isinstance(item[0], Path) else np.array(plain_image(item[0])))
                 wanted.append(torch.as_tensor(item[1]))

@@ -49,9 +49,7 @@ def source_for(place: str | Path, given: Mapping[str, Any] | None = None) -> tup
     known = {name.lower(): options.get("name", kind) for name, (kind, options) in _NAMED.items()}
     similar = get_close_matches(name, known, 2, cutoff=0.75)
     remedy = f"did you mean {' or '.join(known[one] for one in similar)}?" if similar else f"check it{near(where)}"
-    raise ValueError(
-        f"expected a file, a folder, or the name of a data set, got {place}, which does not exist: {remedy}"
-    )
+    raise ValueError(f"expected a file, a folder or name of a data set, got {place}, which does not exist: {remedy}")
 
 
 def expanded(place: str | Path) -> Path:

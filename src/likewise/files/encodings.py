@@ -25,14 +25,7 @@ CONTROL = re.compile(rb"[\0-\x08\x0e-\x1a\x1c-\x1f]")  # which texts have not
 def opened(
     source: Path | bytes, encoding: str | None = None, option: str = OPTION, *, called: str = "", newline: str = ""
 ) -> Generator[IO[str]]:
-    r"""Open text, in a file also with .gz; a mark of the order of bytes is left out.
-
-    Args:
-        source: The file, or its bytes.
-        encoding: What it is in. None: UTF-8.
-        option: The option that names it.
-        called: What bytes are called.
-        newline: As of `open`.
+    r"""Open text, in a file also with .gz, or bytes, by what these are called; a mark of their order is left out.
 
     Raises:
         ValueError: There is no such encoding, or the text is in another: its line is named, and what was found.

@@ -95,14 +95,8 @@ def part_column(
 ) -> tuple[str, list[int]] | None:
     """Return the column that says the part of each row, and the parts as numbers; None where there is none.
 
-    Args:
-        given: Its name, or "none". None: split, part, set, fold or subset, if each of its values names a part.
-        names: All columns.
-        values_of: Returns the values of one.
-        where: What is read.
-
-    Raises:
-        ValueError: The given column does not exist, names no part in a row, or has no row of the training part.
+    If it isn't given, it is split, part, set, fold or subset, if each of its values names a part. A given one must, in
+    every row, and have some of the training part; "none" is none.
     """
     usual = [name for name in names if name.lower() in PART_COLUMNS]
     for name in usual if given is None else [given] if given != "none" else ():

@@ -6,13 +6,7 @@ from pathlib import Path
 
 
 def numbered(path: Path) -> Iterator[Path]:
-    """Yield a path, and then the same with -2, -3 and so on: to be tried until one can be made.
-
-    Example:
-        >>> names = numbered(Path("sweeps/2026-11-27-101500"))
-        >>> [next(names).name for _ in range(3)]
-        ['2026-11-27-101500', '2026-11-27-101500-2', '2026-11-27-101500-3']
-    """
+    """Yield a path, and then the same with -2, -3 and so on: to be tried until one can be made."""
     yield path
     for number in count(2):
         yield path.with_name(f"{path.name}-{number}")

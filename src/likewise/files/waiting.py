@@ -10,12 +10,7 @@ _bar: ContextVar[Callable[[Iterable[Any], str], Iterable[Any]] | None] = Context
 
 
 def waited_for(walked: Iterable[T], doing: str) -> Iterator[T]:
-    """Walk through something that may take long.
-
-    Example:
-        >>> list(waited_for(range(3), "counting"))
-        [0, 1, 2]
-    """
+    """Walk through something that may take long."""
     bar = _bar.get()
     return iter(walked if bar is None else bar(walked, doing))
 

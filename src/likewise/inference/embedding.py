@@ -23,13 +23,6 @@ def samples_for(model: Model, source: Source) -> Samples:
 
     Memory:
         Ids, labels, texts and arrays; images, and numbers in tables and .npy files, stay where they are.
-
-    Example:
-        >>> from likewise.data import Digits
-        >>> from likewise.models import MLP
-        >>> samples_for(Model(MLP((3,))), Digits())
-        Traceback (most recent call last):
-        ValueError: expected vectors of 3 numbers, as the encoder takes, got images: give others
     """
     read = streamed(source, model.preprocessing or ImagePreprocessing(3, 1, 1))  # any images, to be refused
     samples = of_side(read, model.side)
@@ -50,17 +43,7 @@ def _in_words(shape: Sequence[int]) -> str:
 
 
 def encoded(model: Model, inputs: Tensor | Rows, spans: Sequence[range], workers: int | None = None) -> Iterator[Piece]:
-    """Encode pieces of inputs, one after another, while workers read those that follow.
-
-    Args:
-        model: The model.
-        inputs: Of samples that it takes; see `samples_for`.
-        spans: The rows of each piece.
-        workers: Processes that read inputs which are not in memory. None: one per core, up to 8; 0: none.
-
-    Memory:
-        Two pieces for each worker.
-    """
+    """Encode pieces of what `samples_for` returns, while workers read those that follow; see `read_ahead`."""
     if isinstance(inputs, Tensor) and model.preprocessing is not None:
         for span in spans:
             images = model.preprocessing.of_tensor(inputs[span.start : span.stop])

@@ -11,13 +11,7 @@ from likewise.models.encoder import SizedEncoder
 
 @final
 class Given(SizedEncoder):
-    """Takes features as they are, where no encoder is at hand.
-
-    Args:
-        width: Their length.
-        paired: Whether they are of the two sides of pairs.
-        digest: That of the encoder which they are from; "" where nothing says.
-    """
+    """Takes features as they are, perhaps of two sides of pairs; `digest` is their encoder's, or ""."""
 
     def __init__(self, width: int, *, paired: bool = False, digest: str = "") -> None:
         super().__init__((width,))

@@ -39,9 +39,6 @@ def samples_at(
         model: Options of its run's data hold for a source of the same kind. None: for features.
         labelled: Whether labels are wanted though the run was trained without.
 
-    Raises:
-        ValueError: There is nothing that a source of data reads.
-
     Example:
         >>> len(samples_at("digits"))
         1797
@@ -108,13 +105,7 @@ def options_of(model: Model, kind: str) -> dict[str, Any]:
 
 
 def of_side(given: T, side: Side) -> T:
-    """Return one side of pairs, each input once, with the labels of its pair; what are no pairs, as they are.
-
-    Example:
-        >>> answers = Samples(torch.tensor([[5.0], [6.0], [5.0]]), items=torch.tensor([0, 1, 0]))
-        >>> of_side(Samples(torch.eye(3), counterparts=answers), "second").inputs.flatten()
-        tensor([5., 6.])
-    """
+    """Return one side of pairs, each input once, with the labels of its pair; what are no pairs, as they are."""
     if given.counterparts is None:
         return given
     one: Any = given if side == "first" else given.counterparts

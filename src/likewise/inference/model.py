@@ -1,7 +1,7 @@
 """A trained model: inputs as people have them, to features."""
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final, get_args
@@ -25,6 +25,7 @@ from likewise.files.formats import image_suffixes
 from likewise.inference.given import Given
 from likewise.inference.onnx import OnnxEncoder, OnnxTexts, onnx_encoder
 from likewise.models import Encoder, reads_texts
+from likewise.models.encoder import Progress
 from likewise.runs import Run, Side
 
 if TYPE_CHECKING:
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
 
     Input = str | Path | Image | NDArray[Any] | Tensor | Sequence[float]
     Inputs = Input | Sequence[Input] | Samples | Rows
-
-Bar = Callable[[Iterable[int]], Iterable[int]]
 
 
 @final
@@ -73,7 +72,6 @@ class Model:
         self.side: Side = side
 
     def __repr__(self) -> str:
-        """Say what it takes and gives."""
         takes = "texts" if reads_texts(self.encoder) else f"{tuple(self.encoder.input_shape)}"
         return f"Model({type(self.encoder).__name__}: {takes} -> {self.feature_dim})"
 
@@ -128,7 +126,7 @@ class Model:
         *,
         side: Side | None = None,
         batch_size: int | None = None,
-        progress: Bar | None = None,
+        progress: Progress | None = None,
     ) -> Float[NDArray[np.float32], "n d"]:
         """Encode inputs as they were in training; the same photo gives the same features by every way in.
 
@@ -179,17 +177,13 @@ class Model:
         Example:
             >>> import tempfile
             >>> from likewise.evaluation import FeatureParts, save_features
-            >>> from likewise.models import MLP
-            >>> root, encoder = tempfile.TemporaryDirectory(), MLP((3,), width=64)
-            >>> made = Run.create(Path(root.name), "mine")
-            >>> spec = {"class_path": "likewise.models.MLP", "init_args": {"input_shape": [3], "width": 64}}
-            >>> made.describe({"parts": {"encoder": spec}})
-            >>> made.save_encoder(encoder)
-            >>> one = Features(encoder.encode(torch.eye(3)), torch.arange(3), ("red", "green", "blue"))
-            >>> save_features(made.embeddings, FeatureParts(one, one, one))
-            >>> load(made).predict([0.0, 1.0, 0.0]).labels
+            >>> one = Features(torch.eye(3), torch.arange(3), ("red", "green", "blue"))
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     made = Run.create(Path(folder), "mine")
+            ...     made.describe({})
+            ...     save_features(made.embeddings, FeatureParts(one, one, one))
+            ...     load(made).predict([0.0, 1.0, 0.0]).labels
             ['green']
-            >>> root.cleanup()
         """
         features = torch.from_numpy(self.encode(inputs, batch_size=batch_size))
         given: Any = [inputs] if isinstance(inputs, str | Path) else inputs
@@ -295,14 +289,9 @@ class Model:
             raise ValueError(f"expected texts as strings, got {type(odd).__name__}: this run was trained on texts")
         if self.paired and not all(map(str.strip, several)):
             raise ValueError("expected texts, got an empty one: leave it out, as training does")
-        there = (one for one in several if self.paired and exists(expanded(one)))
-        file = next(
-            (one for one in there if self.across.preprocessing and Path(one).suffix.lower() in image_suffixes()), None
-        )
-        if file is not None:
-            raise ValueError(
-                f"expected texts, got {file}, an image of the {self.across.side} side: give it as that side"
-            )
+        for one in several if self.paired else ():
+            if exists(expanded(one)) and self.across.preprocessing and Path(one).suffix.lower() in image_suffixes():
+                raise ValueError(f"expected texts, got {one}, an image of the {self.across.side} side: give it as that")
         return Texts(several)
 
     def _of_array(self, given: Any) -> Tensor:
@@ -320,12 +309,11 @@ class Model:
             expected = ", ".join(map(str, ("N", *width)))
             raise ValueError(
                 f"expected vectors ({expected}), numbers, as this run was trained on, got {array.shape} of "
-                f"{array.dtype}: give these"
+                f"{array.dtype}"
             )
         return torch.from_numpy(np.require(array, np.float32, "W"))
 
     def _image(self, one: Any) -> Tensor:
-        """Return one image, (1, channels, height, width)."""
         if isinstance(one, str | Path):
             from likewise.data import read_image  # noqa: PLC0415 - beside images of other kinds
 
@@ -340,9 +328,7 @@ class Model:
             images = self._of_array(one[None] if first else one)
             if len(images) == 1:
                 return images
-            raise ValueError(
-                f"expected one image in each place, got {tuple(one.shape)}: give an array of several alone"
-            )
+            raise ValueError(f"expected one image in each place, got {tuple(one.shape)}: give several alone")
         raise ValueError(f"expected images as paths, arrays or Pillow's, got {type(one).__name__}: give one of these")
 
     @property
@@ -372,14 +358,13 @@ def load(run: Run | Path | str, *, module: nn.Module | None = None, device: str 
     Example:
         >>> import tempfile
         >>> from likewise.models import MLP
-        >>> root = tempfile.TemporaryDirectory()
-        >>> made = Run.create(Path(root.name), "mine")
         >>> spec = {"class_path": "likewise.models.MLP", "init_args": {"input_shape": [3], "width": 8}}
-        >>> made.describe({"parts": {"encoder": spec}})
-        >>> made.save_encoder(MLP((3,), width=8))
-        >>> load(made.folder).encode([[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]).shape
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     made = Run.create(Path(folder), "mine")
+        ...     made.describe({"parts": {"encoder": spec}})
+        ...     made.save_encoder(MLP((3,), width=8))
+        ...     load(made.folder).encode([[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]).shape
         (2, 8)
-        >>> root.cleanup()
     """
     if not isinstance(run, Run) and Path(run).suffix == ".onnx" and module is None:
         encoder = onnx_encoder(run, device)

@@ -4,7 +4,6 @@ import json
 import warnings
 from collections.abc import Iterable
 from functools import cached_property
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, final
 
@@ -15,7 +14,9 @@ from torch import Tensor
 
 from likewise.evaluation.logistic_regression import LinearClassifier
 from likewise.evaluation.predictors import LinearPredictor
-from likewise.models import Encoder, TextEncoder
+from likewise.models import TextEncoder
+from likewise.models.encoder import SizedEncoder
+from likewise.models.onnx import check_installed
 from likewise.models.wrapped import shortened
 
 
@@ -37,11 +38,7 @@ class OnnxFile:
     """
 
     def __init__(self, path: Path | str, device: str | torch.device | None = None) -> None:
-        if find_spec("onnxruntime") is None:
-            raise ModuleNotFoundError(
-                "expected the module onnxruntime, which is not installed: pip install 'likewise[onnx]'",
-                name="onnxruntime",
-            )
+        check_installed("onnxruntime")
         import onnxruntime  # noqa: PLC0415 - onnxruntime is optional
 
         if not Path(path).is_file():
@@ -104,7 +101,7 @@ def onnx_encoder(path: Path | str, device: str | torch.device | None = None) -> 
 
 
 @final
-class OnnxEncoder(Encoder):
+class OnnxEncoder(SizedEncoder):
     """The encoder of images or vectors in a file; it can't be trained.
 
     Args:
@@ -129,12 +126,7 @@ class OnnxEncoder(Encoder):
         super().__init__(expected)
         self.mean.copy_(torch.tensor(file.facts["mean"]).view_as(self.mean))
         self.std.copy_(torch.tensor(file.facts["std"]).view_as(self.std))
-        self.file = file
-
-    @property
-    def feature_dim(self) -> int:
-        """Length of a feature vector, D."""
-        return self.file.feature_dim
+        self.file, self._feature_dim = file, file.feature_dim
 
     def forward(self, inputs: Shaped[Tensor, "n ..."]) -> Float[Tensor, "n d"]:
         """Encode inputs of exactly the input shape, uint8 or floating-point."""

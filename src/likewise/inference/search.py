@@ -57,18 +57,10 @@ def neighbours(
     *,
     own: Int[Tensor, " n"] | None = None,
 ) -> Iterator[tuple[int, Float[Tensor, "m k"], Int[Tensor, "m k"]]]:
-    """Yield for pieces of queries where they begin, and similarities and places of their nearest.
+    """Yield for pieces of queries where they begin, and similarities and places of their k nearest, or fewer.
 
-    Args:
-        queries: What to look for.
-        among: Where to look. None: among the other queries.
-        k: How many of each.
-        at_least: The smallest similarity that counts. None: any.
-        bar: Shows progress.
-        own: The place of each query's own row, which is left out, as `own_of` finds it. None: all are compared.
-
-    Raises:
-        ValueError: k is below 1, a similarity is none, nothing is there, or the features are of two widths.
+    Where nothing is given to look among, that is the other queries. Similarities below `at_least` don't count, and the
+    place of each query's own row, as `own_of` finds it, is left out. For errors see `checked`.
     """
     others = queries if among is None else among
     checked(queries, others, k, at_least)
@@ -83,22 +75,14 @@ def neighbours(
 
 
 def own_of(queries: Stored, among: Stored, *, included: bool) -> Int[Tensor, " n"] | None:
-    """Return the place of each query's own row in what is searched, where that includes them; else a warning may tell.
-
-    Raises:
-        ValueError: As for `own_places`.
-    """
+    """Return the place of each query's own row in what is searched, if that includes them; else a warning may tell."""
     checked(queries, among, 1, None)
     fingerprints = (RowFingerprints.of(vectors for _, vectors in of.pieces()) for of in (queries, among))
     return own_places(*fingerprints, included=included)[0]
 
 
 def duplicates(samples: Stored, least: float, bar: Bar = silent) -> Groups:
-    """Link all pairs of samples with at least a similarity.
-
-    Raises:
-        ValueError: As for `neighbours`.
-    """
+    """Link all pairs of samples with at least a similarity."""
     checked(samples, samples, 1, least)
     groups = Groups(len(samples))
     for start, vectors in bar(samples.pieces(), "comparing"):
@@ -112,11 +96,7 @@ def duplicates(samples: Stored, least: float, bar: Bar = silent) -> Groups:
 
 
 def mistakes(samples: Stored, k: int, bar: Bar = silent) -> list[Doubt]:
-    """Return the samples with whose label most of their k nearest disagree, least agreement first.
-
-    Raises:
-        ValueError: As for `neighbours`, or the samples have no labels.
-    """
+    """Return the samples with whose label most of their k nearest disagree, least agreement first."""
     labels = samples.labels
     if labels is None:
         raise ValueError("expected samples with labels, got none: --mistakes compares them with those of neighbours")
@@ -156,12 +136,6 @@ def hard_negatives(
 
     Memory:
         The k + from_rank nearest of 4,096 queries, and a tile.
-
-    Example:
-        >>> some = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.1]])
-        >>> numbers = torch.arange(3)
-        >>> [places.tolist() for _, places in hard_negatives(some, some, numbers, (numbers, numbers), 1)]
-        [[[2], [2], [0]]]
     """
     units = functional.normalize(candidates)
     count = min(k + from_rank - 1, len(candidates))
@@ -182,15 +156,11 @@ def hard_negatives(
 
 @final
 class _Wrong:
-    """Tells what is no hard negative, of a tile: what has the query's number, or is more similar than a limit.
-
-    Attributes:
-        nearer: How many were left out by the limit alone, (M, 1).
-    """
+    """Tells what is no hard negative, of a tile: what has the query's number, or is more similar than a limit."""
 
     def __init__(self, mine: Int[Tensor, "m 1"], others: Int[Tensor, "1 u"], limit: Float[Tensor, "m 1"]) -> None:
         self._mine, self._others, self._limit = mine, others, limit
-        self.nearer = torch.zeros_like(mine)
+        self.nearer = torch.zeros_like(mine)  # how many were left out by the limit alone
 
     def __call__(self, rows: slice, columns: slice, similarities: Float[Tensor, "n c"]) -> Bool[Tensor, "n c"]:
         same, above = self._mine[rows] == self._others[:, columns], similarities > self._limit[rows]
@@ -207,6 +177,4 @@ def checked(queries: Stored, others: Stored, k: int, at_least: float | None) -> 
     if len(others) < 1 + (queries is others) or not len(queries):
         raise ValueError(f"expected samples to search among, got {len(others)}: check the file or folder")
     if queries.width != others.width:
-        raise ValueError(
-            f"expected features of {others.width} numbers, got queries of {queries.width}: embed both with one run"
-        )
+        raise ValueError(f"expected queries of {others.width} numbers, got {queries.width}: embed both with one run")

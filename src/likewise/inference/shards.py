@@ -36,14 +36,11 @@ class Shards:
     Args:
         output: The file that they become, .parquet or .npz.
         samples: The samples.
-        facts: Where the features come from. Shards that are there already must have the same.
+        facts: Where the features come from. Shards that are there must have the same, unless they are begun anew.
         size: Samples of a shard.
         width: Length of a feature vector.
         dtype: Of the features, float32 or float16.
         anew: Whether shards of other facts are removed.
-
-    Raises:
-        ValueError: The folder has shards of other facts.
     """
 
     def __init__(
@@ -207,13 +204,7 @@ class Shards:
 
 
 def state_of(samples: Samples, place: str | Path | None, output: Path) -> str | None:
-    """Return a digest of the sizes of the files that samples come from, and of when they were last changed.
-
-    Args:
-        samples: The samples.
-        place: The file or folder that they were read from. None: none is known.
-        output: What is written, which is no input where it is in that folder.
-    """
+    """Return a digest of the sizes of the files at a place, and of when they were changed, but for the output."""
     if place is None or not Path(place).expanduser().exists():
         return None
     root, written = Path(place).expanduser(), str(output.absolute())

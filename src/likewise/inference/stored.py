@@ -64,7 +64,6 @@ class Stored:
     paired: bool = False
 
     def __len__(self) -> int:
-        """Count the samples."""
         return len(self.ids)
 
     @classmethod
@@ -142,12 +141,7 @@ def open_features(path: Path, side: Side = "first") -> Stored | None:
 
 
 def stored_at(place: Path | str, model: Model, bar: Bar = silent) -> Stored:
-    """Return the features at a place: of a run, of a file of features, or of a source that is encoded now.
-
-    Raises:
-        ValueError: There is nothing there, it can't be read, it is a run without features, or features are of another
-            width than the model's.
-    """
+    """Return the features at a place: of a run, of a file of features, or of a source that is encoded now."""
     path = expanded(place)
     if (path / "run.json").is_file():
         path = Run.open(path).embeddings
@@ -199,7 +193,7 @@ def _of_tables(files: Sequence[Path]) -> Stored | None:
     named = [name for name in ("id", "label", TEXT) if name in schema.names]
     beside = pa.concat_tables([parquet.read_table(file, columns=named) for file in files])
     count = sum(parquet.read_metadata(file).num_rows for file in files)
-    ids = beside["id"].cast(pa.string()).to_pylist() if "id" in named else _numbers(count)
+    ids = beside["id"].cast(pa.string()).to_pylist() if "id" in named else list(map(str, range(count)))
     labels, names = None, ()
     if "label" in named:
         values = beside["label"]
@@ -237,7 +231,3 @@ def _of_arrays(path: Path, side: Side) -> Stored | None:
     return Stored(
         list(distinct(ids.tolist())), vectors.shape[1], read, labels, names, folder=path.parent, paired=paired
     )
-
-
-def _numbers(count: int) -> list[str]:
-    return list(map(str, range(count)))

@@ -48,17 +48,7 @@ def _has_tables(folder: Path) -> bool:
 
 @contextmanager
 def table_at(path: Path) -> Generator[Write]:
-    r"""Give what writes the columns of some rows at a time; the file has its name once it is whole.
-
-    Example:
-        >>> import tempfile
-        >>> folder = tempfile.TemporaryDirectory()
-        >>> with table_at(Path(folder.name) / "photos.csv") as write:
-        ...     write({"id": ["1.jpg"], "labels": [["sea", "sky"]]})
-        >>> (Path(folder.name) / "photos.csv").read_text()
-        'id,labels\n1.jpg,sea;sky\n'
-        >>> folder.cleanup()
-    """
+    """Give what writes the columns of some rows at a time; the file has its name once it is whole."""
     beside = path.with_name(f"{path.name}.new")
     try:
         with {".csv": _csv, ".jsonl": _json_lines, ".parquet": _parquet}[path.suffix.lower()](beside) as write:

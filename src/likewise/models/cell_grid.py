@@ -64,7 +64,6 @@ class _Axis(NamedTuple):
     start: float = 0.0
 
     def windows(self, size: int, stride: int, padding: int) -> "_Axis":
-        """Return the cells that windows over these cells make."""
         return _Axis(self.stride * stride, self.start + self.stride * (size - stride - 2 * padding) / 2)
 
 
@@ -104,11 +103,8 @@ class _Follower(TorchDispatchMode):
         if name in WINDOWS | PADS | {"slice"}:
             grid = self.of(args[0])
             return None if grid is None or output.ndim != 4 else _moved(name, _named(func, args, kwargs), grid)
-        if (
-            torch.Tag.pointwise not in func.tags
-            and name not in COPIES | UNTAGGED
-            and not any(norm in name for norm in NORMS)
-        ):
+        kept = torch.Tag.pointwise in func.tags or name in COPIES | UNTAGGED or any(norm in name for norm in NORMS)
+        if not kept:
             return None
         grids = {self.of(some) for some in seen if some.shape[-2:] == output.shape[-2:]}
         return grids.pop() if len(grids) == 1 else None

@@ -144,7 +144,6 @@ class _Passes:
         return self._made.form.filled(outputs)
 
     def _chunk(self, tensors: Sequence[Tensor], rows: slice) -> tuple[Any, list[Tensor]]:
-        """Cut the rows of a chunk out of tensors, without their graph."""
         cut = [(whole[rows] if whole.ndim else whole).detach().requires_grad_(whole.requires_grad) for whole in tensors]
         return self._form.filled(cut), cut
 

@@ -1,8 +1,7 @@
 """Depth: the blocks of a network from its input on, whatever library it is from, to be frozen and given rates by."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import final
+from typing import NamedTuple
 
 from torch import nn
 
@@ -11,9 +10,7 @@ UNUSED = "pooler"  # of a language model, whose features are taken before it
 CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 
 
-@final
-@dataclass(frozen=True)
-class Block:
+class Block(NamedTuple):
     """A part of a network that stays whole.
 
     Args:
@@ -54,17 +51,11 @@ def blocks_of(network: nn.Module) -> list[Block]:
 
 
 def names_of(names: Sequence[str]) -> str:
-    """Return the first of some names, and how many more there are.
-
-    Example:
-        >>> names_of(["a", "b"]), names_of("abcdefg")
-        ('a, b', 'a, b, c, d, e and 2 more')
-    """
+    """Return the first of some names, and how many more there are."""
     return f"{', '.join(names[:SHOWN])}{f' and {len(names) - SHOWN} more' if len(names) > SHOWN else ''}"
 
 
 def _apart(module: nn.Module, within: str) -> Iterator[tuple[str, nn.Module]]:
-    """Yield what is not taken apart, with its name."""
     children = [(name, child) for name, child in module.named_children() if next(child.parameters(), None) is not None]
     alone = len(children) == 1 and not isinstance(module, CONTAINERS)
     for name, child in children:

@@ -22,6 +22,8 @@ MOST_INPUTS = 1024  # encoded at a time
 BEYOND = 0.5  # of 0 and 1: a bicubic resize goes there, and images of 0 to 255, or normalised ones, go further
 FARTHEST = 100  # standard deviations from the mean, of an encoder that has observed another range, or nothing
 MOST_NUMBERS = 2**22  # of inputs encoded at a time; activations take many times as much
+Progress = Callable[[Iterable[int]], Iterable[int]]
+"""Wraps an iteration over batches, as tqdm does."""
 
 
 class Encoder(nn.Module, ABC):
@@ -160,7 +162,7 @@ class Encoder(nn.Module, ABC):
         if len(inputs) == 0 or len(inputs.shape) != 4 or inputs.shape[1] != len(self.mean):
             raise ValueError(
                 f"expected images (N, {len(self.mean)}, height, width) to observe, got {tuple(inputs.shape)}: "
-                "pass the inputs of the training part"
+                "pass training inputs"
             )
         mean, std = _mean_and_std(inputs)
         self.mean.copy_(mean.view_as(self.mean))
@@ -168,11 +170,7 @@ class Encoder(nn.Module, ABC):
 
     @torch.no_grad()
     def encode(
-        self,
-        inputs: "Tensor | Rows",
-        batch_size: int | None = None,
-        *,
-        progress: Callable[[Iterable[int]], Iterable[int]] | None = None,
+        self, inputs: "Tensor | Rows", batch_size: int | None = None, *, progress: Progress | None = None
     ) -> Float[Tensor, "n d"]:
         """Encode inputs in evaluation mode, without gradient, in batches, on the encoder's device and in its dtype.
 
@@ -209,13 +207,8 @@ class Encoder(nn.Module, ABC):
             numbers = math.prod(inputs.shape[1:])
             batch_size = max(1, min(MOST_INPUTS, MOST_NUMBERS // max(1, numbers)))
         starts = range(0, len(inputs), batch_size)
-        encoded = self
-        if (
-            self._takes_images
-            and len(inputs.shape) == 4
-            and inputs.shape[1] == self.input_shape[0]
-            and tuple(inputs.shape[2:]) != self.input_shape[1:]
-        ):
+        encoded, own, given = self, self.input_shape, tuple(inputs.shape[1:])
+        if self._takes_images and len(given) == 3 and given[0] == own[0] and given != own:
             warnings.warn(f"expected {self._sizes(inputs)}: resize them, or features may be worse", stacklevel=3)
             encoded = self._of_another_size
         with frozen(self):
@@ -228,15 +221,13 @@ class Encoder(nn.Module, ABC):
         return features
 
     def _check_range(self, images: Tensor) -> None:
-        """Raise a ValueError where images cannot be of the range that the encoder has observed."""
         if not images.numel():
             return
         low, high = (float(end) for end in images.aminmax())
         mean, std = self.mean.detach().float(), self.std.detach().float()
         unit = bool(((mean >= 0) & (mean <= 1) & (std <= 0.5 + 1e-3)).all())  # no deviation within 0 and 1 is larger
-        farthest = float(
-            ((torch.tensor([low, high], device=mean.device) - mean.reshape(-1, 1)) / std.reshape(-1, 1)).abs().amax()
-        )
+        away = torch.tensor([low, high], device=mean.device) - mean.reshape(-1, 1)
+        farthest = float((away / std.reshape(-1, 1)).abs().amax())
         fits = low >= -BEYOND and high <= 1 + BEYOND if unit else farthest <= FARTHEST
         if not fits:
             raise ValueError(
@@ -245,7 +236,6 @@ class Encoder(nn.Module, ABC):
             )
 
     def _of_another_size(self, batch: Tensor) -> Tensor:
-        """Encode images of another height and width than the encoder was made for, if the network can."""
         try:
             return self(batch)
         except (RuntimeError, AssertionError) as error:

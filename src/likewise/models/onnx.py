@@ -21,7 +21,6 @@ from likewise.models.projected import Projected
 from likewise.models.text_encoder import TextEncoder, reads_texts
 from likewise.models.wrapped import FromRun, shortened
 
-NEEDED = ("onnx", "onnxscript", "onnxruntime")
 BATCHES = (1, 7)  # batch sizes to check; the export uses a batch of two
 OUTPUTS = ("features", "logits", "probabilities")
 
@@ -69,11 +68,7 @@ def to_onnx(
         ...     file.exists()
         True
     """
-    for module in NEEDED:
-        if find_spec(module) is None:
-            raise ModuleNotFoundError(
-                f"expected the module {module}, which is not installed: pip install 'likewise[onnx]'", name=module
-            )
+    check_installed("onnx", "onnxscript", "onnxruntime")
     if reads_texts(encoder) and len(encoder.tokenizer) == 0:
         raise ValueError("expected an encoder with a tokenizer, got none: call observe(Texts(training_strings)) first")
     path = Path(path)
@@ -96,6 +91,14 @@ def to_onnx(
         ) from error
     finally:
         partial.unlink(missing_ok=True)
+
+
+def check_installed(*modules: str) -> None:
+    """Raise a ModuleNotFoundError unless modules of the extra are installed."""
+    for name in modules:
+        if find_spec(name) is None:
+            told = f"expected the module {name}, which is not installed: pip install 'likewise[onnx]'"
+            raise ModuleNotFoundError(told, name=name)
 
 
 class _DifferentError(ValueError):

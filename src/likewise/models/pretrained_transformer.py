@@ -195,9 +195,7 @@ def _published(name: str) -> tuple[Any, Any, tuple[Any, dict[str, str], str | No
     kinds = [type(of).__name__ for of in (model, *following)]
     if following and (kinds[:2] != ["Transformer", "Pooling"] or not FOLLOWING.issuperset(kinds[1:])):
         allowed, got = ", ".join(sorted(FOLLOWING)), ", ".join(kinds)
-        raise ValueError(
-            f"expected {name} to be a Transformer, Pooling, and others of {allowed}, got {got}: name another"
-        )
+        raise ValueError(f"expected {name} to be Transformer, Pooling and others of {allowed}, got {got}: name another")
     own = model.auto_model if following else model
     return _encoding(own), nn.Sequential(*following) if following else None, reading
 
@@ -211,18 +209,14 @@ def _encoding(model: Any) -> Any:
 def _made(modules: list[Any]) -> Any:
     """Make modules of sentence-transformers, with random weights, from their names and options."""
     library, own = import_module("sentence_transformers.sentence_transformer.modules"), "activation_function"
-    return nn.Sequential(
-        *(
-            getattr(library, kind)(
-                **{name: build({"class_path": of}) if name == own else of for name, of in given.items()}
-            )
-            for kind, given in modules
-        )
-    )
+    made = list[nn.Module]()
+    for kind, given in modules:
+        options = {name: build({"class_path": of}) if name == own else of for name, of in given.items()}
+        made.append(getattr(library, kind)(**options))
+    return nn.Sequential(*made)
 
 
 def _adapted(model: Any, rank: int) -> Any:
-    """Freeze a model, and put adapters beside its linear layers."""
     if rank < 1:
         raise ValueError(f"expected lora of rank 1 or more, got {rank}: 8 is usual")
     try:

@@ -1,13 +1,12 @@
 """An encoder with a head behind it, as a tower of two: its features are the embeddings that both share."""
 
-from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, final
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from likewise.models.encoder import Encoder, frozen
+from likewise.models.encoder import Encoder, Progress, frozen
 from likewise.models.heads import Head
 
 if TYPE_CHECKING:
@@ -40,7 +39,6 @@ class Projected(Encoder):
         self.input_shape = encoder.input_shape
 
     def __getattr__(self, name: str) -> Any:
-        """Return what the encoder has."""
         try:
             return super().__getattr__(name)
         except AttributeError:
@@ -58,11 +56,7 @@ class Projected(Encoder):
         self.encoder.observe(inputs)
 
     def encode(
-        self,
-        inputs: "Tensor | Rows",
-        batch_size: int | None = None,
-        *,
-        progress: Callable[[Iterable[int]], Iterable[int]] | None = None,
+        self, inputs: "Tensor | Rows", batch_size: int | None = None, *, progress: Progress | None = None
     ) -> Float[Tensor, "n e"]:
         """Encode inputs, as the encoder does, to embeddings (N, E), float32 on the CPU."""
         features = self.encoder.encode(inputs, batch_size, progress=progress)

@@ -97,7 +97,6 @@ def replicas(network: nn.Module) -> list[Any]:
 
 @contextmanager
 def _with(module: nn.Module, **attributes: Any) -> Generator[None]:
-    """Give a module other attributes of its own while the block runs."""
     own = {name: vars(module)[name] for name in attributes if name in vars(module)}
     vars(module).update(attributes)
     try:

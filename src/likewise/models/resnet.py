@@ -55,7 +55,11 @@ class ResNet(MapEncoder):
         stem: Literal["auto", "small", "large"] = "auto",
     ) -> None:
         check_images("ResNet", input_shape)
-        _check_choices(depth, stem)
+        if depth not in STAGES:
+            known = ", ".join(map(str, sorted(STAGES)))
+            raise ValueError(f"expected a depth of {known}, got {depth}: choose one of them")
+        if stem not in {"auto", "small", "large"}:
+            raise ValueError(f"expected the stem auto, small or large, got {stem}: choose one of them")
         blocks = STAGES[depth]
         width = (64 if len(blocks) == 4 else 16) if width is None else width
         check_sizes(width=width)
@@ -91,7 +95,6 @@ def _stem(channels: int, width: int, *, small: bool) -> nn.Sequential:
 
 
 def _stages(depth: int, width: int) -> tuple[nn.Sequential, int]:
-    """Return the stages, and the channels of the last."""
     from torchvision.models.resnet import BasicBlock, Bottleneck  # noqa: PLC0415 - torchvision is optional
 
     kind: Any = Bottleneck if depth in BOTTLENECKS else BasicBlock
@@ -123,13 +126,6 @@ def _initialize(network: nn.Module, slope: float) -> None:
     for part in network.modules():
         if isinstance(part, nn.Conv2d):
             nn.init.kaiming_normal_(part.weight, a=slope, mode="fan_out", nonlinearity="leaky_relu")
-
-
-def _check_choices(depth: int, stem: str) -> None:
-    if depth not in STAGES:
-        raise ValueError(f"expected a depth of {', '.join(map(str, sorted(STAGES)))}, got {depth}: choose one of them")
-    if stem not in {"auto", "small", "large"}:
-        raise ValueError(f"expected the stem auto, small or large, got {stem}: choose one of them")
 
 
 def _check_side(side: int, depth: int, *, small: bool) -> None:

@@ -37,9 +37,8 @@ def refilled(value: Any, parts: Iterator[Any]) -> Any:
     if children is None:
         return next(parts)
     made = {key: refilled(child, parts) for key, child in children.items()}
-    if is_dataclass(value) and not isinstance(
-        value, type
-    ):  # also the `ModelOutput` of transformers, a mapping without the fields that are None
+    # also the `ModelOutput` of transformers, a mapping without the fields that are None
+    if is_dataclass(value) and not isinstance(value, type):
         return replace(value, **made)
     if isinstance(value, Mapping):
         if not isinstance(value, MutableMapping):

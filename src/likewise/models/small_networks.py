@@ -123,7 +123,7 @@ class Conv4(_Blocks):
             raise ValueError(f"expected features mean or flat, got {features}: choose one of them")
         if min(input_shape[1:]) < 2**pools:
             raise ValueError(
-                f"expected images with a side of at least {2**pools} pixels for {pools} pools, got "
+                f"expected sides of at least {2**pools} pixels for {pools} pools, got "
                 f"{min(input_shape[1:])}: lower pools"
             )
         super().__init__(input_shape)

@@ -1,7 +1,7 @@
 """Encoders of texts, which own their tokenizer: the abstract one, and those that are trained from nothing."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeGuard, final
 
 import torch
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from likewise.data.rows import Rows
 from likewise.data.texts import PADDING, Texts, TokenRows
-from likewise.models.encoder import Encoder, check_sizes
+from likewise.models.encoder import Encoder, Progress, check_sizes
 
 AT_ONCE = 1000  # texts whose tokens are held as Python numbers
 SPECIAL = ["[PAD]", "[MASK]"]  # padding is 0, the mask 1
@@ -102,7 +102,7 @@ class TextEncoder(Encoder):
         inputs: "Tensor | Rows | Sequence[Any]",
         batch_size: int | None = None,
         *,
-        progress: Callable[[Iterable[int]], Iterable[int]] | None = None,
+        progress: Progress | None = None,
     ) -> Float[Tensor, "n d"]:
         """Encode texts, or rows of tokens, in evaluation mode, without gradient; texts of similar length together.
 
@@ -131,7 +131,6 @@ class TextEncoder(Encoder):
         return torch.empty_like(features).index_copy_(0, order, features)
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any, **kwargs: Any) -> None:
-        """Make room for a tokenizer of another length."""
         saved = state_dict.get(f"{prefix}tokenizer")
         if saved is not None:
             self.tokenizer = torch.empty_like(saved, device=self.tokenizer.device)

@@ -139,10 +139,8 @@ def _noted() -> Generator[list[tuple[nn.Module, Shapes]]]:
     level = log.level
 
     def noting(network: nn.Module, given: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
-        weights = {
-            key: value for key, value in given.items() if isinstance(value, Tensor) and value.is_floating_point()
-        }
-        noted.append((network, {key: value.shape for key, value in weights.items()}))
+        shapes = {key: of.shape for key, of in given.items() if isinstance(of, Tensor) and of.is_floating_point()}
+        noted.append((network, shapes))
         return load(network, given, *args, **kwargs)
 
     modules.load_state_dict = noting
@@ -227,7 +225,6 @@ def _shrink_stem(model: Any, name: str) -> None:
 
 
 def _hub_weights(name: str) -> str:
-    """Return the path of a file with a network's published weights, downloaded unless it is cached."""
     import timm  # noqa: PLC0415 - timm is optional, and brings huggingface_hub
     from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url, try_to_load_from_cache  # noqa: PLC0415
     from huggingface_hub.errors import EntryNotFoundError  # noqa: PLC0415
@@ -253,6 +250,4 @@ def _hub_weights(name: str) -> str:
                 f"expected the weights of {name} from the Hugging Face hub, {repository}, got {type(error).__name__}: "
                 f"{shortened(str(error))}: check the connection, or give a file of weights as checkpoint"
             ) from error
-    raise ValueError(
-        f"expected {' or '.join(FILES)} in {repository}, got neither: give a file of weights as checkpoint"
-    )
+    raise ValueError(f"expected {' or '.join(FILES)} in {repository}, got neither: give a file as checkpoint")

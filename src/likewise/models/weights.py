@@ -53,7 +53,6 @@ class Matched:
     chosen: str = ""
 
     def __str__(self) -> str:
-        """Say it in a line."""
         parts = (("missing", self.missing), ("not used", self.unexpected))
         told = "; ".join(f"{words}: {names_of(names)}" for words, names in parts if names)
         how = f" ({self.chosen})" if self.chosen else ""
@@ -128,7 +127,12 @@ def _read(path: Path) -> tuple[dict[str, Tensor], str]:
     if objects := pickled(path):
         raise ValueError(f"expected weights in {path}, got {objects}")
     try:
-        found = _loaded(path)
+        if path.suffix == ".safetensors":
+            from safetensors.torch import load_file  # noqa: PLC0415 - of an extra
+
+            found: Any = load_file(path)
+        else:
+            found = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
         told = " ".join(str(error).split())[:120]
         raise ValueError(
@@ -139,9 +143,8 @@ def _read(path: Path) -> tuple[dict[str, Tensor], str]:
         sets = [name for name in WITHIN if isinstance(found, Mapping) and _has_tensors(found.get(name))]
         if sets:
             found, chosen = found[sets[0]], chosen or (f"{sets[0]}, not {names_of(sets[1:])}" if sets[1:] else "")
-    tensors = (
-        {str(name): of for name, of in found.items() if isinstance(of, Tensor)} if isinstance(found, Mapping) else {}
-    )
+    named = found.items() if isinstance(found, Mapping) else ()
+    tensors = {str(name): of for name, of in named if isinstance(of, Tensor)}
     if not tensors:
         raise ValueError(f"expected tensors by name in {path}, got none: give a state dict, module.state_dict()")
     return tensors, chosen
@@ -153,17 +156,10 @@ def _has_tensors(found: Any, depth: int = DEEP) -> bool:
     )
 
 
-def _loaded(path: Path) -> Any:
-    if path.suffix == ".safetensors":
-        from safetensors.torch import load_file  # noqa: PLC0415 - of an extra
-
-        return load_file(path)
-    return torch.load(path, map_location="cpu", weights_only=True)
-
-
 def _by_names(given: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> tuple[dict[str, str], list[str]]:
     """Match names after what stands before them, so that most numbers do; return copies in the file, if several do."""
-    theirs, ours = (_bare(of) for of in (given, own))
+    # by what names are without adapters beside them
+    theirs, ours = ({name.replace(WRAPPED, "."): name for name in names} for names in (given, own))
     shapes, starts = {name: given[of].shape for name, of in theirs.items()}, _starts(theirs)
     best, chosen, copies = -1, ("", ""), [""]
     for our in _starts(ours):
@@ -199,11 +195,6 @@ def _in_order(given: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> dict[st
 
 def _kind(name: str) -> str | None:
     return next((kind for kind, words in KINDS.items() if re.split(r"[./]", name)[-1] in words), None)
-
-
-def _bare(names: Iterable[str]) -> dict[str, str]:
-    """Return names by what they are without adapters beside them."""
-    return {name.replace(WRAPPED, "."): name for name in names}
 
 
 def _check_tokens(network: nn.Module, given: Mapping[str, Tensor], file: str | Path) -> None:

@@ -98,7 +98,7 @@ class Wrapped(SizedEncoder):
             raise ValueError(f"expected a stride of at least 1 pixel, got {stride}: leave it out if there are no maps")
         if cell_start != 0 and (stride is None or not abs(cell_start) <= max(input_shape)):
             raise ValueError(
-                f"expected cell_start in pixels of the image, beside a stride, got {cell_start} and stride {stride}: "
+                f"expected cell_start in pixels beside a stride, got {cell_start} and stride {stride}: "
                 "give both, or neither"
             )
         self._grid = None if stride is None else CellGrid(stride, cell_start)

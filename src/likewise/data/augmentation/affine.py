@@ -1,6 +1,8 @@
 """Small random rotations, shifts, changes of size and shears, and random shifts by whole pixels."""
 
 import math
+from dataclasses import dataclass
+from math import inf
 from typing import Literal, final
 
 import torch
@@ -8,10 +10,11 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 
-from likewise.data.augmentation.augmentation import Draw, ImageAugmentation, check_probability, check_size, uniform
+from likewise.data.augmentation.augmentation import Draw, ImageAugmentation, check_size, uniform
 
 
 @final
+@dataclass(kw_only=True, repr=False, eq=False)
 class RandomAffine(ImageAugmentation):
     """Small random rotations, shifts, changes of size and shears, with noise.
 
@@ -29,31 +32,20 @@ class RandomAffine(ImageAugmentation):
         torch.Size([4, 2, 1, 8, 8])
     """
 
-    def __init__(
-        self,
-        *,
-        degrees: float = 12.0,
-        translate: float = 0.08,
-        scale: float = 0.1,
-        shear: float = 8.0,
-        noise: float = 0.1,
-        padding: Literal["zeros", "border", "reflection"] = "zeros",
-        seed: int | None = None,
-    ) -> None:
-        super().__init__(seed)
-        check_size("degrees", degrees)
-        check_size("translate", translate)
-        check_size("scale", scale, most=0.99)
-        check_size("shear", shear, most=89)
-        check_size("noise", noise)
-        if padding not in ("zeros", "border", "reflection"):
-            raise ValueError(f'expected padding "zeros", "border" or "reflection", got {padding!r}: choose one of them')
-        self.degrees = degrees
-        self.translate = translate
-        self.scale = scale
-        self.shear = shear
-        self.noise = noise
-        self.padding = padding
+    degrees: float = 12.0
+    translate: float = 0.08
+    scale: float = 0.1
+    shear: float = 8.0
+    noise: float = 0.1
+    padding: Literal["zeros", "border", "reflection"] = "zeros"
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__init__(self.seed)
+        for name, most in (("degrees", inf), ("translate", inf), ("scale", 0.99), ("shear", 89), ("noise", inf)):
+            check_size(name, getattr(self, name), most)
+        if self.padding not in ("zeros", "border", "reflection"):
+            raise ValueError(f'expected padding "zeros", "border" or "reflection", got {self.padding!r}: choose one')
 
     def change(self, images: Float[Tensor, "n ch h w"], draw: Draw) -> Float[Tensor, "n ch h w"]:
         if not len(images):  # affine_grid refuses an empty batch
@@ -101,7 +93,7 @@ class RandomShift(ImageAugmentation):
         super().__init__(seed)
         if padding < 0:
             raise ValueError(f"expected padding of at least 0 pixels, got {padding}: 4 is usual for 32 pixels")
-        check_probability("flip", flip)
+        check_size("flip", flip, most=1)
         self.padding = padding
         self.flip = flip
 

@@ -83,7 +83,6 @@ class Augmentation(nn.Module, ABC):
         self._seeds = None if seed is None else torch.Generator().manual_seed(seed)
 
     def __repr__(self) -> str:
-        """Return the call that made it."""
         return f"{type(self).__name__}({self._given})"
 
     def forward(
@@ -104,9 +103,7 @@ class Augmentation(nn.Module, ABC):
         if draw is not None:
             return self._changed(inputs, draw)
         if not isinstance(views, Integral) or views < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ValueError(
-                f"expected views of at least 1, got {views!r}: contrast needs 2 unless labels give positives"
-            )
+            raise ValueError(f"expected views of at least 1, got {views!r}: contrast needs 2 without labels")
         if self._seeds is not None and torch.utils.data.get_worker_info() is not None:
             raise ValueError(
                 f"expected {type(self).__name__} without a seed in workers of a DataLoader, which would all have the "
@@ -238,8 +235,7 @@ def check_images(inputs: Tensor, name: str) -> None:
         )
     if inputs.dtype != torch.uint8 and not inputs.is_floating_point():
         raise ValueError(
-            f"{name} expected images of uint8 or floating from 0 to 1, got {inputs.dtype}: "
-            "convert them with .to(torch.uint8)"
+            f"{name} expected images of uint8 or floating from 0 to 1, got {inputs.dtype}: use .to(torch.uint8)"
         )
 
 
@@ -254,14 +250,8 @@ def uniform(draw: Draw, inputs: Tensor, *shape: int) -> Float[Tensor, "n ..."]:
     return numbers
 
 
-def check_probability(name: str, value: float) -> None:
-    """Refuse a probability outside [0, 1]."""
-    if not 0 <= value <= 1:
-        raise ValueError(f"expected {name} in [0, 1], got {value}: 0 switches it off")
-
-
 def check_size(name: str, value: float, most: float = float("inf")) -> None:
-    """Refuse a size of a change that is negative or above `most`."""
+    """Refuse a size of a change, or a probability, that is negative or above `most`."""
     if not 0 <= value <= most:
         allowed = "of at least 0" if most == float("inf") else f"from 0 to {most}"
         raise ValueError(f"expected {name} {allowed}, got {value}: 0 switches it off")

@@ -1,6 +1,7 @@
 """Random brightness, contrast, saturation, hue and grey, different for every image."""
 
 import math
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, NamedTuple, final
 
@@ -8,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
-from likewise.data.augmentation.augmentation import Draw, ImageAugmentation, check_probability, check_size, uniform
+from likewise.data.augmentation.augmentation import Draw, ImageAugmentation, check_size, uniform
 
 LUMA = (0.2989, 0.587, 0.114)
 """The weights of red, green and blue in a pixel's grey, as in torchvision."""
@@ -26,6 +27,7 @@ class Jitter(NamedTuple):
 
 
 @final
+@dataclass(kw_only=True, repr=False, eq=False)
 class ColourJitter(ImageAugmentation):
     """Random changes of brightness, contrast, saturation and hue, in random order, and random grey.
 
@@ -54,33 +56,22 @@ class ColourJitter(ImageAugmentation):
         torch.Size([4, 2, 3, 8, 8])
     """
 
-    def __init__(
-        self,
-        *,
-        brightness: float = 0.4,
-        contrast: float = 0.4,
-        saturation: float = 0.4,
-        hue: float = 0.1,
-        probability: float = 0.8,
-        grey: float = 0.2,
-        hue_form: HueForm = "affine",
-        seed: int | None = None,
-    ) -> None:
-        super().__init__(seed)
-        for name, value in {"brightness": brightness, "contrast": contrast, "saturation": saturation}.items():
-            check_size(name, value)
-        check_size("hue", hue, most=0.5)
-        check_probability("probability", probability)
-        check_probability("grey", grey)
-        if hue_form not in ("affine", "exact"):
-            raise ValueError(f'expected hue_form "affine" or "exact", got {hue_form!r}: "affine" is faster')
-        self.brightness = brightness
-        self.contrast = contrast
-        self.saturation = saturation
-        self.hue = hue
-        self.probability = probability
-        self.grey = grey
-        self.hue_form: HueForm = hue_form
+    brightness: float = 0.4
+    contrast: float = 0.4
+    saturation: float = 0.4
+    hue: float = 0.1
+    probability: float = 0.8
+    grey: float = 0.2
+    hue_form: HueForm = "affine"
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__init__(self.seed)
+        most = {"hue": 0.5, "probability": 1.0, "grey": 1.0}
+        for name in ("brightness", "contrast", "saturation", *most):
+            check_size(name, getattr(self, name), most.get(name, math.inf))
+        if self.hue_form not in ("affine", "exact"):
+            raise ValueError(f'expected hue_form "affine" or "exact", got {self.hue_form!r}: "affine" is faster')
 
     def change(self, images: Float[Tensor, "n ch h w"], draw: Draw) -> Float[Tensor, "n ch h w"]:
         return self.changed(images, self.drawn(images, draw))

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from likewise.data.augmentation.augmentation import Augmentation, Draw, check_probability, check_size, uniform
+from likewise.data.augmentation.augmentation import Augmentation, Draw, check_size, uniform
 
 PADDING = 0
 """Fills a row after its last token."""
@@ -33,7 +33,7 @@ class FeatureDropout(Augmentation):
 
     def __init__(self, *, probability: float = 0.2, noise: float = 0.1, seed: int | None = None) -> None:
         super().__init__(seed)
-        check_probability("probability", probability)
+        check_size("probability", probability, most=1)
         check_size("noise", noise)
         self.probability = probability
         self.noise = noise
@@ -53,9 +53,7 @@ class FeatureDropout(Augmentation):
 
     def _fitted(self, vectors: Tensor) -> tuple[Tensor, Tensor]:
         if self._mean_and_spread is None:
-            raise ValueError(
-                "FeatureDropout expected fit to be called first, got inputs before it: call fit(training inputs) once"
-            )
+            raise ValueError("FeatureDropout expected fit first, got other inputs: call fit(training inputs) once")
         if self._mean_and_spread.shape[1] != vectors.shape[1]:
             raise ValueError(
                 f"FeatureDropout expected {self._mean_and_spread.shape[1]} features as in fit, "
@@ -96,7 +94,7 @@ class TokenDropout(Augmentation):
 
     def __init__(self, *, probability: float = 0.1, mask_id: int = 1, seed: int | None = None) -> None:
         super().__init__(seed)
-        check_probability("probability", probability)
+        check_size("probability", probability, most=1)
         if mask_id <= PADDING:
             raise ValueError(f"expected mask_id above 0, which is padding, got {mask_id}: use the vocabulary's mask")
         self.probability = probability

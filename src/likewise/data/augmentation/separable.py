@@ -1,9 +1,10 @@
 """Changes of images by one matrix for their rows and one for their columns: random resized crops, flips and blur."""
 
 import math
+from dataclasses import dataclass
 from functools import lru_cache
 from numbers import Integral
-from typing import NamedTuple, final
+from typing import Any, NamedTuple, final
 
 import torch
 from jaxtyping import Bool, Float
@@ -13,8 +14,8 @@ from likewise.data.augmentation.augmentation import (
     Augmentation,
     Draw,
     ImageAugmentation,
-    check_probability,
     check_range,
+    check_size,
     uniform,
 )
 
@@ -38,6 +39,7 @@ class Boxes(NamedTuple):
 
 
 @final
+@dataclass(kw_only=True, repr=False, eq=False)
 class RandomResizedCrop(ImageAugmentation):
     """Crops of random size, shape and position, resized to one size, some of them flipped.
 
@@ -62,25 +64,20 @@ class RandomResizedCrop(ImageAugmentation):
         torch.Size([4, 2, 3, 24, 24])
     """
 
-    def __init__(
-        self,
-        *,
-        size: int | None = None,
-        scale: tuple[float, float] = (0.2, 1.0),
-        ratio: tuple[float, float] = (3 / 4, 4 / 3),
-        flip: float = 0.5,
-        seed: int | None = None,
-    ) -> None:
-        super().__init__(seed)
-        if size is not None and (not isinstance(size, Integral) or size < 1):  # pyright: ignore[reportUnnecessaryIsInstance]
+    size: int | None = None
+    scale: tuple[float, float] = (0.2, 1.0)
+    ratio: tuple[float, float] = (3 / 4, 4 / 3)
+    flip: float = 0.5
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__init__(self.seed)
+        size: Any = self.size
+        if size is not None and (not isinstance(size, Integral) or size < 1):
             raise ValueError(f"expected size of at least 1 pixel, got {size!r}: leave it out to keep the image's own")
-        check_range("scale", scale, most=1)
-        check_range("ratio", ratio)
-        check_probability("flip", flip)
-        self.size = size
-        self.scale = scale
-        self.ratio = ratio
-        self.flip = flip
+        check_range("scale", self.scale, most=1)
+        check_range("ratio", self.ratio)
+        check_size("flip", self.flip, most=1)
 
     def change(self, images: Float[Tensor, "n ch h w"], draw: Draw) -> Float[Tensor, "n ch new_h new_w"]:
         return separable(images, *self.weights(images, draw)).clamp_(0, 1)
@@ -198,6 +195,7 @@ def bilinear(
 
 
 @final
+@dataclass(kw_only=True, repr=False, eq=False)
 class GaussianBlur(ImageAugmentation):
     """Gaussian blur of some images, with a random width each and a mirrored border: two matrix products per image.
 
@@ -219,22 +217,17 @@ class GaussianBlur(ImageAugmentation):
         torch.Size([4, 2, 3, 8, 8])
     """
 
-    def __init__(
-        self,
-        *,
-        sigma: tuple[float, float] = (0.1, 2.0),
-        probability: float = 0.5,
-        size: int | None = None,
-        seed: int | None = None,
-    ) -> None:
-        super().__init__(seed)
-        check_range("sigma", sigma)
-        check_probability("probability", probability)
-        if size is not None and (size < 1 or size % 2 == 0):
-            raise ValueError(f"expected size odd and positive, got {size}: choose {size + 1}")
-        self.sigma = sigma
-        self.probability = probability
-        self.size = size
+    sigma: tuple[float, float] = (0.1, 2.0)
+    probability: float = 0.5
+    size: int | None = None
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__init__(self.seed)
+        check_range("sigma", self.sigma)
+        check_size("probability", self.probability, most=1)
+        if self.size is not None and (self.size < 1 or self.size % 2 == 0):
+            raise ValueError(f"expected size odd and positive, got {self.size}: choose {self.size + 1}")
 
     def change(self, images: Float[Tensor, "n ch h w"], draw: Draw) -> Float[Tensor, "n ch h w"]:
         return separable(images, *self.weights(images, draw, images.shape[-2:])).clamp_(0, 1)

@@ -11,7 +11,6 @@ from likewise.data.augmentation.augmentation import (
     Chain,
     Draw,
     ImageAugmentation,
-    check_probability,
     check_size,
 )
 from likewise.data.augmentation.colour import ColourJitter, HueForm
@@ -61,9 +60,9 @@ class SimCLRViews(ImageAugmentation):
         seed: int | None = None,
     ) -> None:
         super().__init__(seed)
-        check_probability("jitter", jitter)
+        check_size("jitter", jitter, most=1)
         check_size("strength", strength, most=5)
-        check_probability("blur", blur)
+        check_size("blur", blur, most=1)
         self.crop = RandomResizedCrop(size=size, scale=scale, flip=flip)
         self.colour = ColourJitter(
             brightness=0.4 * strength,

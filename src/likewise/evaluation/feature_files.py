@@ -68,23 +68,20 @@ def save_features(path: Path, parts: FeatureParts, of: NDArray[Any] | None = Non
 
 
 def _arrays_of_part(features: Features, part: str) -> dict[str, NDArray[Any]]:
-    arrays: dict[str, NDArray[Any]] = {f"{part}_features": features.vectors.numpy()}
-    arrays[f"{part}_rows"] = features.numbers.numpy()
-    if features.whole is not None:
-        arrays[f"{part}_whole"] = features.whole.numpy()
-    if not features.ids.plain:
-        arrays[f"{part}_ids"] = np.array(list(features.ids), dtype=str)
-    if features.items is not None:
-        arrays[f"{part}_items"] = features.items.numpy()
-    if features.labels is not None:
-        arrays[f"{part}_labels"] = features.labels.numpy()
-        arrays[f"{part}_names"] = np.array(features.names, dtype=str)
-    if features.within is not None:
-        arrays[f"{part}_superclasses"] = features.within.numbers.numpy()
-        arrays[f"{part}_superclass_names"] = np.array(features.within.names, dtype=str)
-    if features.predictions is not None:
-        arrays[f"{part}_{'logits' if features.logits else 'predictions'}"] = features.predictions.numpy()
-    return arrays
+    coarse = features.within
+    found: dict[str, Any] = {
+        "features": features.vectors,
+        "rows": features.numbers,
+        "whole": features.whole,
+        "ids": None if features.ids.plain else np.array(list(features.ids), dtype=str),
+        "items": features.items,
+        "labels": features.labels,
+        "names": None if features.labels is None else np.array(features.names, dtype=str),
+        "superclasses": None if coarse is None else coarse.numbers,
+        "superclass_names": None if coarse is None else np.array(coarse.names, dtype=str),
+        "logits" if features.logits else "predictions": features.predictions,
+    }
+    return {f"{part}_{name}": np.asarray(of) for name, of in found.items() if of is not None}
 
 
 def load_features(path: Path) -> FeatureParts:

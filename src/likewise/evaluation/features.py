@@ -197,11 +197,8 @@ class Features:
 
     def __getitem__(self, index: Tensor) -> "Features":
         """Take some of the samples, by their indices."""
-        labels = None if self.labels is None else self.labels[index]
-        predictions = None if self.predictions is None else self.predictions[index]
-        items = None if self.items is None else self.items[index]
-        others = None if self.counterparts is None else self.counterparts[index]
-        beside = {"labels": labels, "predictions": predictions, "items": items, "counterparts": others}
+        given = {name: getattr(self, name) for name in ("labels", "predictions", "items", "counterparts")}
+        beside = {name: None if of is None else of[index] for name, of in given.items()}
         return replace(self, vectors=self.vectors[index], rows=self.numbers[index], ids=self.ids[index], **beside)
 
     def to(self, device: torch.device) -> "Features":
@@ -245,8 +242,8 @@ class Features:
         coarse = self.within
         if coarse is None:
             return self
-        whole = None if self.whole is None else torch.zeros(len(coarse.names), dtype=torch.int64)
-        whole = whole if whole is None or self.whole is None else whole.index_add(0, coarse.numbers, self.whole)
+        blank = torch.zeros(len(coarse.names), dtype=torch.int64)
+        whole = None if self.whole is None else blank.index_add(0, coarse.numbers, self.whole)
         labels = None if self.labels is None else coarse.numbers[self.classes]
         return replace(self, labels=labels, names=coarse.names, whole=whole, within=None)
 

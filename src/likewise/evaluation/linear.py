@@ -73,7 +73,6 @@ class LinearProbe(Evaluation):
         self.tolerance = tolerance
 
     def why_not_applicable(self, parts: FeatureParts) -> str | None:
-        """Say why these parts can't be evaluated."""
         return needs_seen_labels(parts)
 
     def products(self, sizes: Sizes) -> float:

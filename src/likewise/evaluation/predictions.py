@@ -277,7 +277,6 @@ class OwnClassifier(Evaluation):
     name: ClassVar[str] = "own classifier"
 
     def why_not_applicable(self, parts: FeatureParts) -> str | None:
-        """Say why these parts can't be evaluated."""
         if parts.test.predictions is None:
             return "it needs a run that trained a classifier or label prototypes, and this one has none"
         if parts.test.within is not None:

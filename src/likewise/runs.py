@@ -71,15 +71,12 @@ class Run:
         folder: Where it stands now.
 
     Example:
-        >>> import tempfile
-        >>> root = tempfile.TemporaryDirectory()
-        >>> run = Run.create(Path(root.name), "SupConLoss", "Digits")
+        >>> run = Run.create(Path("runs"), "SupConLoss", "Digits")
         >>> run.describe({"seed": 3})
         >>> Run.open(run.folder).facts
         {'seed': 3}
         >>> run.stage, run.finished().folder.name.endswith("SupConLoss-Digits")
         ('training', True)
-        >>> root.cleanup()
     """
 
     folder: Path
@@ -381,15 +378,13 @@ def load_encoder(run: Path | str, module: nn.Module | None = None) -> nn.Module:
         That of the encoder.
 
     Example:
-        >>> import tempfile, torch
+        >>> import torch
         >>> from likewise.models import MLP
-        >>> root = tempfile.TemporaryDirectory()
-        >>> run = Run.create(Path(root.name), "mine")
+        >>> run = Run.create(Path("runs"), "mine")
         >>> spec = {"class_path": "likewise.models.MLP", "init_args": {"input_shape": [3], "width": 8}}
         >>> run.describe({"parts": {"encoder": spec}})
         >>> run.save_encoder(MLP((3,), width=8))
         >>> load_encoder(run.folder)(torch.zeros(2, 3)).shape
         torch.Size([2, 8])
-        >>> root.cleanup()
     """
     return Run.open(run).encoder(module=module)

@@ -97,13 +97,10 @@ def save_outcomes(path: Path, outcomes: Iterable[Outcomes]) -> None:
     """Write outcomes as an .npz file: for each arrays of rows, values, classes and shares, named by what identifies it.
 
     Example:
-        >>> import tempfile
-        >>> folder = tempfile.TemporaryDirectory()
-        >>> path = Path(folder.name) / "outcomes.npz"
+        >>> path = Path("outcomes.npz")
         >>> save_outcomes(path, [Outcomes("kNN", "accuracy", torch.tensor([3]), torch.tensor([1.0]))])
         >>> outcomes_of(path)[0].key
         ('kNN', 'accuracy', 'encoder', 'test')
-        >>> folder.cleanup()
     """
     import numpy as np  # noqa: PLC0415 - of an extra
 

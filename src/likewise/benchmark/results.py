@@ -102,11 +102,6 @@ def _processor() -> str:
     return next(names, "") or platform.processor() or platform.machine()
 
 
-def thread_words(threads: int) -> str:
-    """Say how many threads."""
-    return f"{threads} thread{'' if threads == 1 else 's'}"
-
-
 def write(path: Path, facts: Mapping[str, Any], results: Sequence[Timing]) -> None:
     """Write the file as a whole or not at all, so that it is valid at any time."""
     partial = path.with_name(path.name + ".partial")

@@ -15,8 +15,9 @@ from typing import Any
 
 from likewise.benchmark.losses import Losses
 from likewise.benchmark.measurement import Measurement
-from likewise.benchmark.results import HEAD, Timing, line, machine, thread_words, write
+from likewise.benchmark.results import HEAD, Timing, line, machine, write
 from likewise.files.numbered import numbered
+from likewise.score_words import counted
 from likewise.workflows.progress import TERMINAL
 
 EXAMPLES = """
@@ -147,7 +148,7 @@ def _path(folder: Path, device: str) -> Path:
 
 
 def _say_facts(facts: dict[str, Any], measurement: Measurement, path: Path) -> None:
-    TERMINAL.tell(f"{facts['device']}, {thread_words(facts['threads'])}, torch {facts['versions']['torch']}")
+    TERMINAL.tell(f"{facts['device']}, {counted(facts['threads'], 'thread')}, torch {facts['versions']['torch']}")
     TERMINAL.tell((measurement.__doc__ or "").splitlines()[0])
     for name, install in facts["not_installed"].items():
         TERMINAL.tell(f"without {name}, which is not installed: {install}")
@@ -167,9 +168,8 @@ def _plot(path: Path, about: dict[str, Any], results: Sequence[Timing]) -> None:
             if result.milliseconds is not None:
                 points = measured.setdefault(loss, {}).setdefault(result.who, [])
                 points.append((result.rows, result.milliseconds, result.peak_bytes))
-    title = escape(
-        f"likewise bench: {about['device']}, {thread_words(about['threads'])}, torch {about['versions']['torch']}"
-    )
+    threads = counted(about["threads"], "thread")
+    title = escape(f"likewise bench: {about['device']}, {threads}, torch {about['versions']['torch']}")
     figure = plots.as_html(plots.costs(measured), "costs")
     path.write_text(
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title>'

@@ -45,14 +45,11 @@ def save_features(path: Path, parts: FeatureParts, of: NDArray[Any] | None = Non
             copied: in place of `train_features` there is `linked`, and the rows are those of that array.
 
     Example:
-        >>> import tempfile
-        >>> folder = tempfile.TemporaryDirectory()
-        >>> path = Path(folder.name) / "embeddings.npz"
+        >>> path = Path("embeddings.npz")
         >>> one = Features(torch.eye(2), torch.tensor([0, 1]), ("cat", "dog"))
         >>> save_features(path, FeatureParts(one, one, one))
         >>> load_features(path).test.names
         ('cat', 'dog')
-        >>> folder.cleanup()
     """
     mapped = of if isinstance(of, np.memmap) and of.nbytes >= LINKED else None
     arrays: dict[str, NDArray[Any]] = {} if mapped is None else linked(mapped, path.parent)
@@ -161,13 +158,10 @@ def features_of_file(path: Path, split: Split | None = None, most: int | None = 
         ValueError: There is no such file, it lacks a key, or features and labels disagree or aren't finite.
 
     Example:
-        >>> import tempfile
-        >>> folder = tempfile.TemporaryDirectory()
-        >>> file = Path(folder.name) / "mine.npz"
+        >>> file = Path("mine.npz")
         >>> np.savez(file, features=np.random.rand(40, 3), labels=["cat", "dog"] * 20)
         >>> [len(part) for part in features_of_file(file)]
         [27, 3, 10]
-        >>> folder.cleanup()
     """
     return features_of_parts(samples_of_arrays(whole_arrays(path), path, split), most)
 

@@ -344,8 +344,8 @@ def joined(first: Features, second: Features) -> Features:
     return replace(first, vectors=vectors, labels=labels, rows=rows, ids=ids, predictions=None, origin=None, **beside)
 
 
-def label_words(features: Features) -> list[str]:
-    """Return the classes or labels of samples in words, such as 'cat + dog', or 'no label'."""
+def label_words(features: Features, most: int = MOST_NAMED) -> list[str]:
+    """Return the classes or labels of samples in words, such as 'cat + dog', or 'no label'; of a sample so many."""
     if features.label_kind is None:
         return [""] * len(features)
     if features.label_kind == "classes":
@@ -353,8 +353,8 @@ def label_words(features: Features) -> list[str]:
     found: list[str] = []
     for labels in features.sets:
         names = [features.names[label] for label in labels.nonzero().flatten().tolist()]
-        more = "" if len(names) <= MOST_NAMED else f" and {len(names) - MOST_NAMED} more"
-        found.append((" + ".join(names[:MOST_NAMED]) or "no label") + more)
+        more = "" if len(names) <= most else f" and {len(names) - most} more"
+        found.append((" + ".join(names[:most]) or "no label") + more)
     return found
 
 

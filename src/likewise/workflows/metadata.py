@@ -8,7 +8,8 @@ from typing import Any
 import torch
 
 from likewise.benchmark import results
-from likewise.benchmark.results import machine, thread_words
+from likewise.benchmark.results import machine
+from likewise.score_words import counted
 from likewise.training.launch import processes
 
 
@@ -51,9 +52,8 @@ def device_words(trainer: Mapping[str, Any]) -> str:
     name = machine(device.type)["device"]
     if device.type != "cpu":
         return f"{processes()} x {name}"
-    return f"{name}, {thread_words(torch.get_num_threads())}" + (
-        f", {processes()} processes" if processes() > 1 else ""
-    )
+    several = f", {processes()} processes" if processes() > 1 else ""
+    return f"{name}, {counted(torch.get_num_threads(), 'thread')}{several}"
 
 
 def versions(*packages: str) -> dict[str, str]:

@@ -18,6 +18,7 @@ from likewise.evaluation.cross_modal import sides_of
 from likewise.evaluation.feature_files import OTHER_SIDE
 from likewise.evaluation.features import id_words, label_words
 from likewise.evaluation.within_class import SUPERCLASS
+from likewise.report.comparison import same_samples
 from likewise.report.elements import drawn_by_script, sentence, table
 from likewise.report.formatting import how_many
 from likewise.report.sections.section import Content, Section
@@ -111,7 +112,7 @@ def _shown(subjects: Sequence[Subject]) -> dict[Subject, Features]:
     tests = {subject: subject.features.test for subject in firsts if subject.features is not None}
     tests = {subject: of for subject, of in tests.items() if len(of)}
     test = next(iter(tests.values()), None)
-    shown = {} if test is None else {subject: of for subject, of in tests.items() if _same(test, of)}
+    shown = {} if test is None else {subject: of for subject, of in tests.items() if same_samples(test, of)}
     return {} if len(shown) < min(2, len(subjects)) else dict(list(shown.items())[:MOST_RUNS])
 
 
@@ -160,10 +161,6 @@ def _sides_in(some: Features) -> Iterator[tuple[Int[Tensor, " m"], Features]]:
 def _crowded(test: Features) -> bool:
     """Tell whether there are so many classes that a map with some samples of each would show none."""
     return test.label_kind == "classes" and int((test.counts > 0).sum()) * FEWEST > MAPPED
-
-
-def _same(test: Features, other: Features) -> bool:
-    return torch.equal(test.numbers, other.numbers) and test.names == other.names and test.ids.agree(other.ids)
 
 
 def _sentence(some: Features, test: Features, maps: int) -> Markup:

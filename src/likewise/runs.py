@@ -15,14 +15,13 @@ from typing import Any, Literal, Self, final, get_args
 
 from torch import Tensor, nn
 
-from likewise.files.formats import as_text, check_text
+from likewise.files.formats import PARTIAL, as_text, check_text
 from likewise.parts import build, is_spec, rebuilding, replaced
 from likewise.pickled import pickled
 from likewise.records import ClassMean, Curves, Histograms, class_means_of, curves_of, histograms_of
 from likewise.score_files import as_csv, from_csv, outcomes_of, save_outcomes
 from likewise.scores import Outcomes, Result, Score
 
-PARTIAL = ".partial"
 Stage = Literal["training", "evaluation", "finished"]
 """What a run is to do next."""
 Side = Literal["first", "second"]

@@ -14,6 +14,7 @@ from typing import Any, final
 import torch
 
 from likewise.benchmark.prediction import in_units
+from likewise.files.formats import PARTIAL
 
 PACKAGES = (
     "triton torchvision pytorch-metric-learning lightly open-clip-torch sentence-transformers inf-cl cut-cross-entropy"
@@ -104,7 +105,7 @@ def _processor() -> str:
 
 def write(path: Path, facts: Mapping[str, Any], results: Sequence[Timing]) -> None:
     """Write the file as a whole or not at all, so that it is valid at any time."""
-    partial = path.with_name(path.name + ".partial")
+    partial = path.with_name(path.name + PARTIAL)
     rows = ",\n".join(f"    {json.dumps(asdict(result), ensure_ascii=False)}" for result in results)
     head = json.dumps(facts, indent=2, ensure_ascii=False).removesuffix("\n}")
     partial.write_text(f'{head},\n  "results": [\n{rows}\n  ]\n}}\n', encoding="utf-8")

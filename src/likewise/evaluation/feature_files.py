@@ -17,7 +17,8 @@ from likewise.data.ids import Ids
 from likewise.data.sides import contents, numbered
 from likewise.evaluation.array_files import NAMES, arrays_of, link_of, linked
 from likewise.evaluation.arrays import cut, features_of_parts, vectors_of
-from likewise.evaluation.features import PARTS, FeatureParts, Features
+from likewise.evaluation.features import FeatureParts, Features
+from likewise.files.formats import PARTS
 
 OTHER_SIDE = "_counterpart"
 OF_PAIRS = ("counterpart_features", "items", "counterpart_items", "counterpart_ids")

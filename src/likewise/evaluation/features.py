@@ -19,7 +19,6 @@ from likewise.scores import ENCODER, places_of
 
 MOST_NAMED = 5  # labels of a sample that are named
 CHECKED = 2**14  # samples at a time
-PARTS = ("train", "validation", "test")
 Bar = Callable[[Iterable[Any], str], Iterable[Any]]
 """Wraps what an evaluation walks over, with a word on what it does; as tqdm does."""
 
@@ -168,6 +167,19 @@ class Features:
             object.__setattr__(self, "rows", torch.arange(len(vectors)))
         if self.ids is None:  # pyright: ignore[reportUnnecessaryComparison]
             object.__setattr__(self, "ids", Ids.numbers(self.numbers))
+
+    @classmethod
+    def of(cls, samples: Samples, vectors: Tensor, part: str, **more: Any) -> "Features":
+        """Return the vectors of samples, in their order, with what these say of themselves.
+
+        Args:
+            samples: The samples.
+            vectors: Their features, (N, D).
+            part: "train", "validation" or "test".
+            **more: Further arguments.
+        """
+        said = {"ids": samples.ids, "items": samples.items, "within": samples.within}
+        return cls(vectors, samples.labels, samples.names, samples.rows, part, **said, **more)
 
     def __len__(self) -> int:
         """Count the samples."""

@@ -53,15 +53,11 @@ def own_places(
 ) -> tuple[Int[Tensor, " m"] | None, tuple[str, ...]]:
     """Return the place of each query's own row in a gallery that includes them, or None, and notes on equal rows.
 
-    Where half of the queries or more are rows of a gallery which is not said to include them, there is a warning, too.
-
-    Args:
-        queries: The queries' keys, (M,).
-        gallery: The gallery's, (R,).
-        included: Whether the gallery is said to include the queries.
+    Queries and gallery are given by their keys. Where half of the queries or more are rows of a gallery which is not
+    said to include them, there is a warning, too.
 
     Raises:
-        ValueError: It is, and doesn't include one.
+        ValueError: The gallery is said to include the queries, and lacks one.
     """
     own = places_of_equal(queries, gallery)
     if included and (missing := int((own < 0).sum())):

@@ -64,8 +64,7 @@ class Subject:
     @cached_property
     def trainer(self) -> Mapping[str, Any]:
         """The trainer's options, such as max_epochs; empty where the run has no configuration."""
-        options = self.run.options.get("trainer")
-        return options if isinstance(options, dict) else {}
+        return self.run.options.get("trainer") or {}
 
     @cached_property
     def metrics(self) -> Curves:

@@ -262,11 +262,7 @@ def _colours(subject: Subject, some: Features) -> dict[str, Any]:
     said = subject.predicted(some)
     if said is None:
         return found
-    wrong = (said != some.classes).long().where(said >= 0, -1)
-    return found | {
-        "kNN's prediction": _coloured(some.names, palette, said),
-        "kNN is": _coloured(("right", "wrong"), GREEN_RED, wrong),
-    }
+    return found | {"kNN's prediction": _coloured(some.names, palette, said), **_right_or_wrong(some, said)}
 
 
 def _colours_within(subject: Subject, some: Features) -> dict[str, Any]:
@@ -277,8 +273,12 @@ def _colours_within(subject: Subject, some: Features) -> dict[str, Any]:
     if said is None:
         return found
     taken_for = {} if finer else {"kNN's prediction": _coloured_there(some.names, said)}
+    return found | taken_for | _right_or_wrong(some, said)
+
+
+def _right_or_wrong(some: Features, said: Tensor) -> dict[str, Any]:
     wrong = (said != some.classes).long().where(said >= 0, -1)
-    return found | taken_for | {"kNN is": _coloured(("right", "wrong"), GREEN_RED, wrong)}
+    return {"kNN is": _coloured(("right", "wrong"), GREEN_RED, wrong)}
 
 
 def _coloured_there(names: Sequence[str], categories: Tensor) -> dict[str, Any]:

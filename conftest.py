@@ -30,6 +30,13 @@ def pytest_configure(config):
     config.option.markexpr = TIERS.get(asked, asked)
 
 
+@pytest.fixture(autouse=True)
+def _examples_may_write(request):
+    """Run each example of a docstring in an empty folder of its own."""
+    if isinstance(request.node, pytest.DoctestItem) and request.path.suffix == ".py":
+        request.getfixturevalue("monkeypatch").chdir(request.getfixturevalue("tmp_path"))
+
+
 def _in_slow_room(path, config):
     return any(path.is_relative_to(config.rootpath / "src" / "likewise" / room) for room in ROOMS)
 

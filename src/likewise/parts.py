@@ -191,7 +191,8 @@ def is_spec(value: Any) -> TypeGuard[dict[str, Any]]:
 def _made(value: Any, owner: type, parameter: str) -> Any:
     if is_spec(value):
         return build(value, _kind(owner, parameter))
-    kinds = _members(_hint(owner, parameter)) if isinstance(value, list | str) else ()
+    hint = _hint(owner, parameter) if isinstance(value, list | str) else None
+    kinds = (hint, *get_args(hint))
     if isinstance(value, list):
         made = [_made(item, owner, parameter) for item in value]  # a file of options has tuples as lists
         return tuple(made) if any(get_origin(kind) is tuple for kind in kinds) else made
@@ -220,10 +221,6 @@ def rebuilding(spec: Any, base: type = object) -> Any:
     instead = getattr(class_of(spec["class_path"], base), "rebuilt_with", {})
     own = {name: rebuilding(of) for name, of in (spec.get("init_args") or {}).items()}
     return Spec(class_path=spec["class_path"], init_args=own | instead)
-
-
-def _members(hint: Any) -> tuple[Any, ...]:
-    return hint, *get_args(hint)
 
 
 def _kind(owner: type, parameter: str) -> tuple[type, ...]:

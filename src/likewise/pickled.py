@@ -16,11 +16,9 @@ def pickled(path: Path | str) -> str:
     """Say which objects a file of `torch.save` or `pickle` holds, and what to do; nothing of any other file.
 
     Example:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     torch.save(torch.nn.Linear(1, 1), f"{folder}/module.pt")
-        ...     torch.save(torch.nn.Linear(1, 1).state_dict(), f"{folder}/weights.pt")
-        ...     pickled(f"{folder}/module.pt").partition(",")[0], pickled(f"{folder}/weights.pt")
+        >>> torch.save(torch.nn.Linear(1, 1), "module.pt")
+        >>> torch.save(torch.nn.Linear(1, 1).state_dict(), "weights.pt")
+        >>> pickled("module.pt").partition(",")[0], pickled("weights.pt")
         ('pickled objects (torch.nn.modules.linear.Linear)', '')
     """
     try:

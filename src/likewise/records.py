@@ -28,13 +28,10 @@ def curves_of(path: Path) -> Curves:
     r"""Read the columns of a file with a row a step, the loss first; none where there is no file.
 
     Example:
-        >>> import tempfile
-        >>> folder = tempfile.TemporaryDirectory()
-        >>> path = Path(folder.name) / "metrics.csv"
+        >>> path = Path("metrics.csv")
         >>> _ = path.write_text("epoch,lr,loss,step\n0,0.1,3.5,1\n0,,3.25,2\n")
         >>> curves_of(path)
         {'loss': [(1, 3.5), (2, 3.25)], 'lr': [(1, 0.1)]}
-        >>> folder.cleanup()
     """
     curves: defaultdict[str, list[tuple[int, float]]] = defaultdict(list)
     if not path.exists():

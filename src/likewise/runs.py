@@ -15,14 +15,13 @@ from typing import Any, Literal, Self, final, get_args
 
 from torch import Tensor, nn
 
-from likewise.files.formats import as_text, check_text
+from likewise.files.formats import PARTIAL, as_text, check_text
 from likewise.parts import build, is_spec, rebuilding, replaced
 from likewise.pickled import pickled
 from likewise.records import ClassMean, Curves, Histograms, class_means_of, curves_of, histograms_of
 from likewise.score_files import as_csv, from_csv, outcomes_of, save_outcomes
 from likewise.scores import Outcomes, Result, Score
 
-PARTIAL = ".partial"
 Stage = Literal["training", "evaluation", "finished"]
 """What a run is to do next."""
 Side = Literal["first", "second"]
@@ -71,15 +70,12 @@ class Run:
         folder: Where it stands now.
 
     Example:
-        >>> import tempfile
-        >>> root = tempfile.TemporaryDirectory()
-        >>> run = Run.create(Path(root.name), "SupConLoss", "Digits")
+        >>> run = Run.create(Path("runs"), "SupConLoss", "Digits")
         >>> run.describe({"seed": 3})
         >>> Run.open(run.folder).facts
         {'seed': 3}
         >>> run.stage, run.finished().folder.name.endswith("SupConLoss-Digits")
         ('training', True)
-        >>> root.cleanup()
     """
 
     folder: Path
@@ -381,15 +377,13 @@ def load_encoder(run: Path | str, module: nn.Module | None = None) -> nn.Module:
         That of the encoder.
 
     Example:
-        >>> import tempfile, torch
+        >>> import torch
         >>> from likewise.models import MLP
-        >>> root = tempfile.TemporaryDirectory()
-        >>> run = Run.create(Path(root.name), "mine")
+        >>> run = Run.create(Path("runs"), "mine")
         >>> spec = {"class_path": "likewise.models.MLP", "init_args": {"input_shape": [3], "width": 8}}
         >>> run.describe({"parts": {"encoder": spec}})
         >>> run.save_encoder(MLP((3,), width=8))
         >>> load_encoder(run.folder)(torch.zeros(2, 3)).shape
         torch.Size([2, 8])
-        >>> root.cleanup()
     """
     return Run.open(run).encoder(module=module)

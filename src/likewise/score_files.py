@@ -47,23 +47,20 @@ def _plain(value: Any) -> Any:
     return value.item() if hasattr(value, "item") else str(value)
 
 
-def of_row(row: Mapping[str, str]) -> Score:
+def of_row(row: Mapping[str, Any]) -> Score:
     """Return a score from the cells of a table, as text."""
     truth = {"True": True, "False": False}
     marks = {name: truth[row[name]] for name in ("selects", "shown")}
-    unit: Any = row["unit"]
-    better: Any = row["better"]
-    counted: Any = row["counted"]
     return Score(
         row["evaluation"],
-        Metric(row["metric"], unit, better, **marks),
+        Metric(row["metric"], row["unit"], row["better"], **marks),
         *(float(row[name]) for name in ("value", "low", "high")),
         count=int(row["count"]),
         features=row["features"],
         part=row["part"],
         group=Group(row["kind"], row["group"]),
         epoch=int(row["epoch"]) if row["epoch"] else None,
-        counted=counted,
+        counted=row["counted"],
         classes=int(row["classes"]) if row["classes"] else None,
         settings=json.loads(row["settings"]),
         protocol=json.loads(row["protocol"]),
@@ -97,13 +94,10 @@ def save_outcomes(path: Path, outcomes: Iterable[Outcomes]) -> None:
     """Write outcomes as an .npz file: for each arrays of rows, values, classes and shares, named by what identifies it.
 
     Example:
-        >>> import tempfile
-        >>> folder = tempfile.TemporaryDirectory()
-        >>> path = Path(folder.name) / "outcomes.npz"
+        >>> path = Path("outcomes.npz")
         >>> save_outcomes(path, [Outcomes("kNN", "accuracy", torch.tensor([3]), torch.tensor([1.0]))])
         >>> outcomes_of(path)[0].key
         ('kNN', 'accuracy', 'encoder', 'test')
-        >>> folder.cleanup()
     """
     import numpy as np  # noqa: PLC0415 - of an extra
 

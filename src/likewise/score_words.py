@@ -7,6 +7,7 @@ from typing import Any
 from likewise.scores import Metric, Score
 
 DIGITS = 4  # of numbers that are no shares
+LONGEST = 40  # letters of a name
 SEVERAL = {"class": "classes", "query": "queries"}
 
 
@@ -58,6 +59,17 @@ def number_words(value: float, low: float, high: float, sign: str = "") -> str:
     form = f"{sign}.{max(0, DIGITS - 1 - exponent)}f" if exponent > -DIGITS else f"{sign}.{DIGITS - 1}e"
     value, low, high = (of + 0.0 for of in (value, low, high))  # adding 0 makes -0 a 0
     return f"{value:{form}} [{low:{form}}, {high:{form}}]"
+
+
+def one_line(text: str, most: int = LONGEST) -> str:
+    r"""Return a text, such as the name of a class, in one line of at most so many letters.
+
+    Example:
+        >>> one_line("of\ntwo lines"), one_line("a name of more letters than anybody will read")
+        ('of two lines', 'a name of more letters than anybody wil…')
+    """
+    line = " ".join(text.split())
+    return line if len(line) <= most else f"{line[: most - 1]}…"
 
 
 def counted(number: int, one: str, several: str = "") -> str:

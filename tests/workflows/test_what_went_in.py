@@ -116,7 +116,7 @@ def test_a_network_of_others_is_told_by_its_name_and_not_by_its_whole_configurat
     assert "encoder=PretrainedTransformer(input_shape=none, name=bert, pooling=mean)" in part_words(nested)
 
 
-def test_runs_of_before_have_no_lines_and_no_doubts(run):
+def test_runs_that_trained_nothing_have_no_lines_and_no_doubts(run):
     made, _ = run
     facts = {name: value for name, value in made.facts.items() if name != "went_in"}
     assert lines_of(facts) == doubts(facts, {}) == []

@@ -14,9 +14,9 @@ from likewise.configuration.draft import Draft, Option
 from likewise.configuration.guesses import class_named, expanded, fitting_pairs, flat, kind_of_data
 from likewise.configuration.options import DEFAULTS, OF_LOSSES, PARTS, RESUMED_WITH, SOURCES, STRATEGIES
 from likewise.configuration.values import FLAG, folded, part_of
+from likewise.files.formats import PARTIAL
 from likewise.parts import listed
 
-PARTIAL = ".partial"  # as in runs, which import torch
 SEEDS = 2**32  # NumPy takes no more
 
 

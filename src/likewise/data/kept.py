@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from likewise.files.formats import PARTIAL
 from likewise.files.waiting import waited_for
 
 POLLED, LONGEST_WAIT = 0.1, 600.0  # seconds
-PARTIAL = ".partial"
 ODD = ("utf-8", "surrogateescape")  # of names that are no text
 
 

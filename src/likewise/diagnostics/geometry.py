@@ -146,11 +146,10 @@ def similarity_histogram(
     units = unit_rows(rows)
     positive, negative = torch.zeros(bins, dtype=units.dtype), torch.zeros(bins, dtype=units.dtype)
     for start, tile in similarity_tiles(units):
-        rows = torch.arange(start, start + len(tile))
-        same = labels[rows, None] == labels
+        same = labels[start : start + len(tile), None] == labels
         inside = tile.clamp(-1, 1)
         negative += torch.histc(inside[~same], bins, -1, 1)
-        same[torch.arange(len(rows)), rows] = False
+        same.diagonal(start).fill_(value=False)
         positive += torch.histc(inside[same], bins, -1, 1)
     shares = [counts / counts.sum().clamp(min=1) for counts in (positive, negative)]
     return torch.linspace(-1, 1, bins + 1, dtype=units.dtype), shares[0], shares[1]

@@ -47,13 +47,10 @@ def save_snapshots(path: Path, snapshots: Mapping[str, Snapshot]) -> None:
     """Write snapshots as an .npz file, with each array under the snapshot's name and its own, such as "first|labels".
 
     Example:
-        >>> import tempfile
-        >>> folder = tempfile.TemporaryDirectory()
-        >>> path = Path(folder.name) / "batches.npz"
+        >>> path = Path("batches.npz")
         >>> save_snapshots(path, {"first": Snapshot(torch.ones(3, 2, 4), torch.arange(3), epoch=1)})
         >>> load_snapshots(path)["first"].embeddings.shape
         torch.Size([3, 2, 4])
-        >>> folder.cleanup()
     """
     arrays: dict[str, NDArray[Any]] = {}
     for name, snapshot in snapshots.items():

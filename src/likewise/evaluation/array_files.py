@@ -166,12 +166,10 @@ def _plain(columns: dict[str, list[Any]], path: Path) -> dict[str, NDArray[Any]]
         if None in values:
             raise ValueError(f"expected {name} without empty cells in {path}, got some: drop the samples that lack one")
         if values and isinstance(values[0], list):
-            names = sorted({one for row in values for one in row})
-            place = {one: number for number, one in enumerate(names)}
-            sets = np.zeros((len(values), len(names)), bool)
-            for row, own in enumerate(values):
-                sets[row, [place[one] for one in own]] = True
-            found |= {name: sets, "names": np.array(names, dtype=str)}
+            from sklearn.preprocessing import MultiLabelBinarizer  # noqa: PLC0415 - for label sets only
+
+            sets = MultiLabelBinarizer()
+            found |= {name: sets.fit_transform(values).astype(bool), "names": sets.classes_.astype(str)}
         else:
             found[name] = np.array(values)
     return found

@@ -1,7 +1,6 @@
 """Arrays of vectors and labels in memory, from anywhere: checked at the door, and parted."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,8 @@ from torch import Tensor
 from likewise.data import Samples, Split
 from likewise.data.arrays import labels_of, words_of
 from likewise.evaluation.capping import capped
-from likewise.evaluation.features import PARTS, FeatureParts, Features
+from likewise.evaluation.features import FeatureParts, Features
+from likewise.files.formats import PARTS
 
 FEWEST_SETS = 10  # with fewer label sets, a tenth is none
 Given = tuple[str, Any, str, Any]
@@ -124,8 +124,7 @@ def _features(samples: Samples, part: str) -> Features:
     inputs = samples.inputs
     inputs = inputs if isinstance(inputs, Tensor) else inputs[torch.arange(len(samples))]
     others = None if samples.counterparts is None else _features(samples.counterparts, part)
-    found = Features(inputs, samples.labels, samples.names, samples.rows, part, ids=samples.ids, items=samples.items)
-    return replace(found, counterparts=others)
+    return Features.of(samples, inputs, part, counterparts=others)
 
 
 def array_of(values: Any, name: str) -> NDArray[Any]:

@@ -25,10 +25,6 @@ class Some(NamedTuple):
 def capped(parts: Sequence[Samples], most: int | None) -> list[Some]:
     """Return at most so many samples of each of three parts; of classes that are not trained on, whole ones.
 
-    Args:
-        parts: The training, validation and test samples.
-        most: How many of each at most. None: all.
-
     Example:
         >>> import torch
         >>> part = Samples(torch.zeros(12, 1), torch.arange(12) % 3, ("ash", "elm", "oak"))

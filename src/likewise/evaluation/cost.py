@@ -8,9 +8,9 @@ import torch
 
 from likewise.evaluation.evaluation import Evaluation, Sizes
 from likewise.evaluation.nearest import nearest
+from likewise.evaluation.placing import CPU
 
 TRIED = (512, 2**14)  # queries and references that are timed
-CPU = torch.device("cpu")
 FEWEST = 500  # samples of a part, below which a budget says nothing
 STEP = 0.95  # by which a part shrinks until the evaluations fit
 

@@ -78,7 +78,6 @@ class CrossModalRetrieval(Evaluation):
             self.gallery_includes_queries = True
 
     def why_not_applicable(self, parts: FeatureParts) -> str | None:
-        """Say why these parts can't be evaluated."""
         test, others = parts.test, parts.test.counterparts
         if others is None:
             return "it needs pairs, and the samples have no other side"

@@ -1,6 +1,7 @@
 """Features of samples: encoded piece by piece, inputs that are not in memory read ahead, by one process or by all."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -28,16 +29,9 @@ class Piece(NamedTuple):
 def pieces(
     encoder: Encoder, inputs: Tensor | Rows, spans: Sequence[range], workers: int | None = None
 ) -> Iterator[Piece]:
-    """Encode pieces of inputs, one after another, while workers read those that follow.
+    """Encode pieces of inputs, whose rows the spans are, while workers read those that follow and are not in memory.
 
-    Args:
-        encoder: The encoder.
-        inputs: That it takes.
-        spans: The rows of each piece.
-        workers: Processes that read inputs which are not in memory. None: one per core, up to 8; 0: none.
-
-    Memory:
-        Two pieces for each worker.
+    Of workers there is one per core, up to 8, where their number is None. Memory is that of two pieces for each.
     """
     if on_demand(inputs):
         for read in read_ahead(inputs, spans, workers):  # pyright: ignore[reportArgumentType] - no tensor
@@ -127,25 +121,7 @@ def features_of(
     others, beside = samples.counterparts, None
     vectors = encoded(encoder, samples.inputs)
     if others is not None and second is not None:
-        beside = Features(
-            encoded(second, others.inputs),
-            None,
-            (),
-            samples.rows,
-            part,
-            ids=others.ids,
-            items=others.items,
-        )
-    found = Features(
-        vectors,
-        samples.labels,
-        samples.names,
-        samples.rows,
-        part,
-        ids=samples.ids,
-        items=samples.items,
-        counterparts=beside,
-        within=samples.within,
-    )
+        beside = Features.of(replace(others.unlabelled(), rows=samples.rows), encoded(second, others.inputs), part)
+    found = Features.of(samples, vectors, part, counterparts=beside)
     could &= samples.could_be_read
     return found if bool(could.all()) else found[could.nonzero().flatten()]

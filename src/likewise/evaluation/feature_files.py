@@ -17,7 +17,8 @@ from likewise.data.ids import Ids
 from likewise.data.sides import contents, numbered
 from likewise.evaluation.array_files import NAMES, arrays_of, link_of, linked
 from likewise.evaluation.arrays import cut, features_of_parts, vectors_of
-from likewise.evaluation.features import PARTS, FeatureParts, Features
+from likewise.evaluation.features import FeatureParts, Features
+from likewise.files.formats import PARTS
 
 OTHER_SIDE = "_counterpart"
 OF_PAIRS = ("counterpart_features", "items", "counterpart_items", "counterpart_ids")
@@ -45,14 +46,11 @@ def save_features(path: Path, parts: FeatureParts, of: NDArray[Any] | None = Non
             copied: in place of `train_features` there is `linked`, and the rows are those of that array.
 
     Example:
-        >>> import tempfile
-        >>> folder = tempfile.TemporaryDirectory()
-        >>> path = Path(folder.name) / "embeddings.npz"
+        >>> path = Path("embeddings.npz")
         >>> one = Features(torch.eye(2), torch.tensor([0, 1]), ("cat", "dog"))
         >>> save_features(path, FeatureParts(one, one, one))
         >>> load_features(path).test.names
         ('cat', 'dog')
-        >>> folder.cleanup()
     """
     mapped = of if isinstance(of, np.memmap) and of.nbytes >= LINKED else None
     arrays: dict[str, NDArray[Any]] = {} if mapped is None else linked(mapped, path.parent)
@@ -68,23 +66,20 @@ def save_features(path: Path, parts: FeatureParts, of: NDArray[Any] | None = Non
 
 
 def _arrays_of_part(features: Features, part: str) -> dict[str, NDArray[Any]]:
-    arrays: dict[str, NDArray[Any]] = {f"{part}_features": features.vectors.numpy()}
-    arrays[f"{part}_rows"] = features.numbers.numpy()
-    if features.whole is not None:
-        arrays[f"{part}_whole"] = features.whole.numpy()
-    if not features.ids.plain:
-        arrays[f"{part}_ids"] = np.array(list(features.ids), dtype=str)
-    if features.items is not None:
-        arrays[f"{part}_items"] = features.items.numpy()
-    if features.labels is not None:
-        arrays[f"{part}_labels"] = features.labels.numpy()
-        arrays[f"{part}_names"] = np.array(features.names, dtype=str)
-    if features.within is not None:
-        arrays[f"{part}_superclasses"] = features.within.numbers.numpy()
-        arrays[f"{part}_superclass_names"] = np.array(features.within.names, dtype=str)
-    if features.predictions is not None:
-        arrays[f"{part}_{'logits' if features.logits else 'predictions'}"] = features.predictions.numpy()
-    return arrays
+    coarse = features.within
+    found: dict[str, Any] = {
+        "features": features.vectors,
+        "rows": features.numbers,
+        "whole": features.whole,
+        "ids": None if features.ids.plain else np.array(list(features.ids), dtype=str),
+        "items": features.items,
+        "labels": features.labels,
+        "names": None if features.labels is None else np.array(features.names, dtype=str),
+        "superclasses": None if coarse is None else coarse.numbers,
+        "superclass_names": None if coarse is None else np.array(coarse.names, dtype=str),
+        "logits" if features.logits else "predictions": features.predictions,
+    }
+    return {f"{part}_{name}": np.asarray(of) for name, of in found.items() if of is not None}
 
 
 def load_features(path: Path) -> FeatureParts:
@@ -164,13 +159,10 @@ def features_of_file(path: Path, split: Split | None = None, most: int | None = 
         ValueError: There is no such file, it lacks a key, or features and labels disagree or aren't finite.
 
     Example:
-        >>> import tempfile
-        >>> folder = tempfile.TemporaryDirectory()
-        >>> file = Path(folder.name) / "mine.npz"
+        >>> file = Path("mine.npz")
         >>> np.savez(file, features=np.random.rand(40, 3), labels=["cat", "dog"] * 20)
         >>> [len(part) for part in features_of_file(file)]
         [27, 3, 10]
-        >>> folder.cleanup()
     """
     return features_of_parts(samples_of_arrays(whole_arrays(path), path, split), most)
 

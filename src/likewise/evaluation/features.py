@@ -19,7 +19,6 @@ from likewise.scores import ENCODER, places_of
 
 MOST_NAMED = 5  # labels of a sample that are named
 CHECKED = 2**14  # samples at a time
-PARTS = ("train", "validation", "test")
 Bar = Callable[[Iterable[Any], str], Iterable[Any]]
 """Wraps what an evaluation walks over, with a word on what it does; as tqdm does."""
 
@@ -169,6 +168,19 @@ class Features:
         if self.ids is None:  # pyright: ignore[reportUnnecessaryComparison]
             object.__setattr__(self, "ids", Ids.numbers(self.numbers))
 
+    @classmethod
+    def of(cls, samples: Samples, vectors: Tensor, part: str, **more: Any) -> "Features":
+        """Return the vectors of samples, in their order, with what these say of themselves.
+
+        Args:
+            samples: The samples.
+            vectors: Their features, (N, D).
+            part: "train", "validation" or "test".
+            **more: Further arguments.
+        """
+        said = {"ids": samples.ids, "items": samples.items, "within": samples.within}
+        return cls(vectors, samples.labels, samples.names, samples.rows, part, **said, **more)
+
     def __len__(self) -> int:
         """Count the samples."""
         return len(self.vectors)
@@ -197,11 +209,8 @@ class Features:
 
     def __getitem__(self, index: Tensor) -> "Features":
         """Take some of the samples, by their indices."""
-        labels = None if self.labels is None else self.labels[index]
-        predictions = None if self.predictions is None else self.predictions[index]
-        items = None if self.items is None else self.items[index]
-        others = None if self.counterparts is None else self.counterparts[index]
-        beside = {"labels": labels, "predictions": predictions, "items": items, "counterparts": others}
+        given = {name: getattr(self, name) for name in ("labels", "predictions", "items", "counterparts")}
+        beside = {name: None if of is None else of[index] for name, of in given.items()}
         return replace(self, vectors=self.vectors[index], rows=self.numbers[index], ids=self.ids[index], **beside)
 
     def to(self, device: torch.device) -> "Features":
@@ -245,8 +254,8 @@ class Features:
         coarse = self.within
         if coarse is None:
             return self
-        whole = None if self.whole is None else torch.zeros(len(coarse.names), dtype=torch.int64)
-        whole = whole if whole is None or self.whole is None else whole.index_add(0, coarse.numbers, self.whole)
+        blank = torch.zeros(len(coarse.names), dtype=torch.int64)
+        whole = None if self.whole is None else blank.index_add(0, coarse.numbers, self.whole)
         labels = None if self.labels is None else coarse.numbers[self.classes]
         return replace(self, labels=labels, names=coarse.names, whole=whole, within=None)
 
@@ -347,8 +356,8 @@ def joined(first: Features, second: Features) -> Features:
     return replace(first, vectors=vectors, labels=labels, rows=rows, ids=ids, predictions=None, origin=None, **beside)
 
 
-def label_words(features: Features) -> list[str]:
-    """Return the classes or labels of samples in words, such as 'cat + dog', or 'no label'."""
+def label_words(features: Features, most: int = MOST_NAMED) -> list[str]:
+    """Return the classes or labels of samples in words, such as 'cat + dog', or 'no label'; of a sample so many."""
     if features.label_kind is None:
         return [""] * len(features)
     if features.label_kind == "classes":
@@ -356,8 +365,8 @@ def label_words(features: Features) -> list[str]:
     found: list[str] = []
     for labels in features.sets:
         names = [features.names[label] for label in labels.nonzero().flatten().tolist()]
-        more = "" if len(names) <= MOST_NAMED else f" and {len(names) - MOST_NAMED} more"
-        found.append((" + ".join(names[:MOST_NAMED]) or "no label") + more)
+        more = "" if len(names) <= most else f" and {len(names) - most} more"
+        found.append((" + ".join(names[:most]) or "no label") + more)
     return found
 
 

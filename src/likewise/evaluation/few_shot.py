@@ -195,13 +195,15 @@ class FewShot(Evaluation):
             )
             warnings.warn(f"{metric}, {part.part}: {said[-1]}", stacklevel=2)
         accuracy = shares.mean(dim=1)
+        spread = student(accuracy)[1] - float(accuracy.mean())  # which papers report
+        over = f"± {100 * spread:.2f} points over {shape.episodes:,} episodes"
         score = Findings(self.name, part, {"distance": distance}).add(
             Metric(metric, selects=True),
             *_mean_of_episodes(shares, classes),
             counted="episode",
             classes=len(classes.unique()),
             protocol={"episodes": self._digest(part, shape)},
-            notes=(_over_episodes(accuracy), *said, *notes),
+            notes=(over, *said, *notes),
         )
         numbers, where = -1 - torch.arange(shape.episodes), (part.kind, part.part)
         return score, Outcomes(self.name, metric, numbers, accuracy.float(), *where, classes, shares.float())
@@ -266,12 +268,6 @@ def _mean_of_episodes(shares: Float[Tensor, "e n"], classes: Int[Tensor, "e n"])
     mean = float(accuracy.mean())
     over = over_classes_of_episodes(accuracy, classes) or over_classes(shares.flatten(), classes.flatten())
     return mean, *of_share(over, mean, len(classes.unique())), len(accuracy)
-
-
-def _over_episodes(accuracy: Float[Tensor, " e"]) -> str:
-    """Say how wide the interval over episodes is, which papers report."""
-    spread = student(accuracy)[1] - float(accuracy.mean())
-    return f"± {100 * spread:.2f} points over {len(accuracy):,} episodes"
 
 
 def _said(shape: EpisodeShape, by: EpisodeShape | None) -> list[str]:

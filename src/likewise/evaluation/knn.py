@@ -83,7 +83,6 @@ class KNN(Evaluation):
             self.gallery_includes_queries = True
 
     def why_not_applicable(self, parts: FeatureParts) -> str | None:
-        """Say why these parts can't be evaluated."""
         return needs_seen_labels(parts)
 
     def products(self, sizes: Sizes) -> float:
@@ -105,9 +104,8 @@ class KNN(Evaluation):
         found = scored(self.name, Predicted(predicted, test), chosen_by, train.frequencies, settings)
         if self.k is not None and self.k > k:
             notes += (f"k={self.k} was asked for, of {k} training samples besides those for choices",)
-        if notes:
-            found = replace(found, scores=tuple(replace(one, notes=(*one.notes, *notes)) for one in found.scores))
-        return replace(found, candidates=tuple(score for _, score in tried.values()))
+        scores = tuple(replace(one, notes=(*one.notes, *notes)) for one in found.scores)
+        return replace(found, scores=scores, candidates=tuple(score for _, score in tried.values()))
 
     def _choose(
         self, train: Features, validation: Features, progress: Bar
@@ -145,24 +143,21 @@ class KNN(Evaluation):
     ) -> dict[Setting, Tensor]:
         """Predict the classes (M,), or the share of each label (M, L), for every k and kind of weights."""
         doing = f"{self.name}, {test.part}"
-        if train.label_kind == "label sets":
-            shares: dict[Setting, Tensor] = {
-                (k, kind): torch.empty(len(test), len(train.names)) for k in ks for kind in kinds
-            }
+        of_sets = train.label_kind == "label sets"
+        blank = torch.empty(len(test), len(train.names)) if of_sets else torch.empty(len(test), dtype=torch.int64)
+        predicted: dict[Setting, Tensor] = {(k, kind): blank.clone() for k in ks for kind in kinds}
+        if of_sets:
             found = self.votes(train, test.vectors, ks, kinds, own=own, progress=progress, doing=doing)
             for part, setting, votes in found:
-                shares[setting][part] = votes.cpu()
-            return shares
-        elected: dict[Setting, Tensor] = {
-            (k, kind): torch.empty(len(test), dtype=torch.int64) for k in ks for kind in kinds
-        }
+                predicted[setting][part] = votes.cpu()
+            return predicted
         found = nearest(test.vectors, train.vectors, max(ks), own=own, progress=progress, doing=doing)
         for part, similarities, indices in found:
             near = _Near(train.classes.to(indices.device)[indices])
             for kind in kinds:
                 for k, classes in near.elected(self._weights(similarities.double(), kind), ks):
-                    elected[k, kind][part] = classes.cpu()
-        return elected
+                    predicted[k, kind][part] = classes.cpu()
+        return predicted
 
     def votes(
         self,

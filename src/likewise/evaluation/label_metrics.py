@@ -43,7 +43,7 @@ def average_precisions(
         positives = positive.sum(dim=1, keepdim=True)
         first, end = _ties(ordered)
         above = end.double()
-        precision = _at(positive.cumsum(dim=1), end - 1) / above
+        precision = positive.cumsum(dim=1).gather(1, end - 1) / above
         found = (positive * precision).sum(dim=1, keepdim=True) / positives
         # how AP changes where a sample weighs more: as a positive itself, and in A and B of all positives below it
         own = positive * (precision - found)
@@ -67,7 +67,7 @@ def ranking(
         ordered, order = some.double().sort(dim=1, descending=True)
         relevant = own.gather(1, order).double()
         _, end = _ties(ordered)
-        precision = _at(relevant.cumsum(dim=1), end - 1) / end
+        precision = relevant.cumsum(dim=1).gather(1, end - 1) / end
         precisions.append((relevant * precision).sum(dim=1) / relevant.sum(dim=1))
         depths.append(torch.where(own.any(dim=1), (relevant * end).amax(dim=1), torch.nan))
     return torch.cat(precisions), torch.cat(depths)
@@ -102,8 +102,8 @@ def best_thresholds(scores: Float[Tensor, "v l"], labels: Bool[Tensor, "v l"]) -
         ordered, order = some.T.double().sort(dim=1, descending=True)
         positive = own.T.gather(1, order).double()
         _, end = _ties(ordered)
-        quality = 2 * _at(positive.cumsum(dim=1), end - 1) / (end + positive.sum(dim=1, keepdim=True))
-        last = _at(end, quality.argmax(dim=1, keepdim=True)) - 1
+        quality = 2 * positive.cumsum(dim=1).gather(1, end - 1) / (end + positive.sum(dim=1, keepdim=True))
+        last = end.gather(1, quality.argmax(dim=1, keepdim=True)) - 1
         lowest = ordered.gather(1, last)
         below = ordered.gather(1, (last + 1).clamp(max=ordered.shape[1] - 1))
         none = torch.nextafter(lowest, torch.full_like(lowest, -torch.inf))
@@ -175,10 +175,6 @@ def _ties(ordered: Float[Tensor, "k m"]) -> tuple[Tensor, Tensor]:
     return torch.searchsorted(falling, falling), torch.searchsorted(falling, falling, right=True)
 
 
-def _at(values: Tensor, places: Tensor) -> Tensor:
-    return values.gather(1, places)
-
-
 def _from(values: Tensor, first: Tensor) -> Tensor:
     """Return sums of values from a place to the end of the row."""
-    return _at(values.flip(1).cumsum(dim=1).flip(1), first)
+    return values.flip(1).cumsum(dim=1).flip(1).gather(1, first)

@@ -73,7 +73,6 @@ class LinearProbe(Evaluation):
         self.tolerance = tolerance
 
     def why_not_applicable(self, parts: FeatureParts) -> str | None:
-        """Say why these parts can't be evaluated."""
         return needs_seen_labels(parts)
 
     def products(self, sizes: Sizes) -> float:
@@ -89,13 +88,12 @@ class LinearProbe(Evaluation):
         found = scored(self.name, predicted_by(chosen.probe, test), chosen_by, train.frequencies, chosen.settings)
         of_labels = test.label_kind == "label sets" and len(chosen_by.features) > 0  # each with a penalty of its own
         own = (selecting_score(self.name, chosen_by, chosen.settings),) if of_labels else ()
-        predictor = self._predictor(chosen, train, chosen_by) if train.kind == ENCODER else None
-        return replace(found, candidates=(*chosen.candidates, *own), predictor=predictor)
-
-    def _predictor(self, chosen: "Chosen", train: Features, chosen_by: Predicted) -> LinearPredictor:
-        width, validation = train.vectors.shape[1], chosen_by.features
+        found = replace(found, candidates=(*chosen.candidates, *own))
+        if train.kind != ENCODER:
+            return found
+        width, by = train.vectors.shape[1], chosen_by.features
         made = LinearPredictor(self.name, train.names, width, chosen.probe, settings=chosen.settings)
-        return made.calibrated(partial(chosen.held_out.chunks, validation.vectors), validation)
+        return replace(found, predictor=made.calibrated(partial(chosen.held_out.chunks, by.vectors), by))
 
     def choose(self, train: Features, validation: Features, *, refit: bool = False, progress: Bar = silent) -> "Chosen":
         """Fit the path of penalties, and return the probe that is best on validation.

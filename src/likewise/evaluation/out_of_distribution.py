@@ -3,7 +3,7 @@
 import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar, final
 
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from likewise.data import Samples, Source
 from likewise.data.rows import files_of, in_words, readable, unreadable
+from likewise.data.samples import some_rows
 from likewise.evaluation.evaluation import Evaluation, Findings
 from likewise.evaluation.features import Bar, FeatureParts, Features, joined, silent
 from likewise.evaluation.intervals import Z_95, resampled, wilson
@@ -106,10 +107,8 @@ class OutOfDistribution(Evaluation):
         found = Findings(self.name, test)
         for kind, settings, distances in self._measures(learned, progress):
             inside, outside = distances(test.vectors), distances(others)
-            details = {
-                "settings": settings,
-                "protocol": {"outside samples": len(outside), "outside": self._source},
-            }
+            protocol = {"outside samples": len(outside), "outside": self._source}
+            details = {"settings": settings, "protocol": protocol}
             both, passing = len(inside) + len(outside), false_positives(inside, outside, self.seed)
             found.add(Metric(f"{AREA}, {kind} distance"), *auroc(inside, outside), both, **details)
             found.add(Metric(f"{RATE}, {kind} distance", better="lower"), *passing, len(outside), **details)
@@ -127,12 +126,8 @@ class OutOfDistribution(Evaluation):
     def _measures(
         self, train: Features, progress: Bar
     ) -> Iterator[tuple[str, Mapping[str, Any], Callable[[Tensor], Tensor]]]:
-        k = min(self.k, len(train))
-
-        def to_neighbour(vectors: Tensor) -> Tensor:
-            return neighbour_distances(vectors, train.vectors, k, progress=progress, doing=f"{self.name}, neighbours")
-
-        yield "kNN", {"k": k}, to_neighbour
+        k, doing = min(self.k, len(train)), f"{self.name}, neighbours"
+        yield "kNN", {"k": k}, partial(neighbour_distances, train=train.vectors, k=k, progress=progress, doing=doing)
         if train.label_kind == "classes" and train.vectors.shape[1] <= WIDEST:
             yield "Mahalanobis", {}, Mahalanobis(train).distances
 
@@ -154,8 +149,7 @@ class OutOfDistribution(Evaluation):
         if test.kind == RAW:
             most = min(most, max(2, MOST_NUMBERS // max(1, test.vectors.shape[1])))
         if len(samples) > most:
-            generator = torch.Generator().manual_seed(self.seed)
-            samples = samples[torch.randperm(len(samples), generator=generator)[:most].sort().values]
+            samples = samples[some_rows(len(samples), most, self.seed)]
         if test.origin is not None:
             vectors = test.origin.encode(samples.inputs)
         elif test.kind == RAW:
@@ -266,7 +260,8 @@ def auroc(inside: Float[Tensor, " m"], outside: Float[Tensor, " n"]) -> tuple[fl
         low, high = wilson(round(area * pairs), pairs)
         return area, min(low, area), max(high, area)
     middle, reach = math.log(area / (1 - area)), Z_95 * deviation / (area * (1 - area))
-    return area, _logistic(middle - reach), _logistic(middle + reach)
+    low, high = ((1 + math.tanh(logit / 2)) / 2 for logit in (middle - reach, middle + reach))
+    return area, low, high
 
 
 def false_positives(
@@ -288,11 +283,8 @@ def false_positives(
         ]
     )
     low, high = wilson(passing, len(outside))
-    return (
-        passing / len(outside),
-        min(low, float(shares.quantile(0.025))),
-        max(high, float(shares.quantile(0.975))),
-    )
+    least, most = (float(shares.quantile(share)) for share in (0.025, 0.975))
+    return passing / len(outside), min(low, least), max(high, most)
 
 
 def _below(values: Tensor, limits: Tensor) -> Tensor:
@@ -301,7 +293,3 @@ def _below(values: Tensor, limits: Tensor) -> Tensor:
     limits = limits.contiguous()
     fewer, most = (torch.searchsorted(ordered, limits, right=right) for right in (False, True))
     return (fewer + most).double() / (2 * len(values))
-
-
-def _logistic(logit: float) -> float:
-    return 1 / (1 + math.exp(-logit)) if logit > 0 else math.exp(logit) / (1 + math.exp(logit))

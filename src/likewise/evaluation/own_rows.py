@@ -109,15 +109,11 @@ def own_places(
 ) -> tuple[Int[Tensor, " m"] | None, tuple[str, ...]]:
     """Return the place of each query's own row in a gallery that includes them, or None, and notes on equal rows.
 
-    Where half of the queries or more are rows of a gallery which is not said to include them, there is a warning, too.
-
-    Args:
-        queries: The queries', M.
-        gallery: The gallery's, R.
-        included: Whether the gallery is said to include the queries.
+    Where half of the queries or more are rows of a gallery which is not
+    said to include them, there is a warning, too.
 
     Raises:
-        ValueError: It is, and doesn't include one.
+        ValueError: The gallery is said to include the queries, and lacks one.
     """
     own = places_of_equal(queries.keys, gallery.keys)
     own = own.where(own >= 0, places_of_close(queries, gallery))

@@ -54,14 +54,10 @@ def scored(
     training: Int[Tensor, " c"],
     settings: Mapping[str, Any] | None = None,
 ) -> Result:
-    """Score predicted classes by `accuracy`, and label sets by `label_set_scores` with thresholds that are chosen.
+    """Score predicted classes by `accuracy`, and label sets by `label_set_scores`.
 
-    Args:
-        evaluation: What predicted.
-        predicted: What it predicted.
-        chosen_by: What it predicted on validation, by which thresholds are chosen.
-        training: How many training samples each class or label has, (C,).
-        settings: The evaluation's settings.
+    `chosen_by` is what was predicted on validation, by which thresholds are chosen; `training` has how many training
+    samples each class or label has, (C,).
     """
     if predicted.features.label_kind == "classes":
         return accuracy(evaluation, predicted.values, predicted.features, training, settings)
@@ -277,7 +273,6 @@ class OwnClassifier(Evaluation):
     name: ClassVar[str] = "own classifier"
 
     def why_not_applicable(self, parts: FeatureParts) -> str | None:
-        """Say why these parts can't be evaluated."""
         if parts.test.predictions is None:
             return "it needs a run that trained a classifier or label prototypes, and this one has none"
         if parts.test.within is not None:

@@ -125,12 +125,9 @@ class LinearPredictor(Predictor):
         return logits.sigmoid() if self.probabilities else logits
 
     def calibrated(self, logits: Logits, validation: Features) -> "LinearPredictor":
-        """Choose the temperature of classes, or the thresholds of labels, on validation.
+        """Choose the temperature of classes, or the thresholds of labels, on validation; without samples what is usual.
 
-        Args:
-            logits: Yields some validation samples at a time and their logits, or cosines, anew in each call, by a
-                classifier that has not learned from them.
-            validation: The samples; where there are none, what is usual is chosen.
+        The logits, or cosines, are those of the validation samples, by a classifier that has not learned from them.
         """
         if validation.label_kind == "label sets":
             scores = torch.cat([torch.empty(0, len(self.names)), *(some for _, some in logits())])
@@ -157,11 +154,7 @@ class LinearPredictor(Predictor):
 
     @classmethod
     def load(cls, path: Path, head: Callable[[], nn.Module]) -> "LinearPredictor":
-        """Read it from its file.
-
-        Args:
-            path: The file.
-            head: Makes the head, if there is one, whose weights are then loaded.
+        """Read it from its file; `head` makes the head, if there is one, whose weights are then loaded.
 
         Raises:
             ValueError: The file is damaged, or of another kind.
@@ -244,10 +237,7 @@ def temperature_of(logits: Logits, classes: Int[Tensor, " v"]) -> float:
     y_i is sample i's class, z_i the likeliest other one, and ε = 1/(2n + 2) for n samples: half a sample in n + 1 is
     taken to be wrong. Without, few samples that all happen to be right would make every probability 1.
 
-    Args:
-        logits: Yields some samples at a time and their logits, anew in each call, by a classifier that has not learned
-            from them.
-        classes: The classes of the samples.
+    The logits are those of a classifier that has not learned from these samples.
 
     Source:
         C. Guo et al., On Calibration of Modern Neural Networks, 2017; that no target is 1: J. C. Platt, Probabilistic

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -10,8 +9,9 @@ from torch import Tensor
 
 from likewise.data import Parts, Samples, Texts
 from likewise.data.rows import Rows
-from likewise.evaluation.features import PARTS, FeatureParts, Features, Origin
+from likewise.evaluation.features import FeatureParts, Features, Origin
 from likewise.evaluation.logistic_regression import CONSTANT
+from likewise.files.formats import PARTS
 from likewise.scores import RAW
 
 LONGEST = 3 * 64 * 64  # numbers of an input; beyond, pixels say nothing and cost much
@@ -80,9 +80,7 @@ def _alike(samples: Samples) -> list[Samples]:
 def _described(samples: Samples, encode: Encode, part: str) -> Features:
     texts = isinstance(samples.inputs, Texts)
     origin = Origin(samples, encode) if len(samples.input_shape) == 1 and not texts else None
-    where = (samples.labels, samples.names, samples.rows, part, RAW)
-    beside: dict[str, Any] = {"origin": origin, "ids": samples.ids, "items": samples.items, "within": samples.within}
-    return Features(encode(samples.inputs), *where, one_unit=texts, **beside)
+    return Features.of(samples, encode(samples.inputs), part, kind=RAW, origin=origin, one_unit=texts)
 
 
 def as_vectors(samples: Samples) -> Float[Tensor, "n d"]:

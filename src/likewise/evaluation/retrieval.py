@@ -94,7 +94,6 @@ class Retrieval(Evaluation):
             self.gallery_includes_queries = True
 
     def why_not_applicable(self, parts: FeatureParts) -> str | None:
-        """Say why these parts can't be evaluated."""
         test, ranked = parts.test, len(self._ranked(parts) or parts.test) - self._leaves_one_out
         if test.label_kind is None:
             return "it needs classes or label sets, and there are no labels"
@@ -204,12 +203,10 @@ class Retrieval(Evaluation):
         binary = {PRECISION, *(_metric("hit rate", k) for k in self.at)}
         for metric, value in values.items():
             known = ~value.isnan()
-            each, lost = value[known], int((~known).sum())
+            lost = int((~known).sum())
             notes = (f"{counted(lost, 'sample')} left out, {why}", *equal) if lost else equal
             classes = test.groups[known] if unseen else None
-            low, high = interval_of(each, classes, binary=metric in binary)
-            over = None if classes is None else len(classes.unique())
-            found.add(metric, float(each.mean()), low, high, len(each), classes=over, notes=notes, protocol=protocol)
+            add_mean(found, metric, value[known], classes, binary=metric in binary, notes=notes, protocol=protocol)
             found.contributed(metric.name, value, known)
         return found.result()
 
@@ -274,14 +271,16 @@ def _answers(test: Features, others: Features, but_one: bool) -> Int[Tensor, " m
     return (others.counts[wanted] - int(but_one)).where(wanted >= 0, 0)
 
 
-def interval_of(values: Tensor, classes: Tensor | None, *, binary: bool) -> tuple[float, float]:
-    """Return the interval of a mean of queries: over their classes, or Wilson's of 0 and 1, or Student's."""
-    mean = float(values.mean())
-    if classes is not None:
-        return of_share(over_classes(values, classes), mean, len(classes.unique()))
-    if binary:
-        return wilson(int(values.sum()), len(values))
-    return of_share(student(values), mean, len(values))
+def add_mean(
+    found: Findings, metric: Metric, values: Tensor, classes: Tensor | None, *, binary: bool, **details: Any
+) -> None:
+    """Add the mean of queries with its interval: over their classes, or Wilson's of 0 and 1, or Student's."""
+    mean, over = float(values.mean()), len(values) if classes is None else len(classes.unique())
+    if classes is None and binary:
+        bounds = wilson(int(values.sum()), len(values))
+    else:
+        bounds = of_share(student(values) if classes is None else over_classes(values, classes), mean, over)
+    found.add(metric, mean, *bounds, len(values), classes=None if classes is None else over, **details)
 
 
 def jaccard(first: Bool[Tensor, "... l"], second: Bool[Tensor, "... l"]) -> Float[Tensor, "..."]:

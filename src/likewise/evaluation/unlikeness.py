@@ -58,7 +58,7 @@ class Unlikeness:
                 f"expected training and held-out samples to measure distances by, got {len(learned)} and "
                 f"{len(held_out)}: evaluate embeddings with parts"
             )
-        some = held_out.vectors if len(held_out) <= MOST else held_out.vectors[some_rows(len(held_out), MOST, seed)]
+        some = held_out.vectors[some_rows(len(held_out), MOST, seed)]
         self._train = learned.vectors.float()
         self._inside = neighbour_distances(some.float(), self._train, NEIGHBOUR).sort().values
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from likewise.evaluation.evaluation import Evaluation, Findings
 from likewise.evaluation.features import Bar, FeatureParts, Features, joined, silent
 from likewise.evaluation.knn import KNN, KS, WEIGHTS, Setting
-from likewise.evaluation.retrieval import Retrieval, interval_of
+from likewise.evaluation.retrieval import Retrieval, add_mean
 from likewise.score_words import counted
 from likewise.scores import ALL, Group, Metric, Result
 
@@ -58,7 +58,6 @@ class WithinClass(Evaluation):
     name: ClassVar[str] = "within class"
 
     def why_not_applicable(self, parts: FeatureParts) -> str | None:
-        """Say why these parts can't be evaluated."""
         test = parts.test
         if test.within is None:
             return "it needs finer classes than those trained on (--evaluations.label), and there are none"
@@ -87,16 +86,13 @@ class WithinClass(Evaluation):
                 rows = (known & among).nonzero().flatten()
                 if len(rows) == 0:
                     continue
-                own, classes = value[rows], test.groups[rows] if unseen else None
-                low, high = interval_of(own, classes, binary=metric in BINARY)
+                classes = test.groups[rows] if unseen else None
                 lost = f"{counted(len(test) - len(rows), 'sample')} left out, {LEFT_OUT[metric == ACCURACY]}"
                 notes = f"chance {100 * float(chances[metric][rows].mean()):.3g} %", lost
-                found.add(
-                    metric, float(own.mean()), low, high, len(own),
-                    group=group, settings=settings if metric == ACCURACY else None,
-                    classes=None if classes is None else len(classes.unique()),
-                    notes=notes if group == ALL and len(rows) < len(test) else notes[:1],
-                )  # fmt: skip
+                chosen = settings if metric == ACCURACY else None
+                notes = notes if group == ALL and len(rows) < len(test) else notes[:1]
+                details = {"group": group, "settings": chosen, "notes": notes}
+                add_mean(found, metric, value[rows], classes, binary=metric in BINARY, **details)
             if bool(known.any()):
                 found.contributed(metric.name, value, known)
         return found.result()

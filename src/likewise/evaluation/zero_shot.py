@@ -15,6 +15,7 @@ from likewise.data.texts import Texts
 from likewise.evaluation.evaluation import Evaluation, Findings
 from likewise.evaluation.features import Bar, FeatureParts, Features, silent
 from likewise.evaluation.intervals import of_share, share, student
+from likewise.evaluation.label_metrics import MOST_ENLARGED
 from likewise.evaluation.nearest import nearest
 from likewise.evaluation.predictions import Predicted, accuracy, selecting_score
 from likewise.score_words import counted, score_words
@@ -23,7 +24,6 @@ from likewise.scores import ALL, Group, Metric, Result
 TOP = 5
 TOP_FIVE, MACRO = Metric(f"top-{TOP} accuracy"), Metric("macro accuracy")
 WORD = re.compile(r"[^\W_]+")
-MOST_ENLARGED = 2  # times the variance within a class of few samples
 
 
 @final
@@ -71,7 +71,6 @@ class ZeroShot(Evaluation):
         return [template.replace("{}", name) for template in self.templates]
 
     def why_not_applicable(self, parts: FeatureParts) -> str | None:
-        """Say why these parts can't be evaluated."""
         test, others = parts.test, parts.test.counterparts
         if test.label_kind != "classes":
             return f"it needs one class a sample, and there are {test.label_kind or 'no labels'}"

@@ -49,6 +49,7 @@ _NO_IMAGES = {"BUFR", "GRIB", "HDF5"}  # data of other kinds, whose header is al
 CONTROLS = {code: f"\\x{code:02x}" for code in (*range(9), *range(11, 32), *range(127, 160))}
 """What is printed for characters that move a cursor or change a terminal; ends of lines and tabs stay."""
 NAMED = 3  # of what a sentence counts
+PARTIAL = ".partial"  # at the end of the name of what is not whole yet
 LONGEST_CELL = 2**31 - 1
 LONGEST_ROW = 200  # lines of a cell in quotation marks; more mean that one was never closed
 OPEN, WRONG = "open", "wrong"

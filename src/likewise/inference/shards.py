@@ -18,8 +18,8 @@ from torch import Tensor
 
 from likewise.data import Samples, Texts
 from likewise.evaluation.encoding import Piece
-from likewise.files.formats import PARTS
-from likewise.runs import PARTIAL, synced
+from likewise.files.formats import PARTIAL, PARTS
+from likewise.runs import synced
 
 FACTS = "likewise"
 """The key of a file's metadata."""

@@ -16,6 +16,7 @@ from likewise.score_words import marked
 from likewise.scores import ALL, ENCODER, FREQUENCIES, Group, Outcomes, Score
 
 OTHER_SAMPLES = "other test samples"
+FEW_SEEDS = "fewer than 2 seeds in common"
 LACKING = "the first setting lacks it"
 OTHER_DATA = "evaluated on other data"
 FEWEST = 2  # seeds that can be paired at all
@@ -54,17 +55,21 @@ def difference(
     if len(first.subjects) == len(other.subjects) == 1:
         if group in FREQUENCIES:
             return "single runs"
-        return _by_sample(other.subjects[0], first.subjects[0], evaluation, metric, group)
+        return _by_sample(other.subjects[0], first.subjects[0], key)
     ours, theirs = other.by_seed, first.by_seed
     seeds = [seed for seed in ours if seed in theirs]
     seeds = [seed for seed in seeds if key in ours[seed].test_scores and key in theirs[seed].test_scores]
-    if len(seeds) < 2:
-        return "fewer than 2 seeds in common"
+    if len(seeds) < FEWEST:
+        return FEW_SEEDS
     if not all(same_test(ours[seed], theirs[seed]) for seed in seeds):
         return OTHER_SAMPLES
     if not all(_same_protocol(ours[seed], theirs[seed], key) for seed in seeds):
         return OTHER_DATA
-    each = [ours[seed].test_scores[key].value - theirs[seed].test_scores[key].value for seed in seeds]
+    return over_seeds([ours[seed].test_scores[key].value - theirs[seed].test_scores[key].value for seed in seeds])
+
+
+def over_seeds(each: Sequence[float]) -> tuple[Difference, Over]:
+    """Return the mean of each seed's difference, and how many there are."""
     low, high = student(each)
     gained, lost = sum(of > 0 for of in each), sum(of < 0 for of in each)
     return Difference(sum(each) / len(each), low, high, len(each), gained, lost), Over(len(each), "seed")
@@ -72,25 +77,19 @@ def difference(
 
 def same_test(first: Subject, second: Subject) -> bool:
     """Tell whether two runs were tested on the same samples, of pairs on both sides."""
-    ours, theirs = first.test_part, second.test_part
-    return ours is not None and theirs is not None and _same(ours, theirs)
+    return first.test_part is not None and same_samples(first.test_part, second.test_part)
 
 
-def _same(ours: Features, theirs: Features) -> bool:
-    if (
-        (ours.counterparts is None) != (theirs.counterparts is None)
-        or ours.names != theirs.names
-        or not torch.equal(ours.numbers, theirs.numbers)
-    ):
-        return False
-    if not ours.ids.agree(theirs.ids):
-        return False
-    others = ours.counterparts, theirs.counterparts
-    if others[0] is not None and others[1] is not None and not _same(others[0], others[1]):
-        return False
+def same_samples(ours: Features | None, theirs: Features | None) -> bool:
+    """Tell whether features are of the same samples with the same labels, of pairs on both sides."""
+    if ours is None or theirs is None:
+        return ours is theirs
     if ours.labels is None or theirs.labels is None:
-        return ours.labels is theirs.labels
-    return torch.equal(ours.labels, theirs.labels)
+        labelled = ours.labels is theirs.labels
+    else:
+        labelled = torch.equal(ours.labels, theirs.labels)
+    alike = labelled and ours.names == theirs.names and torch.equal(ours.numbers, theirs.numbers)
+    return alike and ours.ids.agree(theirs.ids) and same_samples(ours.counterparts, theirs.counterparts)
 
 
 def _rows(settings: Sequence[Setting], evaluation: str, metric: str, group: Group) -> Iterator[Row]:
@@ -109,9 +108,7 @@ def _rows(settings: Sequence[Setting], evaluation: str, metric: str, group: Grou
         if isinstance(found, str):
             yield replace(row, unpaired=found)
         else:
-            apart, over = found
-            bounds = {"difference": apart.value, "difference_low": apart.low, "difference_high": apart.high}
-            yield replace(row, **bounds, paired=over)
+            yield row.beside(*found)
 
 
 def mean_of(setting: str, scores: Sequence[Score]) -> Row:
@@ -139,19 +136,16 @@ def _same_protocol(first: Subject, second: Subject, key: tuple[str, str, str, Gr
     return ours is None or theirs is None or ours.protocol == theirs.protocol
 
 
-def _by_sample(
-    ours: Subject, theirs: Subject, evaluation: str, metric: str, group: Group
-) -> tuple[Difference, Over] | str:
+def _by_sample(ours: Subject, theirs: Subject, key: tuple[str, str, str, Group]) -> tuple[Difference, Over] | str:
     if not same_test(ours, theirs):
         return OTHER_SAMPLES
-    if not _same_protocol(ours, theirs, (evaluation, metric, ENCODER, group)):
+    if not _same_protocol(ours, theirs, key):
         return OTHER_DATA
-    key = (evaluation, metric, ENCODER, "test")
-    outcomes = [_of_subset(subject, subject.outcomes.get(key), group) for subject in (ours, theirs)]
+    outcomes = [_of_subset(subject, subject.outcomes.get((*key[:3], "test")), key[3]) for subject in (ours, theirs)]
     if outcomes[0] is None or outcomes[1] is None:
         return "no outcomes by sample"
     found = paired_difference(outcomes[0], outcomes[1], ours.unseen_classes(outcomes[0]))
-    score = ours.test_scores[*key[:3], group]
+    score = ours.test_scores[key]
     return found, Over(*replace(score, count=found.count, classes=found.classes).over)
 
 

@@ -1,8 +1,6 @@
 """What sections are made of: tables, lists and sentences as HTML in which whatever is given stands as text."""
 
 import base64
-import csv
-import io
 import re
 from collections.abc import Iterable, Sequence
 from functools import cache
@@ -12,6 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from likewise.diagnostics import plots
+from likewise.report.formatting import as_csv
 
 MOST_ROWS = 40  # of a table; more hide what matters
 LONG = 40  # characters of a cell that is broken into lines
@@ -90,9 +89,7 @@ def list_file(name: str, head: Sequence[str], rows: Sequence[Sequence[Any]]) -> 
     """
     if not rows:
         return Markup()
-    text = io.StringIO()
-    csv.writer(text).writerows([head, *rows])
-    content = base64.b64encode(text.getvalue().encode(errors="backslashreplace")).decode()
+    content = base64.b64encode(as_csv(head, rows).encode(errors="backslashreplace")).decode()
     return element("list_file", name, content, len(rows))
 
 

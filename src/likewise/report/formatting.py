@@ -1,7 +1,9 @@
 """Formatting: differences, dots and parts of a run in words."""
 
+import csv
+import io
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from likewise.diagnostics.plots import Dot
@@ -10,8 +12,6 @@ from likewise.evaluation.cross_modal import DIRECTIONS
 from likewise.parts import is_spec
 from likewise.score_words import counted, number_words, remarks, score_words
 from likewise.scores import Score
-
-LONGEST_NAME = 40
 
 
 def difference_words(difference: Difference, *, share: bool = True) -> str:
@@ -34,9 +34,6 @@ def dot_of(score: Score, *, missed: bool = False) -> Dot:
 
 def leading(scores: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
     """Return the first metric of each evaluation, and of pairs that of each direction.
-
-    Args:
-        scores: Evaluations with names of their metrics.
 
     Example:
         >>> leading([("kNN", "accuracy"), ("kNN", "top-5 accuracy")])
@@ -80,15 +77,11 @@ def short_name(spec: Mapping[str, Any]) -> str:
     return str(spec["class_path"]).rpartition(".")[2]
 
 
-def one_line(name: str) -> str:
-    r"""Return the name of a class or label in one line, shortened where it is long.
-
-    Example:
-        >>> one_line("of\ntwo lines"), one_line("a name of more letters than anybody will read")
-        ('of two lines', 'a name of more letters than anybody wil…')
-    """
-    line = " ".join(name.split())
-    return line if len(line) <= LONGEST_NAME else line[: LONGEST_NAME - 1] + "…"
+def as_csv(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """Write a table as CSV."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([head, *rows])
+    return text.getvalue()
 
 
 def slug(*words: str) -> str:

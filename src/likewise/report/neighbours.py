@@ -14,6 +14,7 @@ from likewise.diagnostics import plots
 from likewise.report.album import NONE, Album, Thumbnail
 from likewise.report.elements import element, heading, paragraphs, templates
 from likewise.report.sections.section import Content
+from likewise.score_words import one_line
 
 LETTERS = 160  # of a text
 
@@ -47,19 +48,16 @@ def write_neighbours(
         images_of: Returns the images of rows of a side, from 0 to 1, of pictured samples.
 
     Example:
-        >>> import tempfile
-        >>> folder = tempfile.TemporaryDirectory()
-        >>> page = Path(folder.name) / "page.html"
+        >>> page = Path("page.html")
         >>> write_neighbours(page, "Nearest", "By cosine.", [Shown("a", "others", 0, "<b>", "0.98")], {})
         >>> "&lt;b&gt;" in page.read_text(encoding="utf-8")
         True
-        >>> folder.cleanup()
     """
     album = Album(lambda side, rows: images_of[side](rows))
 
     def thumbnail(one: Shown) -> Thumbnail:
         tile = int(album.tiles(one.side, torch.tensor([one.row]))) if one.pictured else NONE
-        return Thumbnail(tile, one.name, "", in_short(one.text, LETTERS))
+        return Thumbnail(tile, one.name, "", one_line(one.text, LETTERS))
 
     body = Markup().join(
         heading(below) + element("gallery", [([thumbnail(one)], one.words) for one in some])
@@ -73,9 +71,3 @@ def write_neighbours(
         title=title, contents=[content], lead=lead, went_in="", doubts="", album=album.html, drawing=script
     )
     path.write_text(text, encoding="utf-8", errors="backslashreplace")
-
-
-def in_short(text: str, letters: int) -> str:
-    """Return a text in one line of at most so many letters."""
-    line = " ".join(text.split())
-    return line if len(line) <= letters else f"{line[: letters - 1]}…"

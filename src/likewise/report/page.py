@@ -33,15 +33,12 @@ def write_page(
         The features of a run, and one tile of similarities.
 
     Example:
-        >>> import tempfile
         >>> from likewise.runs import Run
-        >>> root = tempfile.TemporaryDirectory()
-        >>> run = Run.create(Path(root.name), "mine")
+        >>> run = Run.create(Path("runs"), "mine")
         >>> run.describe({"seed": 3})
         >>> write_page(run.report, [Subject(run)])
         >>> run.name in run.report.read_text(encoding="utf-8")
         True
-        >>> root.cleanup()
     """
     first, *others = subjects
     given = [kind() for kind in SECTIONS] if sections is None else sections

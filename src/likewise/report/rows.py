@@ -1,15 +1,13 @@
 """A row of a comparison, and how rows are written."""
 
-import csv
-import io
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import final
+from dataclasses import dataclass, replace
+from typing import Any, final
 
 from scipy.stats import t
 
 from likewise.evaluation import Difference
-from likewise.report.formatting import difference_words
+from likewise.report.formatting import as_csv, difference_words
 from likewise.score_words import counted, number_words
 from likewise.scores import ALL, Group, Metric
 
@@ -78,6 +76,11 @@ class Row:
         """Evaluation and metric, and the group if it is not all."""
         return ", ".join([self.evaluation, self.metric.name, *([] if self.group == ALL else [str(self.group)])])
 
+    def beside(self, found: Difference, paired: Over) -> "Row":
+        """Return the row with its difference to the first setting."""
+        bounds = {"difference": found.value, "difference_low": found.low, "difference_high": found.high}
+        return replace(self, **bounds, paired=paired)
+
     @property
     def pairs(self) -> int:
         """How many pairs the difference is the mean of."""
@@ -128,6 +131,11 @@ class Row:
         return f"{words.partition(' [')[0]}, all {self.pairs} equal" if equal and seeds else words
 
 
+def head_of_cells(first: str, score: str = "score") -> list[str]:
+    """Return what stands above `Row.cells`."""
+    return ["runs", score, "interval over", f"difference to {first}", "paired over"]
+
+
 def rows_as_csv(rows: Sequence[Row]) -> str:
     """Write rows as CSV, with a header.
 
@@ -136,15 +144,13 @@ def rows_as_csv(rows: Sequence[Row]) -> str:
         >>> rows_as_csv([row]).splitlines()[1]
         'a,kNN,accuracy,all,share,higher,1,0.9,0.8,0.95,100 samples,,,,,0,'
     """
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
+    lines: list[list[Any]] = []
     for row in rows:
         named = [row.setting, row.evaluation, row.metric, row.group, row.metric.unit, row.metric.better]
         numbers = [row.runs, row.value, row.low, row.high, row.interval]
         paired = [row.difference, row.difference_low, row.difference_high, row.paired_words, row.pairs]
-        writer.writerow([*named, *numbers, *paired, row.seconds])
-    return text.getvalue()
+        lines.append([*named, *numbers, *paired, row.seconds])
+    return as_csv(COLUMNS, lines)
 
 
 def rows_as_markdown(rows: Sequence[Row], first: str) -> str:

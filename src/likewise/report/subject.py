@@ -19,6 +19,7 @@ from likewise.evaluation.raw import LONGEST
 from likewise.records import ClassMean, Curves
 from likewise.report.album import Album, Thumbnail
 from likewise.runs import Run
+from likewise.score_words import one_line
 from likewise.scores import ALL, ENCODER, RAW, Group, Outcomes, Score, places_of
 
 KINDS = (ENCODER, RAW)
@@ -36,15 +37,12 @@ class Subject:
         progress: Wraps what sections take long over.
 
     Example:
-        >>> import tempfile
         >>> from pathlib import Path
-        >>> root = tempfile.TemporaryDirectory()
-        >>> run = Run.create(Path(root.name), "two", "points")
+        >>> run = Run.create(Path("runs"), "two", "points")
         >>> run.describe({"seed": 3})
         >>> subject = Subject(run)
         >>> subject.seed, subject.scores, subject.features, subject.parts
         (3, (), None, None)
-        >>> root.cleanup()
     """
 
     def __init__(self, run: Run, parts: Parts | None = None, setting: str = "", *, progress: Bar = silent) -> None:
@@ -66,8 +64,7 @@ class Subject:
     @cached_property
     def trainer(self) -> Mapping[str, Any]:
         """The trainer's options, such as max_epochs; empty where the run has no configuration."""
-        options = self.run.options.get("trainer")
-        return options if isinstance(options, dict) else {}
+        return self.run.options.get("trainer") or {}
 
     @cached_property
     def metrics(self) -> Curves:
@@ -199,8 +196,7 @@ class Subject:
     def lines_of(self, features: Features, letters: int = LETTERS) -> list[str]:
         """Return samples' texts in one line of so many letters each; "" where samples are no texts."""
         texts = self.texts_of(features.part, features.numbers) or [""] * len(features)
-        lines = (" ".join(text.split()) for text in texts)
-        return [line if len(line) <= letters else f"{line[: letters - 1]}…" for line in lines]
+        return [one_line(text, letters) for text in texts]
 
     def thumbnails_of(self, features: Features, letters: int = LETTERS) -> list[Thumbnail]:
         """Return what a page shows of samples: picture, class or labels, id, and so many letters of a text."""

@@ -1,21 +1,21 @@
 """The scores of a transfer: each way to use an encoder, by the number of labels, beside the network from scratch."""
 
-import csv
-import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import final
+from typing import Any, final
 
-from likewise.evaluation.intervals import student
-from likewise.report.comparison import mean_of, verdict
-from likewise.report.rows import Over, Row
+from likewise.report.comparison import FEW_SEEDS, FEWEST, mean_of, over_seeds, verdict
+from likewise.report.formatting import as_csv
+from likewise.report.rows import Row
 from likewise.report.setting import Setting
 from likewise.scores import ALL, ENCODER, RAW, Score
 
 FROZEN, TUNED, SCRATCH = "frozen", "fine-tuned", "scratch"
 EPISODES = "few-shot"
-COLUMNS = ("method", "labels", "labelled", "metric", "runs", "value", "low", "high", "interval")
-DIFFERENCE = ("difference", "difference_low", "difference_high", "paired")
+COLUMNS = (
+    *("method", "labels", "labelled", "metric", "runs", "value", "low", "high", "interval"),
+    *("difference", "difference_low", "difference_high", "paired"),
+)
 
 
 @final
@@ -51,11 +51,8 @@ def transferred(settings: Sequence[Setting], columns: Mapping[str, Column]) -> l
 
     A score over seeds has Student's interval, and its difference is paired by seed. Where it is the same with every
     seed, as nothing that the seed draws goes into it, it has the interval of a single run. Few-shot episodes differ
-    where the encoder has observed mean and standard deviation of the samples whose labels are kept.
-
-    Args:
-        settings: The settings, with their runs.
-        columns: What each setting is, by its name.
+    where the encoder has observed mean and standard deviation of the samples whose labels are kept. `columns` says what
+    each setting is, by its name.
     """
     found: list[Found] = []
     for labels in dict.fromkeys(column.labels for column in columns.values()):
@@ -100,13 +97,10 @@ def _of_same_samples(setting: Setting) -> bool:
 
 
 def _beside(row: Row, by_seed: Mapping[int, Score], base: Mapping[int, Score]) -> Row:
-    seeds = [seed for seed in by_seed if seed in base]
-    if len(seeds) < 2:
-        return replace(row, unpaired="fewer than 2 seeds in common") if base else row
-    each = [by_seed[seed].value - base[seed].value for seed in seeds]
-    low, high = student(each)
-    bounds = {"difference": sum(each) / len(each), "difference_low": low, "difference_high": high}
-    return replace(row, **bounds, paired=Over(len(seeds), "seed"))
+    each = [by_seed[seed].value - base[seed].value for seed in by_seed if seed in base]
+    if len(each) < FEWEST:
+        return replace(row, unpaired=FEW_SEEDS) if base else row
+    return row.beside(*over_seeds(each))
 
 
 def _labelled(setting: Setting) -> float:
@@ -141,13 +135,11 @@ def _cell(row: Row | None) -> str:
 
 def found_as_csv(found: Sequence[Found]) -> str:
     """Write the scores as CSV, with a header."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*COLUMNS, *DIFFERENCE])
+    lines: list[list[Any]] = []
     for one in found:
         row = one.row
         labelled = "" if one.labelled is None else f"{one.labelled:g}"
         numbers = [row.runs, row.value, row.low, row.high, row.interval]
         apart = [row.difference, row.difference_low, row.difference_high, row.paired_words]
-        writer.writerow([row.setting, row.evaluation, labelled, row.metric, *numbers, *apart])
-    return text.getvalue()
+        lines.append([row.setting, row.evaluation, labelled, row.metric, *numbers, *apart])
+    return as_csv(COLUMNS, lines)

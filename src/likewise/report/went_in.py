@@ -14,9 +14,9 @@ from likewise.files.formats import PARTS
 from likewise.memory import Queue
 from likewise.parts import is_spec, listed
 from likewise.records import Curves
-from likewise.report.formatting import one_line, part_words, short_name
+from likewise.report.formatting import part_words, short_name
 from likewise.report.setting import FILLED
-from likewise.score_words import counted
+from likewise.score_words import counted, one_line
 
 if TYPE_CHECKING:
     from lightning import Trainer
@@ -93,21 +93,16 @@ def _sizes(network: nn.Module) -> dict[str, int]:
 
 
 def lines_of(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return what went into a run in five lines, each with its name; none for runs that didn't note it.
-
-    Args:
-        facts: What the run knows of itself: its run.json.
-    """
-    went: dict[str, Any] | None = facts.get("went_in")
-    if went is None:
+    """Return what went into a run in five lines, each with its name; none where nothing was trained."""
+    if "went_in" not in facts:
         return []
-    chosen = facts["parts"]
+    went, chosen = facts["went_in"], facts["parts"]
     head = "" if went["head"] is None else f"; {short_name(chosen['head'])}, {went['head']['parameters']:,}"
     losses = ", ".join(map(_part, [chosen["loss"], *listed(chosen["inputs"])]))
     words = (
-        f"{_beside(went) or _inputs(facts)}; {_labels(facts['labels']['kind'], went)}",
+        f"{_beside(went) if went['second'] else _inputs(facts)}; {_labels(facts['labels']['kind'], went)}",
         "; ".join(_parts(facts)),
-        f"{_part(chosen['encoder'])}, {_trained(went['encoder'])}{head}{_tower(facts)}",
+        f"{_part(chosen['encoder'])}, {_trained(went['encoder'])}{head}{_tower(facts) if went['second'] else ''}",
         f"{losses}; {_batch(went)}{_changes(chosen['batches'])}",
         "; ".join([_steps(went), facts["device"], *_few(went)]),
     )
@@ -115,18 +110,13 @@ def lines_of(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def doubts(facts: Mapping[str, Any], metrics: Curves) -> list[str]:
-    """Return why a training can hardly have taught its encoder anything, and what would; nothing where it can have.
-
-    Args:
-        facts: What the run knows of itself: its run.json.
-        metrics: What it logged.
-    """
+    """Return why a training can hardly have taught its encoder anything, and what would; nothing where it can have."""
     went: dict[str, Any] = facts.get("went_in") or {}
     losses = [value for _, value in metrics.get("loss", [])]
     rates = [value for _, value in metrics.get("learning_rate", [])]
     if rates and not any(rates):  # as where a time ends the training in its warm-up's first step
         return ["the learning rate was 0 in every step that was logged, so nothing was learned: train longer"]
-    few = list(_few(went))
+    few = list(_few(went)) if went else []
     fills = went and 2 * went["queue"] > len(losses) * went["batch"]["samples"]  # a queue that fills raises the loss
     found = None if fills else descent(losses)
     if found is None or found.fell:
@@ -142,33 +132,30 @@ def doubts(facts: Mapping[str, Any], metrics: Curves) -> list[str]:
 
 def _inputs(facts: Mapping[str, Any]) -> str:
     went = facts["went_in"]
-    kind, shape, count = went["inputs"]["kind"], went["inputs"].get("shape", []), went["samples"]
-    named = counted(count, kind[:-1], kind)
-    if kind == "images":
-        colours = COLOURS.get(shape[0]) or counted(shape[0], "channel")
-        found = went["inputs"].get("found")
-        return f"{named} of {_pixels(shape[1:])}, {colours}" if found is None else _images(facts, found, colours)
-    return named + (f" of {' x '.join(map(str, shape))} numbers" if shape else "")
+    inputs, kind = went["inputs"], went["inputs"]["kind"]
+    named = counted(went["samples"], kind[:-1], kind)
+    if kind != "images":
+        return f"{named}{_numbers(inputs)} numbers" if inputs.get("shape") else named
+    channels, *size = inputs["shape"]
+    colours = COLOURS.get(channels) or counted(channels, "channel")
+    found = inputs.get("found")
+    return f"{named} of {_pixels(size)}, {colours}" if found is None else _images(facts, found, colours)
 
 
 def _beside(went: Mapping[str, Any]) -> str:
-    second: dict[str, Any] | None = went.get("second")
-    if second is None:
-        return ""
-    sides = [
-        side["kind"] + (f" of {' x '.join(map(str, side['shape']))}" if "shape" in side else "")
-        for side in (went["inputs"], second["inputs"])
-    ]
+    second = went["second"]
+    sides = [f"{side['kind']}{_numbers(side)}" for side in (went["inputs"], second["inputs"])]
     few = second["negatives"]
     more = "" if few is None else f", {few:,} of those to train on with hard negatives"
     return f"{counted(went['samples'], 'pair')} of {sides[0]} and {sides[1]}{more}"
 
 
+def _numbers(inputs: Mapping[str, Any]) -> str:
+    return f" of {' x '.join(map(str, inputs['shape']))}" if inputs.get("shape") else ""
+
+
 def _tower(facts: Mapping[str, Any]) -> str:
-    second: dict[str, Any] | None = facts["went_in"].get("second")
-    if second is None:
-        return ""
-    own = second["encoder"]
+    own = facts["went_in"]["second"]["encoder"]
     return ", for both sides" if own is None else f"; {_part(facts['second']['encoder'])}, {_trained(own)}"
 
 
@@ -199,7 +186,7 @@ def _labels(kind: str | None, went: Mapping[str, Any]) -> str:
     sizes = f"from {few:,} ({one_line(least)}) to {many:,} ({one_line(most)})" if few < many else f"{few:,} of each"
     named = counted(labels["count"], "class") if kind == "classes" else counted(labels["count"], "label")
     without = f", {labels['unlabelled']:,} without any" if labels["unlabelled"] else ""
-    finer = f"; trained on these, evaluated on {went['evaluated']:,} classes within" if went.get("evaluated") else ""
+    finer = f"; trained on these, evaluated on {went['evaluated']:,} classes within" if went["evaluated"] else ""
     return f"{named}, {sizes}{without}{finer}"
 
 
@@ -210,7 +197,7 @@ def _parts(facts: Mapping[str, Any]) -> Iterator[str]:
     how = [f"{' and '.join(given)} as given"] * bool(given)
     yield ", ".join(how + [f"{' and '.join(cut)} by {_part(chosen['split'])}"] * bool(cut))
     yield from map(_part, listed(chosen["subset"]))
-    changed = facts["went_in"].get("changed", [])
+    changed = facts["went_in"]["changed"]
     if any(count for count, _ in changed):
         wrong = (f"{count:,} of {all_:,} {part}" for (count, all_), part in zip(changed, PARTS, strict=False))
         yield f"{' and '.join(wrong)} labels are wrong on purpose, evaluated by the right ones"
@@ -246,7 +233,7 @@ def _steps(went: Mapping[str, Any]) -> str:
 
 
 def _few(went: Mapping[str, Any]) -> Iterator[str]:
-    steps = went.get("steps")
+    steps = went["steps"]
     if steps is None or steps >= FEW or went["encoder"]["trained"] == 0:
         return
     of_epoch = went["steps_of_an_epoch"]

@@ -51,9 +51,8 @@ def device_words(trainer: Mapping[str, Any]) -> str:
     name = machine.device_name(device.type)
     if device.type != "cpu":
         return f"{processes()} x {name}"
-    return f"{name}, {counted(torch.get_num_threads(), 'thread')}" + (
-        f", {processes()} processes" if processes() > 1 else ""
-    )
+    several = f", {processes()} processes" if processes() > 1 else ""
+    return f"{name}, {counted(torch.get_num_threads(), 'thread')}{several}"
 
 
 def versions(*packages: str) -> dict[str, str]:

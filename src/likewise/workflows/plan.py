@@ -12,6 +12,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 from likewise import configuration
+from likewise.files.formats import PARTIAL
 from likewise.files.numbered import numbered
 from likewise.parts import path_of
 
@@ -273,7 +274,7 @@ def remove_traces(sweep: Sweep, folder: Path) -> None:
 
 def standing(root: Path) -> "Run | None":
     """Return the run that stands in a folder, finished or not; None where there is none."""
-    from likewise.runs import PARTIAL, Run  # noqa: PLC0415 - imports torch
+    from likewise.runs import Run  # noqa: PLC0415 - imports torch
 
     for path in sorted(root.iterdir(), key=lambda path: path.suffix == PARTIAL) if root.is_dir() else ():
         if (path / "run.json").is_file():

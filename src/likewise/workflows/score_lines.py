@@ -4,8 +4,8 @@ from collections.abc import Collection, Iterator
 
 from likewise.evaluation import Features, Result, Score, paired_difference
 from likewise.evaluation.predictions import MACRO, MEAN_PRECISION
-from likewise.report.formatting import difference_words, one_line
-from likewise.score_words import aligned, remarks, score_words
+from likewise.report.formatting import difference_words
+from likewise.score_words import aligned, one_line, remarks, score_words
 from likewise.scores import ALL, ENCODER, RAW, Outcomes
 
 LISTED_CLASSES = 20  # with more classes, only the report shows them all

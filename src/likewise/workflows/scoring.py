@@ -27,9 +27,8 @@ from likewise.evaluation.choice import left_out
 from likewise.evaluation.cost import Cost, words_of
 from likewise.evaluation.encoding import features_of
 from likewise.evaluation.evaluation import Sizes
-from likewise.evaluation.features import PARTS
 from likewise.evaluation.placing import CPU, features_on, with_room
-from likewise.files.formats import NAMED
+from likewise.files.formats import NAMED, PARTS
 from likewise.models import Encoder
 from likewise.parts import built
 from likewise.report import Section, Subject, write_page
@@ -132,8 +131,7 @@ def blank_of(parts: Sequence[Samples], width: int = 1) -> FeatureParts:
 def _blank(samples: Samples, part: str, width: int) -> Features:
     samples = samples.as_evaluated()
     others = None if samples.counterparts is None else _blank(samples.counterparts, part, width)
-    found = Features(torch.zeros(1, width).expand(len(samples), -1), samples.labels, samples.names, samples.rows, part)
-    return replace(found, items=samples.items, counterparts=others, within=samples.within)
+    return Features.of(samples, torch.zeros(1, width).expand(len(samples), -1), part, counterparts=others)
 
 
 def unpredicted(features: Features) -> Features:

@@ -23,9 +23,9 @@ from likewise.inference.inputs import words_of
 from likewise.inference.stored import stored_at
 from likewise.inference.tables import check_apart, check_output, table_at
 from likewise.models import reads_texts
-from likewise.report.neighbours import Shown, in_short, write_neighbours
+from likewise.report.neighbours import Shown, write_neighbours
 from likewise.runs import Run, Side, synced
-from likewise.score_words import aligned
+from likewise.score_words import aligned, one_line
 from likewise.workflows.metadata import device_named
 from likewise.workflows.mining import Limits, mine
 from likewise.workflows.progress import PRINTED, Progress
@@ -363,4 +363,4 @@ def _with_texts(found: Stored, place: Any, model: Model, progress: Progress) -> 
 
 
 def _word(cell: Any, long: bool = False) -> str:
-    return f"{cell:.4f}" if isinstance(cell, float) else in_short(cell, LETTERS) if long else str(cell)
+    return f"{cell:.4f}" if isinstance(cell, float) else one_line(cell, LETTERS) if long else str(cell)

@@ -15,6 +15,8 @@ from plotly.io.json import to_json_plotly
 from plotly.offline import get_plotlyjs
 from plotly.subplots import make_subplots
 
+from likewise.score_words import one_line
+
 COLORS = ("#1f77b4", "#b0721e")  # the first is what a run made, the second what it is compared with
 BUTTONS = ["toImage", "zoom2d", "pan2d", "resetScale2d"]  # none that leads out of the page
 CONFIG = {"displaylogo": False, "responsive": True, "modeBarButtons": [BUTTONS]}
@@ -82,8 +84,7 @@ def told(text: str, most: int = LONGEST) -> str:
         >>> told("<b>cat</b>"), told("abcdef", 4)
         ('&lt;b&gt;cat&lt;/b&gt;', 'abc…')
     """
-    line = " ".join(text.split())
-    return escape(line if len(line) <= most else f"{line[: most - 1]}…", quote=False)
+    return escape(one_line(text, most), quote=False)
 
 
 def color(place: int, of: int) -> str:

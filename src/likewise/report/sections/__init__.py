@@ -47,33 +47,5 @@ SECTIONS: tuple[type[Section], ...] = (
     FactsSection,
 )
 
-__all__ = [
-    "SECTIONS",
-    "AnchorSection",
-    "CalibrationSection",
-    "ChoicesSection",
-    "ClassDifferencesSection",
-    "ClassMeansSection",
-    "ClassesSection",
-    "ComparisonSection",
-    "ConfusionSection",
-    "CurvesSection",
-    "EpisodeSection",
-    "FactsSection",
-    "GeometrySection",
-    "GradientsSection",
-    "HardestPairsSection",
-    "HistogramsSection",
-    "LabelSimilaritySection",
-    "LabelsSection",
-    "MapSection",
-    "MistakesSection",
-    "NearestTextsSection",
-    "NegativesSection",
-    "PairsSection",
-    "RobustnessSection",
-    "SampleDifferencesSection",
-    "ScoresSection",
-    "SubModesSection",
-    "UseSection",
-]
+__all__ = ["SECTIONS"]
+__all__ += [section.__name__ for section in SECTIONS]  # pyright: ignore[reportUnsupportedDunderAll]

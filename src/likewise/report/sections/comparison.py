@@ -11,6 +11,7 @@ from likewise.evaluation.features import id_words
 from likewise.report.comparison import OTHER_SAMPLES, compared, difference, same_test, verdict
 from likewise.report.elements import heading, list_file, paragraphs, sentence, table
 from likewise.report.formatting import difference_words, slug
+from likewise.report.rows import head_of_cells
 from likewise.report.sections.section import Content, Section
 from likewise.report.setting import Setting, settings_of
 from likewise.report.subject import Subject
@@ -41,8 +42,7 @@ class ComparisonSection(Section):
                     100 * row.value, 100 * row.low, 100 * row.high, words
                 )
         figure = plots.as_html(plots.dots(dots, "score on the test part, %"), "compared") if dots else ""
-        first = settings[0].name
-        head = ["", "setting", "runs", "score", "interval over", f"difference to {first}", "paired over"]
+        head = ["", "setting", *head_of_cells(settings[0].name)]
         lines = [[marked(row.name, row.metric), row.setting, *row.cells] for row in rows]
         written = table(head, lines, most=MOST_ROWS, file="compare.csv")
         differences = any(row.difference is not None for row in rows)

@@ -51,7 +51,10 @@ class EpisodeSection(Section):
             (f"query {place}", called, names[true], names[found])
             for place, (called, (true, found)) in enumerate(zip(id_words(features.test[asked]), pairs, strict=True), 1)
         ]
-        picture = _looks(subject, images.unflatten(0, rows.shape), chosen)
+        encoder: Any = subject.run.encoder()
+        images = images.unflatten(0, rows.shape)
+        shares = _shares(encoder, images)
+        picture = _picture(images, shares, chosen, _cell_of_pixels(encoder, images, shares))
         figure = plots.as_html(plots.image_rows(picture, captions, ["", *columns]), "episode")
         counts = {"ways": SHAPE.ways, "episodes": SHAPE.episodes, "right": int(right.sum()), "queries": len(right)}
         said = sentence("episode", distance=distance, **counts)
@@ -63,12 +66,6 @@ def _can_be_shown(subject: Subject, features: FeatureParts) -> bool:
         return False
     counts = features.test.counts
     return int((counts > 0).sum()) >= SHAPE.ways and int(counts[counts > 0].min()) >= SHAPE.each
-
-
-def _looks(subject: Subject, images: Float[Tensor, "n s ch h w"], chosen: Tensor) -> Float[Tensor, "r k 3 h w"]:
-    encoder: Any = subject.run.encoder()
-    shares = _shares(encoder, images)
-    return _picture(images, shares, chosen, _cell_of_pixels(encoder, images, shares))
 
 
 def _caption(place: int, true: int, found: int) -> str:

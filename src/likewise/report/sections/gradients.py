@@ -12,7 +12,6 @@ from torch import Tensor
 from likewise.diagnostics import (
     AnchorGradients,
     Snapshot,
-    StrengthByNegatives,
     anchor_gradients,
     collapsed,
     hardest_shares,
@@ -43,16 +42,13 @@ class GradientsSection(Section):
     runs = "any"
 
     def content(self, subjects: Sequence[Subject]) -> Content | None:
-        settings = settings_of(subjects)
-        fitting = [setting for setting in settings if form_of(setting.first) and setting.first.run.batches.is_file()]
+        fitting = _fitting(subjects)
         panels: dict[str, AnchorGradients] = {}
         said: list[Markup] = []
-        for setting in fitting[:MOST_SETTINGS]:
-            for batch in sorted(setting.first.batches.values(), key=lambda batch: batch.step):
-                title = f"{setting.name}, epoch {batch.epoch}" if len(settings) > 1 else f"Epoch {batch.epoch}"
-                rows = batch.embeddings.shape[:-1].numel()
-                spaced = list(range(0, rows, -(-rows // MOST_ANCHORS))) if rows else []
-                panels[title] = _gradients(setting.first, batch, spaced)
+        for name, subject in fitting[:MOST_SETTINGS]:
+            for batch in sorted(subject.batches.values(), key=_step):
+                title = _title(name, batch)
+                panels[title] = anchor_gradients(**_asked(subject, batch))
                 said.append(_words(title, panels[title], batch))
         if not panels:
             return None
@@ -67,36 +63,45 @@ class NegativesSection(Section):
     runs = "any"
 
     def content(self, subjects: Sequence[Subject]) -> Content | None:
-        settings = settings_of(subjects)
-        fitting = [setting for setting in settings if form_of(setting.first) and setting.first.run.batches.is_file()]
+        fitting = _fitting(subjects)
         panels: dict[str, list[tuple[str, list[tuple[int, float]]]]] = {}
         said: list[Markup] = []
-        for setting in fitting[:MOST_SETTINGS]:
-            batch = max(setting.first.batches.values(), key=lambda of: of.step, default=None)
-            found = None if batch is None else _by_negatives(setting.first, batch)
-            if batch is None or found is None or len(found.counts) < LEAST_COUNTS:
+        for name, subject in fitting[:MOST_SETTINGS]:
+            batch = max(subject.batches.values(), key=_step, default=None)
+            rows = torch.empty(0, 1) if batch is None else batch.embeddings.flatten(0, -2)
+            if batch is None or not len(rows) or collapsed(rows):
                 continue
-            title = f"{setting.name}, epoch {batch.epoch}" if len(settings) > 1 else f"Epoch {batch.epoch}"
-            series = zip(found._fields[1:], found[1:], strict=True)
+            found = strength_by_negatives(**_asked(subject, batch))
+            if len(found.counts) < LEAST_COUNTS:
+                continue
+            title, (few, *_, many) = _title(name, batch), found.counts
             panels[title] = [
                 (name.replace("_", " "), list(zip(found.counts, values.tolist(), strict=True)))
-                for name, values in series
+                for name, values in zip(found._fields[1:], found[1:], strict=True)
             ]
-            said.append(
-                sentence(
-                    "negatives_of_batch",
-                    title=title,
-                    few=found.counts[0],
-                    many=found.counts[-1],
-                    pulls=[[f"{float(of[end]):.2g}" for end in (0, -1)] for of in found[1:3]],
-                )
-            )
+            pulls = [[f"{float(of[end]):.2g}" for end in (0, -1)] for of in found[1:3]]
+            said.append(sentence("negatives_of_batch", title=title, few=few, many=many, pulls=pulls))
         if not panels:
             return None
         figure = plots.curves(panels, "negatives of each anchor")
         figure.update_xaxes(type="log", dtick=math.log10(4))
         heading = sentence("negatives", settings=len(fitting), most=MOST_SETTINGS)
         return Content("What more negatives do", heading, plots.as_html(figure, "negatives") + paragraphs(said))
+
+
+def _fitting(subjects: Sequence[Subject]) -> list[tuple[str, Subject]]:
+    """Return the first run of each setting that has batches of such a loss; where there are several, with its name."""
+    settings = settings_of(subjects)
+    named = [(setting.name if len(settings) > 1 else "", setting.first) for setting in settings]
+    return [(name, subject) for name, subject in named if form_of(subject) and subject.run.batches.is_file()]
+
+
+def _title(name: str, batch: Snapshot) -> str:
+    return f"{name}, epoch {batch.epoch}" if name else f"Epoch {batch.epoch}"
+
+
+def _step(batch: Snapshot) -> int:
+    return batch.step
 
 
 def form_of(subject: Subject) -> Form | None:
@@ -114,24 +119,17 @@ def form_of(subject: Subject) -> Form | None:
     return "in" if given.get("form") == "in" else "out"
 
 
-def _gradients(subject: Subject, batch: Snapshot, anchors: Tensor | Sequence[int]) -> AnchorGradients:
-    labels = batch.labels if short_name(subject.facts["parts"]["loss"]) == "SupConLoss" else None
-    form = form_of(subject) or "out"
-    return anchor_gradients(batch.embeddings, labels, temperature=batch.temperature, form=form, anchors=anchors)
-
-
-def _by_negatives(subject: Subject, batch: Snapshot) -> StrengthByNegatives | None:
-    """Return what more negatives do in a batch; None where nothing can be said, as embeddings have collapsed."""
-    rows = batch.embeddings.flatten(0, -2)
-    if not len(rows) or collapsed(rows):
-        return None
-    spaced = list(range(0, len(rows), -(-len(rows) // MOST_ANCHORS)))
-    active = _gradients(subject, batch, spaced)
-    if not bool(active.active.any()) or not int(active.negatives.sum(dim=1)[active.active].min()):
-        return None
-    labels = batch.labels if short_name(subject.facts["parts"]["loss"]) == "SupConLoss" else None
-    options: dict[str, Any] = {"temperature": batch.temperature, "form": form_of(subject) or "out", "anchors": spaced}
-    return strength_by_negatives(batch.embeddings, labels, **options)
+def _asked(subject: Subject, batch: Snapshot) -> dict[str, Any]:
+    """Return the arguments that the gradient of a batch is measured with, at evenly spaced anchors."""
+    rows = batch.embeddings.shape[:-1].numel()
+    by_class = short_name(subject.facts["parts"]["loss"]) == "SupConLoss"
+    return {
+        "embeddings": batch.embeddings,
+        "labels": batch.labels if by_class else None,
+        "temperature": batch.temperature,
+        "form": form_of(subject),
+        "anchors": range(0, rows, max(1, -(-rows // MOST_ANCHORS))),
+    }
 
 
 def _words(title: str, found: AnchorGradients, batch: Snapshot) -> Markup:
@@ -157,12 +155,13 @@ class AnchorSection(Section):
 
     def content(self, subjects: Sequence[Subject]) -> Content | None:
         subject = subjects[0]
-        batch = max(subject.batches.values(), key=lambda of: of.step, default=None) if form_of(subject) else None
+        batch = max(subject.batches.values(), key=_step, default=None) if form_of(subject) else None
         samples = None if batch is None else _samples(subject, batch)
         if batch is None or samples is None:
             return None
         chosen = _chosen(samples)
-        found = _gradients(subject, batch, chosen)
+        asked: dict[str, Any] = _asked(subject, batch) | {"anchors": chosen}
+        found = anchor_gradients(**asked)
         said = _said(subject, samples, batch)
         anchors = [_anchor(found, place, said, len(samples)) for place in range(len(chosen)) if found.active[place]]
         if not anchors:

@@ -18,6 +18,7 @@ from likewise.evaluation.cross_modal import sides_of
 from likewise.evaluation.feature_files import OTHER_SIDE
 from likewise.evaluation.features import id_words, label_words
 from likewise.evaluation.within_class import SUPERCLASS
+from likewise.report.comparison import same_samples
 from likewise.report.elements import drawn_by_script, sentence, table
 from likewise.report.formatting import how_many
 from likewise.report.sections.section import Content, Section
@@ -111,7 +112,7 @@ def _shown(subjects: Sequence[Subject]) -> dict[Subject, Features]:
     tests = {subject: subject.features.test for subject in firsts if subject.features is not None}
     tests = {subject: of for subject, of in tests.items() if len(of)}
     test = next(iter(tests.values()), None)
-    shown = {} if test is None else {subject: of for subject, of in tests.items() if _same(test, of)}
+    shown = {} if test is None else {subject: of for subject, of in tests.items() if same_samples(test, of)}
     return {} if len(shown) < min(2, len(subjects)) else dict(list(shown.items())[:MOST_RUNS])
 
 
@@ -160,10 +161,6 @@ def _sides_in(some: Features) -> Iterator[tuple[Int[Tensor, " m"], Features]]:
 def _crowded(test: Features) -> bool:
     """Tell whether there are so many classes that a map with some samples of each would show none."""
     return test.label_kind == "classes" and int((test.counts > 0).sum()) * FEWEST > MAPPED
-
-
-def _same(test: Features, other: Features) -> bool:
-    return torch.equal(test.numbers, other.numbers) and test.names == other.names and test.ids.agree(other.ids)
 
 
 def _sentence(some: Features, test: Features, maps: int) -> Markup:
@@ -265,11 +262,7 @@ def _colours(subject: Subject, some: Features) -> dict[str, Any]:
     said = subject.predicted(some)
     if said is None:
         return found
-    wrong = (said != some.classes).long().where(said >= 0, -1)
-    return found | {
-        "kNN's prediction": _coloured(some.names, palette, said),
-        "kNN is": _coloured(("right", "wrong"), GREEN_RED, wrong),
-    }
+    return found | {"kNN's prediction": _coloured(some.names, palette, said), **_right_or_wrong(some, said)}
 
 
 def _colours_within(subject: Subject, some: Features) -> dict[str, Any]:
@@ -280,8 +273,12 @@ def _colours_within(subject: Subject, some: Features) -> dict[str, Any]:
     if said is None:
         return found
     taken_for = {} if finer else {"kNN's prediction": _coloured_there(some.names, said)}
+    return found | taken_for | _right_or_wrong(some, said)
+
+
+def _right_or_wrong(some: Features, said: Tensor) -> dict[str, Any]:
     wrong = (said != some.classes).long().where(said >= 0, -1)
-    return found | taken_for | {"kNN is": _coloured(("right", "wrong"), GREEN_RED, wrong)}
+    return {"kNN is": _coloured(("right", "wrong"), GREEN_RED, wrong)}
 
 
 def _coloured_there(names: Sequence[str], categories: Tensor) -> dict[str, Any]:

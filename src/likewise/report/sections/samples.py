@@ -8,7 +8,7 @@ from markupsafe import Markup
 from likewise.data import Texts
 from likewise.diagnostics import HardPairs, hardest_pairs
 from likewise.evaluation import FeatureParts, Features
-from likewise.evaluation.features import id_words
+from likewise.evaluation.features import id_words, label_words
 from likewise.evaluation.nearest import nearest
 from likewise.report.elements import element, heading, list_file, sentence, table
 from likewise.report.sections.section import Content, Section
@@ -55,12 +55,15 @@ def _galleries(subject: Subject, test: Features, found: HardPairs) -> Iterator[M
         ("Hard negatives", found.negative_pairs(LISTED), found.negative_similarities),
     ):
         if len(pairs):
+            most = len(test.names)  # a file names all labels of a sample
             cosines = [f"{cosine:.3f}" for cosine in similarities[pairs[:, 0]].tolist()]
             shown = [
                 (subject.thumbnails_of(test[pair], LONGEST), f"cosine {cosine}")
                 for pair, cosine in zip(pairs[:PAIRS], cosines, strict=False)
             ]
-            one, other = (zip(of.ids, _labels(of), strict=True) for of in (test[pairs[:, 0]], test[pairs[:, 1]]))
+            one, other = (
+                zip(of.ids, label_words(of, most), strict=True) for of in (test[pairs[:, 0]], test[pairs[:, 1]])
+            )
             rows = [[cosine, *of, *near] for cosine, of, near in zip(cosines, one, other, strict=True)]
             file = list_file(f"{words.lower().replace(' ', '-')}.csv", PAIR_COLUMNS, rows)
             yield heading(words) + element("gallery", shown) + file
@@ -81,7 +84,7 @@ class MistakesSection(Section):
         if len(wrong) == 0:
             return None
         taken = [test.names[label] for label in predicted[wrong].tolist()]
-        rows = list(zip(test[wrong].ids, _labels(test[wrong]), taken, strict=True))
+        rows = list(zip(test[wrong].ids, label_words(test[wrong]), taken, strict=True))
         some = test[wrong[:MISTAKES]]
         shape = () if subject.parts is None else subject.parts.test.input_shape
         if len(shape) == 3:
@@ -113,26 +116,15 @@ class NearestTextsSection(Section):
         if not isinstance(parts.test.inputs, Texts) or not isinstance(parts.train.inputs, Texts):
             return None
         queries, known = features.test.once().fewer(TEXTS), features.train.once()
-        lines = list(zip(id_words(queries), subjects[0].lines_of(queries), _labels(queries), strict=True))
+        lines = list(zip(id_words(queries), subjects[0].lines_of(queries), label_words(queries), strict=True))
         rows: list[list[str]] = []
         for part, similarities, indices in nearest(queries.vectors, known.vectors, NEAREST):
             for query, near, alike in zip(lines[part], indices, similarities.tolist(), strict=True):
                 others = known[near]
                 rows.append(["test", *query])
-                found = zip(alike, id_words(others), subjects[0].lines_of(others), _labels(others), strict=True)
+                found = zip(alike, id_words(others), subjects[0].lines_of(others), label_words(others), strict=True)
                 rows += [[f"{cosine:.2f}", *of] for cosine, *of in found]
         labelled, sides = features.test.labels is not None, features.test.counterparts is not None
         head = ["", "name", "text", *(["labels"] if labelled else [])]
         said = sentence("nearest_texts", labelled=labelled, sides=sides)
         return Content("Nearest texts", said, table(head, [row[: len(head)] for row in rows]))
-
-
-def _labels(features: Features) -> list[str]:
-    if features.labels is None:
-        return [""] * len(features)
-    if features.label_kind == "classes":
-        return [features.names[label] for label in features.classes.tolist()]
-    return [
-        ", ".join(features.names[label] for label in labels.nonzero().flatten().tolist()) or "none"
-        for labels in features.sets
-    ]

@@ -9,6 +9,7 @@ from markupsafe import Markup
 
 from likewise.diagnostics import plots
 from likewise.evaluation.predictions import frequency
+from likewise.files.formats import PARTS
 from likewise.records import ClassMean
 from likewise.report.elements import definitions, heading, list_file, sentence, table
 from likewise.report.formatting import part_words, slug
@@ -21,7 +22,6 @@ from likewise.scores import ALL, ENCODER, Score
 MOST_POINTS = 2000  # of a curve; a page has no more pixels across
 MOST_HISTOGRAMS = 6  # as heat maps
 MOST_SETTINGS = 6  # with means by class
-PARTS = ("train", "validation", "test")
 Curve = Sequence[tuple[int, float]]
 
 
@@ -161,12 +161,14 @@ class FactsSection(Section):
 def _pairs(subject: Subject) -> Iterator[tuple[str, str]]:
     facts = subject.facts
     yield from ((name, str(facts[name])) for name in ("recipe", "device") if facts.get(name))
-    for part, spec in facts.get("parts", {}).items():
-        if spec:
-            yield part, part_words(spec)
+    yield from ((part, part_words(spec)) for part, spec in facts.get("parts", {}).items() if spec)
     if "source" in facts:
         yield "features", str(facts["source"])
-    yield from _sample_words(facts)
+    sizes = facts.get("samples", {})
+    if told := [f"{sizes[part]:,} {part}" for part in PARTS if part in sizes]:
+        yield "samples", ", ".join(told)
+    if lost := facts.get("undecodable"):
+        yield "left out", f"{counted(len(lost), 'image')} that cannot be read"
     if facts.get("labels"):
         yield "labels", _label_words(facts["labels"])
     if subject.seed is not None:
@@ -178,14 +180,6 @@ def _pairs(subject: Subject) -> Iterator[tuple[str, str]]:
     if subject.run.configuration.is_file():
         whole = subject.run.folder.with_name(subject.run.name)
         yield "repeat", f"likewise train --config {whole / subject.run.configuration.name}"
-
-
-def _sample_words(facts: Any) -> Iterator[tuple[str, str]]:
-    sizes = facts.get("samples", {})
-    if any(part in sizes for part in PARTS):
-        yield "samples", ", ".join(f"{sizes[part]:,} {part}" for part in PARTS if part in sizes)
-    if lost := facts.get("undecodable"):
-        yield "left out", f"{counted(len(lost), 'image')} that cannot be read"
 
 
 def _label_words(labels: Any) -> str:

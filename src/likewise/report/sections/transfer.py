@@ -5,6 +5,7 @@ from typing import final
 
 from likewise.diagnostics import plots
 from likewise.report.elements import paragraphs, sentence, table
+from likewise.report.rows import head_of_cells
 from likewise.report.sections.section import Content, Section
 from likewise.report.subject import Subject
 from likewise.report.transfer import SCRATCH, Found, verdict_on
@@ -25,34 +26,15 @@ class TransferSection(Section):
 
     def content(self, subjects: Sequence[Subject]) -> Content | None:  # noqa: ARG002 - it has been given what it shows
         lines: dict[str, list[tuple[float, plots.Dot]]] = {}
+        rows: list[list[str]] = []
         for one in self.found:
+            row, labelled = one.row, "" if one.labelled is None else f"{one.labelled:,.0f}"
+            rows.append([row.setting, row.evaluation, labelled, *row.cells])
             if one.labelled is not None:
-                row = one.row
                 words = f"{row.evaluation}: {row.score_words}, over {row.interval}"
                 dot = plots.Dot(100 * row.value, 100 * row.low, 100 * row.high, words)
                 lines.setdefault(row.setting, []).append((one.labelled, dot))
         figure = plots.as_html(plots.by_number(lines, "samples with a label", "accuracy on the test part, %"), "labels")
-        head = [
-            "method",
-            "labels",
-            "samples with a label",
-            "runs",
-            "accuracy",
-            "interval over",
-            f"difference to {SCRATCH}",
-            "paired over",
-        ]
-        rows = [
-            [
-                one.row.setting,
-                one.row.evaluation,
-                "" if one.labelled is None else f"{one.labelled:,.0f}",
-                *one.row.cells,
-            ]
-            for one in self.found
-        ]
-        written = table(head, rows, most=len(rows))
-        said = sentence("transfer")
-        return Content(
-            "Scores by number of labels", said, paragraphs(verdict_on(self.found), "lead") + figure + written
-        )
+        head = ["method", "labels", "samples with a label", *head_of_cells(SCRATCH, "accuracy")]
+        body = paragraphs(verdict_on(self.found), "lead") + figure + table(head, rows, most=len(rows))
+        return Content("Scores by number of labels", sentence("transfer"), body)

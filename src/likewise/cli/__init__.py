@@ -82,10 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 @contextmanager
 def _terminable() -> Generator[None]:
-    """Let SIGTERM end the command as an exception does, so that temporary files are removed on the way out.
-
-    Not that of several processes: in an exchange with one that has ended, none would be raised until it times out.
-    """
+    """End by an exception on SIGTERM, so that temporary files go; not one of several processes, which would hang."""
 
     def end(*_: object) -> None:
         raise SystemExit(TERMINATED)
@@ -103,10 +100,7 @@ def _terminable() -> Generator[None]:
 
 @contextmanager
 def _plain_words() -> Generator[None]:
-    """Escape what a stream cannot show, and show a warning as a line, without the place in the code.
-
-    Of undecodable images the command tells at its end.
-    """
+    """Escape what a stream can't show, and show warnings as lines, but those of images, which are told at the end."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

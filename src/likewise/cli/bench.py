@@ -155,7 +155,6 @@ def _say_facts(facts: dict[str, Any], measurement: Measurement, path: Path) -> N
 
 
 def _plot(path: Path, about: dict[str, Any], results: Sequence[Timing]) -> None:
-    """Write the plot as a page that needs no other file, if there is a library to draw it."""
     if find_spec("plotly") is None:
         TERMINAL.tell("no plot, as plotly is not installed: pip install 'likewise[train]'")
         return

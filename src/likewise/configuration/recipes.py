@@ -80,7 +80,6 @@ def fitting(data: str) -> dict[str, Any]:
 
 
 def _pair(name: str, room: str, known: Sequence[str]) -> tuple[str, str]:
-    """Part a name into that of a method or study, and that of the data."""
     for first, data in _pairs(room):
         if name == f"{first}-{data}":
             return first, data

@@ -191,7 +191,6 @@ def _items(kind: Value, value: Any, part: Callable[[Any], Any] | None) -> list[A
 
 
 def _inner(node: ast.expr) -> list[ast.expr]:
-    """Return what stands in the brackets of a type."""
     inside = node.slice if isinstance(node, ast.Subscript) else None
     return list(inside.elts) if isinstance(inside, ast.Tuple) else [] if inside is None else [inside]
 

@@ -113,7 +113,6 @@ class Loss(nn.Module, ABC):
         return ", ".join(f"{name}={value!r}" for name, value in shown if not isinstance(value, Tensor))
 
     def _settings(self) -> Iterator[tuple[str, object]]:
-        """Yield name and value of each constructor argument that is kept as an attribute."""
         for name in inspect.signature(type(self)).parameters:
             if hasattr(self, name):
                 yield name, getattr(self, name)
@@ -306,7 +305,6 @@ class ContrastiveLoss(Loss):
         )
 
     def _check_ring(self, exchange: str, *, alone: bool) -> None:
-        """Raise on all ranks unless all of them can pass on references, and these are the batch."""
         if not alone:
             raise ValueError(
                 f'expected {type(self).__name__} with gather_distributed="ring" to contrast within the batch, got '

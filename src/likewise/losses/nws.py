@@ -157,7 +157,6 @@ class NWSLoss(ContrastiveLoss):
 
 
 def _checked(similarity: Tensor | str) -> Tensor:
-    """Return a copy of S as a tensor; raise unless it is square, symmetric, and within [0, 1]."""
     if isinstance(similarity, str):
         method = similarity if similarity in get_args(Method) else "npmi"
         raise ValueError(  # noqa: TRY004 - bad input is always a ValueError

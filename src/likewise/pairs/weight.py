@@ -374,10 +374,7 @@ def _is_learned(item: object) -> bool:
 
 
 def _apart(item: Any, learned: dict[Tensor, Tensor]) -> Any:
-    """Return an attribute with a leaf of its own for each learned tensor, in float32 or wider; note which for which.
-
-    One may depend on another, such as a sum of weights on these: each is to have its direct derivative.
-    """
+    """Return an attribute with a leaf, float32 or wider, for each learned tensor: each has its direct derivative."""
     if isinstance(item, Weight):
         result = copy.copy(item)
         vars(result).update({name: _apart(value, learned) for name, value in vars(item).items()})

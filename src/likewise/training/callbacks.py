@@ -80,7 +80,6 @@ class Statistics(Callback):
         self._sums[name] = value.clone() if before is None else before.to(value.device) + value
 
     def _write(self, epoch: int, sums: Mapping[str, Any]) -> None:
-        """Write the rows of earlier epochs, and those of this one."""
         histograms = [
             (name, at, *counts) for name, noted in self.run.histograms.items() for at, counts in noted if at < epoch
         ]

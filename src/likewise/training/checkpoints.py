@@ -115,7 +115,6 @@ class Checkpoints(Callback):
         self.told_to_end = True
 
     def _agreed(self, trainer: Trainer, *, told: bool) -> bool:
-        """Return on all processes whether any of them says so."""
         return trainer.strategy.reduce_boolean_decision(told, all=False) if trainer.world_size > 1 else told
 
 

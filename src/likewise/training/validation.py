@@ -202,7 +202,6 @@ class ValidationScores(Callback):
         self._end(trainer, epoch)
 
     def _end(self, trainer: Trainer, epoch: int) -> None:
-        """End the training, on all processes, if the last scores were no better than one before."""
         if self.patience is None:
             return
         best, since = self._since_best(epoch) if trainer.is_global_zero else (None, 0)

@@ -126,7 +126,6 @@ def embed(
 
 
 def _checked(given: Mapping[str, Any]) -> Path:
-    """Check the options that can be checked at once, and return the output."""
     if (given["run"] is None) == (given["encoder"] is None):
         got = "neither" if given["run"] is None else "both"
         raise ValueError(f"expected RUN or --encoder, got {got}: name the run's folder, or a class with its weights")

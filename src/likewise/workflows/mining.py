@@ -121,7 +121,6 @@ def _cells(samples: Any, data: Any, output: Path) -> Callable[[Tensor], list[Any
 
 
 def _paths(samples: Samples, data: Any, output: Path) -> list[str]:
-    """Return the files of images, from the output's folder on where they are below it."""
     table, here = expanded(data.get("path") or "").absolute(), output.absolute().parent
     folder, found = table if table.is_dir() else table.parent, list[str]()
     for name in samples.ids:

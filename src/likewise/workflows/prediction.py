@@ -210,7 +210,6 @@ class _Found:
             yield f"warning: {in_words(self.lost)}"
 
     def _rightness(self, pairs: Counter[tuple[str, str]], of: str) -> str:
-        """Say how often predictions are right, with Wilson's interval."""
         right, total = sum(count for (own, said), count in pairs.items() if own == said), pairs.total()
         low, high = (100 * end for end in wilson(right, total))
         what = "labels that a sample has or is predicted to have" if self._of_sets else "labelled samples"

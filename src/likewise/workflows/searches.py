@@ -168,7 +168,6 @@ def search(
 def _check(
     query: Sequence[str], among: Any, within: Any, files: Sequence[Path | None], *, force: bool, only: bool
 ) -> None:
-    """Raise a ValueError where options disagree, or a file can't be written, before anything is read."""
     if (among is None) == (within is None):
         raise ValueError("expected --among FILE with a QUERY, or --within FILE, got none or both: name one")
     if bool(query) == (within is not None):
@@ -186,7 +185,6 @@ def _check(
 
 
 def _check_mined(beside: Sequence[str], output: Path | None, limits: Limits) -> Path:
-    """Raise a ValueError where options have no meaning with --negatives; return the output."""
     if beside:
         raise ValueError(f"expected --negatives of a run's own pairs, got {beside[0]} beside it: leave it out")
     if output is None:

@@ -144,7 +144,6 @@ def _trained(
 def _follow(
     ready: Assembled, trainer: Mapping[str, Any], config: Mapping[str, Any], before: Run | None, every: int
 ) -> None:
-    """Train as one of several processes, of which the first writes everything and evaluates what all have encoded."""
     nowhere = Run(Path())
     callbacks = [ValidationScores(nowhere, every, config["patience"]), Statistics(nowhere, ready.trained.names)]
     own = trainer_of(trainer, callbacks, Checkpoints(nowhere, config["checkpoint_minutes"]))

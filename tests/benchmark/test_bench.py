@@ -344,7 +344,7 @@ import importlib.util
 found = importlib.util.find_spec
 importlib.util.find_spec = lambda name, *_: None if name in {blocked!r} else found(name)
 from likewise.cli import main
-sys.exit(main(["bench", "losses", "--losses", "TripletLoss", "--sizes", "32", "--device", "cpu", "--budget", "5"]))
+sys.exit(main(["bench", "--losses", "TripletLoss", "--sizes", "32", "--device", "cpu", "--budget", "5"]))
 """
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, check=False

@@ -12,11 +12,11 @@ import traceback
 import warnings
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from difflib import get_close_matches
 from pathlib import Path
 
 from likewise import __version__
 from likewise.files.formats import CONTROLS
+from likewise.files.suggestions import suggest
 from likewise.training.launch import check_alone, processes
 from likewise.workflows.progress import TERMINAL
 
@@ -144,8 +144,7 @@ def _verb(words: Sequence[str]) -> str:
     for verb, summary in VERBS.items():
         verbs.add_parser(verb, help=summary)
     if words and not words[0].startswith("-"):
-        near = get_close_matches(words[0], VERBS, n=1)
-        remedy = f", did you mean {near[0]}?" if near else ": see likewise --help"
+        remedy = suggest(words[0], VERBS, ": see likewise --help")
         raise ValueError(f"expected a verb, one of {', '.join(VERBS)}, got {words[0]}{remedy}")
     parser.parse_args(words or ["--help"])
     raise AssertionError  # pragma: no cover - argparse has exited

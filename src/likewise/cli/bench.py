@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import Field, asdict, fields
 from datetime import datetime
-from difflib import get_close_matches
 from html import escape
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,6 +16,7 @@ from likewise.benchmark.losses import Losses
 from likewise.benchmark.measurement import Measurement
 from likewise.benchmark.results import HEAD, Timing, line, machine, thread_words, write
 from likewise.files.numbered import numbered
+from likewise.files.suggestions import suggest
 from likewise.workflows.progress import TERMINAL
 
 EXAMPLES = """
@@ -29,15 +29,12 @@ KINDS: dict[type, str] = {int: "an integer", float: "a number"}
 
 def run(arguments: Sequence[str]) -> None:
     """Run `likewise bench` with the arguments that follow the verb."""
-    words = list(arguments)
-    if words[:1] == ["losses"]:  # its name when it was one of several
-        del words[0]
-    if words and not words[0].startswith("-"):
+    if arguments and not arguments[0].startswith("-"):
         raise ValueError(
-            f"expected options, got {words[0]}: see likewise bench --help; what developers of likewise measure is run "
-            f"in a clone of its repository, by python -m benchmarks {words[0]}"
+            f"expected options, got {arguments[0]}: see likewise bench --help; what developers of likewise measure is "
+            f"run in a clone of its repository, by python -m benchmarks {arguments[0]}"
         )
-    measure("losses", Losses, words, program="likewise bench", examples=EXAMPLES)
+    measure("losses", Losses, arguments, program="likewise bench", examples=EXAMPLES)
 
 
 def measure(name: str, kind: type[Measurement], words: Sequence[str], *, program: str, examples: str = "") -> None:
@@ -128,9 +125,7 @@ def check(expected: str, value: Any, choices: Any) -> None:
     """Raise a ValueError with the nearest choice unless a value is one of them."""
     if value not in choices:
         words = [str(each) for each in choices]
-        near = get_close_matches(str(value), words, n=1)
-        hint = f", did you mean {near[0]}?" if near else ""
-        raise ValueError(f"expected {expected} {', '.join(words)}, got {value}{hint}")
+        raise ValueError(f"expected {expected} {', '.join(words)}, got {value}{suggest(str(value), words)}")
 
 
 def _path(folder: Path, device: str) -> Path:

@@ -112,7 +112,7 @@ class KeySet(PairWeight):
         return result
 
     def _cancels(self, values: Tensor) -> bool:
-        """Tell whether a difference may leave rounding error: not if rows have similar lengths; a GPU's are not read."""
+        """Tell whether a difference may leave rounding error: not if rows are about as long; a GPU's are not read."""
         if all(coefficient > 0 for coefficient in self.terms.values()):
             return False
         if values.device.type != "cpu" or any(c < 0 and not (keys and keys.distinct) for keys, c in self.terms.items()):

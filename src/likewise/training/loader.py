@@ -117,7 +117,7 @@ class Loader:
         return batch
 
     def _add_negatives(self, batch: Batch, share: Share, whole: Tensor) -> None:
-        """Draw hard negatives, for the whole batch: texts are as long on any process. The next replace unreadable ones."""
+        """Draw hard negatives, for the whole batch: texts are as long on any process. The next replace unreadable."""
         samples, rows, count = self.samples, batch["sample_index"], self.batches.negatives
         negatives = samples.negatives
         if negatives is None or not len(self._known):

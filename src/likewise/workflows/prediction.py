@@ -47,13 +47,14 @@ def predict(
 
     Args:
         run: The run, its folder, or an ONNX file with a probe; a run of features alone takes features.
-        input: What to predict: whatever `likewise train` takes as data, labelled or not; or images, or texts; "-": the
-            lines of standard input.
-        output: The table to write: .csv, .jsonl or .parquet. None: the first rows are told.
-        by: See `Model.predict`.
-        among: Labelled samples to predict by instead, as input.
+        input: What to predict: whatever `likewise train` takes as data, labelled or not; or images, or texts; - takes
+            the lines of standard input.
+        output: The table to write: .csv, .jsonl or .parquet. Default: none, the first 20 are printed.
+        by: What predicts: probe, the linear probe; own, the classifier or prototypes that the encoder was trained with;
+            knn, the nearest training samples. Default: the first of these that the run has.
+        among: Labelled samples to predict by instead, as input, by the nearest 20 of them.
         force: Whether to replace an output that exists.
-        device: Where the encoder runs: "auto", "cpu", "cuda" ...
+        device: Where the encoder runs: auto, cpu, cuda ...
         progress: What is said meanwhile, and where results are told.
 
     Returns:

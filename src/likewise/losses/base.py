@@ -18,13 +18,13 @@ from torch import Tensor, nn
 
 from likewise import distributed
 from likewise.distributed import Shards
-from likewise.losses.checks import Flag, check_positive, check_widths, naming_options, one_of, told_inactive
+from likewise.losses.checks import Flag, check_positive, check_widths, naming_options, told_inactive
 from likewise.losses.inputs import checked, vectors_of
 from likewise.losses.rows import REMEDY, Rows, described, values_of
 from likewise.operator import Backend, Outcome, Problem, Push, Reduction, evaluate
 from likewise.operator.backends import EXCHANGES, exchange_of
 from likewise.operator.compiler import TRACES_WEIGHTS, uncompiled
-from likewise.operator.inputs import check_temperature
+from likewise.operator.inputs import check_temperature, one_of
 from likewise.pairs import PairWeight
 
 LabelKind = Literal["classes", "label sets"]

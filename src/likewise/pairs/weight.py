@@ -247,6 +247,14 @@ def check_part(anchors: Tensor, references: Tensor, offset: int | None, name: st
         )
 
 
+def check_tensor(name: str, value: object, remedy: str = "convert with torch.as_tensor") -> None:
+    """Raise unless a value is a tensor."""
+    if not isinstance(value, Tensor):
+        raise ValueError(  # noqa: TRY004 - bad input is a ValueError at every door
+            f"expected {name} to be a tensor, got {type(value).__name__}: {remedy}"
+        )
+
+
 def both_at(one: Weight, other: Weight) -> int | None:
     """Return where two weights of the same anchors and references are both symmetric, None if nowhere."""
     return one.symmetric_at if one.symmetric_at == other.symmetric_at else None

@@ -7,17 +7,16 @@ import io
 import re
 import signal
 import sys
-import threading
 import traceback
 import warnings
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 from likewise import __version__
 from likewise.files.formats import CONTROLS
 from likewise.files.suggestions import suggest
-from likewise.training.launch import check_alone, processes
+from likewise.training.launch import TERMINATED, check_alone, processes, terminable
 from likewise.workflows.progress import TERMINAL
 
 VERBS = {
@@ -42,7 +41,6 @@ EXTRAS = {  # which of them brings a module
 }
 FULL = errno.ENOSPC, errno.EDQUOT, errno.EFBIG
 """What a system reports of a disk without space, a quota, or a limit to the size of files."""
-TERMINATED = 143  # what a shell reports of a program that SIGTERM ended
 INTERRUPTED = 130  # what a shell reports of a program that Ctrl-C ended
 
 
@@ -80,22 +78,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-@contextmanager
-def _terminable() -> Generator[None]:
+def _terminable() -> AbstractContextManager[None]:
     """End by an exception on SIGTERM, so that temporary files go; not one of several processes, which would hang."""
 
-    def end(*_: object) -> None:
+    def end() -> None:
         raise SystemExit(TERMINATED)
 
-    here = threading.current_thread() is threading.main_thread()  # the only one that may handle signals
-    if processes() > 1 or not here or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
-        yield
-        return
-    signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    alone = processes() == 1 and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    return terminable(end) if alone else nullcontext()
 
 
 @contextmanager

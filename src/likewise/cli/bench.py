@@ -1,6 +1,5 @@
 """`likewise bench`: time and memory of losses on this machine, results as they come, a file and a plot."""
 
-import argparse
 import inspect
 import sys
 from collections.abc import Sequence
@@ -15,6 +14,7 @@ from typing import Any
 from likewise.benchmark.losses import Losses
 from likewise.benchmark.measurement import Measurement
 from likewise.benchmark.results import HEAD, Timing, line, machine, thread_words, write
+from likewise.cli.parsing import WordParser
 from likewise.files.numbered import numbered
 from likewise.files.suggestions import suggest
 from likewise.workflows.progress import TERMINAL
@@ -73,15 +73,7 @@ def _tell(doing: str) -> None:
 
 def _parsed(kind: type[Measurement], words: Sequence[str], program: str, examples: str) -> tuple[Measurement, Path]:
     options = [each for each in fields(kind) if each.metadata]
-    parser = argparse.ArgumentParser(
-        prog=program,
-        usage=f"{program} [OPTIONS]",
-        description=inspect.cleandoc(kind.__doc__ or ""),
-        epilog=examples,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        exit_on_error=False,
-        allow_abbrev=False,
-    )
+    parser = WordParser(program, "[OPTIONS]", inspect.cleandoc(kind.__doc__ or ""), examples)
     for each in options:
         shown = " ".join(map(str, each.default)) if isinstance(each.default, tuple) else each.default
         more: dict[str, Any] = {"action": "store_true"} if each.default is False else {"metavar": each.name.upper()}
@@ -90,10 +82,7 @@ def _parsed(kind: type[Measurement], words: Sequence[str], program: str, example
         parser.add_argument(f"--{each.name}", help=f"{each.metadata['help']} Default: {shown or 'all'}.", **more)
     told = "The folder for the results. Default: bench."
     parser.add_argument("--output", "--out", type=Path, default=Path("bench"), help=told)
-    try:
-        given, unknown = parser.parse_known_args(words)
-    except argparse.ArgumentError as error:
-        raise ValueError(f"{error}: see {program} --help") from error
+    given, unknown = parser.parsed(words)
     if unknown:
         raise ValueError(f"unrecognized arguments: {' '.join(unknown)}: see {program} --help")
     values = {each.name: getattr(given, each.name) for each in options}

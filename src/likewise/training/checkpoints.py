@@ -16,8 +16,8 @@ from torch import Tensor
 
 from likewise.runs import Run
 from likewise.training.callbacks import VALIDATION
+from likewise.training.launch import TERMINATED
 
-TERMINATED = 143  # what a shell reports of a program that SIGTERM ended
 GOING_ON = {"optimizer_states", "lr_schedulers"}
 """What a checkpoint holds for the steps after it alone; an optimizer's state is up to twice the weights."""
 SECONDS_BETWEEN_ROWS = 5.0  # reading values synchronises an accelerator

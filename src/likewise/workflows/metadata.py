@@ -51,9 +51,8 @@ def device_words(trainer: Mapping[str, Any]) -> str:
     name = machine(device.type)["device"]
     if device.type != "cpu":
         return f"{processes()} x {name}"
-    return f"{name}, {thread_words(torch.get_num_threads())}" + (
-        f", {processes()} processes" if processes() > 1 else ""
-    )
+    several = f", {processes()} processes" if processes() > 1 else ""
+    return f"{name}, {thread_words(torch.get_num_threads())}{several}"
 
 
 def versions(*packages: str) -> dict[str, str]:

@@ -24,6 +24,7 @@ from likewise.inference.tables import check_apart, check_output, table_at
 from likewise.runs import Run
 from likewise.score_words import aligned
 from likewise.workflows.metadata import device_named
+from likewise.workflows.mining import names_of
 from likewise.workflows.progress import PRINTED, Progress
 
 CHUNK = 1024  # samples at a time
@@ -179,10 +180,7 @@ class _Found:
         self._trained_on += sum(seen)
         if samples.labels is None:
             return {}
-        if samples.label_kind == "classes":
-            truth: list[Any] = [samples.names[label] for label in samples.labels.tolist()]
-        else:
-            truth = [[samples.names[of] for of in row.nonzero().flatten().tolist()] for row in samples.labels]
+        truth = names_of(samples, samples.labels)
         if (predictions.sets is None) == (samples.label_kind == "classes"):
             self._of_sets = predictions.sets is not None
             for own, said, trained in zip(truth, predictions.labels, seen, strict=True):

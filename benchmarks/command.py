@@ -1,13 +1,11 @@
 """The command of a measurement: options, results as they come, a file and a plot."""
 
-import argparse
 import inspect
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import Field, asdict, fields
 from datetime import datetime
-from difflib import get_close_matches
 from html import escape
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,7 +13,9 @@ from typing import Any
 
 from benchmarks.measuring.measurement import Measurement
 from benchmarks.measuring.results import HEAD, Timing, line, machine, write
+from likewise.cli.parsing import WordParser
 from likewise.files.numbered import numbered
+from likewise.files.suggestions import suggest
 from likewise.score_words import counted
 from likewise.workflows.progress import TERMINAL
 
@@ -58,14 +58,7 @@ def _tell(doing: str) -> None:
 
 def _parsed(kind: type[Measurement], words: Sequence[str], program: str) -> tuple[Measurement, Path]:
     options = [each for each in fields(kind) if each.metadata]
-    parser = argparse.ArgumentParser(
-        prog=program,
-        usage=f"{program} [OPTIONS]",
-        description=inspect.cleandoc(kind.__doc__ or ""),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        exit_on_error=False,
-        allow_abbrev=False,
-    )
+    parser = WordParser(program, "[OPTIONS]", inspect.cleandoc(kind.__doc__ or ""))
     for each in options:
         shown = " ".join(map(str, each.default)) if isinstance(each.default, tuple) else each.default
         more: dict[str, Any] = {"action": "store_true"} if each.default is False else {"metavar": each.name.upper()}
@@ -74,10 +67,7 @@ def _parsed(kind: type[Measurement], words: Sequence[str], program: str) -> tupl
         parser.add_argument(f"--{each.name}", help=f"{each.metadata['help']} Default: {shown or 'all'}.", **more)
     told = "The folder for the results. Default: bench."
     parser.add_argument("--output", "--out", type=Path, default=Path("bench"), help=told)
-    try:
-        given, unknown = parser.parse_known_args(words)
-    except argparse.ArgumentError as error:
-        raise ValueError(f"{error}: see {program} --help") from error
+    given, unknown = parser.parsed(words)
     if unknown:
         raise ValueError(f"unrecognized arguments: {' '.join(unknown)}: see {program} --help")
     values = {each.name: getattr(given, each.name) for each in options}
@@ -109,9 +99,7 @@ def check(expected: str, value: Any, choices: Any) -> None:
     """Raise a ValueError with the nearest choice unless a value is one of them."""
     if value not in choices:
         words = [str(each) for each in choices]
-        near = get_close_matches(str(value), words, n=1)
-        hint = f", did you mean {near[0]}?" if near else ""
-        raise ValueError(f"expected {expected} {', '.join(words)}, got {value}{hint}")
+        raise ValueError(f"expected {expected} {', '.join(words)}, got {value}{suggest(str(value), words)}")
 
 
 def _path(folder: Path, device: str) -> Path:
@@ -136,7 +124,6 @@ def _say_facts(facts: dict[str, Any], measurement: Measurement, path: Path) -> N
 
 
 def _plot(path: Path, about: dict[str, Any], results: Sequence[Timing]) -> None:
-    """Write the plot as a page that needs no other file, if there is a library to draw it."""
     if find_spec("plotly") is None:
         TERMINAL.tell("no plot, as plotly is not installed: pip install 'likewise[train]'")
         return

@@ -811,7 +811,7 @@ def test_buffers_are_compared_where_they_are_followed():
             ({"momentum": value}, f"momentum to be a number within 0 … 1, got {value!r}: MoCo")
             for value in (1.5, -0.1, math.nan, math.inf, True, "a", None, {}, 1j)
         ],
-        ({"buffers": "mean"}, 'buffers to be "copy", "average" or "own", got \'mean\''),
+        ({"buffers": "mean"}, "buffers to be one of copy, average, own, got 'mean'"),
         ({"encoder": nn.LazyLinear(2)}, "run a batch through it first"),
         ({"encoder": nn.Linear}, "encoder to be a module, got type: pass an instance"),
     ],

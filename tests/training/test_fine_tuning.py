@@ -243,7 +243,7 @@ def test_blocks_are_what_each_network_is_built_of(network, names):
     ("tuning", "said"),
     [
         ({"freeze": ""}, "got : module.embed"),
-        ({"freeze": "layer3"}, "got layer3: did you mean layer2 or layer1"),
+        ({"freeze": "layer3"}, "got layer3, did you mean layer2 or layer1"),
         ({"freeze": "stem"}, "got stem: module.embed, module.layer1.0, module.layer2.0"),
         ({"freeze": "all but the last 3 blocks"}, "expected from 1 to 2 blocks to train, got 3: Wrapped has"),
         ({"rate_factor": 0.0}, "encoder_rate_factor above 0, got 0.0"),

@@ -7,17 +7,16 @@ import io
 import re
 import signal
 import sys
-import threading
 import traceback
 import warnings
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
-from difflib import get_close_matches
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 from likewise import __version__
 from likewise.files.formats import CONTROLS
-from likewise.training.launch import check_alone, processes
+from likewise.files.suggestions import suggest
+from likewise.training.launch import TERMINATED, check_alone, processes, terminable
 from likewise.workflows.progress import TERMINAL
 
 VERBS = {
@@ -41,7 +40,6 @@ EXTRAS = {  # which of them brings a module
 }
 FULL = errno.ENOSPC, errno.EDQUOT, errno.EFBIG
 """What a system reports of a disk without space, a quota, or a limit to the size of files."""
-TERMINATED = 143  # what a shell reports of a program that SIGTERM ended
 INTERRUPTED = 130  # what a shell reports of a program that Ctrl-C ended
 
 
@@ -79,33 +77,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-@contextmanager
-def _terminable() -> Generator[None]:
-    """Let SIGTERM end the command as an exception does, so that temporary files are removed on the way out.
+def _terminable() -> AbstractContextManager[None]:
+    """End by an exception on SIGTERM, so that temporary files go; not one of several processes, which would hang."""
 
-    Not that of several processes: in an exchange with one that has ended, none would be raised until it times out.
-    """
-
-    def end(*_: object) -> None:
+    def end() -> None:
         raise SystemExit(TERMINATED)
 
-    here = threading.current_thread() is threading.main_thread()  # the only one that may handle signals
-    if processes() > 1 or not here or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
-        yield
-        return
-    signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    alone = processes() == 1 and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    return terminable(end) if alone else nullcontext()
 
 
 @contextmanager
 def _plain_words() -> Generator[None]:
-    """Escape what a stream cannot show, and show a warning as a line, without the place in the code.
-
-    Of undecodable images the command tells at its end.
-    """
+    """Escape what a stream can't show, and show warnings as lines, but those of images, which are told at the end."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -149,8 +133,7 @@ def _verb(words: Sequence[str]) -> str:
     for verb, summary in VERBS.items():
         verbs.add_parser(verb, help=summary)
     if words and not words[0].startswith("-"):
-        near = get_close_matches(words[0], VERBS, n=1)
-        remedy = f", did you mean {near[0]}?" if near else ": see likewise --help"
+        remedy = suggest(words[0], VERBS, ": see likewise --help")
         raise ValueError(f"expected a verb, one of {', '.join(VERBS)}, got {words[0]}{remedy}")
     parser.parse_args(words or ["--help"])
     raise AssertionError  # pragma: no cover - argparse has exited

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
+from likewise.cli.parsing import WordParser
 from likewise.configuration.recipes import named, names, studies, study, unknown
 from likewise.workflows.plan import PLAN, GivenSetting, Sweep, configurations, folder_of, planned, read, written
 from likewise.workflows.progress import TERMINAL
@@ -46,14 +47,8 @@ def run(arguments: Sequence[str]) -> None:
 
 
 def _parsed(arguments: Sequence[str]) -> tuple[Sweep, Path]:
-    parser = argparse.ArgumentParser(
-        prog="likewise sweep",
-        description=DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        exit_on_error=False,
-        allow_abbrev=False,
-        usage="likewise sweep [--seeds N] [--setting OPTIONS ...] [--grid NAME=VALUES ...] [OPTIONS OF TRAIN]",
-    )
+    usage = "[--seeds N] [--setting OPTIONS ...] [--grid NAME=VALUES ...] [OPTIONS OF TRAIN]"
+    parser = WordParser("likewise sweep", usage, DESCRIPTION)
     parser.add_argument("--seeds", default="3", help="how many seeds, from 0; or which, with commas (default: 3)")
     parser.add_argument("--setting", action="append", default=[], help='a setting: "NAME: OPTIONS", or "OPTIONS"')
     parser.add_argument("--grid", action="append", default=[], help="an option with values: loss.temperature=0.1,0.2")
@@ -68,10 +63,7 @@ def _parsed(arguments: Sequence[str]) -> tuple[Sweep, Path]:
     parser.add_argument("--split_seeds", action="store_true", help="split the data anew with each seed")
     parser.add_argument("--output", type=Path, help="the sweep's folder (default: sweeps/DATE)")
     parser.add_argument("--resume", type=Path, metavar="SWEEP", help="the folder of a sweep to resume")
-    try:
-        given, common = parser.parse_known_args(list(arguments))
-    except argparse.ArgumentError as error:
-        raise ValueError(f"{error}: see likewise sweep --help") from error
+    given, common = parser.parsed(arguments)
     if given.resume is not None:
         return _resumed(given.resume, arguments)
     sweep = _sweep(given, common)

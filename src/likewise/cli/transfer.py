@@ -1,10 +1,10 @@
 """`likewise transfer`: an encoder on other data with few labels, beside raw inputs and the network from scratch."""
 
-import argparse
 import math
 from collections.abc import Sequence
 from pathlib import Path
 
+from likewise.cli.parsing import WordParser
 from likewise.cli.sweep import seeds_in
 from likewise.workflows.plan import written
 from likewise.workflows.progress import TERMINAL
@@ -33,14 +33,8 @@ was interrupted.
 
 def run(arguments: Sequence[str]) -> None:
     """Run `likewise transfer` with the arguments that follow the verb."""
-    parser = argparse.ArgumentParser(
-        prog="likewise transfer",
-        description=DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        exit_on_error=False,
-        allow_abbrev=False,
-        usage="likewise transfer RUN --data DATA [--labels SHARE ... | --per-class N ...] [--seeds N] [OPTIONS]",
-    )
+    usage = "RUN --data DATA [--labels SHARE ... | --per-class N ...] [--seeds N] [OPTIONS]"
+    parser = WordParser("likewise transfer", usage, DESCRIPTION)
     parser.add_argument("--labels", nargs="+", help="shares of the labels (default: 0.01 0.1 1)")
     parser.add_argument("--per_class", nargs="+", metavar="N", help="or labels of each class")
     parser.add_argument("--seeds", default="3", help="how many seeds, from 0; or which, with commas (default: 3)")
@@ -51,16 +45,10 @@ def run(arguments: Sequence[str]) -> None:
         raise ValueError(
             "expected a run, a network's name or a file first, got none: likewise transfer runs/RUN --data photos/"
         )
-    try:
-        given, others = parser.parse_known_args(list(arguments[1:]))
-    except argparse.ArgumentError as error:
-        raise ValueError(f"{error}: see likewise transfer --help") from error
+    given, others = parser.parsed(arguments[1:])
     words = [word for word in others if word != "--print_config"]
-    seeds, shares, counts = (
-        seeds_in(given.seeds),
-        _numbers("labels", given.labels),
-        _numbers("per_class", given.per_class),
-    )
+    seeds = seeds_in(given.seeds)
+    shares, counts = _numbers("labels", given.labels), _numbers("per_class", given.per_class)
     from likewise.workflows import transfers  # noqa: PLC0415 - once the arguments are understood: imports Lightning
 
     whole = tuple(int(count) for count in counts or ())

@@ -78,7 +78,7 @@ class Module:
         self.name = name
         self.path = path
         self.names: dict[str, ast.expr | ast.ClassDef | Name] = {}
-        self.docs: dict[str, str] = {}
+        self.docs = {of.name: ast.get_docstring(of) or "" for of in tree.body if isinstance(of, ast.FunctionDef)}
         self.stars: list[str] = []
         self._read(tree.body)
 
@@ -272,6 +272,9 @@ def _passed_on(kind: Class, node: ast.FunctionDef, parents: list[Class]) -> dict
 
 def _fields(record: Class, *, required: bool = True) -> dict[str, Parameter]:
     said, fields = _arguments(record.doc), dict[str, Parameter]()
+    if isinstance(workflow := record.attribute("workflow"), Value):  # whose arguments the fields are
+        module, _, function = workflow.plain().rpartition(".")
+        said = _arguments(found.docs[function]) if (found := module_of(module)) else said
     for node in record.node.body:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id != "_":  # KW_ONLY
             name = node.target.id

@@ -261,7 +261,6 @@ def _some(base: Class) -> str:
 
 
 def _check_module(path: str, base: Class) -> None:
-    """Raise where a module or the class in it does not exist, as far as the sources tell."""
     module, _, name = path.rpartition(".")
     source = None if module == MAIN else module_of(module)  # it may be another process's
     if source is not None and source.names and not source.stars and name not in {*source.names, "__getattr__"}:

@@ -221,18 +221,18 @@ def near_options(option: str, values: Mapping[str, Any], root: Class, kind: Clas
     part, _, last = option.rpartition(".")
     if last in WITHOUT_COUNTERPART:
         return []
-    verb_has = {name: target for name, target in ALIASES.items() if target in known}
-    short = SLIPS.get(option)
-    if not part and short and (short in verb_has or short in known or short == "device"):
-        return [_dashed(short)]
+    aliases = [name for name, target in ALIASES.items() if target in known]
+    slips = {slip: usual for slip, usual in SLIPS.items() if usual in {*aliases, *known, "device"}}
+    if option in slips:
+        return [_dashed(slips[option])]
     same = [full for full in known if full.rpartition(".")[2] == last]
     siblings = {full.rpartition(".")[2]: full for full in known if full.rpartition(".")[0] == part}
-    slips = {slip: siblings[usual] for slip, usual in SLIPS.items() if part and usual in siblings}
-    meant = {slip: "" for slip, usual in SLIPS.items() if usual in verb_has or usual in known or usual == "device"}
-    names = {**siblings, **(slips if part else {**meant, **{name: name for name in verb_has}})}
+    if part:
+        slips = {slip: siblings[usual] for slip, usual in SLIPS.items() if usual in siblings}
+    names = {**siblings, **slips, **({} if part else dict(zip(aliases, aliases, strict=True)))}
     close = get_close_matches(last, names, n=3, cutoff=0.7)
     close = close[:1] if close and SequenceMatcher(None, last, close[0]).ratio() > SURE else close
-    near = [names[full] or SLIPS[full] for full in close]
+    near = [names[full] for full in close]
     folds = {folded(full): full for full in siblings}
     near = [siblings[folds[folded(last)]]] if folded(last) in folds else near
     if part and not near and len(bare := last.removeprefix("n_")) > 2:  # short for it, or longer

@@ -89,8 +89,8 @@ def _of_kind(name: str, option: Option, base: Class, verb: str) -> str:
 
 
 def _parameters(kind: Class, above: str, verb: str) -> list[str]:
-    shown = {name: parameter for name, parameter in parameters_of(kind).items() if _types(parameter)}
-    lines = [line for name, parameter in shown.items() for line in _lines(f"--{above}.{name}", parameter, kind, verb)]
+    shown = [parameter for parameter in parameters_of(kind).values() if _types(parameter)]
+    lines = [line for parameter in shown for line in _lines(f"--{above}.{parameter.name}", parameter, kind, verb)]
     return lines or ["  no options"]
 
 

@@ -199,19 +199,15 @@ class CompareOptions:
 class ExportOptions:
     """Write a run's encoder as a file for elsewhere.
 
+    The file is called as the run is, unless --output names it:
+
         likewise export runs/RUN --format onnx            RUN.onnx: any number of inputs, checked against the encoder
         likewise export runs/RUN --with probe             encoder and classifier as one, in RUN.onnx
         likewise export runs/RUN --output encoder.safetensors
         likewise export runs/RUN --side second --format onnx     of a run of pairs, the other encoder
-
-    Args:
-        run: The run's folder.
-        output: The file to write. Default: the run's folder with the ending of the format.
-        format: What to write. Default: what the output's name says, else safetensors, or onnx with a classifier.
-        side: Of a run of pairs, whose encoder: first or second.
-        classifier: What an ONNX file predicts by, the run's linear probe; --with is the same. Default: features alone.
     """
 
+    workflow = "likewise.workflows.exports.export"
     run: Path
     output: Path | None = None
     format: Literal["safetensors", "onnx"] | None = None
@@ -232,18 +228,9 @@ class PredictOptions:
     The columns are id, class and probability, or labels and their probabilities, and unlike: the share of held-out
     samples that are nearer to the training data; unlike_training is true above 0.95. Where the samples have labels,
     these stand beside, and the accuracy and the most frequent confusions are printed.
-
-    Args:
-        run: The run's folder.
-        input: What to predict, whatever `likewise train` takes as data, labelled or not; or images, or texts.
-        output: The table to write: .csv, .jsonl or .parquet. Default: none, the first 20 are printed.
-        by: What predicts: probe, the linear probe; own, the classifier or prototypes that the encoder was trained with;
-            knn, the nearest training samples. Default: the first of these that the run has.
-        among: Labelled samples to predict by instead, by the nearest 20 of them.
-        force: Whether to replace an output that exists.
-        device: Where the encoder runs: auto, cpu, cuda ...
     """
 
+    workflow = "likewise.workflows.prediction.predict"
     run: Path
     input: list[str]
     output: Path | None = None
@@ -255,7 +242,9 @@ class PredictOptions:
 
 @dataclass(kw_only=True)
 class SearchOptions:
-    """Find what is nearest to images, texts or vectors by cosine similarity, exactly; near-duplicates; doubtful labels.
+    """Find what is nearest to images, texts or vectors; near-duplicates; doubtful labels.
+
+    By cosine similarity, exactly:
 
         likewise search runs/RUN photo.jpg --among photos.parquet      the nearest of what `likewise embed` wrote
         likewise search runs/RUN new/ --among photos/ --html page.html   both encoded now; a page with the images
@@ -266,30 +255,9 @@ class SearchOptions:
         likewise search runs/RUN --negatives --output mined.jsonl      its training pairs, each with 5 hard negatives
         likewise search mine.npz --duplicates 0.98                     features from anywhere; so are their neighbours
         likewise search mine.npz ID                                    of an id, and --mistakes
-
-    Args:
-        run: The run's folder. Or features from anywhere, in an .npz, .npy or Parquet file, a folder of these, or the
-            folder of their evaluation; without --among and --within they are searched themselves.
-        query: What to look for: files, a folder, a table, a file of features, ids of the other side, or texts; - takes
-            the lines of standard input.
-        among: Where to look: a file of features, or what `train` takes as data.
-        within: A set, likewise, whose samples are compared with each other.
-        side: Of a run of pairs, which of them the query is, or the set: first or second. A query finds the other's.
-        k: How many neighbours of each, or hard negatives.
-        at_least: The smallest similarity that counts. Default: any.
-        gallery_includes_queries: Whether the queries are among what is searched: each one's own row is left out.
-        duplicates: The similarity from which two samples are nearly the same.
-        mistakes: Whether to list the samples whose k neighbours have other labels.
-        negatives: Whether to write the run's training pairs with hard negatives: what is most similar to the first of
-            a pair among the counterparts of pairs that share nothing with it.
-        from_rank: The first rank of a hard negative; the most similar has rank 1.
-        margin: How much less similar than the pair's own counterpart a hard negative is at least. Default: any.
-        output: A file for all that was found: .csv, .jsonl or .parquet. Default: none, the first are printed.
-        html: A page with the first of what was found, and its images. Default: none.
-        force: Whether files that exist are replaced.
-        device: Where the encoder runs: auto, cpu, cuda ...
     """
 
+    workflow = "likewise.workflows.searches.search"
     run: Path
     query: tuple[str, ...] = ()
     among: Path | None = None

@@ -7,7 +7,6 @@ otherwise.
 """
 
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
 from itertools import product
@@ -16,6 +15,7 @@ from typing import Any
 import yaml
 
 from likewise.configuration.values import folded
+from likewise.files.suggestions import suggest
 
 ROOT = files("likewise") / "training" / "recipes"
 FOR = "for"  # in a method's or study's file: the data sets that it is for, where not for all; in a data set's, methods
@@ -80,7 +80,6 @@ def fitting(data: str) -> dict[str, Any]:
 
 
 def _pair(name: str, room: str, known: Sequence[str]) -> tuple[str, str]:
-    """Part a name into that of a method or study, and that of the data."""
     for first, data in _pairs(room):
         if name == f"{first}-{data}":
             return first, data
@@ -97,9 +96,10 @@ def unknown(name: str, known: Sequence[str]) -> str:
                 fitting = ", ".join(data for first, data in _pairs(room) if first == of)
                 others = ", ".join(first for first, for_data in _pairs(room) if for_data == data)
                 return f"expected data that {of} is for, {fitting}, got {data}: for {data} there are {others or 'none'}"
-    near = get_close_matches(name, known, n=1) or [recipe for recipe in known if name and name in recipe][:2]
-    every = f"METHOD-DATA, with a method of {', '.join(listed('methods'))} and data of {', '.join(listed('data'))}"
-    return f"expected a recipe or a study, got {name!r}: " + (f"did you mean {' or '.join(near)}?" if near else every)
+    longer = [recipe for recipe in known if name and name in recipe][:2]
+    every = f": METHOD-DATA, with a method of {', '.join(listed('methods'))} and data of {', '.join(listed('data'))}"
+    remedy = suggest(name, known, f", did you mean {' or '.join(longer)}?" if longer else every)
+    return f"expected a recipe or a study, got {name!r}{remedy}"
 
 
 def _pairs(room: str) -> list[tuple[str, str]]:
@@ -123,15 +123,10 @@ def half(room: str, name: str) -> dict[str, Any]:
 
 def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     """Lay options over others; arguments of a class are dropped where another class takes its place."""
-    merged = dict(below)
-    for name, value in above.items():
-        old = merged.get(name)
-        if isinstance(value, Mapping) and isinstance(old, Mapping) and _same_class(value, old):
-            merged[name] = _merged(old, value)
-        else:
-            merged[name] = value
+    merged = {**below, **above}
+    for name in below.keys() & above.keys():
+        old, new = below[name], above[name]
+        parts = isinstance(old, Mapping) and isinstance(new, Mapping)
+        if parts and new.get("class_path", old.get("class_path")) == old.get("class_path"):
+            merged[name] = _merged(old, new)
     return merged
-
-
-def _same_class(value: Mapping[str, Any], old: Mapping[str, Any]) -> bool:
-    return value.get("class_path", old.get("class_path")) == old.get("class_path")

@@ -240,7 +240,6 @@ def _fill_loss(draft: Draft) -> None:
 
 
 def _check(options: Mapping[str, Any]) -> None:
-    """Raise a ValueError where a number is out of its range, before any work."""
     if not 0 <= options["seed"] < SEEDS:
         raise ValueError(f"expected --seed between 0 and {SEEDS - 1}, got {options['seed']}: 0 is the default")
     for name, least, remedy in (

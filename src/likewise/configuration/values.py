@@ -124,10 +124,6 @@ def _refuse(wanted: str) -> Any:
     raise _OtherKindError(wanted)
 
 
-def _none(value: Any) -> Any:
-    return None if value is None or value in ("null", "None") else _refuse("")
-
-
 def _bool(value: Any) -> Any:
     folded = value.lower() if isinstance(value, str) else ""
     if isinstance(value, bool):
@@ -135,7 +131,7 @@ def _bool(value: Any) -> Any:
     return True if folded in YES else False if folded in NO else _refuse("true or false")
 
 
-def _number(make: Callable[[Any], Any], types: Any, wanted: str) -> Callable[[Any], Any]:
+def _read_as(make: Callable[[Any], Any], types: Any, wanted: str) -> Callable[[Any], Any]:
     def read(value: Any) -> Any:
         try:
             return make(value) if isinstance(value, types) and not isinstance(value, bool) else _refuse(wanted)
@@ -145,17 +141,13 @@ def _number(make: Callable[[Any], Any], types: Any, wanted: str) -> Callable[[An
     return read
 
 
-def _str(value: Any) -> Any:
-    return str(value) if isinstance(value, str | Path) else _refuse("a text")
-
-
 SCALARS: dict[str, Callable[[Any], Any]] = {
-    "None": _none,
+    "None": lambda value: None if value is None or value in ("null", "None") else _refuse(""),
     "bool": _bool,
-    "int": _number(int, str | int, "a whole number"),
-    "float": _number(float, str | int | float, "a number"),
-    "str": _str,
-    "Path": _str,
+    "int": _read_as(int, str | int, "a whole number"),
+    "float": _read_as(float, str | int | float, "a number"),
+    "str": _read_as(str, str | Path, "a text"),
+    "Path": _read_as(str, str | Path, "a text"),
 }
 
 
@@ -191,7 +183,6 @@ def _items(kind: Value, value: Any, part: Callable[[Any], Any] | None) -> list[A
 
 
 def _inner(node: ast.expr) -> list[ast.expr]:
-    """Return what stands in the brackets of a type."""
     inside = node.slice if isinstance(node, ast.Subscript) else None
     return list(inside.elts) if isinstance(inside, ast.Tuple) else [] if inside is None else [inside]
 

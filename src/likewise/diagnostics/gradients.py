@@ -10,9 +10,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from likewise.diagnostics.unit_rows import Array, on_cpu
-from likewise.losses.checks import check_embeddings, check_labels, one_of
+from likewise.losses.checks import check_embeddings, check_labels
 from likewise.operator import normalized
-from likewise.operator.inputs import check_temperature
+from likewise.operator.inputs import check_temperature, one_of
 
 Form = Literal["out", "in"]
 """SupCon's forms whose gradient is that of a softmax; its form "pairs" has one for each pair."""

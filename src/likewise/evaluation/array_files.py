@@ -169,7 +169,8 @@ def _plain(columns: dict[str, list[Any]], path: Path) -> dict[str, NDArray[Any]]
             from sklearn.preprocessing import MultiLabelBinarizer  # noqa: PLC0415 - for label sets only
 
             sets = MultiLabelBinarizer()
-            found |= {name: sets.fit_transform(values).astype(bool), "names": sets.classes_.astype(str)}
+            found[name] = np.asarray(sets.fit_transform(values), dtype=bool)
+            found["names"] = np.asarray(sets.classes_, dtype=str)
         else:
             found[name] = np.array(values)
     return found

@@ -18,13 +18,13 @@ from torch import Tensor, nn
 
 from likewise import distributed
 from likewise.distributed import Shards
-from likewise.losses.checks import Flag, check_positive, check_widths, naming_options, one_of, told_inactive
+from likewise.losses.checks import Flag, check_positive, check_widths, naming_options, told_inactive
 from likewise.losses.inputs import checked, vectors_of
 from likewise.losses.rows import REMEDY, Rows, described, values_of
 from likewise.operator import Backend, Outcome, Problem, Push, Reduction, evaluate
 from likewise.operator.backends import EXCHANGES, exchange_of
 from likewise.operator.compiler import TRACES_WEIGHTS, uncompiled
-from likewise.operator.inputs import check_temperature
+from likewise.operator.inputs import check_temperature, one_of
 from likewise.pairs import PairWeight
 
 LabelKind = Literal["classes", "label sets"]
@@ -113,7 +113,6 @@ class Loss(nn.Module, ABC):
         return ", ".join(f"{name}={value!r}" for name, value in shown if not isinstance(value, Tensor))
 
     def _settings(self) -> Iterator[tuple[str, object]]:
-        """Yield name and value of each constructor argument that is kept as an attribute."""
         for name in inspect.signature(type(self)).parameters:
             if hasattr(self, name):
                 yield name, getattr(self, name)
@@ -306,7 +305,6 @@ class ContrastiveLoss(Loss):
         )
 
     def _check_ring(self, exchange: str, *, alone: bool) -> None:
-        """Raise on all ranks unless all of them can pass on references, and these are the batch."""
         if not alone:
             raise ValueError(
                 f'expected {type(self).__name__} with gather_distributed="ring" to contrast within the batch, got '

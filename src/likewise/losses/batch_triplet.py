@@ -12,9 +12,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from likewise.losses.base import ContrastiveLoss, LossOptions
-from likewise.losses.checks import check_number, one_of
+from likewise.losses.checks import check_number
 from likewise.losses.inputs import Classes, Embeddings
 from likewise.operator import normalized
+from likewise.operator.inputs import one_of
 from likewise.operator.precision import first_derivative, without_autocast
 from likewise.pairs import SameClass
 from likewise.pairs.weight import blocks

@@ -4,12 +4,13 @@ import functools
 import inspect
 import warnings
 from collections.abc import Callable
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from likewise.operator.inputs import check_dense, check_finite, check_floating, is_plain, number
+from likewise.pairs import weight
 from likewise.pairs.sets import is_zeros_and_ones
 
 Flag = Literal[True, False]
@@ -23,11 +24,8 @@ def check_tensor(name: str, value: Any) -> None:
 
 
 def _check_type(name: str, value: Any) -> None:
-    if not isinstance(value, Tensor):
-        remedy = "call it, or pass its keys" if isinstance(value, nn.Module) else "convert with torch.as_tensor"
-        raise ValueError(  # noqa: TRY004 - bad input is always a ValueError
-            f"expected {name} to be a tensor, got {type(value).__name__}: {remedy}"
-        )
+    remedy = "call it, or pass its keys" if isinstance(value, nn.Module) else "convert with torch.as_tensor"
+    weight.check_tensor(name, value, remedy)
 
 
 def check_embeddings(name: str, embeddings: Tensor) -> None:
@@ -231,22 +229,18 @@ def check_prototypes(prototypes: Tensor, queries: Tensor, count: int, of: str = 
         )
 
 
-def check_number(name: str, value: object, low: float, high: float, usual: str) -> float:
+def check_number(name: str, value: object, low: float, high: float, usual: str, *, kind: str = "number") -> float:
     """Return a hyper-parameter as a number; raise unless it is a number from low to high."""
     if not low <= number(value) <= high:
         raise ValueError(
-            f"expected {name} to be a number within {low:g} … {high:g}, got {value!r}: typical values are {usual}"
+            f"expected {name} to be a {kind} within {low:g} … {high:g}, got {value!r}: typical values are {usual}"
         )
     return number(value)
 
 
 def check_positive(name: str, value: object, usual: str = "0.1 to 1") -> float:
     """Return a hyper-parameter as a number; raise unless it is positive and well within float32's range."""
-    if not 1e-6 <= number(value) <= 1e6:
-        raise ValueError(
-            f"expected {name} to be a positive number within 1e-06 … 1e+06, got {value!r}: typical values are {usual}"
-        )
-    return number(value)
+    return check_number(name, value, 1e-6, 1e6, usual, kind="positive number")
 
 
 def matrix(name: str, value: Any, remedy: str) -> Tensor:
@@ -259,15 +253,6 @@ def matrix(name: str, value: Any, remedy: str) -> Tensor:
         raise ValueError(
             f"expected {name} to be a tensor or an array of numbers, got {type(value).__name__}: {remedy}"
         ) from error
-
-
-def one_of(name: str, value: Any, choices: Any, remedy: str = "choose one of them") -> Any:
-    """Return a hyper-parameter; raise unless it is one of the choices of a Literal."""
-    if not any(value == choice and type(value) is type(choice) for choice in get_args(choices)):
-        raise ValueError(
-            f"expected {name} to be one of {', '.join(map(str, get_args(choices)))}, got {value!r}: {remedy}"
-        )
-    return value
 
 
 def told_inactive(loss: str, anchors: Tensor, positives: Tensor, *, met: bool) -> bool:

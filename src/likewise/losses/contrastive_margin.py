@@ -8,9 +8,10 @@ from torch import Tensor
 
 from likewise import distributed
 from likewise.losses.base import ContrastiveLoss, LossOptions
-from likewise.losses.checks import Flag, check_number, one_of
+from likewise.losses.checks import Flag, check_number
 from likewise.losses.inputs import Classes, Embeddings
 from likewise.operator import Problem, Push
+from likewise.operator.inputs import one_of
 
 
 @final

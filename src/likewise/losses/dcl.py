@@ -7,10 +7,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from likewise.losses.base import ContrastiveLoss, LossOptions, Temperature
-from likewise.losses.checks import Flag, check_positive, one_of
+from likewise.losses.checks import Flag, check_positive
 from likewise.losses.inputs import Views
 from likewise.losses.rows import Rows
 from likewise.operator import normalized
+from likewise.operator.inputs import one_of
 
 
 @final

@@ -8,9 +8,10 @@ from torch import Tensor
 
 from likewise.losses.among import Among, of_all
 from likewise.losses.base import ContrastiveLoss, LossOptions, Temperature
-from likewise.losses.checks import check_guide, check_ids, check_number, one_of
+from likewise.losses.checks import check_guide, check_ids, check_number
 from likewise.losses.inputs import Embeddings, OfEach, References
 from likewise.operator import Problem, Push
+from likewise.operator.inputs import one_of
 from likewise.pairs import NoPairs, SameSample, concat
 
 

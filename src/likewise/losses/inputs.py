@@ -230,7 +230,6 @@ def _check_names(forward: Callable[..., Tensor], kinds: dict[str, Input], names:
 
 
 def _of_views(forward: Callable[..., Tensor], options: set[str]) -> Callable[..., Tensor]:
-    """Return a forward that is given one tensor of the views that are passed."""
     kinds: dict[str, Input] = {"embeddings": Embeddings()}
 
     @functools.wraps(forward)
@@ -263,10 +262,7 @@ def _check_widths(loss: Any, given: Given, kinds: dict[str, Input]) -> None:
 def _of_widths(
     forward: Callable[..., Tensor], loss: Any, kinds: Given, names: list[str], /, *args: Any, **kwargs: Any
 ) -> Tensor:
-    """Return the loss, or its mean over its widths, each of so many first features of all vectors.
-
-    The widest comes last, so that what the loss notes about its last step is of this one.
-    """
+    """Return the loss, or its mean over its widths; the widest comes last, as what the loss notes is of it."""
     if not loss.widths:
         return forward(loss, *args, **kwargs)
     places, named = dict(enumerate(args)), dict(zip(names, range(len(args)), strict=False)) | {of: of for of in kwargs}

@@ -84,10 +84,7 @@ class KCLLoss(ContrastiveLoss):
         return self.evaluate(rows, pull=positives.mean_over_row(), push=push, positives=positives)
 
     def _drawn(self, rows: Rows, labels: Tensor, row_of: Int[Tensor, "b v"]) -> Int[Tensor, "k n"]:
-        """Return the references sampled for each anchor; R, which is not a reference, where its class has no more.
-
-        All processes sample identically for all samples, and keep the result for their own anchors.
-        """
+        """Return each anchor's sampled references, R where its class has no more; all processes draw alike."""
         device, views, generator = rows.queries.device, rows.views, self._generator(rows)
         labels = distributed.gather(labels.to(device, torch.int64), rows.sample_shards).contiguous()
         source = device if generator is None else "cpu"
@@ -103,10 +100,7 @@ class KCLLoss(ContrastiveLoss):
         return drawn[:, :, start : start + len(rows.queries) // views].flatten(1)
 
     def _generator(self, rows: Rows) -> torch.Generator | None:
-        """Return a generator seeded from the global one (rank 0's if rows are gathered), or None for a GPU's own.
-
-        Sampling on the CPU would make a GPU wait, and a CUDA graph would replay the same sample.
-        """
+        """Return one seeded by the global one, of rank 0; None on a GPU, where a graph would replay the same sample."""
         if rows.queries.device.type != "cpu" and not rows.gathered:
             return None
         seed = int(torch.randint(2**63 - 1, (), device="cpu"))

@@ -6,7 +6,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from likewise.losses.checks import check_label_sets, matrix, one_of
+from likewise.losses.checks import check_label_sets, matrix
+from likewise.operator.inputs import one_of
 
 Method = Literal["npmi", "jaccard", "identity"]
 PAIRS = 2**22  # of labels at a time

@@ -7,11 +7,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from likewise.losses.base import ContrastiveLoss, LossOptions, Temperature
-from likewise.losses.checks import Flag, check_positive, matrix, one_of
+from likewise.losses.checks import Flag, check_positive, matrix
 from likewise.losses.inputs import Embeddings, LabelSets, Prototypes, References
 from likewise.losses.label_pair_similarity import Method
 from likewise.losses.label_weights import label_weights
-from likewise.operator.inputs import FLOATING
+from likewise.operator.inputs import FLOATING, one_of
 from likewise.pairs import AllPairs, Explicit, MaxSimilarity, MeanSimilarity, PairWeight, SharesLabel, concat
 from likewise.pairs.sets import Sets
 
@@ -157,7 +157,6 @@ class NWSLoss(ContrastiveLoss):
 
 
 def _checked(similarity: Tensor | str) -> Tensor:
-    """Return a copy of S as a tensor; raise unless it is square, symmetric, and within [0, 1]."""
     if isinstance(similarity, str):
         method = similarity if similarity in get_args(Method) else "npmi"
         raise ValueError(  # noqa: TRY004 - bad input is always a ValueError

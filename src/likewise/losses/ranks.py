@@ -110,7 +110,6 @@ class RankWeights(WithinClass):
         return self._ranked(block).weights
 
     def _ranked(self, block: Block) -> "_Ranked":
-        """Return the weights of a block, and the drifts of the ranks that they come from."""
         of = self._positives(block)
         ranked = (of.views > 0 if self.by_sample else of.inside).int()
         now, moved, warm = self._ranks(of, ranked)

@@ -8,12 +8,12 @@ from torch import Tensor
 
 from likewise import distributed
 from likewise.losses.base import ContrastiveLoss, LossOptions, Temperature
-from likewise.losses.checks import one_of
 from likewise.losses.inputs import Classes, Embeddings
 from likewise.losses.ranks import Ranking, RankWeights, Statistics, widest
 from likewise.losses.rows import Rows
 from likewise.memory import FeatureCache
 from likewise.operator import normalized
+from likewise.operator.inputs import one_of
 from likewise.pairs import Equal, SameClass
 
 RankLevel = Literal["view", "sample"]

@@ -134,9 +134,8 @@ def described(name: str, value: Any) -> str:
         return f"{kind}, {len(value)} of them" if name in WHOLE else kind
     if not value.is_floating_point() or name == "mask":
         return "given"
-    features = (
-        value.shape[2:] if value.ndim == 3 and value.shape[1] == 1 else value.shape[1:]
-    )  # (B, 1, D) counts as (B, D)
+    single = value.ndim == 3 and value.shape[1] == 1
+    features = value.shape[2 if single else 1 :]  # (B, 1, D) counts as (B, D)
     shape = ", ".join(map(str, (len(value) if name in WHOLE else "N", *features)))
     dtype = str(torch.promote_types(value.dtype, torch.float32)).removeprefix("torch.")
     learned = value.requires_grad and torch.is_grad_enabled() and name not in WHOLE

@@ -8,11 +8,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from likewise.losses.base import ContrastiveLoss, LossOptions, Temperature, scalar
-from likewise.losses.checks import check_tensor, one_of
+from likewise.losses.checks import check_tensor
 from likewise.losses.inputs import Embeddings, Labels, References
 from likewise.losses.rows import Rows
 from likewise.operator import Problem, Push, normalized, pairwise_sum
-from likewise.operator.inputs import is_plain
+from likewise.operator.inputs import is_plain, one_of
 from likewise.pairs import AllPairs, Explicit, PairWeight, SameClass, SharesLabel, concat
 from likewise.pairs.sets import is_zeros_and_ones
 

@@ -4,9 +4,9 @@ import operator
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from likewise.operator.inputs import check_dense
+from likewise.pairs import weight
 
 
 def check_size(name: str, value: Any, *, remedy: str) -> int:
@@ -22,10 +22,7 @@ def check_size(name: str, value: Any, *, remedy: str) -> int:
 
 def check_tensor(name: str, value: Any, device: torch.device, *, holder: str) -> None:
     """Raise unless the value is a dense tensor on the device of its holder."""
-    if not isinstance(value, Tensor):
-        raise ValueError(  # noqa: TRY004 - bad input is a ValueError at every door
-            f"expected {name} for the {holder} to be a tensor, got {type(value).__name__}: convert with torch.as_tensor"
-        )
+    weight.check_tensor(f"{name} for the {holder}", value)
     if value.device != device:
         raise ValueError(
             f"expected {name} to be on the device of the {holder}, {device}, got {value.device}: move one of the two"

@@ -4,13 +4,14 @@ import math
 from collections.abc import Callable
 from copy import deepcopy
 from numbers import Real
-from typing import Any, Literal, Self, final, get_args
+from typing import Any, Literal, Self, final
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from likewise.memory.checks import check_size
+from likewise.operator.inputs import one_of
 
 BufferPolicy = Literal["copy", "average", "own"]
 
@@ -81,8 +82,7 @@ class MomentumEncoder(nn.Module):
             raise ValueError(
                 f"expected momentum to be a number within 0 … 1, got {momentum!r}: MoCo uses 0.999, BYOL 0.996"
             )
-        if buffers not in get_args(BufferPolicy):
-            raise ValueError(f'expected buffers to be "copy", "average" or "own", got {buffers!r}: "copy" is usual')
+        one_of("buffers", buffers, BufferPolicy, '"copy" is usual')
         if total_steps is not None:
             total_steps = check_size("total_steps", total_steps, remedy="None keeps the momentum constant")
         _check_encoder(encoder)

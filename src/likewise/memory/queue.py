@@ -152,10 +152,7 @@ class Queue(nn.Module):
         return f"{size=}, {feature_dim=}, num_labels={self.num_labels}, gather_distributed={self.gather_distributed}"
 
     def _know(self, *facts: str) -> None:
-        """Record facts about the current counters, so that a GPU need not be synchronised again.
-
-        Torch counts in-place changes of a tensor, except for inference tensors: for those nothing is recorded.
-        """
+        """Note the counters, so that a GPU is not asked again; torch counts no changes of inference tensors."""
         if not self.enqueued.is_inference():
             now = self.enqueued, self.enqueued._version  # noqa: SLF001 - torch has no public name for it
             self._known |= dict.fromkeys(facts, now)
@@ -180,7 +177,6 @@ class Queue(nn.Module):
         self._know(*stays)
 
     def _gathered(self, keys: Tensor, labels: Tensor | None, ids: Tensor) -> tuple[Tensor, Tensor | None, Tensor]:
-        """Return the batches of all processes as one, in rank order."""
         shared = int(labels is not None), *self.key_ring.shape, self.num_labels or 0, keys.dtype.itemsize
         everyone = exchange((len(keys), *shared), keys.device)
         if len({theirs[1:] for theirs in everyone}) > 1:

@@ -1,7 +1,7 @@
 """The one equation: check the inputs and evaluate both of its terms."""
 
 import ctypes
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from jaxtyping import Float
@@ -10,11 +10,12 @@ from torch import Tensor
 from likewise.operator.backends import Backend, check_backend, engine_of, half_of
 from likewise.operator.compiler import uncompiled
 from likewise.operator.function import evaluate_by, with_bias
-from likewise.operator.inputs import check_bias, check_finite, check_rows, check_temperature
+from likewise.operator.inputs import check_bias, check_finite, check_rows, check_temperature, one_of
 from likewise.operator.learned import is_learned, with_weights
 from likewise.operator.precision import without_autocast
 from likewise.operator.problem import Function, Outcome, Part, Problem, Push, Reduction
 from likewise.pairs import PairWeight
+from likewise.pairs.weight import check_tensor
 
 References = Tensor | tuple[Tensor, ...] | list[Tensor] | None
 
@@ -107,10 +108,7 @@ def pairwise_sum(
         >>> pairwise_sum(z, weight=pairs.NotSelf(3), function="hinge", temperature=1.0, bias=-0.5)
         tensor([0.5000, 0.5000, 0.0000])
     """
-    if function not in get_args(Function):
-        raise ValueError(
-            f"expected function to be one of {', '.join(get_args(Function))}, got {function!r}: pass one of these"
-        )
+    one_of("function", function, Function)
     if sign not in (1, -1):
         raise ValueError(f"expected sign to be 1 or -1, got {sign!r}: scale by the temperature")
     check_bias(bias)
@@ -172,10 +170,7 @@ def contrast(
         >>> contrast(z, pull=pull, push=pairs.NotSelf(3), temperature=1.0)
         tensor([0.3133, 0.3133, 0.0000])
     """
-    if reduction not in get_args(Reduction):
-        raise ValueError(
-            f"expected reduction to be one of {', '.join(get_args(Reduction))}, got {reduction!r}: pass one of these"
-        )
+    one_of("reduction", reduction, Reduction)
     _check_weight("pull", pull)
     sections = _given(queries, references)
     problem = Problem((Push(push),), pull, (_coefficient(coefficient, queries),), reduction)
@@ -267,10 +262,7 @@ def _coefficient(coefficient: Tensor | None, queries: Tensor) -> Tensor | None:
     """Return c without gradient; raise unless it is one value for each query."""
     if coefficient is None:
         return None
-    if not isinstance(coefficient, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ValueError(  # noqa: TRY004 - bad input is a ValueError at every door
-            f"expected coefficient to be a tensor, got {type(coefficient).__name__}: convert with torch.as_tensor"
-        )
+    check_tensor("coefficient", coefficient)
     if coefficient.shape != queries.shape[:1]:
         raise ValueError(
             f"expected coefficient to be one value for each query, shape {tuple(queries.shape[:1])}, "

@@ -2,11 +2,13 @@
 
 import math
 from numbers import Real
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
+
+from likewise.pairs.weight import check_tensor
 
 _functorch: Any = torch._C._functorch  # noqa: SLF001 # pyright: ignore - torch has no public name for it
 
@@ -69,10 +71,7 @@ def check_floating(name: str, rows: Tensor) -> None:
 
 def check_rows(name: str, rows: Tensor, queries: Tensor) -> None:
     """Raise unless rows are finite and floating, (n, d), with the queries' features and on their device."""
-    if not isinstance(rows, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ValueError(  # noqa: TRY004 - bad input is a ValueError at every door
-            f"expected {name} to be a tensor, got {type(rows).__name__}: convert with torch.as_tensor"
-        )
+    check_tensor(name, rows)
     check_floating(name, rows)
     if rows.ndim != 2:
         raise ValueError(
@@ -141,6 +140,15 @@ def check_bias(bias: object) -> None:
             "expected bias to be a finite number, or a tensor of it of shape () or (1,), "
             f"got {bias!r}: typical values are -10 to 0"
         )
+
+
+def one_of(name: str, value: Any, choices: Any, remedy: str = "choose one of them") -> Any:
+    """Return a hyper-parameter; raise unless it is one of the choices of a Literal."""
+    if not any(value == choice and type(value) is type(choice) for choice in get_args(choices)):
+        raise ValueError(
+            f"expected {name} to be one of {', '.join(map(str, get_args(choices)))}, got {value!r}: {remedy}"
+        )
+    return value
 
 
 def number(value: object) -> float:

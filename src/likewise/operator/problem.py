@@ -216,7 +216,6 @@ def _plus(one: Tensor, other: Tensor | None) -> Tensor:
 
 
 def _times(problem: Problem, values: Tensor, coefficient: Tensor | None) -> Tensor:
-    """Return the values of active rows times c, which is given or the pull's row sums."""
     if coefficient is not None:
         return values * coefficient.to(values)
     assert problem.pull is not None  # noqa: S101 - coefficients are given if there is no pull

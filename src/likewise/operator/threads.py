@@ -39,10 +39,7 @@ Work = Callable[..., None]
 
 @cache
 def _torch() -> ctypes.CDLL | None:
-    """Return torch's own library, which gives access to its OpenMP and MKL, or None if that is not possible.
-
-    Other libraries may have loaded their own OpenMP, with the same functions but without any effect on torch.
-    """
+    """Return torch's own library with its OpenMP and MKL, or None: those that others have loaded don't act on torch."""
     try:
         library = ctypes.CDLL(str(next((Path(torch.__file__).parent / "lib").glob("libtorch_cpu.*"))))
         library.omp_set_num_threads.restype = None
@@ -95,7 +92,6 @@ class _Job:
         self._done: defaultdict[int, int] = defaultdict(int)
 
     def run(self) -> None:
-        """Run tasks until none are left or one has failed."""
         work, task = None, None
         while True:
             try:
@@ -131,7 +127,6 @@ class _Job:
             return None
 
     def finish(self) -> None:
-        """Wait for the tasks that other threads are running."""
         with self.changed:
             self._busy.discard(threading.get_ident())  # an interrupt may have stopped this thread in a task
             self.changed.notify_all()
@@ -140,8 +135,6 @@ class _Job:
 
 
 class _Pool:
-    """Threads that wait for jobs."""
-
     def __init__(self) -> None:
         self._called = threading.Condition()
         self._jobs: list[_Job] = []

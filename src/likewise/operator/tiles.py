@@ -166,7 +166,6 @@ class TiledProblem:
         return Running(total, self.temperature / abs(power) if relative else torch.ones_like(self.temperature))
 
     def _buffers(self) -> Buffers:
-        """Return the buffers of one thread."""
         rows = min(self.rows, self.z.shape[0])
         return Buffers(self.z, rows * min(self.columns, max(v.shape[0] for v in self.sections)))
 

@@ -112,11 +112,7 @@ class KeySet(PairWeight):
         return result
 
     def _cancels(self, values: Tensor) -> bool:
-        """Return whether subtracting one term from another may leave little but rounding error.
-
-        Subtracting a row from the sum of its class is safe as long as all rows have similar lengths. The lengths of
-        rows on a GPU are not inspected.
-        """
+        """Tell whether a difference may leave rounding error: not if rows are about as long; a GPU's are not read."""
         if all(coefficient > 0 for coefficient in self.terms.values()):
             return False
         if values.device.type != "cpu" or any(c < 0 and not (keys and keys.distinct) for keys, c in self.terms.items()):

@@ -55,15 +55,13 @@ class Explicit(PairWeight):
         self.weights = weights
         self._version = _version(weights)
         self.rows = _index(rows, weights.shape[0], "rows")
-        self.columns = (
-            self.rows if columns is rows and rows is not None else _index(columns, weights.shape[1], "columns")
-        )
+        own = columns is rows and rows is not None
+        self.columns = self.rows if own else _index(columns, weights.shape[1], "columns")
         is_set, is_nonnegative, is_within_one = _look(weights)
+        lists = zip((self.rows, self.columns), weights.shape, strict=True)
+        n, r = (length if of is None else len(of) for of, length in lists)
         super().__init__(
-            (
-                weights.shape[0] if self.rows is None else len(self.rows),
-                weights.shape[1] if self.columns is None else len(self.columns),
-            ),
+            (n, r),
             is_set=is_set,
             is_nonnegative=is_nonnegative,
             symmetric_at=0 if self.rows is self.columns and _mirrors(weights) else None,

@@ -114,10 +114,7 @@ class MaxSimilarity(LabelSimilarity):
 
 
 def _lists(sets: Sets) -> Lists:
-    """Return the labels of all sets concatenated, and where each set starts, with the end of the last.
-
-    On a GPU, where counting them would synchronise, return the sets unchanged.
-    """
+    """Return the labels of all sets and where each starts, with the end; on a GPU, which would wait, the sets."""
     if sets.rows.device.type != "cpu":
         return sets.rows
     starts = torch.cat([sets.sizes.new_zeros(1), sets.sizes.cumsum(dim=0)])

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from likewise.pairs.expressions import PairWeight
 from likewise.pairs.form import EVERYTHING, ClosedForm, Term, ThinProduct
+from likewise.pairs.weight import check_tensor
 
 
 @final
@@ -118,10 +119,7 @@ def checked_vectors(anchors: Tensor, references: Tensor | None, of: str = "ancho
     """Return the vectors of both sides; raise unless they are finite, floating and of the same width."""
     given = {of: anchors} | ({} if references is None else {"references": references})
     for name, vectors in given.items():
-        if not isinstance(vectors, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ValueError(  # noqa: TRY004 - bad input is a ValueError at every door
-                f"expected {name} to be a tensor, got {type(vectors).__name__}: convert with torch.as_tensor"
-            )
+        check_tensor(name, vectors)
         if not vectors.is_floating_point() or vectors.ndim != 2 or vectors.shape[1] != anchors.shape[1]:
             raise ValueError(
                 f"expected {name} to be floating vectors of the width of the {of}', shape (n, {anchors.shape[-1]}), "

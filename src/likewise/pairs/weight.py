@@ -247,6 +247,14 @@ def check_part(anchors: Tensor, references: Tensor, offset: int | None, name: st
         )
 
 
+def check_tensor(name: str, value: object, remedy: str = "convert with torch.as_tensor") -> None:
+    """Raise unless a value is a tensor."""
+    if not isinstance(value, Tensor):
+        raise ValueError(  # noqa: TRY004 - bad input is a ValueError at every door
+            f"expected {name} to be a tensor, got {type(value).__name__}: {remedy}"
+        )
+
+
 def both_at(one: Weight, other: Weight) -> int | None:
     """Return where two weights of the same anchors and references are both symmetric, None if nowhere."""
     return one.symmetric_at if one.symmetric_at == other.symmetric_at else None
@@ -374,10 +382,7 @@ def _is_learned(item: object) -> bool:
 
 
 def _apart(item: Any, learned: dict[Tensor, Tensor]) -> Any:
-    """Return an attribute with a leaf of its own for each learned tensor, in float32 or wider; note which for which.
-
-    One may depend on another, such as a sum of weights on these: each is to have its direct derivative.
-    """
+    """Return an attribute with a leaf, float32 or wider, for each learned tensor: each has its direct derivative."""
     if isinstance(item, Weight):
         result = copy.copy(item)
         vars(result).update({name: _apart(value, learned) for name, value in vars(item).items()})

@@ -337,7 +337,6 @@ def _with_head(specs: dict[str, Any], encoder: Encoder) -> tuple[Encoder, Spec]:
 
 
 def _usual(specs: Mapping[str, Any], encoder: Encoder, counterparts: Samples) -> Spec:
-    """Return the Spec of the encoder that the other side has where none is given."""
     if "from_run" in specs and "second" in Run.open(specs["from_run"]).facts:
         return Spec(class_path="likewise.models.FromRun", init_args={"run": specs["from_run"], "side": "second"})
     if counterparts.input_shape == encoder.input_shape:
@@ -348,7 +347,6 @@ def _usual(specs: Mapping[str, Any], encoder: Encoder, counterparts: Samples) ->
 
 
 def _check_features(encoder: Encoder, inputs: Tensor | Rows) -> None:
-    """Raise unless an encoder, perhaps a user's own, encodes inputs to features of length feature_dim."""
     name = type(encoder).__name__
     try:
         features = encoder.encode(inputs)
@@ -379,7 +377,6 @@ def _loss(specs: dict[str, Any], train: Samples, width: int) -> Loss:
 
 
 def _filled(spec: Spec, base: type, **known: Any) -> Spec:
-    """Add the arguments that other parts determine, if the class takes them."""
     asked = inspect.signature(class_of(spec["class_path"], base)).parameters
     passed_on = base is Encoder and any(parameter.kind is parameter.VAR_KEYWORD for parameter in asked.values())
     filled = {name: value for name, value in known.items() if passed_on or name in asked}

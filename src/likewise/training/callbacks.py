@@ -80,7 +80,6 @@ class Statistics(Callback):
         self._sums[name] = value.clone() if before is None else before.to(value.device) + value
 
     def _write(self, epoch: int, sums: Mapping[str, Any]) -> None:
-        """Write the rows of earlier epochs, and those of this one."""
         histograms = [
             (name, at, *counts) for name, noted in self.run.histograms.items() for at, counts in noted if at < epoch
         ]
@@ -170,7 +169,7 @@ def _is_last(trainer: Trainer, batch_idx: int) -> bool:
 
 def _snapshot(trainer: Trainer, loss: Any, received: Tensor, batch: Batch) -> Snapshot:
     few = max(1, MOST_ROWS // (received.shape[1] if received.ndim == 3 else 1))
-    labels, temperature = batch.get("labels"), getattr(loss, "temperature", None)
+    labels, temperature = batch.get("labels"), getattr(loss, "temperature", torch.nan)
     return Snapshot(
         embeddings=received[:few].float().cpu(),
         sample_index=batch["sample_index"][:few].cpu(),
@@ -178,9 +177,7 @@ def _snapshot(trainer: Trainer, loss: Any, received: Tensor, batch: Batch) -> Sn
         epoch=trainer.current_epoch + 1,
         step=trainer.fit_loop.epoch_loop.total_batch_idx,
         samples=len(received) * (trainer.world_size if getattr(loss, "gathers", False) else 1),
-        temperature=torch.nan
-        if temperature is None
-        else float(torch.as_tensor(temperature, dtype=torch.float64).detach()),
+        temperature=float(torch.as_tensor(temperature, dtype=torch.float64).detach()),
     )
 
 

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from likewise.runs import Run
 from likewise.training.callbacks import VALIDATION
+from likewise.training.launch import TERMINATED
 
-TERMINATED = 143  # what a shell reports of a program that SIGTERM ended
 GOING_ON = {"optimizer_states", "lr_schedulers"}
 """What a checkpoint holds for the steps after it alone; an optimizer's state is up to twice the weights."""
 SECONDS_BETWEEN_ROWS = 5.0  # reading values synchronises an accelerator
@@ -117,7 +117,6 @@ class Checkpoints(Callback):
         self.told_to_end = True
 
     def _agreed(self, trainer: Trainer, *, told: bool) -> bool:
-        """Return on all processes whether any of them says so."""
         return trainer.strategy.reduce_boolean_decision(told, all=False) if trainer.world_size > 1 else told
 
 

@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Iterator
-from difflib import get_close_matches
 from typing import final
 
 from torch import nn
 
+from likewise.files.suggestions import suggest
 from likewise.models import Encoder, Projected
 from likewise.models.depth import Block, blocks_of, names_of
 
@@ -131,11 +131,10 @@ def _named(encoder: nn.Module, blocks: list[Block], asked: str) -> Iterator[nn.P
     found = [parameter for name, parameter in encoder.named_parameters() if f".{asked}." in f".{name}."]
     if not found:
         parts = dict.fromkeys(part for name, _ in encoder.named_modules() for part in (name, name.rpartition(".")[2]))
-        near = get_close_matches(asked, filter(None, parts), n=3, cutoff=0.6)
-        remedy = f"did you mean {' or '.join(near)}?" if near else names_of([block.name for block in blocks])
+        remedy = suggest(asked, filter(None, parts), f": {names_of([block.name for block in blocks])}", most=3)
         raise ValueError(
             f"expected --freeze all, all but the last block, or names of parts of {type(encoder).__name__}, got "
-            f"{asked}: {remedy}"
+            f"{asked}{remedy}"
         )
     yield from found
 

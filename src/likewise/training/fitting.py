@@ -56,7 +56,6 @@ class Monitored(Callback):
                 )
 
     def _check_score(self, callback: Any, monitor: str, every: int, scores: Sequence[str]) -> None:
-        """Raise unless a score that is monitored is there; before an epoch was validated, none is."""
         name = type(callback).__name__
         if every > 1 and isinstance(callback, EarlyStopping):
             raise ValueError(

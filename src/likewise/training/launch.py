@@ -1,4 +1,4 @@
-"""The launch of a training: as how many processes a launcher started it, and which of them this is.
+"""The launch of a training: as how many processes a launcher started it, which of them this is, and its SIGTERM.
 
 torchrun tells each process its place by environment variables; SLURM's own are translated into them. Nothing heavy is
 imported here, so that a mistake in an option is told at once.
@@ -6,10 +6,12 @@ imported here, so that a mistake in an option is told at once.
 
 import os
 import re
-from collections.abc import Generator
+import signal
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from importlib import import_module
 
+TERMINATED = 143  # what a shell reports of a program that SIGTERM ended
 FIRST_PORT, PORTS = 15_000, 10_000  # so that two jobs on a node seldom meet
 
 
@@ -63,6 +65,20 @@ def refused_together() -> Generator[None]:
         if processes() > 1 and rank() < processes():
             import_module("likewise.training.processes").refuse(error)
         raise
+
+
+@contextmanager
+def terminable(end: Callable[[], None]) -> Generator[None]:
+    """Answer SIGTERM by a call, which ends the block at once by raising, or later; only the main thread may."""
+    try:
+        before = signal.signal(signal.SIGTERM, lambda *_: end())
+    except ValueError:  # not the main thread
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def number(variable: str, otherwise: int) -> int:

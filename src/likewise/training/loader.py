@@ -117,11 +117,7 @@ class Loader:
         return batch
 
     def _add_negatives(self, batch: Batch, share: Share, whole: Tensor) -> None:
-        """Draw some of each sample's hard negatives; of those that a sample has, none twice before all.
-
-        They are drawn for the whole batch, so that texts are as long on any process. One that cannot be read goes: the
-        next of the sample's own takes its place, as if it were none.
-        """
+        """Draw hard negatives, for the whole batch: texts are as long on any process. The next replace unreadable."""
         samples, rows, count = self.samples, batch["sample_index"], self.batches.negatives
         negatives = samples.negatives
         if negatives is None or not len(self._known):
@@ -262,7 +258,6 @@ class Fetching(Dataset[Fetched]):
         return Fetched(sides[0], rows, files_of(lost), *sides[1:])
 
     def _read(self, rows: Tensor, whole: Tensor, numbers: Tensor | None) -> tuple[list[Tensor], list[Unreadable]]:
-        """Read inputs, and of pairs what belongs to them; and tell which of either could not be read."""
         of = [self.samples] if self.samples.counterparts is None else [self.samples, self.samples.counterparts]
         read = [_of_rows(side.inputs, rows, whole) for side in (of if numbers is None else of[1:])]
         if self.crops is not None and numbers is not None:

@@ -192,17 +192,13 @@ class ValidationScores(Callback):
         epoch = trainer.current_epoch + 1
         if batch_idx + 1 < trainer.num_training_batches or not is_due(trainer, epoch, self.every):
             return
-        found = (
-            [one for one in self.run.scores if one.epoch == epoch and one.group == ALL]
-            if trainer.is_global_zero
-            else []
-        )
-        for name, value in trainer.strategy.broadcast([(logged_as(one), one.value) for one in found]):
+        scores = self.run.scores if trainer.is_global_zero else ()
+        found = [(logged_as(one), one.value) for one in scores if one.epoch == epoch and one.group == ALL]
+        for name, value in trainer.strategy.broadcast(found):
             pl_module.log(name, value, batch_size=1, logger=False)  # `Validation` tells loggers
         self._end(trainer, epoch)
 
     def _end(self, trainer: Trainer, epoch: int) -> None:
-        """End the training, on all processes, if the last scores were no better than one before."""
         if self.patience is None:
             return
         best, since = self._since_best(epoch) if trainer.is_global_zero else (None, 0)

@@ -12,6 +12,7 @@ from likewise.files.formats import first_of
 from likewise.parts import Spec, built
 from likewise.report.comparison import same_test
 from likewise.runs import Run
+from likewise.score_words import aligned
 from likewise.workflows.progress import PRINTED, Progress, shown
 
 
@@ -150,16 +151,11 @@ def _told(progress: Progress) -> Generator[None]:
 
 
 def _table(rows: Sequence[report.Row]) -> str:
-    cells = [[row.setting, *row.cells[1:]] for row in rows]
     head = ["", "score", "over", "difference", "paired over"]
-    widths = [max(len(line[column]) for line in [head, *cells]) for column in range(len(head))]
-    lines = [_line(head, widths)]
-    for place, (row, line) in enumerate(zip(rows, cells, strict=True)):
+    first, *lines = aligned([head, *([row.setting, *row.cells[1:]] for row in rows)])
+    table = [f"  {first}"]
+    for place, (row, line) in enumerate(zip(rows, lines, strict=True)):
         if place == 0 or rows[place - 1].name != row.name:
-            lines.append(row.name)
-        lines.append(_line(line, widths))
-    return "\n".join(lines)
-
-
-def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
-    return "  ".join(["", *(cell.ljust(width) for cell, width in zip(cells, widths, strict=True))]).rstrip()
+            table.append(row.name)
+        table.append(f"  {line}")
+    return "\n".join(table)

@@ -31,10 +31,7 @@ from likewise.workflows.progress import PRINTED, Progress
 
 OBSERVED = 2048  # inputs that an untrained encoder takes its mean and standard deviation from
 KINDS = (".parquet", ".npz")
-COLUMNS = (
-    "inputs",
-    "text",
-)  # options of data that say what the encoder takes: those of the run, unless others are given
+COLUMNS = ("inputs", "text")  # options of data that say what the encoder takes: the run's, unless others are given
 
 
 def embed(
@@ -71,15 +68,11 @@ def embed(
     Example:
         >>> import tempfile
         >>> import numpy as np
-        >>> from likewise.models import MLP
         >>> from likewise.workflows import Silent
         >>> root = tempfile.TemporaryDirectory()
-        >>> made = Run.create(Path(root.name), "mine")
-        >>> spec = {"class_path": "likewise.models.MLP", "init_args": {"input_shape": [3], "width": 8}}
-        >>> made.describe({"parts": {"encoder": spec}})
-        >>> made.save_encoder(MLP((3,), width=8))
         >>> np.savez(f"{root.name}/flowers.npz", vectors=np.eye(3), labels=["lily", "rose", "lily"])
-        >>> file = embed(made, f"{root.name}/flowers.npz", output=f"{root.name}/found.npz", progress=Silent())
+        >>> options = {"encoder": "MLP", "encoder.width": 8, "output": f"{root.name}/found.npz"}
+        >>> file = embed(data=f"{root.name}/flowers.npz", config=options, progress=Silent())
         >>> np.load(file)["features"].shape, np.load(file)["names"].tolist()
         ((3, 8), ['lily', 'rose'])
         >>> root.cleanup()
@@ -126,7 +119,6 @@ def embed(
 
 
 def _checked(given: Mapping[str, Any]) -> Path:
-    """Check the options that can be checked at once, and return the output."""
     if (given["run"] is None) == (given["encoder"] is None):
         got = "neither" if given["run"] is None else "both"
         raise ValueError(f"expected RUN or --encoder, got {got}: name the run's folder, or a class with its weights")

@@ -30,13 +30,13 @@ def export(
 
     Args:
         run: The run, or its folder.
-        output: The file to write. None: the run's folder with the ending of the format, and of pairs the second side
+        output: The file to write. Default: the run's folder with the ending of the format, and of pairs the second side
             with "-second" before it.
-        format: "safetensors", or "onnx", which takes any number of inputs and is checked against the encoder. None:
+        format: safetensors, or onnx, which takes any number of inputs and is checked against the encoder. Default:
             what the output's name says, else safetensors, or onnx with a classifier.
-        side: Of a run of pairs, whose encoder.
-        classifier: "probe" adds the run's linear probe to an ONNX file: outputs `logits` and `probabilities` beside
-            `features`. None: the encoder alone.
+        side: Of a run of pairs, whose encoder: first or second.
+        classifier: What an ONNX file predicts by: probe adds the run's linear probe, with outputs `logits` and
+            `probabilities` beside `features`; on the command line --with is the same. Default: features alone.
         progress: Where the file is told.
 
     Returns:

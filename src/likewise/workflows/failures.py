@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-import signal
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -53,17 +52,3 @@ def check_same(before: Run, now: Mapping[str, Any]) -> None:
                 f"expected the {'data' if what == 'samples' else 'classes and arguments'} that {before.folder} began "
                 f"with, got others: restore them, or train anew with likewise train --config {before.configuration}"
             )
-
-
-@contextmanager
-def terminable(end: Callable[[], None]) -> Generator[None]:
-    """Answer SIGTERM by a call, which ends the block at once by raising, or later; only the main thread may."""
-    try:
-        before = signal.signal(signal.SIGTERM, lambda *_: end())
-    except ValueError:  # not the main thread
-        yield
-        return
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

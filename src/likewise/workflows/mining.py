@@ -121,7 +121,6 @@ def _cells(samples: Any, data: Any, output: Path) -> Callable[[Tensor], list[Any
 
 
 def _paths(samples: Samples, data: Any, output: Path) -> list[str]:
-    """Return the files of images, from the output's folder on where they are below it."""
     table, here = expanded(data.get("path") or "").absolute(), output.absolute().parent
     folder, found = table if table.is_dir() else table.parent, list[str]()
     for name in samples.ids:
@@ -135,16 +134,18 @@ def _paths(samples: Samples, data: Any, output: Path) -> list[str]:
     return found
 
 
+def names_of(samples: Samples, labels: Tensor) -> list[Any]:
+    """Return the name of each sample's class, or those of its labels."""
+    if labels.ndim == 1:
+        return [samples.names[label] for label in labels.tolist()]
+    return [[samples.names[label] for label in row.nonzero().flatten().tolist()] for row in labels]
+
+
 def _beside(pairs: Samples, data: Any) -> dict[str, list[Any]]:
     """Return the columns of labels and groups, where the run's table has some."""
     columns = dict[str, list[Any]]()
     if pairs.labels is not None and data.get("label"):
-        sets = pairs.labels if pairs.labels.ndim == 2 else None
-        columns[data["label"]] = (
-            [pairs.names[label] for label in pairs.labels.tolist()]
-            if sets is None
-            else [[name for name, has in zip(pairs.names, row, strict=True) if has] for row in sets.tolist()]
-        )
+        columns[data["label"]] = names_of(pairs, pairs.labels)
     if pairs.groups is not None and data.get("group"):
         columns[data["group"]] = pairs.groups.tolist()
     return columns

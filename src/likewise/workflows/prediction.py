@@ -24,6 +24,7 @@ from likewise.inference.tables import check_apart, check_output, table_at
 from likewise.runs import Run
 from likewise.score_words import aligned
 from likewise.workflows.metadata import device_named
+from likewise.workflows.mining import names_of
 from likewise.workflows.progress import PRINTED, Progress
 
 CHUNK = 1024  # samples at a time
@@ -47,13 +48,14 @@ def predict(
 
     Args:
         run: The run, its folder, or an ONNX file with a probe; a run of features alone takes features.
-        input: What to predict: whatever `likewise train` takes as data, labelled or not; or images, or texts; "-": the
-            lines of standard input.
-        output: The table to write: .csv, .jsonl or .parquet. None: the first rows are told.
-        by: See `Model.predict`.
-        among: Labelled samples to predict by instead, as input.
+        input: What to predict: whatever `likewise train` takes as data, labelled or not; or images, or texts; - takes
+            the lines of standard input.
+        output: The table to write: .csv, .jsonl or .parquet. Default: none, the first 20 are printed.
+        by: What predicts: probe, the linear probe; own, the classifier or prototypes that the encoder was trained with;
+            knn, the nearest training samples. Default: the first of these that the run has.
+        among: Labelled samples to predict by instead, as input, by the nearest 20 of them.
         force: Whether to replace an output that exists.
-        device: Where the encoder runs: "auto", "cpu", "cuda" ...
+        device: Where the encoder runs: auto, cpu, cuda ...
         progress: What is said meanwhile, and where results are told.
 
     Returns:
@@ -178,10 +180,7 @@ class _Found:
         self._trained_on += sum(seen)
         if samples.labels is None:
             return {}
-        if samples.label_kind == "classes":
-            truth: list[Any] = [samples.names[label] for label in samples.labels.tolist()]
-        else:
-            truth = [[samples.names[of] for of in row.nonzero().flatten().tolist()] for row in samples.labels]
+        truth = names_of(samples, samples.labels)
         if (predictions.sets is None) == (samples.label_kind == "classes"):
             self._of_sets = predictions.sets is not None
             for own, said, trained in zip(truth, predictions.labels, seen, strict=True):
@@ -210,7 +209,6 @@ class _Found:
             yield f"warning: {in_words(self.lost)}"
 
     def _rightness(self, pairs: Counter[tuple[str, str]], of: str) -> str:
-        """Say how often predictions are right, with Wilson's interval."""
         right, total = sum(count for (own, said), count in pairs.items() if own == said), pairs.total()
         low, high = (100 * end for end in wilson(right, total))
         what = "labels that a sample has or is predicted to have" if self._of_sets else "labelled samples"

@@ -19,11 +19,9 @@ class Progress(Protocol):
 
     def say(self, doing: str) -> None:
         """Say what is going on, before it takes its time."""
-        ...
 
     def tell(self, result: str) -> None:
         """Tell a result."""
-        ...
 
     def bar(self, walked: Iterable[Any], doing: str) -> Iterable[Any]:
         """Show a bar while something is walked through."""
@@ -31,7 +29,6 @@ class Progress(Protocol):
 
     def steps(self, total: int | None, doing: str) -> "tqdm[Any] | None":
         """Open a bar that is moved step by step; None where none is drawn, and a line an epoch is said instead."""
-        ...
 
 
 @final

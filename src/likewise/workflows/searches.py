@@ -3,7 +3,6 @@
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 from itertools import chain, islice
 from math import inf
 from pathlib import Path
@@ -17,6 +16,7 @@ from likewise.data.ids import Ids
 from likewise.data.image_files import ImageFiles
 from likewise.files.detection import ARRAYS, exists, expanded, is_file_name, near
 from likewise.files.formats import TABLES
+from likewise.files.suggestions import suggest
 from likewise.inference import Model, Stored, load
 from likewise.inference import search as searches
 from likewise.inference.inputs import words_of
@@ -72,27 +72,27 @@ def search(
     """Find what is nearest by cosine similarity to images, texts or vectors; near-duplicates; doubtful labels.
 
     Args:
-        run: The run whose encoder it is, or its folder. Or features from anywhere, see `load`, which are searched where
-            neither among nor within is given: the query is a file of such features, or ids.
-        query: Files, a folder, a table, a file of features, ids of the other side, or texts; "-": the lines of standard
-            input.
-        among: Where to look: a file of features, a run's folder, or what `train` takes as data.
+        run: The run whose encoder it is, or its folder. Or features from anywhere, in an .npz, .npy or Parquet file, a
+            folder of these, or the folder of their evaluation; without `among` and `within` they are searched
+            themselves, by a file of such features, or ids.
+        query: What to look for: files, a folder, a table, a file of features, ids of the other side, or texts; - takes
+            the lines of standard input.
+        among: Where to look: a file of features, a run's folder, or what `likewise train` takes as data.
         within: A set, likewise, whose samples are compared with each other.
-        side: Of a run of pairs, which the query or the set is of; a query finds samples of the other side.
+        side: Of a run of pairs, which of them the query is, or the set: first or second. A query finds the other's.
         k: How many neighbours of each, or hard negatives.
-        at_least: The smallest similarity that counts. None: any.
+        at_least: The smallest similarity that counts. Default: any.
         gallery_includes_queries: Whether the queries are among what is searched: each one's own row is left out.
         duplicates: The similarity from which two samples are nearly the same; lists groups.
         mistakes: Whether to list the samples whose k neighbours have other labels.
         negatives: Whether to write the run's training pairs with hard negatives, as a table to train on again: what is
             most similar to the first of a pair among the counterparts of pairs that share nothing with it.
         from_rank: The first rank of a hard negative; the most similar has rank 1.
-        margin: How much less similar than the pair's own counterpart a hard negative is at least. None: it may be more
-            similar.
-        output: A file for all that was found: .csv, .jsonl or .parquet. None: none.
-        html: A page with the first of what was found, and its images. None: none.
+        margin: How much less similar than the pair's own counterpart a hard negative is at least. Default: any.
+        output: A file for all that was found: .csv, .jsonl or .parquet. Default: none, the first are printed.
+        html: A page with the first of what was found, and its images. Default: none.
         force: Whether files that exist are replaced.
-        device: Where the encoder runs.
+        device: Where the encoder runs: auto, cpu, cuda ...
         progress: Where the first of what was found is told.
 
     Returns:
@@ -104,14 +104,9 @@ def search(
     Example:
         >>> import tempfile
         >>> import numpy as np
-        >>> from likewise.models import MLP
         >>> root = tempfile.TemporaryDirectory()
-        >>> made = Run.create(Path(root.name), "mine")
-        >>> spec = {"class_path": "likewise.models.MLP", "init_args": {"input_shape": [3], "width": 8}}
-        >>> made.describe({"parts": {"encoder": spec}})
-        >>> made.save_encoder(MLP((3,), width=8))
-        >>> np.savez(f"{root.name}/all.npz", features=np.float32([[1] * 8, [2] * 8, [-1] * 8]), ids=["a", "b", "c"])
-        >>> _ = search(made, ["c"], among=f"{root.name}/all.npz", k=2, at_least=-2 + 1)
+        >>> np.savez(f"{root.name}/all.npz", features=np.float32([[1], [2], [-1]]), ids=["a", "b", "c"])
+        >>> _ = search(f"{root.name}/all.npz", ["c"], k=2, at_least=-1)
         query  rank  id  similarity
         c      1     c   1.0000
         c      2     a   -1.0000
@@ -168,7 +163,6 @@ def search(
 def _check(
     query: Sequence[str], among: Any, within: Any, files: Sequence[Path | None], *, force: bool, only: bool
 ) -> None:
-    """Raise a ValueError where options disagree, or a file can't be written, before anything is read."""
     if (among is None) == (within is None):
         raise ValueError("expected --among FILE with a QUERY, or --within FILE, got none or both: name one")
     if bool(query) == (within is not None):
@@ -186,7 +180,6 @@ def _check(
 
 
 def _check_mined(beside: Sequence[str], output: Path | None, limits: Limits) -> Path:
-    """Raise a ValueError where options have no meaning with --negatives; return the output."""
     if beside:
         raise ValueError(f"expected --negatives of a run's own pairs, got {beside[0]} beside it: leave it out")
     if output is None:
@@ -220,11 +213,11 @@ def _asked(words: Sequence[str], others: Stored, model: Model, progress: Progres
     )
     unknown = next((at for at, word in enumerate(words) if not new[at] and word not in places), None)
     if unknown is not None:
-        similar = get_close_matches(words[unknown], islice(places, LOOKED_AT), 2)
-        remedy = f"; did you mean the id {' or '.join(similar)}?" if similar else near(paths[unknown])
+        word, check = words[unknown], f": check it{near(paths[unknown])}"
+        remedy = suggest(word, islice(places, LOOKED_AT), check, most=2)
         ids = "" if model.paired and not places else ", or an id of the samples"
         kind = "a file" if model.encodes else "a file of features"
-        raise ValueError(f"expected {kind}{ids}, got {words[unknown]}: check it{remedy}")
+        raise ValueError(f"expected {kind}{ids}, got {word}{remedy}")
     vectors = torch.empty(len(words), model.feature_dim, dtype=torch.float32)
     given: Any = [word if texts else path for word, path, of in zip(words, paths, new, strict=True) if of]
     if given:

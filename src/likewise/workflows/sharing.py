@@ -6,10 +6,10 @@ from likewise import distributed
 from likewise.data import Parts
 from likewise.evaluation.capping import capped
 from likewise.evaluation.encoding import encode_share
+from likewise.evaluation.placing import CPU
 from likewise.training.pretraining import Pretraining
 from likewise.training.processes import send_weights
 
-CPU = torch.device("cpu")
 ALL_SAMPLES, NOTHING = 0, -1  # what the first process tells the others to encode, beside a number of each part
 
 

@@ -39,7 +39,6 @@ class _Trial:
 
     @classmethod
     def of(cls, setting: str, options: list[str], run: Run, tuned_by: str | None) -> "_Trial":
-        """Read the validation score of a run, which must have one."""
         score = validation_score(run.scores, tuned_by)
         if score is not None:
             return cls(setting, options, run, score)
@@ -156,7 +155,6 @@ def _check(sweep: plan.Sweep) -> None:
 
 
 def _trained(sweep: plan.Sweep, folder: Path, progress: Progress, compared: Comparing, least: int) -> Comparison | None:
-    """Train what isn't trained yet, and compare where at least so many runs have scores."""
     work = _Work(len(sweep.everything(folder)), progress)
     tuned = _tuned(sweep, folder, work)
     whole = {trial.run.folder: name for name, trial in tuned.items()}
@@ -228,7 +226,6 @@ class _Work:
         return made
 
     def _left(self) -> str:
-        """Say how long this run and those after it take, if each takes as long as those before."""
         if not self._seconds:
             return ""
         seconds = sum(self._seconds) / len(self._seconds) * (self.count - self.number + 1)
@@ -236,10 +233,7 @@ class _Work:
 
 
 def _tuned(sweep: plan.Sweep, folder: Path, work: _Work) -> dict[str, _Trial]:
-    """Train the trials, write their table as they come, and return the best of each setting.
-
-    A trial that fails, as one may that diverges, is no failure of the sweep unless all of its setting's fail.
-    """
+    """Train the trials, return each setting's best; one may fail, as by diverging, unless all of its setting do."""
     trials: list[_Trial] = []
     for planned_run, run in work.done(list(sweep.tuning(folder))):
         trials.append(_Trial.of(planned_run.setting, planned_run.tried, run, sweep.tuned_by.get(planned_run.setting)))
@@ -254,7 +248,6 @@ def _tuned(sweep: plan.Sweep, folder: Path, work: _Work) -> dict[str, _Trial]:
 
 
 def _best(trials: Iterable[_Trial]) -> dict[str, _Trial]:
-    """Return the trial of each setting with the best validation score; of equals the first."""
     best_of: dict[str, _Trial] = {}
     for trial in trials:
         if trial.setting not in best_of or best([best_of[trial.setting].score, trial.score]) is trial.score:

@@ -30,12 +30,12 @@ from likewise.training import Assembled, Checkpoints, Collapse, Snapshots, Stati
 from likewise.training.checkpoints import keep_one
 from likewise.training.fine_tuning import ALL, FineTuning
 from likewise.training.fitting import fit, last_whole, trainer_of
-from likewise.training.launch import from_slurm, rank, refused_together
+from likewise.training.launch import from_slurm, rank, refused_together, terminable
 from likewise.training.loggers.boards import Drawings
 from likewise.training.loggers.making import check_tools, logging_to, named
 from likewise.training.processes import joined, leave
 from likewise.training.validation import ValidationScores, best_epoch, check_that_choose
-from likewise.workflows.failures import check_same, removed_if_idle, terminable, unfinished
+from likewise.workflows.failures import check_same, removed_if_idle, unfinished
 from likewise.workflows.lightning_trainer import TrainingBar, in_our_words, quiet_lightning
 from likewise.workflows.metadata import device_of, device_words, flat, shared_options, versions
 from likewise.workflows.progress import PRINTED, Progress, shown
@@ -144,7 +144,6 @@ def _trained(
 def _follow(
     ready: Assembled, trainer: Mapping[str, Any], config: Mapping[str, Any], before: Run | None, every: int
 ) -> None:
-    """Train as one of several processes, of which the first writes everything and evaluates what all have encoded."""
     nowhere = Run(Path())
     callbacks = [ValidationScores(nowhere, every, config["patience"]), Statistics(nowhere, ready.trained.names)]
     own = trainer_of(trainer, callbacks, Checkpoints(nowhere, config["checkpoint_minutes"]))

@@ -263,7 +263,6 @@ class _Networks:
 
 
 def _check_options(config: Mapping[str, Any]) -> None:
-    """Raise where options would have the runs of a transfer learn from labels, or by a loss, that can't be compared."""
     kinds = [class_of(spec["class_path"], Subset) for spec in listed(config["subset"])]
     if FewLabels in kinds:
         raise ValueError(

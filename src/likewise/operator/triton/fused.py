@@ -115,7 +115,6 @@ def _warn(device: torch.device, lacking: str) -> None:
 
 
 def _visited(problem: Problem, found: Plans, rows: tuple[Tensor, ...], tau: Tensor) -> Found:
-    """Return the outcome of the sums over all sections."""
     how = precision(problem.half, tau.device)
     fixed = found.sets and problem.normalize and problem.inverse is not None
     fixed = fixed and launches.LOG2E * (problem.inverse or 0) * how.slack * max(found.powers) <= launches.SAFE
@@ -146,7 +145,6 @@ def _visited(problem: Problem, found: Plans, rows: tuple[Tensor, ...], tau: Tens
 
 
 def _is_empty(plan: Plan, own: Operand, other: Operand) -> bool:
-    """Return whether no pair pushes or pulls."""
     return plan.is_empty or not own.came.shape[0] or not other.came.shape[0]
 
 
@@ -158,7 +156,6 @@ def _coefficient(problem: Problem, coefficient: Tensor | None, n: int, device: t
 
 
 def _gradients(state: _State, upstream: Outcome, wanted: Wanted) -> Gradients:
-    """Visit the tiles once more and return the gradients that are wanted."""
     problem, common, z = state.problem, state.common, state.rows[0]
     tau, slopes = common.tau, list[Tensor]()
     if common.coefficients is None:

@@ -268,7 +268,6 @@ def backward(
 
 
 def _kernel(kernel: Any, grid: tuple[int, ...]) -> Any:
-    """Return a kernel on a grid; its type is one of Triton's own."""
     return kernel[grid]
 
 

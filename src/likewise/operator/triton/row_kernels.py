@@ -78,7 +78,6 @@ def _merged(offsets, totals, parts, n, rows, inside, BLOCK: tl.constexpr):
 
 @triton.jit
 def _added(values, parts, n, rows, inside, BLOCK: tl.constexpr):
-    """Return the sum of rows over all parts."""
     total = tl.zeros((BLOCK,), tl.float32)
     for part in range(parts):
         total += tl.load(values + part * n.to(tl.int64) + rows, mask=inside, other=0.0)

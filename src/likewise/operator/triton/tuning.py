@@ -126,7 +126,6 @@ def _refused(path: Path, found: str) -> str:
 
 
 def _is_possible(size: Tiles) -> bool:
-    """Return whether Triton can compile such tiles."""
     rows, warps = (16, 32, 64, 128, 256), (1, 2, 4, 8, 16)
     choices = rows, rows, warps, range(1, 9), range(1, 17)
     return all(type(value) is int and value in of for value, of in zip(size, choices, strict=True))

@@ -200,10 +200,7 @@ _known: dict[Any, _Known] = {}
 
 
 def _tests(forms: list[ClosedForm]) -> tuple[dict[Keys, int], set[int], bool, Any]:
-    """Return the keys that are compared, numbered; shifts; whether there is no more but factors; what the tests are.
-
-    The last is None if there is more than tests.
-    """
+    """Return the keys that are compared; shifts; whether there are only factors; the tests, None if there is more."""
     keys, shifts, tests, bare, whole = dict[Keys, int](), set[int](), list[Any](), True, True
     for form in forms:
         for term in form:
@@ -264,7 +261,6 @@ class _Section:
         return 0 if key is None else 2 if key.shift is not None else int(self._ordered is not None)
 
     def first(self, forms: Iterable[ClosedForm]) -> int:
-        """Return the first kind of tiles where any of the weights may not be zero, 3 if they are all zero."""
         return min((self._since(key) for form in forms for term in form for key in term.keys), default=3)
 
     def source(self, forms: list[ClosedForm], sets: list[bool], *, swapped: bool) -> str:
@@ -331,10 +327,7 @@ class _Section:
         return name
 
     def _overlap(self, thin: ThinProduct) -> str:
-        """Return the name of a thin product, over the sizes of the sets if there are any.
-
-        The division is that of tiles, so that a weight of 1 there is 1 here.
-        """
+        """Return the name of a thin product; it is divided as in tiles, so that a weight of 1 there is 1 here."""
         sides = [(thin.anchors, "i"), (thin.references, "j")]
         for values, _ in sides:
             if id(values) not in self._parts:
@@ -354,7 +347,6 @@ class _Section:
         return name
 
     def _load(self, key: Any, make: Callable[[], Tensor], index: str) -> str:
-        """Return a value of each anchor or reference of a tile."""
         return f"tl.load({self._value(key, lambda: aligned(make().to(self._device)))} + {index})"
 
     def _value(self, key: Any, make: Callable[[], Any]) -> str:
@@ -371,10 +363,7 @@ def _product(factors: list[Tensor], count: int) -> Tensor:
 
 
 def _parts(values: Tensor) -> tuple[Tensor, Tensor | None]:
-    """Return one side of a thin product, (parts, N, L), and the power of two it is scaled by.
-
-    Zeros and ones are exact in one half; other values take two, with 22 bits of float32.
-    """
+    """Return one side of a thin product, (parts, N, L), and its power of two; all but 0 and 1 take two parts."""
     labels = values.shape[1]
     padded = -(-labels // LABELS) * LABELS if labels > LABELS else max(16, 1 << max(labels - 1, 0).bit_length())
     values = torch.nn.functional.pad(values, (0, padded - labels)).contiguous()  # as kernels read it

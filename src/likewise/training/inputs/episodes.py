@@ -142,7 +142,6 @@ class EpisodeMaps(Learned, LossInput):
 
 
 def _own_classes(step: Step) -> Int[Tensor, "e q"]:
-    """Return the class of each query within its episode, 0 … N − 1, (E, N·Q)."""
     shape = step.episodes
     classes = torch.arange(shape.ways, device=step.inputs.device).repeat_interleave(shape.queries)
     return classes.expand(shape.episodes, -1)

@@ -12,8 +12,8 @@ from likewise.training.inputs.loss_input import InputContext, LossInput
 from likewise.training.step import Step
 
 
-class Learned(nn.Module):
-    """Mixed into inputs with parameters for each class or label, whose learning rate has a factor of its own."""
+class WithRate(nn.Module):
+    """Mixed into inputs with parameters whose learning rate has a factor of its own."""
 
     def __init__(self, rate_factor: float = 1.0) -> None:
         super().__init__()
@@ -23,6 +23,10 @@ class Learned(nn.Module):
 
     def rate_factors(self) -> dict[nn.Parameter, float]:
         return dict.fromkeys(self.parameters(), self.rate_factor)
+
+
+class Learned(WithRate):
+    """Mixed into inputs with parameters for each class or label."""
 
 
 @final

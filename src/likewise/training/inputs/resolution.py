@@ -37,7 +37,6 @@ def resolve(signature: LossSignature, given: Sequence[LossInput], label_kind: La
     """
 
     def supplied(inputs: Sequence[LossInput]) -> dict[str, LossInput]:
-        """Name the first supplier of each argument."""
         without = {supplier: frozenset[str]() if label_kind else supplier.of_labels for supplier in inputs}
         return {
             name: supplier

@@ -7,12 +7,13 @@ from torch import Tensor, nn
 
 from likewise.models import Encoder, Head, Projected, in_chunks
 from likewise.training.inputs.batch import NEGATIVES
+from likewise.training.inputs.learned import WithRate
 from likewise.training.inputs.loss_input import InputContext, LossInput
 from likewise.training.step import Step
 
 
 @final
-class SecondTower(LossInput):
+class SecondTower(WithRate, LossInput):
     """Embeddings of what belongs to each sample, as captions to images: by a second network, or by the first.
 
         keys, positives, references     z' of each sample's counterpart, (B, E)
@@ -55,15 +56,12 @@ class SecondTower(LossInput):
         shared: bool = False,
         rate_factor: float = 1.0,
     ) -> None:
-        super().__init__()
-        if not rate_factor > 0:
-            raise ValueError(f"expected rate_factor above 0, got {rate_factor}: 1 is the encoder's rate")
+        super().__init__(rate_factor)
         if shared and (encoder is not None or head is not None or rate_factor != 1):
             raise ValueError(
                 "expected one network for both sides, shared=True, got an encoder, a head or a rate of one"
             )
         self.shared = shared
-        self.rate_factor = rate_factor
         if encoder is not None:
             self.tower = encoder if head is None else Projected(encoder, head)
 
@@ -86,9 +84,6 @@ class SecondTower(LossInput):
     def network(self) -> nn.Module:
         """What the other side is encoded by."""
         return self._network[0] if self.shared else self.tower
-
-    def rate_factors(self) -> dict[nn.Parameter, float]:
-        return dict.fromkeys(self.parameters(), self.rate_factor)
 
     def keys(self, step: Step) -> Float[Tensor, "b e"]:
         counterparts = step.batch.get("counterparts")

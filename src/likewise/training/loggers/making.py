@@ -6,13 +6,13 @@ import secrets
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from difflib import get_close_matches
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
 from lightning.pytorch.loggers import CSVLogger, Logger, MLFlowLogger, TensorBoardLogger, WandbLogger
 
+from likewise.files.suggestions import suggest
 from likewise.parts import is_spec
 from likewise.runs import Run
 
@@ -27,8 +27,7 @@ def check_tools(tools: Iterable[str]) -> None:
     """Raise a ValueError unless all tools are known and installed; it says which there are, or how one is installed."""
     for tool in tools:
         if tool not in TOOLS:
-            near = get_close_matches(tool, TOOLS, 1)
-            remedy = f", did you mean {near[0]}?" if near else ": choose some of these"
+            remedy = suggest(tool, TOOLS, ": choose some of these")
             raise ValueError(f"expected --log to be {', '.join(TOOLS[:-1])} or {TOOLS[-1]}, got {tool}{remedy}")
         if tool in PACKAGES and find_spec(tool) is None:
             raise ValueError(f"expected {tool} for --log {tool}, got none installed: pip install {tool}")

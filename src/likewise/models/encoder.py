@@ -39,6 +39,7 @@ class Encoder(nn.Module, ABC):
 
     Attributes:
         observes: Whether `observe` sets mean and std. False if they came with pretrained weights.
+        origin: Where published weights were found, with their size; "" of others.
         rebuilt_with: Arguments that select initial weights, with the values to use instead when an encoder is rebuilt
             for saved weights.
 
@@ -50,6 +51,7 @@ class Encoder(nn.Module, ABC):
     mean: Tensor
     std: Tensor
     observes: bool = True
+    origin: str = ""
     rebuilt_with: ClassVar[dict[str, Any]] = {}
 
     def __init__(self, input_shape: tuple[int, ...]) -> None:

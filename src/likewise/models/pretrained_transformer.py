@@ -1,7 +1,8 @@
 """A language model of the transformers library as encoder, by name or folder."""
 
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, TypedDict, final
@@ -12,10 +13,12 @@ from torch import Tensor, nn
 
 from likewise.data.texts import MASK, PADDING
 from likewise.models.encoder import frozen
+from likewise.models.published import HUB, PACKAGES, check_digest, digest_of, find, folder_of
 from likewise.models.text_encoder import TextEncoder, mean_of_tokens
 from likewise.models.wrapped import shortened
 from likewise.parts import build
 
+FILES = ("model.safetensors", "pytorch_model.bin")
 FIRST = 2  # our number of a model's token 0, after padding and mask
 USUAL = 128  # tokens that are read of a text, where the model doesn't say
 FOLLOWING = {"Pooling", "Dense", "Normalize", "LayerNorm", "Dropout"}  # of sentence-transformers, after the model
@@ -43,7 +46,8 @@ class PretrainedTransformer(TextEncoder):
 
     Args:
         input_shape: (), the shape of one text; the command fills it in.
-        name: A model's name on the Hugging Face hub, such as roberta-base, or the folder that it was saved in.
+        name: A model's name on the Hugging Face hub, such as roberta-base, or the folder that it was saved in. It is
+            looked for in the hub's cache, on the hub, and in an installed package (`likewise[pretrained]`).
         length: Tokens of a text that are read, those before and after it not counted. None: as many as a model of
             sentence-transformers reads, and 128 of others.
         pooling: "first" or "mean". None: the modules of sentence-transformers, if it has some; else the first token
@@ -53,6 +57,7 @@ class PretrainedTransformer(TextEncoder):
         config: The model's configuration, for random weights instead of the published ones; a run records it.
         special: Its special tokens and its prompt; a run records them.
         modules: The modules of sentence-transformers that follow, each a name and its options; a run records them.
+        digest: What a run recorded of the weights that it began with; a warning tells where these are others.
         lora: Rank r of low-rank adapters W + 2 B A beside each linear layer, which are trained in place of the model;
             8 is usual. None: the model itself is trained.
 
@@ -77,6 +82,7 @@ class PretrainedTransformer(TextEncoder):
         config: dict[str, Any] | None = None,
         special: Special | None = None,
         modules: list[Any] | None = None,
+        digest: str | None = None,
         lora: int | None = None,
     ) -> None:
         super().__init__(input_shape, USUAL if length is None else length)
@@ -86,10 +92,12 @@ class PretrainedTransformer(TextEncoder):
         self.pooling: str | None = pooling
         self.special = special
         self.prompt = "" if special is None else special["prompt"]
-        self._asked, self._reading = (length, prompt), None
+        self._asked, self._reading, self.origin, self._digest = (length, prompt), None, "", None
         if config is None:
-            self.model, following, self._reading = _published(name)
+            self.model, following, self._reading, self.origin = _published(name)
             self.following: Any = None if pooling else following
+            self._digest = digest_of(self.model)
+            check_digest(name, self._digest, digest)
         else:
             made = _loaded(name, lambda of, _: of.AutoModel.from_config(of.AutoConfig.for_model(**config)))
             self.model = _encoding(made)
@@ -112,7 +120,7 @@ class PretrainedTransformer(TextEncoder):
         """The configuration, special tokens and modules, with which a run rebuilds the model."""
         following = self.following and [[type(of).__name__, of.get_config_dict()] for of in self.following]
         read = {"special": self.special, "length": self.length, "pooling": self.pooling}
-        return {"config": self.model.config.to_dict(), "modules": following, **read}
+        return {"config": self.model.config.to_dict(), "modules": following, "digest": self._digest, **read}
 
     def trained(self, texts: Iterable[str]) -> Any:
         """Return the model's own tokenizer, which was trained elsewhere."""
@@ -177,10 +185,10 @@ class PretrainedTransformer(TextEncoder):
         return tokens, inside
 
 
-def _published(name: str) -> tuple[Any, Any, tuple[Any, dict[str, str], str | None, int | None]]:
-    """Load a model, the modules of sentence-transformers that follow, and how texts are read.
+def _published(name: str) -> tuple[Any, Any, tuple[Any, dict[str, str], str | None, int | None], str]:
+    """Load a model, the modules of sentence-transformers that follow, how texts are read, and say where it was found.
 
-    That is its tokenizer, its prompts by name, which of them is usual, and how many tokens of a text are read.
+    How they are read is its tokenizer, its prompts by name, which of them is usual, and how many tokens of a text.
     """
 
     def load(library: Any, place: str) -> tuple[list[Any], Any]:
@@ -191,13 +199,30 @@ def _published(name: str) -> tuple[Any, Any, tuple[Any, dict[str, str], str | No
         prompts = {of: text for of, text in whole.prompts.items() if text}
         return list(whole), (whole.tokenizer, prompts, whole.default_prompt_name, whole.max_seq_length)
 
-    (model, *following), reading = _loaded(name, load)
+    with _at_hand(name) as (place, origin):
+        (model, *following), reading = _loaded(place, load)
     kinds = [type(of).__name__ for of in (model, *following)]
     if following and (kinds[:2] != ["Transformer", "Pooling"] or not FOLLOWING.issuperset(kinds[1:])):
         allowed, got = ", ".join(sorted(FOLLOWING)), ", ".join(kinds)
         raise ValueError(f"expected {name} to be Transformer, Pooling and others of {allowed}, got {got}: name another")
     own = model.auto_model if following else model
-    return _encoding(own), nn.Sequential(*following) if following else None, reading
+    return _encoding(own), nn.Sequential(*following) if following else None, reading, origin
+
+
+@contextmanager
+def _at_hand(name: str) -> Generator[tuple[str, str]]:
+    """Return what the libraries load a model by, while it is loaded: a folder, or its name on the hub."""
+    if (folder := Path(name).expanduser()).is_dir():
+        yield str(folder), ""
+        return
+    repository = next((known for known in PACKAGES if known.partition("/")[2] == name), name)
+    try:
+        found = find(repository, [f"{file}{more}" for more in ("", ".index.json") for file in FILES])
+    except LookupError as error:
+        raise ValueError(f"expected a model of transformers by name or folder, got {name}: {error}") from error
+    with folder_of(found) as folder:
+        whole = found.origin != HUB and (folder / "config.json").is_file()
+        yield str(folder) if whole else repository, f"{name} from {found}"
 
 
 def _encoding(model: Any) -> Any:
@@ -241,7 +266,7 @@ def _loaded(name: str, load: Callable[[Any, str], Any]) -> Any:
     try:
         library = import_module("transformers")  # of the extra `text`
         library.utils.logging.disable_progress_bar()
-        return load(library, str(Path(name).expanduser()) if Path(name).expanduser().is_dir() else name)
+        return load(library, name)
     except Exception as error:
         remedy = "pip install likewise[text]" if isinstance(error, ImportError) else "check it, or the connection"
         raise ValueError(

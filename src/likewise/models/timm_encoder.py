@@ -13,12 +13,12 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from likewise.models.encoder import SizedEncoder, check_images
+from likewise.models.published import Published, check_digest, digest_of, find
 from likewise.models.wrapped import dry_run, shortened
 from likewise.pickled import pickled
 
 Shapes = Mapping[str, torch.Size]
 _WORDS = re.compile(r"[a-z]+|[0-9]+")
-PATIENCE = 3.0  # seconds to wait for a server; the hub's library retries for most of a minute
 FILES = ("model.safetensors", "pytorch_model.bin")
 
 
@@ -34,12 +34,13 @@ class Timm(SizedEncoder):
             such as vision transformers, are created for this size.
         name: A name such as resnet18 or vit_tiny_patch16_224, with a tag if there are several sets of weights, such as
             resnet18.a1_in1k. `timm.list_models("*vit*")` finds names.
-        pretrained: Start from the published weights, cached or from the Hugging Face hub, and keep the mean and std
-            that they were trained with.
+        pretrained: Start from the published weights, in the cache of the Hugging Face hub, on the hub, or in an
+            installed package (`likewise[pretrained]`), and keep the mean and std that they were trained with.
         stem: "model" is the network's own; "small" gives a ResNet-like network a new 3 × 3 convolution of stride 1 and
             no max-pool, for images below 64 pixels.
         checkpoint: A file of the network's published weights, .safetensors or .pth, instead of a download; a classifier
             in it is left out.
+        digest: What a run recorded of the weights that it began with; a warning tells where these are others.
 
     Raises:
         ValueError: The input is not an image, timm has no such name, weights are not available or do not fit, the
@@ -54,7 +55,7 @@ class Timm(SizedEncoder):
         (torch.Size([2, 1024]), 1024)
     """
 
-    rebuilt_with: ClassVar[dict[str, Any]] = {"pretrained": False, "checkpoint": None}
+    rebuilt_with: ClassVar[dict[str, Any]] = {"pretrained": False, "checkpoint": None, "digest": None}
 
     def __init__(
         self,
@@ -63,6 +64,8 @@ class Timm(SizedEncoder):
         pretrained: bool = False,
         stem: Literal["model", "small"] = "model",
         checkpoint: str | None = None,
+        *,
+        digest: str | None = None,
     ) -> None:
         check_images("Timm", input_shape)
         super().__init__(input_shape)
@@ -71,10 +74,15 @@ class Timm(SizedEncoder):
             raise ValueError(f"expected the stem model or small, got {stem}: choose one of them")
         if checkpoint is not None and not Path(checkpoint).is_file():
             raise ValueError(f"expected checkpoint to be a file of weights, got {checkpoint}: no such file")
-        file = _hub_weights(name) if pretrained and checkpoint is None else checkpoint
-        self.model = _make(name, self.input_shape, file)
+        found = _published(name) if pretrained and checkpoint is None else None
+        file = str(found.file) if found else checkpoint
+        self.model = _make(name, self.input_shape, file, in_order=found is not None and found.packaged)
         if file is not None:
             self._take_statistics()
+        configuration: Any = self.model.pretrained_cfg
+        self.origin = f"{name} from {found}, {configuration['license']}" if found else ""
+        self._digest = digest_of(self.model) if found else None
+        check_digest(name, self._digest, digest)
         if stem == "small":
             _shrink_stem(self.model, name)
         outputs = dry_run(self.model, self.input_shape, name)
@@ -84,6 +92,11 @@ class Timm(SizedEncoder):
                 f"{tuple(outputs.shape)} or NaN or infinity: choose larger images or a shallower encoder"
             )
         self._feature_dim = outputs.shape[1]
+
+    @property
+    def recorded(self) -> dict[str, Any]:
+        """The digest of the published weights, by which a run that repeats this one tells whether it has the same."""
+        return {"digest": self._digest} if self._digest else {}
 
     def forward(self, inputs: Float[Tensor, "n ch h w"]) -> Float[Tensor, "n d"]:
         return self.model(self.standardized(inputs))
@@ -111,10 +124,10 @@ def _check_name(name: str) -> None:
         raise ValueError(f"expected a tag of {architecture} that timm has, got {tag}: {remedy}")
 
 
-def _make(name: str, input_shape: tuple[int, ...], file: str | None) -> nn.Module:
+def _make(name: str, input_shape: tuple[int, ...], file: str | None, *, in_order: bool = False) -> nn.Module:
     """Make the network, with the weights of a file if one is given: all that it has, and none of a larger one."""
     if file is None:
-        return _create(name, input_shape, None)
+        return _create(name, input_shape)
     objects = pickled(file)
     if not objects and Path(file).suffix != ".safetensors" and Path(file).read_bytes()[:1] not in {b"P", b"\x80"}:
         objects = "a file of something else: give a .safetensors or .pth file"
@@ -122,7 +135,8 @@ def _make(name: str, input_shape: tuple[int, ...], file: str | None) -> nn.Modul
         raise ValueError(f"expected weights of {name} in {file}, got {objects}")
     with _noted() as noted:
         try:
-            made = _create(name, input_shape, file)
+            source = {"state_dict": _renamed(name, file)} if in_order else {"file": file}
+            made = _create(name, input_shape, source, f" with the weights in {file}")
         finally:
             for network, given in noted[-1:]:
                 _check_fit(network, given, name, input_shape, file)
@@ -191,23 +205,25 @@ def _alike(name: str) -> list[str]:
 def _fits(name: str, given: Shapes, input_shape: tuple[int, ...]) -> bool:
     try:
         with torch.device("meta"):
-            return not any(_misfits(_create(name, input_shape, None), given))
+            return not any(_misfits(_create(name, input_shape), given))
     except ValueError:
         return False
 
 
-def _create(name: str, input_shape: tuple[int, ...], file: str | None) -> nn.Module:
+def _create(
+    name: str, input_shape: tuple[int, ...], weights: Mapping[str, Any] | None = None, told: str = ""
+) -> nn.Module:
     import timm  # noqa: PLC0415
 
     configuration = timm.get_pretrained_cfg(name)
     fixed = configuration is not None and configuration.fixed_input_size
     size: dict[str, Any] = {"img_size": input_shape[1:]} if fixed else {}
-    source: dict[str, Any] = {"pretrained": True, "pretrained_cfg_overlay": {"file": file}} if file else {}
+    source: dict[str, Any] = {"pretrained": True, "pretrained_cfg_overlay": weights} if weights else {}
     try:
         return timm.create_model(name, num_classes=0, in_chans=input_shape[0], **size, **source)
     except Exception as error:
         raise ValueError(
-            f"expected {name} to be made for images {input_shape}{f' with the weights in {file}' if file else ''}, "
+            f"expected {name} to be made for images {input_shape}{told}, "
             f"got {type(error).__name__}: {shortened(str(error))}: choose other images or another network"
         ) from error
 
@@ -224,10 +240,9 @@ def _shrink_stem(model: Any, name: str) -> None:
     model.maxpool = nn.Identity()
 
 
-def _hub_weights(name: str) -> str:
-    import timm  # noqa: PLC0415 - timm is optional, and brings huggingface_hub
-    from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url, try_to_load_from_cache  # noqa: PLC0415
-    from huggingface_hub.errors import EntryNotFoundError  # noqa: PLC0415
+def _published(name: str) -> Published:
+    """Find a network's published weights."""
+    import timm  # noqa: PLC0415 - timm is optional
 
     configuration = timm.get_pretrained_cfg(name)
     repository = configuration.hf_hub_id if configuration else None
@@ -235,19 +250,22 @@ def _hub_weights(name: str) -> str:
         url = configuration.url if configuration else None
         remedy = f"download {url} and give its path as checkpoint" if url else "leave out pretrained"
         raise ValueError(f"expected a network with weights on the Hugging Face hub, got {name}: {remedy}")
-    for file in FILES:
-        cached = try_to_load_from_cache(repository, file)
-        if isinstance(cached, str):
-            return cached
-    for file in FILES:
-        try:
-            get_hf_file_metadata(hf_hub_url(repository, file), timeout=PATIENCE)
-            return hf_hub_download(repository, file)
-        except EntryNotFoundError:
-            continue
-        except Exception as error:
-            raise ValueError(
-                f"expected the weights of {name} from the Hugging Face hub, {repository}, got {type(error).__name__}: "
-                f"{shortened(str(error))}: check the connection, or give a file of weights as checkpoint"
-            ) from error
-    raise ValueError(f"expected {' or '.join(FILES)} in {repository}, got neither: give a file as checkpoint")
+    try:
+        return find(repository, FILES)
+    except LookupError as error:
+        raise ValueError(
+            f"expected the weights of {name} from the Hugging Face hub, {repository}, got {error}, or give a file of "
+            "weights as checkpoint"
+        ) from error
+
+
+def _renamed(name: str, file: str) -> dict[str, Tensor]:
+    """Return the weights of a package by timm's names: they are in the network's order, under other names."""
+    import timm  # noqa: PLC0415
+
+    with torch.device("meta"):
+        own = timm.create_model(name).state_dict()
+    given = torch.load(file, map_location="cpu", weights_only=True)
+    if [of.shape for of in own.values()] != [of.shape for of in given.values()]:
+        raise ValueError(f"expected the weights of {name} in {file}, got other tensors: install another version")
+    return dict(zip(own, given.values(), strict=True))

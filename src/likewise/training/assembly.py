@@ -131,7 +131,8 @@ def assemble(
     torch.manual_seed(seed)
     before = [note for run in _earlier_runs(specs) for note in _learned_from(run, specs, parts)]
     encoder = _encoder(specs, train)
-    taken = () if weights is None else (f"weights: {load_weights(encoder, weights)}",)
+    origins = [encoder.origin] if weights is None else [str(load_weights(encoder, weights))]
+    taken = [f"weights: {origin}" for origin in origins if origin]
     specs["head"] = _filled(specs["head"], Head, feature_dim=encoder.feature_dim) if reads_embeddings(kind) else None
     if train.counterparts is None:
         head = None if specs["head"] is None else build(specs["head"], Head)

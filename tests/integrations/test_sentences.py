@@ -1,6 +1,7 @@
 """Our losses as sentence-transformers calls them: values and gradients beside its own, and what is told at the door."""
 
 import re
+from copy import deepcopy
 from pathlib import Path
 
 import pytest
@@ -89,8 +90,8 @@ def test_widths_are_matryoshkas(chunk_size, models, losses):
 
 @pytest.mark.parametrize("wrapper", ["MatryoshkaLoss", "AdaptiveLayerLoss", "Matryoshka2dLoss"])
 def test_wrappers_that_replace_the_models_forward_work_without_chunks_and_are_told_with_them(wrapper, models, losses):
-    """They put it back before the backward, where chunks would call it again."""
-    model, sizes = models[0], [[32, 16]] * wrapper.startswith("Matryoshka")
+    """They put it back before the backward, where chunks would call it again, but older versions not after an error."""
+    model, sizes = deepcopy(models[0]), [[32, 16]] * wrapper.startswith("Matryoshka")
     info_nce, ranking = lw.InfoNCELoss(temperature=0.05), losses.MultipleNegativesRankingLoss(model)
     if wrapper == "MatryoshkaLoss":
         ours, theirs = (getattr(losses, wrapper)(model, of, *sizes) for of in (ForSentences(model, info_nce), ranking))

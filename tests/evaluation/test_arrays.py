@@ -542,6 +542,9 @@ def test_own_rows_are_found_that_another_batch_rounded_otherwise_and_close_ones_
         RowFingerprints.of([torch.from_numpy(of)]) for of in (np.concatenate([rounded, strangers]), gallery)
     )
     assert places_of_close(*fingerprints).tolist() == [*order.tolist(), -1, -1, -1, -1]
+    some, none = (RowFingerprints.of([torch.from_numpy(gallery[:count])]) for count in (2, 0))
+    assert places_of_close(some, none).tolist() == [-1, -1]
+    assert places_of_close(none, some).tolist() == []
     labels = np.arange(20).repeat(15)
     with pytest.warns(UserWarning, match="300 of 300 queries are rows of the gallery"):
         Retrieval().rank(rounded, labels[order], gallery, labels)

@@ -85,6 +85,8 @@ def places_of_close(queries: RowFingerprints, gallery: RowFingerprints) -> Int[T
     """
     ordered, order = gallery.projections[:, 0].sort(stable=True)
     found = torch.full_like(queries.keys, -1)
+    if not len(order):
+        return found
     around = torch.arange(min(WINDOW, len(order)))
     for rows in torch.arange(len(found)).split(CHECKED // 4):
         middle = torch.searchsorted(ordered, queries.projections[rows, 0].contiguous())

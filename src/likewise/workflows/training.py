@@ -195,9 +195,10 @@ def _assembled(config: Mapping[str, Any]) -> tuple[Assembled, EvaluationOptions]
 
 def _describe(run: Run, ready: Assembled, config: Mapping[str, Any]) -> None:
     settled = deepcopy({part: ready.specs[part] for part in ("batches", "inputs")})  # by the data and the loss
-    if digest := ready.specs["encoder"]["init_args"].get("digest"):
-        arguments = {**config["encoder"].get("init_args", {}), "digest": digest}
-        settled["encoder"] = {**config["encoder"], "init_args": arguments}
+    asked, made = config["encoder"], ready.specs["encoder"]
+    digest = made["init_args"].get("digest")
+    if digest and made["class_path"] == asked["class_path"]:  # that of another run's, or within another, is noted there
+        settled["encoder"] = {**asked, "init_args": {**asked.get("init_args", {}), "digest": digest}}
     run.write(run.configuration.name, written({**config, **settled}).encode())
     recipe = {} if config.get("recipe") is None else {"recipe": config["recipe"]}
     origin = {"seed": config["seed"], "device": device_words(config["trainer"]), "versions": versions("lightning")}

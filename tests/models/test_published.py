@@ -10,11 +10,14 @@ from pathlib import Path
 import pytest
 import timm
 import torch
+import yaml
 from safetensors.torch import save_file
 
+from likewise.configuration import resolve
 from likewise.data import Texts
 from likewise.models import PretrainedTransformer, Timm, published
 from likewise.models.published import PACKAGES, Package, find, folder_of
+from likewise.workflows import Silent, train
 
 pytestmark = pytest.mark.slow  # reads real weights, and imports sentence-transformers
 LITE, MINI = PACKAGES
@@ -143,3 +146,18 @@ def test_a_file_of_no_weights_in_the_cache_is_refused_by_its_path(tmp_path):
     Path(file).write_bytes(b"half of a download")
     with pytest.raises(ValueError, match=r"expected tf_efficientnet_lite0 to be made .*model\.safetensors"):
         Timm((3, 64, 64), "tf_efficientnet_lite0", pretrained=True)
+
+
+def test_a_run_that_begins_with_anothers_encoder_can_be_repeated_from_its_options(tmp_path, monkeypatch):
+    """The digest is that of the first run's weights, and no option of FromRun."""
+    monkeypatch.chdir(tmp_path)
+    lines = [f"{word} and {word} number {row},{word}" for row in range(20) for word in ("rain", "snow")]
+    Path("texts.csv").write_text("\n".join(["text,label", *lines]))
+    given = {"data": "texts.csv", "steps": 1, "batch_size": 8, "evaluations": [], "report": False, "progress": Silent()}
+    mini = {"encoder": "PretrainedTransformer", "encoder.name": "all-MiniLM-L6-v2", "encoder.length": 8}
+    first = train(**given, **mini)
+    digest = yaml.safe_load(first.configuration.read_text())["encoder"]["init_args"]["digest"]
+    assert digest == PretrainedTransformer((), "all-MiniLM-L6-v2").recorded["digest"]
+    second = train(**given, **{"encoder": "FromRun", "encoder.run": str(first.folder)})
+    assert "digest" not in yaml.safe_load(second.configuration.read_text())["encoder"]["init_args"]
+    assert resolve({"config": str(second.configuration)})["encoder"]["class_path"] == "likewise.models.FromRun"

@@ -135,7 +135,7 @@ def _inputs(facts: Mapping[str, Any]) -> str:
     inputs, kind = went["inputs"], went["inputs"]["kind"]
     named = counted(went["samples"], kind[:-1], kind)
     if kind != "images":
-        return f"{named}{_numbers(inputs)} numbers" if inputs.get("shape") else named
+        return f"{named}{_numbers(inputs)} number{'s' * (inputs['shape'] != [1])}" if inputs.get("shape") else named
     channels, *size = inputs["shape"]
     colours = COLOURS.get(channels) or counted(channels, "channel")
     found = inputs.get("found")

@@ -65,7 +65,7 @@ def test_a_run_leaves_everything_under_its_name(finished):
     assert re.fullmatch(r"\d{4}-\d\d-\d\d-\d{6}-SupConLoss-Digits", run.name)
     assert {path.name for path in run.iterdir()} == {
         "batches.npz",
-        "checkpoint.ckpt",
+        "best.ckpt",
         "config.yaml",
         "embeddings.npz",
         "encoder.safetensors",
@@ -94,12 +94,14 @@ def test_a_run_shows_its_progress_and_says_nothing_else_beside(finished):
     lines = re.split(r"[\r\n]+", finished[1].stderr)
     assert [line.partition(":")[0] for line in lines[:2]] == ["data", "parts"]  # five lines on what goes in
     lines = lines[5:]
-    assert lines.pop(4).startswith("warning: only 18 steps, ")
-    assert len(lines) == 6
-    assert re.fullmatch(r"training: 9/18 steps, epoch=1, loss=\d+\.\d+", lines[0])
-    assert re.fullmatch(r"validation after epoch 2: kNN, accuracy \d+\.\d+ % \[.*\]", lines[1])  # the last epoch
-    assert re.fullmatch(r"training: 18/18 steps, epoch=2, loss=\d+\.\d+", lines[2])
-    assert lines[3:] == ["evaluating ...", "writing the report ...", ""]
+    assert lines.pop(6).startswith("warning: only 18 steps, ")
+    assert len(lines) == 8
+    assert re.fullmatch(r"validation before training: kNN, accuracy \d+\.\d+ % \[.*\]", lines[0])
+    assert re.fullmatch(r"training: 9/18 steps, epoch=1, loss=\d+\.\d+", lines[1])
+    assert re.fullmatch(r"validation after epoch 2: kNN, accuracy \d+\.\d+ % \[.*\]", lines[2])  # the last epoch
+    assert re.fullmatch(r"training: 18/18 steps, epoch=2, loss=\d+\.\d+", lines[3])
+    assert re.fullmatch(r"kept epoch 2 of 2, the best on validation: accuracy \d+\.\d+ % \[.*\]", lines[4])
+    assert lines[5:] == ["evaluating ...", "writing the report ...", ""]
 
 
 @pytest.mark.filterwarnings("ignore:.*logging interval.*")
@@ -127,8 +129,10 @@ def test_the_embeddings_are_those_that_were_evaluated(finished):
     assert all(np.array_equal(digits[saved[f"{part}_rows"]], saved[f"{part}_labels"]) for part in ("train", "test"))
 
 
-def test_the_checkpoint_holds_the_weights_of_the_last_step(finished):
-    checkpoint = torch.load(finished[2] / "checkpoint.ckpt", weights_only=True)
+def test_the_checkpoint_holds_the_weights_of_the_last_step(tmp_path):
+    assert main(["train", *SHORT, "--keep", "last", "--runs", str(tmp_path)]) == 0
+    (run,) = tmp_path.iterdir()
+    checkpoint = torch.load(run / "checkpoint.ckpt", weights_only=True)
     assert checkpoint["global_step"] == 18
     assert any(name.startswith("encoder.") for name in checkpoint["state_dict"])
     assert "optimizer_states" not in checkpoint  # a finished run does not go on

@@ -14,8 +14,8 @@ from likewise.data import Source
 
 WORDS = ("small", "red", "fox", "runs", "over", "lazy", "sky", "sea", "rain", "sun", "went", "home", "again", "today")
 OF_KIND = {
-    "texts": ("Transformer", "TokenDropout"),
-    "images": ("ResNet", "SimCLRViews"),
+    "texts": ("PretrainedTransformer", "TokenDropout"),
+    "images": ("Timm", "SimCLRViews"),
     "numbers": ("MLP", "FeatureDropout"),
 }
 
@@ -73,7 +73,7 @@ def test_a_column_of_labels_keeps_the_defaults_of_the_kind_of_data(kind, suffix,
     assert parts_of(options) == OF_KIND[kind]
     samples = source_of(options["data"]).load()
     assert (samples.names, len(samples)) == (("card", "fees", "loan"), 30)
-    assert samples.input_shape == {"texts": (), "images": (3, 224, 224), "numbers": (2,)}[kind]
+    assert samples.input_shape == {"texts": (), "images": (3, 160, 160), "numbers": (2,)}[kind]
     with pytest.raises(ValueError, match=rf": likewise train {file} --data\.label topic \(or none\)$"):
         source_of(resolve({"data": str(file)})["data"]).load()
 

@@ -210,14 +210,14 @@ def test_data_is_read_by_what_is_there(tmp_path):
             sources[path] = [name_of(found[part]) for part in ("data", "encoder")]
             assert found["data"]["init_args"]["path"] == path
     assert sources == {
-        "photos": ["Folder", "ResNet"],
-        "stories.jsonl": ["Text", "Transformer"],
+        "photos": ["Folder", "Timm"],
+        "stories.jsonl": ["Text", "PretrainedTransformer"],
         "flowers.csv": ["Table", "MLP"],
-        "tags.csv": ["Table", "ResNet"],
+        "tags.csv": ["Table", "Timm"],
     }
     assert read(["tags.csv", "--data.label", "[sky, animal]"])["data"]["init_args"]["label"] == ["sky", "animal"]
     assert name_of(read(["photos", "--encoder", "ConvNet"])["encoder"]) == "ConvNet"
-    assert name_of(read(["--data", "Folder", "--data.path", "photos"])["encoder"]) == "ConvNet"  # as it was named
+    assert name_of(read(["--data", "Folder", "--data.path", "photos"])["encoder"]) == "Timm"
     assert read(["photos", "--recipe", "simclr"])["recipe"] == "simclr-image-folder"
     assert read(["stories.jsonl", "--recipe", "supcon"])["recipe"] == "supcon-texts"
 
@@ -377,7 +377,7 @@ def test_what_sources_tell_is_what_python_finds():
         (["--loss", "moco"], "--loss.sym", ["--loss.symmetric"]),
         (["--encoder", "ResNet"], "--encoder.d", ["--encoder.depth"]),
         ([], "--trainer.max_e", ["--trainer.max_epochs"]),
-        (["--keep"], "", ["best", "last"]),
+        (["--keep"], "", ["best", "last", "null"]),
         (["--loss.temperature"], "", ["learned"]),
         (["--loss.normalize"], "", ["false", "true"]),
     ],

@@ -495,8 +495,16 @@ def test_raw_inputs_are_a_subset_of_known_rows(monkeypatch):
     assert {len(part) for part in raw} == {7}
     torch.testing.assert_close(raw.test.vectors[:, 0] * 255, raw.test.rows.float() - 100)
     assert raw.test.labels.tolist() == (raw.test.rows % 2).tolist()
-    large = Samples(torch.zeros(2, 3, 65, 64), torch.arange(2), ("a", "b"))
-    assert raw_features(Parts(large, large, large)) is None
+    long = Samples(torch.zeros(2, 3 * 65 * 64), torch.arange(2), ("a", "b"))
+    assert raw_features(Parts(long, long, long)) is None
+
+
+def test_raw_inputs_of_large_images_are_means_of_their_pixels():
+    images = torch.randint(256, (3, 3, 128, 192), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    samples = Samples(images, torch.arange(3) % 2, ("a", "b"))
+    raw = raw_features(Parts(samples, samples, samples))
+    blocks = images.double().view(3, 3, 64, 2, 64, 3).mean(dim=(3, 5))
+    torch.testing.assert_close(raw.test.vectors.double(), blocks.flatten(1) / 255, atol=0.5 / 255 + 1e-6, rtol=0)
 
 
 def test_vectors_are_standardised_by_the_training_part_and_images_are_not():

@@ -15,8 +15,9 @@ from safetensors.torch import save_file
 
 from likewise.configuration import resolve
 from likewise.data import Texts
-from likewise.models import PretrainedTransformer, Timm, published
-from likewise.models.published import PACKAGES, Package, find, folder_of
+from likewise.files import published
+from likewise.files.published import PACKAGES, Package, find, folder_of
+from likewise.models import PretrainedTransformer, Timm
 from likewise.workflows import Silent, train
 
 pytestmark = pytest.mark.slow  # reads real weights, and imports sentence-transformers
@@ -29,6 +30,7 @@ def nothing_cached(monkeypatch, tmp_path):
     """A machine whose cache is empty, and which reaches no hub."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(published, "_unanswered", {})
     for repository, package in PACKAGES.items():
         if find_spec(package.module) is None:
             pytest.skip(f"needs the package {package.distribution}, which has the weights of {repository}")
@@ -88,6 +90,7 @@ def test_a_hub_that_does_not_answer_is_left_for_the_package(monkeypatch):
         monkeypatch.setattr("huggingface_hub.hf_hub_url", lambda *_: address)
         monkeypatch.setattr(published, "PATIENCE", 0.2)
         assert find(LITE, ["model.safetensors"]).packaged
+        monkeypatch.setattr("huggingface_hub.hf_hub_url", None)  # it is not asked again at once
         with pytest.raises(LookupError, match=r"Time.*out.*: check the connection$"):
             find("timm/resnet18.a1_in1k", ["model.safetensors"])
 

@@ -88,7 +88,7 @@ def test_curves_are_those_of_the_run(logged):
     assert len(scores) == 2
     for score in (of for of in logged.scores if of.epoch is not None and str(of.group) == "all"):
         points = dict(curve(read, f"validation/{score.evaluation}/{score.metric.name}"))
-        assert points[5 * score.epoch - 1] == pytest.approx(score.value, rel=1e-6)
+        assert points[max(0, 5 * score.epoch - 1)] == pytest.approx(score.value, rel=1e-6)
 
 
 def test_histograms_are_of_the_similarities_of_validation_samples(logged):
@@ -97,8 +97,8 @@ def test_histograms_are_of_the_similarities_of_validation_samples(logged):
     vectors = load_encoder(logged.folder).encode(validation.inputs)
     edges, *shares = similarity_histogram(vectors, validation.labels)
     for name, share in zip(COSINES, shares, strict=True):
-        first, last = read.Histograms(name)
-        assert (first.step, last.step) == (4, 9)
+        begun, first, last = read.Histograms(name)
+        assert (begun.step, first.step, last.step) == (0, 4, 9)
         assert last.histogram_value.bucket_limit == pytest.approx(edges[1:].tolist())
         assert last.histogram_value.bucket == pytest.approx((100 * share).tolist())
 
@@ -216,7 +216,7 @@ def fit(run, parts, *, also=(), loss=None, loggers=None):
         accelerator="cpu",
         logger=loggers,
         log_every_n_steps=1,
-        callbacks=[validation, drawings, checkpoints, *also],
+        callbacks=[drawings, validation, checkpoints, *also],
         **OFF,
     )
     data = TrainingData(parts.train, Views(batch_size=12), seed=0)
@@ -253,10 +253,10 @@ def test_a_resumed_training_goes_on_with_its_curves_and_maps(batch, run, parts, 
     assert curve(read, "loss") == [(step, pytest.approx(value)) for step, value in run.metrics["loss"]]
     assert [step for step, _ in curve(read, "loss")] == list(range(12))
     assert [one.step for one in read.Images("views")] == [0]
-    assert [one.step for one in read.Histograms(COSINES[0])] == [5, 11]
-    assert [step for step, _ in curve(read, "validation/kNN/accuracy")] == [5, 11]
+    assert [one.step for one in read.Histograms(COSINES[0])] == [0, 5, 11]
+    assert [step for step, _ in curve(read, "validation/kNN/accuracy")] == [0, 5, 11]
     config = (folder / "projector_config.pbtxt").read_text(encoding="utf-8")
-    assert [config.count(f'"validation:{step:05}"') for step in (5, 11)] == [1, 1]
+    assert [config.count(f'"validation:{step:05}"') for step in (0, 5, 11)] == [1, 1, 1]
     assert "Embedding dir exists" not in capsys.readouterr().out
 
 
@@ -269,7 +269,7 @@ def test_a_training_that_logs_again_what_it_had_logged_shows_it_once(run, parts)
     fit(run, parts)
     read = events(run.folder / "tensorboard")
     assert [step for step, _ in curve(read, "loss")] == list(range(12))
-    assert [step for step, _ in curve(read, "validation/kNN/accuracy")] == [5, 11]
+    assert [step for step, _ in curve(read, "validation/kNN/accuracy")] == [0, 5, 11]
 
 
 def test_ctrl_c_loses_nothing(run, parts):
@@ -293,7 +293,7 @@ def test_samples_without_labels_have_a_map_without_names(run):
     train = Samples(torch.rand(36, 5, generator=torch.Generator().manual_seed(0)))
     fit(run, Parts(train, train[torch.arange(15)], train), loss=lw.NTXentLoss())
     assert [path.name for path in (run.folder / "tensorboard" / "00011" / "validation").iterdir()] == ["tensors.tsv"]
-    assert len(curve(events(run.folder / "tensorboard"), "validation/features/effective rank")) == 2
+    assert len(curve(events(run.folder / "tensorboard"), "validation/features/effective rank")) == 3
 
 
 def test_the_picture_of_views_has_a_row_for_each_sample():
@@ -365,7 +365,7 @@ def test_wandb_is_told_everything_offline(wandb, tmp_path):
     (views_,) = (one["views"] for one in wandb.logged if "views" in one)
     assert views_[0][1][0].shape == (80, 34, 4)
     maps = [one for one in wandb.logged if "validation/map" in one]
-    assert [one["trainer/global_step"] for one in maps] == [4, 9]
+    assert [one["trainer/global_step"] for one in maps] == [0, 4, 9]
     kind, (figure,), _ = maps[-1]["validation/map"]
     assert kind == "Plotly"
     assert sum(len(trace.x) for trace in figure.data) == len(parts_of_run(run)[0].validation)
@@ -456,8 +456,8 @@ def test_mlflow_is_told_everything(mlflow, tmp_path):
     assert (client.experiment, client.tags) == ("likewise", {"mlflow.runName": run.name})
     assert client.params["loss.temperature"] == "0.1"
     assert [(step, value) for name, step, value in client.metrics if name == "loss"] == run.metrics["loss"]
-    figures = [f"validation/{name}-epoch-{epoch:04}.html" for epoch in (1, 2) for name in ("map", "similarities")]
-    assert list(client.artifacts) == ["views.png", *figures]
+    figures = [f"validation/{name}-epoch-{epoch:04}.html" for epoch in (0, 1, 2) for name in ("map", "similarities")]
+    assert list(client.artifacts) == [*figures[:2], "views.png", *figures[2:]]
     assert client.artifacts["views.png"].shape == (80, 34, 4)
     assert client.ended == [("r1", "FINISHED")]
     assert run.facts["logged"] == {"mlflow": "r1"}

@@ -28,7 +28,7 @@ class Small(Encoder):
     def forward(self, inputs):
         return torch.relu(self.norm(self.layer(self.standardized(inputs).flatten(1))))
 """
-COMMON = ["--encoder", "mine.Small", "--batches.batch_size", "120", "--trainer.max_epochs", "2"]
+COMMON = ["--encoder", "mine.Small", "--keep", "last", "--batches.batch_size", "120", "--trainer.max_epochs", "2"]
 COMMON += ["--trainer.accelerator", "cpu", "--optimizer", "SGD", "--optimizer.lr", "0.5"]
 
 

@@ -70,7 +70,7 @@ def parts():
 
 def test_scores_are_those_of_the_encoder_at_the_end_of_the_epoch(parts, tmp_path):
     run, module = train(tmp_path, parts)
-    assert {(score.part, score.epoch) for score in run.scores} == {("validation", 2), ("validation", 4)}
+    assert {(score.part, score.epoch) for score in run.scores} == {("validation", epoch) for epoch in (0, 2, 4)}
     features = [
         Features(module.encoder.encode(of.inputs), of.labels, of.names, part=part)
         for of, part in ((parts.train, "train"), (parts.validation, "validation"))
@@ -81,7 +81,52 @@ def test_scores_are_those_of_the_encoder_at_the_end_of_the_epoch(parts, tmp_path
 
 def test_the_last_epoch_is_validated_where_steps_end_the_training(parts, tmp_path):
     run, _ = train(tmp_path, parts, epochs=-1, steps=9, every=2)  # three steps an epoch
-    assert {score.epoch for score in run.scores} == {2, 3}
+    assert {score.epoch for score in run.scores} == {0, 2, 3}
+
+
+@pytest.mark.parametrize("steps", [7, 8])
+def test_the_last_step_is_validated_where_it_is_within_an_epoch(steps, parts, tmp_path):
+    run, module = train(tmp_path, parts, epochs=-1, steps=steps, every=2)
+    scores = [score for score in run.scores if score.metric.name == "accuracy" and str(score.group) == "all"]
+    assert [score.epoch for score in scores] == [0, 2, 3]
+    features = [
+        Features(module.encoder.encode(of.inputs), of.labels, of.names, part=part)
+        for of, part in ((parts.train, "train"), (parts.validation, "validation"))
+    ]
+    assert scores[-1].value == KNN(20, "similarity")(*features, features[1]).headline[0].value
+
+
+def test_the_last_step_is_validated_where_time_ends_within_an_epoch(parts, tmp_path):
+    class Late(lightning.Callback):
+        def on_train_batch_end(self, trainer, *_):
+            trainer.should_stop = trainer.global_step == 5
+
+    run, _ = train(tmp_path, parts, epochs=9, every=2, also=[Late()])
+    assert {score.epoch for score in run.scores} == {0, 2}
+
+
+def test_the_encoder_as_it_begins_is_validated_before_the_first_step(parts, tmp_path):
+    torch.manual_seed(0)
+    encoder = MLP((4,), width=8)
+    features = [
+        Features(encoder.encode(of.inputs), of.labels, of.names, part=part)
+        for of, part in ((parts.train, "train"), (parts.validation, "validation"))
+    ]
+    run, _ = train(tmp_path, parts)
+    first = next(score for score in run.scores if score.epoch == 0 and score.metric.name == "accuracy")
+    assert first.value == KNN(20, "similarity")(*features, features[1]).headline[0].value
+
+
+@pytest.mark.parametrize(("values", "kept"), [((0.2, 0.5, 0.3), 0), ((0.2, 0.5, 0.2), 2), ((0.5, 0.2, 0.2), 1)])
+def test_the_encoder_as_it_begins_is_kept_where_no_epoch_is_as_good(values, kept, parts, tmp_path):
+    run, _ = train(tmp_path, parts, epochs=2, every=1, evaluations=[Distance(*values)], keep_best=True)
+    assert best_epoch(run).epoch == kept
+    state = torch.load(run.best, weights_only=True)
+    torch.manual_seed(0)
+    begun = MLP((4,), width=8).state_dict()
+    own = {name.removeprefix("encoder."): of for name, of in state["state_dict"].items() if "encoder." in name}
+    assert all(torch.equal(own[name], of) for name, of in begun.items()) == (kept == 0)
+    assert state["epoch"] == kept - 1
 
 
 def test_training_goes_on_as_it_would_have_without(parts, tmp_path):
@@ -110,17 +155,17 @@ def test_episodes_are_drawn_from_all_classes_of_a_large_validation_part(parts, t
         evaluations=[episodes, Retrieval()],
         shown=lambda _, samples, features: shown.append((samples, features)),
     )
-    ((encoded, features),) = shown
+    (_, (encoded, features)) = shown
     assert encoded.counts.tolist() == [5] * 12
     assert torch.equal(features.vectors, module.encoder.encode(encoded.inputs))
-    (score,) = (score for score in run.scores if score.evaluation == "few-shot")
+    score = next(score for score in run.scores if score.evaluation == "few-shot" and score.epoch == 4)
     assert score.value == episodes(features, features, features).scores[0].value
 
 
 def test_the_effective_rank_is_that_of_the_validation_features(parts, tmp_path):
     run, module = train(tmp_path, parts)
-    first, last = (score for score in run.scores if score.metric.name == "effective rank")
-    assert (first.epoch, last.epoch, last.part, last.count) == (2, 4, "validation", 15)
+    begun, first, last = (score for score in run.scores if score.metric.name == "effective rank")
+    assert (begun.epoch, first.epoch, last.epoch, last.part, last.count) == (0, 2, 4, "validation", 15)
     assert last.value == effective_rank(module.encoder.encode(parts.validation.inputs))
     assert 1 < last.value < 8
     assert validation_score(run.scores) is None  # by which nothing is chosen
@@ -129,7 +174,9 @@ def test_the_effective_rank_is_that_of_the_validation_features(parts, tmp_path):
 def test_without_labels_the_effective_rank_alone_is_validated(parts, tmp_path):
     blank = Parts(*(Samples(of.inputs) for of in (parts.train, parts.validation, parts.test)))
     run, _ = train(tmp_path, blank, loss=lw.NTXentLoss())
-    assert [(score.metric.name, score.epoch) for score in run.scores] == [("effective rank", 2), ("effective rank", 4)]
+    assert [(score.metric.name, score.epoch) for score in run.scores] == [
+        ("effective rank", epoch) for epoch in (0, 2, 4)
+    ]
 
 
 def test_what_validation_takes_long_over_is_told(parts, tmp_path):
@@ -221,14 +268,14 @@ class Distance(Evaluation):
 
 
 def test_the_best_epoch_is_the_lowest_where_lower_is_better(parts, tmp_path):
-    run, _ = train(tmp_path, parts, epochs=4, every=1, evaluations=[Distance(0.5, 0.2, 0.2, 0.4)], keep_best=True)
+    run, _ = train(tmp_path, parts, epochs=4, every=1, evaluations=[Distance(0.6, 0.5, 0.2, 0.2, 0.4)], keep_best=True)
     assert best_epoch(run).epoch == 2  # the first of equals
     assert run.best.is_file()
 
 
 def test_the_best_epoch_needs_a_metric_that_selects(parts, tmp_path):
     with pytest.raises(ValueError, match="expected a metric of mine that selects, to keep the best epoch, got none"):
-        train(tmp_path, parts, evaluations=[Distance(0.5, 0.2, selects=False)], keep_best=True)
+        train(tmp_path, parts, evaluations=[Distance(0.5, 0.3, 0.2, selects=False)], keep_best=True)
 
 
 class Planned(Evaluation):
@@ -264,7 +311,7 @@ def test_training_ends_when_validation_has_not_been_better_for_so_long(values, p
         parts,
         epochs=6,
         every=1,
-        evaluations=[Planned(*values)],
+        evaluations=[Planned(0.9, *values)],
         patience=patience,
         told=lambda *of: told.append(of),
     )
@@ -277,13 +324,13 @@ def test_a_resumed_training_ends_where_it_would_have_ended(batch, parts, tmp_pat
     """Killed in the third epoch of four; and after the last step of the last one, when nothing is left to train."""
     values = [0.5, 0.6, 0.6, 0.55, 0.7, 0.1]
     planned = {"epochs": 6, "every": 1, "patience": 2}
-    whole, module = train(tmp_path / "whole", parts, evaluations=[Planned(*values)], **planned)
+    whole, module = train(tmp_path / "whole", parts, evaluations=[Planned(0.9, *values)], **planned)
     resumed = {"evaluations": [Planned(*values[batch // 3 :])], "resume": True}
     if batch == 12:
-        train(tmp_path / "killed", parts, evaluations=[Planned(*values)], **planned)
+        train(tmp_path / "killed", parts, evaluations=[Planned(0.9, *values)], **planned)
     else:
         with pytest.raises(InterruptedError):
-            train(tmp_path / "killed", parts, evaluations=[Planned(*values)], also=[Kill(batch)], **planned)
+            train(tmp_path / "killed", parts, evaluations=[Planned(0.9, *values)], also=[Kill(batch)], **planned)
     run, again = train(tmp_path / "killed", parts, **resumed, **planned)
     assert [(score.epoch, score.value) for score in run.scores] == [(one.epoch, one.value) for one in whole.scores]
     assert all(torch.equal(value, again.state_dict()[name]) for name, value in module.state_dict().items())
@@ -305,7 +352,11 @@ def test_epochs_after_a_lost_checkpoint_do_not_end_the_training_that_repeats_the
     values, planned = [0.5, 0.6, 0.55, 0.5, 0.7, 0.1], {"epochs": 6, "every": 1, "patience": 2}
     kept, told = tmp_path / "second.ckpt", []
     whole, _ = train(
-        tmp_path / "run", parts, evaluations=[Planned(*values)], also=[KeepAt(tmp_path / "run", 6, kept)], **planned
+        tmp_path / "run",
+        parts,
+        evaluations=[Planned(0.9, *values)],
+        also=[KeepAt(tmp_path / "run", 6, kept)],
+        **planned,
     )
     before = [(one.epoch, one.value) for one in whole.scores]
     assert max(epoch for epoch, _ in before) == 4
@@ -327,7 +378,8 @@ def test_scores_can_be_monitored(parts, tmp_path):
     run, _ = train(tmp_path, parts, epochs=3, every=2, also=[Watch()])
     accuracy, rank = "validation/kNN/accuracy", "validation/features/effective rank"
     assert [accuracy in of and rank in of for of in seen] == [False, True, True]
-    expected = [one.value for one in run.scores if one.metric.name == "accuracy" and str(one.group) == "all"]
+    found = [one for one in run.scores if one.metric.name == "accuracy" and str(one.group) == "all"]
+    expected = [one.value for one in found if one.epoch]  # before the first step nothing can be monitored
     assert [of[accuracy] for of in seen[1:]] == pytest.approx(expected, rel=1e-6)
     assert "validation" not in run.metrics_file.read_text()
 

@@ -7,12 +7,12 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from likewise.configuration import recipes
 from likewise.configuration.aliases import ALIASES
 from likewise.configuration.classes import MISSING, Class, Parameter, Value, find, kinds
 from likewise.configuration.draft import Draft, Option, parameters_of
 from likewise.configuration.guesses import OF_CLASS, near_classes, near_options
 from likewise.configuration.options import DEFAULTS, OF_LOSSES, PARTS, TRAINER, VERBS
+from likewise.configuration.starts import usual
 from likewise.configuration.values import head, members, part_of
 from likewise.configuration.words import classes_first, is_option, options_in
 from likewise.parts import is_spec
@@ -115,7 +115,7 @@ def _for_data(option: str, kind: Class, default: Any, verb: str) -> str:
     part, _, argument = option.partition(".")
     values: dict[str, list[str]] = {}
     for data in set(OF_CLASS.values()) - {"digits"} if verb == "train" and option != "data" else ():
-        spec = recipes.fitting(data).get(part)
+        spec = usual(data).get(part)
         chosen = find(spec["class_path"]) if is_spec(spec) else None
         if spec is None or chosen is None or (argument and chosen.key != kind.key):
             continue

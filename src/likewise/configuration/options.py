@@ -122,7 +122,8 @@ class TrainOptions(SharedOptions):
         compile: Whether to compile encoder, head and momentum encoder with torch.compile. The loss runs outside, by any
             backend as it does without, and nothing is captured in a CUDA graph.
         validation_epochs: Epochs between validation scores, which the last epoch always has; 0: none at all.
-        keep: Which weights a finished run keeps, in one checkpoint too: of the last epoch, or best in validation.
+        keep: Which weights a finished run keeps, in one checkpoint too: of the last epoch, or best in validation, where
+            the encoder as it began is one of them. Default: the best where validation can choose, in recipes the last.
         patience: Validations without a better score, as --keep best has it, that end the training. Default: never.
         log: Tools to look at the training in: tensorboard, wandb, mlflow, csv; several as --log [tensorboard,mlflow].
         data: Where the samples come from: a class, a folder of photos, a file, or a data set of torchvision.
@@ -130,7 +131,9 @@ class TrainOptions(SharedOptions):
         subset: Fewer training samples: a long tail, a fraction, some classes; several with --subset+. Default: all.
         split: How samples are split into training, validation and test parts.
         batches: Which samples form a batch, and the views made of them.
-        encoder: The network that is kept.
+        encoder: The network that is kept: a class; or scratch, a small one for the data; or auto, for photos and texts
+            one that others trained, found in the Hugging Face cache, on the hub or in a package (likewise[pretrained]).
+            Default: auto.
         head: The network between encoder and loss, dropped after training.
         loss: The loss.
         inputs: Further inputs of the loss, such as a queue: --inputs Momentum --inputs+ KeyQueue; [] is none.
@@ -157,7 +160,7 @@ class TrainOptions(SharedOptions):
     workers: int | None = None
     compile: bool = False
     validation_epochs: int = 5
-    keep: Literal["last", "best"] = "last"
+    keep: Literal["last", "best"] | None = None
     patience: int | None = None
     log: list[str] | str | None = None
     data: Source

@@ -47,7 +47,7 @@ def recipe(name: str) -> dict[str, Any]:
     options = _merged(options, half("methods", method))
     pair = next((f"{method}-{data_name}" for data_name in chain if f"{method}-{data_name}" in listed("both")), None)
     options = options if pair is None else _merged(options, half("both", pair))
-    return {part: value for part, value in options.items() if part not in {"like", FOR}}
+    return {"keep": "last"} | {part: value for part, value in options.items() if part not in {"like", FOR}}
 
 
 def study(name: str) -> dict[str, str]:

@@ -13,6 +13,7 @@ from likewise.configuration.classes import Class, find, kind_named, kinds
 from likewise.configuration.draft import Draft, Option
 from likewise.configuration.guesses import class_named, expanded, fitting_pairs, flat, kind_of_data
 from likewise.configuration.options import DEFAULTS, OF_LOSSES, PARTS, RESUMED_WITH, SOURCES, STRATEGIES
+from likewise.configuration.starts import AUTO, SCRATCH, STARTS, options_of
 from likewise.configuration.values import FLAG, folded, part_of
 from likewise.files.formats import PARTIAL
 from likewise.parts import listed
@@ -62,10 +63,9 @@ def resolved(given: Sequence[Option], verb: str) -> dict[str, Any]:
         given = _resumed(given)
     said = in_files(given, draft.root)
     words = [option for option in given if option.name != "config"]
-    layers = [*_expanded(said, draft.root), *_expanded(words, draft.root)]
-    below = _below([*said, *words], layers, draft.root) if verb == "train" else []
-    if any(option.name == "trainer.max_steps" for option in layers):  # steps end it, not the epochs of a default
-        below.append(Option("trainer.max_epochs", -1))
+    layers, rule = _begins([*_expanded(said, draft.root), *_expanded(words, draft.root)])
+    below = _below([*said, *words], layers, draft.root, rule) if verb == "train" else []
+    below += _without_end(below, layers)
     for option in (*below, *layers):
         if option.name != "recipe" or option in below:
             draft.put(option)
@@ -155,8 +155,30 @@ def _base(part: str, root: Class) -> Class | None:
     return part_of(parameter.annotation) if parameter else None
 
 
-def _below(given: Sequence[Option], layers: Sequence[Option], root: Class) -> list[Option]:
-    """Return what lies below the given options, spelt out in `layers`: defaults, what fits the data, and the recipe."""
+def _begins(layers: list[Option]) -> tuple[list[Option], str | None]:
+    """Return options without the words for rules by which an encoder is found, and the word that holds, if one does."""
+    named = [place for place, option in enumerate(layers) if option.name == "encoder"]
+    word = layers[named[-1]].value if named else None
+    if word not in (AUTO, SCRATCH):
+        return [option for option in layers if option.name != "encoder" or option.value not in (AUTO, SCRATCH)], None
+    before = [option for option in layers[: named[-1]] if option.name.partition(".")[0] != "encoder"]
+    return [*before, *layers[named[-1] + 1 :]], word
+
+
+def _without_end(below: Sequence[Option], layers: Sequence[Option]) -> list[Option]:
+    """Return what leaves out the steps or epochs of a default, where a training is ended by something else."""
+    ends = {f"trainer.max_{what}": -1 for what in ("steps", "epochs")}
+    given, known = ({option.name for option in options} for options in (layers, below))
+    if given & {*ends, "trainer.max_time"}:
+        return [Option(name, none) for name, none in ends.items() if name in known - given]
+    return [Option("trainer.max_epochs", -1)] if "trainer.max_steps" in known else []
+
+
+def _below(given: Sequence[Option], layers: Sequence[Option], root: Class, rule: str | None) -> list[Option]:
+    """Return what lies below the given options, spelt out in `layers`: defaults, what fits the data, and the recipe.
+
+    Without an encoder it is found by a rule; options of one that is not named are those of the network from scratch.
+    """
     last = {option.name: option.value for option in layers if not option.adds}
     source = _base("data", root)
     if isinstance(last.get("data"), str) and source:
@@ -169,12 +191,12 @@ def _below(given: Sequence[Option], layers: Sequence[Option], root: Class) -> li
             raise ValueError(f"expected the name of a recipe, got {got}: supcon-digits is one")
         name = recipes.named(last["recipe"], data)
         chosen = {"recipe": name, **recipes.recipe(name)}
+        if rule == AUTO and data in STARTS:
+            chosen |= {part: of for part, of in options_of(data, rule, last).items() if part in {"data", "encoder"}}
     elif data == "pairs":
         chosen = recipes.fitting(data)
     elif data and "data.path" in last:
-        needs = data in {"texts", "vectors"} and "encoder" not in last  # the default is for images
-        if needs or "data.path" not in {option.name for option in given}:
-            chosen = recipes.fitting(data)
+        chosen = _fitting(data, given, last, rule)
     chosen_options = list(flat(chosen))
     if ("data", "likewise.data.Pairs") in chosen_options and "encoder" not in chosen:
         chosen_options += fitting_pairs(last)
@@ -189,6 +211,14 @@ def _below(given: Sequence[Option], layers: Sequence[Option], root: Class) -> li
     said = any(option.name == "batches" for option in layers)
     needed = None if said else _batches_for([*below, *layers], root)
     return [*below, Option("batches", needed)] if needed else below
+
+
+def _fitting(data: str, given: Sequence[Option], last: Mapping[str, Any], rule: str | None) -> dict[str, Any]:
+    """Return what fits a kind of data; where an encoder and the source of the data are named, nothing."""
+    if "encoder" not in last:
+        own = any(name.startswith("encoder.") for name in last)
+        return options_of(data, rule or (SCRATCH if own else AUTO), last)
+    return {} if any(option.name == "data.path" for option in given) else recipes.fitting(data)
 
 
 def _without_replaced(below: list[tuple[str, Any]], above: Sequence[Option], root: Class) -> list[Option]:

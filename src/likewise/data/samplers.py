@@ -12,6 +12,8 @@ from likewise.data.samples import Samples, rows_by_class
 from likewise.data.texts import TokenRows
 from likewise.parts import written
 
+USUAL_EACH = 4  # samples of a class in a batch
+
 
 class Sampler(ABC):
     """Abstract: an order of the samples for each epoch."""
@@ -95,14 +97,16 @@ class Balanced(Sampler):
     """The same number of samples of each class in a batch, and each class in equally many batches, give or take one.
 
     Every sample of a class comes once before any comes again. A sample is never twice in a batch, unless its class has
-    fewer than samples_per_class samples. An epoch has N / batch_size batches, rounded down, and at least one.
+    fewer samples than the batch takes of it. An epoch has N / batch_size batches, rounded down, and at least one.
 
     Args:
-        samples_per_class: Samples of each class in a batch, which has batch_size / samples_per_class classes.
+        samples_per_class: Samples of each class in a batch, which has batch_size / samples_per_class classes. None: 4
+            where classes have as many, more where there are few classes, of some one more than of others; a batch of
+            all samples, and samples that do not have one class each, are shuffled.
 
     Raises:
         ValueError: samples_per_class is below 1; batch_size is not a multiple of it, or needs more classes than there
-            are; or samples do not have one class each.
+            are; or, unless it is None, samples do not have one class each.
 
     Example:
         >>> samples = Samples(torch.zeros(12, 1), torch.arange(12) % 3, ("ash", "elm", "oak"))
@@ -112,26 +116,37 @@ class Balanced(Sampler):
                 [0, 0, 2, 2]])
     """
 
-    def __init__(self, samples_per_class: int = 8) -> None:
-        if samples_per_class < 1:
+    def __init__(self, samples_per_class: int | None = 8) -> None:
+        if samples_per_class is not None and samples_per_class < 1:
             raise ValueError(f"expected samples_per_class of at least 1, got {samples_per_class}: 8 is usual")
         self.samples_per_class = samples_per_class
 
     def order(self, samples: Samples, batch_size: int, *, seed: int, epoch: int) -> Int[Tensor, "batches b"]:
-        labels, each = samples.classes_for("Balanced", "choose Shuffled"), self.samples_per_class
+        whole = len(samples) <= batch_size or samples.label_kind != "classes"
+        if self.samples_per_class is None and whole:
+            return Shuffled().order(samples, batch_size, seed=seed, epoch=epoch)
+        labels = samples.classes_for("Balanced", "choose Shuffled")
         occurring = samples.counts.nonzero().flatten()
-        self._check(batch_size, len(occurring))
+        if self.samples_per_class is None:
+            each = max(2, min(USUAL_EACH, len(samples) // len(occurring)))
+            ways = min(max(1, batch_size // each), len(occurring))
+        else:
+            self._check(batch_size, len(occurring), self.samples_per_class)
+            ways = batch_size // self.samples_per_class
         generator = _generator(seed, epoch)
-        slots = _classes_of_batches(max(1, len(samples) // batch_size), batch_size // each, len(occurring), generator)
-        order = torch.empty(slots.numel(), each, dtype=torch.int64)
-        places = rows_by_class(slots.flatten(), len(occurring))
+        slots = _classes_of_batches(max(1, len(samples) // batch_size), ways, len(occurring), generator)
+        sizes = batch_size // ways + (torch.arange(ways) < batch_size % ways).long()  # of a batch's slots
+        order = torch.empty(len(slots), batch_size, dtype=torch.int64)
+        places = rows_by_class(slots.repeat_interleave(sizes, dim=1).flatten(), len(occurring))
+        taken = sizes.expand_as(slots).flatten()
         rows_of = rows_by_class(labels, len(samples.names))
-        for label, own in zip(occurring.tolist(), places, strict=True):
-            order[own] = _rows_of_class(rows_of[label], len(own), each, generator)
-        return order.view(-1, batch_size)
+        for label, own, of in zip(
+            occurring.tolist(), places, rows_by_class(slots.flatten(), len(occurring)), strict=True
+        ):
+            order.view(-1)[own] = _rows_of_class(rows_of[label], taken[of].tolist(), generator)
+        return order
 
-    def _check(self, batch_size: int, classes: int) -> None:
-        each = self.samples_per_class
+    def _check(self, batch_size: int, classes: int, each: int) -> None:
         if batch_size % each:
             near = max(1, batch_size // each) * each
             raise ValueError(
@@ -160,12 +175,16 @@ def _classes_of_batches(batches: int, ways: int, classes: int, generator: torch.
     return chosen
 
 
-def _rows_of_class(rows: Tensor, batches: int, each: int, generator: torch.Generator) -> Tensor:
-    """Return the rows of one class for its batches, (batches, each): one shuffle after another."""
-    taken = rows[:0]
-    while len(taken) < batches * each:
-        shuffle = rows[torch.randperm(len(rows), generator=generator)]
-        open_batch = taken[len(taken) - len(taken) % each :]
-        twice = torch.isin(shuffle, open_batch)
-        taken = torch.cat([taken, shuffle[~twice], shuffle[twice]])
-    return taken[: batches * each].view(batches, each)
+def _rows_of_class(rows: Tensor, sizes: list[int], generator: torch.Generator) -> Tensor:
+    """Return the rows of one class for its batches, which take so many each: one shuffle after another."""
+    taken, left = list[Tensor](), rows[:0]
+    for size in sizes:
+        own, left = left[:size], left[size:]
+        while len(own) < size:
+            shuffle = rows[torch.randperm(len(rows), generator=generator)]
+            twice = torch.isin(shuffle, own)
+            left = torch.cat([shuffle[~twice], shuffle[twice]])
+            lacking = size - len(own)
+            own, left = torch.cat([own, left[:lacking]]), left[lacking:]
+        taken.append(own)
+    return torch.cat([*taken, rows[:0]])

@@ -1,11 +1,13 @@
 """Raw inputs as features: what the same evaluations find without an encoder. Of texts these are weights of words."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.nn.functional import adaptive_avg_pool2d
 
 from likewise.data import Parts, Samples, Texts
 from likewise.data.rows import Rows
@@ -14,7 +16,8 @@ from likewise.evaluation.logistic_regression import CONSTANT
 from likewise.files.formats import PARTS
 from likewise.scores import RAW
 
-LONGEST = 3 * 64 * 64  # numbers of an input; beyond, pixels say nothing and cost much
+LONGEST = 3 * 64 * 64  # numbers of an input; larger images are shrunk, since more pixels say no more
+READ = 256  # images that are shrunk at a time
 MOST_NUMBERS = 2**24  # of a part: 64 MiB in float32
 TERMS = 2048  # words that texts are described by
 MOST_TEXTS = 2**16  # of a part: 512 MiB in float32
@@ -27,7 +30,8 @@ def raw_features(parts: Parts, features: FeatureParts | None = None, seed: int =
     A part is cut to 2²⁴ numbers. Vectors are standardised, each number by its mean and standard deviation over the
     training part, since numbers of any unit may stand side by side; one that is constant there is 0. Texts are
     described by TF-IDF of the 2,048 most frequent words and pairs of words: 1 + log of the count, times the logarithm
-    of the inverse share of training texts that have it, L2-normalised. Of texts a part is cut to 65,536.
+    of the inverse share of training texts that have it, L2-normalised. Of texts a part is cut to 65,536. Images of
+    more than 64 x 64 pixels in three colours are shrunk to these by means.
 
     Both sides of pairs are described where they are of one kind and size: texts by the words of both, vectors
     standardised by the side that they are of. Else the first alone is.
@@ -38,7 +42,7 @@ def raw_features(parts: Parts, features: FeatureParts | None = None, seed: int =
         seed: Seed of the subsets.
 
     Returns:
-        The features, of kind "raw inputs"; None where one input has more than 12,288 numbers.
+        The features, of kind "raw inputs"; None where a vector has more than 12,288 numbers.
 
     Memory:
         64 MiB a part, of texts 512; of pairs twice as much.
@@ -49,9 +53,9 @@ def raw_features(parts: Parts, features: FeatureParts | None = None, seed: int =
         torch.Size([6, 4])
     """
     texts, shape = isinstance(parts.train.inputs, Texts), torch.Size(parts.train.input_shape)
-    if not texts and shape.numel() > LONGEST:
+    if not texts and shape.numel() > LONGEST and len(shape) != 3:
         return None
-    most = MOST_TEXTS if texts else max(1, MOST_NUMBERS // max(1, shape.numel()))
+    most = MOST_TEXTS if texts else max(1, MOST_NUMBERS // max(1, min(shape.numel(), LONGEST)))
     unseen = not texts and parts.train.names[: len(parts.test.names)] != parts.test.names
     samples = (part.as_evaluated() for part in (parts.train, parts.validation, parts.test))
     named = list(zip(PARTS, samples, features or [None] * 3, strict=True))
@@ -84,14 +88,32 @@ def _described(samples: Samples, encode: Encode, part: str) -> Features:
 
 
 def as_vectors(samples: Samples) -> Float[Tensor, "n d"]:
-    """Return all inputs as vectors, those of uint8 divided by 255.
+    """Return all inputs as vectors, those of uint8 divided by 255, large images shrunk.
 
     Example:
         >>> as_vectors(Samples(torch.full((2, 1, 2, 2), 255, dtype=torch.uint8))).tolist()
         [[1.0, 1.0, 1.0, 1.0], [1.0, 1.0, 1.0, 1.0]]
     """
-    inputs = samples.inputs[torch.arange(len(samples))].flatten(1)
-    return inputs.float() if inputs.is_floating_point() else inputs.float() / 255
+    read = (samples.inputs[rows] for rows in torch.arange(len(samples)).split(READ))
+    inputs = [shrunk(some).flatten(1) for some in read]
+    if not inputs:
+        return torch.zeros(0, min(math.prod(samples.input_shape), LONGEST))
+    vectors = torch.cat(inputs)
+    return vectors.float() if vectors.is_floating_point() else vectors.float() / 255
+
+
+def shrunk(inputs: Float[Tensor, "n ..."]) -> Float[Tensor, "n ..."]:
+    """Return images of at most 12,288 numbers, means of the pixels of larger ones, in their own dtype.
+
+    Example:
+        >>> shrunk(torch.zeros(1, 3, 160, 80, dtype=torch.uint8)).shape
+        torch.Size([1, 3, 64, 64])
+    """
+    if inputs.ndim != 4 or inputs[:1].numel() <= LONGEST:
+        return inputs
+    side = math.isqrt(LONGEST // inputs.shape[1])
+    small = adaptive_avg_pool2d(inputs.float(), [min(side, length) for length in inputs.shape[2:]])
+    return small if inputs.is_floating_point() else small.round().to(inputs.dtype)
 
 
 def _flattened(inputs: Tensor | Rows) -> Tensor:

@@ -12,8 +12,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from likewise.data.texts import MASK, PADDING
+from likewise.files.published import HUB, PACKAGES, find, folder_of
+from likewise.models.digests import check_digest, digest_of
 from likewise.models.encoder import frozen
-from likewise.models.published import HUB, PACKAGES, check_digest, digest_of, find, folder_of
 from likewise.models.text_encoder import TextEncoder, mean_of_tokens
 from likewise.models.wrapped import shortened
 from likewise.parts import build
@@ -213,7 +214,7 @@ def _published(name: str) -> tuple[Any, Any, tuple[Any, dict[str, str], str | No
 def _at_hand(name: str) -> Generator[tuple[str, str]]:
     """Return what the libraries load a model by, while it is loaded: a folder, or its name on the hub."""
     if (folder := Path(name).expanduser()).is_dir():
-        yield str(folder), ""
+        yield str(folder), f"the folder {name}"
         return
     repository = next((known for known in PACKAGES if known.partition("/")[2] == name), name)
     try:

@@ -12,8 +12,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from likewise.files.published import Published, find
+from likewise.models.digests import check_digest, digest_of
 from likewise.models.encoder import SizedEncoder, check_images
-from likewise.models.published import Published, check_digest, digest_of, find
 from likewise.models.wrapped import dry_run, shortened
 from likewise.pickled import pickled
 
@@ -80,11 +81,12 @@ class Timm(SizedEncoder):
         if file is not None:
             self._take_statistics()
         configuration: Any = self.model.pretrained_cfg
-        self.origin = f"{name} from {found}, {configuration['license']}" if found else ""
+        self.origin = f"{name} from {found}, {configuration['license']}" if found else checkpoint or ""
         self._digest = digest_of(self.model) if found else None
         check_digest(name, self._digest, digest)
         if stem == "small":
             _shrink_stem(self.model, name)
+        self.to(memory_format=torch.channels_last)
         outputs = dry_run(self.model, self.input_shape, name)
         if outputs.ndim != 2 or not torch.isfinite(outputs).all():
             raise ValueError(
@@ -99,7 +101,7 @@ class Timm(SizedEncoder):
         return {"digest": self._digest} if self._digest else {}
 
     def forward(self, inputs: Float[Tensor, "n ch h w"]) -> Float[Tensor, "n d"]:
-        return self.model(self.standardized(inputs))
+        return self.model(self.standardized(inputs).contiguous(memory_format=torch.channels_last))
 
     def _take_statistics(self) -> None:
         """Set mean and std to those of the weights; if there are not three channels, to their averages."""

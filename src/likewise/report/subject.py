@@ -15,7 +15,7 @@ from likewise.diagnostics import Snapshot, load_snapshots
 from likewise.evaluation import KNN, FeatureParts, Features, load_features
 from likewise.evaluation.feature_files import OTHER_SIDE
 from likewise.evaluation.features import Bar, id_words, label_words, silent
-from likewise.evaluation.raw import LONGEST
+from likewise.evaluation.raw import LONGEST, as_vectors
 from likewise.records import ClassMean, Curves
 from likewise.report.album import Album, Thumbnail
 from likewise.runs import Run
@@ -188,10 +188,13 @@ class Subject:
 
     def raw_vectors(self, features: Features) -> Float[Tensor, "n d"] | None:
         """Return the inputs of samples as vectors; None where there are none, or they are too long to say anything."""
-        if self.parts is None or math.prod(self.parts.test.input_shape) > LONGEST:
+        if self.parts is None:
             return None
-        inputs = self.inputs_of(features.part, features.numbers)
-        return None if inputs is None else inputs.flatten(1)
+        shape = self.parts.test.input_shape
+        if len(shape) != 3 and math.prod(shape) > LONGEST:
+            return None
+        samples = self._samples_of(features.part, features.numbers)
+        return None if samples is None else as_vectors(samples)
 
     def lines_of(self, features: Features, letters: int = LETTERS) -> list[str]:
         """Return samples' texts in one line of so many letters each; "" where samples are no texts."""

@@ -58,6 +58,7 @@ class Assembled:
         data: Batches of the training part.
         specs: The class and the arguments of each part.
         notes: What a user should know about the data, a sentence each.
+        learned: Whether the encoder begins with weights that were learned.
     """
 
     parts: Parts
@@ -67,6 +68,7 @@ class Assembled:
     data: TrainingData
     specs: dict[str, Any]
     notes: tuple[str, ...] = ()
+    learned: bool = False
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -131,8 +133,8 @@ def assemble(
     torch.manual_seed(seed)
     before = [note for run in _earlier_runs(specs) for note in _learned_from(run, specs, parts)]
     encoder = _encoder(specs, train)
-    origins = [encoder.origin] if weights is None else [str(load_weights(encoder, weights))]
-    taken = [f"weights: {origin}" for origin in origins if origin]
+    origin = encoder.origin if weights is None else str(load_weights(encoder, weights))
+    taken = [f"weights: {origin}"] if origin else []
     specs["head"] = _filled(specs["head"], Head, feature_dim=encoder.feature_dim) if reads_embeddings(kind) else None
     if train.counterparts is None:
         head = None if specs["head"] is None else build(specs["head"], Head)
@@ -160,7 +162,8 @@ def assemble(
         *_of_batches(data),
         *notes(data.samples, module.inputs.all, parts.test),
     ]
-    return Assembled(parts, train, refit, module, data, specs, tuple(known))
+    learned = bool(origin) or "from_run" in specs
+    return Assembled(parts, train, refit, module, data, specs, tuple(known), learned)
 
 
 def _with_unlabelled(train: Samples, others: Samples, loss: type[Loss], asked: str) -> Samples:

@@ -5,12 +5,14 @@ from collections.abc import Iterator
 from typing import final
 
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm  # pyright: ignore[reportPrivateUsage] - the base of all of them
 
 from likewise.files.suggestions import suggest
 from likewise.models import Encoder, Projected
 from likewise.models.depth import Block, blocks_of, names_of
 
 ALL = "all"
+STATISTICS = "batch statistics"
 BUT_LAST = re.compile(r"all[ -]but[ -](?:the[ -])?last(?:[ -](\d+))?(?:[ -]blocks?)?")
 
 
@@ -25,7 +27,8 @@ class FineTuning:
 
     Args:
         freeze: "all", "all but the last block", "all but the last 3 blocks", or names of parts, such as
-            "layer1,layer2", each with all that is in it. None: nothing.
+            "layer1,layer2", each with all that is in it. "batch statistics", alone or beside names, are those of all
+            batch normalisations, whose weights are trained. None: nothing.
         unfreeze_epoch: The epoch, from 1 on, that all is trained from. None: what is frozen stays so.
         rate_factor: Factor of the encoder's learning rate; head, loss and inputs keep theirs.
         layer_decay: Factor from each block to the one before it, nearer to the input; see `blocks_of`.
@@ -62,6 +65,10 @@ class FineTuning:
             got = f"{unfreeze_epoch} without --freeze" if freeze is None else str(unfreeze_epoch)
             raise ValueError(f"expected unfreeze_epoch of 2 or more, and what is frozen until then, got {got}")
         self.freeze = freeze
+        named = [] if freeze is None else [name.strip() for name in freeze.split(",")]
+        self.keeps_statistics = STATISTICS in named
+        names = [name for name in named if name != STATISTICS]
+        self._names = ",".join(names) if names else None
         self.unfreeze_epoch = unfreeze_epoch
         self.rate_factor = rate_factor
         self.layer_decay = layer_decay
@@ -72,7 +79,7 @@ class FineTuning:
         """Freeze what is to be frozen of an encoder; of a tower of two, its head is trained."""
         network = _bare(encoder)
         blocks = blocks_of(network)
-        chosen = set[nn.Parameter]() if self.freeze is None else set(self._chosen(network, blocks, self.freeze))
+        chosen = set[nn.Parameter]() if self._names is None else set(self._chosen(network, blocks, self._names))
         self._frozen = {name: parameter for name, parameter in network.named_parameters() if parameter in chosen}
         if self.unfreeze_epoch is None:
             for parameter in chosen:
@@ -90,7 +97,9 @@ class FineTuning:
 
     def rests(self, epoch: int) -> bool:
         """Return whether something is frozen in an epoch, from 1 on."""
-        return bool(self._frozen) and (self.unfreeze_epoch is None or epoch < self.unfreeze_epoch)
+        return (bool(self._frozen) or self.keeps_statistics) and (
+            self.unfreeze_epoch is None or epoch < self.unfreeze_epoch
+        )
 
     def settle(self, epoch: int, encoder: nn.Module, *copies: nn.Module) -> None:
         """Put what is frozen of an encoder and its copies into evaluation mode, what no longer is into training mode.
@@ -98,9 +107,10 @@ class FineTuning:
         Parts are looked up anew, as batch norms are replaced where there are several processes.
         """
         frozen = set(self._frozen.values())
-        for name, part in _bare(encoder).named_modules() if frozen else ():
+        for name, part in _bare(encoder).named_modules() if frozen or self.keeps_statistics else ():
             own = list(part.parameters())
-            if own and frozen.issuperset(own):
+            keeps = self.keeps_statistics and isinstance(part, _BatchNorm)
+            if keeps or (own and frozen.issuperset(own)):
                 for network in (encoder, *copies):  # of a momentum encoder, whose weights are no parameters
                     _bare(network).get_submodule(name).train(not self.rests(epoch))
 

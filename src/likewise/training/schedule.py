@@ -46,11 +46,12 @@ class Cosine(Schedule):
 
     Args:
         warmup_epochs: Epochs of warm-up, in which the factor rises to 1. SupContrast uses 10 for batches over 256.
+        warmup_share: The warm-up as a fraction of the training, where it is not given in epochs.
         warmup_start: The factor at the first step, if there is a warm-up.
         end: The factor at the end, e.
 
     Raises:
-        ValueError: A number is negative.
+        ValueError: A number is negative, or the fraction above a half.
 
     Source:
         Loshchilov, Hutter, "SGDR: Stochastic Gradient Descent with Warm Restarts", 2017, equation 5, without restarts.
@@ -61,16 +62,24 @@ class Cosine(Schedule):
         [0.0, 0.5, 1.0, 0.691, 0.0]
     """
 
-    def __init__(self, warmup_epochs: float = 0.0, warmup_start: float = 0.0, end: float = 0.0) -> None:
+    def __init__(
+        self, warmup_epochs: float = 0.0, warmup_start: float = 0.0, end: float = 0.0, *, warmup_share: float = 0.0
+    ) -> None:
         for name, value in (("warmup_epochs", warmup_epochs), ("warmup_start", warmup_start), ("end", end)):
             if not 0 <= value < math.inf:
                 raise ValueError(f"expected {name} of at least 0, got {value}: 0 switches it off")
+        if not 0 <= warmup_share <= LONGEST:
+            raise ValueError(f"expected warmup_share from 0 to {LONGEST}, got {warmup_share}: 0.1 is usual")
         self.warmup_epochs = warmup_epochs
+        self.warmup_share = warmup_share
         self.warmup_start = warmup_start
         self.end = end
 
     def factor(self, epoch: float, share: float) -> float:
-        warmed = max(epoch / self.warmup_epochs, share / LONGEST) if self.warmup_epochs else math.inf
+        if self.warmup_epochs:
+            warmed = max(epoch / self.warmup_epochs, share / LONGEST)
+        else:
+            warmed = share / self.warmup_share if self.warmup_share else math.inf
         if warmed < 1:
             return self.warmup_start + (1 - self.warmup_start) * warmed
         warmup = share / warmed
@@ -78,6 +87,8 @@ class Cosine(Schedule):
         return self.end + (1 - self.end) * (1 + math.cos(math.pi * after)) / 2
 
     def within(self, steps: int, of_epoch: int) -> "Schedule":
+        if 0 < self.warmup_share * steps < 1:  # its only step would have a rate of 0
+            return Cosine(self.warmup_epochs, self.warmup_start, self.end).within(steps, of_epoch)
         most = int(steps * LONGEST) / of_epoch
         if self.warmup_epochs <= most:
             return self
@@ -87,7 +98,7 @@ class Cosine(Schedule):
             "--schedule.warmup_epochs, or train longer",
             stacklevel=2,
         )
-        return Cosine(most, self.warmup_start, self.end)
+        return Cosine(most, self.warmup_start, self.end, warmup_share=self.warmup_share)
 
 
 @final

@@ -1,7 +1,7 @@
 """Validation during training: the encoder's scores, and the effective rank of its features, every few epochs."""
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import Any, final
 
@@ -32,12 +32,13 @@ from likewise.training.callbacks import VALIDATION
 
 MOST_SAMPLES = 10_000  # of each part, enough for a curve
 RANKED = 2000  # of which the effective rank is taken
+CHOOSE = 100  # validation samples that choose among epochs unasked, where nobody's weights are begun with
 RANK = Metric("effective rank", "plain", "neither")
 
 
 @final
 class Validation(Callback):
-    """Evaluate the validation part every few epochs, and save the scores with the run.
+    """Evaluate the validation part before the first step, as epoch 0, and every few epochs; save the scores.
 
     The evaluation is that of the run's own classifier if the loss is one of logits alone; else kNN (k = 20, weighted by
     similarity) if the validation classes or labels are also trained on, and retrieval if they are not. Of pairs it is
@@ -51,17 +52,20 @@ class Validation(Callback):
     Args:
         run: The run to save scores to.
         parts: The training and validation samples.
-        every: Epochs between evaluations, of which the last epoch is one; 0: no evaluation.
+        every: Epochs between evaluations, of which the last epoch is one, also where steps or time end within it; 0: no
+            evaluation.
         evaluations: Evaluations to try instead; the first of them that applies is used.
         told: Called with the scores found by an evaluation.
         shown: Called with the trainer, the validation samples that were encoded, and their features.
         progress: Wraps what is encoded and evaluated.
         keep_best: Whether to save all weights, as `Run.best`, at the epoch with the best score by a metric that
-            selects (accuracy, mAP, precision@1 or recall@1), the first of equals.
+            selects (accuracy, mAP, precision@1 or recall@1): the first of equals, and the encoder as it began only if
+            no epoch is as good. None: where there is such a score.
         workers: Processes that read inputs which are not in memory. None: one per core, up to 8; 0: none.
 
     Raises:
-        ValueError: `every` is negative; or, with `keep_best`, it is 0, or there are neither labels nor pairs.
+        ValueError: `every` is negative; or, with `keep_best`, it is 0, there are neither labels nor pairs, or no metric
+            selects.
     """
 
     def __init__(
@@ -74,7 +78,7 @@ class Validation(Callback):
         *,
         shown: Callable[[Trainer, Samples, Features], None] | None = None,
         progress: Bar = silent,
-        keep_best: bool = False,
+        keep_best: bool | None = False,
         workers: int | None = None,
     ) -> None:
         if every < 0:
@@ -93,12 +97,28 @@ class Validation(Callback):
         self._shown = shown
         self._progress = progress
         self._workers = workers
+        self._evaluated = 0  # after so many steps
+
+    def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
+        """Evaluate the encoder as it begins."""
+        self._evaluated = trainer.global_step
+        if self.every and not trainer.global_step:
+            self._evaluate(trainer, pl_module, 0)
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Evaluate after the last batch of an epoch, before its checkpoint is saved."""
-        epoch = trainer.current_epoch + 1
-        ends = batch_idx + 1 >= trainer.num_training_batches
-        if not (ends and is_due(trainer, epoch, self.every) and trainer.is_global_zero) or len(self._validation) < 2:
+        if is_due(trainer, batch_idx, self.every):
+            self._evaluate(trainer, pl_module, trainer.current_epoch + 1)
+
+    def on_train_end(self, trainer: Trainer, pl_module: Any) -> None:
+        """Evaluate where time ran out within an epoch."""
+        if self.every and self._evaluated < trainer.global_step:
+            self._evaluate(trainer, pl_module, trainer.current_epoch)  # Lightning has counted it
+
+    def _evaluate(self, trainer: Trainer, pl_module: Any, epoch: int) -> None:
+        dry: bool = trainer.fast_dev_run  # pyright: ignore[reportAttributeAccessIssue]
+        self._evaluated = trainer.global_step
+        if dry or not trainer.is_global_zero or len(self._validation) < 2:
             return
         if not self._tokenised:
             self._train, self._validation = (
@@ -107,9 +127,9 @@ class Validation(Callback):
             self._tokenised = True
         validation = self._encoded(pl_module, self._validation, "validation")
         for measured in (result.at(epoch) for result in self._found(pl_module, validation)):
-            if self.keep_best and self._is_best(measured):
+            if self.keep_best is not False and self._is_best(measured):
                 content = io.BytesIO()
-                torch.save({"state_dict": pl_module.state_dict(), "epoch": trainer.current_epoch}, content)
+                torch.save({"state_dict": pl_module.state_dict(), "epoch": epoch - 1}, content)
                 self.run.write(self.run.best.name, content.getvalue())
             self._save(trainer, measured)
             if self._told is not None:
@@ -137,17 +157,18 @@ class Validation(Callback):
         self.run.add(result)
         metrics = {logged_as(score): score.value for score in result.headline}
         for logger in trainer.loggers:
-            logger.log_metrics(metrics, step=trainer.global_step - 1)
+            logger.log_metrics(metrics, step=max(0, trainer.global_step - 1))
 
     def _is_best(self, result: Result) -> bool:
         if not result.selecting:
+            if self.keep_best is None:
+                return False
             raise ValueError(
                 f"expected a metric of {result.headline[0].evaluation} that selects, to keep the best epoch, got none: "
                 "declare it with Metric(..., selects=True), or leave out --keep"
             )
         score = result.selecting[0]
-        before = [one for one in _alike(self.run, score) if one.epoch and score.epoch and one.epoch < score.epoch]
-        return best([*before, score]) is score
+        return _best_of([*_until(_alike(self.run, score), (score.epoch or 0) - 1), score]) is score
 
 
 @final
@@ -155,7 +176,7 @@ class ValidationScores(Callback):
     """Log the scores of an epoch that was validated, on every process, and end a training that no longer gets better.
 
     Callbacks of somebody's own may monitor them as validation/<evaluation>/<metric>. With `patience` the training ends
-    once so many validations in a row were no better than the best one, by the score that `best_epoch` takes; this is
+    once so many validations in a row were no better than the best epoch, by the score that `best_epoch` takes; this is
     seen from the run's scores, so that a training that is resumed ends where it would have ended. It follows
     `Validation`, which is of the first process alone.
 
@@ -190,7 +211,7 @@ class ValidationScores(Callback):
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Log the scores that `Validation` has saved after the last batch of an epoch."""
         epoch = trainer.current_epoch + 1
-        if batch_idx + 1 < trainer.num_training_batches or not is_due(trainer, epoch, self.every):
+        if not is_due(trainer, batch_idx, self.every):
             return
         scores = self.run.scores if trainer.is_global_zero else ()
         found = [(logged_as(one), one.value) for one in scores if one.epoch == epoch and one.group == ALL]
@@ -210,8 +231,8 @@ class ValidationScores(Callback):
     def _since_best(self, epoch: int) -> tuple[Score | None, int]:
         """Return the best score up to an epoch, and how many there were since; those of repeated epochs come again."""
         first = best_epoch(self.run)
-        scores = [] if first is None else [one for one in _alike(self.run, first) if one.epoch and one.epoch <= epoch]
-        found = best(scores) if scores else None
+        scores = [] if first is None else [score for score in _until(_alike(self.run, first), epoch) if score.epoch]
+        found = best(scores)
         return found, 0 if found is None else len(scores) - 1 - scores.index(found)
 
 
@@ -226,10 +247,12 @@ def check_that_choose(parts: Parts, every: int, what: str, option: str) -> None:
         raise ValueError(f"expected labels or pairs to {what}, got neither: leave out {option}")
 
 
-def is_due(trainer: Trainer, epoch: int, every: int) -> bool:
-    """Tell whether an epoch, counted from 1, is validated."""
-    last = epoch == trainer.max_epochs or 0 < trainer.max_steps <= trainer.global_step
-    due = every and (epoch % every == 0 or last)
+def is_due(trainer: Trainer, batch_idx: int, every: int) -> bool:
+    """Tell whether the validation part is evaluated after a batch: every few epochs, and after the last step."""
+    epoch = trainer.current_epoch + 1
+    ends = batch_idx + 1 >= trainer.num_training_batches
+    last = (ends and epoch == trainer.max_epochs) or 0 < trainer.max_steps <= trainer.global_step
+    due = every and ((ends and epoch % every == 0) or last)
     return bool(due) and not trainer.fast_dev_run  # pyright: ignore[reportAttributeAccessIssue]
 
 
@@ -240,12 +263,22 @@ def logged_as(score: Score) -> str:
 
 def best_epoch(run: Run) -> Score | None:
     """Return the validation score of the epoch that is kept as the best; None if no epoch was validated."""
-    first = next((score for score in run.scores if score.epoch and score.group == ALL and score.metric.selects), None)
-    return None if first is None else best(_alike(run, first))
+    of_epochs = (score for score in run.scores if score.epoch is not None)
+    first = next((score for score in of_epochs if score.group == ALL and score.metric.selects), None)
+    return None if first is None else _best_of(_alike(run, first))
+
+
+def _best_of(scores: Iterable[Score]) -> Score | None:
+    """Return the best score of epochs, of equals the first that was trained."""
+    return best(sorted(scores, key=lambda score: score.epoch == 0))
 
 
 def _alike(run: Run, score: Score) -> list[Score]:
     return [other for other in run.scores if other.epoch is not None and other.what == score.what]
+
+
+def _until(scores: Iterable[Score], epoch: int) -> list[Score]:
+    return [score for score in scores if score.epoch is not None and score.epoch <= epoch]
 
 
 def _some(parts: Parts, tried: Sequence[Evaluation]) -> Samples:

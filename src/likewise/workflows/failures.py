@@ -14,6 +14,7 @@ _IN_ROOM = re.compile(r'"likewise\.[\w.]*?(\w+)"')  # a class, wherever its vers
 LOGS = {"tensorboard", "wandb", "csv"}  # folders of the tools that log a training
 # what stands there before any work is done
 CONFIGURATION = {"config.yaml", "run.json", "similarity.safetensors", *LOGS}
+AS_BEGUN = {"scores.csv", "outcomes.npz", "best.ckpt"}  # written before the first step
 
 
 @contextmanager
@@ -22,7 +23,7 @@ def removed_if_idle(run: Run, told: Callable[[Path], str], *, new: bool = True) 
     try:
         yield run
     except BaseException as error:
-        if new and {path.name for path in run.folder.iterdir() if path.suffix != ".new"} <= CONFIGURATION:
+        if new and {path.name for path in run.folder.iterdir() if path.suffix != ".new"} <= CONFIGURATION | AS_BEGUN:
             shutil.rmtree(run.folder, ignore_errors=True)
         else:
             error.add_note(told(run.folder))

@@ -34,7 +34,7 @@ from likewise.training.launch import from_slurm, rank, refused_together, termina
 from likewise.training.loggers.boards import Drawings
 from likewise.training.loggers.making import check_tools, logging_to, named
 from likewise.training.processes import joined, leave
-from likewise.training.validation import ValidationScores, best_epoch, check_that_choose
+from likewise.training.validation import CHOOSE, ValidationScores, best_epoch, check_that_choose
 from likewise.workflows.failures import check_same, removed_if_idle, unfinished
 from likewise.workflows.lightning_trainer import TrainingBar, in_our_words, quiet_lightning
 from likewise.workflows.metadata import device_of, device_words, flat, shared_options, versions
@@ -294,14 +294,13 @@ class _Training:
             options = {**given, "logger": logger, "default_root_dir": self.run.folder}
             trainer = trainer_of(options, callbacks, checkpoints)
             fit(self.ready, trainer, self.run, compiled=self.config["compile"])
-        if self.config["keep"] == "best":
+        if self.config["keep"] == "best" or self.run.best.is_file():
             self._keep_best(trainer.current_epoch)
         for tower in filter(None, (self.ready.module.encoder, self.ready.module.second)):
             tower.to(trainer.strategy.root_device)
 
     def _callbacks(self) -> list[lightning.Callback]:
         run, ready, asked = self.run, self.ready, self.evaluations.evaluations
-        best, patience = self.config["keep"] == "best", self.config["patience"]
         every = _validated(self.config, ready, self.evaluations)
         evaluations, note = while_training(ready.parts, ready.data.batches, asked)
         if note:
@@ -315,15 +314,15 @@ class _Training:
             told=self._say_validated,
             shown=drawings.show,
             progress=self.progress.bar,
-            keep_best=best,
+            keep_best=self._keeps_best(),
             workers=self.config["workers"],
         )
         collapse = Collapse(lambda told: self.progress.say(f"warning: {told}"))
         callbacks: list[lightning.Callback] = [
             LambdaCallback(on_train_start=lambda trainer, _: self._say_what_goes_in(trainer)),
+            drawings,  # before the first validation
             validation,
-            ValidationScores(run, every, patience, self._say_ended),
-            drawings,
+            ValidationScores(run, every, self.config["patience"], self._say_ended),
             Statistics(run, ready.trained.names),
             Snapshots(run),
             collapse,
@@ -346,13 +345,22 @@ class _Training:
         of = "" if limit in {None, -1} else f" of {limit}"
         self.progress.say(f"training ended after epoch {last}{of}: validation was best after epoch {best} (--patience)")
 
+    def _keeps_best(self) -> bool | None:
+        """Return whether the best epoch is kept; None: where there are scores to choose by."""
+        asked, chosen_by = self.config["keep"], self.ready.parts.validation
+        if asked is not None:
+            return asked == "best"
+        trained = self.config["freeze"] != ALL or self.config["unfreeze_epoch"] is not None
+        return None if trained and (self.ready.learned or len(chosen_by) >= CHOOSE) else False
+
     def _keep_best(self, epochs: int) -> None:
         kept = best_epoch(self.run) if self.run.best.is_file() else None
         if kept is None:
             self.progress.say("no epoch was validated, so the last is kept: lower --validation_epochs")
             return
         told = f"{kept.metric} {score_words(kept)}"
-        self.progress.say(f"kept epoch {kept.epoch} of {epochs}, the best on validation: {told}")
+        which = f"epoch {kept.epoch} of {epochs}" if kept.epoch else "the encoder as it began"
+        self.progress.say(f"kept {which}, the best on validation: {told}")
         self.ready.module.load_state_dict(
             torch.load(self.run.best, map_location="cpu", weights_only=True)["state_dict"]
         )
@@ -372,8 +380,9 @@ class _Training:
     def _say_validated(self, result: Result) -> None:
         """Say the validation scores of an epoch that epochs are chosen by; the page has all."""
         first = result.headline[0]
+        when = f"after epoch {first.epoch}" if first.epoch else "before training"
         scores = ", ".join(f"{score.metric} {score_words(score)}" for score in result.selecting or result.headline)
-        self.progress.say(f"validation after epoch {first.epoch}: {first.evaluation}, {scores}")
+        self.progress.say(f"validation {when}: {first.evaluation}, {scores}")
 
     @contextmanager
     def _timed(self, doing: str) -> Generator[None]:

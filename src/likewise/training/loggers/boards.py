@@ -184,7 +184,8 @@ class Drawings(Callback):
     """Show in TensorBoard, W&B and MLflow what is no curve; other loggers get the options alone.
 
     At the start, some samples of the first batch, each followed by its views as the encoder receives them, where they
-    are images. After each validated epoch, of at most 1,000 validation samples: histograms of the cosine similarities
+    are images. As training begins and after each validated epoch, of at most 1,000 validation samples: histograms of
+    the cosine similarities
     of pairs of one class and of different classes, and a map. In TensorBoard it is one for the projector, with labels
     and small pictures; elsewhere a figure by PCA, turned like the one before. The training and its random numbers do
     not change.
@@ -228,8 +229,8 @@ class Drawings(Callback):
             parts = [images(samples, part) for part in rows.split(AT_ONCE)]
             self._pictures = torch.cat([thumbnails(part, SIDE) for part in parts])
         pairs = similarity_histogram(some.vectors, some.classes) if some.label_kind == "classes" else None
-        step = trainer.global_step - 1
-        seen = Seen(trainer.current_epoch + 1, step, some, self._places, self._pictures, pairs)
+        step, epoch = max(0, trainer.global_step - 1), trainer.current_epoch + 1 if trainer.global_step else 0
+        seen = Seen(epoch, step, some, self._places, self._pictures, pairs)
         for board in self._boards:
             board.epoch(seen)
 

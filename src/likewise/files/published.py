@@ -1,24 +1,22 @@
 """Weights that others have published: in the cache of the Hugging Face hub, on the hub, or in an installed package."""
 
-import warnings
+import time
 import zipfile
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from hashlib import blake2b
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple, final
 
-import torch
-from torch import nn
-
-from likewise.models.wrapped import shortened
-
 HUB = "the Hugging Face hub"
 PATIENCE = 10.0  # seconds that the hub has for its first answer; its library retries for most of a minute
+LONGEST = 160  # letters of another library's error
+SILENCE = 60.0  # seconds after which a hub that did not answer is asked again
+_unanswered: dict[str, float] = {}
+"""What the hub's last failure was, and when."""
 
 
 class Package(NamedTuple):
@@ -74,18 +72,22 @@ def find(repository: str, files: Sequence[str]) -> Published:
         try:
             cached = try_to_load_from_cache(repository, file)
         except HFValidationError as error:
-            raise LookupError(f"{shortened(str(error))}: check it") from error
+            raise LookupError(f"{_shortened(error)}: check it") from error
         if isinstance(cached, str):
             return Published(Path(cached), "the Hugging Face cache")
-    failed = f"neither {' nor '.join(files)} is in it"
-    for file in files:
+    lately = next((told for told, at in _unanswered.items() if time.monotonic() < at + SILENCE), None)
+    failed = lately or f"neither {' nor '.join(files)} is in it"
+    for file in files if lately is None else ():
         try:
             get_hf_file_metadata(hf_hub_url(repository, file), timeout=PATIENCE)
             return Published(Path(hf_hub_download(repository, file)), HUB)
         except EntryNotFoundError:
             continue
         except Exception as error:  # noqa: BLE001 - of any of the libraries that it is made of
-            failed = f"{type(error).__name__}: {shortened(str(error))}"
+            failed = _shortened(error)
+            if "Timeout" in type(error).__name__ or isinstance(error, TimeoutError):
+                _unanswered.clear()
+                _unanswered[failed] = time.monotonic()
             break
     package = PACKAGES.get(repository)
     place = None if package is None else find_spec(package.module)
@@ -112,25 +114,5 @@ def folder_of(found: Published) -> Generator[Path]:
         yield Path(folder)
 
 
-def digest_of(network: nn.Module) -> str:
-    """Return a digest of a network's numbers, in float32 and in their order, whatever they are called.
-
-    Example:
-        >>> layer = nn.Linear(2, 1)
-        >>> digest_of(nn.Sequential(layer)) == digest_of(layer)
-        True
-    """
-    digest = blake2b(digest_size=16)
-    for tensor in network.state_dict().values():
-        if tensor.is_floating_point():
-            digest.update(tensor.detach().to("cpu", torch.float32).contiguous().numpy().tobytes())
-    return digest.hexdigest()
-
-
-def check_digest(name: str, found: str | None, expected: str | None) -> None:
-    """Warn where weights are not those that a run began with."""
-    if expected is not None and found != expected:
-        warnings.warn(
-            f"the weights of {name} are not those that the run began with: their digest is {found}, not {expected}",
-            stacklevel=3,
-        )
+def _shortened(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:LONGEST]}"

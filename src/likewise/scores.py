@@ -10,6 +10,8 @@ from torch import Tensor
 
 ENCODER = "encoder"
 RAW = "raw inputs"
+BEGUN = "as it began"
+"""Features of the encoder before its training, where it began with weights that were learned."""
 SEPARATOR = "|"
 PREFERRED = ("cross-modal retrieval", "linear probe")
 
@@ -112,7 +114,7 @@ class Score:
         low: Lower end of its interval.
         high: Upper end.
         count: How many samples, queries or episodes it is the mean of.
-        features: "encoder", or "raw inputs", the same evaluation without an encoder.
+        features: "encoder"; "as it began", by the encoder before training; or "raw inputs", without an encoder.
         part: "test" or "validation".
         group: Which samples or labels it is of.
         epoch: Epochs trained so far, for scores taken during training; None for the final encoder.

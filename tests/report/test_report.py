@@ -595,7 +595,7 @@ def test_many_classes_do_not_flood_the_page(tmp_path, monkeypatch):
 
 def test_features_that_know_the_class_beat_inputs_that_do_not(whole):
     for evaluation, metric in Subject(whole[0]).headlines:
-        difference = scores.encoder_less_raw(Subject(whole[0]), evaluation, metric)
+        difference = scores.encoder_less(Subject(whole[0]), "raw inputs", evaluation, metric)
         assert difference.low > 0
 
 

@@ -88,7 +88,7 @@ class Features:
         names: The classes' or labels' names.
         rows: The samples' rows in their source, (N,). None: 0 to N - 1.
         part: "train", "validation" or "test".
-        kind: "encoder", or "raw inputs".
+        kind: "encoder", "as it began" or "raw inputs".
         whole: How many samples each class or label has in the whole part, (C,), where these are a subset of it.
         predictions: The scores of the classes or labels by a classifier that was trained with the encoder, (N, C).
         logits: Whether the predictions are logits: the sigmoid of each is the probability of its label.

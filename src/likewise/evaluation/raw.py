@@ -112,7 +112,8 @@ def shrunk(inputs: Float[Tensor, "n ..."]) -> Float[Tensor, "n ..."]:
     if inputs.ndim != 4 or inputs[:1].numel() <= LONGEST:
         return inputs
     side = math.isqrt(LONGEST // inputs.shape[1])
-    small = adaptive_avg_pool2d(inputs.float(), [min(side, length) for length in inputs.shape[2:]])
+    height, width = (min(side, length) for length in inputs.shape[2:])
+    small = adaptive_avg_pool2d(inputs.float(), (height, width))
     return small if inputs.is_floating_point() else small.round().to(inputs.dtype)
 
 

@@ -20,9 +20,9 @@ from likewise.records import ClassMean, Curves
 from likewise.report.album import Album, Thumbnail
 from likewise.runs import Run
 from likewise.score_words import one_line
-from likewise.scores import ALL, ENCODER, RAW, Group, Outcomes, Score, places_of
+from likewise.scores import ALL, BEGUN, ENCODER, RAW, Group, Outcomes, Score, places_of
 
-KINDS = (ENCODER, RAW)
+KINDS = (ENCODER, BEGUN, RAW)
 LETTERS = 240  # of a text
 
 

@@ -81,7 +81,7 @@ def _scores(setting: Setting | None) -> Iterator[tuple[Score, dict[int, Score]]]
         key
         for subject in by_seed.values()
         for key, score in subject.test_scores.items()
-        if key[3] == ALL and score.metric.is_share and score.metric.better == "higher"
+        if key[2:] in {(ENCODER, ALL), (RAW, ALL)} and score.metric.is_share and score.metric.better == "higher"
     )
     for key in sorted(keys, key=lambda key: key[2] == RAW):
         scores = {seed: of.test_scores[key] for seed, of in by_seed.items() if key in of.test_scores}

@@ -101,6 +101,7 @@ def assemble(
     *,
     fine_tuning: FineTuning | None = None,
     weights: str | None = None,
+    begun: Run | None = None,
     unlabelled: Literal["left-out", "own-class"] = "left-out",
 ) -> Assembled:
     """Make the parts of a training, in the order in which they depend on each other.
@@ -114,6 +115,8 @@ def assemble(
         temperature_rate_factor: Factor of a learned temperature's learning rate.
         fine_tuning: What of the encoder is trained, and at what rate. None: all, at the optimizer's.
         weights: A file of weights that the encoder begins with; see `load_weights`. None: those it has.
+        begun: The run that goes on, which may have the weights that the encoder began with: then they are looked for
+            nowhere else. None: a new one.
         unlabelled: What a loss that takes classes does with samples without one; others are trained on all.
 
     Returns:
@@ -132,8 +135,10 @@ def assemble(
         raise ValueError(f"expected training samples with a label, got none of {len(train):,}: check the labels")
     torch.manual_seed(seed)
     before = [note for run in _earlier_runs(specs) for note in _learned_from(run, specs, parts)]
-    encoder = _encoder(specs, train)
-    origin = encoder.origin if weights is None else str(load_weights(encoder, weights))
+    encoder, origin = _begun(specs, train, begun, weights)
+    learned = bool(origin) or "from_run" in specs
+    if learned:
+        torch.manual_seed(seed)  # what follows is the same wherever the weights were found
     taken = [f"weights: {origin}"] if origin else []
     specs["head"] = _filled(specs["head"], Head, feature_dim=encoder.feature_dim) if reads_embeddings(kind) else None
     if train.counterparts is None:
@@ -162,7 +167,6 @@ def assemble(
         *_of_batches(data),
         *notes(data.samples, module.inputs.all, parts.test),
     ]
-    learned = bool(origin) or "from_run" in specs
     return Assembled(parts, train, refit, module, data, specs, tuple(known), learned)
 
 
@@ -274,6 +278,16 @@ def shared(first: Samples, second: Samples) -> int:
         return sum(one in theirs for one in first.ids)
     ours, others = first.numbered().rows, second.numbered().rows
     return 0 if ours is None or others is None else int(torch.isin(ours, others).sum())
+
+
+def _begun(specs: dict[str, Any], train: Samples, begun: Run | None, weights: str | None) -> tuple[Encoder, str]:
+    """Make the encoder with the weights that it begins with, and say where these are from; of random ones nothing."""
+    known = None if begun is None else begun.encoder_as_begun()
+    if begun is not None and isinstance(known, Encoder):
+        specs["encoder"] = begun.facts["parts"]["encoder"]
+        return known, str(begun.folder)
+    encoder = _encoder(specs, train)
+    return encoder, encoder.origin if weights is None else str(load_weights(encoder, weights))
 
 
 def _encoder(specs: dict[str, Any], train: Samples) -> Encoder:

@@ -150,7 +150,8 @@ def _of_run(path: Path, before: Run, config: Mapping[str, Any], progress: Progre
             predicted = scoring.unpredicted if own is None else own.with_predictions
             given = (run, encoder, samples, progress, predicted)
             features = scoring.encoded(*given, second=second, workers=config["workers"], most=most, anew=True)
-        scoring.score(run, features, samples, options, progress, refit=refit, device=device)
+        begun = _as_begun(run, features, options, progress)
+        scoring.score(run, features, samples, options, progress, begun=begun, refit=refit, device=device)
         scoring.write_report(run, samples, options, progress)
         if encoder is not None:
             scoring.say_lost(run, progress)
@@ -187,6 +188,20 @@ def _samples(run: Run, progress: Progress, *, needed: bool) -> tuple[Parts | Non
             raise
         progress.say(f"raw inputs and pictures are left out: {error}")
         return None, refit
+
+
+def _as_begun(
+    run: Run, features: evaluation.FeatureParts, options: scoring.EvaluationOptions, progress: Progress
+) -> evaluation.FeatureParts | None:
+    """Return the features that the run keeps of its encoder as it began, where they are of the same samples."""
+    if not run.begun_embeddings.is_file():
+        return None
+    begun = options.capped(scoring.features_as_begun(run))
+    pairs = zip(begun, options.capped(features), strict=True)
+    if not all(torch.equal(before.numbers, now.numbers) for before, now in pairs):
+        progress.say("the encoder as it began is left out: the run has its features of other samples")
+        return None
+    return begun
 
 
 def _encoders(run: Run, device: torch.device) -> tuple[Any, Any]:

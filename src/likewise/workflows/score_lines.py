@@ -1,36 +1,43 @@
 """What is told of scores as they come: a line for each, and a table of classes."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 
 from likewise.evaluation import Features, Result, Score, paired_difference
 from likewise.evaluation.predictions import MACRO, MEAN_PRECISION
 from likewise.report.formatting import difference_words
 from likewise.score_words import aligned, one_line, remarks, score_words
-from likewise.scores import ALL, ENCODER, RAW, Outcomes
+from likewise.scores import ALL, ENCODER, Outcomes
 
 LISTED_CLASSES = 20  # with more classes, only the report shows them all
 
 
-def headline(result: Result, raw: Result | None, unseen: Features | None) -> Iterator[str]:
-    """Yield a line for each score that is shown; unseen are test features of classes that are not trained on."""
+def headline(result: Result, others: Mapping[str, Result], unseen: Features | None) -> Iterator[str]:
+    """Yield a line for each score that is shown.
+
+    Args:
+        result: What was found of the encoder.
+        others: What was found of other features, by what they are called.
+        unseen: Test features of classes that are not trained on.
+    """
     for score in result.headline:
         if score.metric.shown:
-            yield _line(score, result, raw, unseen)
+            found = [_beside(score, result, name, other, unseen) for name, other in others.items()]
+            parts = [f"{score.evaluation}, {score.metric}: {score_words(score)}", *found, remarks(score)]
+            yield "; ".join(filter(None, parts))
 
 
-def _line(score: Score, result: Result, raw_found: Result | None, unseen: Features | None) -> str:
-    """Write a score; next to it that of raw inputs, and where both are of the same samples the paired difference."""
-    line = f"{score.evaluation}, {score.metric}: {score_words(score)}"
-    raw = next((other for other in raw_found.headline if other.metric == score.metric), None) if raw_found else None
-    if raw is not None and raw_found is not None:
-        line += f"; raw inputs {score_words(raw)}"
-        ours, theirs = (_outcomes(measured, score.metric.name) for measured in (result, raw_found))
-        if ours is not None and theirs is not None and raw.protocol == score.protocol:
-            classes = None if unseen is None or ours.classes is not None else unseen.groups_of(ours.rows)
-            apart = paired_difference(ours, theirs, classes)
-            line += f", difference {difference_words(apart, share=score.metric.is_share)}"
-    said = remarks(score)
-    return f"{line}; {said}" if said else line
+def _beside(score: Score, result: Result, name: str, other: Result, unseen: Features | None) -> str:
+    """Write the score of other features, and where both are of the same samples the paired difference."""
+    theirs = next((one for one in other.headline if one.metric == score.metric), None)
+    if theirs is None:
+        return ""
+    line = f"{name} {score_words(theirs)}"
+    found, beside = (_outcomes(measured, score.metric.name) for measured in (result, other))
+    if found is None or beside is None or theirs.protocol != score.protocol:
+        return line
+    classes = None if unseen is None or found.classes is not None else unseen.groups_of(found.rows)
+    apart = paired_difference(found, beside, classes)
+    return f"{line}, difference {difference_words(apart, share=score.metric.is_share)}"
 
 
 def _outcomes(result: Result, metric: str) -> Outcomes | None:
@@ -51,6 +58,6 @@ def class_table(scores: Collection[Score], test: Features, evaluations: Collecti
         return []
     cells = {(str(score.group), score.evaluation, score.features): score_words(score) for score in final}
     corner = MEAN_PRECISION.name if {score.metric for score in final} == {MEAN_PRECISION} else ""
-    table = [[corner, *(f"{evaluation}{'' if what == ENCODER else f', {RAW}'}" for evaluation, what in columns)]]
+    table = [[corner, *(f"{evaluation}{'' if what == ENCODER else f', {what}'}" for evaluation, what in columns)]]
     table += [[one_line(row), *(cells.get((row, *column), "") for column in columns)] for row in rows]
     return aligned(table, right=True)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import chain
-from typing import Any, Self, final
+from typing import Any, NamedTuple, Self, final
 
 import torch
 from torch import Tensor
@@ -34,11 +34,13 @@ from likewise.parts import built
 from likewise.report import Section, Subject, write_page
 from likewise.runs import Run
 from likewise.score_words import settings_words
+from likewise.scores import BEGUN, RAW
 from likewise.workflows.progress import Progress
 from likewise.workflows.score_lines import class_table, headline
 
 ENCODED = "encoded_samples"
 """Of a run: how many samples of each part were encoded at most; None for all."""
+CALLED = {BEGUN: "the encoder as it began", RAW: "raw inputs"}
 MOST_KEPT = 32
 SHORT, LONG = 5, 60  # seconds of an evaluation that is told, and of all together
 _found_before: dict[str, Result] = {}  # by what was evaluated and how
@@ -184,6 +186,23 @@ def encoded(
     return with_origin(features, parts, lambda: encoder, lambda: second)
 
 
+def encoded_as_begun(
+    run: Run, encoder: Encoder, parts: Parts, progress: Progress, *, workers: int | None = None, most: int | None = None
+) -> FeatureParts:
+    """Encode the samples by the encoder as it began, and save the features; or load those saved."""
+    if not run.begun_embeddings.is_file():
+        some = zip(PARTS, capped([parts.train, parts.validation, parts.test], most), strict=True)
+        found = [few.of(features_of(few[0], encoder, part, progress.bar, workers=workers)) for part, few in some]
+        with run.writing(run.begun_embeddings.name) as path:
+            save_features(path, FeatureParts(*found))
+    return with_origin(features_as_begun(run), parts, lambda: encoder)
+
+
+def features_as_begun(run: Run) -> FeatureParts:
+    """Load the features that a run keeps of the encoder as it began."""
+    return FeatureParts(*(replace(part, kind=BEGUN) for part in load_features(run.begun_embeddings)))
+
+
 def forget() -> None:
     """Free the features that encoders which are not trained have encoded."""
     _encoded_before.clear()
@@ -273,11 +292,12 @@ def score(
     options: EvaluationOptions,
     progress: Progress,
     *,
+    begun: FeatureParts | None = None,
     refit: bool,
     trained: bool = True,
     device: torch.device = CPU,
 ) -> None:
-    """Evaluate features, and the raw inputs where there are samples; save and tell each score as it comes.
+    """Evaluate features, those of the encoder as it began, and raw inputs; save and tell each score as it comes.
 
     What has been evaluated before in this process, in the same way, is not again: raw inputs, and features by an
     encoder that is not `trained`, as those of a sweep are the same in several runs. Evaluations that can take place on
@@ -293,14 +313,15 @@ def score(
         progress.say(f"no evaluation applies to {features.test.label_kind or 'samples without labels'}")
         return
     raw = None if samples is None or not len(samples.train) else raw_features(samples, features)
-    if raw is not None and all(evaluation.why_not_applicable(raw) for evaluation in evaluations):
-        raw = None
-    capped = {} if raw is None else _capped(features, raw)
-    fewer = f", with {settings_words(capped)}" if capped else ""
-    same = "" if raw is None else f"; the same for raw inputs{fewer}"
-    progress.tell(f"\nHeld-out scores, with 95 % intervals{same}")
+    beside = [_Beside.of(other, features, evaluations, device) for other in (begun, raw) if other is not None]
+    beside = [other for other in beside if other.evaluations]
+    same = " and ".join(
+        f"{CALLED[other.given.test.kind]}{f', with {settings_words(other.fewer)}' if other.fewer else ''}"
+        for other in beside
+    )
+    progress.tell(f"\nHeld-out scores, with 95 % intervals{same and f'; the same for {same}'}")
     unseen = features.test.label_kind == "classes" and len(features.train) > 0 and not features.closed
-    placed, raw_placed = features_on(device, features), None if raw is None else features_on(device, raw)
+    placed = features_on(device, features)
     for evaluation in evaluations:
         if trained:
             given = placed if evaluation.accelerated else features
@@ -308,15 +329,33 @@ def score(
         else:
             result = _once(evaluation, features, placed, progress, refit=refit)
         run.add(result)
-        other = None
-        if raw is not None and raw_placed is not None and not evaluation.why_not_applicable(evaluation.taken(raw)):
-            other = _noting(_once(evaluation, raw, raw_placed, progress, refit=refit), capped)
-            run.add(other)
-        for line in headline(result, other, features.test if unseen else None):
+        others = dict[str, Result]()
+        for other in beside:
+            if evaluation in other.evaluations:
+                found = _once(evaluation, other.given, other.placed, progress, refit=refit)
+                others[other.given.test.kind] = _noting(found, other.fewer)
+                run.add(others[other.given.test.kind])
+        for line in headline(result, others, features.test if unseen else None):
             progress.tell(line)
     table = class_table(run.scores, features.test, {evaluation.name for evaluation in evaluations})
     for line in ["", *table] if table else []:
         progress.tell(line)
+
+
+class _Beside(NamedTuple):
+    """Features that the encoder's are compared with, where they lie, which evaluations apply, and if they are fewer."""
+
+    given: FeatureParts
+    placed: FeatureParts
+    evaluations: list[Evaluation]
+    fewer: dict[str, int]
+
+    @classmethod
+    def of(
+        cls, given: FeatureParts, features: FeatureParts, evaluations: Sequence[Evaluation], device: torch.device
+    ) -> "_Beside":
+        apply = [one for one in evaluations if not one.why_not_applicable(one.taken(given))]
+        return cls(given, features_on(device, given), apply, _capped(features, given))
 
 
 def _once(
@@ -344,14 +383,14 @@ def _no_encoder() -> Encoder:
     raise ValueError("expected an evaluation that encodes nothing before training, got one that does")
 
 
-def _capped(features: FeatureParts, raw: FeatureParts) -> dict[str, int]:
-    """Return of how many samples raw inputs are evaluated, where these are fewer."""
-    if all(len(few) == len(whole) for few, whole in zip(raw, features, strict=True)):
+def _capped(features: FeatureParts, others: FeatureParts) -> dict[str, int]:
+    """Return of how many samples others are evaluated, where these are fewer."""
+    if all(len(few) == len(whole) for few, whole in zip(others, features, strict=True)):
         return {}
-    return {"training samples": len(raw.train), "test samples": len(raw.test)}
+    return {"training samples": len(others.train), "test samples": len(others.test)}
 
 
 def _noting(result: Result, capped: Mapping[str, int]) -> Result:
-    """Note with the scores of raw inputs that they are of fewer samples, so that none is paired with the encoder's."""
+    """Note with scores that they are of fewer samples, so that none is paired with the encoder's."""
     scores = (replace(score, protocol={**score.protocol, **capped}) for score in result.scores)
     return replace(result, scores=tuple(scores))

@@ -18,9 +18,10 @@ from lightning.pytorch.callbacks import LambdaCallback, ProgressBar
 
 from likewise import distributed
 from likewise.configuration import resolve, written
-from likewise.evaluation import Result
+from likewise.evaluation import FeatureParts, Result
 from likewise.evaluation.choice import while_training
 from likewise.files.waiting import shown_by
+from likewise.models import Encoder
 from likewise.parts import MAIN, arguments, listed
 from likewise.report import went_in
 from likewise.report.formatting import short_name
@@ -39,7 +40,15 @@ from likewise.workflows.failures import check_same, removed_if_idle, unfinished
 from likewise.workflows.lightning_trainer import TrainingBar, in_our_words, quiet_lightning
 from likewise.workflows.metadata import device_of, device_words, flat, shared_options, versions
 from likewise.workflows.progress import PRINTED, Progress, shown
-from likewise.workflows.scoring import EvaluationOptions, check_applicable, encoded, say_lost, score, write_report
+from likewise.workflows.scoring import (
+    EvaluationOptions,
+    check_applicable,
+    encoded,
+    encoded_as_begun,
+    say_lost,
+    score,
+    write_report,
+)
 from likewise.workflows.sharing import follow, lead
 
 # Unless it is asked to before its first call, MKL's results may depend on where arrays lie, and so on earlier runs.
@@ -116,13 +125,13 @@ def _trained(
     """Train as one of the processes that have met."""
     bars = shown_by(progress.bar if rank() == 0 else None)
     with bars, distributed.agreement(CPU, lambda: flat(ready.facts), of="data and parts", remedy=ALIKE):
-        ready, evaluations = _assembled(config)
+        ready, evaluations = _assembled(config, before)
         if before is not None:
             check_same(before, ready.facts)
     if rank() > 0:
         _follow(ready, trainer, config, before, _validated(config, ready, evaluations))
         return None
-    for note in ready.notes:
+    for note in ready.notes if before is None else ():
         progress.say(note)
     if unfound := dict.fromkeys(re.findall(rf"class_path: {MAIN}\.(\S+)", written(config))):
         progress.say(
@@ -167,7 +176,7 @@ def _validated(config: Mapping[str, Any], ready: Assembled, evaluations: Evaluat
     return 0 if ready.refit or evaluations.evaluations == [] else config["validation_epochs"]
 
 
-def _assembled(config: Mapping[str, Any]) -> tuple[Assembled, EvaluationOptions]:
+def _assembled(config: Mapping[str, Any], before: Run | None = None) -> tuple[Assembled, EvaluationOptions]:
     lightning.seed_everything(config["seed"], workers=True, verbose=False)
     chosen = chosen_parts(config)
     tuned = FineTuning(
@@ -177,7 +186,8 @@ def _assembled(config: Mapping[str, Any]) -> tuple[Assembled, EvaluationOptions]
         layer_decay=config["layer_decay"],
     )
     given = (config[name] for name in ("seed", "chunk_size", "workers", "temperature_rate_factor"))
-    ready = assemble(chosen, *given, fine_tuning=tuned, weights=config["weights"], unlabelled=config["unlabelled"])
+    named = {"weights": config["weights"], "unlabelled": config["unlabelled"]}
+    ready = assemble(chosen, *given, fine_tuning=tuned, begun=before, **named)
     evaluations = EvaluationOptions.of(config)
     check_applicable(ready.parts, evaluations, predicts=ready.module.predicts)
     best, patience, every = config["keep"] == "best", config["patience"], _validated(config, ready, evaluations)
@@ -203,6 +213,8 @@ def _describe(run: Run, ready: Assembled, config: Mapping[str, Any]) -> None:
     recipe = {} if config.get("recipe") is None else {"recipe": config["recipe"]}
     origin = {"seed": config["seed"], "device": device_words(config["trainer"]), "versions": versions("lightning")}
     run.describe(ready.facts | recipe | origin)
+    if ready.learned and ready.module.second is None:
+        run.save_begun(ready.module.encoder)
     similarity = getattr(ready.module.loss, "label_similarity", None)
     if isinstance(similarity, torch.Tensor):
         run.save_label_similarity(similarity)
@@ -266,14 +278,27 @@ class _Training:
                     leave()  # the others are done: what follows is this process's own
                     if (own := module.predictor(features)) is not None:
                         run.write(run.classifier.name, own.saved())
+                    begun = self._features_as_begun(options) if trained else None
                     given = (run, features, ready.parts, options, self.progress)
                     device = device_of(self.trainer_arguments)
-                    score(*given, refit=ready.refit, trained=trained, device=device)
+                    score(*given, begun=begun, refit=ready.refit, trained=trained, device=device)
             for doubt in went_in.doubts(run.facts, run.metrics):
                 self.progress.say(f"warning: {doubt}")
             write_report(run, ready.parts, self.evaluations, self.progress)
         keep_one(run)
+        run.begun_weights.unlink(missing_ok=True)
         return say_lost(run, self.progress, ready.data.lost).finished()
+
+    def _features_as_begun(self, options: EvaluationOptions) -> FeatureParts | None:
+        """Return the features of the encoder as it began; None where it began with random weights."""
+        encoder = self.run.encoder_as_begun()
+        if not isinstance(encoder, Encoder):
+            return None
+        encoder.to(device_of(self.trainer_arguments))
+        workers = self.config["workers"]
+        return encoded_as_begun(
+            self.run, encoder, self.ready.parts, self.progress, workers=workers, most=options.evaluation_samples
+        )
 
     def _in_time(self) -> EvaluationOptions:
         parts, module = self.ready.parts, self.ready.module

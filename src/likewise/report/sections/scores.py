@@ -16,9 +16,10 @@ from likewise.report.formatting import difference_words, dot_of, leading
 from likewise.report.sections.section import Content, Section
 from likewise.report.subject import KINDS, Subject
 from likewise.score_words import counted, marked, remarks, score_words, settings_words
-from likewise.scores import ALL, ENCODER, RAW, Score
+from likewise.scores import ALL, ENCODER, Score
 
 MOST = 400  # rows of a table
+OTHERS = tuple(kind for kind in KINDS if kind != ENCODER)
 Tried = Mapping[tuple[str, str], Sequence[Score]]
 """For each evaluation with its metric, and each kind of features, the candidates."""
 Chosen = Mapping[tuple[str, str], Mapping[str, Any]]
@@ -26,7 +27,7 @@ Chosen = Mapping[tuple[str, str], Mapping[str, Any]]
 
 
 class ScoresSection(Section):
-    """All scores over the test samples, next to raw inputs."""
+    """All scores over the test samples, next to the encoder as it began and raw inputs."""
 
     def content(self, subjects: Sequence[Subject]) -> Content | None:
         subject = subjects[0]
@@ -39,9 +40,9 @@ class ScoresSection(Section):
         }
         shares = {name: kinds for name, kinds in shares.items() if kinds}
         figure = plots.as_html(plots.dots(shares, "score on the test part, %"), "scores") if shares else Markup()
-        raw = any(RAW in kinds for kinds in both.values())
+        others = [kind for kind in OTHERS if any(kind in kinds for kinds in both.values())]
         errors = any(of.metric.better == "lower" for kinds in both.values() for of in kinds.values())
-        return Content("Scores", sentence("scores", errors=errors, raw=raw), figure + _table(subject, both, raw=raw))
+        return Content("Scores", sentence("scores", errors=errors, others=others), figure + _table(subject, both))
 
 
 def lead(subjects: Sequence[Subject]) -> str:
@@ -52,10 +53,11 @@ def lead(subjects: Sequence[Subject]) -> str:
     return element("cards", cards) if cards else ""
 
 
-def encoder_less_raw(subject: Subject, evaluation: str, metric: str) -> Difference | None:
-    """Compare the encoder with raw inputs, in pairs; None where one was not evaluated, or on fewer samples."""
-    ours, theirs = (subject.outcomes.get((evaluation, metric, kind, "test")) for kind in KINDS)
-    scores = [subject.test_scores.get((evaluation, metric, kind, ALL)) for kind in KINDS]
+def encoder_less(subject: Subject, kind: str, evaluation: str, metric: str) -> Difference | None:
+    """Compare the encoder with other features, in pairs; None where one was not evaluated, or on fewer samples."""
+    kinds = ENCODER, kind
+    ours, theirs = (subject.outcomes.get((evaluation, metric, of, "test")) for of in kinds)
+    scores = [subject.test_scores.get((evaluation, metric, of, ALL)) for of in kinds]
     protocols = [None if score is None else score.protocol for score in scores]
     if ours is None or theirs is None or protocols[1] is None or protocols[0] != protocols[1]:
         return None
@@ -65,15 +67,16 @@ def encoder_less_raw(subject: Subject, evaluation: str, metric: str) -> Differen
 def _card(subject: Subject, evaluation: str, metric: str) -> tuple[str, str, list[str]]:
     """Return name, value and further lines of a card."""
     ours = subject.test_scores[evaluation, metric, ENCODER, ALL]
-    theirs = subject.test_scores.get((evaluation, metric, RAW, ALL))
     value, _, interval = score_words(ours).partition(" [")
     lines = [f"95 % interval [{interval}"]
-    if theirs is not None:
-        difference = encoder_less_raw(subject, evaluation, metric)
-        others = settings_words(theirs.protocol) if theirs.protocol != ours.protocol else ""
-        lines.append(f"raw inputs {score_words(theirs)}" + (f", {others}" if others else ""))
-        if difference is not None:
-            lines.append(f"difference {difference_words(difference)}" + (" points" if ours.metric.is_share else ""))
+    for kind in OTHERS:
+        theirs = subject.test_scores.get((evaluation, metric, kind, ALL))
+        if theirs is not None:
+            difference = encoder_less(subject, kind, evaluation, metric)
+            others = settings_words(theirs.protocol) if theirs.protocol != ours.protocol else ""
+            lines.append(f"{kind} {score_words(theirs)}" + (f", {others}" if others else ""))
+            if difference is not None:
+                lines.append(f"difference {difference_words(difference)}" + (" points" if ours.metric.is_share else ""))
     return marked(f"{evaluation}, {metric}", ours.metric), value, [*lines, *ours.notes]
 
 
@@ -83,21 +86,21 @@ def _scores(subject: Subject) -> Iterator[tuple[str, dict[str, Score]]]:
         yield f"{evaluation}, {metric}", {kind: score for kind, score in of.items() if score is not None}
 
 
-def _table(subject: Subject, both: Mapping[str, Mapping[str, Score]], *, raw: bool) -> Markup:
+def _table(subject: Subject, every: Mapping[str, Mapping[str, Score]]) -> Markup:
     lines: list[list[str]] = []
     chosen: list[list[str]] = []
-    for (evaluation, metric), (name, kinds) in zip(subject.headlines, both.items(), strict=True):
-        ours, theirs = kinds[ENCODER], kinds.get(RAW)
+    for (evaluation, metric), (name, kinds) in zip(subject.headlines, every.items(), strict=True):
+        ours = kinds[ENCODER]
         line = [marked(name, ours.metric), score_words(ours)]
-        if raw:
-            difference = encoder_less_raw(subject, evaluation, metric)
-            line.append("" if theirs is None else score_words(theirs))
+        for kind in OTHERS:
+            difference = encoder_less(subject, kind, evaluation, metric)
+            line.append("" if kind not in kinds else score_words(kinds[kind]))
             line.append("" if difference is None else difference_words(difference, share=ours.metric.is_share))
         lines.append([*line, counted(ours.count, ours.counted)])
-        own, other = remarks(ours), "" if theirs is None else remarks(theirs)
-        choices = own if other in {own, ""} else "; ".join(filter(None, [own, f"raw inputs: {other}"]))
-        chosen += [[name, choices]] if choices else []
-    head = ["", "encoder", *(("raw inputs", "encoder less raw inputs") if raw else ()), "mean of"]
+        own, others = remarks(ours), {kind: remarks(kinds[kind]) for kind in OTHERS if kind in kinds}
+        choices = [own, *(f"{kind}: {other}" for kind, other in others.items() if other not in {own, ""})]
+        chosen += [[name, "; ".join(filter(None, choices))]] if any(choices) else []
+    head = ["", "encoder", *(words for kind in OTHERS for words in (kind, f"encoder less {kind}")), "mean of"]
     filled = [place for place in range(len(head)) if any(line[place] for line in lines)]
     scores = table([head[place] for place in filled], [[line[place] for place in filled] for line in lines])
     return scores + (folded("Choices", table(["", "choices"], chosen)) if chosen else "")

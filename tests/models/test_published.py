@@ -120,7 +120,7 @@ def test_a_package_of_another_version_is_refused(monkeypatch, tmp_path):
     module.mkdir()
     (module / "__init__.py").touch()
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setitem(PACKAGES, LITE, Package("torch", "other_weights", "*.pth"))
+    monkeypatch.setitem(PACKAGES, LITE, Package("torch", "other_weights", "*.pth", "none"))
     told = f"no .*pth in torch {torch.__version__.partition('+')[0]}.*: install another"
     with pytest.raises(ValueError, match=told):
         Timm((3, 64, 64), "tf_efficientnet_lite0", pretrained=True)

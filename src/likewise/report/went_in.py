@@ -28,6 +28,7 @@ FEW = 100  # steps
 ENOUGH = 300
 COLOURS = {1: "grey", 3: "RGB"}
 UNSAID = {*FILLED, "gather_distributed", "guide_margin", "encoder", "head"}  # arguments
+RECORDED = {"pretrained", "digest", "config", "special", "modules", "checkpoint"}  # of published networks
 
 
 def facts_of(ready: "Assembled", trainer: "Trainer") -> dict[str, Any]:
@@ -102,7 +103,7 @@ def lines_of(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
     words = (
         f"{_beside(went) if went['second'] else _inputs(facts)}; {_labels(facts['labels']['kind'], went)}",
         "; ".join(_parts(facts)),
-        f"{_part(chosen['encoder'])}, {_trained(went['encoder'])}{head}{_tower(facts) if went['second'] else ''}",
+        f"{_encoder(facts)}, {_trained(went['encoder'])}{head}{_tower(facts) if went['second'] else ''}",
         f"{losses}; {_batch(went)}{_changes(chosen['batches'])}",
         "; ".join([_steps(went), facts["device"], *_few(went)]),
     )
@@ -242,6 +243,12 @@ def _few(went: Mapping[str, Any]) -> Iterator[str]:
     yield f"only {counted(steps, 'step')}, while encoders learn over hundreds: {more}"
 
 
+def _encoder(facts: Mapping[str, Any]) -> str:
+    """Write the encoder, and where its weights are from."""
+    words, origin = _part(facts["parts"]["encoder"]), facts.get("begins_with", "")
+    return f"{words}, begun with {origin}" if origin else words
+
+
 def _trained(sizes: Mapping[str, int]) -> str:
     trained = "all" if sizes["trained"] == sizes["parameters"] else f"{sizes['trained']:,}"
     return f"{counted(sizes['parameters'], 'parameter')}, {trained} trained"
@@ -252,5 +259,5 @@ def _part(spec: Mapping[str, Any]) -> str:
     if short_name(spec) == "Projected":
         return f"{_part(spec['init_args']['encoder'])} and {_part(spec['init_args']['head'])}"
     given = spec.get("init_args") or {}
-    said = {name: value for name, value in given.items() if name not in UNSAID and value is not False}
+    said = {name: value for name, value in given.items() if name not in UNSAID | RECORDED and value is not False}
     return part_words({**spec, "init_args": said}).removesuffix("()")

@@ -58,7 +58,7 @@ class Assembled:
         data: Batches of the training part.
         specs: The class and the arguments of each part.
         notes: What a user should know about the data, a sentence each.
-        learned: Whether the encoder begins with weights that were learned.
+        origin: Where the weights are from that the encoder begins with; "" of random ones.
     """
 
     parts: Parts
@@ -68,7 +68,7 @@ class Assembled:
     data: TrainingData
     specs: dict[str, Any]
     notes: tuple[str, ...] = ()
-    learned: bool = False
+    origin: str = ""
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -135,11 +135,9 @@ def assemble(
         raise ValueError(f"expected training samples with a label, got none of {len(train):,}: check the labels")
     torch.manual_seed(seed)
     before = [note for run in _earlier_runs(specs) for note in _learned_from(run, specs, parts)]
-    encoder, origin = _begun(specs, train, begun, weights)
-    learned = bool(origin) or "from_run" in specs
-    if learned:
+    encoder, origin, taken = _begun(specs, train, begun, weights)
+    if origin:
         torch.manual_seed(seed)  # what follows is the same wherever the weights were found
-    taken = [f"weights: {origin}"] if origin else []
     specs["head"] = _filled(specs["head"], Head, feature_dim=encoder.feature_dim) if reads_embeddings(kind) else None
     if train.counterparts is None:
         head = None if specs["head"] is None else build(specs["head"], Head)
@@ -167,7 +165,7 @@ def assemble(
         *_of_batches(data),
         *notes(data.samples, module.inputs.all, parts.test),
     ]
-    return Assembled(parts, train, refit, module, data, specs, tuple(known), learned)
+    return Assembled(parts, train, refit, module, data, specs, tuple(known), origin)
 
 
 def _with_unlabelled(train: Samples, others: Samples, loss: type[Loss], asked: str) -> Samples:
@@ -280,14 +278,18 @@ def shared(first: Samples, second: Samples) -> int:
     return 0 if ours is None or others is None else int(torch.isin(ours, others).sum())
 
 
-def _begun(specs: dict[str, Any], train: Samples, begun: Run | None, weights: str | None) -> tuple[Encoder, str]:
-    """Make the encoder with the weights that it begins with, and say where these are from; of random ones nothing."""
+def _begun(
+    specs: dict[str, Any], train: Samples, begun: Run | None, weights: str | None
+) -> tuple[Encoder, str, list[str]]:
+    """Make the encoder with what it begins with; say where weights are from, "" of random ones, and what was taken."""
     known = None if begun is None else begun.encoder_as_begun()
     if begun is not None and isinstance(known, Encoder):
         specs["encoder"] = begun.facts["parts"]["encoder"]
-        return known, str(begun.folder)
+        return known, begun.facts["begins_with"], []
     encoder = _encoder(specs, train)
-    return encoder, encoder.origin if weights is None else str(load_weights(encoder, weights))
+    if weights is not None:
+        return encoder, str(weights), [f"weights: {load_weights(encoder, weights)}"]
+    return encoder, specs.get("from_run") or encoder.origin, []
 
 
 def _encoder(specs: dict[str, Any], train: Samples) -> Encoder:

@@ -212,8 +212,8 @@ def _describe(run: Run, ready: Assembled, config: Mapping[str, Any]) -> None:
     run.write(run.configuration.name, written({**config, **settled}).encode())
     recipe = {} if config.get("recipe") is None else {"recipe": config["recipe"]}
     origin = {"seed": config["seed"], "device": device_words(config["trainer"]), "versions": versions("lightning")}
-    run.describe(ready.facts | recipe | origin)
-    if ready.learned and ready.module.second is None:
+    run.describe(ready.facts | recipe | origin | {"begins_with": ready.origin})
+    if ready.origin and ready.module.second is None:
         run.save_begun(ready.module.encoder)
     similarity = getattr(ready.module.loss, "label_similarity", None)
     if isinstance(similarity, torch.Tensor):
@@ -376,7 +376,7 @@ class _Training:
         if asked is not None:
             return asked == "best"
         trained = self.config["freeze"] != ALL or self.config["unfreeze_epoch"] is not None
-        return None if trained and (self.ready.learned or len(chosen_by) >= CHOOSE) else False
+        return None if trained and (self.ready.origin or len(chosen_by) >= CHOOSE) else False
 
     def _keep_best(self, epochs: int) -> None:
         kept = best_epoch(self.run) if self.run.best.is_file() else None

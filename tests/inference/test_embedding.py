@@ -352,9 +352,8 @@ def test_an_output_is_replaced_by_force_alone_and_others_leave_nothing(tmp_path)
     for arguments, options, words in (
         ((run, folder), {"output": output}, r"p\.parquet: name another, or --force"),
         ((run, folder), {"output": tmp_path / "p.csv"}, r"expected --output of \.parquet or \.npz, got \S+p\.csv"),
-        ((run, folder), {}, "got none: name a file"),
         ((run, folder), {"output": tmp_path / "gone" / "p.npz"}, r"whose folder \S+gone does not exist"),
-        ((None, folder), {"output": new}, "expected RUN or --encoder, got neither"),
+        ((None, tmp_path / "v.npy"), {"output": new}, "expected RUN or --encoder, got neither"),
         ((run, folder), {"output": new, "encoder": "ConvNet"}, "expected RUN or --encoder, got both"),
         ((run, folder), {"output": new, "weights": "w.pth"}, "expected no --weights beside a run"),
         ((run, folder), {"output": new, "shard_size": 0}, "--shard_size of at least 1, got 0"),

@@ -258,10 +258,12 @@ class SearchOptions:
         likewise search runs/RUN --negatives --output mined.jsonl      its training pairs, each with 5 hard negatives
         likewise search mine.npz --duplicates 0.98                     features from anywhere; so are their neighbours
         likewise search mine.npz ID                                    of an id, and --mistakes
+        likewise search new.jpg --among photos/                        without a run: by a network that others trained
+        likewise search --within photos/ --duplicates 0.98             likewise
     """
 
     workflow = "likewise.workflows.searches.search"
-    run: Path
+    run: Path | None = None
     query: tuple[str, ...] = ()
     among: Path | None = None
     within: Path | None = None
@@ -287,6 +289,7 @@ class EmbedOptions:
         likewise embed runs/RUN photos/ --output photos.parquet
         likewise embed runs/RUN texts.csv --output texts.npz --data.label none
         likewise embed encoder.onnx photos/ --output photos.parquet --dtype float16
+        likewise embed photos/                            by a network that others trained, into photos.parquet
         likewise embed photos/ --encoder Timm --encoder.name resnet18 --encoder.pretrained true --data.size 224
         likewise embed photos/ --encoder resnet18 --weights resnet18.pth --data.size 224
         likewise embed runs/RUN answers.jsonl --side second --output answers.parquet
@@ -298,9 +301,10 @@ class EmbedOptions:
     Args:
         run: A run's folder, or an exported .onnx file.
         data: What to encode: a folder of photos, a file, a data set of torchvision, or a class.
-        output: The file to write, .parquet or .npz; it must be named.
+        output: The file to write, .parquet or .npz. Default: called as the data is, here.
         side: Of a run of pairs, which of them the data is: first or second.
-        encoder: An encoder in place of a run's.
+        encoder: An encoder in place of a run's. Default: without a run, for photos and texts one that others trained;
+            see likewise train --help.
         weights: A file of its weights, .safetensors or .pth; see `likewise train`. Default: those that it comes with.
         dtype: The type of the features.
         shard_size: Samples that are done at once or not at all.
@@ -331,7 +335,7 @@ VERBS = {
     "export": ("ExportOptions", "RUN"),
     "embed": ("EmbedOptions", "[RUN] DATA"),
     "predict": ("PredictOptions", "RUN INPUT ..."),
-    "search": ("SearchOptions", "RUN [QUERY ...]"),
+    "search": ("SearchOptions", "[RUN] [QUERY ...]"),
 }
 """For each verb the record of its options, and what the words without a name are."""
 PARTS = ("data", "split", "batches", "encoder", "head", "loss", "optimizer", "schedule")

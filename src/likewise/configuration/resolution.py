@@ -13,7 +13,7 @@ from likewise.configuration.classes import Class, find, kind_named, kinds
 from likewise.configuration.draft import Draft, Option
 from likewise.configuration.guesses import class_named, expanded, fitting_pairs, flat, kind_of_data
 from likewise.configuration.options import DEFAULTS, OF_LOSSES, PARTS, RESUMED_WITH, SOURCES, STRATEGIES
-from likewise.configuration.starts import AUTO, SCRATCH, STARTS, options_of
+from likewise.configuration.starts import AUTO, SCRATCH, STARTS, options_of, published
 from likewise.configuration.values import FLAG, folded, part_of
 from likewise.files.formats import PARTIAL
 from likewise.parts import listed
@@ -65,6 +65,8 @@ def resolved(given: Sequence[Option], verb: str) -> dict[str, Any]:
     words = [option for option in given if option.name != "config"]
     layers, rule = _begins([*_expanded(said, draft.root), *_expanded(words, draft.root)])
     below = _below([*said, *words], layers, draft.root, rule) if verb == "train" else []
+    if verb == "embed":
+        below = _published(layers)
     below += _without_end(below, layers)
     for option in (*below, *layers):
         if option.name != "recipe" or option in below:
@@ -153,6 +155,15 @@ def _expanded(options: Sequence[Option], root: Class) -> list[Option]:
 def _base(part: str, root: Class) -> Class | None:
     parameter = root.parameters().get(part)
     return part_of(parameter.annotation) if parameter else None
+
+
+def _published(layers: Sequence[Option]) -> list[Option]:
+    """Return the encoder that others trained, where neither a run nor an encoder is named."""
+    last = {option.name: option.value for option in layers if not option.adds}
+    kind = kind_of_data(last)
+    if kind not in STARTS or last.keys() & {"run", "encoder"}:
+        return []
+    return [Option(*pair) for pair in flat(published(kind, weights="weights" in last))]
 
 
 def _begins(layers: list[Option]) -> tuple[list[Option], str | None]:

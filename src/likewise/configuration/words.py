@@ -58,7 +58,7 @@ def options_in(words: Sequence[str], verb: str = "train") -> list[Option]:
         if not equal and place + 1 < len(words) and not is_option(words[place + 1]):
             chosen = words[next(following)]
         options.append(Option(name.removesuffix("+").replace("-", "_"), chosen, name.endswith("+")))
-    if not VERBS[verb][1].startswith("[") or named[-1] in {option.name for option in options}:
+    if several or not VERBS[verb][1].startswith("[") or named[-1] in {option.name for option in options}:
         return options
     left_out = named[0]  # unless it is the last that is
     return [

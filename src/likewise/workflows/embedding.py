@@ -6,6 +6,7 @@ import time
 import warnings
 from collections.abc import Mapping
 from dataclasses import asdict
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -126,7 +127,7 @@ def _checked(given: Mapping[str, Any]) -> Path:
         raise ValueError("expected a run of pairs for the second side, got --encoder: leave out --side")
     if given["run"] is not None and given["weights"] is not None:
         raise ValueError("expected no --weights beside a run, which has its own, got some: name --encoder in its place")
-    output = Path(given["output"] or "")
+    output = Path(given["output"] or _named_after(given["data"]))
     check_output(output, KINDS, force=given["force"])
     check_apart(output, given["data"].get("init_args", {}).get("path", ""))
     for name, least in (("shard_size", 1), ("batch_size", 1), ("workers", 0)):
@@ -135,6 +136,12 @@ def _checked(given: Mapping[str, Any]) -> Path:
     if given["run"] is not None and "size" in given["data"].get("init_args", {}):
         raise ValueError("expected no --data.size beside a run, whose own rule is used: leave it out")
     return output
+
+
+def _named_after(data: Spec) -> str:
+    """Return what the features of a file or folder are called where nobody says."""
+    path = data.get("init_args", {}).get("path")
+    return f"{Path(path).resolve().stem}{KINDS[0] if find_spec('pyarrow') else KINDS[1]}" if path else ""
 
 
 def _model_and_samples(given: Mapping[str, Any], progress: Progress) -> tuple[Model, Samples]:
@@ -159,6 +166,8 @@ def _model_and_samples(given: Mapping[str, Any], progress: Progress) -> tuple[Mo
     encoder: Encoder = build(spec, Encoder, input_shape=samples.input_shape)
     some = samples.inputs if isinstance(samples.inputs, Tensor | Texts) else some_inputs(samples, OBSERVED)
     encoder.observe(some)
+    if encoder.origin:
+        progress.say(f"encoder: {encoder.origin}")
     if given["weights"] is not None:
         progress.say(f"weights: {load_weights(encoder, given['weights'])}")
     return Model(encoder.to(device), samples.preprocessing), samples

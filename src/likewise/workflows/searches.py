@@ -14,6 +14,7 @@ from torch import Tensor
 from likewise.data import Samples, Texts, parts_of_run
 from likewise.data.ids import Ids
 from likewise.data.image_files import ImageFiles
+from likewise.evaluation.array_files import is_arrays
 from likewise.files.detection import ARRAYS, exists, expanded, is_file_name, near
 from likewise.files.formats import TABLES
 from likewise.files.suggestions import suggest
@@ -29,6 +30,7 @@ from likewise.score_words import aligned, one_line
 from likewise.workflows.metadata import device_named
 from likewise.workflows.mining import Limits, mine
 from likewise.workflows.progress import PRINTED, Progress
+from likewise.workflows.published import published_model
 
 PRINTED_ROWS, LETTERS = 20, 60  # and those of a text
 SHOWN = 300  # rows on a page
@@ -49,7 +51,7 @@ class Found(NamedTuple):
 
 
 def search(
-    run: Run | Path | str,
+    run: Run | Path | str | None = None,
     query: str | Sequence[str] = (),
     *,
     among: Path | str | None = None,
@@ -74,7 +76,8 @@ def search(
     Args:
         run: The run whose encoder it is, or its folder. Or features from anywhere, in an .npz, .npy or Parquet file, a
             folder of these, or the folder of their evaluation; without `among` and `within` they are searched
-            themselves, by a file of such features, or ids.
+            themselves, by a file of such features, or ids. Left out, photos and texts are searched by a network that
+            others trained, as `likewise embed` takes one.
         query: What to look for: files, a folder, a table, a file of features, ids of the other side, or texts; - takes
             the lines of standard input.
         among: Where to look: a file of features, a run's folder, or what `likewise train` takes as data.
@@ -120,11 +123,13 @@ def search(
         limits = Limits(k, from_rank, margin, at_least)
         path = _check_mined([name for name, given in beside.items() if given], written, limits)
         check_output(path, MINED_IN, force=force)
-        return mine(load(run, device=where), path, limits, progress)
+        return mine(load(run or "", device=where), path, limits, progress)
     if from_rank != 1 or margin is not None:
         raise ValueError("expected --negatives with --from_rank or --margin, got none: add it, or leave them out")
     query = [str(word) for word in words_of(query)] if query else query
-    model = load(run, device=where)
+    if not isinstance(run, Run) and (among or within) and _is_query(run):
+        run, query = None, [*([] if run is None else [str(run)]), *query]
+    model = _model(run, among or within, query, where, progress)
     if among is None and within is None and not model.encodes:
         there = run.folder if isinstance(run, Run) else run
         among, within = (there, None) if query else (None, there)
@@ -145,7 +150,19 @@ def search(
     count = len(first)
     if written is not None:
         count = _write(written, head, chain((one.cells for one in first), (one.cells for one in rows)))
-    long = [name == "text" or (name == "query" and reads_texts(model.encoder)) for name in head]
+    _tell(progress, head, first, count, written, texts=reads_texts(model.encoder))
+    if page is not None:
+        them = (others, model if asked is None else model.across)
+        _write_page(page, head, first, {"others": them, "queries": them if asked is None else (asked, model)})
+        progress.tell(f"page: {page}")
+    return written
+
+
+def _tell(
+    progress: Progress, head: Sequence[str], first: Sequence[Found], count: int, written: Path | None, *, texts: bool
+) -> None:
+    """Tell the first of what was found, and where the rest is."""
+    long = [name == "text" or (name == "query" and texts) for name in head]
     lines = aligned([head, *(list(map(_word, one.cells, long)) for one in first[:PRINTED_ROWS])])
     progress.tell("\n".join(lines) if first else "nothing was found")
     if len(first) > PRINTED_ROWS:
@@ -153,11 +170,26 @@ def search(
         progress.tell(f"... the first {PRINTED_ROWS} rows; {more}")
     elif written is not None:
         progress.tell(f"output: {written}")
-    if page is not None:
-        them = (others, model if asked is None else model.across)
-        _write_page(page, head, first, {"others": them, "queries": them if asked is None else (asked, model)})
-        progress.tell(f"page: {page}")
-    return written
+
+
+def _model(
+    run: Run | Path | str | None,
+    searched: Path | str | None,
+    query: Sequence[str],
+    device: torch.device | None,
+    progress: Progress,
+) -> Model:
+    if run is None and searched:
+        return published_model(searched, query, device or device_named("auto"), progress)
+    return load(run or "", device=device)
+
+
+def _is_query(word: Path | str | None) -> bool:
+    """Tell whether what stands in the place of a run is none, but what is looked for: an image, data, or a text."""
+    path = expanded(word or "")
+    if word is None or not exists(path):
+        return word is None or " " in str(word).strip()
+    return not ((path / "run.json").is_file() or path.suffix == ".onnx" or is_arrays(path))
 
 
 def _check(

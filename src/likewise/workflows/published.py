@@ -1,0 +1,40 @@
+"""The model of a network that others trained, for what needs no training: search, and embedding likewise."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from likewise.configuration import resolve
+from likewise.configuration.starts import published
+from likewise.data import ImagePreprocessing, Texts
+from likewise.evaluation.array_files import is_arrays
+from likewise.files.detection import expanded
+from likewise.files.formats import image_suffixes
+from likewise.inference import Model
+from likewise.models import Encoder
+from likewise.parts import Spec, build
+from likewise.workflows.progress import Progress
+
+COLOURS = 3
+
+
+def published_model(place: Path | str, queries: Sequence[str], device: torch.device, progress: Progress) -> Model:
+    """Return the model for photos or texts, by what a place holds, or a file of features by what is looked for.
+
+    Raises:
+        ValueError: There are no weights, or what the place holds is neither.
+    """
+    if is_arrays(expanded(place)):
+        photos = any(Path(query).suffix.lower() in image_suffixes() for query in queries)
+        chosen = published("image-folder" if photos else "texts")
+    else:
+        chosen = resolve({"data": str(place), "output": "x.npz"}, verb="embed")
+    spec = Spec(class_path=chosen["encoder"]["class_path"], init_args=chosen["encoder"]["init_args"])
+    size = chosen["data"].get("init_args", {}).get("size")
+    shape = () if size is None else (COLOURS, size, size)
+    encoder = build(spec, Encoder, input_shape=shape)
+    if not shape:
+        encoder.observe(Texts([""]))  # it has a tokenizer of its own
+    progress.say(f"encoder: {encoder.origin}")
+    return Model(encoder.to(device), ImagePreprocessing(*shape) if shape else None)

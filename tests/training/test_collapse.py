@@ -98,3 +98,28 @@ def test_the_command_says_it(tmp_path, capsys, monkeypatch):
     words += ["--encoder.width", "8", "--optimizer.lr", "0.01", "--evaluations", "[]", "--report", "false"]
     assert main([*words, "--trainer.enable_progress_bar", "false"]) == 0
     assert capsys.readouterr().err.count("the embeddings have collapsed") == 1
+
+
+def test_a_plateau_is_told_within_fifty_steps():
+    """With a rate that is far too high all embeddings are alike, though not to the fourth digit."""
+
+    class Narrow(torch.nn.Module):
+        def __init__(self, share):
+            super().__init__()
+            self.layer = torch.nn.Linear(8, 8)
+            self.share = share
+
+        def forward(self, features):
+            return 1 + self.share * torch.tanh(self.layer(features))
+
+    told = {}
+    for share in (0.01, 0.5):
+        torch.manual_seed(0)
+        samples, told[share] = Samples(torch.randn(400, 4), torch.arange(400) % 4, tuple("abcd")), []
+        module = Pretraining(MLP((4,), width=8), Narrow(share), lw.SupConLoss(), torch.optim.Adam, samples=samples)
+        callback = Collapse(told[share].append)
+        trainer = lightning.Trainer(accelerator="cpu", callbacks=[callback], max_steps=60, **OFF)
+        trainer.fit(module, TrainingData(samples, Views(batch_size=5), seed=0))
+    assert told[0.01][0].startswith("after step 50 the embeddings have collapsed")
+    assert len(told[0.01]) == 1
+    assert told[0.5] == []

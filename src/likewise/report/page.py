@@ -10,6 +10,7 @@ from likewise.report.sections import SECTIONS
 from likewise.report.sections.scores import lead
 from likewise.report.sections.section import Content, Section
 from likewise.report.subject import Subject
+from likewise.report.verdict import verdict
 from likewise.report.went_in import doubts, lines_of
 
 
@@ -56,6 +57,7 @@ def write_page(
     text = page.render(
         title=title or ("Comparison" if others else first.run.name),
         contents=contents,
+        verdict=paragraphs([f"{judged}"], "verdict") if not others and (judged := verdict(first)) else "",
         went_in=definitions(lines_of(first.facts)) if not others else "",
         doubts=paragraphs(doubts(first.facts, first.metrics), "lead") if not others else "",
         lead=lead(subjects),

@@ -238,9 +238,14 @@ def _few(went: Mapping[str, Any]) -> Iterator[str]:
     if steps is None or steps >= FEW or went["encoder"]["trained"] == 0:
         return
     of_epoch = went["steps_of_an_epoch"]
-    epochs = -(-ENOUGH // of_epoch)
-    more = f"--epochs {epochs} makes {epochs * of_epoch:,} steps" if went["limited_to"] is None else f"--steps {ENOUGH}"
-    yield f"only {counted(steps, 'step')}, while encoders learn over hundreds: {more}"
+    makes = "" if went["limited_to"] else f" makes {-(-ENOUGH // of_epoch) * of_epoch:,} steps"
+    yield f"only {counted(steps, 'step')}, while encoders learn over hundreds: {few_steps(went)}{makes}"
+
+
+def few_steps(went: Mapping[str, Any]) -> str:
+    """Return the option that makes a training long enough."""
+    epochs = -(-ENOUGH // went["steps_of_an_epoch"])
+    return f"--epochs {epochs}" if went["limited_to"] is None else f"--steps {ENOUGH}"
 
 
 def _encoder(facts: Mapping[str, Any]) -> str:

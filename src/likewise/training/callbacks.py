@@ -26,6 +26,7 @@ VALIDATION = "validation/"
 MOST_ROWS = 2048  # of a snapshot: whole samples, the first of the batch
 FIRST, LAST = "first", "last"
 LEAST = 1e-4  # spread of a batch's embeddings: below it, two samples have a mean cosine above 0.9999
+EARLY, LEAST_EARLY = (25, 50), 5e-3  # steps, and the spread that is told where it is not reached in any of them
 
 
 @final
@@ -183,11 +184,13 @@ def _snapshot(trainer: Trainer, loss: Any, received: Tensor, batch: Batch) -> Sn
 
 @final
 class Collapse(Callback):
-    """Look at the embeddings of the last batch of each epoch, and of the training, and say when they have collapsed.
+    """Look at the embeddings of some batches, and say when they have collapsed.
 
         1 − ‖z̄‖² < 10⁻⁴,   z̄ the mean of the batch's normalised embeddings
 
-    They are what the loss is of: embeddings, features where there is no head, or means of feature maps. Nothing more
+    in the last batch of an epoch or of the training, or below 0.005 after 25 steps and again after 50: random networks
+    often begin there, and those that learn have left it by then. They are what the loss is of: embeddings, features
+    where there is no head, or means of feature maps. Nothing more
     is computed, and with several processes they are those of the first. A collapse is told once.
 
     Args:
@@ -202,21 +205,29 @@ class Collapse(Callback):
         self.tell = tell
         self.collapsed = False
         self._rows: Tensor | None = None
+        self._narrow = 0  # of the early steps
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: Any, batch: Any, batch_idx: int) -> None:
-        """Ask for the embeddings in the last step of an epoch, or of the training."""
+        """Ask for the embeddings in the last step of an epoch, or of the training, and in early steps."""
         self._rows = None
-        pl_module.observer = self._receive if _is_last(trainer, batch_idx) else None
+        early = trainer.is_global_zero and trainer.global_step + 1 in EARLY
+        pl_module.observer = self._receive if early or _is_last(trainer, batch_idx) else None
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Measure how far the embeddings are spread."""
         rows, self._rows = self._rows, None
         if rows is None or len(rows) < 2 or not torch.isfinite(rows).all():
             return
-        if not self.collapsed and (spread_out := spread(rows)) < LEAST:
+        if self.collapsed:
+            return
+        spread_out = spread(rows)
+        self._narrow += trainer.global_step in EARLY and spread_out < LEAST_EARLY
+        early = self._narrow == len(EARLY)
+        if early or spread_out < LEAST:
             self.collapsed = True
+            when = f"step {trainer.global_step}" if early else f"epoch {trainer.current_epoch + 1}"
             self.tell(
-                f"after epoch {trainer.current_epoch + 1} the embeddings have collapsed: those of a batch have a mean "
+                f"after {when} the embeddings have collapsed: those of a batch have a mean "
                 f"cosine of {1 - spread_out:.6f}, so the encoder tells no samples apart; lower --lr, raise "
                 "--loss.temperature, or, for a method without negatives, see to its momentum encoder and predictor"
             )

@@ -25,6 +25,8 @@ from likewise.models import Encoder
 from likewise.parts import MAIN, arguments, listed
 from likewise.report import went_in
 from likewise.report.formatting import short_name
+from likewise.report.subject import Subject
+from likewise.report.verdict import verdict
 from likewise.runs import Run
 from likewise.score_words import counted, score_words
 from likewise.training import Assembled, Checkpoints, Collapse, Snapshots, Statistics, Terminated, Validation, assemble
@@ -282,6 +284,8 @@ class _Training:
                     given = (run, features, ready.parts, options, self.progress)
                     device = device_of(self.trainer_arguments)
                     score(*given, begun=begun, refit=ready.refit, trained=trained, device=device)
+            if self.evaluations.evaluations != [] and (judged := verdict(Subject(run))):
+                self.progress.tell(f"\nverdict: {judged}")
             for doubt in went_in.doubts(run.facts, run.metrics):
                 self.progress.say(f"warning: {doubt}")
             write_report(run, ready.parts, self.evaluations, self.progress)
@@ -384,6 +388,7 @@ class _Training:
             self.progress.say("no epoch was validated, so the last is kept: lower --validation_epochs")
             return
         told = f"{kept.metric} {score_words(kept)}"
+        self.run.describe(self.run.facts | {"kept": kept.epoch})
         which = f"epoch {kept.epoch} of {epochs}" if kept.epoch else "the encoder as it began"
         self.progress.say(f"kept {which}, the best on validation: {told}")
         self.ready.module.load_state_dict(

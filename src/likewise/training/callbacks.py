@@ -2,8 +2,11 @@
 
 import csv
 import io
+import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple
+from datetime import datetime, timedelta
 from typing import Any, final
 
 import torch
@@ -26,6 +29,7 @@ VALIDATION = "validation/"
 MOST_ROWS = 2048  # of a snapshot: whole samples, the first of the batch
 FIRST, LAST = "first", "last"
 LEAST = 1e-4  # spread of a batch's embeddings: below it, two samples have a mean cosine above 0.9999
+PACED, PACED_SECONDS, LONG = 4, 5.0, 60.0  # steps and seconds that tell how fast it goes, and what is long
 EARLY, LEAST_EARLY = (25, 50), 5e-3  # steps, and the spread that is told where it is not reached in any of them
 
 
@@ -222,10 +226,10 @@ class Collapse(Callback):
             return
         spread_out = spread(rows)
         self._narrow += trainer.global_step in EARLY and spread_out < LEAST_EARLY
-        early = self._narrow == len(EARLY)
-        if early or spread_out < LEAST:
+        if spread_out < LEAST or self._narrow == len(EARLY):
             self.collapsed = True
-            when = f"step {trainer.global_step}" if early else f"epoch {trainer.current_epoch + 1}"
+            ends = batch_idx + 1 >= trainer.num_training_batches
+            when = f"epoch {trainer.current_epoch + 1}" if ends else f"step {trainer.global_step}"
             self.tell(
                 f"after {when} the embeddings have collapsed: those of a batch have a mean "
                 f"cosine of {1 - spread_out:.6f}, so the encoder tells no samples apart; lower --lr, raise "
@@ -235,3 +239,39 @@ class Collapse(Callback):
     def _receive(self, step: Step) -> None:
         rows = step.represented
         self._rows = None if rows is None else rows.detach().float().cpu()
+
+
+@final
+class Pace(Callback):
+    """Say after some steps how long one takes, and when all will be done, where that takes more than a minute.
+
+    Args:
+        tell: Takes the sentence.
+        beside: Returns the seconds that evaluations will take from a step on, the last one included.
+    """
+
+    def __init__(self, tell: Callable[[str], None], beside: Callable[[Trainer], float]) -> None:
+        self.tell = tell
+        self.beside = beside
+        self._first: tuple[int, float] | None = None
+        self._told = False
+
+    def on_train_batch_start(self, trainer: Trainer, pl_module: Any, batch: Any, batch_idx: int) -> None:
+        """Begin to count after the first step, in which memory is set up and networks are compiled."""
+        if self._first is None and trainer.global_step:
+            self._first = trainer.global_step, time.monotonic()
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        """Tell it once enough steps have been counted."""
+        steps = trainer.estimated_stepping_batches
+        if self._told or self._first is None or math.isinf(steps):
+            return
+        begun, at = self._first
+        counted, gone = trainer.global_step - begun, time.monotonic() - at
+        if counted < PACED or gone < PACED_SECONDS:
+            return
+        self._told = True
+        left = (steps - trainer.global_step) * gone / counted + self.beside(trainer)
+        if left > LONG:
+            end = (datetime.now().astimezone() + timedelta(seconds=left)).strftime("%H:%M")
+            self.tell(f"{gone / counted:.2g} s a step: done at about {end}, evaluation included")

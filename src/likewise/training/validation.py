@@ -1,6 +1,8 @@
 """Validation during training: the encoder's scores, and the effective rank of its features, every few epochs."""
 
 import io
+import math
+import time
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import Any, final
@@ -98,6 +100,7 @@ class Validation(Callback):
         self._progress = progress
         self._workers = workers
         self._evaluated = 0  # after so many steps
+        self.seconds = 0.0  # that the last evaluation took
 
     def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
         """Evaluate the encoder as it begins."""
@@ -116,6 +119,7 @@ class Validation(Callback):
             self._evaluate(trainer, pl_module, trainer.current_epoch)  # Lightning has counted it
 
     def _evaluate(self, trainer: Trainer, pl_module: Any, epoch: int) -> None:
+        started = time.monotonic()
         dry: bool = trainer.fast_dev_run  # pyright: ignore[reportAttributeAccessIssue]
         self._evaluated = trainer.global_step
         if dry or not trainer.is_global_zero or len(self._validation) < 2:
@@ -137,6 +141,15 @@ class Validation(Callback):
         self._save(trainer, _rank(validation).at(epoch))
         if self._shown is not None:
             self._shown(trainer, self._validation.readable(), validation)
+        self.seconds = time.monotonic() - started
+
+    def seconds_left(self, trainer: Trainer) -> float:
+        """Return how long the evaluations of the epochs that follow will take, as long as the last took each."""
+        if not self.every:
+            return 0.0
+        steps = float(trainer.estimated_stepping_batches) - trainer.global_step
+        epochs = steps * trainer.accumulate_grad_batches / trainer.num_training_batches
+        return self.seconds * math.ceil(epochs / self.every)
 
     def _found(self, module: Any, validation: Features) -> list[Result]:
         if validation.labels is None and validation.counterparts is None:  # no evaluation applies

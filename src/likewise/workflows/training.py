@@ -29,7 +29,17 @@ from likewise.report.subject import Subject
 from likewise.report.verdict import verdict
 from likewise.runs import Run
 from likewise.score_words import counted, score_words
-from likewise.training import Assembled, Checkpoints, Collapse, Snapshots, Statistics, Terminated, Validation, assemble
+from likewise.training import (
+    Assembled,
+    Checkpoints,
+    Collapse,
+    Snapshots,
+    Statistics,
+    Terminated,
+    Validation,
+    assemble,
+)
+from likewise.training.callbacks import Pace
 from likewise.training.checkpoints import keep_one
 from likewise.training.fine_tuning import ALL, FineTuning
 from likewise.training.fitting import fit, last_whole, trainer_of
@@ -37,7 +47,7 @@ from likewise.training.launch import from_slurm, rank, refused_together, termina
 from likewise.training.loggers.boards import Drawings
 from likewise.training.loggers.making import check_tools, logging_to, named
 from likewise.training.processes import joined, leave
-from likewise.training.validation import CHOOSE, ValidationScores, best_epoch, check_that_choose
+from likewise.training.validation import CHOOSE, MOST_SAMPLES, ValidationScores, best_epoch, check_that_choose
 from likewise.workflows.failures import check_same, removed_if_idle, unfinished
 from likewise.workflows.lightning_trainer import TrainingBar, in_our_words, quiet_lightning
 from likewise.workflows.metadata import device_of, device_words, flat, shared_options, versions
@@ -355,11 +365,19 @@ class _Training:
             Statistics(run, ready.trained.names),
             Snapshots(run),
             collapse,
+            Pace(self.progress.say, lambda trainer: self._seconds_of_evaluation(trainer, validation)),
         ]
         barred = any(isinstance(callback, ProgressBar) for callback in listed(self.trainer_arguments.get("callbacks")))
         if self.trainer_arguments.get("enable_progress_bar") is not False and not barred:
             callbacks.append(TrainingBar(self.progress))
         return callbacks
+
+    def _seconds_of_evaluation(self, trainer: lightning.Trainer, validation: Validation) -> float:
+        """Return how long the evaluations that follow will take; that at the end, which encodes more, by the last."""
+        parts = self.ready.parts
+        encoded = min(len(parts.train), MOST_SAMPLES) + min(len(parts.validation), MOST_SAMPLES)
+        times = (2 if self.ready.origin else 1) * sum(map(len, (parts.train, parts.validation, parts.test)))
+        return validation.seconds_left(trainer) + validation.seconds * times / max(1, encoded)
 
     def _say_what_goes_in(self, trainer: lightning.Trainer) -> None:
         facts = self.run.facts | {"went_in": went_in.facts_of(self.ready, trainer)}

@@ -245,7 +245,12 @@ REFUSED = [
         "image_features .*: take InfoNCELoss or NTXentLoss for views, .*call ClipLoss in your own loop",
     ),
     (lw.PatchLoss(), "classes", None, "expected an encoder with feature maps, got MLP"),
-    (lw.SupConLoss(), None, None, "classes or label sets as labels for SupConLoss, got no labels: choose one of"),
+    (
+        lw.SupConLoss(),
+        None,
+        None,
+        "classes or label sets as labels for SupConLoss, got no labels: --loss simclr trains without",
+    ),
     (lw.MSCLoss(), "classes", None, "label sets as labels for MSCLoss, got classes: choose one of .*SupConLoss"),
     (lw.KCLLoss(), "label sets", None, "classes as labels for KCLLoss, got label sets: choose one of .*MulSupConLoss"),
     (lw.KCLLoss(), "classes", [KeyQueue()], "KCLLoss takes, got KeyQueue, which supplies queue and queue_labels"),

@@ -160,8 +160,10 @@ def _too_few(where: Path, images: Sequence[Path], classes: Sequence[str], depth:
     got = f"1 ({classes[0]!r})" if classes else "none"
     common = Path(os.path.commonpath([image.parent for image in images]))
     nested = classes and depth == 0 and all(image.parent != common for image in images)
+    unlabelled = f", or set data.label to none, as in likewise train {where} --data.label none --loss simclr"
+    at_once = "" if classes else f"; likewise embed {where} and likewise search QUERY --among {where} need no classes"
     return RefusedError(
         f"expected at least 2 folders of images in {where}{' in each part' if depth else ''}, one per class, got "
-        f"{got}: add another, {f'set data.path to {where / common} if its folders are classes, ' if nested else ''}"
-        "or set data.label to none"
+        f"{got}: add another{f', set data.path to {where / common} if its folders are classes' if nested else ''}"
+        f"{unlabelled}{at_once}"
     )

@@ -164,6 +164,11 @@ def check_labels(loss: type[Loss], given: LabelKind | None, names: Sequence[str]
     takes = " or ".join(sorted(loss.label_kinds))
     fitting = sorted(kind.__name__ for kind in _ours() if bool(kind.label_kinds) == bool(given) and _takes(kind, given))
     has, remedy = given or "no labels", f"choose one of {', '.join(fitting)}"
+    if given is None:
+        remedy = (
+            "--loss simclr trains without any, and likewise embed and likewise search need no training; or "
+            + remedy.replace("choose one of", "another of")
+        )
     several = [(separator, name) for separator in SEPARATORS for name in names if separator in name]
     if given == "classes" and several:
         separator, name = several[0]

@@ -6,11 +6,11 @@ from typing import Any
 
 from likewise.diagnostics import plots
 from likewise.report.elements import definitions, paragraphs, templates
+from likewise.report.run_verdict import run_verdict
 from likewise.report.sections import SECTIONS
 from likewise.report.sections.scores import lead
 from likewise.report.sections.section import Content, Section
 from likewise.report.subject import Subject
-from likewise.report.verdict import verdict
 from likewise.report.went_in import doubts, lines_of
 
 
@@ -57,7 +57,7 @@ def write_page(
     text = page.render(
         title=title or ("Comparison" if others else first.run.name),
         contents=contents,
-        verdict=paragraphs([f"{judged}"], "lead") if not others and (judged := verdict(first)) else "",
+        verdict=paragraphs([f"{judged}"], "lead") if not others and (judged := run_verdict(first)) else "",
         went_in=definitions(lines_of(first.facts)) if not others else "",
         doubts=paragraphs(doubts(first.facts, first.metrics), "lead") if not others else "",
         lead=lead(subjects),

@@ -25,8 +25,8 @@ from likewise.models import Encoder
 from likewise.parts import MAIN, arguments, listed
 from likewise.report import went_in
 from likewise.report.formatting import short_name
+from likewise.report.run_verdict import run_verdict
 from likewise.report.subject import Subject
-from likewise.report.verdict import verdict
 from likewise.runs import Run
 from likewise.score_words import counted, score_words
 from likewise.training import (
@@ -294,7 +294,7 @@ class _Training:
                     given = (run, features, ready.parts, options, self.progress)
                     device = device_of(self.trainer_arguments)
                     score(*given, begun=begun, refit=ready.refit, trained=trained, device=device)
-            if self.evaluations.evaluations != [] and (judged := verdict(Subject(run))):
+            if self.evaluations.evaluations != [] and (judged := run_verdict(Subject(run))):
                 self.progress.tell(f"\nverdict: {judged}")
             for doubt in went_in.doubts(run.facts, run.metrics):
                 self.progress.say(f"warning: {doubt}")

@@ -46,7 +46,7 @@ class Verdict(NamedTuple):
         return f"{self.words}{f'. Most likely cause: {self.cause}' if self.cause else ''}{tried}"
 
 
-def verdict(subject: Subject) -> Verdict | None:
+def run_verdict(subject: Subject) -> Verdict | None:
     """Judge a run by its leading score on the test part; None where nothing stands beside it."""
     chosen = _leading(subject)
     if chosen is None:

@@ -9,8 +9,8 @@ import yaml
 
 from likewise.diagnostics import Snapshot, save_snapshots
 from likewise.evaluation import KNN, FeatureParts, Features, save_features
+from likewise.report.run_verdict import run_verdict
 from likewise.report.subject import Subject
-from likewise.report.verdict import verdict
 from likewise.runs import Run
 from likewise.scores import BEGUN, RAW
 
@@ -83,7 +83,7 @@ def judged(
     embeddings = torch.randn(32, 2, 8, generator=generator) * width + (1 - width)
     snapshot = Snapshot(embeddings, torch.arange(32), None, epoch=1, step=9, samples=32, temperature=0.1)
     save_snapshots(run.batches, {"last": snapshot})
-    return verdict(Subject(run))
+    return run_verdict(Subject(run))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -149,4 +149,4 @@ def test_a_line_has_words_cause_and_command(tmp_path):
 def test_without_anything_beside_there_is_no_verdict(tmp_path):
     run = Run.create(tmp_path, "made")
     run.describe({})
-    assert verdict(Subject(run)) is None
+    assert run_verdict(Subject(run)) is None

@@ -105,6 +105,8 @@ class TrainOptions(SharedOptions):
         name: What the run's folder is called after its date. Default: the loss and the data.
         checkpoint_minutes: Minutes between checkpoints within an epoch.
         timeout_minutes: Minutes to wait for another process before all end.
+        minutes: Train for as many steps as fit into so many minutes with the evaluation; a few are timed before. The
+            run's options have their number, so that repeating it gives the same. Default: the trainer's limit holds.
         chunk_size: Views that the encoder is given at a time, on each process, so that a batch may be larger than the
             memory for its activations; the loss is that of the whole batch. Default: all.
         temperature_rate_factor: Factor of a learned temperature's learning rate; --loss.temperature learned learns it.
@@ -149,6 +151,7 @@ class TrainOptions(SharedOptions):
     name: str | None = None
     checkpoint_minutes: float = 10.0
     timeout_minutes: float = 30.0
+    minutes: float | None = None
     chunk_size: int | None = None
     temperature_rate_factor: float = 1.0
     unlabelled: Literal["left-out", "own-class"] = "left-out"

@@ -79,6 +79,14 @@ class EvaluationOptions:
         """Return at most so many samples of each part; of classes that are not trained on, whole ones."""
         return capped_features(features, self.evaluation_samples)
 
+    def seconds(self, counts: Sequence[int], width: int, applies: FeatureParts) -> float:
+        """Return about how long the evaluations take of encoded samples; arguments as `in_time` has them."""
+        return Cost(applicable(applies, self.evaluations)).of_all(self._sizes(counts, width, applies))
+
+    def _sizes(self, counts: Sequence[int], width: int, applies: FeatureParts) -> Sizes:
+        sizes = Sizes(counts[0], counts[1], counts[2], max(len(part.names) for part in applies), width)
+        return sizes if self.evaluation_samples is None else sizes.fewer(self.evaluation_samples)
+
     def in_time(
         self, counts: Sequence[int], width: int, applies: FeatureParts, progress: Progress, device: torch.device = CPU
     ) -> Self:
@@ -91,9 +99,7 @@ class EvaluationOptions:
             progress: What it is said to.
             device: Where they take place, as far as they can.
         """
-        few, classes = self.evaluation_samples, max(len(part.names) for part in applies)
-        sizes = Sizes(counts[0], counts[1], counts[2], classes, width)
-        sizes = sizes if few is None else sizes.fewer(few)
+        sizes = self._sizes(counts, width, applies)
         cost = Cost(applicable(applies, self.evaluations), device=with_room(device, sum(sizes[:3]), width))
         each, whole = cost.of_each(sizes), cost.of_all(sizes)
         told = ", ".join(f"{name} {words_of(seconds)}" for name, seconds in each.items() if seconds > SHORT)

@@ -51,6 +51,7 @@ from likewise.training.validation import CHOOSE, MOST_SAMPLES, ValidationScores,
 from likewise.workflows.failures import check_same, removed_if_idle, unfinished
 from likewise.workflows.lightning_trainer import TrainingBar, in_our_words, quiet_lightning
 from likewise.workflows.metadata import device_of, device_words, flat, shared_options, versions
+from likewise.workflows.pilot import steps_within
 from likewise.workflows.progress import PRINTED, Progress, shown
 from likewise.workflows.scoring import (
     EvaluationOptions,
@@ -107,6 +108,7 @@ def train(
     given = {**(config or {}), **options}
     if resume is not None:
         given["resume"] = resume.folder if isinstance(resume, Run) else resume
+    started = time.monotonic()
     with quiet_lightning():
         with refused_together():
             before = None if given.get("resume") is None else unfinished(given["resume"])
@@ -118,7 +120,7 @@ def train(
             warnings.simplefilter("ignore")  # the first process shows them
         try:
             with joined(shared_options(config), config["timeout_minutes"]):
-                return _trained(config, trainer, before, progress)
+                return _trained(config, trainer, before, progress, started)
         except MisconfigurationException as error:
             raise ValueError(in_our_words(str(error))) from error
 
@@ -132,7 +134,11 @@ def check(config: Mapping[str, Any]) -> None:
 
 
 def _trained(
-    config: Mapping[str, Any], trainer: Mapping[str, Any], before: Run | None, progress: Progress
+    config: Mapping[str, Any],
+    trainer: Mapping[str, Any],
+    before: Run | None,
+    progress: Progress,
+    started: float,
 ) -> Run | None:
     """Train as one of the processes that have met."""
     bars = shown_by(progress.bar if rank() == 0 else None)
@@ -140,6 +146,10 @@ def _trained(
         ready, evaluations = _assembled(config, before)
         if before is not None:
             check_same(before, ready.facts)
+        if config["minutes"] is not None:
+            limit = _steps_within(config, ready, evaluations, trainer, progress=progress, started=started)
+            config = {**config, "minutes": None, "trainer": {**config["trainer"], **limit}}
+            trainer = {**trainer, **limit}
     if rank() > 0:
         _follow(ready, trainer, config, before, _validated(config, ready, evaluations))
         return None
@@ -160,6 +170,29 @@ def _trained(
         finished = _Training(config, run, ready, trainer, evaluations, progress).finished()
     progress.tell(f"\nreport: {shown(finished.report)}" if config["report"] else f"\nrun: {shown(finished.folder)}")
     return finished
+
+
+def _steps_within(
+    config: Mapping[str, Any],
+    ready: Assembled,
+    options: EvaluationOptions,
+    trainer: Mapping[str, Any],
+    *,
+    progress: Progress,
+    started: float,
+) -> dict[str, int]:
+    """Return the limits of a training that fits into the minutes asked for, and say how many steps these are."""
+    minutes, evaluated = config["minutes"], -1.0
+    if not minutes > 0:
+        raise ValueError(f"expected --minutes above 0, got {minutes:g}: 10 is one choice")
+    if options.evaluations != []:
+        applies = check_applicable(ready.parts, options, predicts=ready.module.predicts)
+        counts = [len(part) for part in (ready.parts.train, ready.parts.validation, ready.parts.test)]
+        evaluated = options.seconds(counts, ready.module.encoder.feature_dim, applies) * (3 if ready.origin else 2)
+    every = _validated(config, ready, options)
+    steps, each = steps_within(minutes, ready, trainer, every=every, evaluated=evaluated, started=started)
+    progress.say(f"{minutes:g} minutes are {counted(steps, 'step')} of about {each:.2g} s, and the evaluation")
+    return {"max_steps": steps, "max_epochs": -1}
 
 
 def _follow(

@@ -1,0 +1,82 @@
+"""How many steps fit into some minutes: a few are taken on a copy, timed, and forgotten."""
+
+import time
+from collections.abc import Mapping
+from copy import deepcopy
+from typing import Any
+
+import lightning
+import torch
+from lightning.pytorch.callbacks import LambdaCallback
+
+from likewise import distributed
+from likewise.evaluation.encoding import features_of
+from likewise.parts import listed
+from likewise.training import Assembled
+from likewise.training.assembly import prepared
+from likewise.training.validation import MOST_SAMPLES
+
+STEPS, ENCODED = 4, 64  # that are timed
+WHOLE = 10.0  # seconds for the page, and for what is read and written
+SHARE = 0.95  # of what is left, since later steps may be slower
+
+
+def steps_within(
+    minutes: float, ready: Assembled, trainer: Mapping[str, Any], *, every: int, evaluated: float, started: float
+) -> tuple[int, float]:
+    """Return how many steps fit into some minutes with the evaluations, and how many seconds one takes.
+
+    The random numbers of the training do not change.
+
+    Args:
+        minutes: From when it started until its results are there.
+        ready: The training, which stays as it is.
+        trainer: Options of Lightning's trainer.
+        every: Epochs between validations; 0: none.
+        evaluated: Seconds that evaluations at the end take once samples are encoded; negative: there are none.
+        started: When it started, by `time.monotonic`.
+
+    Raises:
+        ValueError: There are several processes, or not even a step fits.
+
+    Memory:
+        A copy of the module and its optimizer.
+    """
+    if distributed.world_size() > 1:
+        raise ValueError("expected one process for --minutes, got several: give --steps")
+    ends = list[float]()
+    timed = LambdaCallback(on_train_batch_end=lambda *_: ends.append(time.monotonic()))
+    chosen = {name: value for name, value in trainer.items() if name in {"accelerator", "devices", "precision"}}
+    batches = listed(trainer.get("accumulate_grad_batches"))
+    each = int(batches[0]) if batches else 1
+    with torch.random.fork_rng():
+        module = deepcopy(ready.module)
+        pilot = lightning.Trainer(
+            **chosen,
+            max_epochs=-1,
+            max_steps=STEPS * each,
+            callbacks=[timed],
+            logger=False,
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+        )
+        pilot.fit(module, datamodule=ready.data)
+        seconds = each * (ends[-1] - ends[0]) / max(1, len(ends) - 1)
+        some = prepared(module.encoder, ready.parts.train.fewer(ENCODED), module.second)
+        at = time.monotonic()
+        features_of(some, module.encoder, "train", second=module.second, workers=0)
+        encoding = (time.monotonic() - at) / max(1, len(some))
+    counts = [len(part) for part in (ready.parts.train, ready.parts.validation, ready.parts.test)]
+    end = WHOLE + (0.0 if evaluated < 0 else evaluated + encoding * sum(counts) * (2 if ready.origin else 1))
+    validation = encoding * sum(min(count, MOST_SAMPLES) for count in counts[:2]) if every else 0.0
+    epoch = max(1, pilot.num_training_batches / each)
+    left = SHARE * (60 * minutes - (time.monotonic() - started)) - end - 2 * validation
+    steps = int(left / (seconds + validation / (max(1, every) * epoch)))
+    if steps < 1:
+        needed = (end + 2 * validation + seconds) / 60 + (time.monotonic() - started) / 60
+        raise ValueError(
+            f"expected --minutes for at least one step and the evaluation, about {needed:.1f}, got {minutes:g}: give "
+            "more, or --evaluations []"
+        )
+    return steps, seconds

@@ -1,0 +1,29 @@
+"""Minutes become steps before training: as many as fit, written into the run, and the same when it is repeated."""
+
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file
+
+from likewise.workflows import Silent, train
+
+pytestmark = pytest.mark.slow
+SHORT = {"encoder": "ConvNet", "encoder.width": 4, "batch_size": 600, "report": False, "evaluations": []}
+
+
+def test_the_run_is_repeated_without_a_clock(tmp_path):
+    run = train({**SHORT, "minutes": 0.4, "runs": str(tmp_path / "first")}, progress=Silent())
+    given = yaml.safe_load(run.configuration.read_text())
+    assert "minutes" not in given
+    assert len(run.metrics["loss"]) == given["trainer"]["max_steps"] > 0
+    assert given["trainer"]["max_epochs"] == -1
+    again = train({"config": str(run.configuration), "runs": str(tmp_path / "second")}, progress=Silent())
+    for name, tensor in load_file(run.weights).items():
+        assert torch.equal(tensor, load_file(again.weights)[name]), name
+
+
+@pytest.mark.parametrize(("minutes", "said"), [(0, "above 0, got 0"), (0.01, "at least one step and the evaluation")])
+def test_too_few_minutes_are_refused(minutes, said, tmp_path):
+    with pytest.raises(ValueError, match=said):
+        train({**SHORT, "minutes": minutes, "runs": str(tmp_path / "runs")}, progress=Silent())
+    assert not (tmp_path / "runs").exists()

@@ -57,7 +57,7 @@ def write_page(
     text = page.render(
         title=title or ("Comparison" if others else first.run.name),
         contents=contents,
-        verdict=paragraphs([f"{judged}"], "lead") if not others and (judged := run_verdict(first)) else "",
+        verdict=paragraphs(judged.lines, "lead") if not others and (judged := run_verdict(first)) else "",
         went_in=definitions(lines_of(first.facts)) if not others else "",
         doubts=paragraphs(doubts(first.facts, first.metrics), "lead") if not others else "",
         lead=lead(subjects),

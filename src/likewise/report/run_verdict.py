@@ -40,10 +40,11 @@ class Verdict(NamedTuple):
     cause: str = ""
     command: str = ""
 
-    def __str__(self) -> str:
-        """Write it in a line."""
-        tried = f"; try: {self.command}" if self.command else ""
-        return f"{self.words}{f'. Most likely cause: {self.cause}' if self.cause else ''}{tried}"
+    @property
+    def lines(self) -> list[str]:
+        """What to think of it, the most likely cause, and what to try, as far as there are some."""
+        cause = [f"most likely cause: {self.cause}"] if self.cause else []
+        return [f"verdict: {self.words}", *cause, *([f"try: {self.command}"] if self.command else [])]
 
 
 def run_verdict(subject: Subject) -> Verdict | None:

@@ -328,7 +328,7 @@ class _Training:
                     device = device_of(self.trainer_arguments)
                     score(*given, begun=begun, refit=ready.refit, trained=trained, device=device)
             if self.evaluations.evaluations != [] and (judged := run_verdict(Subject(run))):
-                self.progress.tell(f"\nverdict: {judged}")
+                self.progress.tell("\n".join(["", *judged.lines]))
             for doubt in went_in.doubts(run.facts, run.metrics):
                 self.progress.say(f"warning: {doubt}")
             write_report(run, ready.parts, self.evaluations, self.progress)

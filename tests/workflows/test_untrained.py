@@ -94,3 +94,10 @@ def test_other_data_needs_an_encoder():
     np.savez("vectors.npz", vectors=np.eye(3), labels=[0, 1, 0])
     with pytest.raises(ValueError, match="expected RUN or --encoder, got neither"):
         embed(data="vectors.npz", progress=Silent())
+
+
+@pytest.mark.parametrize("word", ["digits", "flowers.csv"])
+def test_what_is_neither_photos_nor_texts_is_not_searched_without_a_run(word):
+    Path("flowers.csv").write_text("x,y,label\n1.5,2.5,rose\n2.5,1.5,lily\n")
+    with pytest.raises(ValueError, match=f"to search without a run, got {word}, which is neither"):
+        search(within=word, duplicates=0.9)

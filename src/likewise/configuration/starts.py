@@ -54,13 +54,9 @@ def published(kind: str, *, weights: bool = False) -> dict[str, Any]:
     """Return encoder and data as they are where nothing is trained: others' network, with its weights or a file's.
 
     Raises:
-        ValueError: There are no weights, or no network for such data.
+        ValueError: There are no weights.
     """
-    start = STARTS.get(kind)
-    if start is None:
-        raise ValueError(
-            f"expected photos or texts, or RUN or --encoder, got {kind}: name the run's folder, or a class"
-        )
+    start = STARTS[kind]
     if lacks := _lacks(start, weights=weights):
         raise ValueError(
             f"expected RUN, --encoder, or weights of {start.network}, got none: {lacks}; "

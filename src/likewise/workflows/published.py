@@ -30,6 +30,8 @@ def published_model(place: Path | str, queries: Sequence[str], device: torch.dev
         chosen = published("image-folder" if photos else "texts")
     else:
         chosen = resolve({"data": str(place), "output": "x.npz"}, verb="embed")
+    if chosen["encoder"] is None:
+        raise ValueError(f"expected photos or texts to search without a run, got {place}, which is neither: name a run")
     spec = Spec(class_path=chosen["encoder"]["class_path"], init_args=chosen["encoder"]["init_args"])
     size = chosen["data"].get("init_args", {}).get("size")
     shape = () if size is None else (COLOURS, size, size)

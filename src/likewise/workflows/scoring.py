@@ -32,15 +32,15 @@ from likewise.files.formats import NAMED, PARTS
 from likewise.models import Encoder
 from likewise.parts import built
 from likewise.report import Section, Subject, write_page
+from likewise.report.run_verdict import CALLED
 from likewise.runs import Run
 from likewise.score_words import settings_words
-from likewise.scores import BEGUN, RAW
+from likewise.scores import BEGUN
 from likewise.workflows.progress import Progress
 from likewise.workflows.score_lines import class_table, headline
 
 ENCODED = "encoded_samples"
 """Of a run: how many samples of each part were encoded at most; None for all."""
-CALLED = {BEGUN: "the encoder as it began", RAW: "raw inputs"}
 MOST_KEPT = 32
 SHORT, LONG = 5, 60  # seconds of an evaluation that is told, and of all together
 _found_before: dict[str, Result] = {}  # by what was evaluated and how

@@ -404,6 +404,30 @@ def test_a_pretrained_model_encodes_as_the_library_that_it_comes_from(bert, pool
     assert tokens[0][inside[0]].tolist() == masked[0].tolist()
 
 
+@pytest.mark.parametrize("count", [3, 15, 16, 61])
+def test_training_by_groups_of_similar_length_is_that_of_texts_one_by_one(bert, count):
+    encoder = PretrainedTransformer((), name=str(bert[0])).double().train()
+    encoder.observe(Texts(["a"]))
+    for part in encoder.modules():
+        if isinstance(part, torch.nn.Dropout):
+            part.p = 0.0
+    generator = torch.Generator().manual_seed(count)
+    lengths = torch.randint(0, 4, (count,), generator=generator) ** 2
+    lengths[0] = 9  # and ties, and empty texts
+    rows = torch.randint(2, 7, (count, 9), generator=generator) * (torch.arange(9) < lengths[:, None])
+    pulls = torch.randn(count, encoder.feature_dim, generator=generator, dtype=torch.float64)
+
+    together = encoder(rows)
+    (together * pulls).sum().backward()
+    gradients = [weight.grad.clone() for weight in encoder.parameters() if weight.grad is not None]
+    encoder.zero_grad()
+    alone = torch.cat([encoder(row[None, : max(1, int(length))]) for row, length in zip(rows, lengths, strict=True)])
+    (alone * pulls).sum().backward()
+
+    torch.testing.assert_close(together, alone)
+    torch.testing.assert_close(gradients, [w.grad for w in encoder.parameters() if w.grad is not None])
+
+
 def test_low_rank_adapters_are_trained_in_place_of_the_model(bert):
     """W + 2 B A by hand, the model bit for bit as it was, and the same features from what a run keeps."""
     texts = Texts([text for text, _ in letters(12)])

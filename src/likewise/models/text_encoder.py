@@ -1,7 +1,7 @@
 """Encoders of texts, which own their tokenizer: the abstract one, and those that are trained from nothing."""
 
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeGuard, final
 
 import torch
@@ -12,6 +12,7 @@ from likewise.data.rows import Rows
 from likewise.data.texts import PADDING, Texts, TokenRows
 from likewise.models.encoder import Encoder, Progress, check_sizes
 
+LEAST = 8  # texts of similar length that are encoded together
 AT_ONCE = 1000  # texts whose tokens are held as Python numbers
 SPECIAL = ["[PAD]", "[MASK]"]  # padding is 0, the mask 1
 
@@ -140,6 +141,28 @@ class TextEncoder(Encoder):
 def reads_texts(encoder: nn.Module) -> TypeGuard[TextEncoder]:
     """Tell whether an encoder is one of texts; one with a head behind it has what it has."""
     return getattr(encoder, "input_shape", None) == ()
+
+
+def by_length(encode: Callable[[Tensor], Tensor], inputs: Int[Tensor, "n t"]) -> Float[Tensor, "n d"]:
+    """Encode rows of tokens in groups of similar length: the shorter half, half of the rest, and so on.
+
+    The results are those of all rows at once, for fewer tokens of padding: a few long texts do not lengthen all. Groups
+    depend on N alone, so that several processes make as many.
+
+    Example:
+        >>> rows = torch.tensor([[3, 4, 5], [6, 0, 0]]).repeat(16, 1)
+        >>> torch.equal(by_length(lambda rows: rows.sum(dim=1, keepdim=True), rows), rows.sum(dim=1, keepdim=True))
+        True
+    """
+    lengths = (inputs != PADDING).sum(dim=1)
+    order = lengths.argsort(stable=True)
+    parts = list[Tensor]()
+    rest = order
+    while len(rest) >= 2 * LEAST:
+        some, rest = rest.tensor_split([len(rest) // 2])
+        parts.append(some)
+    outputs = [encode(inputs[some, : max(1, int(lengths[some[-1]]))]) for some in (*parts, rest)]
+    return torch.cat(outputs)[order.argsort()]
 
 
 def mean_of_tokens(vectors: Float[Tensor, "n t d"], tokens: Int[Tensor, "n t"]) -> Float[Tensor, "n d"]:

@@ -33,7 +33,7 @@ MEASUREMENTS = {
     "texts": "a training step of a small transformer on texts, and its pieces: encoder, losses of label sets",
     "few-shot": "episodes of ready features, and a training step of Conv-4",
     "targets": "on a GPU: what the fused operator is expected to reach, and whether it does",
-    "kernels": "registers, spills and shared memory of the compiled GPU kernels; needs no GPU",
+    "compiled-kernels": "registers, spills and shared memory of the compiled GPU kernels; needs no GPU",
     "host": "what Python costs a step with kernels, on a driver that computes nothing; needs no GPU",
 }
 
@@ -46,7 +46,7 @@ def find(name: str) -> type[Measurement]:
 def main(words: Sequence[str]) -> int:
     """Measure what the words ask for; return the exit status."""
     if not words or words[0] in {"-h", "--help"}:
-        listed = "\n".join(f"  {name:<12}{summary}" for name, summary in MEASUREMENTS.items())
+        listed = "\n".join(f"  {name:<18}{summary}" for name, summary in MEASUREMENTS.items())
         print(
             f"usage: python -m benchmarks NAME [OPTIONS]\n\n{listed}\n\npython -m benchmarks NAME --help: its options"
         )

@@ -13,7 +13,7 @@ from torch import Tensor
 
 import likewise as lw
 from benchmarks import stub_driver
-from benchmarks.kernels import compiler
+from benchmarks.compiled_kernels import compiler
 from benchmarks.measuring.case import Contender
 from benchmarks.measuring.measurement import Measurement, option
 from benchmarks.measuring.results import Timing, summary

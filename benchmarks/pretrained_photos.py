@@ -1,10 +1,10 @@
 """Photos, beginning with a pretrained network: SupCon, RASCAL, cross-entropy, and SupCon and then cross-entropy.
 
-    python benchmarks/pretrained_photos.py grocery.csv --label fine FOLDER [--steps 200] [--seeds 3]
+    python benchmarks/pretrained_photos.py grocery.csv --label fine FOLDER [--steps 100] [--seeds 3]
     python benchmarks/pretrained_photos.py development.csv --label fine FOLDER --rates 1e-4 2e-4 5e-4 1e-3 --seeds 1
 
 `benchmarks/public_tables.py` writes the tables. Every method sees as many photos in two views, on as many steps;
-"SupCon, then cross-entropy" halves them. All else is what `likewise train photos/` does by default. With --rates, each
+"SupCon, then cross-entropy" halves them. All else is as by default, but the rate of cross-entropy. With --rates, each
 method but the last is trained with each rate, in a folder of its own: LOG.md says which was chosen. Runs go to
 FOLDER/SETTING, and one that is there is not trained again: `docs/result_tables.py gather` puts their scores into a
 file. The frozen network is in every run, as it began.
@@ -18,7 +18,7 @@ from once import trained
 
 METHODS: dict[str, dict[str, Any]] = {
     "SupCon": {"loss": "SupConLoss"},
-    "cross-entropy": {"loss": "CrossEntropyLoss"},
+    "cross-entropy": {"loss": "CrossEntropyLoss", "lr": 1e-3},
     "RASCAL": {"loss": "RASCALLoss", "loss.ranking": "current"},
 }
 THEN = "SupCon, then cross-entropy"
@@ -30,19 +30,22 @@ def main() -> None:
     parser.add_argument("table", type=Path)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--label", required=True)
-    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--methods", nargs="+", default=list(METHODS))
+    parser.add_argument("--then", action=argparse.BooleanOptionalAction, default=True, help=f"train {THEN!r}, too")
     parser.add_argument("--rates", nargs="*", type=float, default=[])
     asked = parser.parse_args()
     data = {"data": str(asked.table), "data.label": asked.label, "validation_epochs": 0, "keep": "last"}
     for seed in range(asked.seeds):
         name, common = f"seed-{seed}", {**data, "seed": seed, "steps": asked.steps}
-        for method, options in METHODS.items():
+        for method in asked.methods:
+            options = METHODS[method]
             if not asked.rates:
                 trained(asked.folder / method, name, {**common, **options})
             for rate in asked.rates:
                 trained(asked.folder / f"{method}, {rate:g}", name, {**common, **options, "lr": rate})
-        if not asked.rates:
+        if not asked.rates and asked.then:
             half = {**common, "steps": asked.steps // 2}
             first = trained(asked.folder / "SupCon, half", name, {**half, **METHODS["SupCon"], "evaluations": []})
             begun = {"weights": str(first / "encoder.safetensors")}

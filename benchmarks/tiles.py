@@ -21,7 +21,7 @@ from torch import Tensor
 
 from benchmarks import compiled
 from benchmarks.compiled import Variant
-from benchmarks.kernels import workers
+from benchmarks.compiled_kernels import workers
 from benchmarks.measuring.cuda import timed
 from benchmarks.reports import Report, begun, in_words, leave_if_poisoned, written
 from benchmarks.smoke import LIMITS

@@ -19,7 +19,7 @@ COMMAND = [sys.executable, "-m", "benchmarks"]
 def compiled(folder, *options):
     """Run the command without the interpreter under which tests run, and return the kernels that it wrote."""
     done = subprocess.run(
-        [*COMMAND, "kernels", "--out", str(folder), *options],
+        [*COMMAND, "compiled-kernels", "--out", str(folder), *options],
         capture_output=True,
         text=True,
         check=False,
@@ -96,7 +96,9 @@ def test_what_sup_con_needs(capability, tmp_path):
 def test_the_interpreter_is_refused():
     """It compiles nothing: one line says so."""
     environment = {**os.environ, "TRITON_INTERPRET": "1"}
-    done = subprocess.run([*COMMAND, "kernels"], capture_output=True, text=True, check=False, env=environment, cwd=ROOT)
+    done = subprocess.run(
+        [*COMMAND, "compiled-kernels"], capture_output=True, text=True, check=False, env=environment, cwd=ROOT
+    )
     assert done.returncode == 2
     assert done.stderr.startswith("error: expected Triton to compile, got TRITON_INTERPRET")
     assert done.stderr.count("\n") == 1

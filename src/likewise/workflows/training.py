@@ -4,7 +4,7 @@ import os
 import re
 import time
 import warnings
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
@@ -46,6 +46,7 @@ from likewise.training.fitting import fit, last_whole, trainer_of
 from likewise.training.launch import from_slurm, rank, refused_together, terminable
 from likewise.training.loggers.boards import Drawings
 from likewise.training.loggers.making import check_tools, logging_to, named
+from likewise.training.memory import MemoryOfStep
 from likewise.training.processes import joined, leave
 from likewise.training.validation import CHOOSE, MOST_SAMPLES, ValidationScores, best_epoch, check_that_choose
 from likewise.workflows.failures import check_same, removed_if_idle, unfinished
@@ -199,12 +200,21 @@ def _follow(
     ready: Assembled, trainer: Mapping[str, Any], config: Mapping[str, Any], before: Run | None, every: int
 ) -> None:
     nowhere = Run(Path())
-    callbacks = [ValidationScores(nowhere, every, config["patience"]), Statistics(nowhere, ready.trained.names)]
+    callbacks: list[lightning.Callback] = [
+        ValidationScores(nowhere, every, config["patience"]),
+        Statistics(nowhere, ready.trained.names),
+        *_memory(config, lambda _: None),
+    ]
     own = trainer_of(trainer, callbacks, Checkpoints(nowhere, config["checkpoint_minutes"]))
     if before is None or before.stage == "training":
         fit(ready, own, before, compiled=config["compile"])
     if EvaluationOptions.of(config).evaluations != []:
         follow(ready.module, ready.parts, own.strategy.root_device, workers=config["workers"])
+
+
+def _memory(config: Mapping[str, Any], tell: Callable[[str], None]) -> list[MemoryOfStep]:
+    """Return what looks after memory, on every process; a compiled network would be compiled for it once more."""
+    return [] if config["compile"] else [MemoryOfStep(tell)]
 
 
 def chosen_parts(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -398,6 +408,7 @@ class _Training:
             Statistics(run, ready.trained.names),
             Snapshots(run),
             collapse,
+            *_memory(self.config, self.progress.say),
             Pace(self.progress.say, lambda trainer: self._seconds_of_evaluation(trainer, validation)),
         ]
         barred = any(isinstance(callback, ProgressBar) for callback in listed(self.trainer_arguments.get("callbacks")))

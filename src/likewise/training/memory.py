@@ -1,0 +1,264 @@
+"""The memory that a training step takes, predicted before the first one, and how many inputs fit at a time."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import Any, NamedTuple, final
+
+import psutil
+import torch
+from lightning import Callback, Trainer
+from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
+from torch.nn.modules.batchnorm import _BatchNorm  # pyright: ignore[reportPrivateUsage] - the base of all of them
+from torch.optim import Optimizer
+
+from likewise import distributed
+from likewise.data import Batch
+from likewise.data.texts import PADDING
+from likewise.models.replay import buffers_of, lent
+from likewise.models.text_encoder import reads_texts
+from likewise.training.step import Step
+
+FEW, TEXTS = (2, 4), (16, 32)  # inputs of the trials; texts are encoded by length, and so their lengths matter
+HEAP = 1.1  # what the heap holds beside what is in use
+SHARE, TOLD = 0.9, 0.05  # of the memory at hand: what a step may take, and what is told
+CPU = torch.device("cpu")
+ALL = 2**31  # inputs, where all of a process fit
+LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+HELD = ("/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory/memory.usage_in_bytes")
+
+
+class Kept(NamedTuple):
+    """The bytes of what is kept for the backward: fixed, and for each of at most so many inputs."""
+
+    fixed: float
+    each: float
+    inputs: int
+
+    def of(self, inputs: int) -> float:
+        """Return the bytes with so many inputs at a time."""
+        return max(0.0, self.fixed + self.each * min(inputs, self.inputs))
+
+
+class Need(NamedTuple):
+    """The bytes that a step takes beside weights and inputs, by the number n of inputs that are encoded at a time.
+
+        1.1 (weights + Σ_i k_i(n) + 2 max_i k_i(n)),   k_i the bytes of tensor i, which is kept for the backward
+
+    The weights' part: their gradients, the optimizer's state, and twice the largest of them, for its arithmetic. Twice
+    the largest of what is kept is for the gradients that flow past it; a tenth is what the heap cannot use.
+    """
+
+    weights: int
+    sums: Sequence[Kept]
+    largest: Sequence[Kept]
+
+    @property
+    def inputs(self) -> int:
+        """Return how many inputs there are."""
+        return max(line.inputs for line in self.sums)
+
+    def of(self, inputs: int) -> int:
+        """Return the bytes with so many inputs at a time."""
+        kept, largest = (
+            sum(line.of(inputs) for line in self.sums),
+            max((line.of(inputs) for line in self.largest), default=0.0),
+        )
+        return round(HEAP * (self.weights + kept + 2 * largest))
+
+    def fitting(self, room: float) -> int:
+        """Return the largest of all inputs, half of them, a quarter ... that fits into the room; 2 if none does."""
+        inputs = self.inputs
+        while inputs > FEW[0] and self.of(inputs) > room:
+            inputs = -(-inputs // 2)
+        return inputs
+
+
+def need(towers: Iterable[tuple[nn.Module, Tensor]], optimizer: Optimizer) -> Need:
+    """Predict what a step takes, from encodings of a few of its inputs, without a backward.
+
+    Random numbers, batch statistics and gradients are as before. Beside it, a step takes its inputs, and the loss's
+    part, which is linear in the batch and small; losses that keep more than that are not covered.
+
+    Args:
+        towers: Networks in training mode, and the inputs of each in a step: at least 4, (N, ...), on its device.
+        optimizer: That of the training.
+
+    Memory:
+        That of 4 inputs; of texts 32, at most half of them.
+
+    Example:
+        >>> network, inputs = nn.Sequential(nn.Linear(8, 32), nn.ReLU()), torch.rand(64, 8)
+        >>> kept = need([(network, inputs)], torch.optim.SGD(network.parameters(), lr=0.1))
+        >>> kept.of(64) - kept.of(32)  # 32 x 32 numbers of the activation, twice as many for gradients, and a tenth
+        13517
+    """
+    sums, largest = list[Kept](), list[Kept]()
+    for network, inputs in towers:
+        with torch.random.fork_rng(_devices(inputs)), lent(buffers_of(network.modules(), scalars=False)):
+            few = [min(at_most, len(inputs) // part) for at_most, part in zip(TEXTS, FEW[::-1], strict=True)]
+            few = few if reads_texts(network) else FEW
+            fewer, more = (_kept(network, _some(inputs, count)) for count in few)
+        line = partial(_line, few, len(inputs))
+        sums.append(line(sum(fewer), sum(more)))
+        alike = len(fewer) == len(more)  # else they are other tensors: of other groups of texts, or by another method
+        largest += map(line, fewer, more) if alike else [line(max(fewer, default=0), max(more, default=0))]
+    return Need(_weights(optimizer), sums, largest)
+
+
+def _line(few: Sequence[int], inputs: int, fewer: float, more: float) -> Kept:
+    each = (more - fewer) / (few[1] - few[0])
+    return Kept(fewer - each * few[0], each, inputs)
+
+
+def _some(inputs: Tensor, count: int) -> Tensor:
+    """Return some inputs; of rows of tokens, whose padding is 0, some of every length, the longest among them."""
+    if inputs.ndim != 2 or inputs.is_floating_point():
+        return inputs[:count]
+    order = (inputs != PADDING).sum(dim=1).argsort(stable=True)
+    return inputs[order[torch.linspace(0, len(order) - 1, count, device=order.device).round().long()]]
+
+
+def _devices(inputs: Tensor) -> list[int]:
+    return [] if inputs.device.type == "cpu" else [inputs.get_device()]
+
+
+def _kept(encoder: nn.Module, inputs: Tensor) -> list[int]:
+    """Return the bytes of each tensor that is kept for the backward, weights and inputs left out."""
+    own = {tensor.untyped_storage().data_ptr() for tensor in chain(encoder.parameters(), encoder.buffers(), [inputs])}
+    sizes: dict[int, int] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            sizes[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.enable_grad(), saved_tensors_hooks(keep, lambda tensor: tensor):
+        output = encoder(inputs)  # it holds what is kept, so that no address is used twice
+    del output
+    return list(sizes.values())
+
+
+def _weights(optimizer: Optimizer) -> int:
+    trained = [weight for group in optimizer.param_groups for weight in group["params"] if weight.requires_grad]
+    sizes = [weight.numel() * weight.element_size() for weight in trained]
+    return round((1 + _states(optimizer)) * sum(sizes) + 2 * max(sizes, default=0))
+
+
+def _states(optimizer: Optimizer) -> float:
+    """Return how many numbers an optimizer keeps for each weight, by a step of one like it."""
+    weight = nn.Parameter(torch.zeros(16, 16))
+    weight.grad = torch.zeros_like(weight)
+    group = {name: value for name, value in optimizer.param_groups[0].items() if name != "params"}
+    try:
+        alike = type(optimizer)([{"params": [weight], **group}], **optimizer.defaults)
+        alike.step()
+    except (TypeError, ValueError, RuntimeError, AttributeError):  # one that takes or needs something else
+        return 2.0
+    state = alike.state[weight]
+    return sum(value.numel() for value in state.values() if isinstance(value, Tensor)) / weight.numel()
+
+
+def room(device: torch.device) -> int | None:
+    """Return the bytes at hand on a device, by the system and the limits of a container; None where nothing tells."""
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    if device.type != "cpu":
+        return None
+    at_hand = psutil.virtual_memory().available
+    for limit, held in zip(map(_number, LIMITS), map(_number, HELD), strict=True):
+        if limit is not None and held is not None:
+            at_hand = min(at_hand, max(0, limit - held))
+    return at_hand
+
+
+def _number(path: str) -> int | None:
+    try:
+        return int(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError):  # no such limit, or "max"
+        return None
+
+
+@final
+class MemoryOfStep(Callback):
+    """Say before the first step what memory it takes, and where that is not at hand, encode fewer inputs at a time.
+
+    It is said where it is more than a twentieth of what is at hand. The number is chosen once, and kept in checkpoints.
+    All processes need it: the smallest of their numbers holds, and those on one machine share its memory. Nothing is
+    predicted of networks that are sharded, nor of batches below 4 inputs.
+
+    Args:
+        tell: Takes the sentence.
+    """
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self.tell = tell
+        self._chosen: int | None = None
+        self._done = False
+
+    def on_train_batch_start(self, trainer: Trainer, pl_module: Any, batch: Any, batch_idx: int) -> None:
+        """Predict, choose and tell, before the first step."""
+        if self._done:
+            return
+        self._done = True
+        asked = pl_module.chunk_size or self._chosen
+        towers, at_hand, fitting, taken = list(_towers(pl_module, batch)), room(pl_module.device), 0, None
+        covered = all(len(inputs) >= FEW[1] and not _sharded(of) for of, inputs in towers)
+        with distributed.agreement(CPU):
+            if covered and at_hand is not None:
+                with trainer.strategy.precision_plugin.train_step_context():
+                    taken = need(towers, trainer.optimizers[0])
+                at_hand //= _beside(trainer, pl_module.device)
+                fitting = asked or taken.fitting(SHARE * at_hand)
+                fitting = ALL if fitting >= taken.inputs else fitting
+        everyone = [number for (number,) in distributed.exchange((fitting,), CPU)]
+        pl_module.chunk_size = asked
+        if taken is None or at_hand is None or not all(everyone):
+            return
+        inputs, size = taken.inputs, min(everyone)
+        whole, part, there = (_in_words(of) for of in (taken.of(inputs), taken.of(size), at_hand))
+        if asked or size >= inputs:
+            if taken.of(size) > TOLD * at_hand:
+                self.tell(f"memory: a step takes about {part} of {there} at hand")
+            return
+        pl_module.chunk_size = self._chosen = size
+        normalises = any(isinstance(layer, _BatchNorm) and layer.training for of, _ in towers for layer in of.modules())
+        by_itself = "; batch normalisation normalises each part by itself" if normalises else ""
+        self.tell(
+            f"memory: a step would take about {whole} of {there} at hand, so {size:,} of {inputs:,} inputs are encoded "
+            f"at a time (--chunk_size {size}), which takes about {part} and a third more time; the loss is still that "
+            f"of the whole batch{by_itself}"
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what was chosen."""
+        return {"chosen": self._chosen}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on with what was chosen."""
+        self._chosen = state_dict["chosen"]
+
+
+def _towers(module: Any, batch: Batch) -> Iterator[tuple[nn.Module, Tensor]]:
+    """Yield the networks that learn from a batch, each with its inputs."""
+    step = Step(batch, module.encoder, module.head, slow=module.inputs.momentum, keyed=module.inputs.signature.keyed)
+    yield module.encoder, step.inputs[:, : step.encoded].flatten(0, 1)
+    if module.second is not None and "counterparts" in batch:
+        yield module.second, batch["counterparts"]
+
+
+def _sharded(network: nn.Module) -> bool:
+    return any(hasattr(module, "set_requires_gradient_sync") for module in network.modules())
+
+
+def _beside(trainer: Trainer, device: torch.device) -> int:
+    """Return how many processes share the memory of a device."""
+    return trainer.world_size // trainer.num_nodes if device.type == "cpu" else 1
+
+
+def _in_words(count: float) -> str:
+    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:,.0f} MB"

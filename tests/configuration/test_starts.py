@@ -4,6 +4,8 @@ import pytest
 
 from likewise.configuration import resolve, starts, written
 
+EARLY = "batch statistics, conv_stem, bn1, blocks.0, blocks.1"
+
 
 def name_of(part):
     """Return the name of a part's class."""
@@ -41,7 +43,10 @@ def test_photos_and_texts_begin_with_what_others_learned(photos, texts):
     of_photos, of_texts = resolve({"data": photos}), resolve({"data": texts})
     assert of_photos["encoder"]["init_args"]["name"] == "tf_efficientnet_lite0"
     assert of_photos["encoder"]["init_args"]["pretrained"]
-    assert (of_photos["data"]["init_args"]["size"], of_photos["freeze"]) == (160, "batch statistics")
+    assert (of_photos["data"]["init_args"]["size"], of_photos["freeze"]) == (
+        160,
+        "batch statistics, conv_stem, bn1, blocks.0, blocks.1",
+    )
     assert of_texts["encoder"]["init_args"]["name"] == "all-MiniLM-L6-v2"
     for options in (of_photos, of_texts):
         assert options["trainer"]["max_steps"] > 0

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from command_worker import end_of, start_together
+from command_worker import end_of, free_port, start_script, start_together
 from PIL import Image
 from safetensors.torch import load_file
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -27,6 +27,18 @@ class Small(Encoder):
         return self.layer.out_features
     def forward(self, inputs):
         return torch.relu(self.norm(self.layer(self.standardized(inputs).flatten(1))))
+"""
+FOUND_BY_THE_FIRST = """
+import os, sys
+from likewise.cli import main
+from likewise.configuration import starts
+
+def find(*_):
+    if os.environ["RANK"] != "0":
+        raise LookupError("they are not in the cache")
+
+starts.find, starts.find_spec = find, lambda _: True
+raise SystemExit(main(sys.argv[1:]))
 """
 COMMON = ["--encoder", "mine.Small", "--keep", "last", "--batches.batch_size", "120", "--trainer.max_epochs", "2"]
 COMMON += ["--trainer.accelerator", "cpu", "--optimizer", "SGD", "--optimizer.lr", "0.5"]
@@ -57,6 +69,28 @@ def test_two_processes_refuse_a_patience_together(words, tmp_path):
     assert [end_of(process) for process in started] == [2, 2]
     assert "patience" in (tmp_path / "1.err").read_text()
     assert "Traceback" not in (tmp_path / "1.err").read_text()
+    assert not (tmp_path / "runs").exists()
+
+
+def test_three_processes_of_which_one_sees_published_weights_refuse_together(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(FOUND_BY_THE_FIRST)
+    for name in ("ash", "elm"):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for number in range(8):
+            Image.new("RGB", (16, 16), (number, 0, 0)).save(tmp_path / "photos" / name / f"{number}.png")
+    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "TORCHELASTIC_RUN_ID": "test"}
+    place |= {"WORLD_SIZE": "3", "LOCAL_WORLD_SIZE": "3"}
+    words = ["train", tmp_path / "photos", "--trainer.accelerator", "cpu", "--runs", tmp_path / "runs"]
+    started = [
+        start_script(script, *words, errors=tmp_path / f"{rank}.err", RANK=str(rank), LOCAL_RANK=str(rank), **place)
+        for rank in range(3)
+    ]
+    assert [end_of(process) for process in started] == [2, 2, 2]
+    said = [(tmp_path / f"{rank}.err").read_text() for rank in range(3)]
+    assert all("error: expected the same options on all ranks, got " in words for words in said)
+    assert "no weights of tf_efficientnet_lite0 were found, they are not in the cache" in said[1]
+    assert not any("Traceback" in words for words in said)
     assert not (tmp_path / "runs").exists()
 
 

@@ -285,6 +285,7 @@ def test_a_short_training_whose_loss_stays_is_told_both():
     few = "only 40 steps, while encoders learn over hundreds"
     assert [one[:30] for one in doubts(facts, {"loss": stays})] == [few[:30], "the loss did not come down by "]
     assert [one[:30] for one in doubts(facts, {"loss": falls})] == [few[:30]]
+    assert not doubts(facts | {"begins_with": "weights of others"}, {"loss": falls})  # which tens of steps tune
 
 
 def test_a_training_that_goes_on_says_so_once(tmp_path, monkeypatch):

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from likewise.training import Assembled
 
 NAMES = ("data", "parts", "encoder", "loss", "steps")
-FEW = 100  # steps
+FEW, FEW_OF_LEARNED = 100, 25  # steps; the second where the encoder begins with what others learned
 ENOUGH = 300
 COLOURS = {1: "grey", 3: "RGB"}
 UNSAID = {*FILLED, "gather_distributed", "guide_margin", "encoder", "head"}  # arguments
@@ -105,7 +105,7 @@ def lines_of(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
         "; ".join(_parts(facts)),
         f"{_encoder(facts)}, {_trained(went['encoder'])}{head}{_tower(facts) if went['second'] else ''}",
         f"{losses}; {_batch(went)}{_changes(chosen['batches'])}",
-        "; ".join([_steps(went), facts["device"], *_few(went)]),
+        "; ".join([_steps(went), facts["device"], *_few(facts)]),
     )
     return list(zip(NAMES, words, strict=True))
 
@@ -117,7 +117,7 @@ def doubts(facts: Mapping[str, Any], metrics: Curves) -> list[str]:
     rates = [value for _, value in metrics.get("learning_rate", [])]
     if rates and not any(rates):  # as where a time ends the training in its warm-up's first step
         return ["the learning rate was 0 in every step that was logged, so nothing was learned: train longer"]
-    few = list(_few(went)) if went else []
+    few = list(_few(facts)) if went else []
     fills = went and 2 * went["queue"] > len(losses) * went["batch"]["samples"]  # a queue that fills raises the loss
     found = None if fills else descent(losses)
     if found is None or found.fell:
@@ -233,9 +233,10 @@ def _steps(went: Mapping[str, Any]) -> str:
     return f"{steps:,} in {epochs:,g} epoch{'s' * (epochs != 1)}"
 
 
-def _few(went: Mapping[str, Any]) -> Iterator[str]:
-    steps = went["steps"]
-    if steps is None or steps >= FEW or went["encoder"]["trained"] == 0:
+def _few(facts: Mapping[str, Any]) -> Iterator[str]:
+    went = facts["went_in"]
+    steps, few = went["steps"], FEW_OF_LEARNED if facts.get("begins_with") else FEW
+    if steps is None or steps >= few or went["encoder"]["trained"] == 0:
         return
     of_epoch = went["steps_of_an_epoch"]
     makes = "" if went["limited_to"] else f" makes {-(-ENOUGH // of_epoch) * of_epoch:,} steps"

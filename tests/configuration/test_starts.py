@@ -71,6 +71,27 @@ def test_the_last_word_holds(file, word, chosen, photos, tmp_path):
     assert name_of(options["encoder"]) == chosen
 
 
+@pytest.mark.parametrize(
+    ("loss", "head", "of_photos", "of_texts"),
+    [
+        ({}, "NoHead", (2, 32), (1, 128)),
+        ({"loss": "supcon"}, "NoHead", (2, 32), (1, 128)),
+        ({"loss": "SupConLoss"}, "NoHead", (2, 32), (1, 128)),
+        ({"loss": "simclr"}, "ProjectionHead", (2, 32), (2, 64)),
+        ({"loss": "CrossEntropyLoss"}, "ProjectionHead", (2, 32), (2, 64)),
+    ],
+)
+def test_another_loss_than_sup_con_has_a_head_and_two_views(loss, head, of_photos, of_texts, photos, texts):
+    for data, expected in ((photos, of_photos), (texts, of_texts)):
+        found = resolve({"data": data, **loss})
+        given = found["batches"]["init_args"]
+        assert name_of(found["head"]) == head
+        assert (given["views"], given["batch_size"]) == expected
+    asked = resolve({"data": texts, **loss, "batches.views": 3, "batch_size": 10, "head": "ProjectionHead"})
+    assert (asked["batches"]["init_args"]["views"], asked["batches"]["init_args"]["batch_size"]) == (3, 10)
+    assert name_of(asked["head"]) == "ProjectionHead"
+
+
 def test_from_scratch_photos_are_small(photos):
     options = resolve({"data": photos, "encoder": "scratch"})
     assert (options["data"]["init_args"]["size"], options["freeze"]) == (64, None)

@@ -10,6 +10,8 @@ from likewise.files.published import find
 
 AUTO, SCRATCH = "auto", "scratch"
 """Words for the encoder: the rule of this module, and its last step."""
+SUP_CON = "supcon"
+"""The loss that starts are for; it is the default."""
 
 
 class Start(NamedTuple):
@@ -88,10 +90,22 @@ def options_of(kind: str, rule: str, given: Mapping[str, Any]) -> dict[str, Any]
         )
         rule = SCRATCH
     options = recipes.half("starts", start.scratch if rule == SCRATCH else start.options)
-    if rule == SCRATCH or not weights:
+    if rule == SCRATCH:
+        return options
+    if str(given.get("loss", SUP_CON)).rpartition(".")[2].lower().removesuffix("loss") != SUP_CON:
+        options = _of_another_loss(options)
+    if not weights:
         return options
     encoder = options["encoder"]
     return {**options, "encoder": {**encoder, "init_args": {**encoder["init_args"], "pretrained": False}}}
+
+
+def _of_another_loss(options: dict[str, Any]) -> dict[str, Any]:
+    """Return options without what was chosen for SupCon: no head, and one view where a batch has others of a class."""
+    batches, given = options["batches"], options["batches"]["init_args"]
+    viewed = {**given, "views": 2, "batch_size": given["batch_size"] * given["views"] // 2}
+    kept = {part: of for part, of in options.items() if part != "head"}
+    return {**kept, "batches": {**batches, "init_args": viewed}}
 
 
 def _lacks(start: Start, *, weights: bool) -> str:

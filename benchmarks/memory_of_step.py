@@ -78,7 +78,8 @@ def measure(name: str) -> tuple[int, int]:
     def after(*_: Any) -> None:  # and before a checkpoint is saved
         seen["taken"] = peak() - seen["before"]
 
-    memory.need, memory.MemoryOfStep.on_train_batch_end = noted, after
+    memory.need = noted
+    memory.MemoryOfStep.on_train_batch_end = after  # pyright: ignore[reportAttributeAccessIssue]
     pixels, options = CASES[name]
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)

@@ -54,7 +54,7 @@ def read(path: Path) -> Table:
 def setfit(table: Table, given: Budget) -> tuple[Any, float]:
     """Return the sentence model that SetFit tunes by pairs, with its seconds."""
     from datasets import Dataset  # noqa: PLC0415
-    from setfit import SetFitModel, Trainer, TrainingArguments  # noqa: PLC0415
+    from setfit import SetFitModel, Trainer, TrainingArguments  # noqa: PLC0415 # pyright: ignore[reportMissingImports]
 
     texts, labels = zip(*table["train"], strict=True)
     numbers = {name: place for place, name in enumerate(sorted(set(labels)))}

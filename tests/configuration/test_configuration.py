@@ -411,7 +411,7 @@ def test_help_tells_the_defaults_that_the_command_has_for_data_of_a_kind(tmp_pat
         config = read(["--data", *(words if kind == "pairs" else [str(tmp_path / words[0])])])
         for part in ("batches", "encoder", "head", "loss", "optimizer", "schedule"):
             told = asked_help([f"--{part}.help", name_of(config[part])], "train")
-            given = {} if (kind, part) == ("pairs", "encoder") else config[part]["init_args"]
+            given = {} if (kind, part) == ("pairs", "encoder") else config[part].get("init_args", {})
             for name, value in ((name, of) for name, of in given.items() if not isinstance(of, list)):
                 (block,) = re.findall(rf"^  --{part}\.{name} .*?(?=^  --|\Z)", told, re.DOTALL | re.MULTILINE)
                 block = " ".join(block.split())

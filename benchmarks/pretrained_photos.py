@@ -1,6 +1,7 @@
 """Photos, beginning with a pretrained network: SupCon, RASCAL, cross-entropy, and SupCon and then cross-entropy.
 
     python benchmarks/pretrained_photos.py grocery.csv --label fine FOLDER [--steps 100] [--seeds 3]
+    python benchmarks/pretrained_photos.py new-classes.csv --label fine FOLDER --new 0.25
     python benchmarks/pretrained_photos.py development.csv --label fine FOLDER --rates 1e-4 2e-4 5e-4 1e-3 --seeds 1
 
 `benchmarks/public_tables.py` writes the tables. Every method sees as many photos in two views, on as many steps;
@@ -19,7 +20,7 @@ from once import trained
 METHODS: dict[str, dict[str, Any]] = {
     "SupCon": {"loss": "SupConLoss"},
     "cross-entropy": {"loss": "CrossEntropyLoss", "lr": 1e-3},
-    "RASCAL": {"loss": "RASCALLoss", "loss.ranking": "current"},
+    "RASCAL": {"loss": "RASCALLoss", "loss.ranking": "current", "head": "NoHead"},
 }
 THEN = "SupCon, then cross-entropy"
 
@@ -32,6 +33,7 @@ def main() -> None:
     parser.add_argument("--label", required=True)
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--new", type=float, help="share of the classes that are new: they are the test part")
     parser.add_argument("--methods", nargs="+", default=list(METHODS))
     parser.add_argument("--then", action=argparse.BooleanOptionalAction, default=True, help=f"train {THEN!r}, too")
     parser.add_argument("--rates", nargs="*", type=float, default=[])
@@ -39,6 +41,9 @@ def main() -> None:
     data = {"data": str(asked.table), "data.label": asked.label, "validation_epochs": 0, "keep": "last"}
     for seed in range(asked.seeds):
         name, common = f"seed-{seed}", {**data, "seed": seed, "steps": asked.steps}
+        if asked.new is not None:  # other classes with each seed
+            shares = {"train": 0.9 - asked.new, "validation": 0.1, "test": asked.new, "seed": seed}
+            common |= {"split": "ByClass", **{f"split.{part}": of for part, of in shares.items()}}
         for method in asked.methods:
             options = METHODS[method]
             if not asked.rates:

@@ -1,10 +1,10 @@
 """Texts, beginning with all-MiniLM-L6-v2: SupCon and cross-entropy beside SetFit and sentence-transformers' losses.
 
-    python benchmarks/pretrained_texts.py TABLES banking-10 FOLDER [--steps 100] [--seeds 3]
+    python benchmarks/pretrained_texts.py TABLES banking-10 FOLDER [--steps 50] [--seeds 3]
     python benchmarks/pretrained_texts.py TABLES banking-development FOLDER --rates 2e-5 5e-5 1e-4 2e-4
 
 `benchmarks/public_tables.py` writes the tables, one for each seed: TABLES/banking-10-0.csv ... Every method has as many
-steps of 128 texts, in bfloat16: 64 in two views, 64 pairs, or 128 texts of which labels make triplets. Encoders of
+steps of 128 texts, in bfloat16: ours and triplets take 128 texts with their labels, the others 64 pairs. Encoders of
 others are evaluated as ours are, from their features. With --rates, each method is trained with each rate: LOG.md says
 which was chosen. Runs go to FOLDER/METHOD, and one that is there is not trained again: `docs/result_tables.py gather`
 puts their scores into a file. SetFit is installed beside likewise: `pip install setfit`. Without a network, `--model`
@@ -28,7 +28,10 @@ from once import trained
 import likewise
 
 TEXTS = 128
-OURS = {"SupCon": "SupConLoss", "cross-entropy": "CrossEntropyLoss"}
+OURS: dict[str, dict[str, Any]] = {
+    "SupCon": {"loss": "SupConLoss"},
+    "cross-entropy": {"loss": "CrossEntropyLoss", "batches.views": 1, "batch_size": TEXTS},
+}
 RATES = {"SupCon": 1e-4, "cross-entropy": 1e-4, "SetFit": 1e-4, "batch all triplets": 1e-4, "multiple negatives": 1e-4}
 Table = dict[str, list[tuple[str, str]]]
 
@@ -161,7 +164,7 @@ def main() -> None:
     parser.add_argument("name")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--model", default="all-MiniLM-L6-v2", help="what others open: a name on the hub, or a folder")
-    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--methods", nargs="+", default=[*OURS, *OTHERS])
     parser.add_argument("--rates", nargs="*", type=float, default=[])
@@ -176,7 +179,7 @@ def main() -> None:
                     continue
                 data = {"data": str(table), "data.label": "intent", "validation_epochs": 0, "keep": "last"}
                 data["trainer.precision"] = "bf16-mixed"
-                own = {"loss": OURS[method], "lr": rate, "seed": seed, "steps": asked.steps}
+                own = {**OURS[method], "lr": rate, "seed": seed, "steps": asked.steps}
                 trained(folder, f"seed-{seed}", {**data, **own})
 
 

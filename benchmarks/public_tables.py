@@ -7,8 +7,8 @@
 
 The first folder is that of the repository's files: marcusklasson/GroceryStoreDataset, jaddoescad/ants_and_bees,
 PolyAI-LDN/task-specific-datasets, clinc/oos-eval. Tables of photos are written into it, as they name photos relative to
-themselves. Grocery Store has three: grocery.csv with its own parts; new-classes.csv, which leaves a quarter of the
-classes out of training and tests on the test photos of these; development.csv, of its training part alone. Tables of
+themselves. Grocery Store has three: grocery.csv with its own parts; new-classes.csv without parts, which are to be made
+of classes; development.csv, of its training part alone. Tables of
 texts have N training texts of each intent, drawn by the seed, up to 3 further ones for validation, and the published
 test part; development.csv has its test texts from the training part, too. clinc also writes outside.csv, its
 out-of-scope queries of the test part.
@@ -47,10 +47,7 @@ def grocery(folder: Path) -> None:
             rows.append((path, names[fine]["Class Name (str)"], names[fine]["Coarse Class Name (str)"], part))
     write(folder / "grocery.csv", ("image", "fine", "coarse", "part"), rows)
 
-    classes = sorted({fine for _, fine, _, _ in rows})
-    new = set(np.random.default_rng(0).permutation(classes)[: len(classes) // 4].tolist())
-    kept = ((path, fine, part) for path, fine, _, part in rows if (fine in new) == (part == "test"))
-    write(folder / "new-classes.csv", ("image", "fine", "part"), kept)
+    write(folder / "new-classes.csv", ("image", "fine"), ((path, fine) for path, fine, _, _ in rows))
 
     photos: Texts = defaultdict(list)
     for path, fine, _, part in rows:

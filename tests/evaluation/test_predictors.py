@@ -365,3 +365,23 @@ def test_scores_in_pieces_are_those_of_all_and_those_of_a_large_training_part_ar
     assert [part.predictions is None for part in fewer] == [True, False, False]
     assert module.predictor(fewer).temperature == pytest.approx(kept_by.temperature, rel=1e-3)
     assert OwnClassifier()(*fewer)["accuracy"].value == OwnClassifier()(*whole)["accuracy"].value
+
+
+def test_a_decomposition_that_fails_in_single_precision_is_made_in_double(monkeypatch):
+    """As LAPACK's does for some matrices with a thousand eigenvalues near 0."""
+    from likewise.evaluation.logistic_regression import _principal  # noqa: PLC0415 - a step of the fit
+
+    eigh = torch.linalg.eigh
+
+    def failing(matrix):
+        if matrix.dtype == torch.float32:
+            raise torch.linalg.LinAlgError("the algorithm failed to converge")
+        return eigh(matrix)
+
+    monkeypatch.setattr(torch.linalg, "eigh", failing)
+    rows = torch.randn(4, 12)
+    covariance = rows.T @ rows
+    found = _principal(covariance)
+    assert found.dtype == torch.float32
+    variances = (found.T @ covariance @ found).diagonal()
+    torch.testing.assert_close(found @ torch.diag(variances) @ found.T, covariance, rtol=1e-4, atol=1e-4)

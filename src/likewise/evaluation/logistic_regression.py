@@ -147,7 +147,7 @@ class LogisticRegression(ABC):
         inputs.div_(self._deviation).masked_fill_(constant, 0)
         self._basis = None
         if inputs.shape[1] <= MOST_ROTATED:
-            self._basis = torch.linalg.eigh(inputs.T @ inputs / len(inputs)).eigenvectors
+            self._basis = _principal(inputs.T @ inputs / len(inputs))
             for some in inputs.split(max(1, LOGITS // inputs.shape[1])):
                 some.copy_(some @ self._basis)
         self._inputs, self._variances = inputs, _variances(inputs)
@@ -305,6 +305,14 @@ class LabelRegression(LogisticRegression):
 def regression_of(train: Features) -> LogisticRegression:
     """Return the regression that the labels of a training part ask for."""
     return ClassRegression(train) if train.label_kind == "classes" else LabelRegression(train)
+
+
+def _principal(covariance: Float[Tensor, "d d"]) -> Float[Tensor, "d d"]:
+    """Return the eigenvectors, in columns; in float64 where float32 fails, as with far fewer samples than features."""
+    try:
+        return torch.linalg.eigh(covariance).eigenvectors
+    except torch.linalg.LinAlgError:  # of many eigenvalues near 0
+        return torch.linalg.eigh(covariance.double()).eigenvectors.to(covariance.dtype)
 
 
 def _variances(centred: Float[Tensor, "n d"]) -> Float[Tensor, " d"]:

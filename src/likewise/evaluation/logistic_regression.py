@@ -311,7 +311,7 @@ def _principal(covariance: Float[Tensor, "d d"]) -> Float[Tensor, "d d"]:
     """Return the eigenvectors, in columns; in float64 where float32 fails, as with far fewer samples than features."""
     try:
         return torch.linalg.eigh(covariance).eigenvectors
-    except torch.linalg.LinAlgError:  # of many eigenvalues near 0
+    except RuntimeError:  # of LAPACK, by many eigenvalues near 0
         return torch.linalg.eigh(covariance.double()).eigenvectors.to(covariance.dtype)
 
 

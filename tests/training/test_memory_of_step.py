@@ -140,6 +140,9 @@ def test_the_room_of_a_container_is_its_limit_less_what_it_holds(monkeypatch, tm
         (tmp_path / name).write_text(content)
     monkeypatch.setattr(memory, "HELD", (str(tmp_path / "current"),))
     monkeypatch.setattr(memory, "LIMITS", (str(tmp_path / "max"),))
+    monkeypatch.setattr(memory, "OF_FILES", (str(tmp_path / "stat"),))
     assert memory.room(torch.device("cpu")) == 2_000_000
+    (tmp_path / "stat").write_text("anon 300000\ninactive_file 400000\nactive_file 200000\n")
+    assert memory.room(torch.device("cpu")) == 2_600_000  # files that were read are given back
     monkeypatch.setattr(memory, "LIMITS", (str(tmp_path / "none"),))
     assert memory.room(torch.device("cpu")) > 2_000_000

@@ -28,6 +28,7 @@ CPU = torch.device("cpu")
 ALL = 2**31  # inputs, where all of a process fit
 LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 HELD = ("/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory/memory.usage_in_bytes")
+OF_FILES = ("/sys/fs/cgroup/memory.stat", "/sys/fs/cgroup/memory/memory.stat")
 
 
 class Kept(NamedTuple):
@@ -170,10 +171,19 @@ def room(device: torch.device) -> int | None:
     if device.type != "cpu":
         return None
     at_hand = psutil.virtual_memory().available
-    for limit, held in zip(map(_number, LIMITS), map(_number, HELD), strict=True):
+    for limit, held, stat in zip(map(_number, LIMITS), map(_number, HELD), OF_FILES, strict=True):
         if limit is not None and held is not None:
-            at_hand = min(at_hand, max(0, limit - held))
+            at_hand = min(at_hand, max(0, limit - held + _cached(stat)))
     return at_hand
+
+
+def _cached(stat: str) -> int:
+    """Return the bytes of files that a container holds, and gives back when they are asked for."""
+    try:
+        lines = [line.split() for line in Path(stat).read_text(encoding="utf-8").splitlines()]
+    except OSError:
+        return 0
+    return sum(int(value) for name, value in lines if name in {"inactive_file", "active_file"})
 
 
 def _number(path: str) -> int | None:

@@ -107,7 +107,17 @@ def test_a_collapse_is_seen_in_the_embeddings_or_in_the_loss(seed, tmp_path):
 def test_too_few_steps_are_told(seed, tmp_path):
     found = judged(tmp_path, seed, ours=0.7, begun=1.2, raw=0.3, steps=9, width=0.02)
     assert found.cause == "too few steps, 9"
-    assert found.command.endswith("config.yaml --epochs 60")
+    assert found.command.endswith("config.yaml --epochs 20")
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_fifty_steps_are_few_only_for_a_network_from_scratch(seed, tmp_path):
+    found = {
+        name: judged(tmp_path / name, seed, ours=0.0, raw=0.0, begun=begun, steps=50).cause
+        for name, begun in {"learned": 0.0, "scratch": None}.items()
+    }
+    assert found["learned"].startswith("labels that do not follow from the inputs")
+    assert found["scratch"] == "too few steps, 50"
 
 
 @pytest.mark.parametrize("seed", SEEDS)

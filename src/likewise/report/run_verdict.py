@@ -10,7 +10,7 @@ from likewise.parts import is_spec
 from likewise.report.formatting import difference_words
 from likewise.report.sections.scores import encoder_less
 from likewise.report.subject import Subject
-from likewise.report.went_in import FEW, few_steps
+from likewise.report.went_in import few_steps, longer
 from likewise.score_words import score_words
 from likewise.scores import ALL, BEGUN, ENCODER, PREFERRED, RAW, Score
 
@@ -102,13 +102,13 @@ def _causes(subject: Subject, ours: Score, others: Mapping[str, Score]) -> Itera
     again = f"likewise train --config {run / subject.run.configuration.name}"
     losses = [value for _, value in subject.metrics.get("loss", [])]
     steps = went["steps"] or len(losses)
-    few = f"too few steps, {steps}", f"{again} {few_steps(went)}"
+    few = f"too few steps, {steps}", f"{again} {longer(subject.facts)}"
     if steps < HARDLY_ANY:  # after which no embeddings are apart
         yield few
     if collapsed := _collapsed(subject, losses, went["batch"]):
         rate = (subject.run.options.get("optimizer") or {}).get("init_args", {}).get("lr")
         yield f"the embeddings collapsed, {collapsed}", again + (f" --lr {rate / 10:g}" if rate else "")
-    if steps < FEW:
+    if few_steps(subject.facts, steps):
         yield few
     kind, sizes = went["inputs"]["kind"], [size for size in subject.class_sizes.values() if size]
     if kind in {"images", "texts"} and not subject.facts.get("begins_with") and sum(sizes) < FROM_SCRATCH:

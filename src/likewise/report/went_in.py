@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from likewise.training import Assembled
 
 NAMES = ("data", "parts", "encoder", "loss", "steps")
-FEW, FEW_OF_LEARNED = 100, 25  # steps; the second where the encoder begins with what others learned
-ENOUGH = 300
+FEW, ENOUGH = 100, 300  # steps
+FEW_OF_LEARNED, ENOUGH_OF_LEARNED = 25, 100  # where the encoder begins with what others learned
 COLOURS = {1: "grey", 3: "RGB"}
 UNSAID = {*FILLED, "gather_distributed", "guide_margin", "encoder", "head"}  # arguments
 RECORDED = {"pretrained", "digest", "config", "special", "modules", "checkpoint"}  # of published networks
@@ -235,18 +235,28 @@ def _steps(went: Mapping[str, Any]) -> str:
 
 def _few(facts: Mapping[str, Any]) -> Iterator[str]:
     went = facts["went_in"]
-    steps, few = went["steps"], FEW_OF_LEARNED if facts.get("begins_with") else FEW
-    if steps is None or steps >= few or went["encoder"]["trained"] == 0:
+    if not few_steps(facts, went["steps"]) or went["encoder"]["trained"] == 0:
         return
     of_epoch = went["steps_of_an_epoch"]
-    makes = "" if went["limited_to"] else f" makes {-(-ENOUGH // of_epoch) * of_epoch:,} steps"
-    yield f"only {counted(steps, 'step')}, while encoders learn over hundreds: {few_steps(went)}{makes}"
+    makes = "" if went["limited_to"] else f" makes {-(-_enough(facts) // of_epoch) * of_epoch:,} steps"
+    hundreds = f"encoders learn over {'tens' if facts.get('begins_with') else 'hundreds'}"
+    yield f"only {counted(went['steps'], 'step')}, while {hundreds}: {longer(facts)}{makes}"
 
 
-def few_steps(went: Mapping[str, Any]) -> str:
+def few_steps(facts: Mapping[str, Any], steps: int | None) -> bool:
+    """Return whether so many steps are too few to learn much, by what the encoder begins with."""
+    return steps is not None and steps < (FEW_OF_LEARNED if facts.get("begins_with") else FEW)
+
+
+def longer(facts: Mapping[str, Any]) -> str:
     """Return the option that makes a training long enough."""
-    epochs = -(-ENOUGH // went["steps_of_an_epoch"])
-    return f"--epochs {epochs}" if went["limited_to"] is None else f"--steps {ENOUGH}"
+    went, enough = facts["went_in"], _enough(facts)
+    epochs = -(-enough // went["steps_of_an_epoch"])
+    return f"--epochs {epochs}" if went["limited_to"] is None else f"--steps {enough}"
+
+
+def _enough(facts: Mapping[str, Any]) -> int:
+    return ENOUGH_OF_LEARNED if facts.get("begins_with") else ENOUGH
 
 
 def _encoder(facts: Mapping[str, Any]) -> str:

@@ -64,6 +64,17 @@ def class_queue(draw):
     return {"queue": draw(9, FEATURES), "queue_labels": classes(9)}
 
 
+def queue_batch(views=2, *, prototypes=False, keys=False):
+    """Return classes with a queue of them, and with keys instead of the batch."""
+
+    def batch(b, draw):
+        parts = class_batch(views, prototypes)(b, draw)
+        parts |= {"references": draw(b, FEATURES), "reference_labels": classes(b).flip(0)} if keys else {}
+        return parts | class_queue(draw)
+
+    return batch
+
+
 def pair_batch(*names, queue=0):
     def batch(b, draw):
         parts = {name: draw(b, FEATURES) for name in names}
@@ -183,25 +194,17 @@ LOSSES = {
     "SupCon, label sets": Row(
         lw.SupConLoss, lambda b, draw: {"embeddings": draw(b, 2, FEATURES), "labels": sets(b)}, EMBEDDINGS
     ),
-    "SupCon, queue": Row(lw.SupConLoss, lambda b, draw: class_batch(2)(b, draw) | class_queue(draw), EMBEDDINGS, WHOLE),
+    "SupCon, queue": Row(lw.SupConLoss, queue_batch(), EMBEDDINGS, WHOLE),
     "SupCon in, keys and queue": Row(
         with_options(lw.SupConLoss, form="in"),
-        lambda b, draw: (
-            class_batch(0)(b, draw)
-            | {"references": draw(b, FEATURES), "reference_labels": classes(b)}
-            | class_queue(draw)
-        ),
+        queue_batch(0, keys=True),
         ("embeddings", "references"),
         WHOLE,
     ),
     "SupCon pairs": Row(with_options(lw.SupConLoss, form="pairs"), class_batch(2), EMBEDDINGS, counts_rows=False),
     "SupCon pairs, keys and queue": Row(
         with_options(lw.SupConLoss, form="pairs"),
-        lambda b, draw: (
-            class_batch(0)(b, draw)
-            | {"references": draw(b, FEATURES), "reference_labels": classes(b)}
-            | class_queue(draw)
-        ),
+        queue_batch(0, keys=True),
         ("embeddings", "references"),
         WHOLE,
         counts_rows=False,
@@ -221,6 +224,17 @@ LOSSES = {
             with_options(lw.BatchTripletLoss, margin=2.5, mining=mining),
             class_batch(2),
             EMBEDDINGS,
+            temperature=False,
+            counts_rows=False,
+        )
+        for mining in ("all", "semi-hard", "hard")
+    },
+    **{
+        f"BatchTriplet, {mining}, queue": Row(
+            with_options(lw.BatchTripletLoss, margin=2.5, mining=mining),
+            queue_batch(0, keys=mining == "semi-hard"),
+            ("embeddings", "references") if mining == "semi-hard" else EMBEDDINGS,
+            WHOLE,
             temperature=False,
             counts_rows=False,
         )
@@ -246,6 +260,22 @@ LOSSES = {
         with_options(lw.ContrastiveMarginLoss, squared=True, negative_margin=-0.2),
         class_batch(0),
         EMBEDDINGS,
+        temperature=False,
+        counts_rows=False,
+    ),
+    "ContrastiveMargin, queue": Row(
+        with_options(lw.ContrastiveMarginLoss, positive_margin=1.5, negative_margin=-0.2),
+        queue_batch(),
+        EMBEDDINGS,
+        WHOLE,
+        temperature=False,
+        counts_rows=False,
+    ),
+    "ContrastiveMargin, keys and queue": Row(
+        with_options(lw.ContrastiveMarginLoss, squared=True, negative_margin=-0.2),
+        queue_batch(0, keys=True),
+        ("embeddings", "references"),
+        WHOLE,
         temperature=False,
         counts_rows=False,
     ),
@@ -291,12 +321,19 @@ LOSSES = {
     "Patch": Row(lw.PatchLoss, patch_batch, ("query_maps", "support_maps"), temperature=False),
     "Prototypical": Row(lw.PrototypicalLoss, episode_batch, ("query_features", "class_means"), normalizes=False),
     "BCL": Row(lw.BCLLoss, class_batch(2, prototypes=True), ("embeddings", "prototypes"), WHOLE),
+    "BCL, queue": Row(lw.BCLLoss, queue_batch(prototypes=True), ("embeddings", "prototypes"), WHOLE),
     "KCL": Row(with_options(lw.KCLLoss, k=2), class_batch(2), EMBEDDINGS),
     "ProxyNCA": Row(lw.ProxyNCALoss, class_batch(2, prototypes=True), ("embeddings", "prototypes"), WHOLE),
     "PaCo": Row(
         lw.PaCoLoss,
         lambda b, draw: {"embeddings": draw(b, 2, FEATURES), "labels": classes(b), "class_logits": draw(b, 2, 4)},
         ("embeddings", "class_logits"),
+    ),
+    "PaCo, queue": Row(
+        lw.PaCoLoss,
+        lambda b, draw: queue_batch()(b, draw) | {"class_logits": draw(b, 2, 4)},
+        ("embeddings", "class_logits"),
+        WHOLE,
     ),
     "HardNegative": Row(lw.HardNegativeLoss, view_batch(2), EMBEDDINGS),
     "MultiSimilarity": Row(lw.MultiSimilarityLoss, class_batch(2), EMBEDDINGS, temperature=False),
@@ -307,10 +344,24 @@ LOSSES = {
         temperature=False,
         counts_rows=False,
     ),
+    "MultiSimilarity, queue": Row(lw.MultiSimilarityLoss, queue_batch(), EMBEDDINGS, WHOLE, temperature=False),
+    "MultiSimilarity, mined, keys and queue": Row(
+        with_options(lw.MultiSimilarityLoss, epsilon=0.1),
+        queue_batch(0, keys=True),
+        ("embeddings", "references"),
+        WHOLE,
+        temperature=False,
+        counts_rows=False,
+    ),
     "LiftedStructure": Row(lw.LiftedStructureLoss, class_batch(2), EMBEDDINGS, counts_rows=False),
+    "LiftedStructure, queue": Row(lw.LiftedStructureLoss, queue_batch(), EMBEDDINGS, WHOLE, counts_rows=False),
+    "LiftedStructure, keys and queue": Row(
+        lw.LiftedStructureLoss, queue_batch(0, keys=True), ("embeddings", "references"), WHOLE, counts_rows=False
+    ),
     "ArcFace": Row(lw.ArcFaceLoss, class_batch(2, prototypes=True), ("embeddings", "prototypes"), WHOLE),
     "CosFace": Row(lw.CosFaceLoss, class_batch(2, prototypes=True), ("embeddings", "prototypes"), WHOLE),
     "ProxyAnchor": Row(lw.ProxyAnchorLoss, class_batch(2, prototypes=True), ("embeddings", "prototypes"), WHOLE),
+    "ProxyAnchor, queue": Row(lw.ProxyAnchorLoss, queue_batch(prototypes=True), ("embeddings", "prototypes"), WHOLE),
 }
 """Every loss with the usual options, in the variants whose weights differ."""
 

@@ -512,10 +512,10 @@ def test_labels_are_supplied_only_where_the_data_has_some(kind, supplied):
 
 
 FITTING = [
-    (KeyQueue, "classes", "(--inputs []), or choose SupConLoss or InfoNCELoss"),
-    (KeyQueue, "label sets", "(--inputs []), or choose MSCLoss or MulSupConLoss or NWSLoss"),
+    (KeyQueue, "classes", "(--inputs []), or choose SupConLoss or BCLLoss or BatchTripletLoss"),
+    (KeyQueue, "label sets", "(--inputs []), or choose SupConLoss or MSCLoss or MulSupConLoss"),
     (KeyQueue, None, "(--inputs []), or choose InfoNCELoss"),
-    (Momentum, "classes", "(--inputs []), or choose SupConLoss or BYOLLoss or InfoNCELoss"),
+    (Momentum, "classes", "(--inputs []), or choose SupConLoss or BatchTripletLoss or ContrastiveMarginLoss"),
     (Classifier, "label sets", "(--inputs []), or choose AsymmetricLoss or BCELoss"),
     (Classifier, None, "(--inputs []), or choose another loss"),
 ]

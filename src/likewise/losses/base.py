@@ -21,7 +21,7 @@ from likewise.distributed import Shards
 from likewise.losses.checks import Flag, check_positive, check_widths, naming_options, told_inactive
 from likewise.losses.inputs import checked, vectors_of
 from likewise.losses.rows import REMEDY, Rows, described, values_of
-from likewise.operator import Backend, Outcome, Problem, Push, Reduction, evaluate
+from likewise.operator import Backend, Outcome, Problem, Push, Reduction, evaluate, normalized
 from likewise.operator.backends import EXCHANGES, exchange_of
 from likewise.operator.compiler import TRACES_WEIGHTS, uncompiled
 from likewise.operator.inputs import check_temperature, one_of
@@ -328,6 +328,16 @@ class ContrastiveLoss(Loss):
             temperature=self.temperature if temperature is None else temperature,
             backend=self.backend,
         )
+
+    def vectors(self, rows: Rows) -> tuple[Float[Tensor, "n d"], Float[Tensor, "r d"]]:
+        """Return the anchors and all references, in the operator's dtype, and normalised if the loss normalises."""
+
+        def of_operator(of: Tensor) -> Tensor:
+            return normalized(of) if self.normalize else of.to(rows.dtype)
+
+        z = of_operator(rows.queries)
+        first = z if rows.references is rows.queries else of_operator(rows.references)
+        return z, torch.cat([first, *map(of_operator, rows.whole)]) if rows.whole else first
 
     def evaluate(
         self,

@@ -13,11 +13,9 @@ from torch import Tensor
 
 from likewise.losses.base import ContrastiveLoss, LossOptions
 from likewise.losses.checks import check_number
-from likewise.losses.inputs import Classes, Embeddings
-from likewise.operator import normalized
+from likewise.losses.inputs import Classes, Embeddings, References
 from likewise.operator.inputs import one_of
 from likewise.operator.precision import first_derivative, without_autocast
-from likewise.pairs import SameClass
 from likewise.pairs.weight import blocks
 
 Mining = Literal["all", "semi-hard", "hard"]
@@ -75,17 +73,29 @@ class BatchTripletLoss(ContrastiveLoss):
         self,
         embeddings: Annotated[Float[Tensor, "..."], Embeddings()],
         labels: Annotated[Int[Tensor, " b"], Classes("embeddings")],
+        *,
+        references: Annotated[Float[Tensor, "r d"] | None, References("embeddings")] = None,
+        reference_labels: Annotated[Int[Tensor, " r"] | None, Classes("references")] = None,
+        queue: Annotated[Float[Tensor, "q d"] | None, References("embeddings")] = None,
+        queue_labels: Annotated[Int[Tensor, " q"] | None, Classes("queue")] = None,
     ) -> Float[Tensor, "..."]:
-        """Return the loss of one view of each sample, (B, D), or of V views, (B, V, D), and their classes, (B,)."""
-        rows = self.rows(embeddings)
-        anchors, others = rows.labels(labels, None, torch.int64)
-        same = SameClass(anchors, None if others is anchors else others, offset=rows.place)
-        z = normalized(rows.queries) if self.normalize else rows.queries.to(rows.dtype)
-        v = z
-        if rows.gathered:
-            v = normalized(rows.references) if self.normalize else rows.references.to(rows.dtype)
-        losses, counts = triplets(z, v, Given(anchors, others, rows.place or 0, self.margin, self.mining))
-        return self.reduce(losses, counts > 0, same & rows.not_self(), anchors=counts)
+        """Return the loss of a batch.
+
+        Args:
+            embeddings: One view of each sample, (N, D), or V views, (B, V, D). B below is N for one view.
+            labels: Classes of the samples, any integers, (B,).
+            references: Rows to compare with instead of the batch, (R, D), among which no anchor is. Gathered across
+                processes with ``gather_distributed``.
+            reference_labels: Their classes, (R,).
+            queue: Rows to compare with in addition, (Q, D), the same on every process (see `likewise.memory.Queue`).
+            queue_labels: Their classes, (Q,).
+        """
+        rows = self.rows(embeddings, references, whole=() if queue is None else (queue,))
+        classes, sections = rows.classes(labels, reference_labels, queue_labels)
+        given = Given(classes, torch.cat(sections), rows.place, self.margin, self.mining)
+        losses, counts = triplets(*self.vectors(rows), given)
+        positives = rows.same_class(classes, sections) & rows.all_others()
+        return self.reduce(losses, counts > 0, positives, anchors=counts)
 
 
 class Found(NamedTuple):
@@ -103,8 +113,8 @@ class Given(NamedTuple):
 
     labels: Int[Tensor, " n"]
     others: Int[Tensor, " r"]
-    place: int
-    """The index of the first anchor among the references."""
+    place: int | None
+    """The index of the first anchor among the references; None: no anchor is among them."""
     margin: float
     mining: Mining
 
@@ -154,7 +164,8 @@ def _found(z: Tensor, references: Tensor, given: Given, rows: slice) -> Found:
     s = z @ references.T
     positive = given.labels[rows, None] == given.others
     negative = ~positive
-    positive[:, rows.start + given.place :].fill_diagonal_(fill_value=False)  # an anchor with itself
+    if given.place is not None:
+        positive[:, rows.start + given.place :].fill_diagonal_(fill_value=False)  # an anchor with itself
     of = {"all": _all, "semi-hard": _semi_hard, "hard": _hard}[given.mining]
     return of(s, positive, negative, given.margin)
 

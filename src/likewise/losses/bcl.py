@@ -15,7 +15,8 @@ from likewise.pairs import NotSelf, SameClass
 class BCLLoss(ContrastiveLoss):
     r"""Balanced contrastive: identify the rows of the anchor's class, with every class averaged over its members.
 
-    With B_c the rows of class c in the batch together with its prototype, and i excluded from its own class,
+    With B_c the rows of class c in the batch, and in a queue if there is one, together with its prototype, and i
+    excluded from its own class,
 
     $$
     \ell_i = \log \sum_{c} \frac{1}{|B_c \setminus i|} \sum_{u \in B_c \setminus i} e^{z_i \cdot v_u / \tau}
@@ -30,7 +31,7 @@ class BCLLoss(ContrastiveLoss):
         **options: reduction, normalize (of embeddings and prototypes), gather_distributed, backend; see `LossOptions`.
 
     Memory:
-        O((N + R + C)·D + tile).
+        O((N + R + C + Q)·D + tile).
 
     Source:
         Zhu, Wang, Chen, Chen, Jiang, "Balanced Contrastive Learning for Long-Tailed Visual Recognition", 2022, the loss
@@ -53,6 +54,9 @@ class BCLLoss(ContrastiveLoss):
         embeddings: Annotated[Float[Tensor, "..."], Embeddings()],
         labels: Annotated[Int[Tensor, " b"], Classes("embeddings", below="prototypes")],
         prototypes: Annotated[Float[Tensor, "c d"], References("embeddings")],
+        *,
+        queue: Annotated[Float[Tensor, "q d"] | None, References("embeddings")] = None,
+        queue_labels: Annotated[Int[Tensor, " q"] | None, Classes("queue", below="prototypes")] = None,
     ) -> Float[Tensor, "..."]:
         """Return the loss of a batch.
 
@@ -60,12 +64,12 @@ class BCLLoss(ContrastiveLoss):
             embeddings: One view of each sample, (N, D), or V views, (B, V, D). B below is N for one view.
             labels: Classes of the samples, 0 … C − 1, (B,).
             prototypes: One row for each class, (C, D), with or without gradient; the same on every process.
+            queue: Rows to compare with in addition, (Q, D), the same on every process (see `likewise.memory.Queue`).
+            queue_labels: Their classes, (Q,).
         """
-        rows = self.rows(embeddings, whole=(prototypes,))
-        anchors = rows.of_anchors(labels.to(rows.queries.device, torch.int64))
-        gathered = rows.of_references(anchors)
-        classes = torch.arange(len(prototypes), device=anchors.device)
-        everything = torch.cat([anchors if gathered is None else gathered, classes])
+        rows = self.rows(embeddings, whole=(prototypes,) if queue is None else (prototypes, queue))
+        anchors, (batch, *of_queue) = rows.classes(labels, queue_labels=queue_labels)
+        everything = torch.cat([batch, torch.arange(len(prototypes), device=anchors.device), *of_queue])
         same = SameClass(anchors, everything)
         positives = same & NotSelf(*same.shape, rows.reference_shards.offset)
         members = SameClass(everything).row_sum(rows.dtype, anchors.device)

@@ -9,7 +9,7 @@ from torch import Tensor
 from likewise import distributed
 from likewise.losses.base import ContrastiveLoss, LossOptions
 from likewise.losses.checks import Flag, check_number
-from likewise.losses.inputs import Classes, Embeddings
+from likewise.losses.inputs import Classes, Embeddings, References
 from likewise.operator import Problem, Push
 from likewise.operator.inputs import one_of
 
@@ -39,7 +39,7 @@ class ContrastiveMarginLoss(ContrastiveLoss):
         is L.
 
     Memory:
-        O(N·D + tile).
+        O((N + R)·D + tile).
 
     Source:
         Hadsell, Chopra, LeCun, "Dimensionality Reduction by Learning an Invariant Mapping", 2006, which squares
@@ -72,11 +72,27 @@ class ContrastiveMarginLoss(ContrastiveLoss):
         self,
         embeddings: Annotated[Float[Tensor, "..."], Embeddings()],
         labels: Annotated[Int[Tensor, " b"], Classes("embeddings")],
+        *,
+        references: Annotated[Float[Tensor, "r d"] | None, References("embeddings")] = None,
+        reference_labels: Annotated[Int[Tensor, " r"] | None, Classes("references")] = None,
+        queue: Annotated[Float[Tensor, "q d"] | None, References("embeddings")] = None,
+        queue_labels: Annotated[Int[Tensor, " q"] | None, Classes("queue")] = None,
     ) -> Float[Tensor, "..."]:
-        """Return the loss of one view of each sample, (B, D), or of V views, (B, V, D), and their classes, (B,)."""
-        rows = self.rows(embeddings)
-        same = rows.same_class(labels)
-        positives = same & rows.not_self()
+        """Return the loss of a batch.
+
+        Args:
+            embeddings: One view of each sample, (N, D), or V views, (B, V, D). B below is N for one view.
+            labels: Classes of the samples, any integers, (B,).
+            references: Rows to compare with instead of the batch, (R, D), among which no anchor is. Gathered across
+                processes with ``gather_distributed``.
+            reference_labels: Their classes, (R,).
+            queue: Rows to compare with in addition, (Q, D), the same on every process (see `likewise.memory.Queue`).
+            queue_labels: Their classes, (Q,).
+        """
+        rows = self.rows(embeddings, references, whole=() if queue is None else (queue,))
+        classes, sections = rows.classes(labels, reference_labels, queue_labels)
+        same = rows.same_class(classes, sections)
+        positives = same & rows.all_others()
         pushes = [
             Push(positives, -1.0, "hinge", self.positive_margin),
             Push(~same, 1.0, "hinge", -self.negative_margin),

@@ -129,7 +129,7 @@ class Labels(Input):
 @final
 @dataclass(frozen=True)
 class Classes(Input):
-    """A class for each row of others; below the number of prototypes, if these are named."""
+    """A class for each row of others, with which they go together; below the number of prototypes, if named."""
 
     naming = ("of", "below")
     of: str
@@ -137,7 +137,8 @@ class Classes(Input):
 
     def check(self, name: str, value: Any, given: Given, loss: Any) -> None:
         prototypes = given[self.below] if self.below else None
-        checks.check_classes(name, value, self.of, len(given[self.of]), None if prototypes is None else len(prototypes))
+        if (rows := _together(self.of, name, value, given)) is not None:
+            checks.check_classes(name, value, self.of, len(rows), None if prototypes is None else len(prototypes))
 
 
 @final
@@ -152,12 +153,16 @@ class LabelSets(Input):
     rows: str = ""
 
     def check(self, name: str, value: Any, given: Given, loss: Any) -> None:
-        rows = given[self.of]
-        if (value is None) != (rows is None):
-            raise ValueError(f"expected {self.of} and {name} together, got only one of them: pass both or neither")
-        if rows is not None:
+        if (rows := _together(self.of, name, value, given)) is not None:
             length = _width(self.like, given, loss) if self.like else None
             checks.check_label_sets(name, value, self.rows or self.of, len(rows), length)
+
+
+def _together(of: str, name: str, value: Any, given: Given) -> Any:
+    """Return the rows that labels are of, None where there are neither."""
+    if (value is None) != (given[of] is None):
+        raise ValueError(f"expected {of} and {name} together, got only one of them: pass both or neither")
+    return given[of]
 
 
 def _width(name: str, given: Given, loss: Any) -> int:
@@ -188,7 +193,10 @@ def checked(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
     listed = next((name for name in [*names][:1] if isinstance(kinds.get(name), Embeddings)), "")
     optional = {of.name: of.default for of in parameters if of.default is not of.empty}
     required = [name for name in names if name not in optional]
-    takes_more, together = len(parameters) < len(every), {of for of in kinds if isinstance(kinds[of], LabelSets)}
+    takes_more, together = (
+        len(parameters) < len(every),
+        {of for of in kinds if isinstance(kinds[of], Classes | LabelSets)},
+    )
 
     @functools.wraps(forward)
     def call(loss: Any, *args: Any, **kwargs: Any) -> Tensor:

@@ -1,6 +1,6 @@
 """Lifted structure: each positive pair against all negatives of both of its rows."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import Annotated, Any, Unpack, final
 
@@ -11,8 +11,9 @@ from torch import Tensor
 from likewise import distributed
 from likewise.losses.base import ContrastiveLoss, LossOptions, Temperature, scalar
 from likewise.losses.checks import check_number
-from likewise.losses.inputs import Classes, Embeddings
-from likewise.operator import Problem, Push, normalized
+from likewise.losses.inputs import Classes, Embeddings, References
+from likewise.losses.rows import Rows
+from likewise.operator import Problem, Push
 from likewise.operator.precision import without_autocast
 from likewise.operator.tiles import TILE
 from likewise.pairs import Equal, SameClass
@@ -23,7 +24,8 @@ from likewise.pairs.weight import blocks
 class LiftedStructureLoss(ContrastiveLoss):
     r"""Lifted structure: bring each positive pair closer than the negatives of both of its rows.
 
-    With s the cosine, N(i) the rows of other classes than i's, and p another row of i's class,
+    With s the cosine, N(i) the rows of other classes than i's, and p another row of i's class, where a queue's rows, or
+    those of references, are rows, but no anchors i,
 
     $$
     J_{ip} = \log \Bigl( \sum_{n \in N(i)} e^{s_{in} / \tau} + \sum_{n \in N(p)} e^{s_{pn} / \tau} \Bigr)
@@ -43,7 +45,7 @@ class LiftedStructureLoss(ContrastiveLoss):
         row's sum over its pairs, (N,).
 
     Memory:
-        O(N·D + tile).
+        O((N + R)·D + tile). A queue's rows, or those of references, are compared with all references, too.
 
     Source:
         Oh Song, Xiang, Jegelka, Savarese, "Deep Metric Learning via Lifted Structured Feature Embedding", 2016,
@@ -66,22 +68,51 @@ class LiftedStructureLoss(ContrastiveLoss):
         self,
         embeddings: Annotated[Float[Tensor, "..."], Embeddings()],
         labels: Annotated[Int[Tensor, " b"], Classes("embeddings")],
+        *,
+        references: Annotated[Float[Tensor, "r d"] | None, References("embeddings")] = None,
+        reference_labels: Annotated[Int[Tensor, " r"] | None, Classes("references")] = None,
+        queue: Annotated[Float[Tensor, "q d"] | None, References("embeddings")] = None,
+        queue_labels: Annotated[Int[Tensor, " q"] | None, Classes("queue")] = None,
     ) -> Float[Tensor, "..."]:
-        """Return the loss of embeddings, (N, D) or (B, V, D), with a class for each sample, (B,)."""
-        rows = self.rows(embeddings)
-        classes, others = rows.labels(labels, None, torch.int64)
-        same = SameClass(classes, None if others is classes else others, offset=rows.place)
-        (far,), *_ = self.outcome(rows, Problem((Push(~same),)))
-        count = (same & rows.not_self()).row_sum(far.dtype, far.device).where(far != -torch.inf, 0)
+        """Return the loss of a batch.
+
+        Args:
+            embeddings: One view of each sample, (N, D), or V views, (B, V, D). B below is N for one view.
+            labels: Classes of the samples, any integers, (B,).
+            references: Rows to compare with instead of the batch, (R, D), among which no anchor is. Gathered across
+                processes with ``gather_distributed``.
+            reference_labels: Their classes, (R,).
+            queue: Rows to compare with in addition, (Q, D), the same on every process (see `likewise.memory.Queue`).
+            queue_labels: Their classes, (Q,).
+        """
+        rows = self.rows(embeddings, references, whole=() if queue is None else (queue,))
+        classes, sections = rows.classes(labels, reference_labels, queue_labels)
+        far, sets = self._negatives(rows, classes, sections), rows.same_class(classes, sections) & rows.all_others()
+        count = sets.row_sum(far.dtype, far.device).where(far != -torch.inf, 0)
         far = far.clamp(min=-1e30)  # where −∞ would have no gradient
-        of_others = distributed.gather(far, rows.reference_shards) if rows.gathered else far
-        z, v = (normalized(of) if self.normalize else of.to(rows.dtype) for of in (rows.queries, rows.references))
+        (z, v), others, of_others = self.vectors(rows), torch.cat(sections), self._of_others(rows, far, sections)
         one, other = classes.argsort(), others.argsort()  # the pairs of a class side by side
-        pairs = SameClass(classes[one], others[other]) & ~Equal(one + (rows.place or 0), other)
+        pairs = SameClass(classes[one], others[other])
+        if rows.place is not None:
+            pairs &= ~Equal(one + rows.place, other)
         temperature = scalar(self.temperature, z)
         hinges = _Hinges.apply(z[one], v[other], far[one], of_others[other], temperature, self.margin, pairs)
         losses = torch.zeros_like(far).index_copy(0, one, hinges).where(count > 0, 0)
         return self.reduce(losses, count > 0, count, count)
+
+    def _negatives(self, rows: Rows, classes: Tensor, sections: Sequence[Tensor]) -> Float[Tensor, " n"]:
+        """Return log Σ_n e^{s_in/τ} over the rows of other classes, of the queries of rows; −∞ without any."""
+        return self.outcome(rows, Problem((Push(~rows.same_class(classes, sections)),))).logsums[0]
+
+    def _of_others(self, rows: Rows, far: Tensor, sections: Sequence[Tensor]) -> Float[Tensor, " r"]:
+        """Return the same of all references: of the batch what is known, of others among all references."""
+        of_batch = [] if rows.others else [distributed.gather(far, rows.reference_shards) if rows.gathered else far]
+        vectors, classes = rows.sections[len(of_batch) :], sections[len(of_batch) :]
+        apart = [
+            self._negatives(rows._replace(queries=of, others=True), own, sections).clamp(min=-1e30)
+            for of, own in zip(vectors, classes, strict=True)
+        ]
+        return torch.cat([*of_batch, *apart])
 
 
 @final

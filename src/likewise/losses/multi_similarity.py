@@ -8,8 +8,8 @@ from torch import Tensor
 
 from likewise.losses.base import ContrastiveLoss, LossOptions
 from likewise.losses.checks import check_number, check_positive
-from likewise.losses.inputs import Classes, Embeddings
-from likewise.operator import Problem, Push, normalized
+from likewise.losses.inputs import Classes, Embeddings, References
+from likewise.operator import Problem, Push
 from likewise.pairs import Below, Hardest
 
 
@@ -24,7 +24,7 @@ class MultiSimilarityLoss(ContrastiveLoss):
            + \frac{1}{\beta} \log \Bigl( 1 + \sum_{n \in N(i)} e^{\beta (s_{in} - \lambda)} \Bigr)
     $$
 
-    Every row of a batch of two or more is active.
+    Every row with another one is active. A queue's rows, or those of references, are other rows, and no anchors.
 
     Args:
         alpha: α > 0, the scale of positives.
@@ -34,7 +34,7 @@ class MultiSimilarityLoss(ContrastiveLoss):
         **options: reduction, normalize, gather_distributed, backend; see `LossOptions`.
 
     Memory:
-        O(N·D + tile). With ε, similarities are computed twice more, and again wherever the weights are.
+        O((N + R)·D + tile). With ε, similarities are computed twice more, and again wherever the weights are.
 
     Source:
         Wang, Han, Huang, Dong, Scott, "Multi-Similarity Loss with General Pair Weighting for Deep Metric Learning",
@@ -63,20 +63,35 @@ class MultiSimilarityLoss(ContrastiveLoss):
         self,
         embeddings: Annotated[Float[Tensor, "..."], Embeddings()],
         labels: Annotated[Int[Tensor, " b"], Classes("embeddings")],
+        *,
+        references: Annotated[Float[Tensor, "r d"] | None, References("embeddings")] = None,
+        reference_labels: Annotated[Int[Tensor, " r"] | None, Classes("references")] = None,
+        queue: Annotated[Float[Tensor, "q d"] | None, References("embeddings")] = None,
+        queue_labels: Annotated[Int[Tensor, " q"] | None, Classes("queue")] = None,
     ) -> Float[Tensor, "..."]:
-        """Return the loss of embeddings, (N, D) or (B, V, D), with a class for each sample, (B,)."""
-        rows = self.rows(embeddings)
-        same = rows.same_class(labels)
-        positives = same & rows.not_self()
+        """Return the loss of a batch.
+
+        Args:
+            embeddings: One view of each sample, (N, D), or V views, (B, V, D). B below is N for one view.
+            labels: Classes of the samples, any integers, (B,).
+            references: Rows to compare with instead of the batch, (R, D), among which no anchor is. Gathered across
+                processes with ``gather_distributed``.
+            reference_labels: Their classes, (R,).
+            queue: Rows to compare with in addition, (Q, D), the same on every process (see `likewise.memory.Queue`).
+            queue_labels: Their classes, (Q,).
+        """
+        rows = self.rows(embeddings, references, whole=() if queue is None else (queue,))
+        classes, sections = rows.classes(labels, reference_labels, queue_labels)
+        same, others = rows.same_class(classes, sections), rows.all_others()
+        positives = same & others
         near, far = positives, ~same
         if self.epsilon is not None:
-            both = rows.queries.detach(), rows.references.detach()
-            z, v = (normalized(of) if self.normalize else of.to(rows.dtype) for of in both)
+            z, v = (of.detach() for of in self.vectors(rows))
             nearest = Hardest(z, far, references=v).similarities[:, 0] + self.epsilon
             farthest = Hardest(z, near, references=v, farthest=True).similarities[:, 0] - self.epsilon
             near, far = near & Below(z, v, limits=nearest), far & ~Below(z, v, limits=farthest)
         (p, n), *_ = self.outcome(rows, Problem((Push(near, -self.alpha), Push(far, self.beta))))
-        zero, active = torch.zeros_like(p), rows.not_self().support(p.device)
+        zero, active = torch.zeros_like(p), others.support(p.device)
         p, n = p + self.alpha * self.threshold, n - self.beta * self.threshold
         losses = torch.logaddexp(p, zero) / self.alpha + torch.logaddexp(n, zero) / self.beta
         return self.reduce(losses, active, positives)

@@ -8,10 +8,9 @@ from torch import Tensor
 
 from likewise.losses.base import ContrastiveLoss, LossOptions, Temperature
 from likewise.losses.checks import check_classes, check_number, check_tensor
-from likewise.losses.inputs import Embeddings
+from likewise.losses.inputs import Classes, Embeddings, References
 from likewise.operator import Problem, Push
 from likewise.operator.inputs import check_finite, check_floating
-from likewise.pairs import SameClass
 
 
 @final
@@ -27,7 +26,7 @@ class PaCoLoss(ContrastiveLoss):
 
     The centres' logits come from a different space, usually a linear classifier on the features before the projection,
     so the centres are not references: this is the log-sum-exp of the other losses combined with one of the logits.
-    Every anchor has a positive, the centre of its class, and is active.
+    Every anchor has a positive, the centre of its class, and is active. A queue's rows are other rows, and no anchors.
 
     Args:
         alpha: α ≥ 0, the weight of a row of the anchor's class, relative to 1 for the centre of that class.
@@ -36,7 +35,7 @@ class PaCoLoss(ContrastiveLoss):
         **options: reduction, normalize (of the embeddings), gather_distributed, backend; see `LossOptions`.
 
     Memory:
-        O(N·(D + C) + R·D + tile).
+        O(N·(D + C) + (R + Q)·D + tile).
 
     Source:
         Cui, Zhong, Liu, Yu, Jia, "Parametric Contrastive Learning", 2021, section 3; defaults as in the authors' code
@@ -62,6 +61,9 @@ class PaCoLoss(ContrastiveLoss):
         embeddings: Annotated[Float[Tensor, "..."], Embeddings()],
         labels: Int[Tensor, " b"],
         class_logits: Float[Tensor, "..."],
+        *,
+        queue: Annotated[Float[Tensor, "q d"] | None, References("embeddings")] = None,
+        queue_labels: Annotated[Int[Tensor, " q"] | None, Classes("queue")] = None,
     ) -> Float[Tensor, "..."]:
         """Return the loss of a batch.
 
@@ -69,13 +71,15 @@ class PaCoLoss(ContrastiveLoss):
             embeddings: One view of each sample, (N, D), or V views, (B, V, D). B below is N for one view.
             labels: Classes of the samples, 0 … C − 1, (B,).
             class_logits: One logit per class for each embedding, (N, C) or (B, V, C).
+            queue: Rows to compare with in addition, (Q, D), the same on every process (see `likewise.memory.Queue`).
+            queue_labels: Their classes, (Q,).
         """
-        rows = self.rows(embeddings)
+        rows = self.rows(embeddings, whole=() if queue is None else (queue,))
         dtype = torch.promote_types(rows.dtype, class_logits.dtype)
         logits = (torch.cat(class_logits.unbind(dim=1)) if class_logits.ndim == 3 else class_logits).to(dtype)
-        classes = rows.of_anchors(labels.to(logits.device, torch.int64))
-        push = rows.not_self()
-        positives = SameClass(classes, rows.of_references(classes), offset=rows.place) & push
+        classes, sections = rows.classes(labels, queue_labels=queue_labels)
+        push = rows.all_others()
+        positives = rows.same_class(classes, sections) & push
         (repulsion,), _, attraction, *_ = self.outcome(rows, Problem((Push(push),), positives))
         own = classes[:, None] == torch.arange(logits.shape[1], device=logits.device)
         weights = 1 + self.alpha * positives.row_sum(dtype, logits.device)

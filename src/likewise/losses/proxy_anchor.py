@@ -37,7 +37,7 @@ class ProxyAnchorLoss(ContrastiveLoss):
         gathered, divided by the number of processes, so that these add up.
 
     Memory:
-        O((N + C)·D + tile).
+        O((N + Q + C)·D + tile).
 
     Source:
         Kim, Kim, Cho, Kwak, "Proxy Anchor Loss for Deep Metric Learning", 2020; there α = 1/τ = 32
@@ -63,23 +63,42 @@ class ProxyAnchorLoss(ContrastiveLoss):
         embeddings: Annotated[Float[Tensor, "..."], Embeddings()],
         labels: Annotated[Int[Tensor, " b"], Classes("embeddings", below="prototypes")],
         prototypes: Annotated[Float[Tensor, "c d"], References("embeddings")],
+        *,
+        queue: Annotated[Float[Tensor, "q d"] | None, References("embeddings")] = None,
+        queue_labels: Annotated[Int[Tensor, " q"] | None, Classes("queue", below="prototypes")] = None,
     ) -> Float[Tensor, "..."]:
-        """Return the loss of embeddings, (N, D) or (B, V, D), with a class for each sample, (B,), and prototypes."""
+        """Return the loss of a batch.
+
+        Args:
+            embeddings: One view of each sample, (N, D), or V views, (B, V, D). B below is N for one view.
+            labels: Classes of the samples, 0 … C − 1, (B,).
+            prototypes: One row for each class, (C, D), the same on every process.
+            queue: Further rows of x, (Q, D), the same on every process (see `likewise.memory.Queue`).
+            queue_labels: Their classes, (Q,).
+        """
         batch = self.rows(embeddings, local=True)
-        rows = self.rows(prototypes, batch.queries, local=True)
         classes = batch.of_anchors(labels.to(batch.queries.device, torch.int64))
-        own = SameClass(torch.arange(len(prototypes), device=classes.device), classes)
-        found = self.outcome(rows, Problem((Push(own, -1.0), Push(~own))))
-        sums, members = torch.stack(found.logsums, dim=1), own.row_sum(device=classes.device)
-        sums = sums.clamp(min=-1e30)  # where −∞ would have no gradient
+        sums, members = self._sums(prototypes, batch.queries, classes)
         world = distributed.world_size() if self.gathers else 1
         if world > 1:
             shards = Shards((len(prototypes),) * world, distributed.rank())
             sums = distributed.gather(sums, shards).view(world, -1, 2).logsumexp(dim=0)
             members = distributed.total(members)
+        active = (members.sum() > 0).expand(len(prototypes))
+        if queue is not None and queue_labels is not None:
+            of_queue, more = self._sums(prototypes, queue, queue_labels.to(classes))
+            sums, members = torch.logaddexp(sums, of_queue), members + more
         terms = sums + self.margin / scalar(self.temperature, sums)
         positive, negative = torch.logaddexp(terms, torch.zeros_like(terms)).unbind(dim=1)
         met = (members > 0).sum().clamp(min=1).to(sums.dtype)
-        active = (members.sum() > 0).expand(len(prototypes))
-        losses = (positive * (len(prototypes) / met) + negative) / world
+        losses = ((positive * (len(prototypes) / met) + negative) / world).where(active, 0)
         return self.reduce(losses, active, members, torch.full_like(losses.detach(), 1 / world))
+
+    def _sums(
+        self, prototypes: Tensor, rows: Tensor, classes: Tensor
+    ) -> tuple[Float[Tensor, "c 2"], Int[Tensor, " c"]]:
+        """Return the logarithms of each class's two sums over rows, without the margin, and how many rows it has."""
+        own = SameClass(torch.arange(len(prototypes), device=classes.device), classes)
+        found = self.outcome(self.rows(prototypes, rows, local=True), Problem((Push(own, -1.0), Push(~own))))
+        sums = torch.stack(found.logsums, dim=1).clamp(min=-1e30)  # where −∞ would have no gradient
+        return sums, own.row_sum(device=classes.device)

@@ -1,17 +1,17 @@
 """A batch as rows, gathered from all processes if asked for, and what all ranks must have in common."""
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from likewise import distributed
 from likewise.distributed import Shards
 from likewise.operator.problem import Part
-from likewise.pairs import AllPairs, NotSelf, PairWeight, SameClass, SameSample
+from likewise.pairs import AllPairs, NotSelf, PairWeight, SameClass, SameSample, concat
 from likewise.pairs.sets import Sets
 
 
@@ -101,15 +101,27 @@ class Rows(NamedTuple):
         anchors, others = self.samples()
         return SameSample(anchors, others, offset=self.place)
 
-    def same_class(self, labels: Tensor) -> PairWeight:
-        """Return the pairs of a class, including each row with itself, from the classes of the samples, (B,)."""
-        anchors = self.of_anchors(labels.to(self.queries.device, torch.int64))
-        return SameClass(anchors, self.of_references(anchors), offset=self.place)
+    def same_class(self, anchors: Tensor, sections: Sequence[Tensor]) -> PairWeight:
+        """Return the pairs of a class, including each row with itself; the arguments are what `classes` returns."""
+        first, *rest = sections
+        own = SameClass(anchors, None if first is anchors else first, offset=self.place)
+        return concat([own, *(SameClass(anchors, of) for of in rest)])
+
+    def classes(
+        self, labels: Tensor, reference_labels: Tensor | None = None, queue_labels: Tensor | None = None
+    ) -> tuple[Int[Tensor, " n"], list[Int[Tensor, " r"]]]:
+        """Return the classes of the anchors, and of each section of references, the anchors' own first."""
+        anchors, others = self.labels(labels, reference_labels, torch.int64)
+        return anchors, [others, *([] if queue_labels is None else [queue_labels.to(anchors)])]
 
     def not_self(self) -> PairWeight:
         """Return all pairs except an anchor with itself."""
         n, r = self.queries.shape[0], self.references.shape[0]
         return AllPairs(n, r) if self.others else NotSelf(n, r, self.reference_shards.offset)
+
+    def all_others(self) -> PairWeight:
+        """Return all pairs except an anchor with itself, over all sections."""
+        return concat([self.not_self(), *(AllPairs(len(self.queries), len(of)) for of in self.whole)])
 
     def beside(self) -> PairWeight:
         """Return each anchor's pair with the reference at its own position, where there is one for each."""

@@ -202,7 +202,7 @@ def _check_given(signature: LossSignature, given: Sequence[LossInput], label_kin
         if not loss_input.serves(signature, supplied):
             able = [
                 kind.__name__
-                for kind in sorted(_ours(), key=lambda kind: (not kind.label_kinds, kind.__name__))
+                for kind in sorted(_ours(), key=lambda kind: (-len(kind.label_kinds), kind.__name__))
                 if _takes(kind, label_kind) and loss_input.serves(LossSignature.by(kind), supplied)
             ]
             raise ValueError(

@@ -1,6 +1,7 @@
 """The verdict on a run: right on made runs of every cause, and without a cause where all is well."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,7 @@ def judged(
     each=20,
     kind="vectors",
     kept=None,
+    dead=False,
 ):
     """Write a run as if it had been trained so, and judge it."""
     generator = torch.Generator().manual_seed(seed)
@@ -75,11 +77,15 @@ def judged(
     losses = [f"{step},1,{end + float(of)}" for step, of in enumerate(noise)]
     run.write("metrics.csv", "\n".join(["step,epoch,loss", *losses, ""]).encode())
     encoder = features_of(ours, labels, generator)
+    if dead:  # as of units that give 0 for every input: one number is left
+        encoder = FeatureParts(*(replace(part, vectors=torch.eye(16)[:1].expand(len(part), -1)) for part in encoder))
     save_features(run.embeddings, encoder)
     every = [encoder, features_of(raw, labels, generator, RAW)]
     every += [] if begun is None else [features_of(begun, labels, generator, BEGUN)]
     for parts in every:
         run.add(KNN(5)(*parts))
+    if dead:  # a loss of logits has no embeddings
+        return run_verdict(Subject(run))
     embeddings = torch.randn(32, 2, 8, generator=generator) * width + (1 - width)
     snapshot = Snapshot(embeddings, torch.arange(32), None, epoch=1, step=9, samples=32, temperature=0.1)
     save_snapshots(run.batches, {"last": snapshot})
@@ -101,6 +107,14 @@ def test_a_collapse_is_seen_in_the_embeddings_or_in_the_loss(seed, tmp_path):
         assert found.words.startswith("Worse than raw inputs (-")
         assert found.cause.startswith("the embeddings collapsed, with a ")
         assert found.command.endswith("-made/config.yaml --lr 0.001")
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_network_that_died_is_seen_in_its_features(seed, tmp_path):
+    found = judged(tmp_path, seed, begun=1.5, steps=100, each=20, dead=True)
+    assert found.words.startswith("Worse than the encoder as it began (-")
+    assert found.cause == "the embeddings collapsed, with a mean cosine of 1.0000 of the test features"
+    assert found.command.endswith("-made/config.yaml --lr 0.001")
 
 
 @pytest.mark.parametrize("seed", SEEDS)

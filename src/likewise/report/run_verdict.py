@@ -16,6 +16,7 @@ from likewise.scores import ALL, BEGUN, ENCODER, PREFERRED, RAW, Score
 
 CALLED = {BEGUN: "the encoder as it began", RAW: "raw inputs"}
 NARROW = 0.02  # spread of the embeddings of a batch: a mean cosine above 0.98
+NARROW_FEATURES = 1e-3  # of features, which have no negative numbers and so lie closer
 PLATEAU = 0.005  # relative distance of a loss from that of equal embeddings
 WIDER = 1.5  # than the 95 % interval: what is above chance by more is so in all but one of a thousand runs
 LAST = 10  # steps whose losses are averaged
@@ -135,6 +136,8 @@ def _collapsed(subject: Subject, losses: list[float], batch: Mapping[str, Any]) 
         width = spread(last.embeddings.flatten(0, 1))
         if width < NARROW:
             return f"with a mean cosine of {1 - width:.4f} in the last batch"
+    elif (features := subject.test_vectors) is not None and (width := spread(features)) < NARROW_FEATURES:
+        return f"with a mean cosine of {1 - width:.4f} of the test features"
     loss = subject.facts["parts"]["loss"]["class_path"].rpartition(".")[2]
     rows = batch.get("views", 0) * batch["samples"]
     if loss in CONTRASTS and rows > 2 and len(losses) >= LAST:

@@ -135,6 +135,11 @@ class Subject:
             return None
         return _bare(features.test)
 
+    @property
+    def test_vectors(self) -> Float[Tensor, "n d"] | None:
+        """The encoder's features of the test samples, read anew; None where there are none."""
+        return load_features(self.run.embeddings).test.vectors if self.run.embeddings.is_file() else None
+
     def predicted(self, features: Features) -> Int[Tensor, " n"] | None:
         """Return the classes that kNN predicts of test samples, (N,): -1 of others; None where it predicted nothing."""
         found = self.outcomes.get((KNN.name, "prediction", ENCODER, "test"))

@@ -5,7 +5,7 @@
     python benchmarks/pretrained_photos.py development.csv --label fine FOLDER --rates 1e-4 2e-4 5e-4 1e-3 --seeds 1
 
 `benchmarks/public_tables.py` writes the tables. Every method sees as many photos in two views, on as many steps;
-"SupCon, then cross-entropy" halves them. All else is as by default, but the rate of cross-entropy. With --rates, each
+"SupCon, then cross-entropy" halves them. All else is as by default. With --rates, each
 method but the last is trained with each rate, in a folder of its own: LOG.md says which was chosen. Runs go to
 FOLDER/SETTING, and one that is there is not trained again: `docs/result_tables.py gather` puts their scores into a
 file. The frozen network is in every run, as it began.
@@ -19,7 +19,7 @@ from once import trained
 
 METHODS: dict[str, dict[str, Any]] = {
     "SupCon": {"loss": "SupConLoss"},
-    "cross-entropy": {"loss": "CrossEntropyLoss", "lr": 1e-3},
+    "cross-entropy": {"loss": "CrossEntropyLoss"},
     "RASCAL": {"loss": "RASCALLoss", "loss.ranking": "current", "head": "NoHead"},
 }
 THEN = "SupCon, then cross-entropy"

@@ -2,6 +2,7 @@
 
 import gzip
 import inspect
+import math
 import pickle
 from itertools import chain
 
@@ -21,6 +22,7 @@ from likewise.cli import main
 from likewise.evaluation import (
     KNN,
     Calibration,
+    Clustering,
     CrossModalRetrieval,
     Evaluation,
     FeatureParts,
@@ -217,14 +219,26 @@ def ranked(queries, gallery):
     return [sorted(range(len(gallery)), key=lambda row: -own[row]) for own in cosines]
 
 
-def plain(order, right, k):
-    """precision, recall and hit rate at k of one query, and R-precision and MAP@R, in plain words."""
+AT_EACH = "precision", "recall", "hit rate", "MRR", "MAP", "nDCG"
+
+
+def plain(order, right, k, gains=None):
+    """What is measured at k of one query, and R-precision and MAP@R, in plain words."""
     hits = [bool(right[row]) for row in order]
     answers = sum(hits)
     if not answers:
-        return (sum(hits[:k]) / k, np.nan, 0.0, np.nan, np.nan)
-    average = sum(sum(hits[: j + 1]) / (j + 1) for j in range(answers) if hits[j]) / answers
-    return sum(hits[:k]) / k, sum(hits[:k]) / answers, float(any(hits[:k])), sum(hits[:answers]) / answers, average
+        return (0.0, np.nan, 0.0, 0.0, np.nan, np.nan, np.nan, np.nan)
+    first = hits.index(True) + 1
+    gained = [float(right[row]) if gains is None else gains[row] for row in order]
+    cumulated, highest = (
+        sum(gain / math.log2(j + 2) for j, gain in enumerate(of[:k])) for of in (gained, sorted(gained, reverse=True))
+    )
+
+    def average(most):
+        return sum(sum(hits[: j + 1]) / (j + 1) for j in range(most) if hits[j]) / min(most, answers)
+
+    at_each = sum(hits[:k]) / k, sum(hits[:k]) / answers, float(any(hits[:k])), 1 / first if first <= k else 0.0
+    return *at_each, average(k), cumulated / highest, sum(hits[:answers]) / answers, average(answers)
 
 
 @pytest.mark.parametrize("apart", [True, False], ids=["gallery", "among themselves"])
@@ -245,18 +259,19 @@ def test_depths_are_those_of_a_loop_with_several_right_answers(apart, several, m
         others = [place for place in order if apart or place != row]
         if wanted[row].any() if several else any(right[place] for place in others):
             for k, rows in expected.items():
-                rows.append(plain(others, right, k))
+                gains = (known & wanted[row]).sum(axis=1) / (known | wanted[row]).sum(axis=1) if several else None
+                rows.append(plain(others, right, k, gains))
     for k, rows in expected.items():
         table = np.array(rows)
-        for name, column in zip(("precision", "recall", "hit rate"), table.T[:3], strict=True):
+        for name, column in zip(AT_EACH, table.T[:6], strict=True):
             score = found[f"{name}@{k}"]
             assert score.value == pytest.approx(np.nanmean(column), abs=1e-6), (name, k)
             assert score.low <= score.value <= score.high
             (own,) = (one for one in found.outcomes if one.metric == f"{name}@{k}")
             assert own.values.tolist() == pytest.approx(column[~np.isnan(column)].tolist(), abs=1e-6)
         if not several:
-            assert found["R-precision"].value == pytest.approx(table[:, 3].mean(), abs=1e-6)
-            assert found["MAP@R"].value == pytest.approx(table[:, 4].mean(), abs=1e-6)
+            assert found["R-precision"].value == pytest.approx(table[:, 6].mean(), abs=1e-6)
+            assert found["MAP@R"].value == pytest.approx(table[:, 7].mean(), abs=1e-6)
     names = [score.metric.name for score in found.scores]
     assert len(set(names)) == len(names)
 
@@ -289,12 +304,14 @@ def test_numbers_are_those_of_pytorch_metric_learning(apart):
     distances = pytest.importorskip("pytorch_metric_learning.distances")
     inference = pytest.importorskip("pytorch_metric_learning.utils.inference")
     names = {"precision_at_1": "precision@1", "r_precision": "R-precision", "mean_average_precision_at_r": "MAP@R"}
-    theirs = accuracy.AccuracyCalculator(
-        tuple(names), k="max_bin_count", knn_func=inference.CustomKNN(distances.CosineSimilarity())
-    )
     queries, labels, gallery, gallery_labels = (torch.from_numpy(of) for of in (X[:80], Y[:80], X[100:], Y[100:]))
     given = (queries, labels, gallery, gallery_labels) if apart else (queries, labels)
-    expected, found = theirs.get_accuracy(*given), Retrieval().rank(*given)
+    every = len(gallery) if apart else len(queries) - 1
+    names |= {"mean_average_precision": f"MAP@{every}", "mean_reciprocal_rank": f"MRR@{every}"}
+    theirs = accuracy.AccuracyCalculator(
+        tuple(names), k=every, knn_func=inference.CustomKNN(distances.CosineSimilarity())
+    )
+    expected, found = theirs.get_accuracy(*given), Retrieval(at=every).rank(*given)
     for old, new in names.items():
         assert found[new].value == pytest.approx(expected[old], abs=1e-6)
 
@@ -387,7 +404,7 @@ def test_everything_public_is_written_in_a_line():
     made = {
         Calibration: Calibration(), KNN: KNN(5), FewShot: FewShot(), LinearProbe: LinearProbe(),
         OutOfDistribution: OutOfDistribution(likewise.data.Digits()), OwnClassifier: OwnClassifier(),
-        Retrieval: Retrieval(at=[5, 1]), Robustness: Robustness(), Features: part("train"),
+        Clustering: Clustering(), Retrieval: Retrieval(at=[5, 1]), Robustness: Robustness(), Features: part("train"),
         FeatureParts: FeatureParts(*map(part, ("train", "validation", "test"))),
         CrossModalRetrieval: CrossModalRetrieval(), WithinClass: WithinClass(), ZeroShot: ZeroShot(),
     }  # fmt: skip
@@ -508,7 +525,7 @@ def test_each_querys_own_row_is_left_out_of_a_gallery_that_includes_it(labels):
         assert found[name].value == pytest.approx(column.mean(), abs=1e-6)
     assert found["precision@3"].value < told["precision@3"].value
     if labels is Y:
-        assert found["MAP@R"].value == pytest.approx(np.mean([of[4] for of in expected]), abs=1e-6)
+        assert found["MAP@R"].value == pytest.approx(np.mean([of[7] for of in expected]), abs=1e-6)
 
 
 @pytest.mark.parametrize("several", [False, True], ids=["classes", "label sets"])

@@ -2,6 +2,7 @@
 
 from likewise.evaluation.calibration import Calibration
 from likewise.evaluation.choice import applicable
+from likewise.evaluation.clustering import Clustering
 from likewise.evaluation.cross_modal import CrossModalRetrieval
 from likewise.evaluation.evaluation import Evaluation
 from likewise.evaluation.feature_files import features_of_file, load_features, save_features
@@ -27,6 +28,7 @@ from likewise.scores import Group, Metric, Outcomes, Result, Score
 __all__ = [
     "KNN",
     "Calibration",
+    "Clustering",
     "CrossModalRetrieval",
     "Difference",
     "Evaluation",

@@ -21,6 +21,7 @@ from likewise.scores import Metric, Result, Score
 NEAREST = 10  # of label sets
 PRECISION = Metric("precision@1", selects=True)
 METRICS = (PRECISION, Metric("R-precision"), Metric("MAP@R"))
+AT_EACH = ("precision", "recall", "hit rate", "MRR", "MAP", "nDCG")
 Gallery = Literal["test", "train"]
 LEFT_OUT = {
     (True, "classes"): "with no other of the class",
@@ -43,9 +44,11 @@ class Retrieval(Evaluation):
     Intervals are over classes where the test classes weren't trained on, since other classes would have given other
     numbers, and turns of a class count as one; else over samples: Wilson's for precision@1, Student's for the others.
 
-    For each k of `at` also
+    For each k of `at` also, with r the place of the first hit,
 
-        precision@k = 1/k Σ_{j≤k} hit_j,   recall@k = 1/R Σ_{j≤k} hit_j,   hit rate@k = 1 if any hit_j with j ≤ k
+        precision@k = 1/k Σ_{j≤k} hit_j,   recall@k = 1/R Σ_{j≤k} hit_j,   hit rate@k = 1 if r ≤ k,   else 0
+        MRR@k = 1/r if r ≤ k, else 0,      MAP@k = 1/min(k, R) Σ_{j≤k} hit_j · (1/j Σ_{i≤j} hit_i)
+        nDCG@k = Σ_{j≤k} hit_j / log2(j + 1), divided by its highest value
 
     What papers on metric learning and on CLIP call recall@k is the hit rate; with one right answer they are equal.
 
@@ -54,10 +57,10 @@ class Retrieval(Evaluation):
 
         Jaccard@10 = 1/10 Σ_{j≤10} J_j,   nDCG@10 = Σ_{j≤10} J_j / log2(j + 1), divided by its highest value
 
-    Samples without a label aren't queries, but are ranked.
+    which is what nDCG@k is of, too. Samples without a label aren't queries, but are ranked.
 
     Args:
-        at: k, of precision, recall and hit rate; or several. None: precision@1 alone.
+        at: k, of what is measured at k; or several. None: precision@1 alone.
         gallery: What is ranked: the other "test" samples, or the "train" samples, as for queries and a gallery.
         gallery_includes_queries: Whether the test samples are rows of such a gallery, too: each query's own row, which
             would be found first, is then left out. Otherwise a note counts equal rows, and of many a warning.
@@ -215,7 +218,8 @@ class Retrieval(Evaluation):
         positives = _answers(test, others, own is not None)
         wanted, known = classes_among(test, others), others.classes
         most = max(int(positives.max()), *self.at, 1)
-        values = torch.full((len(METRICS) + 3 * len(self.at), len(test)), torch.nan, dtype=torch.float64)
+        metrics = (*METRICS, *self._metrics())
+        values = torch.full((len(metrics), len(test)), torch.nan, dtype=torch.float64)
         places = torch.arange(1, most + 1)
         found = nearest(test.vectors, others.vectors, most, own=own, progress=progress, doing=self.name)
         for part, _, indices in found:
@@ -224,39 +228,54 @@ class Retrieval(Evaluation):
             within = hits * (places <= allowed.unsqueeze(1))
             precisions = (within * within.cumsum(dim=1) / places).sum(dim=1)
             three = [hits[:, 0], within.sum(dim=1) / allowed, precisions / allowed]
-            values[:, part] = torch.stack([*three, *self._at_each(hits, allowed)])
+            highest = (places <= allowed.unsqueeze(1)).double()
+            values[:, part] = torch.stack([*three, *self._at_each(hits, allowed, hits, highest)])
         values[:, positives == 0] = torch.nan
-        return dict(zip((*METRICS, *self._metrics()), values, strict=True))
+        return dict(zip(metrics, values, strict=True))
 
     def _of_sets(self, test: Features, others: Features, own: Tensor | None, progress: Bar) -> dict[Metric, Tensor]:
         """Return each metric of every query, (M,), float64; NaN of samples without a label or a shared one."""
         sets, known = test.sets, others.sets
         depth = min(NEAREST, len(known) - (own is not None))
-        discount = torch.arange(2, depth + 2).log2().reciprocal().double()
-        highest, answers = _highest(sets, known, depth, own)
-        ideal = highest @ discount
-        values = torch.zeros(3 + 3 * len(self.at), len(sets), dtype=torch.float64)
         most = max(depth, *self.at, 1)
+        highest, answers = _highest(sets, known, most, own)
+        metrics = (PRECISION, *(Metric(f"{name}@{NEAREST}") for name in ("Jaccard", "nDCG")), *self._metrics())
+        values = torch.zeros(len(metrics), len(sets), dtype=torch.float64)
         found = nearest(test.vectors, others.vectors, most, own=own, progress=progress, doing=self.name)
         for part, _, indices in found:
             near, mine = known[indices.cpu()], sets[part].unsqueeze(1)
-            gains, hits = jaccard(mine, near[:, :depth]), (near & mine).any(dim=2).double()
-            cumulated = torch.where(ideal[part] > 0, gains @ discount / ideal[part], torch.nan)
-            values[:, part] = torch.stack(
-                [hits[:, 0], gains.mean(dim=1), cumulated, *self._at_each(hits, answers[part])]
-            )
-        metrics = (PRECISION, *(Metric(f"{name}@{NEAREST}") for name in ("Jaccard", "nDCG")), *self._metrics())
+            gains, hits = jaccard(mine, near), (near & mine).any(dim=2).double()
+            at_ten = gains[:, :depth].mean(dim=1), _gained(gains, highest[part], depth)
+            each = self._at_each(hits, answers[part], gains, highest[part])
+            values[:, part] = torch.stack([hits[:, 0], *at_ten, *each])
         values[:, ~sets.any(dim=1)] = torch.nan
         return dict(zip(metrics, values, strict=True))
 
     def _metrics(self) -> list[Metric]:
-        return [_metric(name, k) for k in self.at for name in ("precision", "recall", "hit rate")]
+        return [_metric(name, k) for k in self.at for name in AT_EACH]
 
-    def _at_each(self, hits: Float[Tensor, "m k"], answers: Int[Tensor, " m"]) -> Iterator[Tensor]:
-        """Yield precision, recall and hit rate of queries, (m,) each, for each k."""
+    def _at_each(
+        self,
+        hits: Float[Tensor, "m k"],
+        answers: Int[Tensor, " m"],
+        gains: Float[Tensor, "m k"],
+        highest: Float[Tensor, "m k"],
+    ) -> Iterator[Tensor]:
+        """Yield what `AT_EACH` names of queries, (m,) each, for each k; gains are compared with the highest ones."""
+        places = torch.arange(1, hits.shape[1] + 1)
+        precisions = hits * hits.cumsum(dim=1) / places
         for k in self.at:
             found = hits[:, :k].sum(dim=1)
             yield from (found / k, found / answers, (found > 0).double())
+            yield (hits / places)[:, :k].amax(dim=1)  # 1/r, as the first hit has the lowest place
+            yield precisions[:, :k].sum(dim=1) / answers.clamp(max=k)
+            yield _gained(gains, highest, k)
+
+
+def _gained(gains: Float[Tensor, "m k"], highest: Float[Tensor, "m k"], k: int) -> Float[Tensor, " m"]:
+    """Return nDCG@k: the discounted gains of the k nearest, as a share of the highest; NaN where these are 0."""
+    discount = torch.arange(2, k + 2).double().log2().reciprocal()
+    return (gains[:, :k] @ discount) / (highest[:, :k] @ discount)
 
 
 def _metric(name: str, k: int) -> Metric:

@@ -10,11 +10,34 @@ from likewise.report.comparison import compared, verdict
 from likewise.report.rows import rows_as_markdown
 from likewise.report.setting import in_settings, settings_of
 from likewise.runs import Run
-from likewise.score_files import as_csv, from_csv
+from likewise.score_files import Scores, as_csv, from_csv
 from likewise.score_words import remarks, score_words
 from likewise.scores import Group, Metric, Outcomes, Result, Score, best, validation_score
 
 DISTANCE = Metric("distance", "plain", "lower", selects=True)
+
+
+def test_scores_are_found_by_name_and_are_a_table():
+    """Of the whole test part, of the encoder unless other features are named; by place as any tuple."""
+    accuracy = Metric("accuracy")
+    scores = Scores(
+        [
+            Score("kNN", accuracy, 0.1, 0, 1, 9, part="validation"),
+            Score("kNN", accuracy, 0.2, 0, 1, 9, epoch=3),
+            Score("kNN", accuracy, 0.3, 0, 1, 9, group=Group("class", "cat")),
+            Score("kNN", accuracy, 0.4, 0, 1, 9, features="raw inputs"),
+            Score("kNN", accuracy, 0.9, 0, 1, 9),
+        ]
+    )
+    assert scores["kNN", "accuracy"].value == 0.9
+    assert scores["kNN", "accuracy", "raw inputs"].value == 0.4
+    assert (scores[0].value, scores[-1].value, len(scores[1:3])) == (0.1, 0.9, 2)
+    for wrong in (("kNN", "MAP@R"), "kNN", ("probe", "accuracy", "encoder", "test")):
+        with pytest.raises(KeyError, match="expected an evaluation and a metric, one of kNN, accuracy; got"):
+            scores[wrong]
+    frame = scores.frame()
+    assert list(frame["value"]) == [0.1, 0.2, 0.3, 0.4, 0.9]
+    assert list(frame.columns) == as_csv([]).strip().replace('"', "").split(",")
 
 
 def test_files_keep_every_field():

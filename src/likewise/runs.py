@@ -19,8 +19,8 @@ from likewise.files.formats import PARTIAL, as_text, check_text
 from likewise.parts import build, is_spec, rebuilding, replaced
 from likewise.pickled import pickled
 from likewise.records import ClassMean, Curves, Histograms, class_means_of, curves_of, histograms_of
-from likewise.score_files import as_csv, from_csv, outcomes_of, save_outcomes
-from likewise.scores import Outcomes, Result, Score
+from likewise.score_files import Scores, as_csv, from_csv, outcomes_of, save_outcomes
+from likewise.scores import Outcomes, Result
 
 Stage = Literal["training", "evaluation", "finished"]
 """What a run is to do next."""
@@ -200,13 +200,13 @@ class Run:
         return curves_of(self.metrics_file)
 
     @property
-    def scores(self) -> tuple[Score, ...]:
-        """What was measured; nothing where nothing was.
+    def scores(self) -> Scores:
+        """What was measured, by place or name, `run.scores["kNN", "accuracy"]`; nothing where nothing was.
 
         Raises:
             ValueError: The file can't be read.
         """
-        return from_csv(self.scores_file.read_bytes().decode()) if self.scores_file.is_file() else ()
+        return from_csv(self.scores_file.read_bytes().decode()) if self.scores_file.is_file() else Scores()
 
     @property
     def outcomes(self) -> tuple[Outcomes, ...]:

@@ -1,4 +1,4 @@
-"""The files of scores and outcomes: flat rows as CSV, and arrays of what each sample contributed."""
+"""The files of scores and outcomes: flat rows as CSV, which are a table, and arrays of what each sample contributed."""
 
 import csv
 import io
@@ -6,16 +6,55 @@ import json
 import zipfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsIndex, final
 
 import torch
 
-from likewise.scores import SEPARATOR, Group, Metric, Outcomes, Score
+from likewise.scores import ALL, ENCODER, SEPARATOR, Group, Metric, Outcomes, Score
 
 COLUMNS = (
     *("evaluation", "metric", "unit", "better", "selects", "shown", "value", "low", "high", "count", "counted"),
     *("classes", "features", "part", "kind", "group", "epoch", "settings", "protocol", "notes"),
 )
+
+
+@final
+class Scores(tuple[Score, ...]):
+    """All scores of a run, in their order; those of the whole test part are found by their names.
+
+    Raises:
+        KeyError: There is no such score; the message names those there are.
+
+    Example:
+        >>> scores = Scores([Score("kNN", Metric("accuracy"), 0.9, 0.8, 0.95, 100)])
+        >>> scores["kNN", "accuracy"].value, scores[0].count
+        (0.9, 100)
+    """
+
+    __slots__ = ()
+
+    def __getitem__(self, place: Any) -> Any:
+        """Return the score at a place; or that of an evaluation, a metric and, if others are meant, its features."""
+        if isinstance(place, SupportsIndex | slice):
+            return super().__getitem__(place)
+        named = (place,) if isinstance(place, str) else tuple(place)
+        wanted = (*named, ENCODER) if len(named) == 2 else named
+        whole = [score for score in self if (score.part, score.epoch, score.group) == ("test", None, ALL)]
+        for score in whole:
+            if (score.evaluation, score.metric.name, score.features) == wanted:
+                return score
+        known = "; ".join(dict.fromkeys(f"{score.evaluation}, {score.metric.name}" for score in whole))
+        raise KeyError(
+            f"expected an evaluation and a metric, one of {known or 'none'}; got {', '.join(map(str, named))}"
+        )
+
+    def frame(self) -> Any:
+        """Return all scores as a pandas DataFrame, with the columns of scores.csv; needs pip install pandas."""
+        try:
+            import pandas  # noqa: ICN001, PLC0415 - of no extra by itself
+        except ImportError as error:
+            raise ImportError("expected pandas for a table of scores, which is missing: pip install pandas") from error
+        return pandas.DataFrame([as_row(score) for score in self], columns=list(COLUMNS))
 
 
 def as_csv(scores: Iterable[Score]) -> str:
@@ -68,7 +107,7 @@ def of_row(row: Mapping[str, Any]) -> Score:
     )
 
 
-def from_csv(text: str) -> tuple[Score, ...]:
+def from_csv(text: str) -> Scores:
     """Read scores from CSV.
 
     Raises:
@@ -87,7 +126,7 @@ def from_csv(text: str) -> tuple[Score, ...]:
                 f"expected scores as CSV with the columns {', '.join(COLUMNS)}, got row {len(scores) + 2} with a wrong "
                 f"or missing value ({error}): restore the file, or evaluate again"
             ) from error
-    return tuple(scores)
+    return Scores(scores)
 
 
 def save_outcomes(path: Path, outcomes: Iterable[Outcomes]) -> None:

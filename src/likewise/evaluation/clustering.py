@@ -77,10 +77,11 @@ class Clustering(Evaluation):
         del refit
         test = parts.test
         count = self.clusters or int((test.counts > 0).sum())
-        means: Any = KMeans(count, n_init=STARTS, random_state=self.seed)
+        means: Any = KMeans(count, n_init=STARTS, random_state=self.seed)  # pyright: ignore[reportArgumentType]
         vectors = torch.nn.functional.normalize(test.vectors.cpu().float()).numpy()
-        for _ in progress(range(1), f"{self.name}, k-means"):
-            clusters = torch.from_numpy(means.fit_predict(vectors)).long()
+        (clusters,) = (
+            torch.from_numpy(means.fit_predict(vectors)).long() for _ in progress(range(1), f"{self.name}, k-means")
+        )
         adjusted = float(adjusted_mutual_info_score(test.classes.numpy(), clusters.numpy()))
         found = Findings(self.name, test, {"clusters": count})
         for name, value, values in zip(("NMI", "AMI"), *_measured(test.classes, clusters, adjusted), strict=True):

@@ -72,20 +72,26 @@ def test_the_last_word_holds(file, word, chosen, photos, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("loss", "head", "of_photos", "of_texts"),
+    ("loss", "head", "of_photos", "of_texts", "balanced"),
     [
-        ({}, "NoHead", (2, 32), (1, 128)),
-        ({"loss": "supcon"}, "NoHead", (2, 32), (1, 128)),
-        ({"loss": "SupConLoss"}, "NoHead", (2, 32), (1, 128)),
-        ({"loss": "simclr"}, "ProjectionHead", (2, 32), (2, 64)),
-        ({"loss": "CrossEntropyLoss"}, "ProjectionHead", (2, 32), (2, 64)),
+        ({}, "NoHead", (2, 32), (1, 128), True),
+        ({"loss": "supcon"}, "NoHead", (2, 32), (1, 128), True),
+        ({"loss": "SupConLoss"}, "NoHead", (2, 32), (1, 128), True),
+        ({"loss": "simclr"}, "ProjectionHead", (2, 32), (2, 64), False),
+        ({"loss": "cross-entropy"}, "ProjectionHead", (2, 32), (2, 64), False),
+        ({"loss": "CrossEntropyLoss"}, "ProjectionHead", (2, 32), (2, 64), False),
+        ({"loss": "likewise.losses.ArcFaceLoss"}, "ProjectionHead", (2, 32), (2, 64), False),
+        ({"loss": "MultiSimilarityLoss"}, "ProjectionHead", (2, 32), (2, 64), True),
+        ({"loss": "rascal"}, "ProjectionHead", (2, 32), (2, 64), True),
     ],
 )
-def test_another_loss_than_sup_con_has_a_head_and_two_views(loss, head, of_photos, of_texts, photos, texts):
+def test_another_loss_than_sup_con_has_a_head_and_two_views(loss, head, of_photos, of_texts, balanced, photos, texts):
+    """Cross-entropy in batches of 8 of 81 classes ended with one feature for all photos."""
     for data, expected in ((photos, of_photos), (texts, of_texts)):
         found = resolve({"data": data, **loss})
         given = found["batches"]["init_args"]
         assert name_of(found["head"]) == head
+        assert (given.get("sampler") is not None and name_of(given["sampler"]) == "Balanced") is balanced
         assert (given["views"], given["batch_size"]) == expected
     asked = resolve({"data": texts, **loss, "batches.views": 3, "batch_size": 10, "head": "ProjectionHead"})
     assert (asked["batches"]["init_args"]["views"], asked["batches"]["init_args"]["batch_size"]) == (3, 10)

@@ -12,6 +12,9 @@ AUTO, SCRATCH = "auto", "scratch"
 """Words for the encoder: the rule of this module, and its last step."""
 SUP_CON = "supcon"
 """The loss that starts are for; it is the default."""
+BALANCED = {"rascal", "multisimilarity", "batchtriplet", "contrastivemargin", "liftedstructure"}
+"""Other losses of classes within a batch, which need several samples of each. In batches of a few classes, losses that
+know all classes learn which these are, and those without labels have others of its class as a sample's negatives."""
 
 
 class Start(NamedTuple):
@@ -92,18 +95,21 @@ def options_of(kind: str, rule: str, given: Mapping[str, Any]) -> dict[str, Any]
     options = recipes.half("starts", start.scratch if rule == SCRATCH else start.options)
     if rule == SCRATCH:
         return options
-    if str(given.get("loss", SUP_CON)).rpartition(".")[2].lower().removesuffix("loss") != SUP_CON:
-        options = _of_another_loss(options)
+    loss = str(given.get("loss", SUP_CON)).rpartition(".")[2].lower().removesuffix("loss").replace("-", "")
+    if loss != SUP_CON:
+        options = _of_another_loss(options, loss)
     if not weights:
         return options
     encoder = options["encoder"]
     return {**options, "encoder": {**encoder, "init_args": {**encoder["init_args"], "pretrained": False}}}
 
 
-def _of_another_loss(options: dict[str, Any]) -> dict[str, Any]:
-    """Return options without what was chosen for SupCon: no head, and one view where a batch has others of a class."""
+def _of_another_loss(options: dict[str, Any], loss: str) -> dict[str, Any]:
+    """Return options without what was chosen for SupCon: no head, one view of texts, and batches of a few classes."""
     batches, given = options["batches"], options["batches"]["init_args"]
     viewed = {**given, "views": 2, "batch_size": given["batch_size"] * given["views"] // 2}
+    if loss not in BALANCED:
+        del viewed["sampler"]
     kept = {part: of for part, of in options.items() if part != "head"}
     return {**kept, "batches": {**batches, "init_args": viewed}}
 

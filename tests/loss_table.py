@@ -240,6 +240,18 @@ LOSSES = {
         )
         for mining in ("all", "semi-hard", "hard")
     },
+    "BatchTriplet, by distance": Row(
+        with_options(lw.BatchTripletLoss, margin=2.5, mining="all semi-hard", distance="euclidean"),
+        class_batch(2),
+        EMBEDDINGS,
+        temperature=False,
+        counts_rows=False,
+    ),
+    "Triplet, by distance": Row(
+        with_options(lw.TripletLoss, margin=0.2, distance="euclidean"),
+        pair_batch("anchors", "positives", "negatives"),
+        ("anchors", "positives", "negatives"),
+    ),
     "SigLIP": Row(with_options(lw.SigLIPLoss, bias=-1.0), pair_batch("queries", "keys"), ("queries", "keys")),
     "SigLIP, ids": Row(
         with_options(lw.SigLIPLoss, bias=-1.0), negatives_batch(2, ids=True), ("queries", "keys", "negatives")

@@ -70,6 +70,17 @@ def every_triplet(met, margin=0.3):
     return total(losses) / len(losses)
 
 
+def semi_hard_triplets(met, margin=0.3):
+    """Every positive with the hardest negative that is farther than it, by the Euclidean distance; FaceNet's."""
+    losses = []
+    for of in met.anchors:
+        near, far = ([-((2 - 2 * s) ** 0.5) for s, same, _ in of if same is kind] for kind in (True, False))
+        for p in near if far else []:
+            n = max((n for n in far if n < p), default=min(far))
+            losses.append((n - p + margin).clamp(min=0))
+    return total(losses) / len(losses)
+
+
 def hard_triplets(met, margin=0.3):
     losses = []
     for of in met.anchors:
@@ -100,6 +111,10 @@ LOOPS = {
     ),
     "contrastive with margins": (lw.ContrastiveMarginLoss, contrastive_margin),
     "every triplet": (lambda **of: lw.BatchTripletLoss(margin=0.3, mining="all", **of), every_triplet),
+    "semi-hard triplets, by distance": (
+        lambda **of: lw.BatchTripletLoss(margin=0.3, distance="euclidean", **of),
+        semi_hard_triplets,
+    ),
     "the hardest triplets": (lambda **of: lw.BatchTripletLoss(margin=0.3, mining="hard", **of), hard_triplets),
     "lifted structure": (lw.LiftedStructureLoss, lifted_structure),
 }

@@ -140,6 +140,18 @@ def squared():
     return pytest.importorskip("pytorch_metric_learning.distances").LpDistance(power=2)
 
 
+def distance():
+    return pytest.importorskip("pytorch_metric_learning.distances").LpDistance()
+
+
+def mined(name, by, margin):
+    """Return a loss of pytorch-metric-learning of its semi-hard triplets."""
+    loss = pml(name, margin=margin, distance=by)
+    miners = pytest.importorskip("pytorch_metric_learning.miners")
+    miner = miners.TripletMarginMiner(margin=margin, type_of_triplets="semihard", distance=by)
+    return lambda z: loss(z, mined=miner(z, MANY))
+
+
 def similarity():
     return pytest.importorskip("pytorch_metric_learning.distances").CosineSimilarity()
 
@@ -148,6 +160,21 @@ THEIRS = {
     "triplets of a batch, all": (
         lambda **options: lw.BatchTripletLoss(margin=0.3, mining="all", **options),
         lambda: pml("TripletMarginLoss", margin=0.3, distance=similarity()),
+        False,
+    ),
+    "triplets of a batch, all, by distance": (
+        lambda **options: lw.BatchTripletLoss(margin=1.6, mining="all", distance="euclidean", **options),
+        lambda: pml("TripletMarginLoss", margin=1.6),
+        False,
+    ),
+    "triplets of a batch, all semi-hard": (
+        lambda **options: lw.BatchTripletLoss(margin=0.3, mining="all semi-hard", **options),
+        lambda: mined("TripletMarginLoss", similarity(), margin=0.3),
+        False,
+    ),
+    "triplets of a batch, all semi-hard, by distance": (
+        lambda **options: lw.BatchTripletLoss(margin=1.6, mining="all semi-hard", distance="euclidean", **options),
+        lambda: mined("TripletMarginLoss", distance(), margin=1.6),
         False,
     ),
     "contrastive, with margins": (

@@ -324,6 +324,26 @@ def test_triplet_in_its_limits():
     torch.testing.assert_close(loss, torch.tensor(math.exp(-2 / 0.05), dtype=DOUBLE), rtol=1e-12, atol=0)
 
 
+def test_triplet_by_distance_is_torchs_soft_margin_and_equal_rows_have_no_gradient():
+    z = torch.randn(3, 20, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    z[1, 0] = z[0, 0]
+    leaves = [of.clone().requires_grad_() for of in z]
+    unit = [torch.nn.functional.normalize(of) for of in leaves]
+    apart = [((unit[0] - of) ** 2).sum(dim=1).add(1e-40).sqrt() for of in unit[1:]]
+    expected = torch.nn.functional.softplus((apart[0] - apart[1] + 0.2) / 0.5).mean()
+    found = lw.TripletLoss(temperature=0.5, margin=0.2, distance="euclidean")(*leaves)
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=0)
+    pairs = zip(torch.autograd.grad(found, leaves), torch.autograd.grad(expected, leaves), strict=True)
+    for mine, theirs in pairs:
+        assert mine.isfinite().all()
+        torch.testing.assert_close(mine, theirs, rtol=1e-9, atol=1e-12)
+    z = torch.eye(3).repeat(2, 1).requires_grad_()  # every positive equals its anchor
+    loss = lw.BatchTripletLoss(margin=2.0, mining="all", distance="euclidean")(z, torch.arange(6) % 3)
+    loss.backward()
+    assert float(loss.detach()) == pytest.approx(2 - 2**0.5)
+    assert z.grad.isfinite().all()
+
+
 def test_triplet_is_exact_where_softplus_is_cut_off():
     """log(1 + e^x) at x = 25 is x + e^{−x}, not x."""
     axis = torch.tensor([[1.0]], dtype=DOUBLE)
@@ -467,7 +487,7 @@ MAPS, LABELS = torch.ones(2, 3, 4, 2, 2), torch.zeros(2, 3, 2, 2, dtype=torch.in
         (lambda: lw.TripletLoss(margin=math.inf), "margin to be a number within .* got inf"),
         (
             lambda: lw.BatchTripletLoss(mining="batch-hard"),
-            "mining to be one of all, semi-hard, hard, got 'batch-hard'",
+            "mining to be one of all, all semi-hard, semi-hard, hard, got 'batch-hard'",
         ),
         (lambda: lw.BatchTripletLoss()(A, torch.zeros(3).long()), "labels to have one entry for each of 4"),
         (

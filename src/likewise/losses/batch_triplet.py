@@ -18,7 +18,8 @@ from likewise.operator.inputs import one_of
 from likewise.operator.precision import first_derivative, without_autocast
 from likewise.pairs.weight import blocks
 
-Mining = Literal["all", "semi-hard", "hard"]
+Mining = Literal["all", "all semi-hard", "semi-hard", "hard"]
+Distance = Literal["cosine", "euclidean"]
 
 CELLS = 1 << 20
 """Similarities that are held at a time, unless a row has more."""
@@ -34,14 +35,16 @@ class BatchTripletLoss(ContrastiveLoss):
     \max(0, s_{an} - s_{ap} + m)
     $$
 
-    and that of the batch the mean over every p and n with a loss ("all"); over every p and its semi-hard negative, the
-    most similar n that is less similar than p, or where there is none the least similar one ("semi-hard"); or over
-    anchors, with the least similar p and the most similar n ("hard"). For rows of length 1, ‖a − b‖² = 2 − 2s: a margin
-    of squared distances is 2m.
+    and that of the batch the mean over every p and n with a loss ("all"), or of these over those where n is less
+    similar than p ("all semi-hard"); over every p and its semi-hard negative, the most similar n that is less similar
+    than p, or where there is none the least similar one ("semi-hard"); or over anchors, with the least similar p and
+    the most similar n ("hard"). For rows of length 1, ‖a − b‖² = 2 − 2s: a margin of squared distances is 2m. By the
+    Euclidean distance d, s is −d, and the gradient of two equal rows is 0.
 
     Args:
-        margin: m, by how much a positive's similarity is to exceed a negative's; in units of the cosine.
-        mining: "all", "semi-hard" or "hard".
+        margin: m, by how much a positive's similarity is to exceed a negative's; in units of the cosine, or of d.
+        mining: "all", "all semi-hard", "semi-hard" or "hard".
+        distance: "cosine" or "euclidean".
         **options: reduction, normalize, gather_distributed, backend; see `LossOptions`; backend has no effect.
 
     Returns:
@@ -51,8 +54,9 @@ class BatchTripletLoss(ContrastiveLoss):
         O((N + R)·D), and a few of `CELLS` similarities at a time, or of one row of them.
 
     Source:
-        Schroff, Kalenichenko, Philbin, "FaceNet", 2015, section 3.2; Hermans, Beyer, Leibe, "In Defense of the Triplet
-        Loss for Person Re-Identification", 2017; both with distances.
+        Schroff, Kalenichenko, Philbin, "FaceNet", 2015, section 3.2, "semi-hard"; Hermans, Beyer, Leibe, "In Defense
+        of the Triplet Loss for Person Re-Identification", 2017, "all" and "hard"; "all semi-hard" is what
+        pytorch-metric-learning's TripletMarginMiner takes.
 
     Example:
         >>> import torch
@@ -64,10 +68,14 @@ class BatchTripletLoss(ContrastiveLoss):
     label_kinds = frozenset({"classes"})
     selects = True
 
-    def __init__(self, *, margin: float = 0.1, mining: Mining = "semi-hard", **options: Unpack[LossOptions]) -> None:
+    def __init__(
+        self, *, margin: float = 0.1, mining: Mining = "semi-hard", distance: Distance = "cosine",
+        **options: Unpack[LossOptions],
+    ) -> None:  # fmt: skip
         super().__init__(1.0, **options)
         self.margin = check_number("margin", margin, -1e6, 1e6, "0.05 to 0.5")
         self.mining: Mining = one_of("mining", mining, Mining)
+        self.distance: Distance = one_of("distance", distance, Distance)
 
     def forward(
         self,
@@ -92,7 +100,7 @@ class BatchTripletLoss(ContrastiveLoss):
         """
         rows = self.rows(embeddings, references, whole=() if queue is None else (queue,))
         classes, sections = rows.classes(labels, reference_labels, queue_labels)
-        given = Given(classes, torch.cat(sections), rows.place, self.margin, self.mining)
+        given = Given(classes, torch.cat(sections), rows.place, self.margin, self.mining, self.distance)
         losses, counts = triplets(*self.vectors(rows), given)
         positives = rows.same_class(classes, sections) & rows.all_others()
         return self.reduce(losses, counts > 0, positives, anchors=counts)
@@ -117,6 +125,7 @@ class Given(NamedTuple):
     """The index of the first anchor among the references; None: no anchor is among them."""
     margin: float
     mining: Mining
+    distance: Distance
 
 
 def triplets(
@@ -148,11 +157,17 @@ class _Triplets(torch.autograd.Function):
     @first_derivative
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
         anchors, references = ctx.saved_tensors
-        of_anchors, of_references = torch.empty_like(anchors), torch.zeros_like(references)
+        of_anchors, of_references = torch.zeros_like(anchors), torch.zeros_like(references)
         for rows in _blocks(anchors, references):
-            weights = _found(anchors[rows], references, ctx.given, rows).weights * gradients[0][rows, None]
-            torch.mm(weights, references, out=of_anchors[rows])
-            of_references.addmm_(weights.T, anchors[rows])
+            z = anchors[rows]
+            weights = _found(z, references, ctx.given, rows).weights * gradients[0][rows, None]
+            if ctx.given.distance == "euclidean":  # the gradient of −‖z − v‖ is (v − z) / ‖z − v‖
+                apart = _distances(z, references)
+                weights = torch.where(apart > 0, weights / apart, 0)
+                of_anchors[rows] -= weights.sum(dim=1, keepdim=True) * z
+                of_references -= weights.sum(dim=0)[:, None] * references
+            of_anchors[rows] += weights @ references
+            of_references.addmm_(weights.T, z)
         return of_anchors, of_references, None
 
 
@@ -161,27 +176,42 @@ def _blocks(anchors: Tensor, references: Tensor) -> Iterator[slice]:
 
 
 def _found(z: Tensor, references: Tensor, given: Given, rows: slice) -> Found:
-    s = z @ references.T
+    s = z @ references.T if given.distance == "cosine" else -_distances(z, references)
     positive = given.labels[rows, None] == given.others
     negative = ~positive
     if given.place is not None:
         positive[:, rows.start + given.place :].fill_diagonal_(fill_value=False)  # an anchor with itself
-    of = {"all": _all, "semi-hard": _semi_hard, "hard": _hard}[given.mining]
-    return of(s, positive, negative, given.margin)
+    of = {"all": _all, "all semi-hard": _all_semi_hard, "semi-hard": _semi_hard, "hard": _hard}[given.mining]
+    found = of(s, positive, negative, given.margin)
+    return found._replace(losses=found.losses + 0 * s.sum(dim=1))  # NaN where similarities overflow
 
 
-def _all(s: Tensor, positive: Tensor, negative: Tensor, margin: float) -> Found:
-    """Return the sum over all triplets: thresholds s_ap − m, and what of the sorted negatives lies above each."""
+def _distances(z: Float[Tensor, "n d"], references: Float[Tensor, "r d"]) -> Float[Tensor, "n r"]:
+    return torch.cdist(z, references, compute_mode="donot_use_mm_for_euclid_dist")  # a product loses the digits of near
+
+
+def _all(s: Tensor, positive: Tensor, negative: Tensor, margin: float, *, below: bool = False) -> Found:
+    """Return the sum over all triplets: thresholds s_ap − m, and what of the sorted negatives lies above each.
+
+    If `below`, only over negatives that lie below s_ap, too.
+    """
     nearest = s.masked_fill(~positive, torch.inf).topk(_most(positive), dim=1, largest=False)
     limits = nearest.values - margin
     ordered = s.masked_fill(~negative, -torch.inf).sort(dim=1).values
     first = torch.searchsorted(ordered, limits, right=True)
+    last = torch.searchsorted(ordered, nearest.values) if below else torch.full_like(first, s.shape[1])
     above = torch.nn.functional.pad(ordered.nan_to_num(neginf=0).double().flip(1).cumsum(1).flip(1), (0, 1))
-    count = (s.shape[1] - first).where(limits != torch.inf, 0)
-    sums = above.gather(1, first) - count * limits.nan_to_num(posinf=0)
-    weights = torch.searchsorted(limits, s).to(s).where(negative, 0)
-    weights.scatter_add_(1, nearest.indices, -count.to(s))
+    count = (last - first).clamp(min=0).where(limits != torch.inf, 0)
+    sums = above.gather(1, first) - above.gather(1, last) - count * limits.nan_to_num(posinf=0)
+    met = torch.searchsorted(limits, s)
+    if below:
+        met = (met - torch.searchsorted(nearest.values, s, right=True)).clamp(min=0)
+    weights = met.to(s).where(negative, 0).scatter_add_(1, nearest.indices, -count.to(s))
     return Found(sums.where(count > 0, 0).sum(dim=1).to(s), count.sum(dim=1), weights)
+
+
+def _all_semi_hard(s: Tensor, positive: Tensor, negative: Tensor, margin: float) -> Found:
+    return _all(s, positive, negative, margin, below=True)
 
 
 def _most(positive: Bool[Tensor, "n r"]) -> int:

@@ -7,9 +7,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from likewise.losses.base import ContrastiveLoss, LossOptions, Temperature, scalar
+from likewise.losses.batch_triplet import Distance
 from likewise.losses.checks import check_number
 from likewise.losses.inputs import Embeddings, References
 from likewise.operator import normalized
+from likewise.operator.inputs import one_of
 
 
 @final
@@ -33,7 +35,9 @@ class TripletLoss(ContrastiveLoss):
 
     Args:
         temperature: τ > 0, a number, "learned", or a 0-d or (1,) tensor or parameter, which then receives a gradient.
-        margin: m, by how much the positive's similarity is to exceed the negative's; in units of the cosine.
+        margin: m, by how much the positive's similarity is to exceed the negative's; in units of the cosine,
+            or of the distance.
+        distance: "cosine", or "euclidean": s is then −‖a − p‖ and −‖a − n‖, and the gradient of two equal rows is 0.
         **options: reduction, normalize, gather_distributed, backend; see `LossOptions`. Gathered, an anchor still meets
             its own triple only; the mean is over the triples of all processes.
 
@@ -53,9 +57,13 @@ class TripletLoss(ContrastiveLoss):
 
     whole = True
 
-    def __init__(self, *, temperature: Temperature = 0.1, margin: float = 0.0, **options: Unpack[LossOptions]) -> None:
+    def __init__(
+        self, *, temperature: Temperature = 0.1, margin: float = 0.0, distance: Distance = "cosine",
+        **options: Unpack[LossOptions],
+    ) -> None:  # fmt: skip
         super().__init__(temperature, **options)
         self.margin = check_number("margin", margin, -1e6, 1e6, "0 to 0.5")
+        self.distance: Distance = one_of("distance", distance, Distance)
 
     def forward(
         self,
@@ -67,7 +75,11 @@ class TripletLoss(ContrastiveLoss):
         rows = self.rows(anchors, positives, whole=(negatives,), local=True)
         a, p, n = (normalized(v) if self.normalize else v.to(rows.dtype) for v in (rows.queries, *rows.sections))
         temperature = scalar(self.temperature, a)
-        logits = ((a * (n - p)).sum(dim=1) + self.margin) / temperature
+        if self.distance == "cosine":
+            nearer = (a * (n - p)).sum(dim=1)
+        else:
+            nearer = torch.linalg.vector_norm(a - p, dim=1) - torch.linalg.vector_norm(a - n, dim=1)
+        logits = (nearer + self.margin) / temperature
         losses = torch.logaddexp(logits, torch.zeros_like(logits))
         one = torch.ones_like(losses)
         return self.reduce(losses, one.bool(), positives=one.detach())

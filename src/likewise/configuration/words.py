@@ -37,6 +37,8 @@ def options_in(words: Sequence[str], verb: str = "train") -> list[Option]:
     Example:
         >>> [tuple(one) for one in options_in(["photos", "--seed", "3", "--inputs+=KeyQueue"])]
         [('data', 'photos', False), ('seed', '3', False), ('inputs', 'KeyQueue', True)]
+        >>> options_in(["runs/RUN", "-k", "3"], "search")[1].name
+        'k'
     """
     options: list[Option] = []
     named, several = positional(verb), VERBS[verb][1].rstrip("]").endswith("...")
@@ -53,7 +55,7 @@ def options_in(words: Sequence[str], verb: str = "train") -> list[Option]:
                 )
             options.append(Option(name, [word] if many else word, many))
             continue
-        name, equal, value = word.removeprefix("--").partition("=")
+        name, equal, value = word.lstrip("-").partition("=")
         chosen: Any = value if equal else FLAG
         if not equal and place + 1 < len(words) and not is_option(words[place + 1]):
             chosen = words[next(following)]

@@ -203,7 +203,7 @@ class CompareOptions:
 
 @dataclass(kw_only=True)
 class ExportOptions:
-    """Write a run's encoder as a file for elsewhere.
+    """Write a run's encoder as a file for elsewhere, or as a folder for another library.
 
     The file is called as the run is, unless --output names it:
 
@@ -211,12 +211,14 @@ class ExportOptions:
         likewise export runs/RUN --with probe             encoder and classifier as one, in RUN.onnx
         likewise export runs/RUN --output encoder.safetensors
         likewise export runs/RUN --side second --format onnx     of a run of pairs, the other encoder
+        likewise export runs/RUN --format sentence-transformers  a folder that SentenceTransformer loads; so does
+                                                                 transformers, or timm of a network of timm
     """
 
     workflow = "likewise.workflows.exports.export"
     run: Path
     output: Path | None = None
-    format: Literal["safetensors", "onnx"] | None = None
+    format: Literal["safetensors", "onnx", "sentence-transformers", "transformers", "timm"] | None = None
     side: Literal["first", "second"] = "first"
     classifier: Literal["probe"] | None = None
 

@@ -1,4 +1,4 @@
-"""A run's encoder as a file for elsewhere, safetensors or ONNX, there also with the classifier."""
+"""A run's encoder for elsewhere: as safetensors, as ONNX, there also with the classifier, or for another library."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -12,9 +12,10 @@ from likewise.evaluation.predictors import LinearPredictor
 from likewise.files.formats import check_text
 from likewise.inference import Model, load
 from likewise.runs import Run, Side
+from likewise.workflows.libraries import LIBRARIES, write_folder
 from likewise.workflows.progress import PRINTED, Progress, shown
 
-FORMATS = {"safetensors": ".safetensors", "onnx": ".onnx"}
+FORMATS = {"safetensors": ".safetensors", "onnx": ".onnx"} | {library: f"-{library}" for library in LIBRARIES}
 
 
 def export(
@@ -26,21 +27,22 @@ def export(
     classifier: str | None = None,
     progress: Progress = PRINTED,
 ) -> Path:
-    """Write a run's encoder as a file for elsewhere.
+    """Write a run's encoder as a file for elsewhere, or as a folder that another library loads.
 
     Args:
         run: The run, or its folder.
-        output: The file to write. Default: the run's folder with the ending of the format, and of pairs the second side
-            with "-second" before it.
-        format: safetensors, or onnx, which takes any number of inputs and is checked against the encoder. Default:
-            what the output's name says, else safetensors, or onnx with a classifier.
+        output: The file or folder to write. Default: the run's folder with the ending of the format, and of pairs the
+            second side with "-second" before it.
+        format: safetensors; onnx, which takes any number of inputs and is checked against the encoder; or
+            sentence-transformers, transformers or timm, a new folder with a card of the run's scores, of an encoder of
+            that library. Default: what the output's name says, else safetensors, or onnx with a classifier.
         side: Of a run of pairs, whose encoder: first or second.
         classifier: What an ONNX file predicts by: probe adds the run's linear probe, with outputs `logits` and
             `probabilities` beside `features`; on the command line --with is the same. Default: features alone.
         progress: Where the file is told.
 
     Returns:
-        The file.
+        The file, or the folder.
 
     Raises:
         ValueError: It is no run's folder, the run has trained no encoder or keeps no probe, or the encoder cannot be
@@ -79,6 +81,8 @@ def export(
 
         probe: Any = None if classifier is None else Learned(opened).predictor("probe")
         to_onnx(model.encoder, path, classifier=probe and _Classifier(probe), facts=_facts(model, probe))
+    elif kind in LIBRARIES:
+        write_folder(kind, model, path)
     else:
         path.write_bytes(opened.weights_of(side).read_bytes())
     progress.tell(f"{kind}: {shown(path)}")

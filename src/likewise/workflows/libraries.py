@@ -1,0 +1,141 @@
+"""A run's encoder as a folder that sentence-transformers, transformers or timm loads, with a card of its scores."""
+
+import tempfile
+from collections.abc import Callable
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from likewise.inference import Model
+from likewise.models import PretrainedTransformer, Timm
+from likewise.models.encoder import Encoder
+from likewise.score_words import marked, score_words
+from likewise.scores import ALL, ENCODER
+
+OF_SENTENCES = """\
+from sentence_transformers import SentenceTransformer
+
+model = SentenceTransformer("FOLDER")
+features = model.encode(["a text"])"""
+OF_TRANSFORMERS = """\
+from transformers import AutoModel, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained("FOLDER")
+model = AutoModel.from_pretrained("FOLDER")"""
+OF_TIMM = """\
+import timm
+
+model = timm.create_model("local-dir:FOLDER", pretrained=True)
+transform = timm.data.create_transform(**timm.data.resolve_model_data_config(model))"""
+CROPS = {"crop": "center", "squash": "squash", "pad": "border"}  # our words for resizing, and timm's
+
+
+def write_folder(library: str, model: Model, folder: Path) -> None:
+    """Write an encoder as a folder of a library, whose features there are those here.
+
+    Args:
+        library: "sentence-transformers", "transformers" or "timm".
+        model: The encoder, and what its images are brought to.
+        folder: The folder, which must not exist.
+
+    Raises:
+        ValueError: The folder exists, or the encoder is none of the library's.
+    """
+    if folder.exists():
+        raise ValueError(f"expected a new folder, got {folder}, which exists: name another, or remove it")
+    kind, write, use = LIBRARIES[library]
+    encoder: Any = model.encoder
+    if type(encoder) is not kind:
+        raise ValueError(
+            f"expected an encoder {kind.__name__} for {library}, got {type(encoder).__name__}: export it to "
+            "safetensors or onnx"
+        )
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as made:  # renamed when it is whole
+        parts = Path(made) / folder.name
+        write(encoder, model, parts)
+        (parts / "README.md").write_text(_card(model, use.replace("FOLDER", folder.name)), encoding="utf-8")
+        parts.rename(folder)
+
+
+def _to_transformers(encoder: PretrainedTransformer, _: Model, folder: Path) -> None:
+    """Write model and tokenizer as `AutoModel` and `AutoTokenizer` load them; adapters are added to the weights."""
+    own: Any = encoder.model
+    own = deepcopy(own).merge_and_unload() if hasattr(own, "merge_and_unload") else own
+    own.save_pretrained(folder)
+    _tokenizer(encoder).save_pretrained(folder)
+
+
+def _tokenizer(encoder: PretrainedTransformer) -> Any:
+    from tokenizers import Tokenizer  # noqa: PLC0415 - of the extra `text`
+    from transformers import PreTrainedTokenizerFast  # noqa: PLC0415 - likewise
+
+    backend: Any = Tokenizer.from_str(bytes(encoder.tokenizer.cpu().numpy()).decode())
+    special: Any = encoder.special
+    before, after = special["before"], special["after"]
+    numbers = {"pad_token": special["padding"], "mask_token": special["mask"]}
+    numbers |= {"cls_token": before[0]} if before else {}
+    numbers |= {"sep_token": after[-1]} if after else {}
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend,
+        model_max_length=encoder.length + len(before) + len(after),
+        model_input_names=["input_ids", "attention_mask"],
+        **{name: backend.id_to_token(number) for name, number in numbers.items()},
+    )
+
+
+def _to_sentence_transformers(encoder: PretrainedTransformer, model: Model, folder: Path) -> None:
+    """Write what `SentenceTransformer` loads: the model, its pooling and what follows, its length and its prompt."""
+    from sentence_transformers import SentenceTransformer  # noqa: PLC0415 - of the extra `text`
+    from sentence_transformers.sentence_transformer import modules  # noqa: PLC0415 - likewise
+
+    with tempfile.TemporaryDirectory() as made:
+        _to_transformers(encoder, model, Path(made))
+        special: Any = encoder.special
+        longest = encoder.length + len(special["before"]) + len(special["after"])
+        first = modules.Transformer(made, max_seq_length=longest)
+    following: Any = encoder.following
+    if following is None:
+        mode: Any = "mean" if encoder.pooling == "mean" else "cls"
+        following = [modules.Pooling(first.get_embedding_dimension(), mode)]
+    prompts = {"prompts": {"usual": encoder.prompt}, "default_prompt_name": "usual"} if encoder.prompt else {}
+    whole = SentenceTransformer(modules=[first, *following], device="cpu", **prompts)
+    whole.save(str(folder), create_model_card=False)
+
+
+def _to_timm(encoder: Timm, model: Model, folder: Path) -> None:
+    """Write what `timm.create_model("local-dir:FOLDER", pretrained=True)` loads, with its mean, std and size."""
+    from timm.models import save_for_hf  # noqa: PLC0415 - of the extra `images`
+
+    mean, std = (of.flatten().tolist() for of in (encoder.mean, encoder.std))
+    resize = "crop" if model.preprocessing is None else model.preprocessing.resize
+    network: Any = deepcopy(encoder.model).to(memory_format=torch.contiguous_format)
+    network.pretrained_cfg |= {"input_size": encoder.input_shape, "mean": mean, "std": std, "interpolation": "bilinear"}
+    network.pretrained_cfg |= {"crop_pct": 1.0, "crop_mode": CROPS[resize], "num_classes": 0}
+    save_for_hf(network, str(folder), safe_serialization=True)
+
+
+def _card(model: Model, use: str) -> str:
+    """Write what the folder holds: how it is loaded, what the run measured, and what it was made of."""
+    run: Any = model.run
+    facts = run.facts
+    whole = [of for of in run.scores if (of.part, of.epoch, of.group, of.features) == ("test", None, ALL, ENCODER)]
+    rows = [
+        f"| {of.evaluation}, {marked(of.metric.name, of.metric)} | {score_words(of)} | {of.count:,} |" for of in whole
+    ]
+    scores = ["| held-out score | value, 95 % interval | samples |", "|---|---|---|", *rows] if rows else []
+    loss = facts["parts"].get("loss", {}).get("class_path", "").rpartition(".")[2]
+    origin = facts.get("begins_with")
+    made = f"An encoder trained by {loss}" if loss else "An encoder"
+    made += f", beginning with {origin}" if origin else ""
+    return "\n".join([f"# {run.name}", "", f"{made}.", "", "```python", use, "```", "", *scores, ""])
+
+
+LIBRARIES: dict[str, tuple[type[Encoder], Callable[[Any, Model, Path], None], str]] = {
+    "sentence-transformers": (PretrainedTransformer, _to_sentence_transformers, OF_SENTENCES),
+    "transformers": (PretrainedTransformer, _to_transformers, OF_TRANSFORMERS),
+    "timm": (Timm, _to_timm, OF_TIMM),
+}
+"""Which encoder a library takes, what writes it, and how it is loaded there."""

@@ -100,7 +100,8 @@ def _to_sentence_transformers(encoder: PretrainedTransformer, model: Model, fold
     if following is None:
         mode: Any = "mean" if encoder.pooling == "mean" else "cls"
         following = [modules.Pooling(first.get_embedding_dimension(), mode)]
-    prompts = {"prompts": {"usual": encoder.prompt}, "default_prompt_name": "usual"} if encoder.prompt else {}
+    usual = {"prompts": {"usual": encoder.prompt}, "default_prompt_name": "usual"}
+    prompts: dict[str, Any] = usual if encoder.prompt else {}
     whole = SentenceTransformer(modules=[first, *following], device="cpu", **prompts)
     whole.save(str(folder), create_model_card=False)
 

@@ -1,6 +1,6 @@
 """Texts, beginning with all-MiniLM-L6-v2: SupCon and cross-entropy beside SetFit and sentence-transformers' losses.
 
-    python benchmarks/pretrained_texts.py TABLES banking-10 FOLDER [--steps 50] [--seeds 3]
+    python benchmarks/pretrained_texts.py TABLES banking-10 FOLDER [--steps 50] [--seeds 0 1 2]
     python benchmarks/pretrained_texts.py TABLES banking-development FOLDER --rates 2e-5 5e-5 1e-4 2e-4
 
 `benchmarks/public_tables.py` writes the tables, one for each seed: TABLES/banking-10-0.csv ... Every method has as many
@@ -27,6 +27,7 @@ import torch
 from once import trained
 
 import likewise
+from likewise.workflows.metadata import device_words
 
 TEXTS = 128
 OURS: dict[str, dict[str, Any]] = {
@@ -155,7 +156,8 @@ def of_others(folder: Path, path: Path, method: str, given: Budget) -> None:
         run = likewise.evaluate(file, runs=folder, report=False)
     facts = run.folder / "run.json"  # whose evaluation knows nothing of a training
     known = json.loads(facts.read_text())
-    known |= {"seed": given.seed, "seconds": {**known.get("seconds", {}), "training": seconds}}
+    known |= {"device": device_words({"accelerator": "cpu"}), "seed": given.seed}
+    known |= {"seconds": {**known.get("seconds", {}), "training": seconds}}
     facts.write_text(json.dumps(known))
 
 
@@ -167,12 +169,12 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--model", default="all-MiniLM-L6-v2", help="what others open: a name on the hub, or a folder")
     parser.add_argument("--steps", type=int, default=50)
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--bf16", action="store_true")
     parser.add_argument("--methods", nargs="+", default=[*OURS, *OTHERS])
     parser.add_argument("--rates", nargs="*", type=float, default=[])
     asked = parser.parse_args()
-    for seed in range(asked.seeds):
+    for seed in asked.seeds:
         for method in asked.methods:
             for rate in asked.rates or [RATES[method]]:
                 folder = asked.folder / (f"{method}, {rate:g}" if asked.rates else method)

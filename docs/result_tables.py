@@ -26,7 +26,7 @@ from likewise.report.comparison import different, verdict
 from likewise.report.rows import Over, Row, rows_as_markdown
 from likewise.runs import Run
 from likewise.score_words import remarks
-from likewise.scores import ALL, ENCODER, FREQUENCIES, Group, Metric
+from likewise.scores import ALL, BEGUN, ENCODER, FREQUENCIES, Group, Metric
 
 Line = Mapping[str, str]
 RUN = ("setting", "seed", "seconds", "device")
@@ -108,6 +108,8 @@ def _what(line: Line) -> tuple[str, ...]:
 def _lines(setting: str, run: Run) -> Iterator[Line]:
     for score in run.scores:
         if score.epoch is not None or score.part != "test" or score.group not in GROUPS:
+            continue
+        if score.features == BEGUN and str(run.facts["begins_with"]).endswith(run.weights.name):  # with another run's
             continue
         facts = {"setting": setting, "seed": run.facts["seed"], "device": run.facts["device"]}
         facts |= {"seconds": round(run.facts["seconds"]["training"]), "value": f"{score.value:.6f}"}

@@ -44,7 +44,8 @@ BEFORE = r"(?:by|another|up to|within|gains?|costs|near)"
 SHARE = rf"({LIST}) (?:%(?! interval)|points?\b)"
 COMMENT = re.compile(r"<!--(.*?)-->", re.DOTALL)
 NAMES = {"probe": "linear probe", "own": "own classifier"}
-RAW = "raw"
+RAW, BEGUN = "raw", "as it began"
+BASELINES = {RAW, BEGUN}
 KINDS = "range", "most", "gain"
 OTHER = "published:", "no file:", "not a score:"
 
@@ -63,10 +64,11 @@ def scores(file):
     with (RESULTS / f"{file}.csv").open(newline="", encoding="utf-8") as opened:
         for of in csv.DictReader(opened):
             score = ", ".join([of["evaluation"], of["metric"], *({of.get("subset", "all")} - {"all"})])
-            setting = of["setting"] if of.get("features", "encoder") == "encoder" else RAW
+            features = of.get("features", "encoder")
+            setting = of["setting"] if features == "encoder" else BEGUN if features == BEGUN else RAW
             setting += f", {of['options']}" if of.get("options") else ""
             of_setting = found.setdefault(score, {}).setdefault(setting, {})
-            place = len(of_setting) if setting == RAW else int(of.get("seed", 0))
+            place = len(of_setting) if setting in BASELINES else int(of.get("seed", 0))
             of_setting[place] = float(of["value" if "value" in of else "validation"]), float(of.get("seconds", 0))
     return found
 
@@ -91,7 +93,7 @@ def by_holm(of_score, first):
     """Return the settings that differ from the first by more than chance, with the sign of their difference."""
     p_values = {}
     for setting in of_score if first in of_score else ():  # nothing differs from what has no such score
-        each = paired(of_score, setting, first) if setting not in {first, RAW} else []
+        each = paired(of_score, setting, first) if setting not in {first, *BASELINES} else []
         if len(each) > 1:
             centre, half = interval(each)
             error = half / t.ppf(0.975, len(each) - 1)
@@ -152,7 +154,7 @@ def mistakes_of_table(said, title, rows):
     files = iter(names.split())
     found, wrong = scores(next(files)), []
     if header[0] != "score" and " " not in names:
-        missing = {setting for each in found.values() for setting in each} - {RAW, *(row[0] for row in body)}
+        missing = {setting for each in found.values() for setting in each} - BASELINES - {row[0] for row in body}
         wrong += [f"{title}: no row of {setting}" for setting in sorted(missing)]
     for number, (name, *cells) in enumerate(body):
         if name.startswith("*published:*"):
@@ -174,7 +176,7 @@ def mistakes_of_table(said, title, rows):
 
 def _of_score(of_score, head):
     """Return the numbers of a cell whose row is a score, and whose column a setting or the difference of two."""
-    first, second = (setting for setting in of_score if setting != RAW)
+    first, second = (setting for setting in of_score if setting not in BASELINES)
     if head.startswith("difference"):
         return difference(of_score, second, first), ""
     return interval([value for value, _ in of_score[head].values()])[:1], ""
@@ -184,16 +186,16 @@ def _of_setting(found, title, head, setting, first):
     """Return the numbers of a cell whose row is a setting, and its arrow."""
     if head == "training":
         seconds = [of for each in found.values() for _, of in each.get(setting, {}).values()]
-        return ([mean(seconds)] if setting != RAW else []), ""
+        return ([mean(seconds)] if setting not in BASELINES else []), ""
     names = {narrow(score): score for score in found} | {score.lower(): score for score in found}
     of_score = found[names[next(key for key in (head, head.lower(), title.lower()) if key in names)]]
     if head.startswith("difference to "):
         base = head.removeprefix("difference to ")
-        return (difference(of_score, setting, base) if setting not in {base, RAW} else ()), ""
+        return (difference(of_score, setting, base) if setting not in {base, *BASELINES} else ()), ""
     if setting not in of_score:
         return (), ""
     centre, half = interval([value for value, _ in of_score[setting].values()])
-    if half is None or (setting == RAW and (half < 1e-9 or not head.startswith("score"))):
+    if half is None or (setting in BASELINES and (half < 1e-9 or not head.startswith("score"))):
         return [centre], ""
     if head.startswith("score"):
         return [centre, max(0.0, centre - half), min(100.0, centre + half)], ""

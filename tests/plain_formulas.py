@@ -174,8 +174,8 @@ def clip(batch: Batch, space: Space) -> Tensor:
     return (functional.cross_entropy(s, own) + functional.cross_entropy(s.T, own)) / 2
 
 
-def sup_con_sets(batch: Batch, space: Space) -> tuple[Tensor, Tensor, Tensor]:
-    """Return similarities, positives and who is in the denominator, of the batch or of references, and of a queue."""
+def met(batch: Batch) -> tuple[Tensor, list[Tensor], Tensor, Tensor]:
+    """Return rows, what they meet: the batch or references, and a queue; which of a class, and all but themselves."""
     rows = flat(batch["embeddings"])
     labels = repeated(batch["labels"], rows)
     if "references" in batch:
@@ -186,7 +186,13 @@ def sup_con_sets(batch: Batch, space: Space) -> tuple[Tensor, Tensor, Tensor]:
     if "queue" in batch:
         sections, of_sections = [*sections, batch["queue"]], [*of_sections, batch["queue_labels"]]
         push = torch.cat([push, torch.ones(len(rows), len(batch["queue"]), dtype=torch.bool)], dim=1)
-    return space(rows, *sections), alike(labels, torch.cat(of_sections)) & push, push
+    return rows, sections, alike(labels, torch.cat(of_sections)), push
+
+
+def sup_con_sets(batch: Batch, space: Space) -> tuple[Tensor, Tensor, Tensor]:
+    """Return similarities, positives and who is in the denominator."""
+    rows, sections, same, push = met(batch)
+    return space(rows, *sections), same & push, push
 
 
 def sup_con_out(batch: Batch, space: Space) -> Tensor:
@@ -239,18 +245,32 @@ def triplet(batch: Batch, space: Space, margin: float = 0.2) -> Tensor:
     return mean(torch.logaddexp(x, torch.zeros_like(x)))
 
 
-def triplets_of_batch(batch: Batch, space: Space, mining: str, margin: float = 2.5) -> Tensor:
-    rows = flat(batch["embeddings"])
-    classes = repeated(batch["labels"], rows)
-    s, same = space(rows) * space.temperature, classes[:, None] == classes
+def triplet_by_distance(batch: Batch, space: Space, margin: float = 0.2) -> Tensor:
+    a, p, n = (space.unit(batch[name]) for name in ("anchors", "positives", "negatives"))
+    space.made.append(-torch.stack([(a - of).norm(dim=1) for of in (p, n)], dim=1) / space.temperature)
+    x = space.made[-1][:, 1] - space.made[-1][:, 0] + margin / space.temperature
+    return mean(torch.logaddexp(x, torch.zeros_like(x)))
+
+
+def triplets_of_batch(
+    batch: Batch, space: Space, mining: str, margin: float = 2.5, *, by_distance: bool = False
+) -> Tensor:
+    rows, sections, same, push = met(batch)
+    if by_distance:
+        others = torch.cat([space.unit(of) for of in sections])
+        space.made.append(-(space.unit(rows)[:, None] - others).norm(dim=2) / space.temperature)
+    else:
+        space(rows, *sections)
+    s = space.made[-1] * space.temperature
     losses, count = [s.sum() * 0], 0
     for a, of_row in enumerate(s):
         far = of_row[~same[a]]
-        near = of_row[same[a] & others_of(rows)[a]]
+        near = of_row[same[a] & push[a]]
         if not len(near) or not len(far):
             continue
-        if mining == "all":
-            found = (far - near[:, None] + margin).clamp(min=0).flatten()
+        if mining.startswith("all"):
+            kept = far < near[:, None] if mining == "all semi-hard" else torch.ones(1, 1, dtype=torch.bool)
+            found = ((far - near[:, None] + margin).clamp(min=0) * kept).flatten()
             count += int((found > 0).sum())
         elif mining == "hard":
             found = (far.max() - near.min() + margin).clamp(min=0)[None]
@@ -278,10 +298,9 @@ def siglip(batch: Batch, space: Space, bias: float = -1.0) -> Tensor:
 def contrastive_margin(
     batch: Batch, space: Space, positive: float = 1.5, negative: float = -0.2, power: int = 1
 ) -> Tensor:
-    rows = flat(batch["embeddings"])
-    classes = repeated(batch["labels"], rows)
-    s, same = space(rows) * space.temperature, classes[:, None] == classes
-    terms = ((positive - s).clamp(min=0) * (same & others_of(rows)), (s - negative).clamp(min=0) * ~same)
+    rows, sections, same, push = met(batch)
+    s = space(rows, *sections) * space.temperature
+    terms = ((positive - s).clamp(min=0) * (same & push), (s - negative).clamp(min=0) * ~same)
     return sum((mean(of**power, (of > 0).sum()) for of in terms), torch.zeros((), dtype=s.dtype))
 
 
@@ -424,11 +443,14 @@ def prototypical(batch: Batch, space: Space) -> Tensor:
 def bcl(batch: Batch, space: Space) -> Tensor:
     rows, prototypes = flat(batch["embeddings"]), batch["prototypes"]
     classes = repeated(batch["labels"], rows)
-    everyone = torch.cat([classes, torch.arange(len(prototypes))])
-    met = torch.cat([others_of(rows), torch.ones(len(rows), len(prototypes), dtype=torch.bool)], dim=1)
-    members = met.double() @ functional.one_hot(everyone).double()  # of each class, without the anchor
-    push = met / members[:, everyone].clamp(min=1)
-    return contrast(space(rows, rows, prototypes), average((classes[:, None] == everyone) & met), push)
+    sections, of_queue = [rows, prototypes], batch.get("queue_labels", classes[:0])
+    sections += [batch["queue"]] if "queue" in batch else []
+    everyone = torch.cat([classes, torch.arange(len(prototypes)), of_queue])
+    others = torch.ones(len(rows), len(prototypes) + len(of_queue), dtype=torch.bool)
+    seen = torch.cat([others_of(rows), others], dim=1)
+    members = seen.double() @ functional.one_hot(everyone).double()  # of each class, without the anchor
+    push = seen / members[:, everyone].clamp(min=1)
+    return contrast(space(rows, *sections), average((classes[:, None] == everyone) & seen), push)
 
 
 def kcl(batch: Batch, space: Space) -> Tensor:
@@ -447,8 +469,8 @@ def proxy_nca(batch: Batch, space: Space) -> Tensor:
 def paco(batch: Batch, space: Space, alpha: float = 0.05) -> Tensor:
     rows, logits = flat(batch["embeddings"]), flat(batch["class_logits"])
     classes = repeated(batch["labels"], rows)
-    s, positives = space(rows), (classes[:, None] == classes) & others_of(rows)
-    everything = torch.cat([s.masked_fill(~others_of(rows), -torch.inf), logits], dim=1)
+    s, positives, push = sup_con_sets(batch, space)
+    everything = torch.cat([s.masked_fill(~push, -torch.inf), logits], dim=1)
     own = logits.gather(1, classes[:, None]).squeeze(1)
     pulled = (own + alpha * (s * positives).sum(dim=1)) / (1 + alpha * positives.sum(dim=1).to(s.dtype))
     return mean(log_sum_exp(everything) - pulled)
@@ -471,14 +493,6 @@ def one_more(exponents: Tensor, pairs: Tensor) -> Tensor:
     return log_sum_exp(rows)
 
 
-def of_classes(batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-    """Return rows, and which pairs are of one class and which of two."""
-    rows = flat(batch["embeddings"])
-    classes = repeated(batch["labels"], rows)
-    same = alike(classes, classes)
-    return rows, same & others_of(rows), ~same
-
-
 def multi_similarity(
     batch: Batch,
     space: Space,
@@ -488,11 +502,11 @@ def multi_similarity(
     threshold: float = 0.5,
     epsilon: float | None = None,
 ) -> Tensor:
-    rows, positives, negatives = of_classes(batch)
-    s = space(rows)
+    rows, sections, same, push = met(batch)
+    s, positives, negatives = space(rows, *sections), same & push, ~same
     if epsilon is not None:  # which pairs are kept is constant, and so the same in every precision
-        exact = space.unit(rows.detach().double())
-        exact = exact @ exact.T
+        exact, others = (space.unit(of.detach().double()) for of in (rows, torch.cat(sections)))
+        exact = exact @ others.T
         nearest = exact.masked_fill(~negatives, -torch.inf).amax(dim=1, keepdim=True)
         farthest = exact.masked_fill(~positives, torch.inf).amin(dim=1, keepdim=True)
         positives, negatives = positives & (exact < nearest + epsilon), negatives & (exact > farthest - epsilon)
@@ -501,10 +515,18 @@ def multi_similarity(
 
 
 def lifted_structure(batch: Batch, space: Space, margin: float = 0.5) -> Tensor:
-    rows, positives, negatives = of_classes(batch)
-    s = space(rows)
-    far = log_sum_exp(s.masked_fill(~negatives, -torch.inf))
-    j = torch.logaddexp(far[:, None], far) - s + margin / space.temperature
+    rows, sections, same, push = met(batch)
+    s, positives = space(rows, *sections), same & push
+    far = log_sum_exp(s.masked_fill(same, -torch.inf))
+    of_others = [] if "references" in batch else [far]
+    names = [name for name in ("reference_labels", "queue_labels") if name in batch]
+    everyone = torch.cat(
+        [*([] if "references" in batch else [repeated(batch["labels"], rows)]), *map(batch.get, names)]
+    )
+    for name, section in zip(names, sections[-len(names) :] if names else [], strict=True):
+        own = space(section, *sections).masked_fill(alike(batch[name], everyone), -torch.inf)
+        of_others.append(log_sum_exp(own))
+    j = torch.logaddexp(far[:, None], torch.cat(of_others)) - s + margin / space.temperature
     return mean((torch.relu(j).square() * positives).sum(dim=1) / 2, positives.sum())
 
 
@@ -530,8 +552,11 @@ def cos_face(batch: Batch, space: Space, margin: float = 0.35) -> Tensor:
 
 def proxy_anchor(batch: Batch, space: Space, margin: float = 0.1) -> Tensor:
     rows, prototypes = flat(batch["embeddings"]), batch["prototypes"]
-    own = alike(torch.arange(len(prototypes)), repeated(batch["labels"], rows))
-    s, shift = space(prototypes, rows), margin / space.temperature
+    classes, sections = repeated(batch["labels"], rows), [rows]
+    if "queue" in batch:
+        classes, sections = torch.cat([classes, batch["queue_labels"]]), [rows, batch["queue"]]
+    own = alike(torch.arange(len(prototypes)), classes)
+    s, shift = space(prototypes, *sections), margin / space.temperature
     near, far = one_more(shift - s, own), one_more(shift + s, ~own)
     return mean(near, own.any(dim=1).sum()) + mean(far)
 
@@ -584,11 +609,18 @@ FORMULAS: dict[str, Formula] = {
     "BatchTriplet, all": with_options(triplets_of_batch, mining="all"),
     "BatchTriplet, semi-hard": with_options(triplets_of_batch, mining="semi-hard"),
     "BatchTriplet, hard": with_options(triplets_of_batch, mining="hard"),
+    "BatchTriplet, all, queue": with_options(triplets_of_batch, mining="all"),
+    "BatchTriplet, semi-hard, queue": with_options(triplets_of_batch, mining="semi-hard"),
+    "BatchTriplet, hard, queue": with_options(triplets_of_batch, mining="hard"),
+    "BatchTriplet, by distance": with_options(triplets_of_batch, mining="all semi-hard", by_distance=True),
+    "Triplet, by distance": triplet_by_distance,
     "SigLIP": siglip,
     "SigLIP, ids": siglip,
     "SigLIP, guided": siglip,
     "ContrastiveMargin": contrastive_margin,
     "ContrastiveMargin, squared": with_options(contrastive_margin, positive=1.0, power=2),
+    "ContrastiveMargin, queue": contrastive_margin,
+    "ContrastiveMargin, keys and queue": with_options(contrastive_margin, positive=1.0, power=2),
     "MulSupCon": mul_sup_con,
     "MulSupCon, references": mul_sup_con,
     "MulSupCon, queue": mul_sup_con,
@@ -605,15 +637,22 @@ FORMULAS: dict[str, Formula] = {
     "Patch": patch,
     "Prototypical": prototypical,
     "BCL": bcl,
+    "BCL, queue": bcl,
     "KCL": kcl,
     "ProxyNCA": proxy_nca,
     "PaCo": paco,
+    "PaCo, queue": paco,
     "HardNegative": hard_negative,
     "MultiSimilarity": multi_similarity,
     "MultiSimilarity, mined": with_options(multi_similarity, epsilon=0.1),
+    "MultiSimilarity, queue": multi_similarity,
+    "MultiSimilarity, mined, keys and queue": with_options(multi_similarity, epsilon=0.1),
     "LiftedStructure": lifted_structure,
+    "LiftedStructure, queue": lifted_structure,
+    "LiftedStructure, keys and queue": lifted_structure,
     "ArcFace": arc_face,
     "CosFace": cos_face,
     "ProxyAnchor": proxy_anchor,
+    "ProxyAnchor, queue": proxy_anchor,
 }
 """The formula of every row of the table of losses."""

@@ -143,9 +143,14 @@ def pairs_of(b: int, draw: Clusters) -> Batch:
     return {"anchors": draw.around(classes), "positives": draw.around(classes)}
 
 
-def mixed(b: int, draw: Clusters) -> Batch:
+def mixed(**more: str) -> Callable[[int, Clusters], Batch]:
     """Return rows of classes half of which lie in another's cluster: else no pair is hard, and none has a gradient."""
-    return {"embeddings": PARTS["half of them alike"](b, draw), "labels": classes_of(b)}
+
+    def batch(b: int, draw: Clusters) -> Batch:
+        made = {"embeddings": PARTS["half of them alike"](b, draw), "labels": classes_of(b)}
+        return made | {name: PARTS[part](b, draw) for name, part in more.items()}
+
+    return batch
 
 
 def patches(b: int, draw: Clusters) -> Batch:
@@ -173,6 +178,8 @@ CLIP = queried(text_features="rows", logit_scale="scale")
 GUIDED = queried(
     keys="rows", negatives="negatives", guide_queries="guide", guide_keys="guide", guide_negatives="guide of negatives"
 )
+KEYS_AND_QUEUE = embedded(labels="classes", references="rows", reference_labels="classes", **CLASS_QUEUE)
+WITH_QUEUE = embedded(2, labels="classes", **CLASS_QUEUE)
 BATCHES: dict[str, Callable[[int, Clusters], Batch]] = {
     "NTXent": embedded(2),
     "NTXent, widths": embedded(2),
@@ -197,13 +204,9 @@ BATCHES: dict[str, Callable[[int, Clusters], Batch]] = {
     "SupCon, one view": embedded(labels="classes"),
     "SupCon, label sets": embedded(2, labels="sets"),
     "SupCon, queue": embedded(2, labels="classes", **CLASS_QUEUE),
-    "SupCon in, keys and queue": embedded(
-        labels="classes", references="rows", reference_labels="classes", **CLASS_QUEUE
-    ),
+    "SupCon in, keys and queue": KEYS_AND_QUEUE,
     "SupCon pairs": embedded(2, labels="classes"),
-    "SupCon pairs, keys and queue": embedded(
-        labels="classes", references="rows", reference_labels="classes", **CLASS_QUEUE
-    ),
+    "SupCon pairs, keys and queue": KEYS_AND_QUEUE,
     "DCL": embedded(2),
     "DCL, weighted": embedded(2),
     "NPairs": pairs_of,
@@ -211,11 +214,18 @@ BATCHES: dict[str, Callable[[int, Clusters], Batch]] = {
     **dict.fromkeys(
         ("BatchTriplet, all", "BatchTriplet, semi-hard", "BatchTriplet, hard"), embedded(2, labels="classes")
     ),
+    "BatchTriplet, all, queue": WITH_QUEUE,
+    "BatchTriplet, semi-hard, queue": KEYS_AND_QUEUE,
+    "BatchTriplet, hard, queue": WITH_QUEUE,
+    "BatchTriplet, by distance": embedded(2, labels="classes"),
+    "Triplet, by distance": lambda b, draw: pairs_of(b, draw) | {"negatives": PARTS["half of them alike"](b, draw)},
     "SigLIP": queried(keys="rows"),
     "SigLIP, ids": queried(keys="rows", negatives="negatives", ids="ids", negative_ids="ids of negatives"),
     "SigLIP, guided": GUIDED,
     "ContrastiveMargin": embedded(2, labels="classes"),
     "ContrastiveMargin, squared": embedded(labels="classes"),
+    "ContrastiveMargin, queue": WITH_QUEUE,
+    "ContrastiveMargin, keys and queue": KEYS_AND_QUEUE,
     "MulSupCon": queried(2, labels="sets"),
     "MulSupCon, references": queried(labels="sets", references="rows", reference_labels="sets"),
     "MulSupCon, queue": queried(labels="sets", **SET_QUEUE),
@@ -232,16 +242,23 @@ BATCHES: dict[str, Callable[[int, Clusters], Batch]] = {
     "Patch": patches,
     "Prototypical": episodes,
     "BCL": embedded(2, labels="classes", prototypes="class prototypes"),
+    "BCL, queue": embedded(2, labels="classes", prototypes="class prototypes", **CLASS_QUEUE),
     "KCL": embedded(2, labels="classes"),
     "ProxyNCA": embedded(2, labels="classes", prototypes="class prototypes"),
     "PaCo": embedded(2, labels="classes", class_logits="logits"),
+    "PaCo, queue": embedded(2, labels="classes", class_logits="logits", **CLASS_QUEUE),
     "HardNegative": embedded(2),
     "MultiSimilarity": embedded(2, labels="classes"),
-    "MultiSimilarity, mined": mixed,
-    "LiftedStructure": mixed,
+    "MultiSimilarity, mined": mixed(),
+    "MultiSimilarity, queue": WITH_QUEUE,
+    "MultiSimilarity, mined, keys and queue": mixed(references="rows", reference_labels="classes", **CLASS_QUEUE),
+    "LiftedStructure": mixed(),
+    "LiftedStructure, queue": mixed(**CLASS_QUEUE),
+    "LiftedStructure, keys and queue": mixed(references="rows", reference_labels="classes", **CLASS_QUEUE),
     "ArcFace": embedded(2, labels="classes", prototypes="class prototypes"),
     "CosFace": embedded(2, labels="classes", prototypes="class prototypes"),
     "ProxyAnchor": embedded(2, labels="classes", prototypes="class prototypes"),
+    "ProxyAnchor, queue": embedded(2, labels="classes", prototypes="class prototypes", **CLASS_QUEUE),
 }
 """A batch of so many samples around the centres, for every row of the table of losses."""
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from likewise.losses.base import ContrastiveLoss, LossOptions
 from likewise.losses.checks import check_number
 from likewise.losses.inputs import Classes, Embeddings, References
+from likewise.losses.ranks import widest
 from likewise.operator.inputs import one_of
 from likewise.operator.precision import first_derivative, without_autocast
 from likewise.pairs.weight import blocks
@@ -157,17 +158,19 @@ class _Triplets(torch.autograd.Function):
     @first_derivative
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
         anchors, references = ctx.saved_tensors
-        of_anchors, of_references = torch.zeros_like(anchors), torch.zeros_like(references)
+        of_anchors, of_references = torch.empty_like(anchors), torch.zeros_like(references)
         for rows in _blocks(anchors, references):
             z = anchors[rows]
             weights = _found(z, references, ctx.given, rows).weights * gradients[0][rows, None]
-            if ctx.given.distance == "euclidean":  # the gradient of −‖z − v‖ is (v − z) / ‖z − v‖
-                apart = _distances(z, references)
-                weights = torch.where(apart > 0, weights / apart, 0)
-                of_anchors[rows] -= weights.sum(dim=1, keepdim=True) * z
-                of_references -= weights.sum(dim=0)[:, None] * references
-            of_anchors[rows] += weights @ references
-            of_references.addmm_(weights.T, z)
+            if ctx.given.distance == "cosine":
+                torch.mm(weights, references, out=of_anchors[rows])
+                of_references.addmm_(weights.T, z)
+                continue
+            with torch.enable_grad():  # by differences: products lose the digits of rows that are near
+                wide = widest(z.device)
+                leaves = [of.detach().to(wide).requires_grad_() for of in (z, references)]
+                of_anchors[rows], more = torch.autograd.grad(_distances(*leaves), leaves, -weights.to(wide))
+            of_references += more
         return of_anchors, of_references, None
 
 

@@ -87,6 +87,7 @@ class LiftedStructureLoss(ContrastiveLoss):
         """
         rows = self.rows(embeddings, references, whole=() if queue is None else (queue,))
         classes, sections = rows.classes(labels, reference_labels, queue_labels)
+        rows = rows.wide()
         far, sets = self._negatives(rows, classes, sections), rows.same_class(classes, sections) & rows.all_others()
         count = sets.row_sum(far.dtype, far.device).where(far != -torch.inf, 0)
         far = far.clamp(min=-1e30)  # where −∞ would have no gradient

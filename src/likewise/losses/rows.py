@@ -69,6 +69,14 @@ class Rows(NamedTuple):
         """Gather values, one for each reference of this process; None if the references are the anchors."""
         return distributed.gather(values, self.reference_shards) if self.others or self.gathered else None
 
+    def wide(self) -> "Rows":
+        """Return the rows in the operator's dtype, so that gradients of several uses are summed before rounding."""
+        queries = self.queries.to(self.dtype)
+        references = queries if self.references is self.queries else self.references.to(self.dtype)
+        return self._replace(
+            queries=queries, references=references, whole=tuple(of.to(self.dtype) for of in self.whole)
+        )
+
     def labels(self, labels: Tensor, reference_labels: Tensor | None, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Return the labels of the anchors, (N, …), and of the references, (R, …): as given, or the batch's own."""
         anchors = self.of_anchors(labels.to(self.queries.device, dtype))

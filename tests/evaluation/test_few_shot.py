@@ -605,7 +605,7 @@ def test_few_shot_recipes_train(method, data, tmp_path):
     words = ["--recipe", f"{method}-{data}", "--data", "Arrays", "--data.path", str(tmp_path / "noise.npz")]
     words += ["--split", "ByClass", "--split.train", str(classes - 16), "--split.validation", "8", "--split.test", "8"]
     words += ["--split.rotations", "true"] if data.startswith("omniglot") else ["--split.file", "null"]
-    words += ["--encoder.widths", "[4,4,4,4]"] if data in RESNET12 else ["--encoder.width", "4"]
+    words += ["--encoder.widths", "[4,4,4,4]"] if data in RESNET12 else ["--encoder.width", "8"]
     if method in {"supcon", "cross-entropy"}:
         words += ["--batches.batch_size", "16"]
     words += ["--trainer.max_epochs", "1", "--trainer.limit_train_batches", "2", "--trainer.accelerator", "cpu"]

@@ -11,6 +11,7 @@ from likewise.evaluation.features import Bar, FeatureParts, silent
 from likewise.evaluation.intervals import of_share, student
 from likewise.scores import Metric, Result
 
+SAME = 1e-9  # relative
 STARTS, ROUNDS = 10, 30  # of k-means; the second is what a start takes, about
 
 
@@ -105,6 +106,7 @@ def _measured(
     shared, middle = float(information.mean()), float(entropy.mean())  # over samples: I and M
     normalized = shared / middle
     away = information - shared - normalized * (entropy - middle)
-    rest = middle if adjusted >= 1 else (middle - shared) / (1 - adjusted)  # M - E, with E taken as it is
+    lacking = middle - shared  # 0, but for rounding, where clusters are the classes: then every derivative is 0
+    rest = middle if lacking < SAME * middle else lacking / (1 - adjusted)  # M - E, with E taken as it is
     adjusted_away = information - shared - adjusted * (entropy - middle)
     return (normalized, adjusted), (normalized + away / middle, adjusted + adjusted_away / rest)

@@ -16,7 +16,7 @@ from likewise.scores import ALL, BEGUN, ENCODER, PREFERRED, RAW, Score
 
 CALLED = {BEGUN: "the encoder as it began", RAW: "raw inputs"}
 NARROW = 0.02  # spread of the embeddings of a batch: a mean cosine above 0.98
-NARROW_FEATURES = 1e-3  # of features, which have no negative numbers and so lie closer
+NARROW_FEATURES = 1e-3  # of features, which may all be positive and so lie closer
 PLATEAU = 0.005  # relative distance of a loss from that of equal embeddings
 WIDER = 1.5  # than the 95 % interval: what is above chance by more is so in all but one of a thousand runs
 LAST = 10  # steps whose losses are averaged

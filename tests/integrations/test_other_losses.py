@@ -147,12 +147,12 @@ class Passing(torch.nn.Module):
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: ForMetricLearning(lw.MultiSimilarityLoss(), queue=Queue(20, 6)), "got queue, where MultiSimilarity"),
+        (lambda: ForMetricLearning(lw.KCLLoss(), queue=Queue(20, 6)), "got queue, where KCLLoss"),
         (lambda: ForMetricLearning(lw.SupConLoss(), prototypes=Prototypes(4, 6)), "got prototypes, where SupCon"),
         (lambda: ForMetricLearning(lw.ProxyNCALoss()), r"prototypes for ProxyNCALoss, got none: prototypes=Proto"),
         (lambda: ForMetricLearning(lw.ProxyNCALoss(), prototypes=X), "prototypes as a module, got Tensor: give"),
         (lambda: ForMetricLearning(lw.SupConLoss), r"such as SupConLoss\(\), got SupConLoss: call the class"),
-        (lambda: ForMetricLearning(lw.MultiSimilarityLoss())(X, Y, ref_emb=X, ref_labels=Y), "got references, where"),
+        (lambda: ForMetricLearning(lw.KCLLoss())(X, Y, ref_emb=X, ref_labels=Y), "got references, where"),
         (lambda: ForOpenClip(sigmoid="yes"), "sigmoid as True or False, got 'yes'"),
     ],
     ids=range(7),

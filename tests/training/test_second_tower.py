@@ -336,8 +336,11 @@ OURS = [kind for kind in concrete_subclasses(Loss) if kind.__module__.startswith
 
 @pytest.mark.parametrize("kind", OURS)
 def test_a_loss_takes_pairs_or_names_those_that_do(kind):
-    able = "InfoNCELoss, NPairsLoss, SigLIPLoss, SupConLoss, TripletLoss"
-    if kind.__name__ in able:
+    able = (
+        "BatchTripletLoss, ContrastiveMarginLoss, InfoNCELoss, LiftedStructureLoss, MultiSimilarityLoss, NPairsLoss, "
+        "SigLIPLoss, SupConLoss, TripletLoss"
+    )
+    if kind.__name__ in able.split(", "):
         check_samples(kind, _pairs())
     else:
         with pytest.raises(ValueError, match=f"expected a loss that takes these pairs, got {kind.__name__}: .* {able}"):

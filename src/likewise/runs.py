@@ -53,6 +53,7 @@ class Run:
                                    that is finished all weights after the last epoch, unless the best was kept
         best.ckpt                  all weights at the epoch with the best validation score, where that one is kept
         begun.safetensors          where these were learned, the weights that the encoder began with, until it is whole
+        second-begun.safetensors   those of the other side of pairs, likewise
         begun.npz                  the features that it made with them
         encoder.safetensors        the trained encoder's weights
         second-encoder.safetensors those of the encoder of the other side, where pairs have a tower each
@@ -88,6 +89,7 @@ class Run:
     checkpoint_before = _File("checkpoint-before.ckpt")
     best = _File("best.ckpt")
     begun_weights = _File("begun.safetensors")
+    second_begun_weights = _File("second-begun.safetensors")
     begun_embeddings = _File("begun.npz")
     weights = _File("encoder.safetensors")
     second_weights = _File("second-encoder.safetensors")
@@ -269,11 +271,10 @@ class Run:
             )
         return self._with_weights(build(spec, nn.Module) if is_spec(spec) else spec, weights).eval()
 
-    def encoder_as_begun(self) -> nn.Module | None:
-        """Rebuild the encoder with the weights that it began with; None where the run does not have them."""
-        if not self.begun_weights.is_file():
-            return None
-        return self._with_weights(build(self.encoder_spec(), nn.Module), self.begun_weights)
+    def encoder_as_begun(self, side: Side = "first") -> nn.Module | None:
+        """Rebuild a side's encoder with the weights that it began with; None where the run does not have them."""
+        weights = self.begun_weights if side == "first" else self.second_begun_weights
+        return self._with_weights(build(self.encoder_spec(side), nn.Module), weights) if weights.is_file() else None
 
     def _with_weights(self, encoder: nn.Module, weights: Path) -> nn.Module:
         from safetensors import SafetensorError  # noqa: PLC0415 - of an extra
@@ -317,9 +318,14 @@ class Run:
         """Write the trained encoder's weights; of pairs, one tower's."""
         self._save(encoder, self.weights if side == "first" else self.second_weights)
 
-    def save_begun(self, encoder: nn.Module) -> None:
-        """Write the weights that an encoder begins with."""
-        self._save(encoder, self.begun_weights)
+    def save_begun(self, encoder: nn.Module, side: Side = "first") -> None:
+        """Write the weights that a side's encoder begins with."""
+        self._save(encoder, self.begun_weights if side == "first" else self.second_begun_weights)
+
+    def drop_begun(self) -> None:
+        """Remove the weights that encoders began with, which only a run that goes on needs."""
+        for weights in (self.begun_weights, self.second_begun_weights):
+            weights.unlink(missing_ok=True)
 
     def _save(self, encoder: nn.Module, path: Path) -> None:
         from safetensors.torch import save  # noqa: PLC0415 - of an extra

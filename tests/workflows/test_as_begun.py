@@ -1,10 +1,12 @@
 """What training begins with: evaluated beside the trained encoder, and in the run as long as it is needed."""
 
+import json
 import shutil
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from test_texts import small_bert
 
 from likewise.data import parts_of_run
 from likewise.evaluation import KNN, load_features
@@ -99,6 +101,44 @@ def test_a_run_goes_on_where_the_weights_are_no_longer_found(stage, weights, tun
     for name, tensor in load_file(run.weights).items():
         assert torch.equal(tensor, load_file(tuned.weights)[name]), name
     assert final(run, BEGUN) == final(tuned, BEGUN)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_pairs_go_on_where_the_model_is_no_longer_found(shared, tmp_path, monkeypatch):
+    rows = [{"one": f"{number % 7} cat", "other": f"dog {number % 7} {number}"} for number in range(48)]
+    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    words = {"data": str(tmp_path / "pairs.jsonl"), "data.first": "one", "data.second": "other", "epochs": 2}
+    words |= {"encoder": "PretrainedTransformer", "loss": "InfoNCELoss", "batch_size": 8, "report": False}
+    words |= {"inputs": "SecondTower", "inputs.shared": shared}
+
+    def end(*_, **__):
+        raise KeyboardInterrupt
+
+    weights, left = [], tmp_path
+    for stage in ("whole", "ended"):
+        folder = tmp_path / stage
+        folder.mkdir()
+        small_bert(folder / "model")
+        words |= {"encoder.name": str(folder / "model"), "runs": str(folder / "runs")}
+        with monkeypatch.context() as patch:
+            if stage == "ended":
+                patch.setattr("likewise.training.fitting.Checkpoints.save", end)
+                with pytest.raises(KeyboardInterrupt):
+                    trained(words)
+                shutil.rmtree(folder / "model")
+                (left,) = (folder / "runs").iterdir()
+                towers = [load_file(of) for of in sorted(left.glob("*begun.safetensors"))]
+                assert len(towers) == (1 if shared else 2)
+                for name, tensor in towers[0].items():  # the model's weights are those of both sides
+                    assert name.startswith("head.") or torch.equal(tensor, towers[-1][name]), name
+        run = trained(words) if stage == "whole" else trained(resume=left)
+        assert isinstance(run, Run)
+        assert not run.begun_weights.exists()
+        assert not run.second_begun_weights.exists()
+        weights.append([load_file(run.weights_of(side)) for side in ("first", "second")])
+    for one, other in zip(*weights, strict=True):
+        assert one.keys() == other.keys()
+        assert all(torch.equal(tensor, other[tower]) for tower, tensor in one.items())
 
 
 def test_the_better_of_both_is_kept(weights, tmp_path):

@@ -156,7 +156,7 @@ def test_an_encoder_is_exported_from_python(trained, tmp_path):
     run, _ = trained
     path = lw.export(run, tmp_path / "encoder.safetensors", progress=Silent())
     assert path.read_bytes() == run.weights.read_bytes()
-    with pytest.raises(ValueError, match="expected a format of safetensors, onnx, .*timm, got 'zip'"):
+    with pytest.raises(ValueError, match=r"expected a format of safetensors, onnx, .*timm, got 'zip'"):
         lw.export(run, format="zip")
 
 

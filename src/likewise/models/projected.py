@@ -36,7 +36,7 @@ class Projected(Encoder):
         nn.Module.__init__(self)  # it has no mean and standard deviation of its own
         self.encoder = encoder
         self.head = head
-        self.input_shape = encoder.input_shape
+        self.input_shape, self.origin = encoder.input_shape, encoder.origin
 
     def __getattr__(self, name: str) -> Any:
         try:

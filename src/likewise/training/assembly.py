@@ -143,7 +143,7 @@ def assemble(
         head = None if specs["head"] is None else build(specs["head"], Head)
         inputs = built(specs.get("inputs"), LossInput)
     else:
-        head, (encoder, inputs) = None, _towers(specs, chosen, encoder, train, train.counterparts)
+        head, (encoder, inputs) = None, _towers(specs, chosen, encoder, train, train.counterparts, begun=begun)
     module = Pretraining(
         encoder,
         head,
@@ -310,7 +310,13 @@ def _encoder(specs: dict[str, Any], train: Samples) -> Encoder:
 
 
 def _towers(
-    specs: dict[str, Any], first_asked: Mapping[str, Any], encoder: Encoder, train: Samples, counterparts: Samples
+    specs: dict[str, Any],
+    first_asked: Mapping[str, Any],
+    encoder: Encoder,
+    train: Samples,
+    counterparts: Samples,
+    *,
+    begun: Run | None,
 ) -> tuple[Encoder, list[LossInput]]:
     """Make the encoders of both sides of pairs, each with its head behind it, which the run keeps; note their Specs."""
     asked = listed(specs.get("inputs"))
@@ -318,22 +324,25 @@ def _towers(
         raise ValueError("expected SecondTower among the inputs for pairs, got none: leave out --inputs []")
     ours = next((spec for spec in asked if class_of(spec["class_path"], LossInput) is SecondTower), None)
     chosen, specs["second"] = {} if ours is None else ours["init_args"], None
-    usual, first_head = _usual(specs, encoder, counterparts), specs["head"]
-    as_first = usual is specs["encoder"]  # which has more arguments by now
+    usual, first_head = _usual(specs, first_asked["encoder"], encoder, counterparts), specs["head"]
     first, specs["encoder"] = _with_head(specs, encoder)
     specs["head"] = None
     if not chosen.get("shared"):
         own = {"encoder": _normal(chosen.get("encoder") or usual), "head": _normal(chosen.get("head") or first_head)}
-        second, specs["second"] = _with_head(own, _encoder(own, counterparts))
+        known = None if begun is None else begun.encoder_as_begun("second")
+        if begun is not None and isinstance(known, Encoder):
+            second, specs["second"] = known, begun.facts["second"]["encoder"]
+        else:
+            second, specs["second"] = _with_head(own, _encoder(own, counterparts))
         tower = SecondTower(second, **{name: of for name, of in chosen.items() if name not in {"encoder", "head"}})
         if "from_run" not in specs:
-            usual = first_asked["encoder"] if as_first else usual
             chosen = {"encoder": usual, "head": first_asked["head"]} | chosen
     elif counterparts.input_shape == encoder.input_shape:
         tower = build(ours or {}, SecondTower)
         sides = train.inputs, counterparts.inputs
-        if "from_run" not in specs and isinstance(sides[0], Texts) and isinstance(sides[1], Texts):
-            encoder.observe(Texts([*sides[0].strings, *sides[1].strings]))  # an earlier run's weights have its tokens
+        has_tokens = "from_run" in specs or (begun is not None and begun.begun_weights.is_file())  # with its weights
+        if not has_tokens and isinstance(sides[0], Texts) and isinstance(sides[1], Texts):
+            encoder.observe(Texts([*sides[0].strings, *sides[1].strings]))
     else:
         got = " and ".join(KINDS.get(len(side.input_shape), "inputs") for side in (train, counterparts))
         raise ValueError(
@@ -356,11 +365,12 @@ def _with_head(specs: dict[str, Any], encoder: Encoder) -> tuple[Encoder, Spec]:
     return encoder, specs["encoder"]
 
 
-def _usual(specs: Mapping[str, Any], encoder: Encoder, counterparts: Samples) -> Spec:
+def _usual(specs: Mapping[str, Any], asked: Spec, encoder: Encoder, counterparts: Samples) -> Spec:
+    """Return the other side's encoder where none is asked for: as asked for the first side's, with the same weights."""
     if "from_run" in specs and "second" in Run.open(specs["from_run"]).facts:
         return Spec(class_path="likewise.models.FromRun", init_args={"run": specs["from_run"], "side": "second"})
     if counterparts.input_shape == encoder.input_shape:
-        return specs["encoder"]
+        return asked
     name = {0: "Transformer", 1: "MLP"}.get(len(counterparts.input_shape), "ConvNet")
     path = f"likewise.models.{name}"
     return Spec(class_path=path, init_args=defaults(class_of(path, Encoder)))

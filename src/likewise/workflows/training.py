@@ -268,8 +268,11 @@ def _describe(run: Run, ready: Assembled, config: Mapping[str, Any]) -> None:
     recipe = {} if config.get("recipe") is None else {"recipe": config["recipe"]}
     origin = {"seed": config["seed"], "device": device_words(config["trainer"]), "versions": versions("lightning")}
     run.describe(ready.facts | recipe | origin | {"begins_with": ready.origin})
-    if ready.origin and ready.module.second is None:
-        run.save_begun(ready.module.encoder)
+    first, second = ready.module.encoder, ready.module.second
+    if ready.origin:
+        run.save_begun(first)
+    if second is not None and second is not first and second.origin:
+        run.save_begun(second, "second")
     similarity = getattr(ready.module.loss, "label_similarity", None)
     if isinstance(similarity, torch.Tensor):
         run.save_label_similarity(similarity)
@@ -343,13 +346,13 @@ class _Training:
                 self.progress.say(f"warning: {doubt}")
             write_report(run, ready.parts, self.evaluations, self.progress)
         keep_one(run)
-        run.begun_weights.unlink(missing_ok=True)
+        run.drop_begun()
         return say_lost(run, self.progress, ready.data.lost).finished()
 
     def _features_as_begun(self, options: EvaluationOptions) -> FeatureParts | None:
-        """Return the features of the encoder as it began; None where it began with random weights."""
+        """Return the features of the encoder as it began; None where it began with random weights, or has another."""
         encoder = self.run.encoder_as_begun()
-        if not isinstance(encoder, Encoder):
+        if self.ready.module.second is not None or not isinstance(encoder, Encoder):
             return None
         encoder.to(device_of(self.trainer_arguments))
         workers = self.config["workers"]

@@ -27,6 +27,7 @@ import torch
 from once import trained
 
 import likewise
+from likewise.runs import Run
 from likewise.workflows.metadata import device_words
 
 TEXTS = 128
@@ -87,7 +88,7 @@ def batch_all(table: Table, given: Budget) -> tuple[Any, float]:
 
     labels = sorted({label for _, label in table["train"]})
     rows = {"sentence": [text for text, _ in table["train"]], "label": [labels.index(of) for _, of in table["train"]]}
-    return _by_sentence_transformers(rows, BatchAllTripletLoss, TEXTS, "group_by_label", given)
+    return by_sentence_transformers(rows, BatchAllTripletLoss, TEXTS, "group_by_label", given)
 
 
 def multiple_negatives(table: Table, given: Budget) -> tuple[Any, float]:
@@ -103,10 +104,11 @@ def multiple_negatives(table: Table, given: Budget) -> tuple[Any, float]:
         if others := [other for other in of[label] if other != text]:
             pairs.append((text, others[drawing.integers(len(others))]))
     rows = {"anchor": [text for text, _ in pairs], "positive": [other for _, other in pairs]}
-    return _by_sentence_transformers(rows, MultipleNegativesRankingLoss, TEXTS // 2, "no_duplicates", given)
+    return by_sentence_transformers(rows, MultipleNegativesRankingLoss, TEXTS // 2, "no_duplicates", given)
 
 
-def _by_sentence_transformers(rows: Any, loss: Any, batch: int, sampler: str, given: Budget) -> tuple[Any, float]:
+def by_sentence_transformers(rows: Any, loss: Any, batch: int, sampler: str, given: Budget) -> tuple[Any, float]:
+    """Return the sentence model that its trainer tunes by a loss of rows, with its seconds."""
     from datasets import Dataset  # noqa: PLC0415
     from sentence_transformers import SentenceTransformer  # noqa: PLC0415
     from sentence_transformers.sentence_transformer import trainer, training_args  # noqa: PLC0415
@@ -153,10 +155,14 @@ def of_others(folder: Path, path: Path, method: str, given: Budget) -> None:
         rows = [(text, label, part) for part, of in table.items() for text, label in of]
         texts, labels, parts = (list(of) for of in zip(*rows, strict=True))
         np.savez(file, features=network.encode(texts, batch_size=TEXTS), labels=labels, parts=parts)
-        run = likewise.evaluate(file, runs=folder, report=False)
-    facts = run.folder / "run.json"  # whose evaluation knows nothing of a training
+        noted(likewise.evaluate(file, runs=folder, report=False), seconds, given.seed)
+
+
+def noted(run: Run, seconds: float, seed: int) -> None:
+    """Note a training by others with its evaluation, which knows nothing of it."""
+    facts = run.folder / "run.json"
     known = json.loads(facts.read_text())
-    known |= {"device": device_words({"accelerator": "cpu"}), "seed": given.seed}
+    known |= {"device": device_words({"accelerator": "cpu"}), "seed": seed}
     known |= {"seconds": {**known.get("seconds", {}), "training": seconds}}
     facts.write_text(json.dumps(known))
 

@@ -173,6 +173,11 @@ def fitting_pairs(options: Mapping[str, Any]) -> list[tuple[str, Any]]:
     return list(flat({**size, **chosen}))
 
 
+def are_texts(options: Mapping[str, Any]) -> bool:
+    """Tell whether both sides of pairs are texts."""
+    return all(_kind_of_side(options, side) == "texts" for side in ("first", "second"))
+
+
 def _kind_of_side(options: Mapping[str, Any], side: str) -> str | None:
     """Return the name that recipes have for data as one side of pairs is, as far as its first rows tell."""
     name = str(options.get(f"data.{side}") or "")

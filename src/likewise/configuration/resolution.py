@@ -11,9 +11,9 @@ from likewise.configuration import recipes
 from likewise.configuration.aliases import ALIASES
 from likewise.configuration.classes import Class, find, kind_named, kinds
 from likewise.configuration.draft import Draft, Option
-from likewise.configuration.guesses import class_named, expanded, fitting_pairs, flat, kind_of_data
+from likewise.configuration.guesses import are_texts, class_named, expanded, fitting_pairs, flat, kind_of_data
 from likewise.configuration.options import DEFAULTS, OF_LOSSES, PARTS, RESUMED_WITH, SOURCES, STRATEGIES
-from likewise.configuration.starts import AUTO, SCRATCH, STARTS, options_of, published
+from likewise.configuration.starts import AUTO, SCRATCH, STARTS, TEXT_PAIRS, options_of, published
 from likewise.configuration.values import FLAG, folded, part_of
 from likewise.files.formats import PARTIAL
 from likewise.parts import listed
@@ -205,7 +205,7 @@ def _below(given: Sequence[Option], layers: Sequence[Option], root: Class, rule:
         if rule == AUTO and data in STARTS:
             chosen |= {part: of for part, of in options_of(data, rule, last).items() if part in {"data", "encoder"}}
     elif data == "pairs":
-        chosen = recipes.fitting(data)
+        chosen = _fitting_pairs(last, rule)
     elif data and "data.path" in last:
         chosen = _fitting(data, given, last, rule)
     chosen_options = list(flat(chosen))
@@ -230,6 +230,18 @@ def _fitting(data: str, given: Sequence[Option], last: Mapping[str, Any], rule: 
         own = any(name.startswith("encoder.") for name in last)
         return options_of(data, rule or (SCRATCH if own else AUTO), last)
     return {} if any(option.name == "data.path" for option in given) else recipes.fitting(data)
+
+
+def _fitting_pairs(last: Mapping[str, Any], rule: str | None) -> dict[str, Any]:
+    """Return what fits pairs: where both sides are texts, and nothing else is named, a language model is tuned."""
+    encoder, given = last.get("encoder"), {name for name in last if name.startswith(("encoder.", "inputs.encoder"))}
+    named = isinstance(encoder, str) and folded(encoder.rpartition(".")[2]) == folded("PretrainedTransformer")
+    if not are_texts(last) or not (named or (encoder is None and not given)):
+        return recipes.fitting("pairs")
+    options = recipes.half("starts", TEXT_PAIRS) if named else options_of(TEXT_PAIRS, rule or AUTO, last)
+    if any(name.startswith(("inputs.encoder", "inputs.head", "inputs.rate")) for name in last):  # two towers
+        options = {**options, "inputs": {"class_path": options["inputs"]["class_path"]}}
+    return options
 
 
 def _without_replaced(below: list[tuple[str, Any]], above: Sequence[Option], root: Class) -> list[Option]:

@@ -17,6 +17,9 @@ BALANCED = {"rascal", "multisimilarity", "batchtriplet", "contrastivemargin", "l
 know all classes learn which these are, and those without labels have others of its class as a sample's negatives."""
 
 
+TEXT_PAIRS = "text-pairs"
+
+
 class Start(NamedTuple):
     """A network that others trained: its weights on the hub, the modules that read it, and the files of options."""
 
@@ -25,7 +28,7 @@ class Start(NamedTuple):
     modules: Sequence[str]
     extra: str
     options: str
-    scratch: str
+    scratch: str  # "" where it is what fits the data
 
 
 STARTS = {
@@ -45,8 +48,16 @@ STARTS = {
         options="texts",
         scratch="texts-from-scratch",
     ),
+    TEXT_PAIRS: Start(
+        network="all-MiniLM-L6-v2",
+        repository="sentence-transformers/all-MiniLM-L6-v2",
+        modules=("transformers", "sentence_transformers"),
+        extra="text",
+        options="text-pairs",
+        scratch="",
+    ),
 }
-"""For kinds of data, by the names that recipes have for them."""
+"""For kinds of data, by the names that recipes have for them, and for pairs of which both sides are texts."""
 
 
 def usual(kind: str) -> dict[str, Any]:
@@ -92,8 +103,10 @@ def options_of(kind: str, rule: str, given: Mapping[str, Any]) -> dict[str, Any]
             stacklevel=2,
         )
         rule = SCRATCH
+    if rule == SCRATCH and not start.scratch:
+        return recipes.fitting("pairs")
     options = recipes.half("starts", start.scratch if rule == SCRATCH else start.options)
-    if rule == SCRATCH:
+    if rule == SCRATCH or kind == TEXT_PAIRS:
         return options
     loss = str(given.get("loss", SUP_CON)).rpartition(".")[2].lower().removesuffix("loss").replace("-", "")
     if loss != SUP_CON:

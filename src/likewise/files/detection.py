@@ -107,6 +107,8 @@ def near(where: Path) -> str:
 def _of_folder(where: Path, given: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     if any((where / name).is_file() for name in SAVED):
         return "Table", {"path": str(where)}
+    if "first" in given and "second" in given:  # tables of pairs, or files of lines for each side
+        return "Pairs", {"path": str(where)}
     images, tables, other = {*formats.image_suffixes(), *formats.UNREAD}, list[Path](), list[Path]()
     for file in (where / place for place in walked(where, {})):
         if file.suffix.lower() in images:

@@ -193,20 +193,32 @@ def encoded(
 
 
 def encoded_as_begun(
-    run: Run, encoder: Encoder, parts: Parts, progress: Progress, *, workers: int | None = None, most: int | None = None
+    run: Run,
+    encoder: Encoder,
+    parts: Parts,
+    progress: Progress,
+    *,
+    second: Encoder | None = None,
+    workers: int | None = None,
+    most: int | None = None,
 ) -> FeatureParts:
     """Encode the samples by the encoder as it began, and save the features; or load those saved."""
     if not run.begun_embeddings.is_file():
         some = zip(PARTS, capped([parts.train, parts.validation, parts.test], most), strict=True)
-        found = [few.of(features_of(few[0], encoder, part, progress.bar, workers=workers)) for part, few in some]
+        given = {"second": second, "workers": workers}
+        found = [few.of(features_of(few[0], encoder, part, progress.bar, **given)) for part, few in some]
         with run.writing(run.begun_embeddings.name) as path:
             save_features(path, FeatureParts(*found))
-    return with_origin(features_as_begun(run), parts, lambda: encoder)
+    return with_origin(features_as_begun(run), parts, lambda: encoder, lambda: second)
 
 
 def features_as_begun(run: Run) -> FeatureParts:
     """Load the features that a run keeps of the encoder as it began."""
-    return FeatureParts(*(replace(part, kind=BEGUN) for part in load_features(run.begun_embeddings)))
+
+    def of(part: Features) -> Features:
+        return replace(part, kind=BEGUN, counterparts=None if part.counterparts is None else of(part.counterparts))
+
+    return FeatureParts(*map(of, load_features(run.begun_embeddings)))
 
 
 def forget() -> None:

@@ -350,14 +350,21 @@ class _Training:
         return say_lost(run, self.progress, ready.data.lost).finished()
 
     def _features_as_begun(self, options: EvaluationOptions) -> FeatureParts | None:
-        """Return the features of the encoder as it began; None where it began with random weights, or has another."""
-        encoder = self.run.encoder_as_begun()
-        if self.ready.module.second is not None or not isinstance(encoder, Encoder):
+        """Return the features of the encoders as they began; None where one began with random weights."""
+        module, device = self.ready.module, device_of(self.trainer_arguments)
+        first = self.run.encoder_as_begun()
+        alike = module.second is None or module.second is module.encoder
+        second = first if alike else self.run.encoder_as_begun("second")
+        if not isinstance(first, Encoder) or not isinstance(second, Encoder):
             return None
-        encoder.to(device_of(self.trainer_arguments))
-        workers = self.config["workers"]
         return encoded_as_begun(
-            self.run, encoder, self.ready.parts, self.progress, workers=workers, most=options.evaluation_samples
+            self.run,
+            first.to(device),
+            self.ready.parts,
+            self.progress,
+            second=None if module.second is None else second.to(device),
+            workers=self.config["workers"],
+            most=options.evaluation_samples,
         )
 
     def _in_time(self) -> EvaluationOptions:

@@ -110,5 +110,5 @@ def test_named_sides_are_pairs(tmp_path):
     rows = [{"question": row["message"], "answer": row["topic"]} for row in rows_of("texts")]
     options = resolve({"data": str(written(tmp_path, ".csv", rows)), "data.first": "question", "data.second": "answer"})
     assert options["data"]["class_path"] == "likewise.data.Pairs"
-    assert options["encoder"]["class_path"] == "likewise.models.Transformer"
+    assert options["encoder"]["class_path"] == "likewise.models.PretrainedTransformer"
     assert len(source_of(options["data"]).load()) == 30

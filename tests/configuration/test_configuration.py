@@ -399,16 +399,17 @@ def test_a_part_of_the_usual_part_has_its_help(name):
 
 
 def test_help_tells_the_defaults_that_the_command_has_for_data_of_a_kind(tmp_path):
-    (tmp_path / "pairs.jsonl").write_text('{"a": "one", "b": "two"}\n')
+    (tmp_path / "pairs.jsonl").write_text('{"a": "one", "b": "two", "c": [1.5, 2]}\n')
     (tmp_path / "texts.csv").write_text("text,label\none,x\n")
     np.savez(tmp_path / "vectors.npz", vectors=np.eye(3), labels=np.arange(3))
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "one.png").write_bytes(b"")
-    sides = ["Pairs", "--data.path", str(tmp_path / "pairs.jsonl"), "--data.first", "a", "--data.second", "b"]
-    places = {"texts": ["texts.csv"], "vectors": ["vectors.npz"], "image-folder": ["photos"], "pairs": sides}
+    sides = ["pairs.jsonl", "--data.first", "a", "--data.second"]
+    places = {"texts": ["texts.csv"], "vectors": ["vectors.npz"], "image-folder": ["photos"]}
+    places |= {"pairs": [*sides, "c"], "text-pairs": [*sides, "b"]}
     shown = 0
     for kind, words in places.items():
-        config = read(["--data", *(words if kind == "pairs" else [str(tmp_path / words[0])])])
+        config = read(["--data", str(tmp_path / words[0]), *words[1:]])
         for part in ("batches", "encoder", "head", "loss", "optimizer", "schedule"):
             told = asked_help([f"--{part}.help", name_of(config[part])], "train")
             given = {} if (kind, part) == ("pairs", "encoder") else config[part].get("init_args", {})

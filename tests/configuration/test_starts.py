@@ -61,6 +61,51 @@ def test_the_rule_can_be_named(word, photos, texts):
     assert name_of(resolve({"encoder": word})["encoder"]) == "ConvNet"  # of digits nothing is published
 
 
+@pytest.fixture
+def pairs(tmp_path):
+    """Name pairs of texts, of which one side has numbers too."""
+    (tmp_path / "pairs.jsonl").write_text('{"question": "who is it", "answer": "a fox", "numbers": [1.5, 2]}\n')
+    return {"data": str(tmp_path / "pairs.jsonl"), "data.first": "question", "data.second": "answer"}
+
+
+LEARNED = [
+    {},
+    {"encoder": "PretrainedTransformer", "encoder.name": "some/model"},
+    {"encoder": "FromRun", "encoder.run": "."},
+]
+
+
+@pytest.mark.parametrize("named", LEARNED)
+def test_pairs_of_texts_begin_with_one_language_model_for_both_sides(named, pairs):
+    options = resolve(pairs | named)
+    learned = named.get("encoder.run", named.get("encoder.name", "all-MiniLM-L6-v2"))
+    assert learned in options["encoder"]["init_args"].values()
+    assert name_of(options["inputs"]) == "SecondTower"
+    assert options["inputs"]["init_args"]["shared"]
+    assert (options["loss"]["init_args"]["temperature"], name_of(options["head"])) == (0.05, "NoHead")
+    for side in ("augmentation", "counterpart_augmentation"):
+        assert options["batches"]["init_args"][side]["init_args"]["probability"] == 0
+    two = resolve(pairs | named | {"inputs.encoder": "PretrainedTransformer", "inputs.encoder.name": "another"})
+    assert not two["inputs"]["init_args"]["shared"]
+    assert name_of(two["head"]) == ("NoHead" if named else "ProjectionHead")
+
+
+@pytest.mark.parametrize(
+    "named",
+    [{"encoder": "scratch"}, {"encoder": "Transformer"}, {"data.second": "numbers"}, {"encoder.width": 64}],
+)
+def test_other_pairs_are_trained_from_scratch(named, pairs):
+    options = resolve(pairs | named)
+    assert name_of(options["encoder"]) == "Transformer"
+    assert options["loss"]["init_args"]["temperature"] == "learned"
+
+
+def test_pairs_of_texts_are_trained_from_scratch_where_no_weights_are(nowhere, pairs):
+    with pytest.warns(UserWarning, match="no weights of all-MiniLM-L6-v2 were found"):
+        options = resolve(pairs)
+    assert name_of(options["encoder"]) == "Transformer"
+
+
 LATER = [("{encoder: ResNet, encoder.depth: 50}", "auto", "Timm"), ("encoder: auto", "resnet50", "ResNet")]
 
 

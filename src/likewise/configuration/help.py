@@ -12,7 +12,7 @@ from likewise.configuration.classes import MISSING, Class, Parameter, Value, fin
 from likewise.configuration.draft import Draft, Option, parameters_of
 from likewise.configuration.guesses import OF_CLASS, near_classes, near_options
 from likewise.configuration.options import DEFAULTS, OF_LOSSES, PARTS, TRAINER, VERBS
-from likewise.configuration.starts import usual
+from likewise.configuration.starts import STARTS, usual
 from likewise.configuration.values import head, members, part_of
 from likewise.configuration.words import classes_first, is_option, options_in
 from likewise.parts import is_spec
@@ -114,7 +114,7 @@ def _for_data(option: str, kind: Class, default: Any, verb: str) -> str:
     """Say what the default of an option of a class is for kinds of data, where it is another."""
     part, _, argument = option.partition(".")
     values: dict[str, list[str]] = {}
-    for data in set(OF_CLASS.values()) - {"digits"} if verb == "train" and option != "data" else ():
+    for data in {*OF_CLASS.values(), *STARTS} - {"digits"} if verb == "train" and option != "data" else ():
         spec = usual(data).get(part)
         chosen = find(spec["class_path"]) if is_spec(spec) else None
         if spec is None or chosen is None or (argument and chosen.key != kind.key):

@@ -235,7 +235,7 @@ def _fitting(data: str, given: Sequence[Option], last: Mapping[str, Any], rule: 
 def _fitting_pairs(last: Mapping[str, Any], rule: str | None) -> dict[str, Any]:
     """Return what fits pairs: where both sides are texts, and nothing else is named, a language model is tuned."""
     encoder, given = last.get("encoder"), {name for name in last if name.startswith(("encoder.", "inputs.encoder"))}
-    named = isinstance(encoder, str) and folded(encoder.rpartition(".")[2]) == folded("PretrainedTransformer")
+    named = isinstance(encoder, str) and folded(encoder.rpartition(".")[2]) in {"pretrainedtransformer", "fromrun"}
     if not are_texts(last) or not (named or (encoder is None and not given)):
         return recipes.fitting("pairs")
     options = recipes.half("starts", TEXT_PAIRS) if named else options_of(TEXT_PAIRS, rule or AUTO, last)

@@ -7,16 +7,28 @@ only subclasses of the class expected there.
 import inspect
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
-from typing import Any, TypedDict, TypeGuard, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Self, TypedDict, TypeGuard, TypeVar, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
+_held: dict[str, Any] = {}  # objects in the place of the classes of these paths, while a training is put together
 MAIN = "__main__"
 GUARD = re.compile(r"^if\s*\(?\s*__name__\s*==", re.MULTILINE)
 PLAIN = {type(None), object, list, dict, int, float, bool, str}
+
+
+class Described:
+    """Base of parts that remember what they were made with, so that a run that is given one can record it."""
+
+    def __new__(cls, *args: Any, **options: Any) -> Self:
+        """Make the part, which its class then initialises."""
+        made = super().__new__(cls)
+        made.__dict__["_made_with"] = args, options
+        return made
 
 
 class Spec(TypedDict):
@@ -102,8 +114,24 @@ def build(spec: Mapping[str, Any], base: type | tuple[type, ...] = object, **fil
         >>> build({"class_path": "collections.Counter", "init_args": {}}, dict, a=2)
         Counter({'a': 2})
     """
+    if isinstance(held := _held.get(spec["class_path"]), base):
+        return held
     kind = class_of(spec["class_path"], base)
-    return kind(**arguments(kind, spec.get("init_args") or {}) | filled)
+    given = arguments(kind, spec.get("init_args") or {}) | filled
+    if lacks := _required(kind) - given.keys():
+        raise ValueError(
+            f"expected the arguments of {spec['class_path']}, got no {', '.join(sorted(lacks))}: name them, or give "
+            "the object itself, encoder=... to likewise.train and module=... to likewise.load"
+        )
+    return kind(**given)
+
+
+def _required(kind: type) -> set[str]:
+    """Return the names of the arguments without which a class can't be made, as far as it tells."""
+    with suppress(ValueError, TypeError):  # some of C do not tell
+        named = (one for one in inspect.signature(kind).parameters.values() if one.kind is not one.POSITIONAL_ONLY)
+        return {one.name for one in named if one.default is one.empty and "VAR" not in one.kind.name}
+    return set()
 
 
 def built(asked: Any, base: type[T]) -> list[T] | None:
@@ -167,6 +195,62 @@ def defaults(kind: type, given: Mapping[str, Any] | None = None) -> dict[str, An
         name: value for name, value in values.items() if isinstance(value, bool | int | float | str | list | tuple)
     }
     return {name: list(value) if isinstance(value, tuple) else value for name, value in plain.items()}
+
+
+def description(part: Any) -> tuple[Spec, bool]:
+    """Describe an object by what it was made with, and tell whether it can be made again from that.
+
+    Example:
+        >>> from likewise.losses import SupConLoss
+        >>> description(SupConLoss(temperature=0.1))
+        ({'class_path': 'likewise.losses.SupConLoss', 'init_args': {'temperature': 0.1}}, True)
+        >>> description(object())
+        ({'class_path': 'builtins.object', 'init_args': {}}, False)
+    """
+    kind = type(part)
+    path = _public_path(kind) if kind.__module__.startswith("likewise.") else path_of(kind)
+    if not isinstance(part, Described):
+        return Spec(class_path=path, init_args={}), False
+    args, options = part.__dict__["_made_with"]
+    bound = inspect.signature(kind).bind(*args, **options)
+    named = {name: bound.arguments[name] for name in bound.arguments if name not in bound.kwargs or name in options}
+    known = {name: _plainly(value) for name, value in {**named, **options}.items() if value is not part}
+    again = all(value is not _LOST for value in known.values())
+    return Spec(class_path=path, init_args={name: value for name, value in known.items() if value is not _LOST}), again
+
+
+@contextmanager
+def holding(objects: Mapping[str, Any]) -> Generator[None]:
+    """Within, take these objects where a part of their class's path is made."""
+    _held.update(objects)
+    try:
+        yield
+    finally:
+        _held.clear()
+
+
+def is_held(class_path: str) -> bool:
+    """Return whether an object takes the place of the class of a path; see `holding`."""
+    return class_path in _held
+
+
+_LOST = object()
+
+
+def _plainly(value: Any) -> Any:
+    """Return a value as a configuration has it; `_LOST` where none has."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, list | tuple):
+        several = [_plainly(one) for one in value]
+        return _LOST if _LOST in several else several
+    if isinstance(value, Mapping):
+        several = {name: _plainly(one) for name, one in value.items()}
+        return _LOST if _LOST in several.values() else several
+    spec, again = description(value)
+    return spec if again else _LOST
 
 
 def _public_path(kind: type) -> str:

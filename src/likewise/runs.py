@@ -276,6 +276,10 @@ class Run:
         weights = self.begun_weights if side == "first" else self.second_begun_weights
         return self._with_weights(build(self.encoder_spec(side), nn.Module), weights) if weights.is_file() else None
 
+    def with_weights(self, encoder: nn.Module, side: Side = "first") -> nn.Module:
+        """Load the trained weights of a side into its encoder."""
+        return self._with_weights(encoder, self.weights_of(side))
+
     def _with_weights(self, encoder: nn.Module, weights: Path) -> nn.Module:
         from safetensors import SafetensorError  # noqa: PLC0415 - of an extra
         from safetensors.torch import load_file  # noqa: PLC0415 - likewise

@@ -100,7 +100,8 @@ def test_other_pairs_are_trained_from_scratch(named, pairs):
     assert options["loss"]["init_args"]["temperature"] == "learned"
 
 
-def test_pairs_of_texts_are_trained_from_scratch_where_no_weights_are(nowhere, pairs):
+@pytest.mark.usefixtures("nowhere")
+def test_pairs_of_texts_are_trained_from_scratch_where_no_weights_are(pairs):
     with pytest.warns(UserWarning, match="no weights of all-MiniLM-L6-v2 were found"):
         options = resolve(pairs)
     assert name_of(options["encoder"]) == "Transformer"

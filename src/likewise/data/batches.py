@@ -16,7 +16,7 @@ from likewise.data.patch_mix import Mix
 from likewise.data.rows import readable, unreadable
 from likewise.data.samplers import Sampler, Shuffled
 from likewise.data.samples import Samples
-from likewise.parts import spec_of, written
+from likewise.parts import Described, spec_of, written
 
 FITTED_ON = 4096  # samples that an augmentation is fitted on
 COUNTERPARTS, NEGATIVES = 3, 4  # purposes of a step's random numbers
@@ -73,7 +73,7 @@ class Batch(TypedDict):
     negative_alike: NotRequired[Int[Tensor, "b k"]]
 
 
-class Batches(ABC):
+class Batches(Described, ABC):
     """Abstract: how samples become batches.
 
     Attributes:
@@ -97,10 +97,10 @@ class Batches(ABC):
     def on_device(self, batch: Batch) -> Batch:
         """Turn a batch of samples into what training takes, on the device that the batch is on."""
 
-    def fit(self, samples: Samples) -> None:  # noqa: B027 - most batches have nothing to fit
+    def fit(self, samples: Samples) -> None:
         """Fit to the training part, once before training."""
 
-    def suit(self, loss: str, arguments: Collection[str]) -> None:  # noqa: B027 - most batches suit every loss
+    def suit(self, loss: str, arguments: Collection[str]) -> None:
         """Settle what depends on the loss, by its name and the arguments of its forward, once before training.
 
         Raises:

@@ -10,12 +10,12 @@ from torch import Tensor
 
 from likewise.data.samples import Samples, rows_by_class
 from likewise.data.texts import TokenRows
-from likewise.parts import written
+from likewise.parts import Described, written
 
 USUAL_EACH = 4  # samples of a class in a batch
 
 
-class Sampler(ABC):
+class Sampler(Described, ABC):
     """Abstract: an order of the samples for each epoch."""
 
     __repr__ = written

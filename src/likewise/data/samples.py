@@ -14,7 +14,7 @@ from likewise.data.evaluated import Evaluated, Superclasses
 from likewise.data.ids import Ids, distinct
 from likewise.data.preprocessing import FoundImages, ImagePreprocessing
 from likewise.data.rows import Rows, readable
-from likewise.parts import written
+from likewise.parts import Described, written
 
 LabelKind = Literal["classes", "label sets"]
 
@@ -278,7 +278,7 @@ class Negatives:
         return replace(self, places=self.places[rows])
 
 
-class Source(ABC):
+class Source(Described, ABC):
     """Abstract: a data set. A source reads samples and does nothing else."""
 
     streams: bool = False

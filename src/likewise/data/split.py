@@ -14,7 +14,7 @@ from likewise.data.samples import Samples, rows_of_groups, some_of_each_class
 from likewise.data.subset import Subset
 from likewise.data.texts import Texts
 from likewise.files.formats import PARTS, Part, first_of
-from likewise.parts import written
+from likewise.parts import Described, written
 
 
 @final
@@ -49,7 +49,7 @@ class Parts:
         return replace(self, train=joined(self.train, self.validation))
 
 
-class Split(ABC):
+class Split(Described, ABC):
     """Abstract: how samples are split.
 
     Args:

@@ -16,10 +16,10 @@ from torch import Tensor
 from likewise.data.evaluated import Evaluated
 from likewise.data.samples import Samples, some_of_each_class
 from likewise.files.formats import first_of
-from likewise.parts import written
+from likewise.parts import Described, written
 
 
-class Subset(ABC):
+class Subset(Described, ABC):
     """Abstract: a choice of samples. A split applies it to all samples but the test part."""
 
     every_part: bool = False

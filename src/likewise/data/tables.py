@@ -55,7 +55,7 @@ def open_tables(
     try:
         saved = any((where / name).is_file() for name in SAVED)
         if saved or not where.exists():
-            with _library(path, where) as datasets:
+            with library(path, where) as datasets:
                 read = datasets.load_from_disk(str(where)) if saved else datasets.load_dataset(path, config)
             return Tables(dict(read) if isinstance(read, dict) else {"train": read}, where if saved else None)
         parts = _local(where, encoding, labelled=labelled, in_part=in_part)
@@ -67,7 +67,7 @@ def open_tables(
         if TABLES[parts["train"][0].suffix.lower()] != "parquet":
             read, texts = written.read(parts, encoding)
             return Tables(read, folder, untyped=texts)
-        with _library(path, where):
+        with library(path, where):
             if placed := read_in_place(parts):
                 return Tables(placed[0], folder, placed[1])
             return Tables({part: columns_of(part, of) for part, of in parts.items()}, folder)
@@ -210,7 +210,7 @@ def _unreadable(path: str, where: Path, error: BaseException) -> str:
 
 
 @contextmanager
-def _library(path: str, where: Path) -> Generator[Any]:
+def library(path: str, where: Path) -> Generator[Any]:
     """Give the library, silent meanwhile, and say in a line why it refuses what is at a path."""
     import datasets  # noqa: PLC0415 - only sets that the library reads need it
     from datasets import logging, utils  # noqa: PLC0415 - likewise

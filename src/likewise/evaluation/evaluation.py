@@ -7,7 +7,7 @@ from typing import Any, ClassVar, NamedTuple, Self, final
 from torch import Tensor
 
 from likewise.evaluation.features import Bar, FeatureParts, Features, silent
-from likewise.parts import written
+from likewise.parts import Described, written
 from likewise.scores import Metric, Outcomes, Result, Score
 
 
@@ -26,7 +26,7 @@ class Sizes(NamedTuple):
         return self._replace(**{part: min(most, getattr(self, part)) for part in ("train", "validation", "test")})
 
 
-class Evaluation(ABC):
+class Evaluation(Described, ABC):
     """Abstract: what frozen features are worth. Parameters go to the constructor, features to the call.
 
     An evaluation of your own needs a name, `why_not_applicable`, and `evaluate`; the command then takes it by its class

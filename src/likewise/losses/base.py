@@ -26,6 +26,7 @@ from likewise.operator.backends import EXCHANGES, exchange_of
 from likewise.operator.compiler import TRACES_WEIGHTS, uncompiled
 from likewise.operator.inputs import check_temperature, one_of
 from likewise.pairs import PairWeight
+from likewise.parts import Described
 
 LabelKind = Literal["classes", "label sets"]
 Gathering = Literal[True, False, "ring"]
@@ -69,7 +70,7 @@ def scalar(value: float | Tensor, rows: Tensor) -> Tensor:
     return value.to(rows).reshape(()) if isinstance(value, Tensor) else rows.new_full((), value)
 
 
-class Loss(nn.Module, ABC):
+class Loss(Described, nn.Module, ABC):
     """Abstract base class of all losses, of embeddings or of what is computed from them.
 
     Each raises a ValueError: when it is made, if a parameter is unknown or out of range; in a call, if shapes, lengths

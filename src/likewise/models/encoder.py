@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from likewise.models.cell_grid import CellGrid, followed
+from likewise.parts import Described
 
 if TYPE_CHECKING:
     from likewise.data.rows import Rows
@@ -26,7 +27,7 @@ Progress = Callable[[Iterable[int]], Iterable[int]]
 """Wraps an iteration over batches, as tqdm does."""
 
 
-class Encoder(nn.Module, ABC):
+class Encoder(Described, nn.Module, ABC):
     """Abstract: an encoder f, from an input to a feature vector, without a head.
 
         f(x) = pool(maps((x − mean) / std)),   x uint8, read as x / 255, or from 0 to 1

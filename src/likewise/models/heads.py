@@ -7,9 +7,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from likewise.models.encoder import check_sizes
+from likewise.parts import Described
 
 
-class Head(nn.Module, ABC):
+class Head(Described, nn.Module, ABC):
     """Abstract: a head g, from features to the embeddings that a loss contrasts."""
 
     @property

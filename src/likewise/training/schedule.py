@@ -5,13 +5,13 @@ import warnings
 from abc import ABC, abstractmethod
 from typing import final
 
-from likewise.parts import written
+from likewise.parts import Described, written
 from likewise.score_words import counted
 
 LONGEST = 0.5  # of a training: what a warm-up takes at most
 
 
-class Schedule(ABC):
+class Schedule(Described, ABC):
     """Abstract: a factor for all learning rates at each step."""
 
     def __repr__(self) -> str:

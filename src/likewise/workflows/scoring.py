@@ -381,7 +381,7 @@ def _once(
 ) -> Result:
     """Evaluate features, which lie on a device too, or return what was found of the same ones before."""
     given = placed if evaluation.accelerated else features
-    settings = sorted(vars(evaluation).items())
+    settings = sorted((name, value) for name, value in vars(evaluation).items() if name != "_made_with")
     if not all(isinstance(value, (int, float, str, tuple, type(None))) for _, value in settings):
         return evaluation(*given, refit=refit, progress=progress.bar)  # no key of words tells it from others
     kinds = [(part.names, part.kind) for part in features]

@@ -22,7 +22,7 @@ from likewise.evaluation import FeatureParts, Result
 from likewise.evaluation.choice import while_training
 from likewise.files.waiting import shown_by
 from likewise.models import Encoder
-from likewise.parts import MAIN, arguments, listed
+from likewise.parts import MAIN, arguments, holding, listed
 from likewise.report import went_in
 from likewise.report.formatting import short_name
 from likewise.report.run_verdict import run_verdict
@@ -52,6 +52,7 @@ from likewise.training.validation import CHOOSE, MOST_SAMPLES, ValidationScores,
 from likewise.workflows.failures import check_same, removed_if_idle, unfinished
 from likewise.workflows.lightning_trainer import TrainingBar, in_our_words, quiet_lightning
 from likewise.workflows.metadata import device_of, device_words, flat, shared_options, versions
+from likewise.workflows.objects import Objects
 from likewise.workflows.pilot import steps_within
 from likewise.workflows.progress import PRINTED, Progress, shown
 from likewise.workflows.scoring import (
@@ -83,7 +84,9 @@ def train(
 
     Args:
         config: Options of `likewise train` by their names, dotted or nested, as on the command line, or as the
-            config.yaml of a run has them.
+            config.yaml of a run has them. Or objects: data as arrays (X, y), a DataFrame or a map-style Dataset,
+            which is kept in a file beside the runs; a network as a torch.nn.Module; a loss; an optimizer's class, or
+            functools.partial of one; a head, split, schedule, inputs, evaluations ...
         resume: A run that is not finished, which goes on; with options that change no training, such as `log`.
         progress: What is said meanwhile, and where scores are told.
         **options: More options; they win.
@@ -109,11 +112,16 @@ def train(
     given = {**(config or {}), **options}
     if resume is not None:
         given["resume"] = resume.folder if isinstance(resume, Run) else resume
+    objects = Objects.of(given)
+    given = objects.options
     started = time.monotonic()
     with quiet_lightning():
         with refused_together():
             before = None if given.get("resume") is None else unfinished(given["resume"])
-            config = resolve(given)
+            with holding(objects.held):
+                config = resolve(given)
+            if objects.network is not None:
+                config["encoder"] = objects.network
             check_tools(listed(config["log"]))
             trainer = arguments(lightning.Trainer, config["trainer"])
         from_slurm()
@@ -121,7 +129,7 @@ def train(
             warnings.simplefilter("ignore")  # the first process shows them
         try:
             with joined(shared_options(config), config["timeout_minutes"]):
-                return _trained(config, trainer, before, progress, started)
+                return _trained(config, trainer, before, progress, started, objects=objects)
         except MisconfigurationException as error:
             raise ValueError(in_our_words(str(error))) from error
 
@@ -140,11 +148,14 @@ def _trained(
     before: Run | None,
     progress: Progress,
     started: float,
+    *,
+    objects: Objects,
 ) -> Run | None:
     """Train as one of the processes that have met."""
     bars = shown_by(progress.bar if rank() == 0 else None)
     with bars, distributed.agreement(CPU, lambda: flat(ready.facts), of="data and parts", remedy=ALIKE):
-        ready, evaluations = _assembled(config, before)
+        with holding(objects.held):
+            ready, evaluations = _assembled(config, before)
         if before is not None:
             check_same(before, ready.facts)
         if config["minutes"] is not None:
@@ -470,10 +481,9 @@ class _Training:
     def _restore(self) -> None:
         """Load the trained encoder, and the weights that head, loss and inputs had with it, if these were saved."""
         module = self.ready.module
-        trained = self.run.encoder().state_dict()
-        module.encoder.load_state_dict(trained)
-        if module.second is not None:
-            module.second.load_state_dict(self.run.encoder("second").state_dict())
+        trained = self.run.with_weights(module.encoder).state_dict()
+        if module.second is not None and module.second is not module.encoder:
+            self.run.with_weights(module.second, "second")
         checkpoint = self.run.best if self.run.best.is_file() else last_whole(self.run)
         if checkpoint is not None:
             state = torch.load(checkpoint, map_location="cpu", weights_only=True)["state_dict"]

@@ -8,6 +8,8 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
+from likewise.parts import Described
+
 ROUNDING = 0.001
 """How far outside of 0 to 1 a pixel may be that was resized."""
 
@@ -52,7 +54,7 @@ class Draw:
         return sample(self.rows, *shape, generator=self._generator, device=self.device, dtype=torch.float32)[self._own]
 
 
-class Augmentation(nn.Module, ABC):
+class Augmentation(Described, nn.Module, ABC):
     """Abstract: a random change of a whole batch at once, on its device, that keeps the labels valid.
 
     A module without parameters: `augmentation(inputs)` makes views of each input. One of your own defines `change`.

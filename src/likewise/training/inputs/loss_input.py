@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from likewise.data import Batches, LabelKind, Samples
 from likewise.losses import Loss
 from likewise.models import Encoder, Head
+from likewise.parts import Described
 from likewise.training.step import Step
 
 T = TypeVar("T")
@@ -103,7 +104,7 @@ class InputContext:
         return nn.Sequential(self.encoder, *(() if self.head is None else (self.head,)))
 
 
-class LossInput(nn.Module, ABC):
+class LossInput(Described, nn.Module, ABC):
     """Abstract: a module whose public methods take a `Step` and supply the loss argument of the same name.
 
         class Weather(LossInput):

@@ -1,0 +1,163 @@
+"""Data given as objects (arrays, tables, map-style data sets), kept in files that sources read like any other."""
+
+import io
+import os
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from likewise.data.tables import library
+from likewise.files.formats import IMAGE_COLUMNS, LABEL_COLUMNS, PART_NAMES, PARTS
+
+EXPECTED = (
+    "arrays (X, y), a DataFrame, a data set of datasets, a map-style Dataset of tuples or dictionaries, or these as "
+    '{"train": ..., "test": ...}'
+)
+TABLE = ""  # a table that is whole has no name
+Columns = dict[str, Any]
+
+
+def kept(data: Any, folder: Path, label: str | None = None) -> Path:
+    """Write data under a name that its content tells, unless it is there, and return the path for a source to read.
+
+    Items of a Dataset are taken once: views are drawn by an augmentation, not by what the Dataset does at random.
+
+    Args:
+        data: What `EXPECTED` says. X: images (N, C, H, W), (N, H, W) or (N, H, W, C), vectors (N, F), or texts.
+        folder: Where to.
+        label: The column of labels in a Dataset of dictionaries. None: one of the usual names.
+
+    Raises:
+        ValueError: It is none of these, or parts have other columns.
+
+    Memory:
+        That of the data, once more while it is written.
+    """
+    parts = data if isinstance(data, Mapping) and data and set(data) <= PART_NAMES.keys() else {"train": data}
+    columns = {PARTS[PART_NAMES[name]]: _columns(of, label) for name, of in parts.items()}
+    first = next(iter(columns.values()))
+    if odd := next((part for part, of in columns.items() if of.keys() != first.keys()), None):
+        theirs, ours = (", ".join(of) for of in (columns[odd], first))
+        raise ValueError(f"expected the columns of the first part, {ours}, in {odd}, got {theirs}: name them alike")
+    if any(isinstance(first.get(kind), np.ndarray) for kind in ("images", "vectors")):
+        arrays = {name: _joined([of[name] for of in columns.values()], name) for name in first}
+        if len(columns) > 1:
+            size = next(iter(first))
+            arrays["parts"] = np.repeat(list(columns), [len(of[size]) for of in columns.values()])
+        saved = io.BytesIO()
+        np.savez(saved, **arrays)  # pyright: ignore[reportArgumentType] - no array is called allow_pickle
+        return _written(folder, {"train.npz": saved.getvalue()})
+    return _written(folder, {f"{part}.parquet": _parquet(of) for part, of in columns.items()})
+
+
+def _written(folder: Path, contents: Mapping[str, bytes]) -> Path:
+    """Write files, of one alone the path; else those of a folder."""
+    digest = sha256(b"".join(contents.values())).hexdigest()[:16]
+    place = folder / f"data-{digest}"
+    for name, content in contents.items():
+        path = place.with_suffix(Path(name).suffix) if len(contents) == 1 else place / name
+        if not path.is_file():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            beside = path.with_name(f"{path.name}.{os.getpid()}")
+            beside.write_bytes(content)
+            beside.replace(path)
+    return place.with_suffix(Path(next(iter(contents))).suffix) if len(contents) == 1 else place
+
+
+def _parquet(columns: Columns) -> bytes:
+    saved = io.BytesIO()
+    with library("the data", Path()) as datasets:
+        of = datasets.Dataset
+        given = columns.get(TABLE, columns)
+        made = (
+            given
+            if isinstance(given, of)
+            else of.from_dict(given)
+            if given is columns
+            else of.from_pandas(given, preserve_index=False)
+        )
+        made.to_parquet(saved)
+    return saved.getvalue()
+
+
+def _columns(data: Any, label: str | None) -> Columns:
+    """Return what data has by its name; images and vectors as arrays; a table whole, under no name."""
+    kind = f"{type(data).__module__}.{type(data).__name__}"
+    if kind.startswith(("datasets.", "pandas.")) and hasattr(data, "columns" if kind.startswith("p") else "features"):
+        return {TABLE: data}
+    if isinstance(data, np.ndarray | Tensor):
+        return _of_values([data], [])
+    if isinstance(data, tuple) and len(data) == 2:
+        if len(data[0]) != len(data[1]) or not len(data[0]):
+            raise ValueError(f"expected as many labels as inputs, got {len(data[1])} and {len(data[0])}: give one each")
+        return _of_values(list(data), [])
+    if not (hasattr(data, "__getitem__") and hasattr(data, "__len__")) or isinstance(data, str) or not len(data):
+        got = "an empty one" if hasattr(data, "__len__") and not isinstance(data, str) else kind
+        raise ValueError(f"expected {EXPECTED}, got {got}: give one of them, or a path")
+    return _of_items([data[place] for place in range(len(data))], label, getattr(data, "classes", []))
+
+
+def _of_items(items: Sequence[Any], label: str | None, classes: Sequence[Any]) -> Columns:
+    first = items[0]
+    if isinstance(first, Mapping):
+        return _of_dictionaries(items, label)
+    if isinstance(first, tuple | list) and len(first) == 2:
+        return _of_values([list(of) for of in zip(*items, strict=True)], classes)
+    if isinstance(first, Tensor | np.ndarray | str):
+        return _of_values([items], [])
+    got = f"items such as {type(first).__name__}"
+    raise ValueError(f"expected a Dataset of (input, label) or of dictionaries, got {got}: return these")
+
+
+def _of_values(values: Sequence[Any], classes: Sequence[Any]) -> Columns:
+    """Return inputs, and labels if there are two columns."""
+    inputs, labels = values[0], [_plain(of) for of in values[1]] if len(values) == 2 else None
+    if isinstance(inputs[0], str):
+        columns: Columns = {"text": list(map(str, inputs))}
+    elif hasattr(inputs[0], "convert"):  # pictures of Pillow
+        columns = {"image": list(inputs)}
+    else:
+        array = _array(inputs)
+        columns = {"vectors" if array.ndim == 2 else "images": array}
+    if labels is None:
+        return columns
+    whole = classes and all(isinstance(of, int) for of in labels)
+    named = [str(classes[of]) for of in labels] if whole else labels
+    arrays = "images" in columns or "vectors" in columns
+    return columns | ({"labels": np.asarray(named)} if arrays else {"label": named})
+
+
+def _of_dictionaries(items: Sequence[Mapping[str, Any]], label: str | None) -> Columns:
+    columns = {name: [item[name] for item in items] for name in items[0]}
+    arrays = [name for name, of in columns.items() if getattr(of[0], "ndim", 0) > 0]
+    if not arrays or any(hasattr(of[0], "convert") for of in columns.values()):
+        return {name: [_plain(one) for one in of] for name, of in columns.items()}
+    chosen = next((name for name in arrays if name in IMAGE_COLUMNS), arrays[0])
+    named = next((name for name in (label, *LABEL_COLUMNS) if name in columns), None)
+    return _of_values([columns[chosen], *([] if named is None else [columns[named]])], [])
+
+
+def _array(values: Any) -> NDArray[Any]:
+    try:
+        several = isinstance(values, list)
+        return np.stack([np.asarray(one) for one in values]) if several else np.asarray(values)
+    except ValueError as error:
+        raise ValueError(
+            f"expected inputs of one shape, got others: resize them, or give Pillow's images ({error})"
+        ) from error
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist() if isinstance(value, Tensor | np.ndarray | np.generic) else value
+
+
+def _joined(arrays: Sequence[NDArray[Any]], name: str) -> NDArray[Any]:
+    try:
+        return np.concatenate(arrays)
+    except ValueError as error:
+        raise ValueError(f"expected {name} of one shape in all parts, got others: {error}") from error

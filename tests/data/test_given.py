@@ -1,0 +1,127 @@
+"""Data given as objects: what a source reads of the file that they are kept in is what was given."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from datasets import Dataset
+from PIL import Image
+
+from likewise.data import Arrays, Table
+from likewise.data.given import kept
+
+GENERATOR = np.random.default_rng(0)
+VECTORS, LABELS = GENERATOR.normal(size=(12, 3)).astype(np.float32), np.arange(12) % 3
+PIXELS = GENERATOR.integers(0, 256, size=(12, 3, 8, 8), dtype=np.uint8)
+TEXTS = [f"text {number} of a fox" for number in range(12)]
+NAMES = ("lily", "rose", "tulip")
+
+
+class Items(torch.utils.data.Dataset):
+    """A map-style data set."""
+
+    def __init__(self, items, classes=None):
+        self.items = items
+        if classes is not None:
+            self.classes = list(classes)
+
+    def __len__(self):
+        return len(self.items)
+
+    def __getitem__(self, place):
+        return self.items[place]
+
+
+def pictures():
+    """Return images of Pillow."""
+    return [Image.fromarray(pixels.transpose(1, 2, 0)) for pixels in PIXELS]
+
+
+ARRAYS = {
+    "arrays": (VECTORS, LABELS),
+    "tensors": (torch.from_numpy(VECTORS), torch.from_numpy(LABELS)),
+    "lists": (VECTORS.tolist(), LABELS.tolist()),
+    "tuples": Items(list(zip(torch.from_numpy(VECTORS), LABELS.tolist(), strict=True))),
+    "numbers": Items(list(zip(torch.from_numpy(VECTORS), torch.from_numpy(LABELS), strict=True))),
+    "dictionaries": Items([{"x": x, "label": y} for x, y in zip(torch.from_numpy(VECTORS), LABELS, strict=True)]),
+}
+
+
+@pytest.mark.parametrize("data", ARRAYS.values(), ids=ARRAYS)
+def test_vectors_are_what_was_given(data, tmp_path):
+    samples = Arrays(kept(data, tmp_path)).load()
+    assert torch.equal(samples.inputs, torch.from_numpy(VECTORS))
+    assert samples.labels.tolist() == LABELS.tolist()
+    assert samples.names == ("0", "1", "2")
+
+
+IMAGES = {
+    "arrays": (PIXELS, np.asarray(NAMES)[LABELS]),
+    "channels last": (PIXELS.transpose(0, 2, 3, 1), np.asarray(NAMES)[LABELS]),
+    "classes": Items(list(zip(torch.from_numpy(PIXELS), LABELS.tolist(), strict=True)), NAMES),
+    "named": Items([{"thing": 1, "image": x, "kind": NAMES[y]} for x, y in zip(PIXELS, LABELS, strict=True)]),
+}
+
+
+@pytest.mark.parametrize("data", IMAGES.values(), ids=IMAGES)
+def test_images_are_what_was_given(data, tmp_path):
+    samples = Arrays(kept(data, tmp_path, "kind")).load()
+    assert torch.equal(samples.inputs, torch.from_numpy(PIXELS))
+    assert [samples.names[of] for of in samples.labels] == [NAMES[of] for of in LABELS]
+
+
+TABLES = {
+    "frame": pd.DataFrame({"text": TEXTS, "label": np.asarray(NAMES)[LABELS]}, index=range(5, 17)),
+    "datasets": Dataset.from_dict({"text": TEXTS, "label": [NAMES[of] for of in LABELS]}),
+    "lists": (TEXTS, [NAMES[of] for of in LABELS]),
+    "array of words": (np.asarray(TEXTS), [NAMES[of] for of in LABELS]),
+    "tuples": Items(list(zip(TEXTS, LABELS.tolist(), strict=True)), NAMES),
+    "dictionaries": Items([{"text": x, "label": NAMES[y]} for x, y in zip(TEXTS, LABELS, strict=True)]),
+}
+
+
+@pytest.mark.parametrize("data", TABLES.values(), ids=TABLES)
+def test_texts_are_what_was_given(data, tmp_path):
+    samples = Table(str(kept(data, tmp_path))).load()
+    assert list(samples.inputs.strings) == TEXTS
+    assert [samples.names[of] for of in samples.labels] == [NAMES[of] for of in LABELS]
+
+
+def test_pictures_are_what_was_given(tmp_path):
+    samples = Table(str(kept(Items(list(zip(pictures(), LABELS.tolist(), strict=True)), NAMES), tmp_path))).load()
+    assert torch.equal(samples.inputs[torch.arange(12)], torch.from_numpy(PIXELS))
+    assert samples.names == NAMES
+
+
+@pytest.mark.parametrize("kind", ["arrays", "table"])
+def test_parts_are_those_given(kind, tmp_path):
+    one = {"arrays": (VECTORS, LABELS), "table": pd.DataFrame({"text": TEXTS, "label": LABELS})}[kind]
+    two = {"arrays": (VECTORS[:4], LABELS[:4]), "table": pd.DataFrame({"text": TEXTS[:4], "label": LABELS[:4]})}[kind]
+    path = kept({"train": one, "test": two}, tmp_path)
+    samples = (Arrays(path) if kind == "arrays" else Table(str(path))).load()
+    assert samples.parts.tolist() == [0] * 12 + [2] * 4
+
+
+def test_equal_data_is_kept_once(tmp_path):
+    assert kept((VECTORS, LABELS), tmp_path) == kept((VECTORS.copy(), LABELS), tmp_path)
+    assert kept((VECTORS + 1, LABELS), tmp_path) != kept((VECTORS, LABELS), tmp_path)
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+WRONG = {
+    "of an object": (object(), "map-style Dataset of tuples or dictionaries.*got builtins.object: give one"),
+    "of nothing": ([], "got an empty one"),
+    "of too few labels": ((VECTORS, LABELS[:3]), "as many labels as inputs, got 3 and 12"),
+    "of several shapes": (Items([(np.zeros(2), 0), (np.zeros(3), 1)]), "inputs of one shape, got others: resize them"),
+    "of items without a label": (Items([object()]), "items such as object: return these"),
+    "of other parts": ({"train": (VECTORS, LABELS), "test": (VECTORS[:, :2], LABELS)}, "vectors of one shape in all"),
+    "of other columns": ({"train": (VECTORS, LABELS), "test": VECTORS}, "vectors, labels, in test, got vectors: name"),
+}
+
+
+@pytest.mark.parametrize(("data", "words"), WRONG.values(), ids=WRONG)
+def test_what_is_no_data_is_told(data, words, tmp_path):
+    with pytest.raises(ValueError, match=words):
+        kept(data, Path(tmp_path))

@@ -1,0 +1,124 @@
+"""Objects in the place of names: a training takes them as they are, and its run records what can be made again."""
+
+import json
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import likewise as lw
+from likewise.data import Balanced, Views
+from likewise.evaluation import KNN
+from likewise.models import ConvNet, NoHead
+from likewise.parts import build, description
+from likewise.training import Cosine
+from likewise.workflows import Silent
+
+pytestmark = pytest.mark.slow  # trains
+DATA = np.random.default_rng(0).normal(size=(60, 5)).astype(np.float32), np.arange(60) % 3
+COMMON = {"data": DATA, "epochs": 2, "report": False, "evaluations": "KNN", "progress": Silent()}
+
+
+class Network(nn.Module):
+    """A network that can't be made without an argument."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(5, width), nn.ReLU(), nn.Linear(width, 4))
+
+    def forward(self, inputs):
+        return self.layers(inputs)
+
+
+def test_a_network_of_ones_own_is_trained_and_loaded(tmp_path):
+    network = Network(6)
+    before = network.layers[0].weight.clone()
+    loss, rate = lw.SupConLoss(temperature=0.2), partial(torch.optim.SGD, lr=0.3, momentum=0.5)
+    run = lw.train(**COMMON, encoder=network, loss=loss, optimizer=rate, runs=str(tmp_path))
+    assert not torch.equal(network.layers[0].weight, before)
+    expected = network.eval()(torch.from_numpy((DATA[0] - DATA[0].mean()) * 0)).detach()  # on zeros
+    parts = run.facts["parts"]
+    assert parts["loss"]["init_args"]["temperature"] == 0.2
+    assert parts["optimizer"]["class_path"] == "torch.optim.SGD"
+    assert (parts["optimizer"]["init_args"]["lr"], parts["optimizer"]["init_args"]["momentum"]) == (0.3, 0.5)
+    model = lw.load(run, module=Network(6))
+    encoder = model.encoder
+    assert torch.equal(encoder.module(torch.zeros(60, 5)), expected)
+    with pytest.raises(ValueError, match=r"arguments of .*Network, got no width: .* module=\.\.\. to likewise.load"):
+        lw.load(run)
+
+
+def test_a_run_with_objects_goes_on_with_them(tmp_path, monkeypatch):
+    def ended(name):
+        torch.manual_seed(3)
+        return lw.train(**COMMON, encoder=Network(6), loss=lw.SupConLoss(temperature=0.2), runs=str(tmp_path / name))
+
+    whole = ended("whole")
+
+    def end(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("likewise.workflows.training.score", end)
+        with pytest.raises(KeyboardInterrupt):
+            ended("cut")
+    (left,) = (tmp_path / "cut").glob("*.partial")
+    run = lw.train(resume=left, encoder=Network(6), progress=Silent())
+    assert [score.value for score in run.scores] == [score.value for score in whole.scores]
+
+
+def test_parts_of_ours_are_recorded_whole(tmp_path):
+    made = {
+        "encoder": ConvNet((1, 8, 8), width=8),
+        "head": NoHead(32),
+        "batches": Views(batch_size=6, sampler=Balanced(samples_per_class=2)),
+        "schedule": Cosine(warmup_epochs=0),
+        "evaluations": [KNN(7)],
+        "loss": lw.SupConLoss(temperature=0.3),
+    }
+    images = np.random.default_rng(0).random((60, 8, 8)).astype(np.float32)
+    run = lw.train(**{**COMMON, **made, "data": (images, DATA[1])}, runs=str(tmp_path))
+    parts = run.facts["parts"]
+    assert parts["encoder"]["init_args"]["width"] == 8
+    assert parts["batches"]["init_args"]["sampler"]["init_args"]["samples_per_class"] == 2
+    assert run.options["evaluations"][0]["init_args"]["k"] == 7
+    assert lw.load(run).encode(images).shape == (60, 32)
+    again = lw.train({"config": str(run.configuration)}, runs=str(tmp_path), progress=Silent())
+    assert again.facts["parts"] == parts
+
+
+def test_what_is_described_is_made_again():
+    loss = lw.InfoNCELoss(temperature="learned", symmetric=True)
+    spec, again = description(loss)
+    assert again
+    assert json.loads(json.dumps(spec)) == spec
+    made = build(spec, lw.losses.Loss)
+    assert (made.symmetric, made.temperature) == (loss.symmetric, loss.temperature)
+    _, again = description(lw.InfoNCELoss(temperature=nn.Parameter(torch.tensor(0.2))))
+    assert not again
+
+
+def test_a_loss_that_no_words_describe_is_taken_as_it_is(tmp_path):
+    temperature = torch.tensor(0.2)
+    run = lw.train(**COMMON, loss=lw.SupConLoss(temperature=temperature), runs=str(tmp_path))
+    other = lw.train(**COMMON, loss=lw.SupConLoss(temperature=0.2), runs=str(tmp_path))
+    ours, theirs = ([value for _, value in of.metrics["loss"]] for of in (run, other))
+    assert ours == pytest.approx(theirs, rel=1e-5)
+
+
+WRONG = [
+    ({"loss": lw.SupConLoss}, r"a loss such as SupConLoss\(\), got the class SupConLoss: call it"),
+    ({"loss": nn.CrossEntropyLoss()}, "got CrossEntropyLoss: let it inherit from lw.losses.Loss"),
+    ({"optimizer": len}, r"got builtin_function_or_method: give functools.partial\(torch.optim.SGD, lr=0.1\)"),
+    ({"encoder": Network}, "a network as encoder, got the class Network: call it"),
+    ({"encoder": object()}, "a torch.nn.Module as encoder, got object: give a network"),
+    ({"encoder": nn.Linear(7, 2)}, r"expected Linear to take inputs of shape \(5,\)"),
+]
+
+
+@pytest.mark.parametrize(("given", "words"), WRONG, ids=range(len(WRONG)))
+def test_objects_that_an_option_does_not_take_are_told(given, words, tmp_path):
+    with pytest.raises(ValueError, match=words):
+        lw.train(**COMMON, **given, runs=str(tmp_path))

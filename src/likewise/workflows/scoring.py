@@ -205,8 +205,9 @@ def encoded_as_begun(
     """Encode the samples by the encoder as it began, and save the features; or load those saved."""
     if not run.begun_embeddings.is_file():
         some = zip(PARTS, capped([parts.train, parts.validation, parts.test], most), strict=True)
-        given = {"second": second, "workers": workers}
-        found = [few.of(features_of(few[0], encoder, part, progress.bar, **given)) for part, few in some]
+        found = [
+            few.of(features_of(few[0], encoder, part, progress.bar, second, workers=workers)) for part, few in some
+        ]
         with run.writing(run.begun_embeddings.name) as path:
             save_features(path, FeatureParts(*found))
     return with_origin(features_as_begun(run), parts, lambda: encoder, lambda: second)

@@ -126,7 +126,7 @@ def test_a_shared_tower_is_counted_once_and_learns_from_both_sides():
     module = _module(samples, lw.InfoNCELoss(temperature=TAU), SecondTower(shared=True))
     assert module.second is module.encoder
     assert len(list(module.parameters())) == len(list(module.encoder.parameters()))
-    optimizer = lw.training.pretraining.optimizer_of(module, torch.optim.SGD)
+    optimizer = lw.training.optimizers.optimizer_of(module, torch.optim.SGD)
     held = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     assert len(held) == len(set(map(id, held))) == len(list(module.encoder.parameters()))
     batch = _batch(samples)
@@ -146,7 +146,7 @@ def test_a_rate_factor_is_for_the_second_tower_alone():
     samples = _pairs()
     module = _module(samples, lw.InfoNCELoss(), tower)
     factors = {parameter: by for of in module.inputs.all for parameter, by in of.rate_factors().items()}
-    optimizer = lw.training.pretraining.optimizer_of(module, lambda groups: torch.optim.SGD(groups, lr=1.0), factors)
+    optimizer = lw.training.optimizers.optimizer_of(module, lambda groups: torch.optim.SGD(groups, lr=1.0), factors)
     rates = {id(one): group["lr"] for group in optimizer.param_groups for one in group["params"]}
     assert {rates[id(one)] for one in module.second.parameters()} == {0.1}
     assert {rates[id(one)] for one in module.encoder.parameters()} == {1.0}

@@ -35,7 +35,7 @@ from likewise.losses import (
 from likewise.losses.base import ContrastiveLoss
 from likewise.models import ConvNet, ProjectionHead
 from likewise.training import Constant, Cosine, KeyQueue, LabelPrototypes, Momentum, Pretraining, Steps, TrainingData
-from likewise.training.pretraining import optimizer_of
+from likewise.training.optimizers import optimizer_of
 
 pytestmark = [
     pytest.mark.slow,

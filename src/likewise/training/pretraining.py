@@ -1,8 +1,7 @@
 """Pretraining: encoder, head, loss and inputs as one Lightning module."""
 
 import math
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, final
@@ -12,7 +11,7 @@ import torch
 from jaxtyping import Float
 from lightning.pytorch.callbacks import Timer
 from torch import Tensor, nn
-from torch.optim import LBFGS, Optimizer
+from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 from likewise.data import Batch, Samples
@@ -28,12 +27,12 @@ from likewise.training.callbacks import BY_ANCHOR, HISTOGRAM
 from likewise.training.fine_tuning import FineTuning
 from likewise.training.inputs import InputContext, LossInput, LossInputs, SecondTower
 from likewise.training.inputs.resolution import label_kind_of, reads_embeddings
+from likewise.training.optimizers import OptimizerCallable, optimizer_of
 from likewise.training.schedule import Cosine, Schedule
 from likewise.training.step import Step
 
 STEPS_BETWEEN_CHECKS = 50  # reading a value synchronises an accelerator; on a CPU every step is checked
 SCORES = 2**22  # of classes that are read at a time
-OptimizerCallable = Callable[[Iterable[Any]], Optimizer]
 
 
 @final
@@ -232,9 +231,10 @@ class Pretraining(lightning.LightningModule):
             loss_input.start(0 if math.isinf(steps) else int(steps))
         factors = {parameter: by for of in self.inputs.all for parameter, by in of.rate_factors().items()}
         rates = self.fine_tuning.rates() | self._of_loss | factors
-        optimizer = optimizer_of(self, self._make_optimizer, rates)
-        own = [rates.get(group["params"][0], 1.0) for group in optimizer.param_groups]
-        self._told = own.index(1.0) if 1.0 in own else own.index(max(own))
+        own = {of: make for of in self.inputs.all if (make := of.optimizer_of(self._make_optimizer)) is not None}
+        optimizer = optimizer_of(self, self._make_optimizer, rates, own)
+        shown = [rates.get(group["params"][0], 1.0) for group in optimizer.param_groups]
+        self._told = shown.index(1.0) if 1.0 in shown else shown.index(max(shown))
         self._fit_schedule(steps, max(group["lr"] for group in optimizer.param_groups))
         schedule = LambdaLR(optimizer, self._factor)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
@@ -305,36 +305,6 @@ def _context(encoder: Encoder, head: Head | None, loss: Loss, samples: Samples |
         return InputContext(encoder, head, label_kind_of(samples), len(samples.names), samples=samples)
     kinds = loss.label_kinds
     return InputContext(encoder, head, "classes" if "classes" in kinds else "label sets" if kinds else None)
-
-
-def optimizer_of(
-    module: nn.Module, make: OptimizerCallable, rate_factors: Mapping[nn.Parameter, float] | None = None
-) -> Optimizer:
-    """Make an optimizer with factors of learning rates, and without weight decay on biases and normalisations.
-
-    These are the parameters with fewer than two dimensions.
-    """
-    factors = rate_factors or {}
-    groups: defaultdict[tuple[bool, float], list[nn.Parameter]] = defaultdict(list)
-    for parameter in module.parameters():
-        if parameter.requires_grad:
-            groups[parameter.ndim >= 2, factors.get(parameter, 1.0)].append(parameter)
-    if not groups:
-        raise ValueError("expected parameters to train, got none: a frozen encoder needs a head or prototypes")
-    if getattr(make, "func", make) is LBFGS:
-        raise ValueError("expected an optimizer that evaluates the loss once per step, got LBFGS: choose SGD or AdamW")
-    try:
-        optimizer = make([{"params": parameters} for parameters in groups.values()])
-    except ValueError as error:
-        kind = getattr(getattr(make, "func", make), "__name__", make)
-        raise ValueError(
-            f"expected options that {kind} takes, got its error {str(error)!r}: correct what it names of --optimizer"
-        ) from error
-    for (decays, factor), group in zip(groups, optimizer.param_groups, strict=True):
-        group["lr"] = group["lr"] * factor
-        if "weight_decay" in group and not decays:
-            group["weight_decay"] = 0.0
-    return optimizer
 
 
 def _in_chunks(scores: Float[Tensor, "n c"]) -> Iterator[tuple[slice, Tensor]]:

@@ -1,13 +1,17 @@
 """What is learned of each class or label beside the encoder: prototypes, and a linear classifier."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import final
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.optim import Optimizer
 
 from likewise.memory import Prototypes
+from likewise.parts import class_of
 from likewise.training.inputs.loss_input import InputContext, LossInput
 from likewise.training.step import Step
 
@@ -26,7 +30,29 @@ class WithRate(nn.Module):
 
 
 class Learned(WithRate):
-    """Mixed into inputs with parameters for each class or label."""
+    """Mixed into inputs with parameters for each class or label, which may have an optimizer of their own."""
+
+    def __init__(self, rate_factor: float = 1.0, *, lr: float | None = None, optimizer: str | None = None) -> None:
+        super().__init__(rate_factor)
+        if lr is not None and (not lr > 0 or rate_factor != 1):
+            got = f"{lr} with rate_factor {rate_factor}"
+            raise ValueError(f"expected lr above 0, or a rate_factor, got {got}: leave one out")
+        if optimizer is not None and lr is None:
+            raise ValueError(f"expected lr beside optimizer, got none for {optimizer}: give inputs.lr, such as 0.1")
+        self.lr, self.optimizer = lr, optimizer
+        self._made_by = None if optimizer is None else class_of(_path_of(optimizer), Optimizer)
+
+    def optimizer_of(self, make: Callable[..., Optimizer]) -> Callable[..., Optimizer] | None:
+        """Return what makes its own optimizer: of another class, or the training's with another rate."""
+        if self.lr is None:
+            return None
+        given = getattr(make, "keywords", {}) if self._made_by is None else {}
+        return partial(self._made_by or getattr(make, "func", make), **{**given, "lr": self.lr})
+
+
+def _path_of(optimizer: str) -> str:
+    """Return the path of a class, of torch.optim where it is named alone."""
+    return optimizer if "." in optimizer else f"torch.optim.{optimizer}"
 
 
 @final
@@ -36,6 +62,8 @@ class LabelPrototypes(Learned, LossInput):
     Args:
         rate_factor: Factor of their learning rate. The rates for fine-tuning large models are too low for prototypes,
             which start at random.
+        lr: Their own learning rate, in place of a factor; the schedule scales it, too.
+        optimizer: Their own optimizer, a class of torch.optim or a path, which gets this rate. None: the training's.
     """
 
     rows: Prototypes
@@ -61,6 +89,8 @@ class Classifier(Learned, LossInput):
 
     Args:
         rate_factor: Factor of the layer's learning rate.
+        lr: Its own learning rate, in place of a factor; the schedule scales it, too.
+        optimizer: Its own optimizer, a class of torch.optim or a path, which gets this rate. None: the training's.
     """
 
     without_head = frozenset({"class_logits"})

@@ -2,11 +2,12 @@
 
 import inspect
 from abc import ABC
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Self, TypeVar, final
 
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from likewise.data import Batches, LabelKind, Samples
 from likewise.losses import Loss
@@ -154,6 +155,10 @@ class LossInput(Described, nn.Module, ABC):
     def rate_factors(self) -> dict[nn.Parameter, float]:
         """Return the factors of its parameters' learning rates that are not 1."""
         return {}
+
+    def optimizer_of(self, make: Callable[..., Optimizer]) -> Callable[..., Optimizer] | None:
+        """Return what makes its own optimizer, given what makes the training's; None where it has the training's."""
+        return None
 
     def start(self, steps: int) -> None:
         """Receive the number of steps of the optimizer, when training begins."""

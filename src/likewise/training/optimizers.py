@@ -1,0 +1,102 @@
+"""Optimizers: groups of parameters by rate and weight decay, and several optimizers as one."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, final
+
+import torch
+from torch import nn
+from torch.optim import LBFGS, Optimizer
+
+OptimizerCallable = Callable[[Iterable[Any]], Optimizer]
+
+
+def optimizer_of(
+    module: nn.Module,
+    make: OptimizerCallable,
+    rate_factors: Mapping[nn.Parameter, float] | None = None,
+    own: Mapping[nn.Module, OptimizerCallable] | None = None,
+) -> Optimizer:
+    """Make an optimizer with factors of learning rates, and without weight decay on biases and normalisations.
+
+    These are the parameters with fewer than two dimensions.
+
+    Args:
+        module: What is trained.
+        make: Makes the optimizer of parameters.
+        rate_factors: Factors of its rate.
+        own: Parts of the module that have an optimizer of their own, and what makes it.
+    """
+    factors, apart = rate_factors or {}, dict[nn.Parameter, OptimizerCallable]()
+    for part, other in (own or {}).items():
+        apart |= dict.fromkeys(part.parameters(), other)
+    of = defaultdict[OptimizerCallable, list[nn.Parameter]](list)
+    for parameter in module.parameters():
+        if parameter.requires_grad:
+            of[apart.get(parameter, make)].append(parameter)
+    if not of:
+        raise ValueError("expected parameters to train, got none: a frozen encoder needs a head or prototypes")
+    made = [_optimizer(parameters, each, factors) for each, parameters in of.items()]
+    return made[0] if len(made) == 1 else Together(made)
+
+
+def _optimizer(
+    parameters: Iterable[nn.Parameter], make: OptimizerCallable, factors: Mapping[nn.Parameter, float]
+) -> Optimizer:
+    groups = defaultdict[tuple[bool, float], list[nn.Parameter]](list)
+    for parameter in parameters:
+        groups[parameter.ndim >= 2, factors.get(parameter, 1.0)].append(parameter)
+    if getattr(make, "func", make) is LBFGS:
+        raise ValueError("expected an optimizer that evaluates the loss once per step, got LBFGS: choose SGD or AdamW")
+    try:
+        optimizer = make([{"params": of} for of in groups.values()])
+    except ValueError as error:
+        kind = getattr(getattr(make, "func", make), "__name__", make)
+        raise ValueError(
+            f"expected options that {kind} takes, got its error {str(error)!r}: correct what it names of --optimizer"
+        ) from error
+    for (decays, factor), group in zip(groups, optimizer.param_groups, strict=True):
+        group["lr"] = group["lr"] * factor
+        if "weight_decay" in group and not decays:
+            group["weight_decay"] = 0.0
+    return optimizer
+
+
+@final
+class Together(Optimizer):
+    """Several optimizers that step as one; a schedule scales the rate of each.
+
+    Args:
+        optimizers: The optimizers, of different parameters.
+
+    Example:
+        >>> weight, bias = (nn.Parameter(torch.ones(2)) for _ in range(2))
+        >>> both = Together([torch.optim.SGD([weight], lr=0.5), torch.optim.Adam([bias], lr=0.1)])
+        >>> (weight + bias).sum().backward()
+        >>> both.step()
+        >>> weight.tolist(), [round(value, 4) for value in bias.tolist()]
+        ([0.5, 0.5], [0.9, 0.9])
+    """
+
+    def __init__(self, optimizers: Sequence[Optimizer]) -> None:
+        super().__init__([dict(group) for of in optimizers for group in of.param_groups], {})
+        self.optimizers = list(optimizers)
+        self.param_groups = [group for of in optimizers for group in of.param_groups]
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Evaluate the closure once, and step with each."""
+        with torch.enable_grad():
+            loss = None if closure is None else closure()
+        for optimizer in self.optimizers:
+            optimizer.step()
+        return loss
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the states of all."""
+        return {"optimizers": [optimizer.state_dict() for optimizer in self.optimizers]}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Load what `state_dict` returned; the groups stay this optimizer's, too."""
+        for optimizer, state in zip(self.optimizers, state_dict["optimizers"], strict=True):
+            optimizer.load_state_dict(state)
+        self.param_groups = [group for of in self.optimizers for group in of.param_groups]

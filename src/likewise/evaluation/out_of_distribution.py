@@ -1,9 +1,8 @@
 """Out-of-distribution detection: are samples of other data farther from the training samples than test samples are?"""
 
 import math
-import warnings
 from collections.abc import Callable, Iterator, Mapping
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, ClassVar, final
 
 import torch
@@ -11,13 +10,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from likewise.data import Samples, Source
-from likewise.data.rows import files_of, in_words, readable, unreadable
 from likewise.data.samples import some_rows
 from likewise.evaluation.evaluation import Evaluation, Findings
 from likewise.evaluation.features import Bar, FeatureParts, Features, joined, silent
+from likewise.evaluation.from_source import encoded_as, why_not_fitting, words_of
 from likewise.evaluation.intervals import Z_95, resampled, wilson
 from likewise.evaluation.nearest import nearest
-from likewise.evaluation.raw import MOST_NUMBERS, as_vectors
+from likewise.evaluation.raw import MOST_NUMBERS
 from likewise.scores import RAW, Metric, Result
 
 CHUNK = 2**12  # samples in float64 at a time
@@ -87,16 +86,11 @@ class OutOfDistribution(Evaluation):
             return "it needs a training part to measure distances to, and there is none"
         if len(parts.test) < 2:
             return f"it needs at least 2 test samples, and there are {len(parts.test)}"
-        count, *shape = self._outside_shape
-        if count < 2:
-            return f"it needs at least 2 outside samples, and there are {count}"
-        origin, width = parts.test.origin, parts.test.vectors.shape[1]
-        if origin is None and parts.test.kind == RAW:
-            fits, expected = torch.Size(shape).numel() == width, f"of {width} numbers"
-        else:
-            needed = (width,) if origin is None else origin.input_shape
-            fits, expected = tuple(shape) == needed, f"of shape {needed}"
-        return None if fits else f"it needs outside inputs {expected}, and those of the source are {tuple(shape)}"
+        samples = self.outside.load()
+        if len(samples) < 2:
+            return f"it needs at least 2 outside samples, and there are {len(samples)}"
+        why = why_not_fitting(parts.test, samples)
+        return why and f"it needs outside {why}"
 
     def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Bar = silent) -> Result:
         """Measure the distances of test and outside samples to the training samples."""
@@ -107,7 +101,7 @@ class OutOfDistribution(Evaluation):
         found = Findings(self.name, test)
         for kind, settings, distances in self._measures(learned, progress):
             inside, outside = distances(test.vectors), distances(others)
-            protocol = {"outside samples": len(outside), "outside": self._source}
+            protocol = {"outside samples": len(outside), "outside": words_of(self.outside)}
             details = {"settings": settings, "protocol": protocol}
             both, passing = len(inside) + len(outside), false_positives(inside, outside, self.seed)
             found.add(Metric(f"{AREA}, {kind} distance"), *auroc(inside, outside), both, **details)
@@ -119,8 +113,8 @@ class OutOfDistribution(Evaluation):
         same = sum(row.tobytes() in known for row in others.float().numpy())
         if same > len(others) / 2:
             raise ValueError(
-                f"expected outside samples of other data, got {same:,} of {len(others):,} from {self._source} that are "
-                "training samples: name another source"
+                f"expected outside samples of other data, got {same:,} of {len(others):,} from "
+                f"{words_of(self.outside)} that are training samples: name another source"
             )
 
     def _measures(
@@ -131,17 +125,6 @@ class OutOfDistribution(Evaluation):
         if train.label_kind == "classes" and train.vectors.shape[1] <= WIDEST:
             yield "Mahalanobis", {}, Mahalanobis(train).distances
 
-    @property
-    def _source(self) -> str:
-        """The source of outside samples in words: its class, and its name or path."""
-        known = (getattr(self.outside, name, None) for name in ("name", "path"))
-        return " ".join([type(self.outside).__name__, *(str(of) for of in known if of is not None)])
-
-    @cached_property
-    def _outside_shape(self) -> tuple[int, ...]:
-        """The shape of all outside inputs together; the inputs themselves aren't kept."""
-        return tuple(self.outside.load().inputs.shape)
-
     def _encoded(self, test: Features) -> Tensor:
         """Return the features of the outside samples, (N, D), or of a random subset."""
         samples: Samples = self.outside.load()
@@ -150,16 +133,7 @@ class OutOfDistribution(Evaluation):
             most = min(most, max(2, MOST_NUMBERS // max(1, test.vectors.shape[1])))
         if len(samples) > most:
             samples = samples[some_rows(len(samples), most, self.seed)]
-        if test.origin is not None:
-            vectors = test.origin.encode(samples.inputs)
-        elif test.kind == RAW:
-            vectors = as_vectors(samples)
-        else:
-            vectors = samples.inputs[torch.arange(len(samples))].float()
-        rows = torch.arange(len(samples))
-        if lost := unreadable(samples.inputs, rows):
-            warnings.warn(f"of outside samples: {in_words(files_of(lost))}", stacklevel=2)
-            vectors = vectors[readable(samples.inputs, rows)]
+        vectors, _ = encoded_as(test, samples, "outside samples")
         return Features(vectors, None, part="outside").vectors  # checks that they are finite
 
 

@@ -3,15 +3,18 @@
 from collections.abc import Iterator
 from copy import copy
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, ClassVar, Literal, final, get_args
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from likewise.data import Samples, Source
 from likewise.evaluation.arrays import gathered, three_parts
 from likewise.evaluation.evaluation import Evaluation, Findings, Sizes, listed
 from likewise.evaluation.features import Bar, FeatureParts, Features, joined, silent
+from likewise.evaluation.from_source import encoded_as, why_not_fitting, words_of
 from likewise.evaluation.intervals import of_share, over_classes, student, wilson
 from likewise.evaluation.nearest import TILE, nearest
 from likewise.evaluation.own_rows import classes_among, own_rows
@@ -62,6 +65,7 @@ class Retrieval(Evaluation):
     Args:
         at: k, of what is measured at k; or several. None: precision@1 alone.
         gallery: What is ranked: the other "test" samples, or the "train" samples, as for queries and a gallery.
+        among: A gallery of one's own instead: a source with labels, whose inputs the run's encoder encodes.
         gallery_includes_queries: Whether the test samples are rows of such a gallery, too: each query's own row, which
             would be found first, is then left out. Otherwise a note counts equal rows, and of many a warning.
 
@@ -82,9 +86,15 @@ class Retrieval(Evaluation):
 
     name: ClassVar[str] = "retrieval"
     accelerated: ClassVar[bool] = True
+    among: Source | None = None
 
     def __init__(
-        self, at: int | list[int] | None = None, gallery: Gallery = "test", *, gallery_includes_queries: bool = False
+        self,
+        at: int | list[int] | None = None,
+        gallery: Gallery = "test",
+        *,
+        among: Source | None = None,
+        gallery_includes_queries: bool = False,
     ) -> None:
         depths = [] if at is None else sorted(listed("at", at))
         if depths and depths[0] < 1:
@@ -93,13 +103,22 @@ class Retrieval(Evaluation):
             raise ValueError(f"expected gallery as one of {', '.join(get_args(Gallery))}, got {gallery!r}")
         self.at = tuple(depths)
         self.gallery: Gallery = gallery
+        if among is not None:
+            self.among = among
         if gallery_includes_queries:
             self.gallery_includes_queries = True
 
     def why_not_applicable(self, parts: FeatureParts) -> str | None:
-        test, ranked = parts.test, len(self._ranked(parts) or parts.test) - self._leaves_one_out
+        test = parts.test
         if test.label_kind is None:
             return "it needs classes or label sets, and there are no labels"
+        if self.among is not None:
+            samples = self._gallery
+            if samples.label_kind != test.label_kind:
+                return f"it needs a gallery with {test.label_kind}, and its labels are {samples.label_kind or 'none'}"
+            if why := why_not_fitting(test, samples):
+                return f"it needs a gallery of {why}"
+        ranked = len(self._ranked(parts) or parts.test) - self._leaves_one_out
         lacking = self._lacks_answers(parts)
         if lacking is None and self.at and ranked < max(self.at):
             return f"it needs {max(self.at)} samples to rank for precision@{max(self.at)}, and there are {ranked}"
@@ -111,11 +130,26 @@ class Retrieval(Evaluation):
         return sizes.test * ranked[0] + sizes.validation * ranked[1]
 
     @property
-    def _leaves_one_out(self) -> bool:
-        return self.gallery == "test" or self.gallery_includes_queries
+    def _said(self) -> str:
+        return "training part" if self.among is None else f"{words_of(self.among)}, {len(self._gallery):,} samples"
 
-    def _ranked(self, parts: FeatureParts) -> Features | None:
-        """Return what is ranked; None for the other queries."""
+    @cached_property
+    def _gallery(self) -> Samples:
+        assert self.among is not None  # noqa: S101 - asked by the caller
+        return self.among.load()
+
+    @property
+    def _leaves_one_out(self) -> bool:
+        return (self.gallery == "test" and self.among is None) or self.gallery_includes_queries
+
+    def _ranked(self, parts: FeatureParts, *, encoded: bool = False) -> Features | None:
+        """Return what is ranked, of a source without its features unless they are asked for; None for other queries."""
+        if self.among is not None:
+            samples, like = self._gallery, parts.test.vectors
+            vectors = like.new_zeros(1, like.shape[1]).expand(len(samples), -1)
+            if encoded:
+                vectors, samples = encoded_as(parts.test, samples, "the gallery")
+            return Features.of(samples, vectors.to(like), "gallery")
         return parts.train if self.gallery == "train" else None
 
     def _lacks_answers(self, parts: FeatureParts) -> str | None:
@@ -140,7 +174,7 @@ class Retrieval(Evaluation):
         chosen_by = parts._replace(test=parts.validation)
         if chosen_by.test.part != parts.test.part and self.why_not_applicable(chosen_by) is None:
             tried = self._found(chosen_by, progress).selecting
-        if refit and self.gallery == "train" and parts.train.names == parts.validation.names:
+        if refit and self.gallery == "train" and self.among is None and parts.train.names == parts.validation.names:
             parts = parts._replace(train=joined(parts.train, parts.validation))
         return replace(self._found(parts, progress), candidates=tried)
 
@@ -180,6 +214,7 @@ class Retrieval(Evaluation):
             given["train"] = ("gallery", gallery, "gallery_labels", gallery_labels)
         parts = three_parts(gathered(given, names))
         one = copy(self)
+        one.among = None
         one.gallery = "test" if gallery is None else "train"
         one.gallery_includes_queries = gallery_includes_queries or self.gallery_includes_queries
         one.check(parts)
@@ -193,13 +228,13 @@ class Retrieval(Evaluation):
         return {metric.name: values for metric, values in found.items()}
 
     def _found(self, parts: FeatureParts, progress: Bar) -> Result:
-        test, gallery = parts.test, self._ranked(parts)
+        test, gallery = parts.test, self._ranked(parts, encoded=True)
         others, own, equal = test, torch.arange(len(test)), ()
         if gallery is not None:
             others, (own, equal) = gallery, own_rows(test, gallery, included=self.gallery_includes_queries)
         values = (self._of_sets if test.label_kind == "label sets" else self._of_classes)(test, others, own, progress)
         unseen = test.label_kind == "classes" and len(parts.train) > 0 and not parts.closed
-        found, protocol = Findings(self.name, test), {} if gallery is None else {"gallery": "training part"}
+        found, protocol = Findings(self.name, test), {} if gallery is None else {"gallery": self._said}
         if self.gallery_includes_queries and gallery is not None:
             protocol["gallery"] += " without the query"
         why = LEFT_OUT[own is not None, str(test.label_kind)]

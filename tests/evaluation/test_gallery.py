@@ -1,0 +1,71 @@
+"""A gallery of one's own: what a run's encoder makes of it is ranked for the test samples, as plain loops rank it."""
+
+import numpy as np
+import pytest
+import torch
+
+import likewise as lw
+from likewise.data import Arrays, Samples, Source
+from likewise.evaluation import Features, Retrieval
+from likewise.workflows import Silent
+
+NAMES = ("lily", "rose", "tulip")
+
+
+class Shop(Source):
+    """Vectors with their classes, which are called as the test's, in another order, and one that is not there."""
+
+    def __init__(self, seed=1, width=4, names=("rose", "violet", "lily", "tulip")):
+        self.seed, self.width, self.names = seed, width, names
+
+    def load(self):
+        generator = torch.Generator().manual_seed(self.seed)
+        labels = torch.arange(40) % len(self.names) if self.names else None
+        return Samples(torch.randn(40, self.width, generator=generator), labels, tuple(self.names))
+
+
+def test_features_are_ranked_among_it():
+    generator = torch.Generator().manual_seed(0)
+    test = Features(torch.randn(30, 4, generator=generator), torch.arange(30) % 3, NAMES, part="test")
+    train = Features(torch.randn(9, 4, generator=generator), torch.arange(9) % 3, NAMES)
+    found = Retrieval(at=5, among=Shop())(train, train, test)
+    shop = Shop().load()
+    unit = torch.nn.functional.normalize
+    first, precision = [], []
+    for vector, label in zip(test.vectors, test.classes, strict=True):
+        order = (unit(shop.inputs) @ unit(vector, dim=0)).argsort(descending=True)
+        hits = [shop.names[shop.labels[row]] == NAMES[label] for row in order]
+        first.append(float(hits[0]))
+        precision.append(sum(hits[:5]) / 5)
+    assert found["precision@1"].value == pytest.approx(np.mean(first))
+    assert found["precision@5"].value == pytest.approx(np.mean(precision))
+    assert found["precision@1"].protocol["gallery"] == "Shop, 40 samples"
+
+
+@pytest.mark.parametrize(
+    ("shop", "words"),
+    [
+        (Shop(width=3), r"a gallery of inputs of shape \(4,\), and those of the source are \(3,\)"),
+        (Shop(names=()), "a gallery with classes, and its labels are none"),
+        (Shop(names=("oak", "elm")), "a test sample with a right answer in the gallery, and there is none"),
+    ],
+    ids=range(3),
+)
+def test_what_is_no_gallery_is_told(shop, words):
+    part = Features(torch.randn(12, 4), torch.arange(12) % 3, NAMES)
+    with pytest.raises(ValueError, match=words):
+        Retrieval(among=shop)(part, part, part)
+
+
+@pytest.mark.slow
+def test_a_run_encodes_it(tmp_path):
+    generator = np.random.default_rng(0)
+    data, other = ((generator.random((size, 8, 8)).astype(np.float32), np.arange(size) % 3) for size in (60, 24))
+    np.savez(tmp_path / "shop.npz", images=other[0], labels=other[1])
+    among = {"evaluations": "Retrieval", "evaluations.among": "Arrays"}
+    among["evaluations.among.path"] = str(tmp_path / "shop.npz")
+    run = lw.train(data=data, encoder="ConvNet", epochs=1, report=False, runs=str(tmp_path), progress=Silent(), **among)
+    model, test = lw.load(run), lw.data.parts_of_run(run)[0].test
+    encoded = Arrays(tmp_path / "shop.npz").load().inputs.numpy()
+    direct = Retrieval().rank(model.encode(test.inputs.numpy()), test.labels, model.encode(encoded), other[1])
+    assert run.scores["retrieval", "precision@1"].value == pytest.approx(direct["precision@1"].value)

@@ -21,6 +21,7 @@ from likewise.evaluation.results import Results, evaluate
 from likewise.evaluation.retrieval import Retrieval
 from likewise.evaluation.robustness import Robustness
 from likewise.evaluation.unlikeness import Unlikeness
+from likewise.evaluation.widths import Widths
 from likewise.evaluation.within_class import WithinClass
 from likewise.evaluation.zero_shot import ZeroShot
 from likewise.scores import Group, Metric, Outcomes, Result, Score
@@ -51,6 +52,7 @@ __all__ = [
     "Robustness",
     "Score",
     "Unlikeness",
+    "Widths",
     "WithinClass",
     "ZeroShot",
     "applicable",

@@ -1,0 +1,88 @@
+"""Widths: what the first features alone are worth, of an encoder that was trained so that they are (Matryoshka)."""
+
+from dataclasses import replace
+from typing import ClassVar, final
+
+from likewise.evaluation.cross_modal import CrossModalRetrieval
+from likewise.evaluation.evaluation import Evaluation, Sizes, listed
+from likewise.evaluation.features import Bar, FeatureParts, Features, silent
+from likewise.evaluation.retrieval import Retrieval
+from likewise.scores import Result
+
+
+@final
+class Widths(Evaluation):
+    """Evaluate the first features alone, at several widths, in one table.
+
+        score at w = score of (x_1, ..., x_w),   which the evaluation normalises anew
+
+    Args:
+        widths: How many of the first features; each at most as many as there are.
+        of: What evaluates them. None: cross-modal retrieval of pairs, else retrieval.
+
+    Raises:
+        ValueError: A width is below 1.
+
+    Memory:
+        That of the evaluation, and the features once more.
+
+    Source:
+        A. Kusupati et al., Matryoshka Representation Learning, 2022, section 4; trained by a loss's `widths`.
+
+    Example:
+        >>> import torch
+        >>> part = Features(torch.tensor([[1.0, 0], [0.9, 5], [-1, 0.1], [-0.8, 5]]), torch.tensor([0, 0, 1, 1]))
+        >>> [f"{score.metric} {score.value}" for score in Widths([1, 2])(part, part, part).headline][::3]
+        ['precision@1, first 1 1.0', 'precision@1, first 2 0.5']
+    """
+
+    name: ClassVar[str] = "widths"
+    of_pairs: ClassVar[bool] = True
+
+    def __init__(self, widths: list[int], of: Evaluation | None = None) -> None:
+        self.widths = sorted(listed("widths", widths))
+        if self.widths[0] < 1:
+            raise ValueError(f"expected widths of at least 1, got {self.widths[0]}: 64 is usual")
+        self.of = of
+
+    def why_not_applicable(self, parts: FeatureParts) -> str | None:
+        width = parts.test.vectors.shape[1]
+        if self.widths[-1] > width:
+            return f"it needs {self.widths[-1]} features, and there are {width}"
+        of = self._of(parts)
+        return of.why_not_applicable(of.taken(parts))
+
+    def products(self, sizes: Sizes) -> float:
+        """Return how many inner products all widths take together."""
+        return len(self.widths) * (self.of or Retrieval()).products(sizes)
+
+    def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Bar = silent) -> Result:
+        """Evaluate at each width."""
+        of, found = self._of(parts), list[Result]()
+        for width in self.widths:
+            few = of.taken(FeatureParts(*(_first(part, width) for part in parts)))
+            result = of.evaluate(few, refit=refit, progress=progress)
+            scores = tuple(
+                replace(
+                    one,
+                    evaluation=self.name,
+                    metric=replace(one.metric, name=f"{one.metric}, first {width}", selects=False),
+                )
+                for one in result.headline
+            )
+            outcomes = (
+                replace(one, evaluation=self.name, metric=f"{one.metric}, first {width}") for one in result.outcomes
+            )
+            found.append(Result(scores, outcomes=tuple(outcomes)))
+        return Result(
+            tuple(score for of in found for score in of.scores),
+            outcomes=tuple(one for of in found for one in of.outcomes),
+        )
+
+    def _of(self, parts: FeatureParts) -> Evaluation:
+        return self.of or (Retrieval() if parts.test.counterparts is None else CrossModalRetrieval())
+
+
+def _first(part: Features, width: int) -> Features:
+    beside = None if part.counterparts is None else _first(part.counterparts, width)
+    return replace(part, vectors=part.vectors[:, :width], counterparts=beside, origin=None)

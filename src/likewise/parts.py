@@ -7,15 +7,14 @@ only subclasses of the class expected there.
 import inspect
 import re
 import sys
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Self, TypedDict, TypeGuard, TypeVar, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
-_held: dict[str, Any] = {}  # objects in the place of the classes of these paths, while a training is put together
 MAIN = "__main__"
 GUARD = re.compile(r"^if\s*\(?\s*__name__\s*==", re.MULTILINE)
 PLAIN = {type(None), object, list, dict, int, float, bool, str}
@@ -114,8 +113,6 @@ def build(spec: Mapping[str, Any], base: type | tuple[type, ...] = object, **fil
         >>> build({"class_path": "collections.Counter", "init_args": {}}, dict, a=2)
         Counter({'a': 2})
     """
-    if isinstance(held := _held.get(spec["class_path"]), base):
-        return held
     kind = class_of(spec["class_path"], base)
     given = arguments(kind, spec.get("init_args") or {}) | filled
     if lacks := _required(kind) - given.keys():
@@ -212,42 +209,31 @@ def description(part: Any) -> tuple[Spec, bool]:
     if not isinstance(part, Described):
         return Spec(class_path=path, init_args={}), False
     args, options = part.__dict__["_made_with"]
-    bound = inspect.signature(kind).bind(*args, **options)
-    named = {name: bound.arguments[name] for name in bound.arguments if name not in bound.kwargs or name in options}
-    known = {name: _plainly(value) for name, value in {**named, **options}.items() if value is not part}
+    signature = inspect.signature(kind)
+    named = {name: value for name, value in signature.bind(*args, **options).arguments.items() if name not in options}
+    kinds = {name: signature.parameters[name].kind.name for name in named}
+    known = {name: plainly(value) for name, value in {**named, **options}.items() if kinds.get(name) != "VAR_KEYWORD"}
     again = all(value is not _LOST for value in known.values())
+    again = again and not {"VAR_POSITIONAL", "POSITIONAL_ONLY"} & set(kinds.values())
     return Spec(class_path=path, init_args={name: value for name, value in known.items() if value is not _LOST}), again
-
-
-@contextmanager
-def holding(objects: Mapping[str, Any]) -> Generator[None]:
-    """Within, take these objects where a part of their class's path is made."""
-    _held.update(objects)
-    try:
-        yield
-    finally:
-        _held.clear()
-
-
-def is_held(class_path: str) -> bool:
-    """Return whether an object takes the place of the class of a path; see `holding`."""
-    return class_path in _held
 
 
 _LOST = object()
 
 
-def _plainly(value: Any) -> Any:
+def plainly(value: Any) -> Any:
     """Return a value as a configuration has it; `_LOST` where none has."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, Path):
         return str(value)
+    if getattr(value, "ndim", None) == 0 and not getattr(value, "requires_grad", False):  # of NumPy or torch
+        return value.item()
     if isinstance(value, list | tuple):
-        several = [_plainly(one) for one in value]
+        several = [plainly(one) for one in value]
         return _LOST if _LOST in several else several
     if isinstance(value, Mapping):
-        several = {name: _plainly(one) for name, one in value.items()}
+        several = {name: plainly(one) for name, one in value.items()}
         return _LOST if _LOST in several.values() else several
     spec, again = description(value)
     return spec if again else _LOST

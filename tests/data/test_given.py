@@ -110,7 +110,57 @@ def test_equal_data_is_kept_once(tmp_path):
     assert len(list(tmp_path.iterdir())) == 2
 
 
+def test_parts_of_other_names_are_other_data(tmp_path):
+    one, two = pd.DataFrame({"text": TEXTS, "label": LABELS}), pd.DataFrame({"text": TEXTS[:4], "label": LABELS[:4]})
+    places = [kept({"train": one, other: two}, tmp_path) for other in ("validation", "test")]
+    assert [sorted(of.name for of in place.iterdir()) for place in places] == [
+        ["train.parquet", "validation.parquet"],
+        ["test.parquet", "train.parquet"],
+    ]
+
+
+def test_a_subset_has_the_names_of_its_data_set(tmp_path):
+    whole = Items(list(zip(torch.from_numpy(VECTORS), LABELS.tolist(), strict=True)), NAMES)
+    samples = Arrays(kept({"train": torch.utils.data.Subset(whole, range(6)), "test": whole}, tmp_path)).load()
+    assert samples.names == NAMES
+
+
+@pytest.mark.parametrize("start", [0, 5])
+def test_series_of_any_index_are_what_was_given(start, tmp_path):
+    frame = pd.DataFrame(VECTORS, index=range(start, start + 12)), pd.Series(LABELS, index=range(start, start + 12))
+    samples = Arrays(kept(frame, tmp_path)).load()
+    assert torch.equal(samples.inputs, torch.from_numpy(VECTORS))
+    texts = pd.Series(TEXTS, index=range(start, start + 12)), pd.Series(LABELS, index=range(start, start + 12))
+    assert list(Table(str(kept(texts, tmp_path))).load().inputs.strings) == TEXTS
+
+
+def test_tensors_of_a_graph_and_of_half_precision_are_read(tmp_path):
+    values = torch.from_numpy(VECTORS).bfloat16().requires_grad_()
+    samples = Arrays(kept((values, LABELS), tmp_path)).load()
+    assert torch.equal(samples.inputs, values.detach().float())
+
+
+def test_inputs_alone_are_pictures_or_tuples_too(tmp_path):
+    assert len(Table(str(kept(pictures(), tmp_path)), label="none").load()) == 12
+    assert len(Arrays(kept(torch.utils.data.TensorDataset(torch.from_numpy(VECTORS)), tmp_path)).load()) == 12
+
+
 WRONG = {
+    "of labels beyond the names": (Items([(VECTORS[0], 0), (VECTORS[1], -1)], NAMES), "labels from 0 to 2, the places"),
+    "of names and numbers": (
+        {"train": Items([(VECTORS[0], 0)], NAMES), "test": (VECTORS[:1], LABELS[:1])},
+        "labels of one kind in all parts, got names and numbers",
+    ),
+    "of a dictionary": ({"x": VECTORS, "y": LABELS}, "got a dictionary of x, y"),
+    "of no labels": ((VECTORS, None), "as many labels as inputs, got 0 and 12"),
+    "of odd items": (
+        Items([{"text": "a", "label": 1}, {"text": "b"}]),
+        "the keys text, label in all items, got others",
+    ),
+    "of a loader": (
+        torch.utils.data.DataLoader(Items([(VECTORS[0], 0)])),
+        "got torch.utils.data.dataloader.DataLoader",
+    ),
     "of an object": (object(), "map-style Dataset of tuples or dictionaries.*got builtins.object: give one"),
     "of nothing": ([], "got an empty one"),
     "of too few labels": ((VECTORS, LABELS[:3]), "as many labels as inputs, got 3 and 12"),

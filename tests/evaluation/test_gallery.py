@@ -57,6 +57,17 @@ def test_what_is_no_gallery_is_told(shop, words):
         Retrieval(among=shop)(part, part, part)
 
 
+def test_label_sets_are_compared_by_name():
+    class Sets(Source):
+        def load(self):
+            return Samples(torch.randn(6, 4), torch.eye(3, dtype=torch.bool).repeat(2, 1), ("c", "b", "a"))
+
+    sets = torch.eye(3, dtype=torch.bool).repeat(4, 1)
+    part = Features(torch.randn(12, 4), sets, ("a", "b", "c"))
+    with pytest.raises(ValueError, match="a gallery with the labels a, b, c in this order, and there are others"):
+        Retrieval(among=Sets())(part, part, part)
+
+
 @pytest.mark.slow
 def test_a_run_encodes_it(tmp_path):
     generator = np.random.default_rng(0)

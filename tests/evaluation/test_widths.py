@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from likewise.data import Digits
 from likewise.evaluation import KNN, CrossModalRetrieval, Features, Retrieval, Widths
 
 NAMES = ("lily", "rose", "tulip")
@@ -50,5 +51,7 @@ def test_widths_that_are_none_are_told():
     test = part(0)
     with pytest.raises(ValueError, match="widths of at least 1, got 0"):
         Widths([0, 4])
+    with pytest.raises(ValueError, match="of the run's own samples, got Retrieval"):
+        Widths([4], Retrieval(among=Digits()))
     with pytest.raises(ValueError, match="it needs 16 features, and there are 8"):
         Widths([16])(test, test, test)

@@ -6,13 +6,14 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import nn
 
 import likewise as lw
-from likewise.data import Balanced, Views
+from likewise.data import Balanced, FeatureDropout, Views
 from likewise.evaluation import KNN
-from likewise.models import ConvNet, NoHead
-from likewise.parts import build, description
+from likewise.models import MLP, ConvNet, NoHead
+from likewise.parts import Described, build, description
 from likewise.training import Cosine
 from likewise.workflows import Silent
 
@@ -100,19 +101,48 @@ def test_what_is_described_is_made_again():
     assert not again
 
 
-def test_a_loss_that_no_words_describe_is_taken_as_it_is(tmp_path):
-    temperature = torch.tensor(0.2)
-    run = lw.train(**COMMON, loss=lw.SupConLoss(temperature=temperature), runs=str(tmp_path))
-    other = lw.train(**COMMON, loss=lw.SupConLoss(temperature=0.2), runs=str(tmp_path))
-    ours, theirs = ([value for _, value in of.metrics["loss"]] for of in (run, other))
-    assert ours == pytest.approx(theirs, rel=1e-5)
+@pytest.mark.parametrize("value", [np.float32(0.25), torch.tensor(0.25)])
+def test_a_number_of_another_library_is_recorded(value):
+    spec, again = description(lw.SupConLoss(temperature=value, gather_distributed=False))
+    assert again
+    assert spec["init_args"] == {"temperature": 0.25, "gather_distributed": False}
+
+
+def test_arguments_of_every_kind_are_recorded():
+    views = Views(batch_size=6, augmentation=FeatureDropout(probability=0.9, noise=3.0))
+    spec, again = description(views)
+    assert again
+    assert build(spec, Views).augmentation.noise == 3.0
+
+    class Several(Described):
+        def __init__(self, *sizes):
+            self.sizes = sizes
+
+    assert not description(Several(8, 4))[1]
+
+
+def test_the_other_side_of_pairs_is_not_the_network_that_was_given(tmp_path):
+    rows = [{"one": [number, 1.0, 2.0], "other": [number, 3.0, 4.0]} for number in range(24)]
+    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    given = {"data": str(tmp_path / "pairs.jsonl"), "data.first": "one", "data.second": "other", "epochs": 1}
+    given |= {"batch_size": 8, "report": False, "runs": str(tmp_path), "progress": Silent()}
+    run = lw.train(**given, encoder=MLP((3,), width=4))
+    first, second = (load_file(run.weights_of(side)) for side in ("first", "second"))
+    assert first.keys() == second.keys()
+    assert not any(torch.equal(tensor, second[name]) for name, tensor in first.items() if name.endswith("weight"))
+    with pytest.raises(ValueError, match=r"expected the network that .* given as an object, got none: .*shared"):
+        lw.train(**given, encoder=nn.Linear(3, 4))
 
 
 WRONG = [
     ({"loss": lw.SupConLoss}, r"a loss such as SupConLoss\(\), got the class SupConLoss: call it"),
     ({"loss": nn.CrossEntropyLoss()}, "got CrossEntropyLoss: let it inherit from lw.losses.Loss"),
     ({"optimizer": len}, r"got builtin_function_or_method: give functools.partial\(torch.optim.SGD, lr=0.1\)"),
-    ({"encoder": Network}, "a network as encoder, got the class Network: call it"),
+    ({"encoder": Network}, "a torch.nn.Module as encoder, got the class Network: call it"),
+    (
+        {"loss": lw.SupConLoss(temperature=nn.Parameter(torch.tensor(0.2)))},
+        "a SupConLoss that was made with plain values as loss, as a run records them, got others",
+    ),
     ({"encoder": object()}, "a torch.nn.Module as encoder, got object: give a network"),
     ({"encoder": nn.Linear(7, 2)}, r"expected Linear to take inputs of shape \(5,\)"),
 ]

@@ -21,7 +21,7 @@ from likewise.configuration.guesses import class_named, near_classes, near_optio
 from likewise.configuration.options import FILLED, HIDDEN, TRAINER, VERBS
 from likewise.configuration.values import FLAG, LISTS, MAPPINGS, parsed, part_of, plain, takes
 from likewise.files.detection import first_rows
-from likewise.parts import MAIN, is_held, is_spec, path_of
+from likewise.parts import MAIN, is_spec, path_of
 
 
 class Option(NamedTuple):
@@ -203,7 +203,7 @@ class Draft:
                 complete[name] = self._whole(values[name], f"{above}{name}")
                 if complete[name] is None and parameter.default is None:
                     del complete[name]
-            elif parameter.required and not is_held(kind.path):
+            elif parameter.required:
                 rows = first_rows(values["path"]) if above == "data." and "path" in values else None
                 remedy = f"choose from {', '.join(rows[0])}" if rows else f"see {self._help(above or name)}"
                 raise ValueError(f"expected {self._called(above + name)}, got none: {remedy}")

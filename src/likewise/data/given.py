@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -44,6 +45,8 @@ def kept(data: Any, folder: Path, label: str | None = None) -> Path:
     if odd := next((part for part, of in columns.items() if of.keys() != first.keys()), None):
         theirs, ours = (", ".join(of) for of in (columns[odd], first))
         raise ValueError(f"expected the columns of the first part, {ours}, in {odd}, got {theirs}: name them alike")
+    if "labels" in first and len({isinstance(of["labels"][0], str) for of in columns.values()}) > 1:
+        raise ValueError("expected labels of one kind in all parts, got names and numbers: give both the same")
     if any(isinstance(first.get(kind), np.ndarray) for kind in ("images", "vectors")):
         arrays = {name: _joined([of[name] for of in columns.values()], name) for name in first}
         if len(columns) > 1:
@@ -57,7 +60,7 @@ def kept(data: Any, folder: Path, label: str | None = None) -> Path:
 
 def _written(folder: Path, contents: Mapping[str, bytes]) -> Path:
     """Write files, of one alone the path; else those of a folder."""
-    digest = sha256(b"".join(contents.values())).hexdigest()[:16]
+    digest = sha256(repr([(name, sha256(of).hexdigest()) for name, of in contents.items()]).encode()).hexdigest()[:16]
     place = folder / f"data-{digest}"
     for name, content in contents.items():
         path = place.with_suffix(Path(name).suffix) if len(contents) == 1 else place / name
@@ -74,32 +77,34 @@ def _parquet(columns: Columns) -> bytes:
     with library("the data", Path()) as datasets:
         of = datasets.Dataset
         given = columns.get(TABLE, columns)
-        made = (
-            given
-            if isinstance(given, of)
-            else of.from_dict(given)
-            if given is columns
-            else of.from_pandas(given, preserve_index=False)
-        )
-        made.to_parquet(saved)
+        if not isinstance(given, of):
+            given = of.from_dict(given) if given is columns else of.from_pandas(given, preserve_index=False)
+        given.to_parquet(saved)
     return saved.getvalue()
 
 
 def _columns(data: Any, label: str | None) -> Columns:
     """Return what data has by its name; images and vectors as arrays; a table whole, under no name."""
     kind = f"{type(data).__module__}.{type(data).__name__}"
-    if kind.startswith(("datasets.", "pandas.")) and hasattr(data, "columns" if kind.startswith("p") else "features"):
+    if kind.startswith(("datasets.", "pandas.")) and hasattr(data, "columns" if kind.startswith("p") else "num_rows"):
         return {TABLE: data}
     if isinstance(data, np.ndarray | Tensor):
         return _of_values([data], [])
     if isinstance(data, tuple) and len(data) == 2:
-        if len(data[0]) != len(data[1]) or not len(data[0]):
-            raise ValueError(f"expected as many labels as inputs, got {len(data[1])} and {len(data[0])}: give one each")
+        inputs, labels = (of.shape[0] if hasattr(of, "shape") else len(of or ()) for of in data)
+        if inputs != labels or not inputs:
+            raise ValueError(f"expected as many labels as inputs, got {labels} and {inputs}: give one each")
         return _of_values(list(data), [])
-    if not (hasattr(data, "__getitem__") and hasattr(data, "__len__")) or isinstance(data, str) or not len(data):
-        got = "an empty one" if hasattr(data, "__len__") and not isinstance(data, str) else kind
-        raise ValueError(f"expected {EXPECTED}, got {got}: give one of them, or a path")
-    return _of_items([data[place] for place in range(len(data))], label, getattr(data, "classes", []))
+    fits = hasattr(data, "__getitem__") and hasattr(data, "__len__") and not isinstance(data, str | Mapping)
+    if not fits or not len(data):
+        got = f"a dictionary of {', '.join(map(str, data))}" if isinstance(data, Mapping) else kind
+        raise ValueError(f"expected {EXPECTED}, got {'an empty one' if fits else got}: give one of them, or a path")
+    whole: Any = data
+    while not hasattr(whole, "classes") and hasattr(whole, "dataset"):  # a Subset
+        whole = whole.dataset
+    classes = getattr(whole, "classes", [])
+    classes = classes if isinstance(classes, list | tuple) else []
+    return _of_items([data[place] for place in range(len(data))], label, classes)
 
 
 def _of_items(items: Sequence[Any], label: str | None, classes: Sequence[Any]) -> Columns:
@@ -108,7 +113,9 @@ def _of_items(items: Sequence[Any], label: str | None, classes: Sequence[Any]) -
         return _of_dictionaries(items, label)
     if isinstance(first, tuple | list) and len(first) == 2:
         return _of_values([list(of) for of in zip(*items, strict=True)], classes)
-    if isinstance(first, Tensor | np.ndarray | str):
+    if isinstance(first, tuple | list) and len(first) == 1:
+        return _of_values([[of for (of,) in items]], [])
+    if isinstance(first, Tensor | np.ndarray | str) or hasattr(first, "convert"):
         return _of_values([items], [])
     got = f"items such as {type(first).__name__}"
     raise ValueError(f"expected a Dataset of (input, label) or of dictionaries, got {got}: return these")
@@ -116,6 +123,7 @@ def _of_items(items: Sequence[Any], label: str | None, classes: Sequence[Any]) -
 
 def _of_values(values: Sequence[Any], classes: Sequence[Any]) -> Columns:
     """Return inputs, and labels if there are two columns."""
+    values = [of.to_numpy() if hasattr(of, "to_numpy") else of for of in values]  # of pandas
     inputs, labels = values[0], [_plain(of) for of in values[1]] if len(values) == 2 else None
     if isinstance(inputs[0], str):
         columns: Columns = {"text": list(map(str, inputs))}
@@ -126,13 +134,21 @@ def _of_values(values: Sequence[Any], classes: Sequence[Any]) -> Columns:
         columns = {"vectors" if array.ndim == 2 else "images": array}
     if labels is None:
         return columns
-    whole = classes and all(isinstance(of, int) for of in labels)
+    whole = bool(classes) and all(isinstance(of, int) for of in labels)
+    if whole and not all(0 <= of < len(classes) for of in labels):
+        raise ValueError(
+            f"expected labels from 0 to {len(classes) - 1}, the places in classes, got others: leave those out"
+        )
     named = [str(classes[of]) for of in labels] if whole else labels
     arrays = "images" in columns or "vectors" in columns
     return columns | ({"labels": np.asarray(named)} if arrays else {"label": named})
 
 
 def _of_dictionaries(items: Sequence[Mapping[str, Any]], label: str | None) -> Columns:
+    if odd := next((place for place, item in enumerate(items) if item.keys() != items[0].keys()), None):
+        raise ValueError(
+            f"expected the keys {', '.join(items[0])} in all items, got others in item {odd}: give the same"
+        )
     columns = {name: [item[name] for item in items] for name in items[0]}
     arrays = [name for name, of in columns.items() if getattr(of[0], "ndim", 0) > 0]
     if not arrays or any(hasattr(of[0], "convert") for of in columns.values()):
@@ -144,12 +160,14 @@ def _of_dictionaries(items: Sequence[Mapping[str, Any]], label: str | None) -> C
 
 def _array(values: Any) -> NDArray[Any]:
     try:
-        several = isinstance(values, list)
-        return np.stack([np.asarray(one) for one in values]) if several else np.asarray(values)
-    except ValueError as error:
-        raise ValueError(
-            f"expected inputs of one shape, got others: resize them, or give Pillow's images ({error})"
-        ) from error
+        if isinstance(values, list):
+            return np.stack([_array(one) if isinstance(one, Tensor) else np.asarray(one) for one in values])
+        if isinstance(values, Tensor):
+            values = values.detach().cpu()
+            values = values.float() if values.dtype is torch.bfloat16 else values
+        return np.asarray(values)
+    except (ValueError, TypeError) as error:
+        raise ValueError("expected inputs of one shape, got others: resize them, or give Pillow's images") from error
 
 
 def _plain(value: Any) -> Any:

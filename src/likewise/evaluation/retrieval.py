@@ -114,6 +114,8 @@ class Retrieval(Evaluation):
             return "it needs classes or label sets, and there are no labels"
         if self.among is not None:
             samples = self._gallery
+            if test.label_kind == "label sets" and samples.names != test.names:
+                return f"it needs a gallery with the labels {', '.join(test.names)} in this order, and there are others"
             if samples.label_kind != test.label_kind:
                 return f"it needs a gallery with {test.label_kind}, and its labels are {samples.label_kind or 'none'}"
             if why := why_not_fitting(test, samples):

@@ -43,6 +43,8 @@ class Widths(Evaluation):
         self.widths = sorted(listed("widths", widths))
         if self.widths[0] < 1:
             raise ValueError(f"expected widths of at least 1, got {self.widths[0]}: 64 is usual")
+        if of is not None and (getattr(of, "among", None) or hasattr(of, "outside")):
+            raise ValueError(f"expected an evaluation of the run's own samples, got {of}: leave out its other source")
         self.of = of
 
     def why_not_applicable(self, parts: FeatureParts) -> str | None:

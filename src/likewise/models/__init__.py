@@ -11,10 +11,10 @@ from likewise.models.resnet import ResNet, ResNet12
 from likewise.models.small_networks import MLP, Conv4, ConvNet
 from likewise.models.text_encoder import BagOfTokens, TextEncoder, Transformer, reads_texts
 from likewise.models.timm_encoder import Timm
-from likewise.models.wrapped import FromRun, Wrapped
+from likewise.models.wrapped import FromRun, Given, Wrapped
 
 __all__ = [
-    "MLP", "BagOfTokens", "CellGrid", "Conv4", "ConvNet", "Encoder", "FromRun", "Head", "NoHead", "PredictionHead",
-    "PretrainedTransformer", "Projected", "ProjectionHead", "ResNet", "ResNet12", "TextEncoder", "Timm",
-    "Transformer", "Wrapped", "in_chunks", "reads_texts", "to_onnx",
+    "MLP", "BagOfTokens", "CellGrid", "Conv4", "ConvNet", "Encoder", "FromRun", "Given", "Head", "NoHead",
+    "PredictionHead", "PretrainedTransformer", "Projected", "ProjectionHead", "ResNet", "ResNet12", "TextEncoder",
+    "Timm", "Transformer", "Wrapped", "in_chunks", "reads_texts", "to_onnx",
 ]  # fmt: skip

@@ -126,6 +126,17 @@ class Wrapped(SizedEncoder):
 
 
 @final
+class Given(nn.Module):
+    """The place of a network that was given as an object, which a configuration cannot make."""
+
+    def __init__(self) -> None:
+        raise ValueError(
+            "expected the network that this training was given as an object, got none: give it, encoder=network to "
+            "likewise.train, or name an encoder; of pairs, inputs.shared lets both sides have it"
+        )
+
+
+@final
 class FromRun(Encoder):
     """The encoder trained by another run, with its weights, mean and standard deviation.
 

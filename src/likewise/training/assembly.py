@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, Literal, final
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm  # pyright: ignore[reportPrivateUsage] - the base of all of them
 from torch.optim import Optimizer
 
@@ -27,9 +27,9 @@ from likewise.data import (
 from likewise.data.episode_sampler import fitting_words
 from likewise.data.split import joined
 from likewise.losses import Loss, label_pair_similarity
-from likewise.models import Encoder, FromRun, Head, NoHead, Projected, reads_texts
+from likewise.models import Encoder, FromRun, Head, NoHead, Projected, Wrapped, reads_texts
 from likewise.models.weights import load_weights
-from likewise.parts import Spec, build, built, class_of, defaults, is_spec, listed, spec_of
+from likewise.parts import Spec, build, built, class_of, defaults, description, is_spec, listed, spec_of
 from likewise.runs import Run
 from likewise.training.data import TrainingData
 from likewise.training.fine_tuning import FineTuning
@@ -102,6 +102,7 @@ def assemble(
     fine_tuning: FineTuning | None = None,
     weights: str | None = None,
     begun: Run | None = None,
+    network: nn.Module | None = None,
     unlabelled: Literal["left-out", "own-class"] = "left-out",
 ) -> Assembled:
     """Make the parts of a training, in the order in which they depend on each other.
@@ -117,6 +118,7 @@ def assemble(
         weights: A file of weights that the encoder begins with; see `load_weights`. None: those it has.
         begun: The run that goes on, which may have the weights that the encoder began with: then they are looked for
             nowhere else. None: a new one.
+        network: The network that is trained, or its encoder, in the place of the one that is described.
         unlabelled: What a loss that takes classes does with samples without one; others are trained on all.
 
     Returns:
@@ -135,7 +137,7 @@ def assemble(
         raise ValueError(f"expected training samples with a label, got none of {len(train):,}: check the labels")
     torch.manual_seed(seed)
     before = [note for run in _earlier_runs(specs) for note in _learned_from(run, specs, parts)]
-    encoder, origin, taken = _begun(specs, train, begun, weights)
+    encoder, origin, taken = _begun(specs, train, begun, weights, network)
     if origin:
         torch.manual_seed(seed)  # what follows is the same wherever the weights were found
     specs["head"] = _filled(specs["head"], Head, feature_dim=encoder.feature_dim) if reads_embeddings(kind) else None
@@ -279,23 +281,32 @@ def shared(first: Samples, second: Samples) -> int:
 
 
 def _begun(
-    specs: dict[str, Any], train: Samples, begun: Run | None, weights: str | None
+    specs: dict[str, Any], train: Samples, begun: Run | None, weights: str | None, network: nn.Module | None
 ) -> tuple[Encoder, str, list[str]]:
     """Make the encoder with what it begins with; say where weights are from, "" of random ones, and what was taken."""
     known = None if begun is None else begun.encoder_as_begun()
     if begun is not None and isinstance(known, Encoder):
         specs["encoder"] = begun.facts["parts"]["encoder"]
         return known, begun.facts["begins_with"], []
-    encoder = _encoder(specs, train)
+    encoder = _encoder(specs, train, network)
     if weights is not None:
         return encoder, str(weights), [f"weights: {load_weights(encoder, weights)}"]
     return encoder, specs.get("from_run") or encoder.origin, []
 
 
-def _encoder(specs: dict[str, Any], train: Samples) -> Encoder:
+def _encoder(specs: dict[str, Any], train: Samples, network: nn.Module | None = None) -> Encoder:
     """Make the encoder, and note the Spec that rebuilds it; for FromRun, that is the one of the run's encoder."""
-    spec = specs["encoder"] = _filled(specs["encoder"], Encoder, input_shape=list(train.input_shape))
-    encoder = build(spec, Encoder)
+    shape = list(train.input_shape)
+    spec = specs["encoder"] = _filled(specs["encoder"], Encoder, input_shape=shape)
+    if network is None:
+        encoder = build(spec, Encoder)
+    else:
+        encoder = network if isinstance(network, Encoder) else Wrapped(train.input_shape, network)
+        if spec["init_args"].get("module") is not None:  # that of Given
+            spec = specs["encoder"] = description(encoder)[0]
+            spec["init_args"]["input_shape"] = shape
+        if isinstance(encoder, Wrapped):
+            spec["init_args"]["module"] = description(encoder.module)[0]
     if isinstance(encoder, FromRun):
         spec = specs["encoder"] = encoder.spec
         if encoder.trained:

@@ -231,7 +231,8 @@ class Pretraining(lightning.LightningModule):
             loss_input.start(0 if math.isinf(steps) else int(steps))
         factors = {parameter: by for of in self.inputs.all for parameter, by in of.rate_factors().items()}
         rates = self.fine_tuning.rates() | self._of_loss | factors
-        own = {of: make for of in self.inputs.all if (make := of.optimizer_of(self._make_optimizer)) is not None}
+        made = {of: of.optimizer_of(self._make_optimizer) for of in self.inputs.all}
+        own: dict[nn.Module, OptimizerCallable] = {of: make for of, make in made.items() if make is not None}
         optimizer = optimizer_of(self, self._make_optimizer, rates, own)
         shown = [rates.get(group["params"][0], 1.0) for group in optimizer.param_groups]
         self._told = shown.index(1.0) if 1.0 in shown else shown.index(max(shown))

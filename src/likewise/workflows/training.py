@@ -15,6 +15,7 @@ import lightning
 import torch
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.callbacks import LambdaCallback, ProgressBar
+from torch import nn
 
 from likewise import distributed
 from likewise.configuration import resolve, written
@@ -22,7 +23,7 @@ from likewise.evaluation import FeatureParts, Result
 from likewise.evaluation.choice import while_training
 from likewise.files.waiting import shown_by
 from likewise.models import Encoder
-from likewise.parts import MAIN, arguments, holding, listed
+from likewise.parts import MAIN, arguments, listed
 from likewise.report import went_in
 from likewise.report.formatting import short_name
 from likewise.report.run_verdict import run_verdict
@@ -118,10 +119,7 @@ def train(
     with quiet_lightning():
         with refused_together():
             before = None if given.get("resume") is None else unfinished(given["resume"])
-            with holding(objects.held):
-                config = resolve(given)
-            if objects.network is not None:
-                config["encoder"] = objects.network
+            config = resolve(given)
             check_tools(listed(config["log"]))
             trainer = arguments(lightning.Trainer, config["trainer"])
         from_slurm()
@@ -129,7 +127,7 @@ def train(
             warnings.simplefilter("ignore")  # the first process shows them
         try:
             with joined(shared_options(config), config["timeout_minutes"]):
-                return _trained(config, trainer, before, progress, started, objects=objects)
+                return _trained(config, trainer, before, progress, started, network=objects.network)
         except MisconfigurationException as error:
             raise ValueError(in_our_words(str(error))) from error
 
@@ -149,13 +147,12 @@ def _trained(
     progress: Progress,
     started: float,
     *,
-    objects: Objects,
+    network: nn.Module | None,
 ) -> Run | None:
     """Train as one of the processes that have met."""
     bars = shown_by(progress.bar if rank() == 0 else None)
     with bars, distributed.agreement(CPU, lambda: flat(ready.facts), of="data and parts", remedy=ALIKE):
-        with holding(objects.held):
-            ready, evaluations = _assembled(config, before)
+        ready, evaluations = _assembled(config, before, network)
         if before is not None:
             check_same(before, ready.facts)
         if config["minutes"] is not None:
@@ -242,7 +239,9 @@ def _validated(config: Mapping[str, Any], ready: Assembled, evaluations: Evaluat
     return 0 if ready.refit or evaluations.evaluations == [] else config["validation_epochs"]
 
 
-def _assembled(config: Mapping[str, Any], before: Run | None = None) -> tuple[Assembled, EvaluationOptions]:
+def _assembled(
+    config: Mapping[str, Any], before: Run | None = None, network: nn.Module | None = None
+) -> tuple[Assembled, EvaluationOptions]:
     lightning.seed_everything(config["seed"], workers=True, verbose=False)
     chosen = chosen_parts(config)
     tuned = FineTuning(
@@ -253,7 +252,7 @@ def _assembled(config: Mapping[str, Any], before: Run | None = None) -> tuple[As
     )
     given = (config[name] for name in ("seed", "chunk_size", "workers", "temperature_rate_factor"))
     named = {"weights": config["weights"], "unlabelled": config["unlabelled"]}
-    ready = assemble(chosen, *given, fine_tuning=tuned, begun=before, **named)
+    ready = assemble(chosen, *given, fine_tuning=tuned, begun=before, network=network, **named)
     evaluations = EvaluationOptions.of(config)
     check_applicable(ready.parts, evaluations, predicts=ready.module.predicts)
     best, patience, every = config["keep"] == "best", config["patience"], _validated(config, ready, evaluations)

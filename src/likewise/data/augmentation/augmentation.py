@@ -75,7 +75,7 @@ class Augmentation(Described, nn.Module, ABC):
 
     def __new__(cls, *args: Any, **given: Any) -> Self:
         """Note the arguments for the repr; a class of one's own may leave out `super().__init__()`."""
-        made = super().__new__(cls)
+        made = super().__new__(cls, *args, **given)
         nn.Module.__init__(made)
         made._given = ", ".join([*map(repr, args), *(f"{name}={value!r}" for name, value in given.items())])
         return made

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from inspect import isclass
 from typing import final
 
 import torch
@@ -11,7 +12,7 @@ from torch.nn import functional
 from torch.optim import Optimizer
 
 from likewise.memory import Prototypes
-from likewise.parts import class_of
+from likewise.parts import class_of, path_of
 from likewise.training.inputs.loss_input import InputContext, LossInput
 from likewise.training.step import Step
 
@@ -39,8 +40,10 @@ class Learned(WithRate):
             raise ValueError(f"expected lr above 0, or a rate_factor, got {got}: leave one out")
         if optimizer is not None and lr is None:
             raise ValueError(f"expected lr beside optimizer, got none for {optimizer}: give inputs.lr, such as 0.1")
-        self.lr, self.optimizer = lr, optimizer
-        self._made_by = None if optimizer is None else class_of(_path_of(optimizer), Optimizer)
+        self.lr = lr
+        self.optimizer = path_of(optimizer) if isclass(optimizer) else optimizer
+        path = str(self.optimizer) if "." in str(self.optimizer) else f"torch.optim.{self.optimizer}"
+        self._made_by = None if optimizer is None else class_of(path, Optimizer)
 
     def optimizer_of(self, make: Callable[..., Optimizer]) -> Callable[..., Optimizer] | None:
         """Return what makes its own optimizer: of another class, or the training's with another rate."""
@@ -48,11 +51,6 @@ class Learned(WithRate):
             return None
         given = getattr(make, "keywords", {}) if self._made_by is None else {}
         return partial(self._made_by or getattr(make, "func", make), **{**given, "lr": self.lr})
-
-
-def _path_of(optimizer: str) -> str:
-    """Return the path of a class, of torch.optim where it is named alone."""
-    return optimizer if "." in optimizer else f"torch.optim.{optimizer}"
 
 
 @final

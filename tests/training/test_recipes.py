@@ -279,9 +279,14 @@ def test_pairs_have_the_encoder_of_their_first_side_and_a_loss_without_another_w
     words = ["--data.first", first, "--data.second", second]
     for path, recipe_of in ((table, []), (tmp_path, []), (table, ["--recipe", "clip"])):
         said = parsed("--data", "Pairs", "--data.path", str(path), *words, *recipe_of)
-        assert said["encoder"]["class_path"] == f"likewise.models.{encoder}"
+        learned = (first, second) == (
+            "caption",
+            "captions",
+        ) and not recipe_of  # texts with texts begin with a language model
+        assert said["encoder"]["class_path"] == f"likewise.models.{'Pretrained' * learned}{encoder}"
         assert said["data"]["init_args"].get("size") == size
-        assert said["loss"]["init_args"] | {"symmetric": True, "temperature": "learned"} == said["loss"]["init_args"]
+        expected = {"symmetric": True, "temperature": 0.05 if learned else "learned"}
+        assert said["loss"]["init_args"] | expected == said["loss"]["init_args"]
         assert said["inputs"]["class_path"] == "likewise.training.inputs.SecondTower"
         assert said["recipe"] == (f"{recipe_of[-1]}-pairs" if recipe_of else None)
     mine = parsed("--data", "Pairs", "--data.path", str(table), *words, "--encoder", "BagOfTokens", "--data.size", "32")
@@ -301,12 +306,12 @@ def test_pairs_without_a_column_are_told_the_columns_of_their_table(more, lacks,
 
 
 def test_pairs_of_two_files_have_the_encoder_of_the_first(tmp_path):
-    for file, encoder in (("a.en.gz", "Transformer"), ("a.txt", "Transformer"), ("a.npy", "MLP")):
+    for file, encoder in (("a.en.gz", "PretrainedTransformer"), ("a.txt", "PretrainedTransformer"), ("a.npy", "MLP")):
         said = parsed("--data", "Pairs", "--data.first", file, "--data.second", "b.txt")
         assert said["encoder"]["class_path"] == f"likewise.models.{encoder}"
     (tmp_path / "train.en.gz").touch()
     said = parsed("--data", "Pairs", "--data.path", str(tmp_path), "--data.first", "en", "--data.second", "de")
-    assert said["encoder"]["class_path"] == "likewise.models.Transformer"
+    assert said["encoder"]["class_path"] == "likewise.models.PretrainedTransformer"
 
 
 @pytest.mark.parametrize("name", ["pairs-texts", "pairs-multi30k"])

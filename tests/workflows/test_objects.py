@@ -135,7 +135,6 @@ def test_the_other_side_of_pairs_is_not_the_network_that_was_given(tmp_path):
 
 
 WRONG = [
-    ({"loss": lw.SupConLoss}, r"a loss such as SupConLoss\(\), got the class SupConLoss: call it"),
     ({"loss": nn.CrossEntropyLoss()}, "got CrossEntropyLoss: let it inherit from lw.losses.Loss"),
     ({"optimizer": len}, r"got builtin_function_or_method: give functools.partial\(torch.optim.SGD, lr=0.1\)"),
     ({"encoder": Network}, "a torch.nn.Module as encoder, got the class Network: call it"),

@@ -69,11 +69,12 @@ def _network(value: Any) -> nn.Module:
 
 
 def _is_plain(part: str, value: Any) -> bool:
-    """Tell whether an option is given as on the command line."""
+    """Tell whether an option is given as on the command line, or as a class."""
     if part == "data" and isinstance(value, Mapping):
         return "class_path" in value or "init_args" in value
     several = value if isinstance(value, list) and part != "data" else [value]
-    return all(isinstance(one, PLAIN) for one in several)
+    network = part == "encoder" and inspect.isclass(value) and not issubclass(value, Encoder)
+    return not network and all(isinstance(one, PLAIN) or inspect.isclass(one) for one in several)
 
 
 def _is_ours(encoder: Any) -> bool:
@@ -82,15 +83,11 @@ def _is_ours(encoder: Any) -> bool:
 
 def _described(part: str, value: Any) -> Any:
     """Describe a part by what it was made with, without what is filled in from others."""
-    if isinstance(value, PLAIN):
+    if isinstance(value, PLAIN) or inspect.isclass(value):
         return value
     if part == "loss" and not isinstance(value, Loss):
-        ours = inspect.isclass(value) and issubclass(value, Loss)
-        got = f"the class {value.__name__}" if inspect.isclass(value) else type(value).__name__
-        remedy = "call it" if ours else "let it inherit from lw.losses.Loss"
-        raise ValueError(f"expected a loss such as SupConLoss(), got {got}: {remedy}")
-    if inspect.isclass(value):
-        return path_of(value)
+        got = type(value).__name__
+        raise ValueError(f"expected a loss such as SupConLoss(), got {got}: let it inherit from lw.losses.Loss")
     spec, again = description(value)
     if not again:
         raise ValueError(

@@ -48,15 +48,8 @@ STARTS = {
         options="texts",
         scratch="texts-from-scratch",
     ),
-    TEXT_PAIRS: Start(
-        network="all-MiniLM-L6-v2",
-        repository="sentence-transformers/all-MiniLM-L6-v2",
-        modules=("transformers", "sentence_transformers"),
-        extra="text",
-        options="text-pairs",
-        scratch="",
-    ),
 }
+STARTS[TEXT_PAIRS] = STARTS["texts"]._replace(options=TEXT_PAIRS, scratch="")
 """For kinds of data, by the names that recipes have for them, and for pairs of which both sides are texts."""
 
 

@@ -66,6 +66,8 @@ def test_a_run_with_objects_goes_on_with_them(tmp_path, monkeypatch):
         with pytest.raises(KeyboardInterrupt):
             ended("cut")
     (left,) = (tmp_path / "cut").glob("*.partial")
+    with pytest.raises(ValueError, match=r"expected the network .* given as an object, got none: give it, encoder="):
+        lw.train(resume=left, progress=Silent())
     run = lw.train(resume=left, encoder=Network(6), progress=Silent())
     assert [score.value for score in run.scores] == [score.value for score in whole.scores]
 

@@ -37,6 +37,7 @@ from likewise.evaluation import (
     Retrieval,
     Robustness,
     Score,
+    Widths,
     WithinClass,
     ZeroShot,
     evaluate,
@@ -406,7 +407,8 @@ def test_everything_public_is_written_in_a_line():
         OutOfDistribution: OutOfDistribution(likewise.data.Digits()), OwnClassifier: OwnClassifier(),
         Clustering: Clustering(), Retrieval: Retrieval(at=[5, 1]), Robustness: Robustness(), Features: part("train"),
         FeatureParts: FeatureParts(*map(part, ("train", "validation", "test"))),
-        CrossModalRetrieval: CrossModalRetrieval(), WithinClass: WithinClass(), ZeroShot: ZeroShot(),
+        CrossModalRetrieval: CrossModalRetrieval(), Widths: Widths([2, 4]), WithinClass: WithinClass(),
+        ZeroShot: ZeroShot(),
     }  # fmt: skip
     found = KNN(5)(*made[FeatureParts])
     kinds = {one for one in vars(likewise.evaluation).values() if inspect.isclass(one) and issubclass(one, Evaluation)}

@@ -1,8 +1,9 @@
-"""A step of a small batch beside the dense formula: `python -m benchmarks.small_steps [rows ...]`.
+"""A step of a small batch beside the dense formula: `python -m benchmarks.small_steps [--beside] [rows ...]`.
 
 SupCon with 100 classes and 128 features, forward and backward, in turns. For one and for two threads: the median and
 the smallest processor time and elapsed time of a step, and how many functions of Python and of C it calls. On a busy
-machine only processor times and calls mean something.
+machine only processor times and calls mean something. With --beside: losses of classes, 16 of them, beside
+pytorch-metric-learning and beside tiles, the lowest tenth of the elapsed times.
 """
 
 import statistics
@@ -10,6 +11,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -18,6 +20,7 @@ from torch.nn import functional
 import likewise as lw
 
 ROWS, TURNS, FEATURES, CLASSES, TEMPERATURE = (128, 256, 512, 1024), 100, 128, 100, 0.1
+FEW = 16
 
 
 def dense(z: Tensor, labels: Tensor) -> Tensor:
@@ -59,8 +62,43 @@ def calls(step: Callable[[], None]) -> Counter[str]:
     return counts
 
 
+def beside(rows: int) -> None:
+    """Print a line for each loss: milliseconds of a step, ours by default, theirs, and ours in tiles."""
+    from pytorch_metric_learning import losses as theirs  # noqa: PLC0415
+
+    z, labels = torch.randn(rows, FEATURES, requires_grad=True), torch.arange(rows) % FEW
+    prototypes = torch.randn(FEW, FEATURES, requires_grad=True)
+    pairs = {
+        "SupConLoss": theirs.SupConLoss(temperature=0.1),
+        "MultiSimilarityLoss": theirs.MultiSimilarityLoss(),
+        "ContrastiveMarginLoss": theirs.ContrastiveLoss(),
+        "BatchTripletLoss": theirs.TripletMarginLoss(margin=0.2),
+        "LiftedStructureLoss": theirs.GeneralizedLiftedStructureLoss(),
+        "ProxyAnchorLoss": theirs.ProxyAnchorLoss(FEW, FEATURES),
+        "ProxyNCALoss": theirs.ProxyNCALoss(FEW, FEATURES),
+        "ArcFaceLoss": theirs.ArcFaceLoss(FEW, FEATURES),
+    }
+    for name, other in pairs.items():
+        of_classes = (prototypes,) if name in {"ProxyAnchorLoss", "ProxyNCALoss", "ArcFaceLoss"} else ()
+        mine = [partial(getattr(lw, name)(backend=backend), z, labels, *of_classes) for backend in ("auto", "tiled")]
+        ways = {"ours": mine[0], "theirs": partial(other, z, labels), "tiles": mine[1]}
+        times: dict[str, list[float]] = {way: [] for way in ways}
+        for _ in range(150):
+            for way, loss in ways.items():
+                z.grad, started = None, time.perf_counter()
+                loss().backward()
+                times[way].append(1e3 * (time.perf_counter() - started))
+        found = (f"{way} {statistics.quantiles(taken[10:], n=10)[0]:.2f}" for way, taken in times.items())
+        print(f"{rows:5} rows  {name:22}", *found)
+
+
 def main() -> None:
-    """Print a line for each number of threads and rows."""
+    """Print a line for each number of threads and rows, or for each loss."""
+    if "--beside" in sys.argv:
+        sys.argv.remove("--beside")
+        for rows in tuple(map(int, sys.argv[1:])) or (32, 80, 128, 256):
+            beside(rows)
+        return
     for threads in (1, 2):
         torch.set_num_threads(threads)
         for rows in tuple(map(int, sys.argv[1:])) or ROWS:

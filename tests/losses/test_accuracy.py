@@ -64,7 +64,7 @@ every_loss = pytest.mark.parametrize(
     "name", [name for name in LOSSES if not {"hard", "guided"} & set(name.split(", "))]
 )
 """All but those that select pairs: which one is the nearest of a cluster is decided by rounding."""
-every_backend = pytest.mark.parametrize("backend", ["dense", "tiled"])
+every_backend = pytest.mark.parametrize("backend", ["dense", "tiled", "auto"])
 
 
 class Clusters:

@@ -16,7 +16,7 @@ from loss_table import FEATURES, LOSSES, draw, evaluate
 DOUBLE = torch.float64
 PUBLIC = {name: getattr(lw, name) for name in lw.__all__ if name.endswith("Loss")}
 every_loss = pytest.mark.parametrize("name", LOSSES)
-every_backend = pytest.mark.parametrize("backend", ["dense", "tiled"])
+every_backend = pytest.mark.parametrize("backend", ["dense", "tiled", "auto"])
 
 
 def leaves(name, batch):

@@ -13,7 +13,7 @@ from torch.nn.utils import parametrize
 import likewise as lw
 from likewise import pairs
 
-BACKENDS = ["dense", "tiled"]
+BACKENDS = ["dense", "tiled", "auto"]
 DOUBLE = torch.float64
 
 
@@ -424,10 +424,10 @@ def test_an_unchecked_label_outside_its_episode_is_left_out(monkeypatch):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_both_backends_agree_on_many_rows(case):
+def test_backends_agree_on_many_rows(case):
     """With more rows than a tile, dense and tiled give the same loss and gradient; the triplet loss has no backend."""
     results = []
-    for backend in BACKENDS:
+    for backend in ("dense", "tiled"):
         torch.manual_seed(0)
         loss_of, inputs = made(case, count=600, backend=backend)
         inputs = [value.requires_grad_() for value in inputs]

@@ -31,7 +31,7 @@ from likewise.pairs.keys import Keys
 from loss_table import LOSSES, SETS, SIMILARITY, draw
 
 DEVICE, DOUBLE = torch.device("lazy", 0), torch.float64
-BACKENDS = ["dense", "tiled"]
+BACKENDS = ["dense", "tiled", "auto"]
 LOOKS = {
     "RASCAL": "ranks are made in blocks of classes of one size, and the sizes are looked at",
 }

@@ -9,7 +9,7 @@ import likewise as lw
 from likewise import pairs
 from likewise.operator import Problem, Push, evaluate, tiles
 
-BACKENDS = ["dense", "tiled"]
+BACKENDS = ["dense", "tiled", "auto"]
 DOUBLE = torch.float64
 
 

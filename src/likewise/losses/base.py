@@ -48,8 +48,9 @@ class LossOptions(TypedDict, total=False):
             batch, and its gradient, averaged over processes, is that of one process holding everything. "ring": the
             same, but no process holds all references: they are passed from one to the next, forward and backward; for
             losses whose weights are symmetric. Default: False.
-        backend: How the equation is evaluated: "tiled", "dense", "triton" (NVIDIA GPUs), or "auto", which uses "tiled".
-            On a GPU a CUDA graph can hold a step: docs/backends.md has its three lines. Default: "auto".
+        backend: How the equation is evaluated: "tiled", "dense", "triton" (NVIDIA GPUs), or "auto": "tiled", and one
+            matrix of up to 65,536 pairs. On a GPU a CUDA graph can hold a step: docs/backends.md has its three lines.
+            Default: "auto".
         widths: Of how many first features the loss is taken, once for each width, normalised anew; it is the mean of
             these (Matryoshka). `last` is of the widest. Memory is that of all widths together, one after another. Not
             for losses that have state or inputs of one width. Default: None, all features.

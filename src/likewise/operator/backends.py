@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
-from likewise.operator import tiled
+from likewise.operator import tiled, whole
 from likewise.operator.function import Engine
 
 Backend = Literal["auto", "dense", "tiled", "triton"]
@@ -93,8 +93,10 @@ def exchange_of(backend: Backend) -> int:
     return EXCHANGES.index("") if engine is None else EXCHANGES.index("tiled" if engine is tiled else "kernels")
 
 
-def engine_of(backend: Backend) -> Engine | None:
-    """Return the engine of a backend, tiles for "auto"; None for "dense", the plain formula."""
+def engine_of(backend: Backend, *, is_small: bool = False) -> Engine | None:
+    """Return the engine of a backend, for "auto" one matrix or tiles; None for "dense", the plain formula."""
     if backend == "dense":
         return None
+    if backend == "auto" and is_small:
+        return whole
     return kernels() if backend == "triton" else tiled

@@ -193,5 +193,6 @@ class Backward:
         if self.problem.normalize and not self.problem.is_pairwise:
             anchors = [push.anchors for push in self.tiled.pushes]
             forth, back = ([of.total for of in sums] for sums in (self.forward.forth, self.forward.back))
-            total += mass(self.problem, self.upstream, forth, back, anchors) / self.tiled.temperature
+            of_pairs = mass(self.problem, self.upstream, forth, back, anchors, pull=self.problem.pulls.within)
+            total += of_pairs / self.tiled.temperature
         return -total / self.tiled.temperature

@@ -14,6 +14,7 @@ from likewise.operator.inputs import check_bias, check_finite, check_rows, check
 from likewise.operator.learned import is_learned, with_weights
 from likewise.operator.precision import without_autocast
 from likewise.operator.problem import Function, Outcome, Part, Problem, Push, Reduction
+from likewise.operator.whole import is_small
 from likewise.pairs import PairWeight
 from likewise.pairs.weight import check_tensor
 
@@ -50,7 +51,8 @@ def log_sum_exp(
         ValueError, RuntimeError: As `contrast`.
 
     Memory:
-        O((N + R)·D + tile) with "tiled" and "triton", O(N·R) with "dense"; "auto" selects "tiled".
+        O((N + R)·D + tile) with "tiled" and "triton", O(N·R) with "dense"; "auto" is "tiled",
+        and one matrix of up to 65,536 pairs.
 
     Example:
         >>> import torch
@@ -99,7 +101,8 @@ def pairwise_sum(
         ValueError, RuntimeError: As `contrast`, but weights may be negative; or the function is unknown, b not finite.
 
     Memory:
-        O((N + R)·D + tile) with "tiled" and "triton", O(N·R) with "dense"; "auto" selects "tiled".
+        O((N + R)·D + tile) with "tiled" and "triton", O(N·R) with "dense"; "auto" is "tiled",
+        and one matrix of up to 65,536 pairs.
 
     Example:
         >>> import torch
@@ -159,7 +162,8 @@ def contrast(
         RuntimeError: In the backward of "tiled" and "triton", if a second derivative is requested.
 
     Memory:
-        O((N + R)·D + tile) with "tiled" and "triton", O(N·R) with "dense"; "auto" selects "tiled".
+        O((N + R)·D + tile) with "tiled" and "triton", O(N·R) with "dense"; "auto" is "tiled",
+        and one matrix of up to 65,536 pairs.
 
     Example:
         >>> import torch
@@ -220,7 +224,8 @@ def evaluate(
         plain = problem
         if learns := is_learned(problem):
             plain = problem._replace(coefficients=None, reduction="none")
-        outcome = evaluate_by(engine_of(backend), plain, queries, others, tau)
+        engine = engine_of(backend, is_small=is_small(problem, *shape, queries.device))
+        outcome = evaluate_by(engine, plain, queries, others, tau)
         outcome = with_bias(problem, outcome) if problem.is_pairwise else outcome
         return with_weights(problem, outcome, (queries, *others), tau) if learns else outcome
 

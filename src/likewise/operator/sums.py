@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from likewise.operator.problem import Function, Outcome, Problem, Push
+from likewise.pairs import PairWeight
 
 OCTAVE = math.log(2)
 """The increase of s that doubles e^{s}; a power of two takes a third of the time of a power of e."""
@@ -160,16 +161,20 @@ def mass(
     totals: list[Tensor],
     back: list[Tensor],
     anchors: list[Tensor | None],
+    *,
+    pull: PairWeight | None,
 ) -> Tensor:
-    """Return Σ W of all pairs, which follows from the upstream gradients of rows and columns."""
+    """Return Σ W of all pairs, which follows from the upstream gradients of rows and columns.
+
+    ``pull`` is the part of it that W holds.
+    """
     of_rows = torch.zeros_like(totals[0])
     for push, g, total, scale in zip(problem.pushes, upstream.logsums, totals, anchors, strict=True):
         if g is not None:
             empty = total == 0 if scale is None else (total == 0) | (scale == 0)
             of_rows += g.masked_fill(empty, 0) * push.power
-    within = problem.pulls.within
-    if upstream.attraction is not None and within is not None:
-        of_rows += upstream.attraction * within.known_row_sum(of_rows.dtype, of_rows.device)
+    if upstream.attraction is not None and pull is not None:
+        of_rows += upstream.attraction * pull.known_row_sum(of_rows.dtype, of_rows.device)
     result = of_rows.sum()
     for push, g, total in zip(problem.pushes, upstream.columns if back else (), back, strict=False):
         if g is not None:

@@ -39,7 +39,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from likewise.operator import one_tile, threads
+from likewise.operator import threads
 from likewise.operator.backward import Backward
 from likewise.operator.forward import Forward
 from likewise.operator.normalization import Unit, prepared, projected
@@ -76,8 +76,6 @@ def forward(
     Memory:
         O((N + R)·D + tile).
     """
-    if (small := one_tile.forward(problem, queries, others, temperature, wanted)) is not None:
-        return small
     with threads.single_threaded() if _is_small(queries, others) else nullcontext():
         ring = None if problem.part is None else problem.part.ring
 
@@ -113,10 +111,8 @@ def forward(
     return Found(outcome, _State(problem, sums, rows, dtypes, drawn, outcome.detached()))
 
 
-def backward(state: _State | one_tile.State, upstream: Outcome, wanted: Wanted) -> Gradients:
+def backward(state: _State, upstream: Outcome, wanted: Wanted) -> Gradients:
     """Visit the tiles once more and return the gradients that are wanted."""
-    if not isinstance(state, _State):
-        return state.gradients(upstream, wanted)
     tiles = state.forward.tiled
     with threads.single_threaded() if _is_small(tiles.z, tiles.sections) else nullcontext():
         upstream = taken_apart(state.problem, upstream, state.outcome.counts)

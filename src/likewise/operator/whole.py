@@ -1,0 +1,248 @@
+"""A small problem as one matrix of similarities: up to some 256 rows, calls take more time than arithmetic.
+
+With s = z·v/τ, g_k the gradient of each log-sum-exp and h that of the attraction, the backward multiplies once by
+
+    W_iu = Σ_k p_k g_ki push_k,iu e^{p_k s_iu − lse_ki} + h_i pull_iu      ∂z = W v / τ      ∂v = Wᵀ z / τ
+
+The exponentials of the forward are kept for it. As in tiles they have no offset where none is needed, and push and pull
+are subtracted pair by pair. All of it is done by one thread: several would wait more than they work.
+"""
+
+import math
+from contextlib import nullcontext
+from typing import NamedTuple, final
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from likewise.operator import threads
+from likewise.operator.normalization import prepared, projected
+from likewise.operator.problem import Found, Gradients, Outcome, Problem, Push, Wanted, put_together, taken_apart
+from likewise.operator.sums import OCTAVE, SHAPES, mass
+from likewise.operator.tiles import LAUNCHES, SAFE, rounded, steepest
+from likewise.pairs.weight import Factors
+
+PAIRS = 1 << 16
+"""The most pairs that are evaluated as one matrix on a CPU: its four or five copies then stay in a core's cache."""
+
+
+def is_small(problem: Problem, n: int, r: int, device: torch.device) -> bool:
+    """Return whether N queries and R references, all in this process, are evaluated as one matrix.
+
+    On a GPU, where a launch takes as long as many pairs, these may be more.
+    """
+    return problem.part is None and 0 < n * r <= (PAIRS if device.type == "cpu" else PAIRS * LAUNCHES)
+
+
+def forward(
+    problem: Problem,
+    queries: Float[Tensor, "n d"],
+    others: tuple[Tensor, ...],
+    temperature: Float[Tensor, ""],
+    wanted: Wanted,
+) -> Found:
+    """Return the outcome of a contrast.
+
+    Memory:
+        O(N·R), until the backward.
+    """
+    del wanted
+    with threads.single_threaded() if queries.device.type == "cpu" else nullcontext():
+        matrix = _Matrix(problem, (queries, *others), temperature)
+        return Found(matrix.outcome(), matrix)
+
+
+def backward(state: "_Matrix", upstream: Outcome, wanted: Wanted) -> Gradients:
+    """Return the gradients that are wanted."""
+    with threads.single_threaded() if state.x.device.type == "cpu" else nullcontext():
+        return state.gradients(upstream, wanted)
+
+
+class _Term(NamedTuple):
+    """What a push adds to W: its pairs times a factor of each row or column."""
+
+    pairs: Float[Tensor, "n r"]
+    """push e^{s − offset}, or the derivative of a pairwise sum."""
+    total: Tensor
+    """Its sums over rows or columns, of a pairwise sum 1: a gradient is divided by them."""
+    anchors: Tensor | None = None
+    """The push's factors of anchors."""
+
+    def share(self, g: Tensor | None, power: float) -> Tensor | None:
+        """Return the factor of each row or column, p g / total, 0 where there is no pair."""
+        if g is None:
+            return None
+        share = (g * power if power != 1 else g) / self.total
+        share.masked_fill_(self.total == 0, 0)
+        return share if self.anchors is None else share.masked_fill_(self.anchors == 0, 0)
+
+
+@final
+class _Matrix:
+    """All pairs of a problem, and what the backward needs of them."""
+
+    def __init__(self, problem: Problem, given: tuple[Tensor, ...], temperature: Tensor) -> None:
+        self.problem, self.temperature, dtype = problem, temperature, temperature.dtype
+        self.dtypes = [rows.dtype for rows in given]
+        self.units = [prepared(rows, dtype, normalize=problem.normalize) for rows in given]
+        self.z, *rest = (unit.rows for unit in self.units)
+        self.sections: tuple[Tensor, ...] = problem.placed(self.z, rest)
+        device, whole = self.z.device, problem.both_ways or problem.is_pairwise
+        self.pushes = [  # a column's sum is over anchors, so their factors stay in the weight
+            Factors(push.weight) if whole else push.weight.factors(dtype, device, of_push=True)
+            for push in problem.pushes
+        ]
+        self.pull = None if problem.pull is None else problem.pull.factors(dtype, device)
+        self.pulled: Tensor | None = None
+        """The pull, without the factors of anchors."""
+        self.is_plain, self.unit = self._scale()
+        self.x = self._similarities()
+        """s times the unit."""
+
+    def _scale(self) -> tuple[bool, Tensor | float]:
+        """Return whether exponentials need no offset, and the value of x at s = 1."""
+        problem, sets = self.problem, all(push.base.is_set for push in self.pushes)
+        if not problem.is_pairwise and not sets:
+            return False, 1.0
+        largest = max(abs(push.power) for push in problem.pushes)
+        if problem.is_pairwise or steepest(problem, self.z, self.sections) * largest <= SAFE[self.z.dtype]:
+            return True, 1 / OCTAVE
+        return False, self.temperature
+
+    def _similarities(self) -> Float[Tensor, "n r"]:
+        lengths = [len(v) for v in self.sections]
+        x = self.z.new_empty(len(self.z), sum(lengths))
+        inverse = self.problem.inverse if self.is_plain else None
+        for v, out in zip(self.sections, x.split(lengths, dim=1), strict=True):
+            torch.mm(self.z, v.T, out=out) if inverse is None else rounded(self.z, v, inverse, out)
+        if inverse is not None or self.unit is self.temperature:
+            return x
+        return x.div_(self.temperature * OCTAVE if self.is_plain else self.temperature)
+
+    def outcome(self) -> Outcome:
+        """Return the terms and losses."""
+        problem = self.problem
+        self.rows, self.columns = list[_Term](), list[_Term]()
+        logsums, columns, slopes, shared = list[Tensor](), list[Tensor](), list[Tensor](), dict[float, Tensor]()
+        for push, factors in zip(problem.pushes, self.pushes, strict=True):
+            if push.function is not None:
+                value, slope = self._pairwise(push)
+                logsums.append(value)
+                slopes.append(slope)
+                continue
+            for dim, found, terms in ((1, logsums, self.rows), (0, columns, self.columns)):
+                if dim == 1 or problem.both_ways:
+                    term, logarithm = self._exponentials(push, factors, dim, shared)
+                    terms.append(term)
+                    found.append(logarithm if term.anchors is None else logarithm + term.anchors.log())
+        attraction = self._attraction()
+        losses, counts = put_together(problem, tuple(logsums), attraction)
+        self.counts = tuple(x.detach() for x in counts)  # results that the state held would never be freed
+        return Outcome(tuple(logsums), tuple(columns), attraction, losses, (*counts, *slopes))
+
+    def _pairwise(self, push: Push) -> tuple[Tensor, Tensor]:
+        """Return Σ w f(p s + b) of each row, and Σ w f' if it is counted."""
+        assert push.function is not None  # noqa: S101 - asked by the caller
+        bias = push.bias.detach() if isinstance(push.bias, Tensor) else push.bias
+        argument, shape = torch.mul(self.x, push.power * OCTAVE).add_(bias), SHAPES[push.function]
+        weights = push.weight.dense(argument.dtype, argument.device)
+        value = (shape.value(argument) * weights).sum(dim=1)
+        slopes = shape.slope(argument) * weights
+        self.rows.append(_Term(slopes, torch.ones_like(value)))
+        return value, slopes.sum(dim=1) if push.is_counted else torch.zeros_like(value)
+
+    def _exponentials(
+        self, push: Push, factors: Factors, dim: int, shared: dict[float, Tensor]
+    ) -> tuple[_Term, Tensor]:
+        """Return the exponentials of a push with their sums along a dimension, and the logarithms of these."""
+        everything = slice(0, self.x.shape[0]), slice(0, self.x.shape[1])
+        if self.is_plain:
+            if push.power not in shared:
+                shared[push.power] = torch.exp2(self.x if push.power == 1 else self.x * push.power)
+            pairs = self.rows[-1].pairs if dim == 0 else shared[push.power]
+            if dim == 1 and factors.base.constant(*everything) != 1:
+                pairs = pairs.clone() if len(self.pushes) > 1 else pairs
+                factors.base.weigh(pairs, *everything, logits=False)
+            total = pairs.sum(dim=dim)
+            return _Term(pairs, total, factors.anchors if dim else None), total.log()
+        relative = self.unit is self.temperature
+        x = self.x * (-1 if push.power < 0 else 1) if relative else self.x * push.power
+        factors.base.weigh(x, *everything, logits=True)
+        highest = x.amax(dim=dim, keepdim=True)
+        highest = highest.masked_fill(highest == -torch.inf, 0)
+        unit = self.temperature / abs(push.power) if relative else self.unit
+        pairs = x.sub_(highest).mul_(1 / (unit * OCTAVE)).exp2_()
+        total = pairs.sum(dim=dim)
+        return _Term(pairs, total, factors.anchors if dim else None), total.log() + highest.squeeze(dim) / unit
+
+    def _attraction(self) -> Tensor | None:
+        """Return Σ pull s of each row."""
+        if self.pull is None:
+            return None
+        base, _, references = self.pull
+        weights = base.dense(self.x.dtype, self.x.device)
+        self.pulled = weights.clone() if references is None else weights * references
+        attraction = (self.pulled * self.x).sum(dim=1).div_(self.unit)
+        return attraction if self.pull.anchors is None else attraction.mul_(self.pull.anchors)
+
+    def gradients(self, upstream: Outcome, wanted: Wanted) -> Gradients:
+        """Return the gradients of the given rows and of the temperature."""
+        scale = upstream.losses if self.problem.is_reduced else None
+        if scale is not None:  # at the end: an infinite one leaves the gradient of inactive rows at 0
+            upstream = upstream._replace(losses=torch.ones_like(scale))
+        upstream = taken_apart(self.problem, upstream, self.counts)
+        symmetric = self.is_plain and self.problem.own == (True,) and not self.problem.both_ways
+        twice = symmetric and all(push.is_symmetric for push in self.pushes)
+        w = self._weights(upstream, twice=twice)
+        of_z = torch.zeros_like(self.z) if wanted.queries else None
+        of_sections: list[Tensor | None] = []
+        parts = w.split([len(v) for v in self.sections], dim=1)
+        for v, part, need in zip(self.sections, parts, wanted.sections, strict=True):
+            if of_z is not None:
+                of_z.addmm_(part + part.T if v is self.z and not twice else part, v)
+            if v is not self.z:
+                of_sections.append(part.T @ self.z if need else None)
+        slope = self._slope(upstream, w.div_(2) if twice else w) if wanted.temperature else None
+        given = zip((of_z, *of_sections), self.units, strict=True)
+        found = [None if g is None else projected(g, unit, self.temperature) for g, unit in given]
+        if scale is not None:
+            slope, *found = (None if g is None else _scaled(g, scale) for g in (slope, *found))
+        of_z, *others = (None if g is None else g.to(to) for g, to in zip(found, self.dtypes, strict=True))
+        return Gradients(slope, of_z, tuple(others))
+
+    def _weights(self, upstream: Outcome, *, twice: bool) -> Float[Tensor, "n r"]:
+        """Return W; or W + Wᵀ if twice, where pairs are symmetric."""
+        w: Tensor | None = None
+        for dim, terms, slopes in ((1, self.rows, upstream.logsums), (0, self.columns, upstream.columns)):
+            for push, term, g in zip(self.problem.pushes, terms, slopes, strict=False):  # columns may be unwanted
+                if (share := term.share(g, push.power)) is not None:
+                    factor = share.unsqueeze(1) + share if twice else share.unsqueeze(dim)
+                    w = term.pairs * factor if w is None else w.addcmul_(term.pairs, factor)
+        w = torch.zeros_like(self.x) if w is None else w
+        if self.pulled is not None and self.pull is not None and upstream.attraction is not None:
+            anchors = self.pull.anchors
+            force = upstream.attraction if anchors is None else upstream.attraction * anchors
+            w.addcmul_(self.pulled, force.unsqueeze(1))
+            if twice:
+                w.addcmul_(self.pulled if self.pull.is_symmetric else self.pulled.T, force)
+        return w
+
+    def _slope(self, upstream: Outcome, w: Tensor) -> Tensor:
+        """Return the temperature's gradient, −1/τ (Σ W (s − s₀) + s₀ Σ W) with s₀ = 1/τ where Σ W is known."""
+        tau, problem = self.temperature, self.problem
+        if problem.is_pairwise or not problem.normalize:
+            total = (self.x * w).sum(dim=1).sum() / self.unit
+        else:
+            total = (self.x - self.unit / tau).mul_(w).sum(dim=1).sum() / self.unit
+            totals, back = ([term.total for term in terms] for terms in (self.rows, self.columns))
+            anchors = [push.anchors for push in self.pushes]
+            total += mass(problem, upstream, totals, back, anchors, pull=problem.pull) / tau
+        return -total / tau
+
+
+def _scaled(gradient: Tensor, scale: Tensor) -> Tensor:
+    """Return a gradient times an upstream one; 0 stays 0 even if that is infinite."""
+    if scale.device.type == "cpu" and math.isfinite(scale):
+        return gradient * scale
+    return torch.where(gradient == 0, gradient, gradient * scale)

@@ -992,7 +992,8 @@ def test_the_tiles_that_are_shipped(dtype, d):
 
 
 def test_auto_never_interprets():
-    """On the CPU "auto" uses tiles, with or without the interpreter."""
-    z = clustered(70, 4).cpu().requires_grad_()
-    lse = lw.log_sum_exp(z, push=pairs.NotSelf(70), temperature=0.1)
-    assert lse.grad_fn.engine is backends.tiled
+    """On the CPU "auto" uses one matrix of up to 65,536 pairs, then tiles, with or without the interpreter."""
+    for rows, engine in ((256, backends.whole), (257, backends.tiled)):
+        z = clustered(rows, 4).cpu().requires_grad_()
+        lse = lw.log_sum_exp(z, push=pairs.NotSelf(rows), temperature=0.1)
+        assert lse.grad_fn.engine is engine

@@ -703,3 +703,21 @@ def test_an_infinite_upstream_gradient_leaves_inactive_rows_alone():
     (gradient,) = torch.autograd.grad(loss, z, torch.tensor(torch.inf))
     assert torch.equal(gradient[4], torch.zeros(3))
     assert not torch.isfinite(gradient[:4]).any()
+
+
+@pytest.mark.parametrize("backend", ["tiled", "auto"])
+def test_what_a_pull_is_made_of_may_change_before_the_backward(backend):
+    """The temperature's gradient has the row sums of the forward, also where that had no need of them."""
+    found = []
+    for change in (False, True):
+        torch.manual_seed(0)
+        z, v, a, b = (torch.rand(6, 3, dtype=DOUBLE) for _ in range(4))
+        z.requires_grad_()
+        tau = torch.tensor(0.5, dtype=DOUBLE, requires_grad=True)
+        problem = Problem((Push(pairs.AllPairs(6, 6)),), pairs.LowRank(a, b), (torch.ones(6),), "sum", normalize=True)
+        loss = evaluate(problem, z, (v,), temperature=tau, backend=backend).losses
+        if change:
+            a.mul_(3)
+        found.append(torch.autograd.grad(loss, (z, tau)))
+    for before, after in zip(*found, strict=True):
+        torch.testing.assert_close(after, before)

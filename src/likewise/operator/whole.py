@@ -42,12 +42,9 @@ def forward(
     temperature: Float[Tensor, ""],
     wanted: Wanted,
 ) -> Found:
-    """Return the outcome of a contrast.
-
-    Memory:
-        O(N·R), until the backward.
-    """
-    del wanted
+    """Return the outcome of a contrast, which keeps O(N·R) until the backward."""
+    if wanted.temperature and problem.pull is not None:  # what the weights are made of may change before the backward
+        problem.pull.known_row_sum(temperature.dtype, queries.device)
     with threads.single_threaded() if queries.device.type == "cpu" else nullcontext():
         matrix = _Matrix(problem, (queries, *others), temperature)
         return Found(matrix.outcome(), matrix)

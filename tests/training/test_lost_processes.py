@@ -242,11 +242,11 @@ TWICE = """
 import os, sys, time
 from likewise.training.launch import refused_together
 from likewise.training.processes import joined
-with joined({"loss": "SupConLoss"}, 0.5):
+with joined({"loss": "SupConLoss"}, 3):
     pass
 try:
     if os.environ["RANK"] == "0":
-        with joined({"loss": "SupConLoss"}, 0.5):
+        with joined({"loss": "SupConLoss"}, 3):
             pass
     else:
         time.sleep(1)  # the first process comes to the second training while this one is not there

@@ -159,7 +159,7 @@ def contrast(
         ValueError: If shapes disagree, τ is not positive, push may be negative, the backend is unknown, or an input
             contains NaN or infinity. Values are checked on the CPU only: on a GPU that would synchronise, and an
             explicit push is assumed to have no negative weight there.
-        RuntimeError: In the backward of "tiled" and "triton", if a second derivative is requested.
+        RuntimeError: In the backward of all but "dense", if a second derivative is requested.
 
     Memory:
         O((N + R)·D + tile) with "tiled" and "triton", O(N·R) with "dense"; "auto" is "tiled",

@@ -152,11 +152,6 @@ class Wanted(NamedTuple):
     sections: tuple[bool, ...]
     """One for each section; a section that is the queries follows the queries."""
 
-    @property
-    def anything(self) -> bool:
-        """Whether any gradient is wanted."""
-        return self.temperature or self.queries or any(self.sections)
-
 
 class Gradients(NamedTuple):
     """The gradients of the inputs, in their dtypes."""

@@ -1,11 +1,11 @@
-"""A small problem as one matrix of similarities: up to some 256 rows, calls take more time than arithmetic.
+"""A small problem as one matrix of similarities: up to 65,536 pairs, calls take more time than arithmetic.
 
-With s = z·v/τ, g_k the gradient of each log-sum-exp and h that of the attraction, the backward multiplies once by
+With s = z·v/τ, g_k the gradient of each log-sum-exp and h that of the attraction, −1 for a loss, the backward uses
 
     W_iu = Σ_k p_k g_ki push_k,iu e^{p_k s_iu − lse_ki} + h_i pull_iu      ∂z = W v / τ      ∂v = Wᵀ z / τ
 
 The exponentials of the forward are kept for it. As in tiles they have no offset where none is needed, and push and pull
-are subtracted pair by pair. All of it is done by one thread: several would wait more than they work.
+are subtracted pair by pair. On a CPU one thread does all of it: several would wait more than they work.
 """
 
 import math
@@ -62,7 +62,7 @@ class _Term(NamedTuple):
     pairs: Float[Tensor, "n r"]
     """push e^{s − offset}, or the derivative of a pairwise sum."""
     total: Tensor
-    """Its sums over rows or columns, of a pairwise sum 1: a gradient is divided by them."""
+    """Their sums over rows or columns, by which a gradient is divided; ones for a pairwise sum, where none is."""
     anchors: Tensor | None = None
     """The push's factors of anchors."""
 
@@ -82,8 +82,8 @@ class _Matrix:
     def __init__(self, problem: Problem, given: tuple[Tensor, ...], temperature: Tensor) -> None:
         self.problem, self.temperature, dtype = problem, temperature, temperature.dtype
         self.dtypes = [rows.dtype for rows in given]
-        self.units = [prepared(rows, dtype, normalize=problem.normalize) for rows in given]
-        self.z, *rest = (unit.rows for unit in self.units)
+        self.prepared = [prepared(rows, dtype, normalize=problem.normalize) for rows in given]
+        self.z, *rest = (unit.rows for unit in self.prepared)
         self.sections: tuple[Tensor, ...] = problem.placed(self.z, rest)
         device, whole = self.z.device, problem.both_ways or problem.is_pairwise
         self.pushes = [  # a column's sum is over anchors, so their factors stay in the weight
@@ -98,7 +98,7 @@ class _Matrix:
         """s times the unit."""
 
     def _scale(self) -> tuple[bool, Tensor | float]:
-        """Return whether exponentials need no offset, and the value of x at s = 1."""
+        """Return whether x is s / ln 2, of which exponentials need no offset, and the value of x at s = 1."""
         problem, sets = self.problem, all(push.base.is_set for push in self.pushes)
         if not problem.is_pairwise and not sets:
             return False, 1.0
@@ -157,7 +157,7 @@ class _Matrix:
         if self.is_plain:
             if push.power not in shared:
                 shared[push.power] = torch.exp2(self.x if push.power == 1 else self.x * push.power)
-            pairs = self.rows[-1].pairs if dim == 0 else shared[push.power]
+            pairs = self.rows[-1].pairs if dim == 0 else shared[push.power]  # rows come before columns
             if dim == 1 and factors.base.constant(*everything) != 1:
                 pairs = pairs.clone() if len(self.pushes) > 1 else pairs
                 factors.base.weigh(pairs, *everything, logits=False)
@@ -200,8 +200,8 @@ class _Matrix:
                 of_z.addmm_(part + part.T if v is self.z and not twice else part, v)
             if v is not self.z:
                 of_sections.append(part.T @ self.z if need else None)
-        slope = self._slope(upstream, w.div_(2) if twice else w) if wanted.temperature else None
-        given = zip((of_z, *of_sections), self.units, strict=True)
+        slope = self._slope(upstream, w.div_(2) if twice else w) if wanted.temperature else None  # x is symmetric then
+        given = zip((of_z, *of_sections), self.prepared, strict=True)
         found = [None if g is None else projected(g, unit, self.temperature) for g, unit in given]
         if scale is not None:
             slope, *found = (None if g is None else _scaled(g, scale) for g in (slope, *found))

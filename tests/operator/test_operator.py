@@ -721,3 +721,38 @@ def test_what_a_pull_is_made_of_may_change_before_the_backward(backend):
         found.append(torch.autograd.grad(loss, (z, tau)))
     for before, after in zip(*found, strict=True):
         torch.testing.assert_close(after, before)
+
+
+class Kept(pairs.PairWeight):
+    """A weight whose tiles are parts of its own matrix."""
+
+    def __init__(self, matrix):
+        super().__init__(tuple(matrix.shape), is_set=False, is_nonnegative=True, symmetric_at=None)
+        self.matrix = matrix
+
+    def tile(self, rows, columns, dtype, device):
+        return self.matrix[rows, columns].to(device, dtype)
+
+
+def test_a_weight_of_ones_own_may_change_before_the_backward_of_one_matrix():
+    """The gradient is that of the values at the forward, although its tiles are its own memory."""
+    z, weights = unit(6, 3).requires_grad_(), torch.rand(6, 6, dtype=DOUBLE)
+    pull, push = Kept(weights), Kept(weights.flip(0))
+    loss = lw.contrast(z, pull=pull, push=push, temperature=0.5, reduction="sum")
+    (expected,) = torch.autograd.grad(loss, z, retain_graph=True)
+    for matrix in (weights, push.matrix):
+        matrix.zero_()
+    torch.testing.assert_close(torch.autograd.grad(loss, z)[0], expected)
+
+
+@pytest.mark.parametrize("backend", ["tiled", "auto"])
+def test_factors_of_references_weigh_a_pull(backend):
+    """A pull with a factor of each reference, beside one of each anchor, is the plain formula's."""
+    z, v = unit(5, 3).requires_grad_(), unit(7, 3).requires_grad_()
+    own = pairs.SameClass(torch.arange(5) % 2, torch.arange(7) % 2)
+    pull = own.scale(torch.rand(5, dtype=DOUBLE), torch.rand(7, dtype=DOUBLE))
+    results = []
+    for way in (backend, "dense"):
+        loss = lw.contrast(z, v, pull=pull, push=pairs.AllPairs(5, 7), temperature=0.5, reduction="sum", backend=way)
+        results.append((loss, *torch.autograd.grad(loss, (z, v))))
+    torch.testing.assert_close(*results)

@@ -134,9 +134,8 @@ class _Matrix:
                     terms.append(term)
                     found.append(logarithm if term.anchors is None else logarithm + term.anchors.log())
         attraction = self._attraction()
-        losses, counts = put_together(problem, tuple(logsums), attraction)
-        self.counts = tuple(x.detach() for x in counts)  # results that the state held would never be freed
-        return Outcome(tuple(logsums), tuple(columns), attraction, losses, (*counts, *slopes))
+        losses, self.counts = put_together(problem, tuple(logsums), attraction)
+        return Outcome(tuple(logsums), tuple(columns), attraction, losses, (*self.counts, *slopes))
 
     def _pairwise(self, push: Push) -> tuple[Tensor, Tensor]:
         """Return Σ w f(p s + b) of each row, and Σ w f' if it is counted."""

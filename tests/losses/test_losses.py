@@ -528,6 +528,9 @@ DRAFTS = {
         lambda: lw.RASCALLoss(9, 4)(torch.randn(2, 2, 4), torch.arange(2), sample_idx=torch.arange(2))
     ),
     "SupConLoss takes no features; it takes embeddings, labels, mask": lambda: lw.SupConLoss()(features=torch.eye(2)),
+    r"ArcFaceLoss takes its options by name, got 10, 64: .* temperature, margin, .*; prototypes and queues are given": (
+        lambda: lw.ArcFaceLoss(10, 64)
+    ),
     "Own has no option warm; it has temperature, reduction, .*, widths$": lambda: Own(heat=1, warm=2),
 }
 

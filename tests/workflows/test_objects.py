@@ -8,9 +8,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from torch import nn
+from torch.utils.data import SequentialSampler
 
 import likewise as lw
-from likewise.data import Balanced, FeatureDropout, Views
+from likewise.data import Balanced, FeatureDropout, NoAugmentation, Views
 from likewise.evaluation import KNN
 from likewise.models import MLP, ConvNet, NoHead
 from likewise.parts import Described, build, description
@@ -92,6 +93,12 @@ def test_parts_of_ours_are_recorded_whole(tmp_path):
     assert again.facts["parts"] == parts
 
 
+def test_an_object_may_be_given_by_a_dotted_name_or_another(tmp_path):
+    for name in ("batches.augmentation", "augmentation"):
+        run = lw.train(**COMMON, **{name: NoAugmentation(), "runs": str(tmp_path)})
+        assert run.facts["parts"]["batches"]["init_args"]["augmentation"]["class_path"].endswith(".NoAugmentation")
+
+
 def test_what_is_described_is_made_again():
     loss = lw.InfoNCELoss(temperature="learned", symmetric=True)
     spec, again = description(loss)
@@ -137,7 +144,21 @@ def test_the_other_side_of_pairs_is_not_the_network_that_was_given(tmp_path):
 
 
 WRONG = [
-    ({"loss": nn.CrossEntropyLoss()}, "got CrossEntropyLoss: let it inherit from lw.losses.Loss"),
+    (
+        {"loss": nn.CrossEntropyLoss()},
+        "got torch.*CrossEntropyLoss: take likewise.losses.CrossEntropyLoss, or let it inh",
+    ),
+    (
+        {"loss": nn.TripletMarginLoss()},
+        "TripletMarginLoss: name a class of likewise, or let it inherit from .*losses.Loss",
+    ),
+    (
+        {"loss": [lw.SupConLoss(), lw.InfoNCELoss()]},
+        "one object as loss, got a list of 2: call each in the forward of a",
+    ),
+    ({"augmentation": nn.Identity()}, "augmentation made by .* inherit from likewise.data.Augmentation"),
+    ({"sampler": SequentialSampler(range(9))}, "sampler made by .* inherit from likewise.data.Sampler"),
+    ({"split": object()}, "expected split made by a class of likewise, got builtins.object: name a class of likewise"),
     ({"optimizer": len}, r"got builtin_function_or_method: give functools.partial\(torch.optim.SGD, lr=0.1\)"),
     ({"encoder": Network}, "a torch.nn.Module as encoder, got the class Network: call it"),
     (

@@ -169,9 +169,12 @@ class Stratified(Split):
 
     def __init__(self, test: float = 0.25, validation: float = 0.1, seed: int = 0, *, refit: bool = False) -> None:
         super().__init__(refit=refit)
-        for name, part, usual in (("test", test, 0.25), ("validation", validation, 0.1)):
+        for name, part, remedy in (
+            ("test", test, "0.25 is usual"),
+            ("validation", validation, "with refit=True, training has the validation samples, too"),
+        ):
             if not 0 < part < 1:
-                raise ValueError(f"expected {name} between 0 and 1, got {part}: {usual} is usual")
+                raise ValueError(f"expected {name} between 0 and 1, got {part}: {remedy}")
         self.test = test
         self.validation = validation
         self.seed = seed

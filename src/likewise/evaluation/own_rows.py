@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Self, final
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from likewise.evaluation.features import CHECKED, Features
@@ -104,6 +104,18 @@ def classes_among(queries: Features, gallery: Features) -> Int[Tensor, " m"]:
     """Return the queries' classes by the gallery's numbers, which may be others; -1 for one that it lacks."""
     numbers = {name: number for number, name in enumerate(gallery.names)}
     return torch.tensor([numbers.get(name, -1) for name in queries.names], dtype=torch.int64)[queries.classes]
+
+
+def label_sets_among(queries: Features, gallery: Features) -> tuple[Bool[Tensor, "m l"], Bool[Tensor, "r l"]]:
+    """Return the label sets of both in the same columns, one for each label of either."""
+    columns = {name: column for column, name in enumerate(dict.fromkeys((*gallery.names, *queries.names)))}
+
+    def in_columns(part: Features) -> Bool[Tensor, "n l"]:
+        sets = torch.zeros(len(part), len(columns), dtype=torch.bool)
+        sets[:, [columns[name] for name in part.names]] = part.sets
+        return sets
+
+    return in_columns(queries), in_columns(gallery)
 
 
 def own_places(

@@ -17,7 +17,7 @@ from likewise.evaluation.features import Bar, FeatureParts, Features, joined, si
 from likewise.evaluation.from_source import encoded_as, why_not_fitting, words_of
 from likewise.evaluation.intervals import of_share, over_classes, student, wilson
 from likewise.evaluation.nearest import TILE, nearest
-from likewise.evaluation.own_rows import classes_among, own_rows
+from likewise.evaluation.own_rows import classes_among, label_sets_among, own_rows
 from likewise.score_words import counted
 from likewise.scores import Metric, Result, Score
 
@@ -114,8 +114,6 @@ class Retrieval(Evaluation):
             return "it needs classes or label sets, and there are no labels"
         if self.among is not None:
             samples = self._gallery
-            if test.label_kind == "label sets" and samples.names != test.names:
-                return f"it needs a gallery with the labels {', '.join(test.names)} in this order, and there are others"
             if samples.label_kind != test.label_kind:
                 return f"it needs a gallery with {test.label_kind}, and its labels are {samples.label_kind or 'none'}"
             if why := why_not_fitting(test, samples):
@@ -272,7 +270,7 @@ class Retrieval(Evaluation):
 
     def _of_sets(self, test: Features, others: Features, own: Tensor | None, progress: Bar) -> dict[Metric, Tensor]:
         """Return each metric of every query, (M,), float64; NaN of samples without a label or a shared one."""
-        sets, known = test.sets, others.sets
+        sets, known = label_sets_among(test, others)
         depth = min(NEAREST, len(known) - (own is not None))
         most = max(depth, *self.at, 1)
         highest, answers = _highest(sets, known, most, own)
@@ -322,7 +320,8 @@ def _metric(name: str, k: int) -> Metric:
 def _answers(test: Features, others: Features, but_one: bool) -> Int[Tensor, " m"]:
     """Return how many right answers each query has, but for itself; of label sets whether there is one."""
     if test.label_kind == "label sets":
-        return (test.sets & (others.counts > but_one)).any(dim=1).long()
+        sets, known = label_sets_among(test, others)
+        return (sets & (known.sum(dim=0) > but_one)).any(dim=1).long()
     wanted = classes_among(test, others)
     return (others.counts[wanted] - int(but_one)).where(wanted >= 0, 0)
 

@@ -25,6 +25,8 @@ def check_tensor(name: str, value: Any) -> None:
 
 def _check_type(name: str, value: Any) -> None:
     remedy = "call it, or pass its keys" if isinstance(value, nn.Module) else "convert with torch.as_tensor"
+    if isinstance(value, tuple) and name == "references":
+        remedy = "a miner's pairs become masks, pull and push of lw.contrast, by pairs.Explicit"
     weight.check_tensor(name, value, remedy)
 
 
@@ -278,6 +280,7 @@ def naming_options(constructor: Callable[..., None], options: type) -> Callable[
     passed_on = [of for of in every if of.kind is of.VAR_KEYWORD]
     if any(options.__name__ not in str(of.annotation) for of in passed_on):
         return constructor
+    positional = sum(of.kind is not of.KEYWORD_ONLY for of in every[1:] if of not in passed_on)
     known = [of.name for of in every[1:] if of not in passed_on] + [*options.__annotations__] * bool(passed_on)
 
     @functools.wraps(constructor)
@@ -285,6 +288,12 @@ def naming_options(constructor: Callable[..., None], options: type) -> Callable[
         if others := [name for name in given if name not in known]:
             has = ", ".join(known) or "none"
             raise TypeError(f"{type(self).__name__} has no option {', '.join(others)}; it has {has}")
+        if len(args) > positional and all(of.kind is not of.VAR_POSITIONAL for of in every):
+            takes = f"{positional} arguments without a name" if positional else "its options by name"
+            raise TypeError(
+                f"{type(self).__name__} takes {takes}, got {', '.join(map(repr, args))}: "
+                f"its options are {', '.join(known) or 'none'}; prototypes and queues are given to its call"
+            )
         constructor(self, *args, **given)
 
     return call

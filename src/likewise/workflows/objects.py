@@ -3,20 +3,27 @@
 import inspect
 from collections.abc import Mapping
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from torch import nn
 
 from likewise.configuration.options import FILLED, PARTS
-from likewise.data import Source
+from likewise.data import Augmentation, Batches, Sampler, Source
 from likewise.data.given import kept
 from likewise.losses import Loss
 from likewise.models import Encoder
-from likewise.parts import Spec, description, path_of, plainly
+from likewise.parts import Described, Spec, description, path_of, plainly
 
-TAKEN = (*PARTS, "subset", "inputs", "evaluations")
+LISTED = ("inputs", "evaluations", "subset")
+TAKEN = (*PARTS, *LISTED)
+BASES = {"loss": Loss, "augmentation": Augmentation, "sampler": Sampler, "batches": Batches}
 DEFAULT_RUNS = "runs"
+SEVERAL = {
+    "loss": "call each in the forward of a class that inherits from lw.losses.Loss",
+    "augmentation": "lw.data.Chain([...]) is one",
+}
 GIVEN = {"class_path": "likewise.models.Wrapped", "init_args": {"module": {"class_path": "likewise.models.Given"}}}
 PLAIN = (str, bool, int, float, Path, Mapping, type(None))
 
@@ -35,7 +42,8 @@ class Objects(NamedTuple):
             ValueError: An object is none that the option takes, or a run that goes on is given another than a network.
         """
         options, network = dict(given), None
-        for part in (name for name in TAKEN if not _is_plain(name, given.get(name))):
+        nested = [name for name in given if name not in TAKEN and name.rpartition(".")[2] in BASES]
+        for part in (name for name in (*TAKEN, *nested) if not _is_plain(name, given.get(name))):
             value = options[part]
             if given.get("resume") is not None and part != "encoder":
                 raise ValueError(
@@ -51,9 +59,10 @@ class Objects(NamedTuple):
                     options.pop("data.label", None)
             elif part == "optimizer":
                 options[part] = _optimizer(value)
+            elif isinstance(value, list) and part in LISTED:
+                options[part] = [_described(part, element) for element in value]
             else:
-                several = [_described(part, one) for one in (value if isinstance(value, list) else [value])]
-                options[part] = several if isinstance(value, list) else several[0]
+                options[part] = _described(part, value)
         if given.get("resume") is not None and network is not None:
             del options["encoder"]
         return cls(options, network)
@@ -85,14 +94,20 @@ def _described(part: str, value: Any) -> Any:
     """Describe a part by what it was made with, without what is filled in from others."""
     if isinstance(value, PLAIN) or inspect.isclass(value):
         return value
-    if part == "loss" and not isinstance(value, Loss):
-        got = type(value).__name__
-        raise ValueError(f"expected a loss such as SupConLoss(), got {got}: let it inherit from lw.losses.Loss")
+    name, base = type(value).__name__, BASES.get(part.rpartition(".")[2])
+    if isinstance(value, list):
+        remedy = SEVERAL.get(part.rpartition(".")[2], "give one")
+        raise ValueError(f"expected one object as {part}, got a list of {len(value)}: {remedy}")  # noqa: TRY004
     spec, again = description(value)
+    if not isinstance(value, base or Described):
+        named = f"likewise.{base.__module__.split('.')[1]}" if base else ""
+        remedy = f"take {named}.{name}" if base and hasattr(import_module(named), name) else "name a class of likewise"
+        remedy += f", or let it inherit from {named}.{base.__name__}" if base else ""
+        raise ValueError(f"expected {part} made by a class of likewise, got {spec['class_path']}: {remedy}")  # noqa: TRY004
     if not again:
         raise ValueError(
-            f"expected a {type(value).__name__} that was made with plain values as {part}, as a run records them, "
-            "got others: give numbers and strings"
+            f"expected a {name} that was made with plain values as {part}, as a run records them, got others: give "
+            "numbers and strings"
         )
     for name in [name for of, name in FILLED if of == part]:
         spec["init_args"].pop(name, None)

@@ -1,7 +1,13 @@
 """How a view differs from its sample: augmentations of a whole batch at once, on the batch's device."""
 
 from likewise.data.augmentation.affine import RandomAffine, RandomShift
-from likewise.data.augmentation.augmentation import Augmentation, Chain, Draw, ImageAugmentation
+from likewise.data.augmentation.augmentation import (
+    Augmentation,
+    Chain,
+    Draw,
+    ImageAugmentation,
+    NoAugmentation,
+)
 from likewise.data.augmentation.colour import ColourJitter
 from likewise.data.augmentation.dropout import FeatureDropout, TokenDropout
 from likewise.data.augmentation.separable import GaussianBlur, RandomResizedCrop
@@ -9,7 +15,8 @@ from likewise.data.augmentation.views import SimCLRViews
 
 __all__ = [
     "Augmentation", "Chain", "ColourJitter", "Draw", "FeatureDropout", "GaussianBlur", "ImageAugmentation",
-    "RandomAffine", "RandomResizedCrop", "RandomShift", "SimCLRViews", "TokenDropout", "usual_augmentation",
+    "NoAugmentation", "RandomAffine", "RandomResizedCrop", "RandomShift", "SimCLRViews", "TokenDropout",
+    "usual_augmentation",
 ]  # fmt: skip
 
 

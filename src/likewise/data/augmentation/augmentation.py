@@ -177,6 +177,23 @@ class ImageAugmentation(Augmentation):
 
 
 @final
+class NoAugmentation(Augmentation):
+    """No change: every view is its sample as it is.
+
+    Args:
+        seed: Without meaning; as in `Augmentation`.
+
+    Example:
+        >>> NoAugmentation()(torch.tensor([[1.0, 2.0]]))
+        tensor([[[1., 2.],
+                 [1., 2.]]])
+    """
+
+    def change(self, inputs: Shaped[Tensor, "n ..."], draw: Draw) -> Shaped[Tensor, "n ..."]:  # noqa: ARG002
+        return inputs
+
+
+@final
 class Chain(Augmentation):
     """Several augmentations, one after another.
 
@@ -197,7 +214,7 @@ class Chain(Augmentation):
     def __init__(self, augmentations: list[Augmentation], *, seed: int | None = None) -> None:
         super().__init__(seed)
         if not augmentations:
-            raise ValueError("expected augmentations to apply, got none: name at least one")
+            raise ValueError("expected augmentations to apply, got none: name one, or use NoAugmentation()")
         self.augmentations = augmentations
 
     def change(self, inputs: Shaped[Tensor, "n ..."], draw: Draw) -> Shaped[Tensor, "n ..."]:

@@ -39,7 +39,7 @@ class Learned(WithRate):
             got = f"{lr} with rate_factor {rate_factor}"
             raise ValueError(f"expected lr above 0, or a rate_factor, got {got}: leave one out")
         if optimizer is not None and lr is None:
-            raise ValueError(f"expected lr beside optimizer, got none for {optimizer}: give inputs.lr, such as 0.1")
+            raise ValueError(f"expected lr beside optimizer, got none for {optimizer}: give lr, such as 0.1")
         self.lr = lr
         self.optimizer = path_of(optimizer) if isclass(optimizer) else optimizer
         path = str(self.optimizer) if "." in str(self.optimizer) else f"torch.optim.{self.optimizer}"

@@ -65,7 +65,6 @@ def test_a_run_leaves_everything_under_its_name(finished):
     assert re.fullmatch(r"\d{4}-\d\d-\d\d-\d{6}-SupConLoss-Digits", run.name)
     assert {path.name for path in run.iterdir()} == {
         "batches.npz",
-        "best.ckpt",
         "config.yaml",
         "embeddings.npz",
         "encoder.safetensors",
@@ -130,7 +129,7 @@ def test_the_embeddings_are_those_that_were_evaluated(finished):
 
 
 def test_the_checkpoint_holds_the_weights_of_the_last_step(tmp_path):
-    assert main(["train", *SHORT, "--keep", "last", "--runs", str(tmp_path)]) == 0
+    assert main(["train", *SHORT, "--keep", "last", "--keep_checkpoints", "true", "--runs", str(tmp_path)]) == 0
     (run,) = tmp_path.iterdir()
     checkpoint = torch.load(run / "checkpoint.ckpt", weights_only=True)
     assert checkpoint["global_step"] == 18
@@ -265,7 +264,7 @@ def test_data_as_users_have_it_trains(case, files, tmp_path, monkeypatch):
 def test_moco_is_a_loss_and_two_inputs_on_the_command_line(few, tmp_path):
     moco = ["--loss", "InfoNCELoss", "--inputs", "Momentum", "--inputs.momentum", "0.9"]
     moco += ["--inputs+", "KeyQueue", "--inputs.size", "60"]
-    assert main(["train", *moco, *few[None], "--runs", str(tmp_path)]) == 0
+    assert main(["train", *moco, *few[None], "--keep_checkpoints", "true", "--runs", str(tmp_path)]) == 0
     (run,) = tmp_path.iterdir()
     state = torch.load(run / "checkpoint.ckpt", weights_only=True)["state_dict"]
     assert state["inputs.by_class.KeyQueue.ring.enqueued"] == 3 * 36
@@ -349,7 +348,8 @@ def test_training_goes_on_from_another_runs_encoder(few, tmp_path, capsys):
 
 
 def test_rascal_is_told_how_many_samples_and_features_there_are_again_too(few, tmp_path):
-    assert main(["train", "--loss", "RASCALLoss", *few["classes"], "--runs", str(tmp_path / "first")]) == 0
+    words = ["--loss", "RASCALLoss", "--keep_checkpoints", "true", *few["classes"]]
+    assert main(["train", *words, "--runs", str(tmp_path / "first")]) == 0
     (first,) = (tmp_path / "first").iterdir()
     again = ["--config", str(first / "config.yaml"), "--runs", str(tmp_path / "again")]
     assert main(["train", *again]) == 0
@@ -545,7 +545,7 @@ def test_a_users_own_checkpoints_and_timer_stand_beside_ours(few, tmp_path):
     theirs += ["--trainer.callbacks+", "Timer", "--trainer.callbacks.duration", "00:00:10:00"]
     assert main(["train", *few[None], "--loss", "NTXentLoss", *theirs, "--runs", str(tmp_path / "runs")]) == 0
     assert list((tmp_path / "mine").iterdir())
-    assert (next((tmp_path / "runs").iterdir()) / "checkpoint.ckpt").exists()
+    assert not list((tmp_path / "runs").glob("*/*.ckpt"))
 
 
 @pytest.mark.parametrize("kind", ["EarlyStopping", "ModelCheckpoint"])

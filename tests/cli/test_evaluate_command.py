@@ -211,7 +211,10 @@ def test_sources_that_cannot_be_evaluated_are_refused(run, tmp_path, capsys):
 def test_data_that_changed_since_is_refused_for_a_checkpoint(few, tmp_path, capsys):
     file = tmp_path / "data.npz"
     shutil.copy(few[3], file)
-    assert main(["train", *few[:3], str(file), *few[4:], "--runs", str(tmp_path / "runs")]) == 0
+    assert (
+        main(["train", *few[:3], str(file), *few[4:], "--keep_checkpoints", "true", "--runs", str(tmp_path / "runs")])
+        == 0
+    )
     (folder,) = (tmp_path / "runs").iterdir()
     arrays = dict(np.load(file))
     np.savez(file, images=arrays["images"], labels=arrays["labels"][::-1])

@@ -485,7 +485,7 @@ def test_a_run_that_has_been_finished_is_found_by_the_name_that_it_had(tmp_path)
     assert [read(["--resume", "run", *words])["report"] for words in ([], ["--report", "false"])] == [True, False]
     with pytest.raises(ValueError, match="--report"):
         read(["--resume", "run", "--report", "perhaps"])
-    given = {"log": "csv", "workers": 3, "checkpoint_minutes": 2.0, "timeout_minutes": 9.0}
+    given = {"log": "csv", "workers": 3, "checkpoint_minutes": 2.0, "keep_checkpoints": True, "timeout_minutes": 9.0}
     found = read(["--resume", "run", *(word for name, of in given.items() for word in (f"--{name}", str(of)))])
     assert {name: found[name] for name in given} == given
     assert found["loss"]["class_path"].endswith("NTXentLoss")

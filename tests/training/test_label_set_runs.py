@@ -178,7 +178,17 @@ def test_one_class_that_is_early_at_its_best_does_not_choose_the_epoch(tmp_path,
 
 def test_a_run_with_a_classifier_reports_it_and_keeps_its_best_epoch(file, tmp_path, capsys):
     words = ["--loss", "BCELoss", "--optimizer.lr", "0.05", "--trainer.max_epochs", "6", "--validation_epochs", "1"]
-    run = trained(tmp_path / "runs", file, *words, "--keep", "best", "--evaluations", "OwnClassifier")
+    run = trained(
+        tmp_path / "runs",
+        file,
+        *words,
+        "--keep",
+        "best",
+        "--keep_checkpoints",
+        "true",
+        "--evaluations",
+        "OwnClassifier",
+    )
     epochs = {of.epoch: of.value for of in run.scores if of.epoch and of.metric == MEAN_PRECISION and of.group == ALL}
     best = max(epochs, key=epochs.get)
     assert len(epochs) == 6

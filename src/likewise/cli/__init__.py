@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 from likewise import __version__
+from likewise.cli.allocator import keep_memory
 from likewise.files.formats import CONTROLS
 from likewise.files.suggestions import suggest
 from likewise.training.launch import TERMINATED, check_alone, processes, terminable
@@ -54,6 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.path.append(str(Path.cwd()))  # for classes of the user's own; last, so that they hide nobody's
     try:
         verb = _verb(words)
+        keep_memory()
         with _plain_words(), _terminable():
             if verb != "train":
                 check_alone(verb)

@@ -104,6 +104,8 @@ class TrainOptions(SharedOptions):
         seed: Seed of everything random except the split.
         name: What the run's folder is called after its date. Default: the loss and the data.
         checkpoint_minutes: Minutes between checkpoints within an epoch.
+        keep_checkpoints: Keep the last checkpoint of a finished run, or the best epoch's, with the weights of head,
+            loss and inputs; otherwise its encoder alone stays.
         timeout_minutes: Minutes to wait for another process before all end.
         minutes: Train for as many steps as fit into so many minutes with the evaluation; a few are timed before. The
             run's options have their number, so that repeating it gives the same. Default: the trainer's limit holds.
@@ -124,7 +126,7 @@ class TrainOptions(SharedOptions):
         compile: Whether to compile encoder, head and momentum encoder with torch.compile. The loss runs outside, by any
             backend as it does without, and nothing is captured in a CUDA graph.
         validation_epochs: Epochs between validation scores, which the last epoch always has; 0: none at all.
-        keep: Which weights a finished run keeps, in one checkpoint too: of the last epoch, or best in validation, where
+        keep: Which weights a finished run keeps: of the last epoch, or of the best in validation, where
             the encoder as it began is one of them. Default: the best where validation can choose, in recipes the last.
         patience: Validations without a better score, as --keep best has it, that end the training. Default: never.
         log: Tools to look at the training in: tensorboard, wandb, mlflow, csv; several as --log [tensorboard,mlflow].
@@ -150,6 +152,7 @@ class TrainOptions(SharedOptions):
     seed: int = 0
     name: str | None = None
     checkpoint_minutes: float = 10.0
+    keep_checkpoints: bool = False
     timeout_minutes: float = 30.0
     minutes: float | None = None
     chunk_size: int | None = None
@@ -346,7 +349,16 @@ VERBS = {
 PARTS = ("data", "split", "batches", "encoder", "head", "loss", "optimizer", "schedule")
 SOURCES = ("config", "recipe", "resume")
 """Options that bring others, and have no meaning of their own once those are known."""
-RESUMED_WITH = ("report", "sections", "log", "workers", "checkpoint_minutes", "timeout_minutes", "trainer")
+RESUMED_WITH = (
+    "report",
+    "sections",
+    "log",
+    "workers",
+    "checkpoint_minutes",
+    "keep_checkpoints",
+    "timeout_minutes",
+    "trainer",
+)
 TRAINER = "lightning.pytorch.Trainer"
 DEFAULTS: dict[str, Any] = {
     "data": "likewise.data.Digits",

@@ -5,7 +5,6 @@ from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
-from sklearn.manifold import TSNE
 from torch import Tensor
 from torch.nn import functional
 
@@ -97,6 +96,8 @@ def _of_neighbours(units: Tensor, method: Method, seed: int, start: Tensor | Non
         centred = start.double() - start.double().mean(dim=0)
         first = (SMALL * centred / centred[:, 0].std().clamp(min=torch.finfo(torch.double).tiny)).float().numpy()
     if method == "tsne":
+        from sklearn.manifold import TSNE  # noqa: PLC0415 - brings pandas, scipy.stats and joblib
+
         layout = TSNE(2, perplexity=min(30.0, (len(units) - 1) / 3), init=first, random_state=seed)
         return torch.from_numpy(layout.fit_transform(units.numpy())).double()
     near = min(15, len(units) - 1)

@@ -43,6 +43,22 @@ def dry_run(module: nn.Module, input_shape: tuple[int, ...], name: str) -> Tenso
     return outputs
 
 
+def _memory_format(module: nn.Module, input_shape: tuple[int, ...]) -> torch.memory_format:
+    """Return channels last for images of a module with convolutions, which are faster so, if it takes them.
+
+    A `view` of maps that a module flattens by hand is an error there.
+    """
+    if len(input_shape) != 3 or not any(isinstance(part, nn.Conv2d) for part in module.modules()):
+        return torch.contiguous_format
+    blank = weight_like(module).new_zeros(2, *input_shape).contiguous(memory_format=torch.channels_last)
+    try:
+        with frozen(module), kept_buffers(module):
+            module(blank)
+    except RuntimeError:
+        return torch.contiguous_format
+    return torch.channels_last
+
+
 def weight_like(module: nn.Module) -> Tensor:
     """Return an empty tensor with the dtype and device of a module's weights; float32 on the CPU if it has none."""
     floating = (some for some in chain(module.parameters(), module.buffers()) if some.is_floating_point())
@@ -109,6 +125,7 @@ class Wrapped(SizedEncoder):
         self.observes = standardize
         outputs = dry_run(module, self.input_shape, type(module).__name__)
         self.module = module
+        self._format = _memory_format(module, self.input_shape)
         self._has_maps = outputs.ndim == 4
         self._feature_dim = outputs.shape[1]
         weight = weight_like(module)
@@ -119,10 +136,13 @@ class Wrapped(SizedEncoder):
         return super().cell_grid if self._grid is None else self._grid
 
     def maps(self, inputs: Float[Tensor, "n ch h w"]) -> Float[Tensor, "n d hm wm"]:
-        return self.module(self.standardized(inputs)) if self._has_maps else super().maps(inputs)
+        return self._outputs(inputs) if self._has_maps else super().maps(inputs)
 
     def forward(self, inputs: Float[Tensor, "n ..."]) -> Float[Tensor, "n d"]:
-        return self.pool(self.maps(inputs)) if self._has_maps else self.module(self.standardized(inputs))
+        return self.pool(self.maps(inputs)) if self._has_maps else self._outputs(inputs)
+
+    def _outputs(self, inputs: Float[Tensor, "n ..."]) -> Tensor:
+        return self.module(self.standardized(inputs).contiguous(memory_format=self._format))
 
 
 @final

@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, final
 
-from scipy.stats import t
-
 from likewise.evaluation import Difference
 from likewise.report.formatting import as_csv, difference_words
 from likewise.score_words import counted, number_words
@@ -104,10 +102,12 @@ class Row:
         """
         if self.difference is None or self.difference_low is None or self.difference_high is None or self.pairs < 2:
             return 1.0
+        from scipy.special import stdtr, stdtrit  # noqa: PLC0415 - not for pages without differences
+
         freedom = self.pairs - 1
-        error = (self.difference_high - self.difference_low) / 2 / float(t.ppf(0.975, freedom))
+        error = (self.difference_high - self.difference_low) / 2 / float(stdtrit(freedom, 0.975))
         centre = (self.difference_high + self.difference_low) / 2
-        return 1.0 if error <= ROUNDING * abs(centre) else 2 * float(t.sf(abs(centre) / error, freedom))
+        return 1.0 if error <= ROUNDING * abs(centre) else 2 * float(stdtr(freedom, -abs(centre) / error))
 
     @property
     def score_words(self) -> str:

@@ -182,8 +182,12 @@ def _lines(columns: list[str], rows: list[dict[str, Any]], *, head: bool) -> str
     return text.getvalue()
 
 
-def keep_one(run: Run) -> None:
-    """Leave one checkpoint of a training that is over, that of the weights kept, without what only going on needs."""
+def drop_checkpoints(run: Run, *, keep: bool) -> None:
+    """Remove the checkpoints of a finished run, or keep that of its weights, without what only going on needs."""
+    if not keep:
+        for path in (run.checkpoint, run.checkpoint_before, run.best):
+            path.unlink(missing_ok=True)
+        return
     if run.best.is_file():
         run.checkpoint.unlink(missing_ok=True)
     elif readable(run.checkpoint):

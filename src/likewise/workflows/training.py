@@ -41,7 +41,7 @@ from likewise.training import (
     assemble,
 )
 from likewise.training.callbacks import Pace
-from likewise.training.checkpoints import keep_one
+from likewise.training.checkpoints import drop_checkpoints
 from likewise.training.fine_tuning import ALL, FineTuning
 from likewise.training.fitting import fit, last_whole, trainer_of
 from likewise.training.launch import from_slurm, rank, refused_together, terminable
@@ -355,9 +355,10 @@ class _Training:
             for doubt in went_in.doubts(run.facts, run.metrics):
                 self.progress.say(f"warning: {doubt}")
             write_report(run, ready.parts, self.evaluations, self.progress)
-        keep_one(run)
         run.drop_begun()
-        return say_lost(run, self.progress, ready.data.lost).finished()
+        finished = say_lost(run, self.progress, ready.data.lost).finished()
+        drop_checkpoints(finished, keep=self.config["keep_checkpoints"])
+        return finished
 
     def _features_as_begun(self, options: EvaluationOptions) -> FeatureParts | None:
         """Return the features of the encoders as they began; None where one began with random weights."""

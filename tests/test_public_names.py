@@ -57,6 +57,13 @@ def test_rooms_and_losses_are_found_after_the_package_alone():
     assert not loaded & (EXTRAS | FEW)
 
 
+@pytest.mark.process
+def test_verbs_that_train_nothing_load_no_library_of_training():
+    """Embed, search, predict and evaluate begin with what reads data and draws pages."""
+    verbs = ", ".join(f"likewise.workflows.{verb}" for verb in ("embedding", "searches", "prediction", "evaluation"))
+    assert not loaded_by(f"import {verbs}") & {"lightning", "sklearn", "timm", "torchvision", "datasets"}
+
+
 def test_every_loss_and_similarity_is_public():
     """What the losses' room has is in the package, but the abstract classes and their options."""
     assert set(losses.__all__) - {"ContrastiveLoss", "Loss", "LossOptions"} <= set(likewise.__all__)

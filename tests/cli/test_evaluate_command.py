@@ -31,7 +31,7 @@ def few(tmp_path_factory):
 def trained(few, tmp_path_factory):
     """A run of two epochs, with validation scores after each."""
     root = tmp_path_factory.mktemp("trained")
-    two = ["--trainer.max_epochs", "2", "--validation_epochs", "1"]
+    two = ["--trainer.max_epochs", "2", "--validation_epochs", "1", "--keep_checkpoints", "true"]
     assert main(["train", *few, *two, "--runs", str(root)]) == 0
     return next(root.iterdir())
 

@@ -14,7 +14,7 @@ from likewise.losses.info_patch import InfoPatchLoss
 from likewise.losses.kcl import KCLLoss
 from likewise.losses.label_pair_similarity import label_pair_similarity
 from likewise.losses.lifted_structure import LiftedStructureLoss
-from likewise.losses.margin_softmax import ArcFaceLoss, CosFaceLoss
+from likewise.losses.margin_softmax import ArcFaceLoss, CosFaceLoss, ProxyNCALoss
 from likewise.losses.msc import MSCLoss
 from likewise.losses.mul_sup_con import MulSupConLoss
 from likewise.losses.multi_similarity import MultiSimilarityLoss
@@ -25,7 +25,6 @@ from likewise.losses.paco import PaCoLoss
 from likewise.losses.patch import PatchLoss
 from likewise.losses.prototypical import PrototypicalLoss
 from likewise.losses.proxy_anchor import ProxyAnchorLoss
-from likewise.losses.proxy_nca import ProxyNCALoss
 from likewise.losses.rascal import RASCALLoss
 from likewise.losses.siglip import SigLIPLoss
 from likewise.losses.sup_con import SupConLoss

@@ -214,6 +214,7 @@ def test_a_run_with_a_classifier_reports_it_and_keeps_its_best_epoch(file, tmp_p
 
 def test_prototypes_classify_by_the_cosine_to_embeddings(file, tmp_path):
     words = ["--loss", "MSCLoss", "--trainer.max_epochs", "2", "--evaluations", "OwnClassifier"]
+    words += ["--keep_checkpoints", "true"]
     run = trained(tmp_path / "runs", file, *words)
     state = torch.load(run.checkpoint, weights_only=True)["state_dict"]
     prototypes = next(of for name, of in state.items() if "LabelPrototypes" in name)

@@ -40,7 +40,18 @@ def find(*_):
 starts.find, starts.find_spec = find, lambda _: True
 raise SystemExit(main(sys.argv[1:]))
 """
-COMMON = ["--encoder", "mine.Small", "--keep", "last", "--batches.batch_size", "120", "--trainer.max_epochs", "2"]
+COMMON = [
+    "--encoder",
+    "mine.Small",
+    "--keep",
+    "last",
+    "--keep_checkpoints",
+    "true",
+    "--batches.batch_size",
+    "120",
+    "--trainer.max_epochs",
+    "2",
+]
 COMMON += ["--trainer.accelerator", "cpu", "--optimizer", "SGD", "--optimizer.lr", "0.5"]
 
 

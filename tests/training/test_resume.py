@@ -20,6 +20,7 @@ RUN = [
     *("--loss", "RASCALLoss", "--loss.temperature", "learned", "--temperature_rate_factor", "10"),
     *("--trainer.max_epochs", "3", "--trainer.accumulate_grad_batches", "2"),
     *("--trainer.accelerator", "cpu", "--checkpoint_minutes", "1e-9", "--validation_epochs", "2"),
+    *("--keep_checkpoints", "true"),  # so that all that a run has learned can be compared
 ]
 BATCHES = 5  # an epoch; with two accumulated, steps of the optimizer after the batches 1, 3, 4, 6, 8, 9, ...
 MOMENTS = [  # one after another: a run is killed, goes on, and is killed again

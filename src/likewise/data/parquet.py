@@ -19,15 +19,12 @@ MOST_READ = 2**26  # bytes of one that may be read for one image without a word
 
 
 class RowGroup(NamedTuple):
-    """The images of a row group: its file, their column, its number, its first row in the file, and how many."""
+    """The images of a row group of a file, and their bytes when they are not compressed."""
 
     file: str
     column: str
     number: int
-    first: int
-    rows: int
     size: int
-    """Bytes of the images, when they are not compressed."""
 
 
 @final
@@ -52,13 +49,18 @@ class Contents:
         vars(self).update(state)
         self._hold()
 
-    def add(self, group: RowGroup, nulls: int | None) -> NDArray[np.bool_]:
-        """Number the images of one more row group, and return which are null, of so many if that is known."""
-        self.groups.append(group)
-        self.starts.append(self.starts[-1] + group.rows)
-        if nulls in (0, group.rows):
-            return np.full(group.rows, nulls > 0)
-        return self._read(group).is_null().to_numpy()
+    def add(self, file: str, metadata: Any, column: str) -> NDArray[np.bool_]:
+        """Number the images in a column of one more file, and return which are null."""
+        names, nulls = [metadata.schema.column(number).path for number in range(metadata.num_columns)], list[Any]()
+        leaf = names.index(f"{column}.bytes" if f"{column}.bytes" in names else column)
+        for number in range(metadata.num_row_groups):
+            group = metadata.row_group(number)
+            images, rows = group.column(leaf), group.num_rows
+            self.groups.append(RowGroup(file, column, number, images.total_uncompressed_size))
+            self.starts.append(self.starts[-1] + rows)
+            known = images.statistics.null_count if images.is_stats_set and images.statistics.has_null_count else None
+            nulls.append(np.full(rows, known == rows) if known in (0, rows) else self._read(self.groups[-1]).is_null())
+        return np.concatenate([np.zeros(0, dtype=bool), *nulls])
 
     def __getitem__(self, number: int) -> bytes:
         """Read an image; nothing where its row group cannot be read."""
@@ -71,10 +73,10 @@ class Contents:
             return b""
 
     def place(self, number: int) -> str:
-        """Return where an image is, as `headers_of` takes it: its file, NUL, its column and row."""
-        group = bisect(self.starts, number) - 1
-        file, column, _, first, *_ = self.groups[group]
-        return f"{file}\0{column}/{first + number - self.starts[group]}"
+        """Return where an image is, as `headers_of` takes it: its file, NUL, its column, row group and row."""
+        place = bisect(self.starts, number) - 1
+        file, column, group, _ = self.groups[place]
+        return f"{file}\0{column}/{group}/{number - self.starts[place]}"
 
     def warn(self) -> None:
         """Say so where much is to be read for an image in random order."""
@@ -203,7 +205,7 @@ def _table(path: Path, images: Sequence[str], contents: Contents) -> Any:
         table = file.read([*others, *(f"{name}.path" for name in images if nested[name])])
         made = {name: table.column(name) for name in others}
         for name in images:
-            start, lacks = contents.starts[-1], _numbered(str(path), file.metadata, name, contents)
+            start, lacks = contents.starts[-1], contents.add(str(path), file.metadata, name)
             numbers = pa.array(np.arange(start, contents.starts[-1]), mask=lacks)
             paths, none = pa.nulls(len(numbers), pa.string()), lacks
             if nested[name]:
@@ -211,18 +213,3 @@ def _table(path: Path, images: Sequence[str], contents: Contents) -> Any:
                 none, paths = structs.is_null().to_numpy(zero_copy_only=False), structs.field("path").cast(pa.string())
             made[name] = pa.StructArray.from_arrays([numbers, paths], ["bytes", "path"], mask=pa.array(none))
     return pa.table(made)
-
-
-def _numbered(path: str, metadata: Any, column: str, contents: Contents) -> NDArray[np.bool_]:
-    """Number the images of a column of a file, and return which are null."""
-    names = [metadata.schema.column(number).path for number in range(metadata.num_columns)]
-    leaf = names.index(f"{column}.bytes" if f"{column}.bytes" in names else column)
-    first, lacks = 0, [np.zeros(0, dtype=bool)]
-    for number in range(metadata.num_row_groups):
-        group = metadata.row_group(number)
-        images = group.column(leaf)
-        nulls = images.statistics.null_count if images.statistics and images.statistics.has_null_count else None
-        size = images.total_uncompressed_size
-        lacks.append(contents.add(RowGroup(path, column, number, first, group.num_rows, size), nulls))
-        first += group.num_rows
-    return np.concatenate(lacks)

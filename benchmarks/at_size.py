@@ -16,6 +16,7 @@ import sys
 import tarfile
 import tempfile
 from collections.abc import Callable, Iterator
+from copy import copy
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -44,7 +45,7 @@ Rows = Iterator[tuple[str, list[float]]]
 
 
 def folder_start(root: str) -> Step:
-    """Read the names and headers of images; another start finds what was kept in LIKEWISE_CACHE."""
+    """Read the names and headers of images; another start finds the headers in LIKEWISE_CACHE."""
     folder = import_module("likewise.data").Folder
     import_module("datasets")
     return lambda: folder(root, size=64, memory=0).load()
@@ -62,7 +63,7 @@ def table_read(path: str, decoded: bool) -> Step:
     inputs = table_start(path)().inputs
     rows = torch.randperm(len(inputs), generator=torch.Generator().manual_seed(0))[:300]
     items = inputs.all_rows.items
-    items.contents.held.clear()
+    items.contents = copy(items.contents)  # which holds no row group
     return lambda: inputs[rows] if decoded else [items[row] for row in rows.tolist()]
 
 
@@ -72,10 +73,10 @@ def shards_start(root: str) -> Step:
     return lambda: shards(root, size=64, memory=0).load()
 
 
-def cropped(root: str, source: str, size: int, store: int | None) -> Step:
+def cropped(root: str, source: str, size: int) -> Step:
     """Crop two views of each of 2,000 images, as a worker does for SimCLR; a start is not counted."""
     data, crops = import_module("likewise.data"), import_module("likewise.data.crops").Crops
-    inputs = getattr(data, source)(root, label="none", size=size, memory=0, store=store).load().inputs
+    inputs = getattr(data, source)(root, label="none", size=size, memory=0).load().inputs
     of = crops(data.RandomResizedCrop(), 2)
     rows = torch.randperm(len(inputs), generator=torch.Generator().manual_seed(0))[:READ]
     numbers = of.numbers(0, READ, slice(0, READ))
@@ -224,7 +225,7 @@ def shards_rows(asked: argparse.Namespace, folder: str) -> Rows:
 def parquet_rows(asked: argparse.Namespace, folder: str) -> Rows:
     """Start with images in Parquet files, and read some of them in random order."""
     del asked
-    for group, how in ((1000, "none"), (100, "snappy"), (1000, "snappy")):
+    for group, how in ((100, "none"), (1000, "none"), (100, "snappy"), (1000, "snappy")):
         path, called = f"{folder}/{group}-{how}.parquet", f"10,000 images in Parquet, {how}, groups of {group:,}"
         make_table(Path(path), 10_000, group, how)
         for time in ("first", "second"):
@@ -235,14 +236,14 @@ def parquet_rows(asked: argparse.Namespace, folder: str) -> Rows:
 
 
 def images_rows(asked: argparse.Namespace, folder: str) -> Rows:
-    """Crop images from files, from tars, and from a store."""
+    """Crop images from files, and from tars."""
     del asked
     make_images(Path(folder, "images"), 2 * READ)
     make_tars(Path(folder, "images"), Path(folder, "tars"), 2 * READ)
     for size in (96, 224):
-        for source, place, store in (("Folder", "images", None), ("Shards", "tars", None), ("Folder", "images", 256)):
-            row = measured("images", f"{folder}/{place}", source, size, store, cache=f"{folder}/cache")
-            yield f"two crops of {size} pixels of {READ:,} images, {'store' if store else place}", row
+        for source, place in (("Folder", "images"), ("Shards", "tars")):
+            row = measured("images", f"{folder}/{place}", source, size, cache=f"{folder}/cache")
+            yield f"two crops of {size} pixels of {READ:,} images, {place}", row
 
 
 def neighbours_rows(asked: argparse.Namespace, folder: str) -> Rows:

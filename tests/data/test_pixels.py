@@ -84,10 +84,9 @@ def camera(folder, largest: list[int]) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize("memory", [0, 1])
-@pytest.mark.parametrize("store", [None, 8])
-def test_images_of_a_set_have_one_scale_the_dark_ones_stay_dark(tmp_path, memory, store):
+def test_images_of_a_set_have_one_scale_the_dark_ones_stay_dark(tmp_path, memory):
     images = camera(tmp_path / "photos", [200, 4095, 3000, 100])
-    samples = Folder(str(tmp_path / "photos"), size=8, memory=memory, store=store).load()
+    samples = Folder(str(tmp_path / "photos"), size=8, memory=memory).load()
     assert samples.preprocessing == ImagePreprocessing(1, 8, 8, bits=12)
     assert samples.found.kinds == {"grey of 12 bits": 4}
     expected = {f"{'ab'[number % 2]}/{number}.png": image >> 4 for number, image in enumerate(images)}

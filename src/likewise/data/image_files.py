@@ -2,7 +2,6 @@
 
 import io
 import math
-import os
 import re
 import warnings
 from collections import Counter
@@ -12,14 +11,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, final
 
-import numpy as np
 import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor
 from torch.utils.data import get_worker_info
 
 from likewise.data.augmentation import RandomResizedCrop
-from likewise.data.headers import Header, headers_of, in_threads, states_of
+from likewise.data.headers import Header, headers_of, in_threads
 from likewise.data.preprocessing import (
     DEEP,
     GREY,
@@ -30,11 +28,9 @@ from likewise.data.preprocessing import (
     check_rule,
     has_range,
     kind_of,
-    plain_image,
     upright_sides,
 )
 from likewise.data.rows import Rows, SomeRows, Unreadable
-from likewise.data.store import Pixels, Store, size_in_store, stored
 from likewise.data.tars import content_of
 from likewise.files.detection import exists
 from likewise.files.formats import HEIC, UNREAD, as_text, first_of, image_suffixes
@@ -44,7 +40,6 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 T = TypeVar("T")
-BILINEAR = 2  # of Pillow, as all that is resized
 LOOKED_AT = 32  # images of more than 8 bits that tell how many all have in use
 BEGINNING = 2**16  # bytes of a file within another that are read for its header
 Size = int | list[int] | None
@@ -71,14 +66,7 @@ class Within(NamedTuple):
         return content_of(self.file, self.offset, self.length if most is None else min(most, self.length))
 
 
-class Plain(NamedTuple):
-    """The pixels of an image, upright and of 8 bits, and its name in messages."""
-
-    name: str
-    pixels: Pixels
-
-
-Item = Path | Encoded | Within | Plain
+Item = Path | Encoded | Within
 
 
 @final
@@ -187,7 +175,6 @@ def read_images(
     made_of: ImagePreprocessing | None = None,
     *,
     rows: Sequence[int] | None = None,
-    store: int | None = None,
 ) -> tuple[Tensor | Rows, Tensor, ImagePreprocessing, FoundImages | None]:
     """Read images into memory, or leave them to be decoded on demand if they would take too much memory.
 
@@ -195,8 +182,7 @@ def read_images(
     first three. If images are decoded on demand, an error beyond the header shows only then. Returned are the images,
     (n, channels, height, width), uint8, with one channel if all are grey, the indices of their items, (n,), what was
     made of them, and how they were found. Where what is made of them is given, no header is read, and all images are
-    left to be decoded on demand. Only the items of some rows are read, in order, if rows are given. With a store, of
-    all items, images are those in it; see `stored`.
+    left to be decoded on demand. Only the items of some rows are read, in order, if rows are given.
     """
     given, rows = rows, range(len(items)) if rows is None else rows
     if made_of is not None:
@@ -220,8 +206,7 @@ def read_images(
     bits = _bits(items, [row for row, header in zip(rows, headers, strict=True) if header and header.kind == DEEP])
     said = {kind if kind != DEEP else f"grey of {bits} bits": count for kind, count in kinds.most_common()}
     found = FoundImages(said, len(sizes), by_pixels[0], by_pixels[-1])
-    kept = items if store is None else _Stored(items, _store(items, headers, store, bits))
-    files = ImageFiles(kept, ImagePreprocessing(1 if grey else 3, height, width, resize, bits))
+    files = ImageFiles(items, ImagePreprocessing(1 if grey else 3, height, width, resize, bits))
     images: Tensor | Rows = SomeRows(files, torch.tensor(readable))
     if math.prod(images.shape) <= memory * 2**30:
         images, readable = files.read(readable)
@@ -235,50 +220,14 @@ def read_images(
     return images, torch.tensor(readable, dtype=torch.int64), files.preprocessing, found
 
 
-@final
-class _Stored(Sequence[Item]):
-    """Items in a store; one that could not be read is the item that it was."""
-
-    def __init__(self, items: Sequence[Item], store: Store) -> None:
-        self.items, self.store = items, store
-
-    def __len__(self) -> int:
-        return len(self.items)
-
-    def __getitem__(self, row: Any) -> Any:
-        pixels = self.store[row]
-        return self.items[row] if pixels is None else Plain(_name(self.items[row]), pixels)
-
-
 def _bits(items: Sequence[Item], rows: Sequence[int]) -> int | None:
     """Return how many bits grey images of more than 8 have in use, by some of them; None where there are none."""
     some = rows[:: -(-len(rows) // LOOKED_AT) or 1]
     return max(in_threads(lambda row: _made(items[row], bits_of) or 8, some), default=None)
 
 
-def _store(items: Sequence[Item], headers: Sequence[Header | None], side: int, bits: int | None) -> Store:
-    paths = _paths(items, range(len(items)))
-    names = [os.path.abspath(path) for path in paths if path is not None]  # noqa: PTH100 - ten times as fast as Path
-    if len(names) < len(paths):
-        raise ValueError("expected images in files, tars or Parquet files for data.store, got others: leave it out")
-
-    def smaller(image: "Image") -> Pixels:
-        image.draft("RGB", (2 * side, 2 * side))
-        plain = plain_image(image, bits)
-        height, width = size_in_store(plain.height, plain.width, side)
-        return np.asarray(plain.resize((width, height), BILINEAR))
-
-    states = states_of([name.partition("\0")[0] for name in names])
-    return stored(names, states, headers, lambda row: _made(items[row], smaller), side, how=bits)
-
-
-def check_size(size: Size, resize: Resize = "crop", memory: float = 0.0, store: int | None = None) -> None:
-    """Raise a ValueError unless images can be brought to a size, and held in so many GiB; 0 GiB hold none of them.
-
-    A store is to hold them at that size at least.
-    """
-    if store is not None and store < max(sides(size) if size is not None else [1]):
-        raise ValueError(f"expected data.store of at least data.size, got {store}: 256 is usual for a size of 224")
+def check_size(size: Size, resize: Resize = "crop", memory: float = 0.0) -> None:
+    """Raise a ValueError unless images can be brought to a size, and held in so many GiB; 0 GiB hold none of them."""
     if size is not None and (len(sides(size)) != 2 or min(sides(size)) < 1):
         raise ValueError(
             f"expected data.size of at least 1 pixel, or a height and a width, got {size}: leave it out to keep the "
@@ -304,20 +253,20 @@ def check_one_size(sizes: Collection[tuple[int, int]]) -> None:
 
 
 def _headers(items: Sequence[Item], rows: Sequence[int], *, upright: bool) -> list[Header | None]:
-    paths = _paths(items, rows)
+    listed = getattr(items, "files", None)  # which a table has in one go
+    keys = [_key(items[row]) if listed is None else listed[row] for row in rows]
 
     def item(place: int) -> Item:
-        path = paths[place]
-        return items[rows[place]] if path is None or "\0" in path else Path(path)
+        key = keys[place]
+        return items[rows[place]] if key is None or "\0" in key else Path(key)
 
-    return headers_of(paths, item, partial(_header, upright=upright), f"upright: {upright}")
+    return headers_of(keys, item, partial(_header, upright=upright), f"upright: {upright}")
 
 
-def _paths(items: Sequence[Item], rows: Sequence[int]) -> list[str | None]:
-    listed = getattr(items, "files", None)  # which a table has in one go
-    if listed is not None:
-        return [listed[row] for row in rows]
-    return [str(item) if isinstance(item, Path) else None for item in (items[row] for row in rows)]
+def _key(item: Item) -> str | None:
+    if isinstance(item, Within):
+        return f"{item.file}\0{item.offset}"
+    return str(item) if isinstance(item, Path) else None
 
 
 def _header(item: Item, *, upright: bool) -> Header | None:
@@ -371,8 +320,6 @@ def _opened(item: Item) -> "Image":
     image_suffixes()  # in a worker, too, a kind that an extension reads is to be known
     if isinstance(item, Path):
         return Image.open(item)
-    if isinstance(item, Plain):
-        return Image.fromarray(item.pixels)
     return Image.open(io.BytesIO(item.content() if isinstance(item, Within) else item.content))
 
 

@@ -1,4 +1,4 @@
-"""Tables in Parquet files whose images stay where they are: an image is read from its place when it is asked for."""
+"""Tables in Parquet files whose images stay there: a row group is read when an image of it is asked for."""
 
 import warnings
 from bisect import bisect
@@ -12,126 +12,95 @@ import numpy as np
 from numpy.typing import NDArray
 
 from likewise.data import columns
-from likewise.data.pages import places_in
-from likewise.data.tars import content_of
 from likewise.files import folders
 
-MOST_HELD = 2**28  # bytes of row groups that a process holds
+HELD = 4  # row groups that a process holds
 MOST_READ = 2**26  # bytes of one that may be read for one image without a word
 
 
-class Chunk(NamedTuple):
-    """The images of a row group."""
+class RowGroup(NamedTuple):
+    """The images of a row group of a file, and their bytes when they are not compressed."""
 
     file: str
     column: str
-    nested: bool
-    """Whether the column has structs of bytes and path."""
-    group: int
-    row: int
-    """The number of its first row in the file."""
-    rows: int
+    number: int
     size: int
-    """Its bytes, when they are not compressed."""
-    nulls: bool
-    """Whether it may have values that are null."""
-    pages: tuple[int, int, int] | None
-    """What `places_in` needs to know; None where pages are compressed or coded."""
 
 
 @final
 class Contents:
-    """The contents of images in Parquet files, numbered through all row groups, and read in place.
-
-    Where pages are neither compressed nor coded, as `datasets` writes images today, an image is read at its offset,
-    which is found when the first of its row group is asked for. Otherwise its row group is read, and held.
+    """The contents of images in Parquet files, numbered through all row groups.
 
     Memory:
-        16 bytes an image, and of row groups that are read up to 256 MiB and one more, in each process.
+        The last 4 row groups that were read, in each process.
     """
 
     def __init__(self) -> None:
-        self.chunks, self.starts = list[Chunk](), [0]
-        self._places = dict[int, NDArray[np.int64] | None]()
-        self.held = dict[int, Any]()
-        self._size, self._alone = 0, Lock()
+        self.groups, self.starts = list[RowGroup](), [0]
+        self._hold()
+
+    def _hold(self) -> None:
+        self._read, self._alone = lru_cache(HELD)(_images_of), Lock()  # headers are read by threads
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_alone"} | {"held": {}, "_size": 0}
+        return {"groups": self.groups, "starts": self.starts}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, _alone=Lock())
+        vars(self).update(state)
+        self._hold()
 
-    def add(self, chunk: Chunk) -> NDArray[np.bool_]:
-        """Number the images of one more row group, and return which are null."""
-        at = len(self.chunks)
-        self.chunks.append(chunk)
-        self.starts.append(self.starts[-1] + chunk.rows)
-        places = self.placed(at) if chunk.nulls else np.zeros((chunk.rows, 1))
-        return self._group(at).is_null().to_numpy() if places is None else places[:, 0] < 0
+    def add(self, file: str, metadata: Any, column: str) -> NDArray[np.bool_]:
+        """Number the images in a column of one more file, and return which are null."""
+        names, nulls = [metadata.schema.column(number).path for number in range(metadata.num_columns)], list[Any]()
+        leaf = names.index(f"{column}.bytes" if f"{column}.bytes" in names else column)
+        for number in range(metadata.num_row_groups):
+            group = metadata.row_group(number)
+            images, rows = group.column(leaf), group.num_rows
+            self.groups.append(RowGroup(file, column, number, images.total_uncompressed_size))
+            self.starts.append(self.starts[-1] + rows)
+            known = images.statistics.null_count if images.is_stats_set and images.statistics.has_null_count else None
+            nulls.append(np.full(rows, known == rows) if known in (0, rows) else self._read(self.groups[-1]).is_null())
+        return np.concatenate([np.zeros(0, dtype=bool), *nulls])
 
-    def __getitem__(self, number: int) -> bytes | None:
-        """Read an image; None if it is null, or its row group cannot be read."""
-        at = bisect(self.starts, number) - 1
-        row = number - self.starts[at]
+    def __getitem__(self, number: int) -> bytes:
+        """Read an image; nothing where its row group cannot be read."""
+        place = bisect(self.starts, number) - 1
         try:
-            places = self.placed(at)
-            if places is None:
-                with self._alone:  # headers are read by threads
-                    group = self._group(at)
-                return group[row].as_py()
-            offset, length = places[row].tolist()
-            return None if offset < 0 else content_of(Path(self.chunks[at].file), offset, length)
+            with self._alone:
+                images = self._read(self.groups[place])
+            return images[number - self.starts[place]].as_py() or b""
         except (OSError, ValueError, IndexError, NotImplementedError):  # pyarrow's errors are of these
-            return None
+            return b""
 
     def place(self, number: int) -> str:
-        """Return where an image is, as `headers_of` takes it: its file, NUL, its column and row."""
-        at = bisect(self.starts, number) - 1
-        chunk = self.chunks[at]
-        return f"{chunk.file}\0{chunk.column}/{chunk.row + number - self.starts[at]}"
-
-    def placed(self, at: int) -> NDArray[np.int64] | None:
-        """Return the places of a row group's images, or None if it has to be read."""
-        chunk = self.chunks[at]
-        if chunk.pages is not None and at not in self._places:
-            try:
-                places = places_in(chunk.file, *chunk.pages)
-            except ValueError:
-                places = None
-            self._places[at] = None if places is None or len(places) != chunk.rows else places
-        return self._places.get(at)
+        """Return where an image is, as `headers_of` takes it: its file, NUL, its column, row group and row."""
+        place = bisect(self.starts, number) - 1
+        file, column, group, _ = self.groups[place]
+        return f"{file}\0{column}/{group}/{number - self.starts[place]}"
 
     def warn(self) -> None:
         """Say so where much is to be read for an image in random order."""
-        slow = [chunk for chunk in self.chunks if chunk.pages is None]
-        largest = max(slow, key=lambda chunk: chunk.size, default=None)
-        if largest is not None and largest.size > MOST_READ and sum(chunk.size for chunk in slow) > MOST_HELD:
+        largest = max(self.groups, key=lambda group: group.size, default=None)
+        if largest is not None and largest.size > MOST_READ and len(self.groups) > HELD:
             warnings.warn(
-                f"images of {largest.file} are in compressed or coded row groups of up to {largest.size >> 20:,} MiB, "
-                "each of which is read for one image in random order: write it with pyarrow.parquet.write_table(table, "
-                'file, compression="none", use_dictionary=False)',
+                f"images of {largest.file} are in row groups of up to {largest.size >> 20:,} MiB, one of which is read "
+                "for an image in random order: write it with pyarrow.parquet.write_table(table, file, "
+                "row_group_size=100)",
                 stacklevel=2,
             )
 
-    def _group(self, at: int) -> Any:
-        """Return the images of a row group; of those that were read, the last are held."""
-        from pyarrow import compute as typed  # noqa: PLC0415 - only Parquet files need it
-        from pyarrow import parquet  # noqa: PLC0415 - likewise
 
-        compute: Any = typed  # its functions are made at import
-        held = self.held.pop(at, None)
-        if held is None:
-            chunk = self.chunks[at]
-            with parquet.ParquetFile(chunk.file, pre_buffer=False) as file:
-                leaf = f"{chunk.column}.bytes" if chunk.nested else chunk.column
-                held = file.read_row_group(chunk.group, columns=[leaf], use_threads=False).column(chunk.column)
-            held = compute.struct_field(held, "bytes") if chunk.nested else held
-            self._size += held.nbytes
-        self.held[at] = held
-        while self._size > MOST_HELD and len(self.held) > 1:
-            self._size -= self.held.pop(next(iter(self.held))).nbytes
-        return held
+def _images_of(group: RowGroup) -> Any:
+    import pyarrow as pa  # noqa: PLC0415 - only Parquet files need it
+    from pyarrow import compute as typed  # noqa: PLC0415 - likewise
+    from pyarrow import parquet  # noqa: PLC0415 - likewise
+
+    compute: Any = typed  # its functions are made at import
+    with parquet.ParquetFile(group.file, pre_buffer=False) as file:
+        nested = pa.types.is_struct(file.schema_arrow.field(group.column).type)
+        leaf = f"{group.column}.bytes" if nested else group.column
+        images = file.read_row_group(group.number, columns=[leaf], use_threads=False).column(group.column)
+    return compute.struct_field(images, "bytes") if nested else images
 
 
 @final
@@ -236,8 +205,7 @@ def _table(path: Path, images: Sequence[str], contents: Contents) -> Any:
         table = file.read([*others, *(f"{name}.path" for name in images if nested[name])])
         made = {name: table.column(name) for name in others}
         for name in images:
-            start, chunks = contents.starts[-1], _chunks(str(path), file.metadata, name, nested=nested[name])
-            lacks = np.concatenate([np.zeros(0, dtype=bool), *map(contents.add, chunks)])
+            start, lacks = contents.starts[-1], contents.add(str(path), file.metadata, name)
             numbers = pa.array(np.arange(start, contents.starts[-1]), mask=lacks)
             paths, none = pa.nulls(len(numbers), pa.string()), lacks
             if nested[name]:
@@ -245,21 +213,3 @@ def _table(path: Path, images: Sequence[str], contents: Contents) -> Any:
                 none, paths = structs.is_null().to_numpy(zero_copy_only=False), structs.field("path").cast(pa.string())
             made[name] = pa.StructArray.from_arrays([numbers, paths], ["bytes", "path"], mask=pa.array(none))
     return pa.table(made)
-
-
-def _chunks(path: str, metadata: Any, column: str, *, nested: bool) -> list[Chunk]:
-    leaf = f"{column}.bytes" if nested else column
-    names = [metadata.schema.column(number).path for number in range(metadata.num_columns)]
-    number, row, found = names.index(leaf), 0, list[Chunk]()
-    levels = metadata.schema.column(number).max_definition_level
-    for group in range(metadata.num_row_groups):
-        of = metadata.row_group(group).column(number)
-        plain = of.compression == "UNCOMPRESSED" and not of.has_dictionary_page
-        first = of.data_page_offset
-        pages = (first, first + of.total_compressed_size, levels) if plain else None
-        known = of.statistics
-        nulls = levels > 0 and (known is None or not known.has_null_count or known.null_count > 0)
-        rows = metadata.row_group(group).num_rows
-        found.append(Chunk(path, column, nested, group, row, rows, of.total_uncompressed_size, nulls, pages))
-        row += rows
-    return found

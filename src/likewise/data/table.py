@@ -1,4 +1,4 @@
-"""A table in a file, or in one of each part: numbers, texts or images, with their labels."""
+"""Tables of numbers, texts or images, with their labels: in a file, in one of each part, or on the Hub."""
 
 from dataclasses import dataclass
 from typing import final
@@ -32,9 +32,8 @@ class Table(Tabular):
 
     Memory:
         As of `Folder`. CSV, TSV and JSON are in memory, as strings and numbers. Of Parquet the columns that are used
-        are, or, where inputs are streamed, a row group of them. Parquet files with images are read in place: an image
-        at its offset, or, where pages are compressed or coded, by its row group, of which each process holds up to 256
-        MiB.
+        are, or, where inputs are streamed, a row group of them. Images in Parquet files are read by their row group, of
+        which each process holds the last four.
 
     Example:
         >>> import tempfile
@@ -49,3 +48,29 @@ class Table(Tabular):
 
     inputs: list[str] | None = None
     encoding: str | None = None
+
+
+@final
+@dataclass(repr=False, eq=False, kw_only=True)
+class Hub(Tabular):
+    """Images, numbers or texts with their labels, from a data set on the Hub; columns are read as `Table` reads them.
+
+    Args:
+        path: The data set's name, such as user/name.
+        config: The configuration, where there are several.
+
+    Raises:
+        ValueError: There is no such data set, or it can't be reached; and as for `Table`.
+
+    Memory:
+        As of `Table`.
+
+    Example:
+        >>> Hub("uoft-cs/cifar100", label="fine_label").label
+        'fine_label'
+    """
+
+    config: str | None = None
+    inputs: list[str] | None = None
+
+    local = False

@@ -51,8 +51,6 @@ class Tabular(Source):
         resize: How images of another ratio are brought to it: "crop" takes their middle, "pad" adds black, "squash"
             stretches; see `ImagePreprocessing`.
         memory: GiB of decoded images to hold in memory. A larger data set is decoded on demand.
-        store: Shorter side, in pixels, of images that are resized once and kept on disk as pixels, in the folder that
-            LIKEWISE_CACHE names, or the user's cache; trainings then decode nothing. None: there is no store.
         separator: What separates the labels of a sample, if the column's strings hold several, such as ",".
         fine_label: The column of finer classes, by which samples are evaluated, while `label` trains; each is to lie in
             one of these. --evaluations.label is the same. None: samples are evaluated by `label`.
@@ -67,7 +65,6 @@ class Tabular(Source):
     size: Size = None
     resize: Resize = "crop"
     memory: float = 2.0
-    store: int | None = None
     separator: str | None = None
     fine_label: str | None = None
     part: str | None = None
@@ -77,7 +74,7 @@ class Tabular(Source):
     """Whether the path is one of this machine, and not a name on the Hub."""
 
     def __post_init__(self) -> None:
-        check_size(self.size, self.resize, self.memory, self.store)
+        check_size(self.size, self.resize, self.memory)
         columns.check_separator(self.separator)
         label, separator = self.label, self.separator
         if isinstance(label, list) and (len(set(label)) < max(1, len(label)) or separator is not None):
@@ -113,9 +110,7 @@ class Tabular(Source):
         if kind == "images":
             cells = ImageCells(tables, list(given), inputs[0])
             memory = 0.0 if self.streams else self.memory
-            read, kept, made_of, found = read_images(
-                cells, self.size, self.resize, memory, self.made_of, store=self.store
-            )
+            read, kept, made_of, found = read_images(cells, self.size, self.resize, memory, self.made_of)
             ids = ids or paths_of(cells, tables.folder)
         elif kind == "text":
             read = self._texts(splits, inputs[0])

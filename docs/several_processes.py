@@ -1,6 +1,6 @@
 """A script that measures a step of SupCon with its rows on several processes: time, memory, bytes; for docs/scaling.md.
 
-    OMP_NUM_THREADS=1 torchrun --nproc-per-node 2 docs/several_processes.py 16384 [ring]
+    OMP_NUM_THREADS=1 torchrun --nproc-per-node 2 docs/several_processes.py 16384
 
 Each process holds N / W rows of 128 features and contrasts them with all N. One thread a process; the first prints a
 line of JSON: of the slowest process the seconds of a step, by the clock and of the processor, and the growth of its
@@ -14,7 +14,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -40,17 +40,10 @@ def count_bytes() -> list[int]:
     given = (lambda of: of[1], lambda of: of[1], lambda of: of[1], lambda of: of[0])
     for name, parts in zip(OPERATIONS, given, strict=True):
         setattr(dist, name, counted(getattr(dist, name), parts))
-    passed_on = dist.batch_isend_irecv
-
-    def counted_too(operations: list[dist.P2POp]) -> list[dist.Work]:
-        total[0] += sum(of.tensor.nbytes for of in operations if of.op is dist.isend)
-        return passed_on(operations)
-
-    dist.batch_isend_irecv = counted_too
     return total
 
 
-def main(rows: int, gathering: Literal[True, "ring"]) -> None:
+def main(rows: int) -> None:
     """Time some steps, and print what they took."""
     torch.set_num_threads(1)
     world = int(os.environ.get("WORLD_SIZE", "1"))
@@ -60,7 +53,7 @@ def main(rows: int, gathering: Literal[True, "ring"]) -> None:
     torch.manual_seed(rank)
     z = torch.randn(rows // world, FEATURES, requires_grad=True)
     labels = torch.arange(rows // world) % 100
-    loss_of = lw.SupConLoss(temperature=0.1, gather_distributed=gathering)
+    loss_of = lw.SupConLoss(temperature=0.1, gather_distributed=True)
     loss_of(z[:8], labels[:8]).backward()
     reduce = dist.all_reduce
     before, sent, seconds, busy = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, count_bytes(), [], []
@@ -83,4 +76,4 @@ def main(rows: int, gathering: Literal[True, "ring"]) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), "ring" if "ring" in sys.argv else True)
+    main(int(sys.argv[1]))

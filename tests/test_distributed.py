@@ -35,20 +35,6 @@ def several(request, tmp_path_factory):
     return run(request.param, tmp_path_factory.mktemp("distributed") / "several")
 
 
-RINGS = [
-    *(
-        "NTXent",
-        "NTXent, widths",
-        "NTXent, three views",
-        "SupCon out",
-        "SupCon in",
-        "SupCon, one view",
-        "SupCon, label sets",
-    ),
-    *("DCL", "DCL, weighted", "HardNegative", "PaCo", "ContrastiveMargin", "ContrastiveMargin, squared"),
-]
-"""The losses whose references can be passed from rank to rank."""
-
 CASES = [
     *(f"{loss} {reduction}" for loss in LOSSES for reduction in ("mean", "sum", "none")),
     *(
@@ -63,13 +49,6 @@ CASES = [
         "batch normalisation",
     ),
     *("cold", "cold, two pushes", "long rows on one rank", "no positives on a rank"),
-    *(
-        f"{case}, in a ring"
-        for case in (
-            *(f"{loss} {reduction}" for loss in RINGS for reduction in ("mean", "sum", "none")),
-            *("batch normalisation", "cold", "long rows on one rank", "no positives on a rank"),
-        )
-    ),
 ]
 
 
@@ -145,24 +124,6 @@ def test_bad_input_on_one_rank_is_an_error_on_all(several):
             assert all("rank 1" in told[name] for name in ("labels", "nan", "list", "temperature", "mask"))
 
 
-def test_what_cannot_go_round_is_refused_on_every_rank(several):
-    """Masks, queues, references and the plain formula: the same error everywhere, with the remedy."""
-    for result in several:
-        told = result["refused in a ring"]
-        assert set(told) == {"mask", "queue", "references", "dense"}
-        assert all("use True" in told[name] for name in ("queue", "references"))
-        assert all("use gather_distributed=True" in told[name] for name in ("mask", "dense"))
-
-
-def test_a_loss_with_other_weights_has_no_ring():
-    """It says so when it is built, on one process too."""
-    with pytest.raises(ValueError, match='expected gather_distributed to be True or False for KCLLoss, got "ring"'):
-        LOSSES["KCL"].make(gather_distributed="ring")
-    able = [name for name, row in LOSSES.items() if getattr(row.make(), "passes_on", False)]
-    refused = {name for name in LOSSES if name.endswith("queue")} | {"SupCon pairs"}
-    assert set(able) - refused - {"DCL, weighted"} <= set(RINGS)
-
-
 DIFFERENCES = {
     "queue, or none": "queue none on rank 0 and of shape (4, 6) in float32 on rank 1",
     "a longer queue": "queue of shape (3, 6) in float32 on rank 0 and of shape (4, 6) in float32 on rank 1",
@@ -174,7 +135,6 @@ DIFFERENCES = {
     "temperature": "temperature 0.1 on rank 0 and 0.2 on rank 1",
     "a learned temperature": "temperature 0.1 on rank 0 and a tensor of 0.1",
     "learned temperatures": "temperature a tensor of 0.10000000149011612 on rank 0 and a tensor of 0.20000000",
-    "backends in a ring": 'expected the backend "auto" or "tiled" on all ranks for references in a ring',
     "the loss itself": "loss NTXentLoss on rank 0 and DCLLoss on rank 1",
     "gathered, or local": "loss InfoNCELoss on rank 0 and TripletLoss on rank 1",
     "k": "k 1 on rank 0 and 2 on rank 1",

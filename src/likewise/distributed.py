@@ -12,7 +12,7 @@ then the gradient of the single-process loss 1/A · Σ_i ℓ_i for shards of any
 
 import hashlib
 import json
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -210,36 +210,6 @@ class _Gather(torch.autograd.Function):
         mine = every.new_empty(longest, *every.shape[1:])
         dist.reduce_scatter_tensor(mine, every)
         return mine[: shards.sizes[shards.rank]].to(ctx.dtype), None, None
-
-
-def ring(rows: Tensor, shards: Shards) -> Iterator[tuple[int, Tensor]]:
-    """Yield the rank and the rows of each process, from this one on: rows go round, and nobody holds all of them.
-
-    While the caller works on some rows, these are passed on and the next arrive. Without gradient.
-
-    Args:
-        rows: This process's rows, shape (N_k, …), the same trailing shape and dtype on every rank.
-        shards: The number of rows of each process.
-
-    Example:
-        >>> [(rank, rows.shape) for rank, rows in ring(torch.eye(2), Shards((2,), 0))]
-        [(0, torch.Size([2, 2]))]
-    """
-    world, here = len(shards.sizes), rows.detach().contiguous()
-    for step in range(world):
-        owner = (shards.rank - step) % world
-        there, travels = here, list[dist.P2POp]()
-        if step < world - 1:
-            there = rows.new_empty(shards.sizes[owner - 1], *rows.shape[1:])
-            if len(here):
-                travels.append(dist.P2POp(dist.isend, here, (shards.rank + 1) % world))
-            if len(there):
-                travels.append(dist.P2POp(dist.irecv, there, (shards.rank - 1) % world))
-        under_way = dist.batch_isend_irecv(travels) if travels else []
-        yield owner, here
-        for one in under_way:
-            one.wait()
-        here = there
 
 
 def _padded(rows: Tensor, longest: int) -> Tensor:

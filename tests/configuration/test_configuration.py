@@ -142,7 +142,6 @@ GUESSES = {
         {"symmetric": True, "temperature": "learned"},
     ),
     "--loss infonce --loss.gather_distributed true": ("loss", "InfoNCELoss", {"gather_distributed": True}),
-    "--loss supcon --loss.gather_distributed ring": ("loss", "SupConLoss", {"gather_distributed": "ring"}),
     "--loss siglip --loss.guide-margin 0.05": ("loss", "SigLIPLoss", {"guide_margin": 0.05}),
     "--loss.widths 256,128,64": ("loss", "SupConLoss", {"widths": [256, 128, 64]}),
     "--augmentation SimCLRViews --augmentation.flip 0": ("batches", "Views", {}),

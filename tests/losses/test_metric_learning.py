@@ -342,8 +342,6 @@ def test_proxy_anchor_returns_a_loss_of_each_class():
         (lambda: lw.ArcFaceLoss()(draw(N, D), LABELS, draw(2, D)), "within the 2 classes"),
         (lambda: lw.ProxyAnchorLoss()(draw(N, D), LABELS, draw(C, D + 1)), "6 features of the embeddings"),
         (lambda: lw.LiftedStructureLoss(margin="1"), "margin to be a number"),
-        (lambda: lw.SupConLoss(form="pairs", gather_distributed="ring"), 'with form="pairs", got "ring": use True'),
-        (lambda: lw.LiftedStructureLoss(gather_distributed="ring"), "True or False for LiftedStructureLoss"),
     ],
 )
 def test_bad_input_is_an_error_with_a_remedy(call, message):

@@ -289,7 +289,7 @@ def an_epoch(name, dtype):
                 push = pairs.NotSelf(n, n + 33, 33)
                 everyone = torch.cat([torch.arange(33) % 7, labels])
                 pull = (pairs.SameClass(everyone[33:], everyone, offset=33) & push).mean_over_row()
-                part = Part(33, lambda x, n=n: torch.zeros(n + 33, *x.shape[1:]), (33, n))
+                part = Part(33, lambda x, n=n: torch.zeros(n + 33, *x.shape[1:]))
                 evaluate(
                     Problem((Push(push),), pull, part=part, coefficients=(None,), normalize=True), z, (queue,), **one
                 ).losses.sum().backward()

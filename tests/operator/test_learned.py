@@ -9,7 +9,6 @@ from torch.nn.functional import normalize
 import likewise as lw
 from likewise import pairs
 from likewise.operator import Problem, Push, evaluate
-from likewise.operator.problem import Part
 from likewise.pairs import weight as weights_module
 
 DOUBLE = torch.float64
@@ -292,9 +291,6 @@ def test_what_cannot_be_differentiated_is_told():
             pairs.Below(guide, keys, limits=t)
     with pytest.raises(ValueError, match="row sums of a constant weight"):
         w.with_row_sums(torch.ones(N))
-    ring = Part(0, lambda x: x, (N,), lambda x: iter([(0, x)]))
-    with pytest.raises(ValueError, match="for references in a ring"):
-        evaluate(Problem((Push(pairs.LowRank(a)),), part=ring), q, (q,), temperature=tau)
     with pytest.raises(RuntimeError, match="constant ones"):
         lw.log_sum_exp(q, v, push=Step(a[:, 0]), temperature=tau).sum().backward()
     loss = lw.contrast(q, v, pull=w, push=w, temperature=tau, reduction="mean", backend="dense")

@@ -862,7 +862,7 @@ def test_queries_that_are_part_of_the_references_have_their_whole_gradient(
                 pull,
                 coefficients=tuple(c if c is None else torch.full((count,), c, device=DEVICE) for c in coefficients),
                 normalize=normalize,
-                part=Part(offset, gather, sizes),
+                part=Part(offset, gather),
             ),
             queries,
             (z.clone().requires_grad_(),),
@@ -972,7 +972,7 @@ def test_a_kernel_without_room_is_an_error_where_processes_exchange_what_kernels
 
     monkeypatch.setattr(launches, "_kernel", lacking)
     z, references = clustered(8, 20), clustered(16, 20)
-    part = Part(0, lambda rows: torch.zeros(16, *rows.shape[1:], device=DEVICE), (8, 8))
+    part = Part(0, lambda rows: torch.zeros(16, *rows.shape[1:], device=DEVICE))
     pushes = (Push(pairs.NotSelf(8, 16, 0)),)
     with pytest.raises(RuntimeError, match=r"too little .shared memory.: choose backend=.tiled. on all processes"):
         evaluate(Problem(pushes, part=part), z.requires_grad_(), (references,), temperature=0.1, backend="triton")

@@ -55,9 +55,6 @@ CASES = {
         Z, CLASSES
     ),
     "learned temperatures": lambda here: made(lw.SupConLoss, temperature=torch.tensor(0.1 + 0.1 * here))(Z, CLASSES),
-    "backends in a ring": lambda here: lw.SupConLoss(gather_distributed="ring", backend="tiled" if here else "dense")(
-        Z, CLASSES
-    ),
     "the loss itself": lambda here: made(lw.DCLLoss if here else lw.NTXentLoss, temperature=0.1)(VIEWS),
     "gathered, or local": lambda here: (
         made(lw.TripletLoss, temperature=0.1)(Z, Z, Z) if here else made(lw.InfoNCELoss, temperature=0.1)(Z, Z)

@@ -74,7 +74,7 @@ class Deep(nn.Module):
 class Step(nn.Module):
     """An encoder and a loss with a learned temperature, as one module to distribute."""
 
-    def __init__(self, case, *, ring):
+    def __init__(self, case):
         super().__init__()
         self.learned = case.learned
         self.encoder = nn.Linear(FEATURES, FEATURES, dtype=torch.float64) if case.encoder is None else case.encoder()
@@ -88,7 +88,7 @@ class Step(nn.Module):
             self.temperature = options["temperature"] = nn.Parameter(
                 torch.tensor(case.temperature, dtype=torch.float64)
             )
-        self.loss = case.make(gather_distributed="ring" if ring else True, **options)
+        self.loss = case.make(gather_distributed=True, **options)
 
     def forward(self, batch):
         made = {name: self.made(name, value) if name in self.learned else value for name, value in batch.items()}
@@ -146,28 +146,11 @@ def cases():
     yield "long rows on one rank", Case(partial(lw.SupConLoss, normalize=False), longer, temperature=1.0)
     alone = {"embeddings": inputs(7), "labels": torch.tensor([0, 0, 0, 0, 1, 2, 3])}  # the last ranks have no positives
     yield "no positives on a rank", Case(lw.SupConLoss, alone)
-    yield "no positives on a rank, in a ring", Case(lw.SupConLoss, alone)
-    for name, case in rings(views, longer):
-        yield f"{name}, in a ring", case
 
 
-def rings(views, longer):
-    """Yield the cases whose references are passed from rank to rank: every loss that can, in every reduction."""
-    for name, row in LOSSES.items():
-        batch = row.batch(7, draw(0))
-        if row.make().passes_on and "pairs" not in name and set(batch) <= {"embeddings", "labels", "class_logits"}:
-            for reduction in ("mean", "sum", "none"):
-                make = partial(row.make, reduction=reduction)
-                temperature = 0.3 if row.temperature else None
-                yield f"{name} {reduction}", Case(make, batch, row.learned, row.whole, temperature)
-    yield "batch normalisation", Case(lw.SupConLoss, views, encoder=Deep)
-    yield "cold", Case(lw.SupConLoss, views, temperature=SAFE / 2)
-    yield "long rows on one rank", Case(partial(lw.SupConLoss, normalize=False), longer, temperature=1.0)
-
-
-def evaluate(case, batch, rank, world, *, ring):
+def evaluate(case, batch, rank, world):
     """Return the loss, and the gradients of encoder, gain and temperature that an optimiser would meet."""
-    step = Step(case, ring=ring)
+    step = Step(case)
     if world > 1:
         synchronize(step, torch.device("cpu"))
     model = step if world == 1 else DistributedDataParallel(step)
@@ -207,23 +190,6 @@ def refusals(rank, world):
     return told
 
 
-def refused_in_a_ring(world):
-    """Return what each rank is told where references cannot be passed on."""
-    z, labels, told = torch.randn(2, 2, 3), torch.tensor([0, 1]), {}
-    calls = {
-        "mask": ({}, {"mask": torch.ones(2, 2 * world)}),
-        "queue": ({}, {"labels": labels, "queue": torch.ones(3, 3), "queue_labels": torch.arange(3)}),
-        "references": ({}, {"labels": labels, "references": z[:, 0], "reference_labels": labels}),
-        "dense": ({"backend": "dense"}, {"labels": labels}),
-    }
-    for name, (options, batch) in calls.items():
-        try:
-            lw.SupConLoss(gather_distributed="ring", **options)(z, **batch)
-        except ValueError as error:
-            told[name] = str(error)
-    return told
-
-
 def main(rank, sizes, folder):
     """Evaluate every case, and save the results of this rank."""
     torch.set_num_threads(1)
@@ -235,10 +201,9 @@ def main(rank, sizes, folder):
     results = {}
     for name, case in cases():
         shard = {key: value if key in case.whole else value[mine] for key, value in case.batch.items()}
-        results[name] = evaluate(case, shard, rank, world, ring=name.endswith("in a ring"))
+        results[name] = evaluate(case, shard, rank, world)
     if world > 1:
         results["refusals"] = refusals(rank, world)
-        results["refused in a ring"] = refused_in_a_ring(world)
         dist.destroy_process_group()
     torch.save(results, folder / f"{rank}.pt")
 

@@ -114,11 +114,11 @@ def test_three_processes_of_which_one_sees_published_weights_refuse_together(tmp
             *("--log", "tensorboard", "--freeze", "layer", "--unfreeze_epoch", "2", "--validation_epochs", "1"),
         ],
         [
-            *("--loss", "SupConLoss", "--loss.gather_distributed", "ring", "--trainer.accumulate_grad_batches", "2"),
+            *("--loss", "SupConLoss", "--trainer.accumulate_grad_batches", "2"),
             *("--trainer.precision", "64-true"),
         ],
     ],
-    ids=["RASCAL", "MoCo, unfrozen in the second epoch", "SupCon in a ring, accumulated, in float64"],
+    ids=["RASCAL", "MoCo, unfrozen in the second epoch", "SupCon, accumulated, in float64"],
 )
 def test_two_processes_leave_one_run_with_the_weights_state_and_curves_of_a_single_one(arguments, tmp_path):
     """Views are sampled for the global batch, rows are gathered, and logs are averaged over all processes."""

@@ -29,7 +29,6 @@ from likewise.pairs import PairWeight
 from likewise.parts import Described
 
 LabelKind = Literal["classes", "label sets"]
-Gathering = Literal[True, False, "ring"]
 Temperature = float | Tensor | Literal["learned"]
 
 LOWEST, HIGHEST = 0.01, 100.0
@@ -45,9 +44,7 @@ class LossOptions(TypedDict, total=False):
             (B, V, D), or of V views, view v of sample b is row v·B + b. Default: "mean".
         normalize: Whether the loss L2-normalises the embeddings. Default: True.
         gather_distributed: Whether to contrast with the references of all processes. The loss is then that of the whole
-            batch, and its gradient, averaged over processes, is that of one process holding everything. "ring": the
-            same, but no process holds all references: they are passed from one to the next, forward and backward; for
-            losses whose weights are symmetric. Default: False.
+            batch, and its gradient, averaged over processes, is that of one process holding everything. Default: False.
         backend: How the equation is evaluated: "tiled", "dense", "triton" (NVIDIA GPUs), or "auto": "tiled", and one
             matrix of up to 65,536 pairs. On a GPU a CUDA graph can hold a step: docs/backends.md has its three lines.
             Default: "auto".
@@ -61,7 +58,7 @@ class LossOptions(TypedDict, total=False):
 
     reduction: Reduction
     normalize: bool
-    gather_distributed: Gathering
+    gather_distributed: bool
     backend: Backend
     widths: Sequence[int] | None
 
@@ -154,8 +151,6 @@ class ContrastiveLoss(Loss):
     _told = False  # that no anchor was active
     counts_pull: ClassVar[bool] = False
     """Whether a row counts as as many anchors as its pull sums to, instead of one."""
-    passes_on: ClassVar[bool] = False
-    """Whether references may be passed on in a ring, as its weights are symmetric and only the equation reads them."""
     selects: ClassVar[bool] = False
     """Whether it takes of an anchor's pairs those that are not yet far enough apart, so that none may be left."""
     takes_widths: ClassVar[bool] = True
@@ -177,12 +172,7 @@ class ContrastiveLoss(Loss):
             self.temperature = temperature
         self.reduction = one_of("reduction", options.pop("reduction", "mean"), Reduction)
         self.normalize = one_of("normalize", options.pop("normalize", True), Flag)
-        self.gather_distributed = one_of("gather_distributed", options.pop("gather_distributed", False), Gathering)
-        if self.gather_distributed == "ring" and not self.passes_on:
-            raise ValueError(
-                f'expected gather_distributed to be True or False for {type(self).__name__}, got "ring", which is for '
-                "losses with symmetric weights: use True"
-            )
+        self.gather_distributed = one_of("gather_distributed", options.pop("gather_distributed", False), Flag)
         self.backend: Backend = one_of("backend", options.pop("backend", "auto"), Backend)
         self.widths = check_widths(options.pop("widths", None))
         if self.widths and not (self.takes_widths and vectors_of(type(self).forward)):
@@ -221,7 +211,7 @@ class ContrastiveLoss(Loss):
     @property
     def gathers(self) -> bool:
         """Whether the references are gathered from several processes."""
-        return bool(self.gather_distributed) and distributed.world_size() > 1
+        return self.gather_distributed and distributed.world_size() > 1
 
     def checks(
         self, first: object = None, /, **inputs: Tensor | None
@@ -292,31 +282,12 @@ class ContrastiveLoss(Loss):
         here = here.to(functools.reduce(torch.promote_types, (PRECISIONS[of[2]] for of in sizes)))
         shards = Shards(tuple(of[1] for of in sizes), rank)
         exchange = EXCHANGES[sizes[0][3]] if len({of[3] for of in sizes}) == 1 else ""
-        queries = rows.queries
-        if self.gather_distributed == "ring":
-            self._check_ring(exchange, alone=not rows.others and not rows.whole)
-            queries, references = here, torch.empty(shards.total, here.shape[1], dtype=rows.dtype, device="meta")
-        else:
-            references = distributed.gather(here, shards, rows.dtype)
         return rows._replace(
-            queries=queries,
-            references=references,
+            references=distributed.gather(here, shards, rows.dtype),
             sample_shards=Shards(tuple(of[0] for of in sizes), rank),
             reference_shards=shards,
             exchange=exchange,
         )
-
-    def _check_ring(self, exchange: str, *, alone: bool) -> None:
-        if not alone:
-            raise ValueError(
-                f'expected {type(self).__name__} with gather_distributed="ring" to contrast within the batch, got '
-                "references or a queue: use True"
-            )
-        if exchange != "tiled":
-            raise ValueError(
-                'expected the backend "auto" or "tiled" on all ranks for references in a ring, got another: use '
-                "gather_distributed=True"
-            )
 
     def outcome(self, rows: Rows, problem: Problem, temperature: float | Tensor | None = None) -> Outcome:
         """Return the terms of the equation for rows over ``rows.sections``; see `likewise.operator.evaluate`.

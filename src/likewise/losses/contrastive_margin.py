@@ -53,7 +53,6 @@ class ContrastiveMarginLoss(ContrastiveLoss):
     """
 
     label_kinds = frozenset({"classes"})
-    passes_on = True
 
     def __init__(
         self,

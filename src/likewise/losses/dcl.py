@@ -57,8 +57,6 @@ class DCLLoss(ContrastiveLoss):
         tensor(1.6931)
     """
 
-    passes_on = True
-
     def __init__(
         self,
         *,

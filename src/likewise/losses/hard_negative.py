@@ -55,8 +55,6 @@ class HardNegativeLoss(ContrastiveLoss):
         tensor(0.9048)
     """
 
-    passes_on = True
-
     def __init__(
         self,
         *,

@@ -37,8 +37,6 @@ class NTXentLoss(ContrastiveLoss):
         tensor(0.5514)
     """
 
-    passes_on = True
-
     def __init__(self, *, temperature: Temperature = 0.5, **options: Unpack[LossOptions]) -> None:
         super().__init__(temperature, **options)
 

@@ -25,7 +25,6 @@ class Rows(NamedTuple):
 
     queries: Float[Tensor, "n d"]
     references: Float[Tensor, "r d"]
-    """On the device "meta", without values, if they are passed on in a ring."""
     views: int
     others: bool
     """Whether references are separate from the batch, so that no anchor is among them."""
@@ -53,13 +52,12 @@ class Rows(NamedTuple):
     @property
     def part(self) -> Part | None:
         """How to reach the anchors of the other processes, if the references are the anchors of all of them."""
-        shards, in_ring = self.reference_shards, self.references.is_meta
+        shards = self.reference_shards
         if self.others or not self.gathered or self.whole or not self.exchange:
             return None
-        if 0 in shards.sizes and not in_ring:  # all pairs may then be symmetric on one process, and not on the others
+        if 0 in shards.sizes:  # all pairs may then be symmetric on one process, and not on the others
             return None
-        ring = functools.partial(distributed.ring, shards=shards) if in_ring else None
-        return Part(shards.offset, functools.partial(distributed.gather, shards=shards), shards.sizes, ring)
+        return Part(shards.offset, functools.partial(distributed.gather, shards=shards))
 
     def of_anchors(self, values: Tensor) -> Tensor:
         """Expand the samples' values, (B, …), to each anchor, (N, …)."""

@@ -64,13 +64,10 @@ class SupConLoss(ContrastiveLoss):
     """
 
     label_kinds = frozenset({"classes", "label sets"})
-    passes_on = True
 
     def __init__(self, *, temperature: Temperature = 0.1, form: Form = "out", **options: Unpack[LossOptions]) -> None:
         super().__init__(temperature, **options)
         self.form: Form = one_of("form", form, Form, 'the paper recommends "out"')
-        if form == "pairs" and self.gather_distributed == "ring":
-            raise ValueError('expected gather_distributed to be True or False with form="pairs", got "ring": use True')
 
     def forward(
         self,

@@ -87,7 +87,7 @@ EXCHANGES = "", "tiled", "kernels"
 def exchange_of(backend: Backend) -> int:
     """Return which of `EXCHANGES` a backend takes part in where rows are part of the references; see `Part`.
 
-    0, none, works out no whole gradients. Only "tiled" can have its references in a ring.
+    0, none, works out no whole gradients.
     """
     engine = engine_of(backend)
     return EXCHANGES.index("") if engine is None else EXCHANGES.index("tiled" if engine is tiled else "kernels")

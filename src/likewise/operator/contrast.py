@@ -193,8 +193,7 @@ def evaluate(
 
     Args:
         problem: The weights, and what is wanted. Its part is used where the weights are symmetric, and the references
-            then have no gradient: the queries have all of it. In a ring the weights must be symmetric, and the
-            references' values are not read.
+            then have no gradient: the queries have all of it.
         queries: z, (N, D), any floating dtype, already checked.
         sections: v, each (R, D), already checked; the same tensor as queries where they are the references.
         temperature: τ.
@@ -239,14 +238,7 @@ def _exchanged(
     weights += [] if pull is None else [pull.factors(dtype, device)]
     symmetric = all(weight.symmetric_at == part.place for weight in weights) and problem.pulls.beside is None
     if symmetric and not problem.both_ways and len(sections) == 1:
-        (references,) = sections
-        return problem, (references.detach(),) if part.ring is None else references.split(list(part.sizes))
-    if part.ring is not None:
-        named = [push.weight for push in problem.pushes] + ([] if pull is None else [pull])
-        raise ValueError(
-            f"expected symmetric weights for references in a ring, got {', '.join(map(str, named))}: use "
-            "gather_distributed=True"
-        )
+        return problem, (sections[0].detach(),)
     return problem._replace(part=None), sections
 
 

@@ -27,14 +27,8 @@ Derivative = Callable[[Tensor, Tensor, slice, slice], Tensor]
 def is_learned(problem: Problem) -> bool:
     """Return whether a weight of a problem has a gradient; the compiler differentiates the plain formula by itself."""
     weights = [push.weight for push in problem.pushes] + ([] if problem.pull is None else [problem.pull])
-    if not any(weight.is_learned for weight in weights):
-        return False
-    if problem.part is not None and problem.part.ring is not None:
-        raise ValueError(
-            f"expected weights without gradient for references in a ring, got {', '.join(map(str, weights))}: use "
-            "gather_distributed=True"
-        )
-    return torch.is_grad_enabled() and not torch.compiler.is_compiling()
+    learned = any(weight.is_learned for weight in weights)
+    return learned and torch.is_grad_enabled() and not torch.compiler.is_compiling()
 
 
 def with_weights(problem: Problem, outcome: Outcome, rows: tuple[Tensor, ...], temperature: Tensor) -> Outcome:

@@ -1,6 +1,6 @@
 """The interface of a backend: the weights of a contrast, the requested outputs, and the results."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -36,11 +36,6 @@ class Part(NamedTuple):
     """The index of the first query among the references."""
     gather: Callable[[Tensor], Tensor]
     """Called on all processes with a tensor of (N, …); returns those of all queries, (R, …)."""
-    sizes: tuple[int, ...]
-    """The number of queries of each process."""
-    ring: Callable[[Tensor], Iterator[tuple[int, Tensor]]] | None = None
-    """Called on all processes with the queries, if the references are never all in one place; yields the number of each
-    process and its queries, from this one's own to the last."""
 
 
 class Problem(NamedTuple):

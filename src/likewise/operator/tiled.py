@@ -25,13 +25,11 @@ pull need only one visit: the forward sums P_iu v_u over them along with e^{s}. 
 with s₀ the similarity of equal rows: the last sum is known, and on tight clusters the first is small.
 
 If the queries are part of the references, and the others are queries of other processes (`Part`), these send their a_u
-and h_u, and the same W_iu gives the whole gradient of the queries. In a ring references arrive section after section,
-for each visit anew.
+and h_u, and the same W_iu gives the whole gradient of the queries.
 
 What has expensive tiles in a pull (`PairWeight.split`) is evaluated as pull @ V instead, outside the visit.
 """
 
-from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import NamedTuple
 
@@ -77,20 +75,9 @@ def forward(
         O((N + R)·D + tile).
     """
     with threads.single_threaded() if _is_small(queries, others) else nullcontext():
-        ring = None if problem.part is None else problem.part.ring
-
-        def ready(v: Tensor) -> Unit:
-            return prepared(v, temperature.dtype, normalize=problem.normalize)
-
-        def arriving() -> Iterator[tuple[int, Tensor]]:
-            for turn, (k, v) in enumerate(ring(queries) if ring is not None else ()):
-                yield k, z if turn == 0 else ready(v).rows
-
-        # in a ring the others are on "meta", without values until they arrive
-        rows = [ready(queries), *(ready(v) if ring is None else Unit(v, None) for v in others)]
+        rows = [prepared(v, temperature.dtype, normalize=problem.normalize) for v in (queries, *others)]
         z, *rest = (unit.rows for unit in rows)
-        sections = problem.placed(z, rest)
-        tiles = TiledProblem(problem, z, sections, temperature, None if ring is None else arriving)
+        tiles = TiledProblem(problem, z, problem.placed(z, rest), temperature)
         sums = Forward(tiles, problem, wanted)
         sums.run()
         drawn, attraction = None, None

@@ -89,21 +89,10 @@ class Buffers:
 
 @final
 class TiledProblem:
-    """A problem in tiles: prepared queries, (N, D), and references, each (R, D), z itself where they are the queries.
+    """A problem in tiles: prepared queries, (N, D), and references, each (R, D), z itself if they are the queries."""
 
-    ``arriving`` yields the number and the rows of each section for a visit, if they are not kept but arrive.
-    """
-
-    def __init__(
-        self,
-        problem: Problem,
-        z: Tensor,
-        sections: tuple[Tensor, ...],
-        temperature: Tensor,
-        arriving: Callable[[], Iterator[tuple[int, Tensor]]] | None = None,
-    ) -> None:
+    def __init__(self, problem: Problem, z: Tensor, sections: tuple[Tensor, ...], temperature: Tensor) -> None:
         self.z, self.sections, self.temperature = z, sections, temperature
-        self._arriving = arriving
         self.powers = [push.power for push in problem.pushes]
         self.pushes = [
             Factors(push.weight)  # a column's sum is over anchors, so their factors stay in the weight
@@ -177,19 +166,7 @@ class TiledProblem:
             owned: Whether it writes only to the tile's rows, not to its columns.
             skip: Which sections to skip.
         """
-        if self._arriving is None:
-            self._visit(visit, owned=owned, skip=skip)
-            return
-        absent = self.sections
-        for k, rows in self._arriving():
-            try:
-                self.sections = tuple(rows if j == k else v for j, v in enumerate(absent))
-                self._visit(visit, owned=owned, skip=tuple(j != k for j in range(len(absent))))
-            finally:
-                self.sections = absent
-                del rows  # before the next are made ready
 
-    def _visit(self, visit: Callable[[View], None], *, owned: bool, skip: tuple[bool, ...]) -> None:
         def worker() -> Callable[..., None]:
             buffers = self._buffers()
 
@@ -309,8 +286,6 @@ def steepest(problem: Problem, z: Tensor, sections: tuple[Tensor, ...]) -> float
         return problem.inverse
     if z.device.type != "cpu":
         return math.inf
-    if problem.part is not None and problem.part.ring is not None:
-        return math.inf  # nobody sees all rows
     longest = _longest(z)
     of_sections = max(longest if v is z else _longest(v) for v in sections)
     if problem.part is not None:

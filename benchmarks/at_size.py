@@ -29,7 +29,7 @@ from torch.nn.functional import normalize
 CLASSES = 100
 READ = 2000  # images that are cropped
 EVALUATIONS = ("Retrieval", "LinearProbe", "KNN")
-BUDGET = 300  # seconds
+MOST = 100_000  # samples of each part, where all evaluations take place
 MEASURED = """
 import json, resource, sys, time
 sys.path.insert(0, {folder!r})
@@ -87,11 +87,11 @@ def _batches(rows: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor]]:
     return [(place, rows[place]) for place in torch.arange(len(rows)).split(64)]
 
 
-def evaluation(path: str, runs: str, evaluations: str | None, budget: float | None) -> Step:
+def evaluation(path: str, runs: str, evaluations: str | None, most: int | None) -> Step:
     """Evaluate an array file with the command's function; the page has no sections."""
     workflows = import_module("likewise.workflows")
     given = {"sections": []} | ({"evaluations": evaluations} if evaluations else {})
-    return lambda: workflows.evaluate(path, runs=runs, budget=budget, progress=workflows.Silent(), **given)
+    return lambda: workflows.evaluate(path, runs=runs, evaluation_samples=most, progress=workflows.Silent(), **given)
 
 
 def neighbours(queries: int, references: int, k: int, by: str) -> Step:
@@ -261,13 +261,13 @@ def labels_rows(asked: argparse.Namespace, folder: str) -> Rows:
 
 
 def evaluation_rows(asked: argparse.Namespace, folder: str) -> Rows:
-    """Evaluate vectors: a fifth of them by each evaluation, and all evaluations of them within a budget."""
-    for count, names, budget in ((asked.vectors // 5, EVALUATIONS, None), (asked.vectors, (None,), BUDGET)):
+    """Evaluate vectors: a fifth of them by each evaluation, and all evaluations of some of them."""
+    for count, names, most in ((asked.vectors // 5, EVALUATIONS, None), (asked.vectors, (None,), MOST)):
         make_vectors(Path(folder, f"{count}.npz"), count, 128, 1000)
         for name in names:
-            row = measured("evaluation", f"{folder}/{count}.npz", f"{folder}/runs", name, budget)
-            within = "" if budget is None else f" within {budget} s"
-            yield f"evaluate {count:,} vectors, {name or 'all'}{within}", row
+            row = measured("evaluation", f"{folder}/{count}.npz", f"{folder}/runs", name, most)
+            few = "" if most is None else f", {most:,} of each part"
+            yield f"evaluate {count:,} vectors, {name or 'all'}{few}", row
 
 
 ROWS: dict[str, Callable[[argparse.Namespace, str], Rows]] = {

@@ -6,9 +6,7 @@ import pytest
 import torch
 
 from likewise.evaluation import KNN, FeatureParts, Features, FewShot, LinearProbe, Retrieval, placing
-from likewise.evaluation import cost as costs
-from likewise.evaluation.cost import Cost
-from likewise.evaluation.evaluation import Evaluation, Findings, Sizes
+from likewise.evaluation.evaluation import Evaluation, Findings
 from likewise.evaluation.features import silent
 from likewise.evaluation.placing import with_room
 from likewise.runs import Run
@@ -113,11 +111,3 @@ def test_features_stay_on_the_cpu_where_a_gpu_has_no_room(monkeypatch):
     gpu, cpu = torch.device("cuda"), torch.device("cpu")
     assert [with_room(gpu, count, 64) for count in (999, 1000, 2000)] == [gpu, cpu, cpu]
     assert with_room(torch.device("mps"), 1, 64) == with_room(cpu, 1, 64) == cpu
-
-
-def test_seconds_are_measured_where_an_evaluation_takes_place(monkeypatch):
-    asked = []
-    monkeypatch.setattr(costs, "seconds_of_product", lambda width, device: asked.append((width, device)) or 1e-9)
-    gpu = torch.device("cuda")
-    assert Cost([KNN(), Retrieval()], device=gpu).of_all(Sizes(10_000, 1_000, 2_000, 10, 64)) > 0
-    assert asked == [(64, gpu)]

@@ -1,4 +1,4 @@
-"""Evaluation of much: arrays are mapped, linked, and cut before they are read; cost and budget; kNN's choice of k."""
+"""Evaluation of much: arrays are mapped, linked, and cut before they are read; kNN's choice of k."""
 
 import json
 from dataclasses import replace
@@ -15,8 +15,6 @@ from likewise.evaluation import (
     KNN,
     FeatureParts,
     Features,
-    LinearProbe,
-    Retrieval,
     array_files,
     feature_files,
     features_of_file,
@@ -26,8 +24,6 @@ from likewise.evaluation import (
 from likewise.evaluation import nearest as nearest_module
 from likewise.evaluation.array_files import arrays_of, is_arrays
 from likewise.evaluation.capping import capped
-from likewise.evaluation.cost import Cost
-from likewise.evaluation.evaluation import Sizes
 from likewise.evaluation.features import silent
 from likewise.evaluation.knn import Weights
 from likewise.evaluation.nearest import nearest
@@ -396,44 +392,6 @@ def test_k_is_doubled_as_long_as_the_largest_is_best_and_no_more(monkeypatch):
         assert {score.settings["k"] for score in found.scores} == {best}
         chosen.add(best)
     assert len(chosen) > 2
-
-
-def test_cost_is_that_of_all_pairs_and_a_budget_is_kept():
-    sizes = Sizes(1000, 100, 300, 10, 64)
-    evaluations = [KNN(), Retrieval(), LinearProbe()]
-    costs = Cost(evaluations, 1e-3).of_each(sizes)
-    assert costs["kNN"] == pytest.approx(1000 * 400 / 1000)
-    assert costs["retrieval"] == pytest.approx((300**2 + 100**2) / 1000)
-    assert set(costs) == {"kNN", "retrieval", "linear probe"}
-    assert Cost([Retrieval(gallery="train")], 1).of_each(sizes)["retrieval"] == 1000 * 400
-    cost, large = Cost(evaluations, 1e-6), Sizes(1_000_000, 50_000, 200_000, 100, 64)
-    most = cost.most_within(large, 3600)
-    assert most is not None
-    assert cost.of_all(large.fewer(most)) <= 3600 < cost.of_all(large.fewer(int(most * 1.2)))
-    assert cost.most_within(large, 1e9) is None
-
-
-@pytest.mark.slow
-def test_a_budget_evaluates_fewer_samples_and_says_so(tmp_path, capsys, monkeypatch):
-    from likewise.cli import main  # noqa: PLC0415 - the other tests need no command
-
-    vectors, labels = data(4000)
-    np.savez(tmp_path / "mine.npz", features=vectors, labels=labels)
-    monkeypatch.setattr("likewise.evaluation.cost.TRIED", (64, 256))
-    monkeypatch.setattr("likewise.evaluation.cost.seconds_of_product", lambda *_: 1e-4)
-    command = ["evaluate", str(tmp_path / "mine.npz"), "--evaluations", "KNN", "--runs", str(tmp_path / "runs")]
-    assert main([*command, "--budget", "120"]) == 0
-    said = capsys.readouterr()
-    assert "of each part at most" in said.err + said.out
-    assert "all would take 6 minutes: kNN 6 minutes" in said.err + said.out
-    (run,) = (tmp_path / "runs").iterdir()
-    kept = load_features(Run(run).embeddings)
-    assert 500 <= len(kept.train) < 2700
-    assert len(kept.train) * (len(kept.validation) + len(kept.test)) * 1e-4 <= 120
-    assert main(command) == 0
-    assert "evaluating takes about 6 minutes" in "".join(capsys.readouterr())
-    assert main([*command, "--budget", "0"]) == 2
-    assert "expected --budget above 0 seconds, got 0" in "".join(capsys.readouterr())
 
 
 def test_what_a_link_says_is_plain(tmp_path):

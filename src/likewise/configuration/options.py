@@ -61,14 +61,11 @@ class EvaluateOptions(SharedOptions):
 
     Args:
         source: A run's folder, a checkpoint in it, an .npz or .parquet file, or a folder of .npy or .parquet files.
-        budget: Seconds that evaluating may take, about. If all samples would take longer, fewer of each part are
-            evaluated, and how many is said. Default: as many as it takes.
         workers: Processes that read inputs which are not in memory. Default: one per core, up to 8; 0: none.
         device: Where the encoder runs, and on an NVIDIA GPU kNN, the probe and retrieval, too: auto, cpu, cuda ...
     """
 
     source: Path
-    budget: float | None = None
     workers: int | None = None
     device: str = "auto"
 

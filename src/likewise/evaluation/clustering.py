@@ -6,13 +6,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from likewise.evaluation.evaluation import Evaluation, Findings, Sizes
+from likewise.evaluation.evaluation import Evaluation, Findings
 from likewise.evaluation.features import Bar, FeatureParts, silent
 from likewise.evaluation.intervals import of_share, student
 from likewise.scores import Metric, Result
 
 SAME = 1e-9  # relative
-STARTS, ROUNDS = 10, 30  # of k-means; the second is what a start takes, about
+STARTS = 10  # of k-means
 
 
 @final
@@ -65,10 +65,6 @@ class Clustering(Evaluation):
         if (self.clusters or 0) > len(test):
             return f"it needs a test sample for each of {self.clusters} clusters, and there are {len(test)}"
         return None
-
-    def products(self, sizes: Sizes) -> float:
-        """Return how many distances k-means takes, about."""
-        return STARTS * ROUNDS * float(sizes.test) * (self.clusters or sizes.classes)
 
     def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Bar = silent) -> Result:
         """Cluster the test samples."""

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from likewise.data import Samples, never_apart
 from likewise.evaluation.arrays import array_of, vectors_of
-from likewise.evaluation.evaluation import Evaluation, Findings, Sizes, listed
+from likewise.evaluation.evaluation import Evaluation, Findings, listed
 from likewise.evaluation.features import Bar, FeatureParts, Features, silent
 from likewise.evaluation.intervals import median, of_share, over_classes, share
 from likewise.evaluation.nearest import ranked
@@ -85,10 +85,6 @@ class CrossModalRetrieval(Evaluation):
         return (
             None if fewest > 1 else f"it needs 2 different inputs on each side of the test pairs, and there is {fewest}"
         )
-
-    def products(self, sizes: Sizes) -> float:
-        """Return how many similarities there are, in both directions, of the test part and of validation."""
-        return 2 * (sizes.test**2 + sizes.validation**2)
 
     def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Bar = silent) -> Result:
         """Rank the sides of the test part for each other."""

@@ -2,28 +2,13 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple, Self, final
+from typing import Any, ClassVar, Self, final
 
 from torch import Tensor
 
 from likewise.evaluation.features import Bar, FeatureParts, Features, silent
 from likewise.parts import Described, written
 from likewise.scores import Metric, Outcomes, Result, Score
-
-
-@final
-class Sizes(NamedTuple):
-    """How many samples each part has, how many classes or labels, and how long a feature vector is."""
-
-    train: int
-    validation: int
-    test: int
-    classes: int
-    width: int
-
-    def fewer(self, most: int) -> "Sizes":
-        """Return the sizes of parts of at most so many samples."""
-        return self._replace(**{part: min(most, getattr(self, part)) for part in ("train", "validation", "test")})
 
 
 class Evaluation(Described, ABC):
@@ -48,11 +33,6 @@ class Evaluation(Described, ABC):
     @abstractmethod
     def why_not_applicable(self, parts: FeatureParts) -> str | None:
         """Say why these parts can't be evaluated, as "it needs ..., and there is ..."; None if they can."""
-
-    def products(self, sizes: Sizes) -> float:
-        """Return about how many inner products of features it takes for parts of so many samples; 0 for few."""
-        del sizes
-        return 0
 
     @classmethod
     def usual(cls, parts: FeatureParts) -> tuple[Self | None, str]:

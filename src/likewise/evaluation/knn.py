@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from likewise.evaluation.evaluation import Evaluation, Sizes, needs_seen_labels
+from likewise.evaluation.evaluation import Evaluation, needs_seen_labels
 from likewise.evaluation.features import Bar, FeatureParts, Features, joined, silent, that_chooses
 from likewise.evaluation.nearest import nearest
 from likewise.evaluation.own_rows import own_rows
@@ -84,10 +84,6 @@ class KNN(Evaluation):
 
     def why_not_applicable(self, parts: FeatureParts) -> str | None:
         return needs_seen_labels(parts)
-
-    def products(self, sizes: Sizes) -> float:
-        """Return how many similarities there are: of the test part, and of validation once for settings."""
-        return sizes.train * (sizes.test + sizes.validation)
 
     def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Bar = silent) -> Result:
         """Choose k and weights on validation, and predict the test part."""

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional
 
-from likewise.evaluation.evaluation import Evaluation, Sizes, needs_seen_labels
+from likewise.evaluation.evaluation import Evaluation, needs_seen_labels
 from likewise.evaluation.features import Bar, FeatureParts, Features, joined, silent, that_chooses
 from likewise.evaluation.logistic_regression import LinearClassifier, regression_of
 from likewise.evaluation.predictions import Predicted, scored, selecting_score
@@ -20,7 +20,6 @@ from likewise.scores import ENCODER, Result, Score
 PENALTIES = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5)
 WIDEST = (1e-8, 1e3)  # where the path ends, whatever validation prefers
 WIDEST_OF_LABELS = (1e-6, 1e3)  # weaker ones take hundreds of passes
-PASSES = 12  # over the data, of a usual fit
 RARE = 5  # samples of a label in validation; with fewer, its choices are those of all labels
 
 
@@ -74,11 +73,6 @@ class LinearProbe(Evaluation):
 
     def why_not_applicable(self, parts: FeatureParts) -> str | None:
         return needs_seen_labels(parts)
-
-    def products(self, sizes: Sizes) -> float:
-        """Return how many products of samples and weights there are, forwards and backwards, for the usual passes."""
-        fits = len(self.penalties) if self.penalty is None else 1
-        return 2 * PASSES * fits * sizes.train * sizes.classes
 
     def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Bar = silent) -> Result:
         """Choose the penalty on validation, and predict the test part."""

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from likewise.data import Samples, Source
 from likewise.evaluation.arrays import gathered, three_parts
-from likewise.evaluation.evaluation import Evaluation, Findings, Sizes, listed
+from likewise.evaluation.evaluation import Evaluation, Findings, listed
 from likewise.evaluation.features import Bar, FeatureParts, Features, joined, silent
 from likewise.evaluation.from_source import encoded_as, why_not_fitting, words_of
 from likewise.evaluation.intervals import of_share, over_classes, student, wilson
@@ -123,11 +123,6 @@ class Retrieval(Evaluation):
         if lacking is None and self.at and ranked < max(self.at):
             return f"it needs {max(self.at)} samples to rank for precision@{max(self.at)}, and there are {ranked}"
         return lacking
-
-    def products(self, sizes: Sizes) -> float:
-        """Return how many similarities there are, of the test part and of validation."""
-        ranked = [sizes.train] * 2 if self.gallery == "train" else [sizes.test, sizes.validation]
-        return sizes.test * ranked[0] + sizes.validation * ranked[1]
 
     @property
     def _said(self) -> str:

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import ClassVar, final
 
 from likewise.evaluation.cross_modal import CrossModalRetrieval
-from likewise.evaluation.evaluation import Evaluation, Sizes, listed
+from likewise.evaluation.evaluation import Evaluation, listed
 from likewise.evaluation.features import Bar, FeatureParts, Features, silent
 from likewise.evaluation.retrieval import Retrieval
 from likewise.scores import Result
@@ -53,10 +53,6 @@ class Widths(Evaluation):
             return f"it needs {self.widths[-1]} features, and there are {width}"
         of = self._of(parts)
         return of.why_not_applicable(of.taken(parts))
-
-    def products(self, sizes: Sizes) -> float:
-        """Return how many inner products all widths take together."""
-        return len(self.widths) * (self.of or Retrieval()).products(sizes)
 
     def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Bar = silent) -> Result:
         """Evaluate at each width."""

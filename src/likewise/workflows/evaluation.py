@@ -34,8 +34,8 @@ def evaluate(
     Args:
         source: A run, whose scores and report are replaced; a checkpoint in a run's folder, or an .npz file of
             embeddings (see `features_of_file`), each of which becomes a run of its own.
-        config: Options of `likewise evaluate`: evaluations, evaluation_samples, budget, workers, sections, report, runs
-            and device.
+        config: Options of `likewise evaluate`: evaluations, evaluation_samples, workers, sections, report, runs and
+            device.
         progress: What is said meanwhile, and where scores are told.
         **options: More of them; they win.
 
@@ -91,8 +91,6 @@ def _of_file(
 ) -> Run:
     arrays = whole_arrays(path)
     parts = samples_of_arrays(arrays, path)
-    counts, width = list(map(len, parts)), sum(parts[0].input_shape)
-    options = options.in_time(counts, width, scoring.blank_of(parts, width), progress, device)
     features = features_of_parts(parts, options.evaluation_samples)
     if not evaluation.applicable(features, options.evaluations):
         raise ValueError(
@@ -129,14 +127,9 @@ def _of_run(path: Path, before: Run, config: Mapping[str, Any], progress: Progre
     samples, refit = _samples(before, progress, needed=encoder is not None)
     saved = None if encoder is not None else evaluation.load_features(before.embeddings)
     own = _own_classifier(before) if encoder is not None and checkpoint is None else None
-    applies = saved
     if samples is not None:
         predicts = own is not None or (saved is not None and saved.test.predictions is not None)
-        applies = scoring.check_applicable(samples, options, predicts=predicts)
-    if applies is not None:
-        given = saved or applies
-        width = given.test.vectors.shape[1] if encoder is None else encoder.feature_dim
-        options = options.in_time(list(map(len, given)), width, applies, progress, device)
+        scoring.check_applicable(samples, options, predicts=predicts)
     run = before if checkpoint is None else _created(Path(config["runs"]), before, checkpoint)
     with removed_if_idle(run, _left, new=checkpoint is not None):
         if encoder is None or samples is None:

@@ -18,11 +18,12 @@ from likewise.training.validation import MOST_SAMPLES
 
 STEPS, ENCODED = 4, 64  # that are timed
 WHOLE = 10.0  # seconds for the page, and for what is read and written
+SIMILARITY = 2e-8  # seconds of one similarity in a search for the nearest, about
 SHARE = 0.95  # of what is left, since later steps may be slower
 
 
 def steps_within(
-    minutes: float, ready: Assembled, trainer: Mapping[str, Any], *, every: int, evaluated: float, started: float
+    minutes: float, ready: Assembled, trainer: Mapping[str, Any], *, every: int, most: int | None, started: float
 ) -> tuple[int, float]:
     """Return how many steps fit into some minutes with the evaluations, and how many seconds one takes.
 
@@ -33,7 +34,7 @@ def steps_within(
         ready: The training, which stays as it is.
         trainer: Options of Lightning's trainer.
         every: Epochs between validations; 0: none.
-        evaluated: Seconds that evaluations at the end take once samples are encoded; negative: there are none.
+        most: Samples of each part that are evaluated at the end, at most; 0: there are no evaluations.
         started: When it started, by `time.monotonic`.
 
     Raises:
@@ -68,7 +69,9 @@ def steps_within(
         features_of(some, module.encoder, "train", second=module.second, workers=0)
         encoding = (time.monotonic() - at) / max(1, len(some))
     counts = [len(part) for part in (ready.parts.train, ready.parts.validation, ready.parts.test)]
-    end = WHOLE + (0.0 if evaluated < 0 else evaluated + encoding * sum(counts) * (2 if ready.origin else 1))
+    last = counts if most is None else [min(count, most) for count in counts]
+    searches = sum(last) * (last[1] + last[2]) * SIMILARITY * (3 if ready.origin else 2)  # raw inputs, too
+    end = WHOLE + searches + encoding * sum(last) * (2 if ready.origin else 1)
     validation = encoding * sum(min(count, MOST_SAMPLES) for count in counts[:2]) if every else 0.0
     epoch = max(1, pilot.num_training_batches / each)
     left = SHARE * (60 * minutes - (time.monotonic() - started)) - end - 2 * validation

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import chain
-from typing import Any, NamedTuple, Self, final
+from typing import Any, NamedTuple, final
 
 import torch
 from torch import Tensor
@@ -24,10 +24,8 @@ from likewise.evaluation import (
 )
 from likewise.evaluation.capping import capped, capped_features
 from likewise.evaluation.choice import left_out
-from likewise.evaluation.cost import Cost, words_of
 from likewise.evaluation.encoding import features_of
-from likewise.evaluation.evaluation import Sizes
-from likewise.evaluation.placing import CPU, features_on, with_room
+from likewise.evaluation.placing import CPU, features_on
 from likewise.files.formats import NAMED, PARTS
 from likewise.models import Encoder
 from likewise.parts import built
@@ -42,7 +40,6 @@ from likewise.workflows.score_lines import class_table, headline
 ENCODED = "encoded_samples"
 """Of a run: how many samples of each part were encoded at most; None for all."""
 MOST_KEPT = 32
-SHORT, LONG = 5, 60  # seconds of an evaluation that is told, and of all together
 _found_before: dict[str, Result] = {}  # by what was evaluated and how
 _encoded_before: dict[str, tuple[Features, dict[int, str]]] = {}
 """By encoders that are not trained, by their digest and the samples: features, and the files that were not readable."""
@@ -53,14 +50,12 @@ _encoded_before: dict[str, tuple[Features, dict[int, str]]] = {}
 class EvaluationOptions:
     """Which evaluations, of how many samples of each part, and which sections the page has.
 
-    None stands for the usual evaluations that apply, for all samples, for the sections that come with likewise, and for
-    as many seconds as it takes.
+    None stands for the usual evaluations that apply, for all samples, and for the sections that come with likewise.
     """
 
     evaluations: list[Evaluation] | None = None
     evaluation_samples: int | None = None
     sections: list[Section] | None = None
-    budget: float | None = None
     report: bool = True
 
     @classmethod
@@ -69,77 +64,30 @@ class EvaluationOptions:
         most = config.get("evaluation_samples")
         if most is not None and most < 1:
             raise ValueError(f"expected --evaluation_samples of at least 1, got {most}: --evaluations [] is none")
-        budget = config.get("budget")
-        if budget is not None and not budget > 0:
-            raise ValueError(f"expected --budget above 0 seconds, got {budget}: leave it out for as many as it takes")
         evaluations, sections = built(config.get("evaluations"), Evaluation), built(config.get("sections"), Section)
-        return cls(evaluations, most, sections, budget, config.get("report", True))
+        return cls(evaluations, most, sections, config.get("report", True))
 
     def capped(self, features: FeatureParts) -> FeatureParts:
         """Return at most so many samples of each part; of classes that are not trained on, whole ones."""
         return capped_features(features, self.evaluation_samples)
 
-    def seconds(self, counts: Sequence[int], width: int, applies: FeatureParts) -> float:
-        """Return about how long the evaluations take of encoded samples; arguments as `in_time` has them."""
-        return Cost(applicable(applies, self.evaluations)).of_all(self._sizes(counts, width, applies))
 
-    def _sizes(self, counts: Sequence[int], width: int, applies: FeatureParts) -> Sizes:
-        sizes = Sizes(counts[0], counts[1], counts[2], max(len(part.names) for part in applies), width)
-        return sizes if self.evaluation_samples is None else sizes.fewer(self.evaluation_samples)
-
-    def in_time(
-        self, counts: Sequence[int], width: int, applies: FeatureParts, progress: Progress, device: torch.device = CPU
-    ) -> Self:
-        """Say how long the evaluations take if that is long, and return options that keep within the budget.
-
-        Args:
-            counts: How many samples each part has.
-            width: Of a feature vector.
-            applies: Features by which to tell which evaluations apply.
-            progress: What it is said to.
-            device: Where they take place, as far as they can.
-        """
-        sizes = self._sizes(counts, width, applies)
-        cost = Cost(applicable(applies, self.evaluations), device=with_room(device, sum(sizes[:3]), width))
-        each, whole = cost.of_each(sizes), cost.of_all(sizes)
-        told = ", ".join(f"{name} {words_of(seconds)}" for name, seconds in each.items() if seconds > SHORT)
-        most = None if self.budget is None else cost.most_within(sizes, self.budget)
-        if most is not None:
-            about = words_of(cost.of_all(sizes.fewer(most)))
-            progress.say(
-                f"of each part at most {most:,} samples are evaluated, which takes about {about}; all would take "
-                f"{words_of(whole)}: {told}"
-            )
-            return replace(self, evaluation_samples=most)
-        if whole > LONG and self.budget is None:
-            progress.say(f"evaluating takes about {words_of(whole)}: {told}; --evaluation_samples takes fewer")
-        return self
-
-
-def check_applicable(parts: Parts, options: EvaluationOptions, *, predicts: bool = False) -> FeatureParts:
-    """Raise a ValueError for an evaluation that was asked for and doesn't apply, before anything is trained.
-
-    What is returned are features that say nothing, by which it was told.
-    """
-    blank = blank_of([parts.train, parts.validation, parts.test])
+def check_applicable(parts: Parts, options: EvaluationOptions, *, predicts: bool = False) -> None:
+    """Raise a ValueError for an evaluation that was asked for and doesn't apply, before anything is trained."""
+    samples = zip((parts.train, parts.validation, parts.test), PARTS, strict=True)
+    blank = FeatureParts(*(_blank(part, name) for part, name in samples))
     if predicts:
         blank = FeatureParts(
             *(replace(part, predictions=torch.zeros(1, len(part.names)).expand(len(part), -1)) for part in blank)
         )
     blank = options.capped(with_origin(blank, parts, _no_encoder))
     applicable(blank, options.evaluations)
-    return blank
 
 
-def blank_of(parts: Sequence[Samples], width: int = 1) -> FeatureParts:
-    """Return features of three parts that say nothing of the samples but their labels."""
-    return FeatureParts(*(_blank(part, name, width) for part, name in zip(parts, PARTS, strict=True)))
-
-
-def _blank(samples: Samples, part: str, width: int) -> Features:
+def _blank(samples: Samples, part: str) -> Features:
     samples = samples.as_evaluated()
-    others = None if samples.counterparts is None else _blank(samples.counterparts, part, width)
-    return Features.of(samples, torch.zeros(1, width).expand(len(samples), -1), part, counterparts=others)
+    others = None if samples.counterparts is None else _blank(samples.counterparts, part)
+    return Features.of(samples, torch.zeros(1, 1).expand(len(samples), -1), part, counterparts=others)
 
 
 def unpredicted(features: Features) -> Features:

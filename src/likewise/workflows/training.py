@@ -191,15 +191,11 @@ def _steps_within(
     started: float,
 ) -> dict[str, int]:
     """Return the limits of a training that fits into the minutes asked for, and say how many steps these are."""
-    minutes, evaluated = config["minutes"], -1.0
+    minutes = config["minutes"]
     if not minutes > 0:
         raise ValueError(f"expected --minutes above 0, got {minutes:g}: 10 is one choice")
-    if options.evaluations != []:
-        applies = check_applicable(ready.parts, options, predicts=ready.module.predicts)
-        counts = [len(part) for part in (ready.parts.train, ready.parts.validation, ready.parts.test)]
-        evaluated = options.seconds(counts, ready.module.encoder.feature_dim, applies) * (3 if ready.origin else 2)
-    every = _validated(config, ready, options)
-    steps, each = steps_within(minutes, ready, trainer, every=every, evaluated=evaluated, started=started)
+    every, most = _validated(config, ready, options), 0 if options.evaluations == [] else options.evaluation_samples
+    steps, each = steps_within(minutes, ready, trainer, every=every, most=most, started=started)
     progress.say(f"{minutes:g} minutes are {counted(steps, 'step')} of about {each:.2g} s, and the evaluation")
     return {"max_steps": steps, "max_epochs": -1}
 
@@ -329,7 +325,6 @@ class _Training:
             else:
                 with self._timed("evaluation"):
                     self.progress.say("evaluating ...")
-                    options = self._in_time()
                     trained = self.config["freeze"] != ALL or self.config["unfreeze_epoch"] is not None
                     features = encoded(
                         run,
@@ -340,14 +335,14 @@ class _Training:
                         second=module.second,
                         trained=trained,
                         workers=self.config["workers"],
-                        most=options.evaluation_samples,
-                        shared=lead(module, options.evaluation_samples, there=run.embeddings.is_file()),
+                        most=self.evaluations.evaluation_samples,
+                        shared=lead(module, self.evaluations.evaluation_samples, there=run.embeddings.is_file()),
                     )
                     leave()  # the others are done: what follows is this process's own
                     if (own := module.predictor(features)) is not None:
                         run.write(run.classifier.name, own.saved())
-                    begun = self._features_as_begun(options) if trained else None
-                    given = (run, features, ready.parts, options, self.progress)
+                    begun = self._features_as_begun() if trained else None
+                    given = (run, features, ready.parts, self.evaluations, self.progress)
                     device = device_of(self.trainer_arguments)
                     score(*given, begun=begun, refit=ready.refit, trained=trained, device=device)
             if self.evaluations.evaluations != [] and (judged := run_verdict(Subject(run))):
@@ -360,7 +355,7 @@ class _Training:
         drop_checkpoints(finished, keep=self.config["keep_checkpoints"])
         return finished
 
-    def _features_as_begun(self, options: EvaluationOptions) -> FeatureParts | None:
+    def _features_as_begun(self) -> FeatureParts | None:
         """Return the features of the encoders as they began; None where one began with random weights."""
         module, device = self.ready.module, device_of(self.trainer_arguments)
         first = self.run.encoder_as_begun()
@@ -375,15 +370,8 @@ class _Training:
             self.progress,
             second=None if module.second is None else second.to(device),
             workers=self.config["workers"],
-            most=options.evaluation_samples,
+            most=self.evaluations.evaluation_samples,
         )
-
-    def _in_time(self) -> EvaluationOptions:
-        parts, module = self.ready.parts, self.ready.module
-        applies = check_applicable(parts, self.evaluations, predicts=module.predicts)
-        counts = [len(part) for part in (parts.train, parts.validation, parts.test)]
-        device = device_of(self.trainer_arguments)
-        return self.evaluations.in_time(counts, module.encoder.feature_dim, applies, self.progress, device)
 
     def _train(self) -> None:
         callbacks, given = self._callbacks(), self.trainer_arguments

@@ -42,7 +42,7 @@ def main() -> None:
         options = {**SOURCE, "data": "Arrays", "data.path": str(asked.source), "epochs": asked.epochs, "seed": seed}
         source = trained(asked.folder / "source", f"seed-{seed}", options)
         target: dict[str, Any] = {"data": "Arrays", "data.path": str(asked.target)}
-        target |= {"lr": RATE, "encoder_lr": RATE_FACTOR, "output": asked.folder / str(seed)}
+        target |= {"lr": RATE, "encoder_rate_factor": RATE_FACTOR, "output": asked.folder / str(seed)}
         likewise.transfer(source, per_class=asked.per_class, seeds=[seed], **target)
 
 

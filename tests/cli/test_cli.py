@@ -453,7 +453,7 @@ def test_bad_options_are_refused_in_one_line_and_leave_no_run(case, tmp_path, ca
     ("given", "words"),
     [
         (["--loss.num_samples", "5"], "error: --loss.num_samples is filled in from the data; leave it out"),
-        (["--loss.init_args.num_samples=5"], "error: --loss.num_samples is filled in from the data; leave it out"),
+        (["--loss.num_samples=5"], "error: --loss.num_samples is filled in from the data; leave it out"),
         (["--loss.feature_dim", "x"], "error: --loss.feature_dim is filled in from the head; leave it out"),
         (["--encoder.input_shape=[1,8,8]"], "error: --encoder.input_shape is filled in from the data; leave it out"),
         (["--head.feature_dim", "3"], "error: --head.feature_dim is filled in from the encoder; leave it out"),

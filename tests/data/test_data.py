@@ -519,7 +519,7 @@ WRONG_SPLITS = {
     "validation": (lambda: Stratified(validation=0.0), "validation between 0 and 1, got 0.0"),
     "one class": (cut_error(samples_of(12)), "at least 2 classes, got 1 .'class 0'."),
     "rare class": (cut_error(samples_of(10, 2)), "at least 3 samples of every class.*got 2 of 'class 1'"),
-    "single": (cut_error(samples_of(10, 1)), "got 1 of 'class 1'; 1 of 2 .*, or --data.min_per_class 3 leaves"),
+    "single": (cut_error(samples_of(10, 1)), "got 1 of 'class 1'; 1 of 2 .*, or --min_per_class 3 leaves"),
     "small test": (cut_error(samples_of(*[4] * 9), test=0.2), "got 7 of 36 samples, test=0.2: --split.test 0.25 fits"),
     "large test": (cut_error(samples_of(*[4] * 9), test=0.8), "got 29 of 36 samples, test=0.8: --split.test 0.5 fits"),
     "unseen": (

@@ -14,7 +14,6 @@ from PIL import Image
 from sklearn.neighbors import KNeighborsClassifier
 
 import likewise as lw
-from likewise.configuration.resolution import resolve
 from likewise.data import (
     Arrays,
     ByClass,
@@ -261,21 +260,6 @@ def test_the_fingerprint_tells_other_fine_labels():
     swapped = torch.tensor([1, 0, 3, 2, 4, 5])[samples.evaluated.classes]
     changed = Stratified()(replace(samples, evaluated=replace(samples.evaluated, classes=swapped)))
     assert fingerprint(parts) != fingerprint(changed)
-
-
-def test_the_option_has_a_name_among_evaluations(tmp_path):
-    rows = [{"x": row / 2, "coarse": WITHIN[row % 6], "fine": FINE[row % 6]} for row in range(24)]
-    path = _table(tmp_path / "plants.csv", rows)
-    found = resolve({"data": path, "data.label": "coarse", "evaluations.label": "fine", "encoder": "MLP"})
-    assert found["data"]["init_args"]["fine_label"] == "fine"
-    assert found["evaluations"] is None
-    both = resolve({"data": path, "evaluations": "KNN", "evaluations.k": 3, "evaluations.label": "fine"})
-    assert both["data"]["init_args"]["fine_label"] == "fine"
-
-
-def test_a_run_is_evaluated_by_the_labelling_that_it_was_trained_beside():
-    with pytest.raises(ValueError, match=r"--evaluations.label where data is read.*likewise train"):
-        resolve({"evaluations.label": "fine"}, verb="evaluate")
 
 
 def _trained(path, folder, loss="supcon", **more):

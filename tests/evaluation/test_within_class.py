@@ -180,7 +180,7 @@ def test_new_classes_have_no_neighbours_and_intervals_over_classes():
     [
         (
             Features(torch.eye(4), torch.tensor([0, 0, 1, 1])),
-            "finer classes than those trained on .--evaluations.label",
+            "finer classes than those trained on .--data.fine_label",
         ),
         (_part(6, "test", classes=[3] * 6), "a class with two finer ones in the test part, two samples of one"),
         (

@@ -219,10 +219,10 @@ def test_sections_are_added_to_the_page_of_a_comparison(runs, tmp_path, monkeypa
     monkeypatch.syspath_prepend(tmp_path)
     page = tmp_path / "compared.html"
     words = ["compare", *(str(of.run.folder) for of in runs), "--output", str(page)]
-    assert main([*words, "--report.sections+", "ours.Ours"]) == 0
+    assert main([*words, "--sections+", "ours.Ours"]) == 0
     assert headings_of(page)[0] == "Scores"
     assert headings_of(page)[-2:] == ["Runs", "Ours"]
-    assert main([*words, "--report.sections", "ComparisonSection", "--report.sections+", "ours.Ours"]) == 0
+    assert main([*words, "--sections", "ComparisonSection", "--sections+", "ours.Ours"]) == 0
     assert headings_of(page) == ["Scores", "Ours"]
 
 

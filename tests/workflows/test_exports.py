@@ -57,7 +57,7 @@ def exported(request, run):
     """A file with a probe, its metadata, and the probe of the run."""
     run.add(LinearProbe()(*parts(run.encoder(), sets=request.param == "label sets")))
     path = run.folder.parent / f"{request.param}.onnx"
-    assert main(["export", str(run.folder), "--with", "probe", "--output", str(path)]) == 0
+    assert main(["export", str(run.folder), "--classifier", "probe", "--output", str(path)]) == 0
     session = onnxruntime.InferenceSession(path)
     told = session.get_modelmeta().custom_metadata_map
     return session, {name: json.loads(value) for name, value in told.items()}, Learned(run).predictor("probe")

@@ -337,7 +337,7 @@ def words_of(made):
 
 def test_options_go_where_they_belong(place, old):
     data = ["--data", str(place / "new.npz")]
-    tuning = ["--freeze", "all but the last block", "--encoder_lr", "0.5", "--layer_decay", "0.8"]
+    tuning = ["--freeze", "all but the last block", "--encoder_rate_factor", "0.5", "--layer_decay", "0.8"]
     made, _ = planned(Asked(str(old), per_class=(4,)), [*data, *tuning, "--lr", "0.01", "--epochs", "7"], Silent())
     frozen, tuned, scratch = words_of(made).values()
     assert (frozen["--freeze"], tuned["--freeze"]) == ("all", "all but the last block")

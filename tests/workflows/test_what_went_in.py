@@ -150,7 +150,7 @@ def test_episodes_are_counted_as_steps(tmp_path):
     record = Record()
     lw.train(
         options | {"batches": "Episodes"} | sizes,
-        data=digits(tmp_path), loss="protonet", runs=str(tmp_path / "runs"), progress=record,
+        data=digits(tmp_path), loss="prototypical", runs=str(tmp_path / "runs"), progress=record,
     )  # fmt: skip
     assert record.lines["loss"].endswith("; 2 episodes of 3 classes, 1 shot and 2 queries, a step")
     assert record.lines["steps"].startswith("7 in 1 epoch; ")

@@ -18,13 +18,13 @@ DESCRIPTION = """How good is a trained encoder on other data with few labels?
     likewise transfer weights.pth --encoder ResNet --data photos/    anybody's weights
 
 RUN comes first. The frozen encoder is evaluated by kNN, a linear probe and few-shot episodes; it is fine-tuned, at a
-tenth of the rate (--encoder-lr); beside them stand raw inputs, and the same network from scratch, trained for as many
-steps. The seed also chooses which labels are kept. What is chosen is chosen on validation, a fifth of the labels that
-are kept, and then learned from all of them.
+tenth of the rate (--encoder-rate-factor); beside them stand raw inputs, and the same network from scratch, trained for
+as many steps. The seed also chooses which labels are kept. What is chosen is chosen on validation, a fifth of the
+labels that are kept, and then learned from all of them.
 
 Further options are those of `likewise train`, for all runs: --epochs, --lr, --batch-size, --augmentation ...;
---freeze, --unfreeze-epoch, --encoder-lr and --layer-decay are for fine-tuning alone. Without --epochs there are 30, or
-as many as make 300 steps.
+--freeze, --unfreeze-epoch, --encoder-rate-factor and --layer-decay are for fine-tuning alone. Without --epochs there
+are 30, or as many as make 300 steps.
 
 The folder gets a folder for each setting and seed, transfer.html and transfer.csv. The same command goes on where it
 was interrupted.

@@ -19,21 +19,6 @@ from likewise.files.detection import ARRAYS, LISTED, TORCHVISION, exists, first_
 from likewise.files.formats import image_suffixes
 from likewise.parts import is_spec
 
-METHODS = {
-    "simclr": "NTXentLoss",
-    "ntxent": "NTXentLoss",
-    "clip": "InfoNCELoss",
-    "moco": "InfoNCELoss",
-    "protonet": "PrototypicalLoss",
-    "protonets": "PrototypicalLoss",
-    "prototypicalnetworks": "PrototypicalLoss",
-    "proto": "PrototypicalLoss",
-    "ce": "CrossEntropyLoss",
-    "asl": "AsymmetricLoss",
-    "npair": "NPairsLoss",
-    "supervisedcontrastive": "SupConLoss",
-}
-"""What methods are usually called, beside the names of their losses."""
 OF_CLASS = {
     "Digits": "digits",
     "Arrays": "vectors",
@@ -45,25 +30,6 @@ OF_CLASS = {
     "Pairs": "pairs",
 }
 OF_INPUTS = {"images": "image-folder", "texts": "texts", "numbers": "vectors", "ids": "vectors"}
-SLIPS = {
-    **dict.fromkeys(("num_epochs", "n_epochs", "max_epochs", "epoch"), "epochs"),
-    **dict.fromkeys(("batch", "bs", "bsz", "batchsize"), "batch_size"),
-    **dict.fromkeys(("gpu", "gpus", "cuda", "accelerator"), "device"),
-    **dict.fromkeys(("tau", "temp", "t"), "temperature"),
-    **dict.fromkeys(("out", "output_dir", "out_dir", "save_dir", "log_dir", "logdir", "runs_dir"), "output"),
-    **dict.fromkeys(("arch", "architecture", "net"), "encoder"),
-    **dict.fromkeys(("wd", "weightdecay"), "weight_decay"),
-    **dict.fromkeys(("data_dir", "data_path", "dataset_path", "root", "path"), "data"),
-    **dict.fromkeys(("method", "algorithm"), "recipe"),
-    **dict.fromkeys(("resume_from", "checkpoint", "ckpt", "resume_from_checkpoint"), "resume"),
-    **dict.fromkeys(("seeds", "random_seed"), "seed"),
-    **dict.fromkeys(("eval", "metrics", "evaluate"), "evaluations"),
-    **dict.fromkeys(("optim", "opt"), "optimizer"),
-    **dict.fromkeys(("amp", "fp16", "bf16", "half"), "precision"),
-    **dict.fromkeys(("aug", "augment", "augmentations", "transform", "transforms"), "augmentation"),
-    **dict.fromkeys(("logger", "loggers", "wandb", "tensorboard"), "log"),
-}
-"""What people call options that have another name here."""
 WITHOUT_COUNTERPART = {"base_temperature"}  # of SupContrast: it multiplies a loss, as a learning rate does
 WORD = {*ascii_letters, *digits, *"-_ "}
 SURE = 0.9
@@ -83,17 +49,16 @@ def class_named(name: str, base: Class) -> str | None:
     for known in sorted({name for package in packages_of(base) for name in package.names}):
         if wanted in {folded(known), folded(known).removesuffix(kind)} and (path := kind_named(known, base)):
             return path
-    return kind_named(METHODS.get(wanted, ""), base) if kind == "loss" else None
+    return None
 
 
 def expanded(option: str, value: str, base: Class, given: Mapping[str, Any]) -> list[tuple[str, Any]] | None:
     """Return the options that a word for a part stands for, beside some; None: it is a class, or none is known."""
     sized = re.fullmatch(r"([A-Za-z_-]+?)[-_]?(\d+)", value)
-    if option == "loss" and folded(value) == "clip":
-        return [(option, "likewise.losses.InfoNCELoss"), ("loss.symmetric", True)]
-    if option == "loss" and folded(value) == "moco":
-        method = recipes.half("methods", "moco")
-        return [*flat({"loss": method["loss"]}), ("inputs", method["inputs"])]
+    method = recipes.method(value) if option == "loss" else None
+    if method is not None and method["loss"]["class_path"] != class_named(value, base):
+        parts = ("loss",) if recipes.FOR in method else ("loss", "inputs")
+        return list(flat({part: method[part] for part in parts if part in method}))
     if option == "encoder" and sized and folded(sized[1]) == "resnet" and class_named(value, base) is None:
         return [(option, "likewise.models.ResNet"), ("encoder.depth", int(sized[2]))]
     if option == "data" and class_named(value, base) is None:
@@ -207,7 +172,6 @@ def near_classes(option: str, name: str, base: Class, names: Sequence[str] = ())
     last = name.rpartition(".")[2] if names else name
     folds = {folded(kind).removesuffix(folded(base.name)): kind for kind in known}
     folds |= {folded(kind): kind for kind in known}
-    folds |= {usual: path for usual, path in METHODS.items() if path in known}
     near = [folds[close] for close in get_close_matches(folded(last), folds, n=4, cutoff=0.65)]
     near += [close for close in get_close_matches(last, known, n=3) if close not in near]
     if not near and base.name == "Source":
@@ -221,20 +185,15 @@ def near_classes(option: str, name: str, base: Class, names: Sequence[str] = ())
 
 
 def near_options(option: str, values: Mapping[str, Any], root: Class, kind: Class | None) -> list[str]:
-    """Return the options that are near one that does not exist: by its usual name, its last name, or its letters."""
+    """Return the options that are near one that does not exist: by its last name, or its letters."""
     known = [*root.parameters(), *_within(values, "")]
     part, _, last = option.rpartition(".")
     if last in WITHOUT_COUNTERPART:
         return []
     aliases = [name for name, target in ALIASES.items() if target in known]
-    slips = {slip: usual for slip, usual in SLIPS.items() if usual in {*aliases, *known, "device"}}
-    if option in slips:
-        return [_dashed(slips[option])]
     same = [full for full in known if full.rpartition(".")[2] == last]
     siblings = {full.rpartition(".")[2]: full for full in known if full.rpartition(".")[0] == part}
-    if part:
-        slips = {slip: siblings[usual] for slip, usual in SLIPS.items() if usual in siblings}
-    names = {**siblings, **slips, **({} if part else dict(zip(aliases, aliases, strict=True)))}
+    names = {**siblings, **({} if part else dict(zip(aliases, aliases, strict=True)))}
     close = get_close_matches(last, names, n=3, cutoff=0.7)
     close = close[:1] if close and SequenceMatcher(None, last, close[0]).ratio() > SURE else close
     near = [names[full] for full in close]

@@ -50,7 +50,7 @@ def _of_verb(verb: str) -> str:
     trainer = find(TRAINER) if "trainer" in parameters else None
     if verb == "train":
         usual = ", ".join(f"--{name.replace('_', '-')} for --{option}" for name, option in ALIASES.items())
-        lines += ["", *textwrap.wrap(f"Short names: {usual}, --device for --trainer.accelerator.", WIDTH)]
+        lines += ["", *textwrap.wrap(f"Short names: {usual}.", WIDTH)]
         lines += ["", "trainer, Lightning's:", *(_parameters(trainer, "trainer", verb) if trainer else [])]
     return "\n".join(lines)
 

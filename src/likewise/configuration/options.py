@@ -33,7 +33,7 @@ class SharedOptions:
             WithinClass for a second, finer labelling, and FewShot for new classes.
         evaluation_samples: The largest number of samples of each part to encode and evaluate, of pairs in whole
             groups. Default: all; of a run that is evaluated again, those that were encoded.
-        sections: The sections of the page: --report.sections+ my_sections.MySection adds one. Default: all.
+        sections: The sections of the page: --sections+ my_sections.MySection adds one. Default: all.
         report: Whether to write the page; `likewise evaluate RUN --evaluations []` writes it later.
     """
 
@@ -117,7 +117,7 @@ class TrainOptions(SharedOptions):
         freeze: What of the encoder is not trained: all, "all but the last block", or names of its parts, layer1,layer2;
             batch statistics are frozen with it. Default: nothing.
         unfreeze_epoch: The epoch that what is frozen is trained from. Default: never.
-        encoder_rate_factor: Factor of the encoder's learning rate beside that of the head; --encoder_lr is the same.
+        encoder_rate_factor: Factor of the encoder's learning rate beside that of the head.
         layer_decay: Factor of the rate from each block of the encoder to the one before it, nearer to the input.
         workers: Processes that read and decode samples; 0: none beside the training. Default: as many as help.
         compile: Whether to compile encoder, head and momentum encoder with torch.compile. The loss runs outside, by any
@@ -128,7 +128,7 @@ class TrainOptions(SharedOptions):
         patience: Validations without a better score, as --keep best has it, that end the training. Default: never.
         log: Tools to look at the training in: tensorboard, wandb, mlflow, csv; several as --log [tensorboard,mlflow].
         data: Where the samples come from: a class, a folder of photos, a file, or a data set of torchvision.
-        min_per_class: Samples that a class needs, or else it is left out of every part; --data.min_per_class 2 does it.
+        min_per_class: Samples that a class needs, or else it is left out of every part.
         subset: Fewer training samples: a long tail, a fraction, some classes; several with --subset+. Default: all.
         split: How samples are split into training, validation and test parts.
         batches: Which samples form a batch, and the views made of them.
@@ -193,7 +193,7 @@ class CompareOptions:
     Args:
         runs: The runs' folders, two or more. Default: none.
         output: The page to write.
-        sections: The sections of the page: --report.sections+ my_sections.MySection adds one. Default: all.
+        sections: The sections of the page: --sections+ my_sections.MySection adds one. Default: all.
     """
 
     runs: tuple[Path, ...] = ()
@@ -208,7 +208,7 @@ class ExportOptions:
     The file is called as the run is, unless --output names it:
 
         likewise export runs/RUN --format onnx            RUN.onnx: any number of inputs, checked against the encoder
-        likewise export runs/RUN --with probe             encoder and classifier as one, in RUN.onnx
+        likewise export runs/RUN --classifier probe       encoder and classifier as one, in RUN.onnx
         likewise export runs/RUN --output encoder.safetensors
         likewise export runs/RUN --side second --format onnx     of a run of pairs, the other encoder
         likewise export runs/RUN --format sentence-transformers  a folder that SentenceTransformer loads; so does

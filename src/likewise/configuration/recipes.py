@@ -72,6 +72,11 @@ def named(name: str, data: str | None = None) -> str:
     return next((known for known in names() if folded(known) == method), name)
 
 
+def method(name: str) -> dict[str, Any] | None:
+    """Return the options of a method, whatever the case and hyphens of its name; None: there is none."""
+    return next((half("methods", known) for known in listed("methods") if folded(known) == folded(name)), None)
+
+
 def fitting(data: str) -> dict[str, Any]:
     """Return the options that fit a kind of data where no recipe is named: those of its inputs; of pairs a recipe."""
     if data == "pairs":

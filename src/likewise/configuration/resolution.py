@@ -25,8 +25,8 @@ def resolve(given: Mapping[str, Any], *, verb: str = "train") -> dict[str, Any]:
     """Return every option of a verb, checked, with its default where it is not given.
 
     Args:
-        given: Options, by their names or aliases, dotted or nested; config, recipe and resume among them. All of them,
-            as this returns them, are returned as they are.
+        given: Options, by their full or short names, dotted or nested; config, recipe and resume among them. All of
+            them, as this returns them, are returned as they are.
         verb: One of `likewise.configuration.options.VERBS`.
 
     Returns:
@@ -58,7 +58,7 @@ def written(values: Mapping[str, Any]) -> str:
 def resolved(given: Sequence[Option], verb: str) -> dict[str, Any]:
     """Return every option of a verb, of options in their order; see `resolve`."""
     draft = Draft(verb)
-    given = [one for option in given for one in canonical(option, draft.root)]
+    given = [canonical(option, draft.root) for option in given]
     if any(option.name == "resume" for option in given):
         given = _resumed(given)
     said = in_files(given, draft.root)
@@ -82,26 +82,16 @@ def resolved(given: Sequence[Option], verb: str) -> dict[str, Any]:
 def in_files(given: Sequence[Option], root: Class) -> list[Option]:
     """Return the options that the files of options among the given ones have, each by its own name."""
     files = [file for option in given if option.name == "config" for file in listed(option.value)]
-    return [one for file in files for option in _of_file(file) for one in canonical(option, root)]
+    return [canonical(option, root) for file in files for option in _of_file(file)]
 
 
-def canonical(option: Option, root: Class) -> list[Option]:
-    """Return an option by its own name, where it is given by another; root has the options of the verb."""
-    name = option.name.replace("-", "_").replace(".init_args.", ".").removesuffix(".class_path")
-    options = root.parameters()
-    if name == "device" and "trainer" in options:
-        kind, _, number = str(option.value).partition(":")
-        spelt_out = [Option("trainer.accelerator", option.value if option.value is FLAG else kind)]
-        return [*spelt_out, Option("trainer.devices", f"[{number}]")] if number else spelt_out
-    if name == "evaluations.label" and "data" not in options:
-        raise ValueError(
-            "expected --evaluations.label where data is read, got it for what has been: give it to likewise train, "
-            "which keeps both labellings"
-        )
+def canonical(option: Option, root: Class) -> Option:
+    """Return an option by its own name, where it is given by a short one; root has the options of the verb."""
+    name, options = option.name.replace("-", "_"), root.parameters()
     for alias, own in ALIASES.items():
         if alias not in options and own.partition(".")[0] in options and f"{name}.".startswith(f"{alias}."):
-            return [option._replace(name=own + name.removeprefix(alias))]
-    return [option._replace(name=name)]
+            return option._replace(name=own + name.removeprefix(alias))
+    return option._replace(name=name)
 
 
 def _resumed(given: Sequence[Option]) -> list[Option]:

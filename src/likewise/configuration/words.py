@@ -77,11 +77,11 @@ def canonical_options(words: Sequence[str], verb: str = "train") -> list[Option]
     """Return the options of a command line in their order, each by its own name.
 
     Example:
-        >>> [tuple(one) for one in canonical_options(["--lr", "0.1", "--encoder.freeze=all"])]
-        [('optimizer.lr', '0.1', False), ('freeze', 'all', False)]
+        >>> [tuple(one) for one in canonical_options(["--lr", "0.1", "--device=cpu"])]
+        [('optimizer.lr', '0.1', False), ('trainer.accelerator', 'cpu', False)]
     """
     root = Draft(verb).root
-    return [one for option in options_in(words, verb) for one in canonical(option, root)]
+    return [canonical(option, root) for option in options_in(words, verb)]
 
 
 def named_in(words: Sequence[str], verb: str = "train") -> frozenset[str]:

@@ -119,7 +119,7 @@ def shortage(
     lower = f"queries or {room}.shots" if held > shape.shots else "shots"
     words = f"{counted(shape.shots, 'shot')} and {counted(shape.queries, 'query', 'queries')}"
     needed = f"at least {shape.each} samples of every class, {words}"
-    remedy = f"lower {room}.{lower}, or leave out such classes with --data.min_per_class {shape.each}"
+    remedy = f"lower {room}.{lower}, or leave out such classes with --min_per_class {shape.each}"
     return needed, f"{held} of {names[fewest]!r}", remedy
 
 

@@ -219,7 +219,7 @@ class Stratified(Split):
             few, remedy = f"{int(counts[smallest])}", "add samples"
             if labels is not None:
                 few += f" of {samples.names[smallest]!r}; {int((counts < 3).sum())} of {len(counts)} classes have fewer"
-                remedy += ", or --data.min_per_class 3 leaves such classes out"
+                remedy += ", or --min_per_class 3 leaves such classes out"
             every = "" if labels is None else " of every class"
             raise ValueError(f"expected at least 3 samples{every}, 2 to train and 1 to test, got {few}: {remedy}")
         least, most = len(counts), len(rows) - 2 * len(counts)

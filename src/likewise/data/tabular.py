@@ -53,7 +53,7 @@ class Tabular(Source):
         memory: GiB of decoded images to hold in memory. A larger data set is decoded on demand.
         separator: What separates the labels of a sample, if the column's strings hold several, such as ",".
         fine_label: The column of finer classes, by which samples are evaluated, while `label` trains; each is to lie in
-            one of these. --evaluations.label is the same. None: samples are evaluated by `label`.
+            one of these. None: samples are evaluated by `label`.
         encoding: What CSV, TSV and JSON files are in, such as "latin-1". None: UTF-8.
         part: The column that says the part of each row: train; validation, valid, val or dev; test. Or "none". None:
             the one named split, part, set, fold or subset, if each of its values is one of these.

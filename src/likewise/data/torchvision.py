@@ -58,7 +58,7 @@ class Torchvision(Source):
         memory: GiB of decoded images to hold in memory. A larger data set is decoded on demand.
         label: Which labelling is trained on: of CIFAR100 "coarse", its 20 superclasses, or "fine"; of FGVCAircraft
             "manufacturer", "family" or "variant". None: the finest, and that of other data sets.
-        fine_label: A finer one, by which samples are evaluated; --evaluations.label is the same. None: `label`.
+        fine_label: A finer one, by which samples are evaluated. None: `label`.
         fold: The fold of STL10 to train on, 0 to 9, with 1,000 labelled images. None: all 5,000.
 
     Raises:

@@ -48,7 +48,7 @@ class Learned:
         if self._run is None:
             exported = "an exported encoder" + (" with a probe alone" if self._probe else " without a probe")
             raise ValueError(
-                f"expected a run to predict by, got {exported}: name the run, or export it with --with probe"
+                f"expected a run to predict by, got {exported}: name the run, or export it with --classifier probe"
             )
         return self._run
 

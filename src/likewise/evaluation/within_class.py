@@ -60,7 +60,7 @@ class WithinClass(Evaluation):
     def why_not_applicable(self, parts: FeatureParts) -> str | None:
         test = parts.test
         if test.within is None:
-            return "it needs finer classes than those trained on (--evaluations.label), and there are none"
+            return "it needs finer classes than those trained on (--data.fine_label), and there are none"
         if not bool((_others(test) > 0).any()):
             return "it needs a class with two finer ones in the test part, two samples of one, and there is none"
         return None

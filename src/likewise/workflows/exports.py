@@ -38,7 +38,7 @@ def export(
             that library. Default: what the output's name says, else safetensors, or onnx with a classifier.
         side: Of a run of pairs, whose encoder: first or second.
         classifier: What an ONNX file predicts by: probe adds the run's linear probe, with outputs `logits` and
-            `probabilities` beside `features`; on the command line --with is the same. Default: features alone.
+            `probabilities` beside `features`. Default: features alone.
         progress: Where the file is told.
 
     Returns:

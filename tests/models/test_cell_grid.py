@@ -1,4 +1,6 @@
-"""Where cells of feature maps lie in the image: followed through networks, and what they show of mixed images."""
+"""Where cells of feature maps lie in the image: as encoders declare, and what they show of mixed images."""
+
+from functools import partial
 
 import pytest
 import torch
@@ -58,156 +60,49 @@ def test_networks_have_these_grids(encoder, cells):
     assert made.training
 
 
-class _Functional(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.convolution = nn.Conv2d(3, 4, 3, padding=1)
-
-    def forward(self, images):
-        maps = functional.max_pool2d(functional.relu_(self.convolution(images)), 2)
-        gate = maps.mean(dim=(2, 3), keepdim=True).sigmoid()
-        return torch.cat([maps, maps * gate], dim=1)[:, :, 1::2, -27::2]
-
-
-class _Of(nn.Module):
-    """A function as a module."""
-
-    def __init__(self, function) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, images):
-        return self.function(images)
-
-
-class _Counting(nn.Module):
-    """Counts its calls in a buffer, and draws random numbers."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("calls", torch.zeros(1))
-
-    def forward(self, maps):
-        self.calls += 1
-        return maps * torch.rand(1)
-
-
-class _Beside(nn.Module):
-    """Two paths whose sum is the map."""
-
-    def __init__(self, one, other) -> None:
-        super().__init__()
-        self.one, self.other = one, other
-
-    def forward(self, images):
-        return self.one(images) + self.other(images)
-
-
-NETWORKS = {
-    "patches": nn.Conv2d(3, 2, 7, 7),
-    "centred": nn.Conv2d(3, 2, 3, 8, 1),
-    "an even kernel": nn.Conv2d(3, 2, 4, 2, 1),
-    "valid": nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(inplace=True), nn.Conv2d(4, 2, 5, 3)),
-    "dilated": nn.Conv2d(3, 2, 3, 2, dilation=3),
-    "same": nn.Sequential(nn.Conv2d(3, 4, 3, dilation=2, padding="same"), nn.BatchNorm2d(4), nn.AvgPool2d(3, 2, 1)),
-    "padded on one side": nn.Sequential(nn.ReflectionPad2d((3, 0, 3, 0)), nn.Conv2d(3, 2, 3, 2)),
-    "zeros around": nn.Sequential(nn.ZeroPad2d(2), nn.MaxPool2d(3, 2), nn.Conv2d(3, 2, 3, padding=2, dilation=2)),
-    "two paths": _Beside(nn.Conv2d(3, 4, 5, 2, 2), nn.Conv2d(3, 4, 1, 2)),
-    "functional": _Functional(),
-    "much between": nn.Sequential(
-        *(nn.Conv2d(3, 4, 3, 2), nn.PReLU(), nn.Hardswish(), nn.Dropout2d(), nn.ELU(inplace=True)),
-        *(nn.Conv2d(4, 4, 3, groups=4), nn.GELU(), nn.Hardswish(inplace=True), nn.Dropout(), nn.Softplus()),
-    ),
-    "cut": nn.Sequential(_Of(lambda images: images[:, :, -100:, -1000:]), nn.Conv2d(3, 2, 3)),
-    "cropped": nn.Sequential(_Of(lambda images: images[:, :, -40:, 16:]), nn.Conv2d(3, 2, 2, 2)),
-    "deep": nn.Sequential(
-        nn.Conv2d(3, 4, 3, 2, 1), nn.BatchNorm2d(4), nn.SiLU(), nn.MaxPool2d(2), nn.Conv2d(4, 4, 3), nn.AvgPool2d(2)
-    ),
-}
-
-
-@pytest.mark.parametrize("network", NETWORKS)
-def test_a_cell_is_in_the_middle_of_the_pixels_that_it_sees(network):
-    """A pixel is seen if the cell changes with it; the middle of what inner cells see is the middle of the cell."""
-    torch.manual_seed(0)
-    encoder = Wrapped((3, 56, 56), NETWORKS[network]).eval()
-    _, height, width = encoder.map_shape
-    images = torch.rand(8, 3, 56, 56, requires_grad=True)
-    stride, start = encoder.cell_grid
-    for i in (height // 2, height // 2 + 1):
-        for j in (width // 2, width // 2 + 1):
-            (gradient,) = torch.autograd.grad(encoder.maps(images)[:, :, i, j].square().sum(), images)
-            if network == "functional":  # the gate sees all, a little
-                gradient = torch.where(gradient.abs() > 0.01 * gradient.abs().amax(), gradient, 0)
-            seen = gradient.abs().sum(dim=(0, 1)).nonzero()
-            middle = (seen.amin(dim=0) + seen.amax(dim=0) + 1) / 2
-            assert middle.tolist() == [start + (i + 0.5) * stride, start + (j + 0.5) * stride]
-
-
-def _moved_by_writing(images):
-    moved = torch.zeros(len(images), 3, 56, 56)
-    moved[:, :, 4:] = images[:, :, :-4]
-    return images + moved
-
-
-def _written_into(images):
-    maps = images.clone()
-    maps[:, :, 4:] = maps[:, :, :-4].clone()
-    return maps
-
-
-MOVED = {
-    "mirrored": lambda images: images.flip(3),
-    "turned": lambda images: images.rot90(2, (2, 3)),
-    "rolled": lambda images: images.roll(5, 2),
-    "transposed": lambda images: images.transpose(2, 3),
-    "averaged over a side": lambda images: torch.cat([images] * 19, dim=1)[:, :56].mean(dim=3).unsqueeze(1),
-    "matrix": lambda images: images @ torch.ones(56, 56),
-    "sorted": lambda images: images.sort(dim=2).values,
-    "summed up": lambda images: images.cumsum(dim=3),
-    "warped": lambda images: functional.grid_sample(images, torch.zeros(len(images), 56, 56, 2), align_corners=False),
-    "written beside": _moved_by_writing,
-    "written into": _written_into,
-    "scattered": lambda images: torch.zeros_like(images).slice_scatter(images[:, :, 4:], 2, 0, 52),
-    "enlarged": lambda images: functional.interpolate(images, scale_factor=2),
-}
-
-
 @pytest.mark.parametrize(
-    "module",
+    "encoder",
     [
-        *(_Of(function) for function in MOVED.values()),
-        nn.Conv2d(3, 2, (4, 8), (4, 8)),  # another stride for each side
-        _Beside(nn.Conv2d(3, 4, 3, 2, 1), nn.Conv2d(3, 4, 2, 2)),  # half a pixel
-        nn.ConvTranspose2d(3, 2, 2, 2),
-        nn.Sequential(nn.Conv2d(3, 4, 8, 8), nn.Flatten(2), nn.Unflatten(2, (7, 7))),
-        nn.Sequential(nn.Conv2d(3, 4, 8, 8), nn.PixelShuffle(2)),
+        lambda: Conv4((1, 56, 56), width=4, pools=3),
+        lambda: ConvNet((1, 56, 56), width=4),
+        lambda: ResNet((1, 56, 56), depth=8, width=4),
+        lambda: ResNet((1, 224, 224), depth=8, width=4, stem="large"),
+        lambda: ResNet((1, 224, 224), depth=50, width=4, stem="small"),
+        lambda: ResNet12((1, 56, 56), widths=(4, 4, 4)),
     ],
-    ids=[*MOVED, "two strides", "half a pixel apart", "transposed convolution", "reshaped", "shuffled"],
 )
-def test_cells_that_cannot_be_followed_are_to_be_said(module):
-    with pytest.raises(ValueError, match="expected an encoder that says which pixels the cells of its maps show"):
+def test_a_cell_is_in_the_middle_of_the_pixels_that_it_sees(encoder):
+    """A pixel is seen if the cell changes with it; the middle of what an inner cell sees is the middle of the cell."""
+    torch.manual_seed(0)
+    made = encoder().eval().double()
+    for part in made.modules():
+        if isinstance(part, nn.BatchNorm2d):
+            nn.init.ones_(part.weight)  # also of those that begin at zero
+        if isinstance(part, nn.MaxPool2d):
+            part.forward = partial(
+                functional.avg_pool2d, kernel_size=part.kernel_size, stride=part.stride, padding=part.padding
+            )
+        if isinstance(part, nn.ReLU | nn.LeakyReLU):
+            part.forward = lambda maps: maps
+    side = made.input_shape[1]
+    images = torch.rand(4, 1, side, side, dtype=torch.float64, requires_grad=True)
+    stride, start = made.cell_grid
+    maps = made.maps(images)
+    i = maps.shape[2] // 2
+    (gradient,) = torch.autograd.grad(maps[:, :, i, i].square().sum(), images)
+    seen = gradient.abs().sum(dim=(0, 1)).nonzero()
+    low, high = seen.amin(dim=0), seen.amax(dim=0)
+    assert low.min() > 0, "the cell sees the edge"
+    assert high.max() < side - 1, "the cell sees the edge"
+    assert ((low + high + 1) / 2).tolist() == [start + (i + 0.5) * stride] * 2
+
+
+def test_an_encoder_that_declares_no_cells_is_told_how():
+    module = nn.Conv2d(3, 2, 8, 8)
+    with pytest.raises(ValueError, match=r"declares which pixels.*Wrapped its stride and cell_start.*define cell_grid"):
         _ = Wrapped((3, 56, 56), module).cell_grid
-    assert Wrapped((3, 56, 56), module, stride=14).cell_grid == CellGrid(14, 0)
-    assert Wrapped((3, 56, 56), module, stride=14, cell_start=-6.5).cell_grid == CellGrid(14, -6.5)
-
-
-@pytest.mark.parametrize("norm", [nn.GroupNorm(2, 4), nn.InstanceNorm2d(4), nn.BatchNorm2d(4), nn.LayerNorm(28)])
-def test_normalisation_keeps_cells_where_they_are(norm):
-    assert Wrapped((3, 56, 56), nn.Sequential(nn.Conv2d(3, 4, 3, 2, 1), norm)).cell_grid == CellGrid(2, -0.5)
-
-
-def test_looking_for_cells_changes_nothing_and_works_everywhere():
-    encoder = Wrapped((3, 32, 32), nn.Sequential(nn.Conv2d(3, 4, 3, 2, 1), _Counting(), nn.MaxPool2d(2)))
-    before = {name: value.clone() for name, value in encoder.state_dict().items()}
-    expected, random = CellGrid(4, -0.5), torch.get_rng_state()
-    with torch.inference_mode():
-        assert encoder.cell_grid == expected
-    assert encoder.cell_grid == expected
-    assert encoder.training
-    assert torch.equal(torch.get_rng_state(), random)
-    assert all(torch.equal(before[name], value) for name, value in encoder.state_dict().items())
-    assert encoder.to(torch.bfloat16).cell_grid == expected
+    assert Wrapped((3, 56, 56), module, stride=8).cell_grid == CellGrid(8, 0)
+    assert Wrapped((3, 56, 56), module, stride=8, cell_start=-3.5).cell_grid == CellGrid(8, -3.5)
 
 
 def test_cells_that_cannot_be_are_refused():
@@ -230,12 +125,3 @@ def test_an_encoder_of_ones_own_may_say_where_its_cells_lie():
             return functional.unfold(self.standardized(inputs), 4, stride=4)[:, :3].unflatten(2, (2, 2))
 
     assert Patches((1, 8, 8)).stride == 4
-
-
-def test_pixels_belong_to_the_cell_that_they_lie_in():
-    for stride, start, side, cells in ((4, -1.5, 28, 7), (8, 0.0, 28, 3), (2, 3.0, 12, 3), (32, -15.5, 84, 3)):
-        found = CellGrid(stride, start).cell_of_pixels(side, cells).tolist()
-        for pixel, cell in enumerate(found):
-            middles = [start + (i + 0.5) * stride for i in range(cells)]
-            distances = [abs(pixel + 0.5 - middle) for middle in middles]
-            assert distances[cell] == min(distances)

@@ -16,7 +16,6 @@ from PIL import Image
 
 from likewise.data import Ids, Parts, Samples
 from likewise.diagnostics import plots, two_dimensional_map
-from likewise.diagnostics.plots.images import montage
 from likewise.evaluation import KNN, FeatureParts, Features, LinearProbe, Retrieval, raw_features, save_features
 from likewise.evaluation.predictions import ACCURACY, COVERAGE, F1, HAMMING, MEAN_PRECISION
 from likewise.report import Subject, write_page
@@ -489,27 +488,6 @@ def test_confusion_is_counted(page, whole):
     assert np.allclose(heat["z"], counts / counts.sum(axis=1, keepdims=True))
     row = page.words.index("taken for")
     assert str(int((counts - np.diag(np.diag(counts))).max())) in page.words[row : row + 8]
-
-
-@pytest.mark.parametrize(("channels", "red_green_blue"), [(1, (51, 51, 51)), (3, (51, 102, 255)), (2, (51, 51, 51))])
-def test_image_rows_keep_colours_and_leave_gaps(channels, red_green_blue):
-    colour = torch.tensor([0.2, 0.4, 1.0])[:channels]
-    images = colour.view(1, 1, channels, 1, 1).expand(2, 3, channels, 70, 64)
-    figure = plots.image_rows(images, ["one", "two"])
-    drawn = pixels_of(figure)
-    shown = drawn[drawn[..., 3] == 255]
-    assert len(shown) == 2 * 3 * 64 * 64
-    assert (shown[:, :3] == red_green_blue).all()
-    assert (drawn[64:66, :, 3] == 0).all()
-
-
-def test_image_rows_place_every_pixel():
-    images = torch.arange(2 * 3 * 2 * 2.0).reshape(2, 3, 1, 2, 2) / 255
-    picture = montage(images)
-    shown = picture[picture[..., 3] == 255]
-    assert sorted(shown[:, 0].tolist()) == list(range(24))
-    assert picture[0, :2, 0].tolist() == [0, 1]
-    assert picture[4, -4:-2, 0].tolist() == [20, 21]
 
 
 def test_a_run_without_its_data_has_no_pictures_and_says_so_nowhere(whole):

@@ -1,9 +1,8 @@
-"""What a training shows in TensorBoard, W&B, MLflow and CSV files: what the run's own files have, and pictures."""
+"""What a training shows in TensorBoard, W&B, MLflow and CSV files: what the run's own files have."""
 
 import csv
 import sys
 from importlib.machinery import ModuleSpec
-from io import BytesIO
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -12,20 +11,17 @@ import numpy as np
 import pytest
 import torch
 from lightning.pytorch.loggers import TensorBoardLogger
-from PIL import Image
 from safetensors.torch import load_file
 from sklearn.datasets import load_digits
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import likewise as lw
 from likewise.cli import main
-from likewise.data import Batch, Parts, Samples, Views, parts_of_run
-from likewise.diagnostics import similarity_histogram
+from likewise.data import Parts, Samples, Views
 from likewise.models import MLP, ConvNet, ProjectionHead
-from likewise.runs import Run, load_encoder
+from likewise.runs import Run
 from likewise.training import Checkpoints, Pretraining, TrainingData, Validation
-from likewise.training.loggers.boards import Drawings, views
-from likewise.training.loggers.making import logging_to
+from likewise.training.loggers import logging_to
 
 pytestmark = [
     pytest.mark.slow,
@@ -45,8 +41,7 @@ SHORT = [
     *("--validation_epochs", "1", "--evaluations", "KNN", "--report", "false"),
 ]
 OFF = {"enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
-ALL = dict.fromkeys(("scalars", "images", "histograms", "tensors"), 0)  # 0: as many as there are
-COSINES = ("validation/cosine, same class", "validation/cosine, different classes")
+ALL = {"scalars": 0}  # as many as there are
 
 
 def events(folder):
@@ -91,49 +86,7 @@ def test_curves_are_those_of_the_run(logged):
         assert points[max(0, 5 * score.epoch - 1)] == pytest.approx(score.value, rel=1e-6)
 
 
-def test_histograms_are_of_the_similarities_of_validation_samples(logged):
-    read = events(logged.folder / "tensorboard")
-    validation = parts_of_run(logged)[0].validation
-    vectors = load_encoder(logged.folder).encode(validation.inputs)
-    edges, *shares = similarity_histogram(vectors, validation.labels)
-    for name, share in zip(COSINES, shares, strict=True):
-        begun, first, last = read.Histograms(name)
-        assert (begun.step, first.step, last.step) == (0, 4, 9)
-        assert last.histogram_value.bucket_limit == pytest.approx(edges[1:].tolist())
-        assert last.histogram_value.bucket == pytest.approx((100 * share).tolist())
-
-
-def test_the_first_batch_is_shown_with_its_views(logged):
-    read = events(logged.folder / "tensorboard")
-    (image,) = read.Images("views")
-    assert image.step == 0
-    with Image.open(BytesIO(image.encoded_image_string)) as picture:
-        assert (picture.mode, picture.size) == ("RGBA", (3 * 10 + 4, 8 * 10))  # three images of 8 pixels in 8 rows
-
-
-def test_the_projector_has_a_map_of_each_validated_epoch(logged):
-    folder = logged.folder / "tensorboard"
-    config = (folder / "projector_config.pbtxt").read_text(encoding="utf-8")
-    validation = parts_of_run(logged)[0].validation
-    for step in (4, 9):
-        assert config.count(f'"{step:05}/validation/tensors.tsv"') == 1
-        of = folder / f"{step:05}" / "validation"
-        words = (of / "metadata.tsv").read_text(encoding="utf-8").splitlines()
-        assert words == [validation.names[label] for label in validation.labels.tolist()]
-        rows = [line.split("\t") for line in (of / "tensors.tsv").read_text(encoding="utf-8").splitlines()]
-        assert len(rows) == len(words)
-        with Image.open(of / "sprite.png") as sprite:
-            assert sprite.size[0] >= 8
-    places = torch.tensor([list(map(float, row)) for row in rows])
-    units = torch.nn.functional.normalize(load_encoder(logged.folder).encode(validation.inputs))
-    assert torch.allclose(torch.cdist(places, places), torch.cdist(units, units), atol=1e-2)
-
-
 def test_the_configuration_is_its_hyper_parameters(logged):
-    read = events(logged.folder / "tensorboard")
-    metadata = read.SummaryMetadata("_hparams_/session_start_info").plugin_data.content
-    for word in (b"loss.temperature", b"SupConLoss", b"trainer.max_epochs", b"encoder.width"):
-        assert word in metadata
     for name in ("tensorboard/hparams.yaml", "csv/version_0/hparams.yaml"):
         assert "batches.batch_size: 20\n" in (logged.folder / name).read_text(encoding="utf-8")
 
@@ -182,7 +135,7 @@ def test_a_logger_of_the_trainers_goes_on_working_beside(tmp_path):
     ],
 )
 def test_a_tool_that_is_not_there_is_an_error_before_any_work(words, told, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("likewise.training.loggers.making.find_spec", lambda _: None)
+    monkeypatch.setattr("likewise.training.loggers.find_spec", lambda _: None)
     assert main(["train", *words, "--runs", str(tmp_path / "runs")]) == 2
     assert told in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()
@@ -207,8 +160,7 @@ def fit(run, parts, *, also=(), loss=None, loggers=None):
     module = Pretraining(
         encoder, ProjectionHead(encoder.feature_dim), loss or lw.SupConLoss(), torch.optim.AdamW, samples=parts.train
     )
-    drawings = Drawings({"seed": 3}, parts.train)
-    validation = Validation(run, parts, 2, shown=drawings.show)
+    validation = Validation(run, parts, 2)
     checkpoints = Checkpoints(run, 1e-9)
     loggers = loggers or [TensorBoardLogger(run.folder, "tensorboard", "", default_hp_metric=False)]
     trainer = lightning.Trainer(
@@ -216,7 +168,7 @@ def fit(run, parts, *, also=(), loss=None, loggers=None):
         accelerator="cpu",
         logger=loggers,
         log_every_n_steps=1,
-        callbacks=[drawings, validation, checkpoints, *also],
+        callbacks=[validation, checkpoints, *also],
         **OFF,
     )
     data = TrainingData(parts.train, Views(batch_size=12), seed=0)
@@ -242,71 +194,10 @@ def run(tmp_path):
     return made
 
 
-@pytest.mark.parametrize("batch", [1, 4, 6, 7, 11])
-def test_a_resumed_training_goes_on_with_its_curves_and_maps(batch, run, parts, capsys):
-    """Also where what was logged after the checkpoint is logged again; a map's place is never printed about."""
-    with pytest.raises(InterruptedError):
-        fit(run, parts, also=[End(batch, InterruptedError())])
-    fit(run, parts)
-    folder = run.folder / "tensorboard"
-    read = events(folder)
-    assert curve(read, "loss") == [(step, pytest.approx(value)) for step, value in run.metrics["loss"]]
-    assert [step for step, _ in curve(read, "loss")] == list(range(12))
-    assert [one.step for one in read.Images("views")] == [0]
-    assert [one.step for one in read.Histograms(COSINES[0])] == [0, 5, 11]
-    assert [step for step, _ in curve(read, "validation/kNN/accuracy")] == [0, 5, 11]
-    config = (folder / "projector_config.pbtxt").read_text(encoding="utf-8")
-    assert [config.count(f'"validation:{step:05}"') for step in (0, 5, 11)] == [1, 1, 1]
-    assert "Embedding dir exists" not in capsys.readouterr().out
-
-
-def test_a_training_that_logs_again_what_it_had_logged_shows_it_once(run, parts):
-    """The training ends after an epoch was validated, and before its checkpoint was saved."""
-    saved = End(6, InterruptedError())
-    with pytest.raises(InterruptedError):
-        fit(run, parts, also=[saved])
-    run.checkpoint_before.replace(run.checkpoint)  # as if the checkpoint of the last step had not been written
-    fit(run, parts)
-    read = events(run.folder / "tensorboard")
-    assert [step for step, _ in curve(read, "loss")] == list(range(12))
-    assert [step for step, _ in curve(read, "validation/kNN/accuracy")] == [0, 5, 11]
-
-
 def test_ctrl_c_loses_nothing(run, parts):
     with pytest.raises(SystemExit):
         fit(run, parts, also=[End(7, KeyboardInterrupt())])
     assert [step for step, _ in curve(events(run.folder / "tensorboard"), "loss")] == list(range(7))
-
-
-def test_vectors_with_label_sets_have_a_map_alone(run):
-    sets = torch.eye(3).bool()[torch.arange(36) % 3] | torch.eye(3).bool()[torch.arange(36) % 2]
-    train = samples(36, 0, 5, labels=sets)
-    fit(run, Parts(train, train[torch.arange(15)], train))
-    tags = events(run.folder / "tensorboard").Tags()
-    assert (tags["images"], tags["histograms"]) == ([], [])
-    folder = run.folder / "tensorboard" / "00011" / "validation"
-    assert not (folder / "sprite.png").exists()
-    assert (folder / "metadata.tsv").read_text(encoding="utf-8").splitlines()[:3] == ["a", "b", "a + c"]
-
-
-def test_samples_without_labels_have_a_map_without_names(run):
-    train = Samples(torch.rand(36, 5, generator=torch.Generator().manual_seed(0)))
-    fit(run, Parts(train, train[torch.arange(15)], train), loss=lw.NTXentLoss())
-    assert [path.name for path in (run.folder / "tensorboard" / "00011" / "validation").iterdir()] == ["tensors.tsv"]
-    assert len(curve(events(run.folder / "tensorboard"), "validation/features/effective rank")) == 3
-
-
-def test_the_picture_of_views_has_a_row_for_each_sample():
-    data = Samples((torch.arange(4).view(4, 1, 1, 1) * torch.ones(1, 1, 8, 8)).to(torch.uint8))
-    shown = torch.linspace(0, 1, 6).view(2, 3, 1, 1, 1).expand(2, 3, 1, 8, 8)
-    picture = views(data, Batch(inputs=shown, sample_index=torch.tensor([3, 1]))).int()
-    columns = [0, 14, 24, 34]  # the first is set apart by half an image
-    assert [[int(picture[row, column, 0]) for column in columns] for row in (0, 10)] == [
-        [3, 0, 51, 102],
-        [1, 153, 204, 255],
-    ]
-    assert set(picture[8:10, :, 3].flatten().tolist()) == {0}  # nothing between rows
-    assert views(Samples(torch.rand(4, 5)), Batch(inputs=torch.rand(2, 3, 5), sample_index=torch.arange(2))) is None
 
 
 class Recorder(ModuleType):
@@ -326,10 +217,7 @@ class FakeWandb:
         self.config = SimpleNamespace(update=lambda given, **_: self.options.update(given))
         self.options = {}
         self.id = "none"
-        kinds = {
-            name: lambda *given, _name=name, **named: (_name, given, named) for name in ("Image", "Plotly", "Histogram")
-        }
-        module = Recorder("wandb", run=None, init=self.init, finish=lambda **how: self.ended.append(how), **kinds)
+        module = Recorder("wandb", run=None, init=self.init, finish=lambda **how: self.ended.append(how))
         patch.setitem(sys.modules, "wandb", module)
         patch.setitem(sys.modules, "wandb.sdk", Recorder("wandb.sdk"))
         patch.setitem(sys.modules, "wandb.sdk.lib", Recorder("wandb.sdk.lib", RunDisabled=type("RunDisabled", (), {})))
@@ -362,15 +250,6 @@ def test_wandb_is_told_everything_offline(wandb, tmp_path):
     assert wandb.options["loss.temperature"] == pytest.approx(0.1)
     losses = [(one["trainer/global_step"], one["loss"]) for one in wandb.logged if "loss" in one]
     assert losses == run.metrics["loss"]
-    (views_,) = (one["views"] for one in wandb.logged if "views" in one)
-    assert views_[0][1][0].shape == (80, 34, 4)
-    maps = [one for one in wandb.logged if "validation/map" in one]
-    assert [one["trainer/global_step"] for one in maps] == [0, 4, 9]
-    kind, (figure,), _ = maps[-1]["validation/map"]
-    assert kind == "Plotly"
-    assert sum(len(trace.x) for trace in figure.data) == len(parts_of_run(run)[0].validation)
-    counts, edges = maps[-1][COSINES[0]][2]["np_histogram"]
-    assert (len(edges), counts.sum()) == (len(counts) + 1, pytest.approx(100))
 
 
 def test_wandb_goes_on_under_its_id_and_learns_of_failure(wandb, run, parts, monkeypatch):
@@ -394,7 +273,7 @@ class FakeClient:
     """MLflow's client as far as Lightning and we know it."""
 
     def __init__(self, uri):
-        self.uri, self.params, self.metrics, self.artifacts, self.ended = uri, {}, [], {}, []
+        self.uri, self.params, self.metrics, self.ended = uri, {}, [], []
         CLIENTS.append(self)
 
     def get_experiment_by_name(self, name):
@@ -415,12 +294,6 @@ class FakeClient:
         del run_id
         self.params |= {one.key: one.value for one in params}
         self.metrics += [(one.key, one.step, one.value) for one in metrics]
-
-    def log_figure(self, run_id, figure, name):
-        assert run_id == "r1"
-        self.artifacts[name] = figure
-
-    log_image = log_figure
 
     def set_terminated(self, run_id, status):
         self.ended.append((run_id, status))
@@ -456,9 +329,6 @@ def test_mlflow_is_told_everything(mlflow, tmp_path):
     assert (client.experiment, client.tags) == ("likewise", {"mlflow.runName": run.name})
     assert client.params["loss.temperature"] == "0.1"
     assert [(step, value) for name, step, value in client.metrics if name == "loss"] == run.metrics["loss"]
-    figures = [f"validation/{name}-epoch-{epoch:04}.html" for epoch in (0, 1, 2) for name in ("map", "similarities")]
-    assert list(client.artifacts) == [*figures[:2], "views.png", *figures[2:]]
-    assert client.artifacts["views.png"].shape == (80, 34, 4)
     assert client.ended == [("r1", "FINISHED")]
     assert run.facts["logged"] == {"mlflow": "r1"}
 

@@ -1,91 +1,85 @@
 """Corruptions of images: noise, blur, light, resolution and position, in five severities, reproducible by a seed."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from typing import final
 from zlib import crc32
 
 import torch
 from jaxtyping import Float, Int, Shaped
-from torch import Generator, Tensor
-from torch.nn import functional
+from torch import Tensor
 
 from likewise.data.rows import Rows
 
 SEVERITIES = (1, 2, 3, 4, 5)
 _ROUNDING = 1e-4  # tolerance around [0, 1]
-Change = Callable[[Tensor, float, Sequence[int]], Tensor]
-"""Changes images (N, channels, height, width) by a strength, with a seed for each."""
+Change = Callable[[Tensor, float], Tensor]
+"""Changes an image (channels, height, width) by a strength; what is random comes from torch's own generator."""
 
 
-def gaussian_noise(images: Tensor, strength: float, seeds: Sequence[int]) -> Tensor:
-    """Add normal noise of this standard deviation to every value."""
-    return images + strength * _sampled(images, seeds, lambda image, own: torch.randn(image.shape, generator=own))
+def _impulses(image: Tensor, share: float) -> Tensor:
+    """Set a share of all values to 0 or 1, half each."""
+    uniform = torch.rand(image.shape)
+    return image.masked_fill(uniform < share / 2, 0).masked_fill(uniform >= 1 - share / 2, 1)
 
 
-def shot_noise(images: Tensor, strength: float, seeds: Sequence[int]) -> Tensor:
-    """Count photons: a Poisson number with mean `strength` times the value, divided by the strength."""
-    return _sampled(images, seeds, lambda image, own: torch.poisson(image * strength, generator=own)) / strength
+def _blurred(image: Tensor, width: float) -> Tensor:
+    """Blur by a Gaussian whose standard deviation is a fraction of the shorter side."""
+    from torchvision.transforms.v2.functional import gaussian_blur  # noqa: PLC0415 - torchvision is optional
+
+    side = min(image.shape[1:])
+    size = min(2 * math.ceil(4 * width * side) + 1, 2 * side - 1)
+    return gaussian_blur(image, [size, size], [width * side] * 2)
 
 
-def impulse_noise(images: Tensor, strength: float, seeds: Sequence[int]) -> Tensor:
-    """Set this share of all values to 0 or 1, half each."""
-    uniform = _sampled(images, seeds, lambda image, own: torch.rand(image.shape, generator=own))
-    return images.masked_fill(uniform < strength / 2, 0).masked_fill(uniform >= 1 - strength / 2, 1)
+def _pixelated(image: Tensor, share: float) -> Tensor:
+    """Reduce to a share of the pixels along each side, and enlarge again."""
+    from torchvision.transforms.v2 import InterpolationMode  # noqa: PLC0415 - torchvision is optional
+    from torchvision.transforms.v2.functional import resize  # noqa: PLC0415
+
+    sides = list(image.shape[1:])
+    small = resize(image, [max(1, round(side * share)) for side in sides], antialias=True)
+    return resize(small, sides, interpolation=InterpolationMode.NEAREST_EXACT)
 
 
-def gaussian_blur(images: Tensor, strength: float, _seeds: Sequence[int]) -> Tensor:
-    """Blur by a Gaussian whose standard deviation is this fraction of the shorter side."""
-    height, width = images.shape[-2:]
-    rows, columns = (_gaussian(side, strength * min(height, width)) for side in (height, width))
-    return rows @ images @ columns.T
+def _moved(image: Tensor, angle: float, x: float, y: float) -> Tensor:
+    """Rotate by degrees, and move by pixels; border pixels are repeated."""
+    from torchvision.transforms.v2 import InterpolationMode  # noqa: PLC0415 - torchvision is optional
+    from torchvision.transforms.v2.functional import affine, center_crop, pad  # noqa: PLC0415
+
+    sides = list(image.shape[1:])
+    wide = pad(image, [max(sides) // 2 + 1], padding_mode="edge")
+    bilinear = InterpolationMode.BILINEAR
+    moved = affine(wide, angle, [x, y], scale=1.0, shear=[0.0, 0.0], interpolation=bilinear)
+    return center_crop(moved, sides)
 
 
-def contrast(images: Tensor, strength: float, _seeds: Sequence[int]) -> Tensor:
-    """Multiply each channel's distance from its mean by this factor."""
-    return torch.lerp(images.mean(dim=(2, 3), keepdim=True), images, strength)
+def _translated(image: Tensor, share: float) -> Tensor:
+    """Move by a fraction of the sides, in a random direction."""
+    angle = 2 * math.pi * float(torch.rand(1))
+    height, width = image.shape[1:]
+    return _moved(image, 0.0, -share * width * math.cos(angle), -share * height * math.sin(angle))
 
 
-def brightness(images: Tensor, strength: float, _seeds: Sequence[int]) -> Tensor:
-    """Add this number to every value."""
-    return images + strength
-
-
-def pixelate(images: Tensor, strength: float, _seeds: Sequence[int]) -> Tensor:
-    """Average over cells of equal size, of which there are this fraction of the pixels along each side."""
-    rows, columns = (_cells(side, max(1, round(side * strength))) for side in images.shape[-2:])
-    return rows @ images @ columns.T
-
-
-def translation(images: Tensor, strength: float, seeds: Sequence[int]) -> Tensor:
-    """Move by this fraction of the sides, each image in a direction of its own; border pixels are repeated."""
-    angle = 2 * math.pi * _uniform(seeds)
-    maps = torch.eye(2, 3).repeat(len(images), 1, 1)
-    maps[:, :, 2] = 2 * strength * torch.stack([angle.cos(), angle.sin()], dim=1)
-    return _moved(images, maps)
-
-
-def rotation(images: Tensor, strength: float, seeds: Sequence[int]) -> Tensor:
-    """Rotate by this angle in degrees, each image to a random side; border pixels are repeated."""
-    height, width = images.shape[-2:]
-    angle = torch.where(_uniform(seeds) < 0.5, -1.0, 1.0) * math.radians(strength)
-    cos, sin, none = angle.cos(), angle.sin(), torch.zeros_like(angle)
-    # in units of half a side, this is a rotation only if the image is square
-    top = torch.stack([cos, -sin * height / width, none], dim=1)
-    return _moved(images, torch.stack([top, torch.stack([sin * width / height, cos, none], dim=1)], dim=1))
+def _rotated(image: Tensor, degrees: float) -> Tensor:
+    """Rotate by degrees, to a random side."""
+    return _moved(image, degrees if float(torch.rand(1)) < 0.5 else -degrees, 0.0, 0.0)
 
 
 CORRUPTIONS: Mapping[str, tuple[Change, tuple[float, ...]]] = {
-    "gaussian noise": (gaussian_noise, (0.04, 0.08, 0.12, 0.18, 0.26)),
-    "shot noise": (shot_noise, (160, 80, 40, 20, 10)),
-    "impulse noise": (impulse_noise, (0.01, 0.03, 0.06, 0.1, 0.17)),
-    "gaussian blur": (gaussian_blur, (0.0125, 0.02, 0.03, 0.04, 0.055)),
-    "contrast": (contrast, (0.7, 0.5, 0.35, 0.22, 0.12)),
-    "brightness": (brightness, (0.1, 0.18, 0.26, 0.36, 0.48)),
-    "pixelate": (pixelate, (0.8, 0.65, 0.5, 0.4, 0.3)),
-    "translation": (translation, (0.04, 0.08, 0.12, 0.16, 0.22)),
-    "rotation": (rotation, (6, 12, 18, 26, 36)),
+    "gaussian noise": (lambda image, std: image + std * torch.randn(image.shape), (0.04, 0.08, 0.12, 0.18, 0.26)),
+    "shot noise": (lambda image, photons: torch.poisson(image * photons) / photons, (160, 80, 40, 20, 10)),
+    "impulse noise": (_impulses, (0.01, 0.03, 0.06, 0.1, 0.17)),
+    "gaussian blur": (_blurred, (0.0125, 0.02, 0.03, 0.04, 0.055)),
+    "contrast": (
+        lambda image, factor: torch.lerp(image.mean(dim=(1, 2), keepdim=True), image, factor),
+        (0.7, 0.5, 0.35, 0.22, 0.12),
+    ),
+    "brightness": (torch.add, (0.1, 0.18, 0.26, 0.36, 0.48)),
+    "pixelate": (_pixelated, (0.8, 0.65, 0.5, 0.4, 0.3)),
+    "translation": (_translated, (0.04, 0.08, 0.12, 0.16, 0.22)),
+    "rotation": (_rotated, (6, 12, 18, 26, 36)),
 }
 """Each corruption by its name, with its strengths from severity 1 to 5."""
 
@@ -117,6 +111,7 @@ def corrupted(
 
     Raises:
         ValueError: The input is not a batch of images from 0 to 1, or the corruption or severity is unknown.
+        ImportError: Blur, pixelate, translation and rotation need torchvision, which is not installed.
 
     Source:
         After D. Hendrycks and T. Dietterich, Benchmarking Neural Network Robustness to Common Corruptions and
@@ -140,8 +135,12 @@ def corrupted(
     low, high = float(values.min()), float(values.max())
     if not -_ROUNDING <= low <= high <= 1 + _ROUNDING:
         raise ValueError(f"expected images from 0 to 1, got values from {low:.4g} to {high:.4g}: rescale them")
-    seeds = [crc32(f"{seed} {corruption_named(corruption)} {row}".encode()) for row in rows.tolist()]
-    return change(values.clamp(0, 1), strengths[severity - 1], seeds).clamp(0, 1)
+    made = list[Tensor]()
+    with torch.random.fork_rng([]):
+        for image, row in zip(values.clamp(0, 1), rows.tolist(), strict=True):
+            torch.default_generator.manual_seed(crc32(f"{seed} {corruption_named(corruption)} {row}".encode()))
+            made.append(change(image, strengths[severity - 1]))
+    return torch.stack(made).clamp(0, 1)
 
 
 @final
@@ -168,32 +167,3 @@ class CorruptedRows(Rows):
 
     def __getitem__(self, rows: Tensor) -> Tensor:
         return corrupted(self.images[rows], self.rows[rows], self.corruption, self.severity, self.seed)
-
-
-def _sampled(images: Tensor, seeds: Sequence[int], sample: Callable[[Tensor, Generator], Tensor]) -> Tensor:
-    own = Generator()
-    return torch.stack([sample(image, own.manual_seed(seed)) for image, seed in zip(images, seeds, strict=True)])
-
-
-def _uniform(seeds: Sequence[int]) -> Float[Tensor, " n"]:
-    own = Generator()
-    return torch.cat([torch.rand(1, generator=own.manual_seed(seed)) for seed in seeds])
-
-
-def _gaussian(side: int, width: float) -> Float[Tensor, "side side"]:
-    """Return the weights of the old pixels in each new one; at the border those that are left sum to 1."""
-    places = torch.arange(side, dtype=torch.float32)
-    return torch.softmax(-0.5 * ((places[:, None] - places) / width).square(), dim=1)
-
-
-def _cells(side: int, count: int) -> Float[Tensor, "side side"]:
-    """Return the weights of the old pixels in each new one: their overlap with the cell around its middle."""
-    places = torch.arange(side, dtype=torch.float32)
-    length = side / count
-    start = ((places + 0.5) / length).floor()[:, None] * length
-    return (torch.minimum(places + 1, start + length) - torch.maximum(places, start)).clamp(min=0) / length
-
-
-def _moved(images: Tensor, maps: Float[Tensor, "n 2 3"]) -> Tensor:
-    grid = functional.affine_grid(maps, list(images.shape), align_corners=False)
-    return functional.grid_sample(images, grid, padding_mode="border", align_corners=False)

@@ -3,7 +3,6 @@
 Features and labels that are no numbers, not finite, or of other lengths, and parameters out of range, are a ValueError.
 """
 
-from likewise.diagnostics.cells import cell_matches
 from likewise.diagnostics.descent import Descent, descent
 from likewise.diagnostics.geometry import (
     Hubness,
@@ -39,7 +38,6 @@ __all__ = [
     "StrengthByNegatives",
     "alignment",
     "anchor_gradients",
-    "cell_matches",
     "class_distances",
     "collapsed",
     "descent",

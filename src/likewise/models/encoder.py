@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from likewise.models.cell_grid import CellGrid, followed
+from likewise.models.cell_grid import CellGrid
 from likewise.parts import Described
 
 if TYPE_CHECKING:
@@ -98,21 +98,16 @@ class Encoder(Described, nn.Module, ABC):
 
     @property
     def cell_grid(self) -> CellGrid:
-        """Where the cells of the feature maps lie in the image, followed through the operations of `maps`.
+        """Where the cells of the feature maps lie in the image, as the encoder declares.
 
         Raises:
-            ValueError: The encoder has no maps, or an operation of its own leaves open where they lie.
+            ValueError: The encoder declares none.
         """
-        with frozen(self), kept_buffers(self), torch.random.fork_rng([]):
-            blank = torch.zeros(2, *self.input_shape, device=self.mean.device, dtype=self.mean.dtype)
-            grid = followed(self.maps, blank)
-        if grid is None:
-            raise ValueError(
-                f"expected an encoder that says which pixels the cells of its maps show, got {type(self).__name__}, "
-                "in which they can't be followed: give Wrapped its stride and cell_start, define cell_grid in an "
-                "encoder of your own, or mix no queries, by --batches.mix false"
-            )
-        return grid
+        raise ValueError(
+            f"expected an encoder that declares which pixels the cells of its maps show, got {type(self).__name__}: "
+            "give Wrapped its stride and cell_start, define cell_grid in an encoder of your own, or mix no queries, by "
+            "--batches.mix false"
+        )
 
     @property
     def stride(self) -> int:

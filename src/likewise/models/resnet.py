@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
+from likewise.models.cell_grid import CellGrid
 from likewise.models.encoder import MapEncoder, check_images, check_sizes
 
 # blocks per stage; four stages from width 64, or three from width 16 for small images
@@ -68,8 +69,13 @@ class ResNet(MapEncoder):
         _check_side(max(input_shape[1:]), depth, small=small)
         self.stem = _stem(input_shape[0], width, small=small)
         self.stages, self._feature_dim = _stages(depth, width)
+        self._stride = (1 if small else 4) * 2 ** (len(self.stages) - 1)
         _initialize(self, slope=0)
         self.to(memory_format=torch.channels_last)
+
+    @property
+    def cell_grid(self) -> CellGrid:
+        return CellGrid(self._stride, start=(1 - self._stride) / 2)  # every convolution and pool is centred on a pixel
 
     def maps(self, inputs: Float[Tensor, "n ch h w"]) -> Float[Tensor, "n d hm wm"]:
         images = self.standardized(inputs).contiguous(memory_format=torch.channels_last)
@@ -236,6 +242,10 @@ class ResNet12(MapEncoder):
         self._feature_dim = channels
         _initialize(self, SLOPE)
         self.to(memory_format=torch.channels_last)
+
+    @property
+    def cell_grid(self) -> CellGrid:
+        return CellGrid(2 ** sum(isinstance(part, nn.MaxPool2d) for part in self.modules()), start=0)
 
     def maps(self, inputs: Float[Tensor, "n ch h w"]) -> Float[Tensor, "n d hm wm"]:
         return self.stages(self.standardized(inputs).contiguous(memory_format=torch.channels_last))

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from likewise.models.cell_grid import CellGrid
 from likewise.models.encoder import MapEncoder, SizedEncoder, check_images, check_sizes
 
 BLOCKS = 4  # of Conv-4
@@ -48,6 +49,10 @@ class _Blocks(MapEncoder):
     """Blocks of a convolution each, channels last, which is nearly twice as fast on a CPU."""
 
     blocks: nn.Sequential
+
+    @property
+    def cell_grid(self) -> CellGrid:
+        return CellGrid(2 ** sum(isinstance(part, nn.MaxPool2d) for part in self.modules()), start=0)
 
     def maps(self, inputs: Float[Tensor, "n ch h w"]) -> Float[Tensor, "n d hm wm"]:
         return self.blocks(self.standardized(inputs).contiguous(memory_format=torch.channels_last))

@@ -82,8 +82,7 @@ class Wrapped(SizedEncoder):
         input_shape: The shape of one input; the command fills it in from the data.
         module: Takes (N, *input_shape), floating-point, and returns features (N, D), or feature maps (N, D, H, W),
             which are averaged.
-        stride: Pixels between neighbouring cells of the feature maps, which only mixed queries need. None: as followed
-            through the module's operations, if they are convolutions, pools and the like.
+        stride: Pixels between neighbouring cells of the feature maps, which only mixed queries need.
         cell_start: Where the first cell begins, in pixels, if the stride is given: 0 where pooling or patches divide
             the image, −(stride − 1) / 2 where convolutions with a stride are centred on pixels, as in a ResNet.
         standardize: Whether images are standardised by the mean and std of the training part; otherwise the module gets

@@ -58,7 +58,6 @@ class Validation(Callback):
             evaluation.
         evaluations: Evaluations to try instead; the first of them that applies is used.
         told: Called with the scores found by an evaluation.
-        shown: Called with the trainer, the validation samples that were encoded, and their features.
         progress: Wraps what is encoded and evaluated.
         keep_best: Whether to save all weights, as `Run.best`, at the epoch with the best score by a metric that
             selects (accuracy, mAP, precision@1 or recall@1): the first of equals, and the encoder as it began only if
@@ -78,7 +77,6 @@ class Validation(Callback):
         evaluations: Sequence[Evaluation] | None = None,
         told: Callable[[Result], None] | None = None,
         *,
-        shown: Callable[[Trainer, Samples, Features], None] | None = None,
         progress: Bar = silent,
         keep_best: bool | None = False,
         workers: int | None = None,
@@ -96,7 +94,6 @@ class Validation(Callback):
         self._tried = usual if evaluations is None else evaluations
         self._validation = _some(parts, self._tried)
         self._told = told
-        self._shown = shown
         self._progress = progress
         self._workers = workers
         self._evaluated = 0  # after so many steps
@@ -139,8 +136,6 @@ class Validation(Callback):
             if self._told is not None:
                 self._told(measured)
         self._save(trainer, _rank(validation).at(epoch))
-        if self._shown is not None:
-            self._shown(trainer, self._validation.readable(), validation)
         self.seconds = time.monotonic() - started
 
     def seconds_left(self, trainer: Trainer) -> float:

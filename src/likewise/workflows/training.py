@@ -45,8 +45,7 @@ from likewise.training.checkpoints import drop_checkpoints
 from likewise.training.fine_tuning import ALL, FineTuning
 from likewise.training.fitting import fit, last_whole, trainer_of
 from likewise.training.launch import from_slurm, rank, refused_together, terminable
-from likewise.training.loggers.boards import Drawings
-from likewise.training.loggers.making import check_tools, logging_to, named
+from likewise.training.loggers import check_tools, logging_to, named
 from likewise.training.memory import MemoryOfStep
 from likewise.training.processes import joined, leave
 from likewise.training.validation import CHOOSE, MOST_SAMPLES, ValidationScores, best_epoch, check_that_choose
@@ -384,6 +383,8 @@ class _Training:
             logger = [*listed(given.get("logger")), *loggers] or given.get("logger")
             options = {**given, "logger": logger, "default_root_dir": self.run.folder}
             trainer = trainer_of(options, callbacks, checkpoints)
+            for each in trainer.loggers:
+                each.log_hyperparams(dict(named(self.run.options)))
             fit(self.ready, trainer, self.run, compiled=self.config["compile"])
         if self.config["keep"] == "best" or self.run.best.is_file():
             self._keep_best(trainer.current_epoch)
@@ -396,14 +397,12 @@ class _Training:
         evaluations, note = while_training(ready.parts, ready.data.batches, asked)
         if note:
             self.progress.say(note)
-        drawings = Drawings(dict(named(run.options)), ready.trained)
         validation = Validation(
             run,
             ready.parts,
             every,
             evaluations,
             told=self._say_validated,
-            shown=drawings.show,
             progress=self.progress.bar,
             keep_best=self._keeps_best(),
             workers=self.config["workers"],
@@ -411,7 +410,6 @@ class _Training:
         collapse = Collapse(lambda told: self.progress.say(f"warning: {told}"))
         callbacks: list[lightning.Callback] = [
             LambdaCallback(on_train_start=lambda trainer, _: self._say_what_goes_in(trainer)),
-            drawings,  # before the first validation
             validation,
             ValidationScores(run, every, self.config["patience"], self._say_ended),
             Statistics(run, ready.trained.names),

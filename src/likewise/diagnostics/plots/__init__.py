@@ -2,7 +2,6 @@
 
 from likewise.diagnostics.plots.figure import COLORS, CONFIG, as_data, as_html, palette, script
 from likewise.diagnostics.plots.histograms import heat_maps, histogram, matrix, similarities
-from likewise.diagnostics.plots.images import image_rows
 from likewise.diagnostics.plots.intervals import Dot, Tried, bars, choices, dots, reliability
 from likewise.diagnostics.plots.lines import Point, by_number, costs, curves, scatter, spectra, strengths
 
@@ -22,7 +21,6 @@ __all__ = [
     "dots",
     "heat_maps",
     "histogram",
-    "image_rows",
     "matrix",
     "palette",
     "reliability",

@@ -6,7 +6,6 @@ from likewise.report.sections.comparison import (
     ComparisonSection,
     SampleDifferencesSection,
 )
-from likewise.report.sections.episode import EpisodeSection
 from likewise.report.sections.geometry import GeometrySection, LabelSimilaritySection
 from likewise.report.sections.gradients import AnchorSection, GradientsSection, NegativesSection
 from likewise.report.sections.maps import MapSection, SubModesSection
@@ -23,7 +22,6 @@ SECTIONS: tuple[type[Section], ...] = (
     SubModesSection,
     HardestPairsSection,
     MistakesSection,
-    EpisodeSection,
     NearestTextsSection,
     PairsSection,
     ScoresSection,

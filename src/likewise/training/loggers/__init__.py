@@ -1,1 +1,0 @@
-"""Loggers: what a training shows in TensorBoard, Weights & Biases and MLflow, while it goes on."""

@@ -136,6 +136,10 @@ def with_options(make, **own):
     return lambda **options: make(**own, **options)
 
 
+def of_widths(make, *widths):
+    return lambda **options: lw.Matryoshka(make(**options), widths)
+
+
 def patch_batch(b, draw):
     cells = torch.arange(b * 3 * 2 * 2).view(b, 3, 2, 2) % 4
     return {"query_maps": draw(b, 3, FEATURES, 2, 2), "support_maps": draw(b, 4, FEATURES, 2, 3), "cell_labels": cells}
@@ -150,7 +154,7 @@ EMBEDDINGS, QUERIES = ("embeddings",), ("queries", "prototypes")
 WHOLE = ("prototypes", "queue", "queue_labels")
 LOSSES = {
     "NTXent": Row(lw.NTXentLoss, view_batch(2), EMBEDDINGS),
-    "NTXent, widths": Row(with_options(lw.NTXentLoss, widths=(5, 2)), view_batch(2), EMBEDDINGS),
+    "NTXent, widths": Row(of_widths(lw.NTXentLoss, 5, 2), view_batch(2), EMBEDDINGS),
     "NTXent, three views": Row(lw.NTXentLoss, view_batch(3), EMBEDDINGS),
     "InfoNCE": Row(lw.InfoNCELoss, pair_batch("queries", "keys"), ("queries", "keys")),
     "InfoNCE, symmetric": Row(
@@ -176,7 +180,7 @@ LOSSES = {
         for symmetric in (False, True, "joint")
     },
     "InfoNCE, widths": Row(
-        with_options(lw.InfoNCELoss, widths=(6, 3)), negatives_batch(2, ids=True), ("queries", "keys", "negatives")
+        of_widths(lw.InfoNCELoss, 6, 3), negatives_batch(2, ids=True), ("queries", "keys", "negatives")
     ),
     "Clip": Row(
         lw.ClipLoss,

@@ -112,7 +112,7 @@ def test_bad_input_on_one_rank_is_an_error_on_all(several):
     """No rank is left waiting: rank 1 says what is wrong, the others name rank 1."""
     for rank, result in enumerate(several):
         told = result["refusals"]
-        assert set(told) == {"labels", "nan", "features", "kind", "queue", "list", "temperature", "mask"}
+        assert set(told) == {"labels", "nan", "features", "kind", "queue", "list", "temperature", "mask", "widths"}
         assert "on all ranks" in told["features"]
         assert "on all ranks" in told["kind"]
         assert "on all ranks" in told["queue"]
@@ -120,8 +120,9 @@ def test_bad_input_on_one_rank_is_an_error_on_all(several):
             assert "got 1" in told["labels"]
             assert "finite" in told["nan"]
             assert "mask to have one row" in told["mask"]
+            assert "at least the 3 of the widest, got 2" in told["widths"]
         else:
-            assert all("rank 1" in told[name] for name in ("labels", "nan", "list", "temperature", "mask"))
+            assert all("rank 1" in told[name] for name in ("labels", "nan", "list", "temperature", "mask", "widths"))
 
 
 DIFFERENCES = {

@@ -38,7 +38,8 @@ def main() -> None:
     train, rest = Dataset.from_dict(columns).train_test_split(64, seed=0).values()
 
     model = tiny_model()
-    loss_of = lw.InfoNCELoss(temperature="learned", gather_distributed=True, widths=(32, 8))  # all, and the first 8
+    loss_of = lw.InfoNCELoss(temperature="learned", gather_distributed=True)
+    loss_of = lw.Matryoshka(loss_of, (32, 8))  # of all features, and of the first 8
     loss = ForSentences(model, loss_of, chunk_size=16)  # 16 texts at a time
     how = SentenceTransformerTrainingArguments(
         "run", learning_rate=5e-3, per_device_train_batch_size=64, num_train_epochs=5, report_to="none",

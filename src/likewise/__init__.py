@@ -36,6 +36,7 @@ if TYPE_CHECKING:  # for type checkers and the documentation; `__getattr__` find
         InfoPatchLoss,
         KCLLoss,
         LiftedStructureLoss,
+        Matryoshka,
         MSCLoss,
         MulSupConLoss,
         MultiSimilarityLoss,
@@ -61,11 +62,11 @@ if TYPE_CHECKING:  # for type checkers and the documentation; `__getattr__` find
 __all__ = [
     "ArcFaceLoss", "AsymmetricLoss", "BCELoss", "BCLLoss", "BYOLLoss", "BatchTripletLoss", "ClipLoss",
     "ContrastiveMarginLoss", "CosFaceLoss", "CrossEntropyLoss", "DCLLoss", "HardNegativeLoss", "InfoNCELoss",
-    "InfoPatchLoss", "KCLLoss", "LiftedStructureLoss", "MSCLoss", "MulSupConLoss", "MultiSimilarityLoss", "NPairsLoss",
-    "NTXentLoss", "NWSLoss", "PaCoLoss", "PatchLoss", "PrototypicalLoss", "ProxyAnchorLoss", "ProxyNCALoss",
-    "RASCALLoss", "SigLIPLoss", "SupConLoss", "TripletLoss", "compare", "contrast", "embed", "evaluate", "export",
-    "label_pair_similarity", "load", "load_encoder", "log_sum_exp", "pairs", "pairwise_sum", "predict", "search",
-    "sweep", "train", "transfer",
+    "InfoPatchLoss", "KCLLoss", "LiftedStructureLoss", "MSCLoss", "Matryoshka", "MulSupConLoss",
+    "MultiSimilarityLoss", "NPairsLoss", "NTXentLoss", "NWSLoss", "PaCoLoss", "PatchLoss", "PrototypicalLoss",
+    "ProxyAnchorLoss", "ProxyNCALoss", "RASCALLoss", "SigLIPLoss", "SupConLoss", "TripletLoss", "compare",
+    "contrast", "embed", "evaluate", "export", "label_pair_similarity", "load", "load_encoder", "log_sum_exp",
+    "pairs", "pairwise_sum", "predict", "search", "sweep", "train", "transfer",
 ]
 _ROOMS = [
     "cli", "configuration", "data", "diagnostics", "distributed", "evaluation", "files", "inference",

@@ -84,7 +84,7 @@ def test_widths_are_matryoshkas(chunk_size, models, losses):
     """Theirs is a weighted sum, ours the mean."""
     model, widths = models[0], (32, 16, 8)
     theirs = losses.MatryoshkaLoss(model, losses.MultipleNegativesRankingLoss(model), list(widths), [1 / 3] * 3)
-    ours = ForSentences(model, lw.InfoNCELoss(temperature=0.05, widths=widths), chunk_size=chunk_size)
+    ours = ForSentences(model, lw.Matryoshka(lw.InfoNCELoss(temperature=0.05), widths), chunk_size=chunk_size)
     assert_equal(ours, theirs, model, 3)
 
 
@@ -96,7 +96,7 @@ def test_wrappers_that_replace_the_models_forward_work_without_chunks_and_are_to
     if wrapper == "MatryoshkaLoss":
         ours, theirs = (getattr(losses, wrapper)(model, of, *sizes) for of in (ForSentences(model, info_nce), ranking))
         assert_equal(ours, theirs, model, 3)
-    with pytest.raises(ValueError, match=r"expected no chunk_size in .* got 7: leave it out, or in place of Matr"):
+    with pytest.raises(ValueError, match=r"expected no chunk_size in .* got 7: leave it out, or take likewise.Matr"):
         step(getattr(losses, wrapper)(model, ForSentences(model, info_nce, chunk_size=7), *sizes), model, 2)
 
 
@@ -155,7 +155,7 @@ def test_columns_are_the_arguments_of_the_loss():
         (lw.NPairsLoss(), 3, None, {}, "expected what NPairsLoss takes"),
         (lw.ProxyNCALoss(), 1, torch.arange(6), {}, "wrap the loss in a module of your own .* such as prototypes"),
         (lw.InfoNCELoss(), 2, torch.arange(6), {}, "expected no column of labels, as InfoNCELoss takes none"),
-        (lw.InfoNCELoss(widths=(4, 5)), 2, None, {}, "expected widths of at most the 4 features of queries, got 5"),
+        (lw.Matryoshka(lw.InfoNCELoss(), (4, 5)), 2, None, {}, "features of queries, keys, at least the 5 .* got 4"),
         (lw.InfoNCELoss(), 2, None, {"chunk_size": "8"}, "chunk_size of at least 1, got '8'"),
         (lw.InfoNCELoss, 2, None, {}, r"a loss that is made, such as InfoNCELoss\(\), got InfoNCELoss as loss"),
         (Swapped(), 2, None, {}, "expected a model, and then a loss .* got Swapped as loss"),

@@ -531,7 +531,7 @@ DRAFTS = {
     r"ArcFaceLoss takes its options by name, got 10, 64: .* temperature, margin, .*; prototypes and queues are given": (
         lambda: lw.ArcFaceLoss(10, 64)
     ),
-    "Own has no option warm; it has temperature, reduction, .*, widths$": lambda: Own(heat=1, warm=2),
+    "Own has no option warm; it has temperature, reduction, .*, backend$": lambda: Own(heat=1, warm=2),
 }
 
 

@@ -187,6 +187,10 @@ def refusals(rank, world):
             (cold if name == "temperature" else criterion)(**(batch if rank == 1 else usual))
         except ValueError as error:
             told[name] = str(error)
+    try:
+        lw.Matryoshka(criterion, (3, 2))(z[..., :2] if rank == 1 else z, labels)
+    except ValueError as error:
+        told["widths"] = str(error)
     return told
 
 

@@ -21,6 +21,7 @@ from likewise.losses import (
     InfoNCELoss,
     KCLLoss,
     LiftedStructureLoss,
+    Matryoshka,
     MultiSimilarityLoss,
     NPairsLoss,
     NTXentLoss,
@@ -91,6 +92,20 @@ def _fit(loss, *, data=None, optimizer=torch.optim.AdamW, module=None, **limits)
     )
     trainer.fit(module, datamodule=data or _data())
     return module, trainer
+
+
+def test_a_matryoshka_is_trained_by_and_its_loss_is_the_modules():
+    """The value that is logged is that of all widths, and state has the names that it has without them."""
+    loss = InfoNCELoss(temperature="learned")
+    module = _pretraining(Matryoshka(loss, (5, 2)))
+    assert module.loss is loss
+    assert [name for name in module.state_dict() if "temperature" in name] == ["loss.log_temperature"]
+    calls = []
+    loss.register_forward_pre_hook(lambda *call: calls.append(call[-1]), with_kwargs=True)
+    _, trainer = _fit(loss, module=module, max_steps=1)
+    assert [named["queries"].shape[1] for named in calls] == [2, 5]
+    expected = sum(InfoNCELoss()(named["queries"], named["keys"]) for named in calls).detach() / 2
+    torch.testing.assert_close(trainer.logged_metrics["loss"], expected)
 
 
 def test_a_loss_receives_views_and_what_its_forward_names():

@@ -6,6 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+import yaml
 from safetensors.torch import load_file
 from torch import nn
 from torch.utils.data import SequentialSampler
@@ -50,6 +51,16 @@ def test_a_network_of_ones_own_is_trained_and_loaded(tmp_path):
     assert torch.equal(encoder.module(torch.zeros(60, 5)), expected)
     with pytest.raises(ValueError, match=r"arguments of .*Network, got no width: .* module=\.\.\. to likewise.load"):
         lw.load(run)
+
+
+def test_widths_are_an_option(tmp_path):
+    """The run has them in its configuration, trains by them, and a Matryoshka in the place of a loss is told of it."""
+    loss, common = lw.SupConLoss(), {**COMMON, "encoder": "MLP", "runs": str(tmp_path)}
+    run, other = (lw.train(**common, loss=loss, name=str(widths), widths=widths) for widths in ([4, 2], None))
+    assert yaml.safe_load(run.configuration.read_text(encoding="utf-8"))["widths"] == [4, 2]
+    assert run.metrics["loss"] != other.metrics["loss"]
+    with pytest.raises(ValueError, match=r"a loss by itself as loss, got Matryoshka: .*SupConLoss.* and widths=\[4"):
+        lw.train(**COMMON, loss=lw.Matryoshka(loss, (4, 2)))
 
 
 def test_a_run_with_objects_goes_on_with_them(tmp_path, monkeypatch):

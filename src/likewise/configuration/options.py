@@ -108,6 +108,8 @@ class TrainOptions(SharedOptions):
             run's options have their number, so that repeating it gives the same. Default: the trainer's limit holds.
         chunk_size: Views that the encoder is given at a time, on each process, so that a batch may be larger than the
             memory for its activations; the loss is that of the whole batch. Default: all.
+        widths: Numbers of first features, such as 384,128,64, of which the loss is the mean, so that embeddings can be
+            cut (Matryoshka). Default: all features alone.
         temperature_rate_factor: Factor of a learned temperature's learning rate; --loss.temperature learned learns it.
         unlabelled: What a loss that takes classes does with samples without one, as --subset FewLabels leaves: none of
             it, or one class for each. Losses without labels are trained on all.
@@ -153,6 +155,7 @@ class TrainOptions(SharedOptions):
     timeout_minutes: float = 30.0
     minutes: float | None = None
     chunk_size: int | None = None
+    widths: list[int] | None = None
     temperature_rate_factor: float = 1.0
     unlabelled: Literal["left-out", "own-class"] = "left-out"
     weights: str | None = None

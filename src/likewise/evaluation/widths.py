@@ -27,7 +27,7 @@ class Widths(Evaluation):
         That of the evaluation, and the features once more.
 
     Source:
-        A. Kusupati et al., Matryoshka Representation Learning, 2022, section 4; trained by a loss's `widths`.
+        A. Kusupati et al., Matryoshka Representation Learning, 2022, section 4; trained by `likewise.Matryoshka`.
 
     Example:
         >>> import torch

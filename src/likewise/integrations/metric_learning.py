@@ -6,6 +6,7 @@ from typing import Any, final
 
 from torch import Tensor, nn
 
+from likewise.losses.matryoshka import signature_of
 from likewise.memory import Queue
 
 
@@ -53,7 +54,7 @@ class ForMetricLearning(nn.Module):
             )
         also = {"prototypes": prototypes, "queue": queue}
         _check_taken(loss, [name for name, value in also.items() if value is not None])
-        needed = inspect.signature(loss.forward).parameters.get("prototypes")
+        needed = signature_of(loss).parameters.get("prototypes")
         if prototypes is None and needed is not None and needed.default is inspect.Parameter.empty:
             raise ValueError(
                 f"expected prototypes for {type(loss).__name__}, got none: prototypes=Prototypes(classes, dimension)"
@@ -89,7 +90,7 @@ class ForMetricLearning(nn.Module):
 
 
 def _check_taken(loss: nn.Module, names: Iterable[str]) -> None:
-    takes = inspect.signature(loss.forward).parameters
+    takes = signature_of(loss).parameters
     more = any(of.kind is inspect.Parameter.VAR_KEYWORD for of in takes.values())
     for name in names:
         if name not in takes and not more:

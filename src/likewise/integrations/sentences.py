@@ -9,6 +9,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from likewise import distributed
+from likewise.losses.matryoshka import signature_of
 from likewise.models import in_chunks
 
 
@@ -46,8 +47,8 @@ class ForSentences(nn.Module):
         >>> class Model(nn.Module):  # as a SentenceTransformer: a dictionary in, one with the embeddings out
         ...     def forward(self, features):
         ...         return {"sentence_embedding": features["input_ids"].float()}
-        >>> from likewise import InfoNCELoss
-        >>> loss = ForSentences(Model(), InfoNCELoss(temperature=1.0, widths=(2, 1)))
+        >>> from likewise import InfoNCELoss, Matryoshka
+        >>> loss = ForSentences(Model(), Matryoshka(InfoNCELoss(temperature=1.0), (2, 1)))
         >>> column = {"input_ids": torch.eye(2, dtype=torch.int64)}
         >>> loss([column, column], None)
         tensor(0.4082)
@@ -79,7 +80,7 @@ class ForSentences(nn.Module):
         if self.chunk_size and any(name.startswith("sentence_transformers.") for name in forwards):
             raise ValueError(
                 "expected no chunk_size in MatryoshkaLoss or AdaptiveLayerLoss, which replace the model's forward for "
-                f"a while, got {self.chunk_size}: leave it out, or in place of MatryoshkaLoss give our loss widths"
+                f"a while, got {self.chunk_size}: leave it out, or take likewise.Matryoshka"
             )
         texts = [in_chunks(self.model, each, self.chunk_size, self._embeddings) for each in sentence_features]
         arguments = self._arguments(texts, labels)
@@ -99,7 +100,7 @@ class ForSentences(nn.Module):
         return self.model(features)["sentence_embedding"]
 
     def _arguments(self, texts: list[Tensor], labels: Tensor | None) -> inspect.BoundArguments:
-        signature, named = inspect.signature(self.loss.forward), dict[str, Any]()
+        signature, named = signature_of(self.loss), dict[str, Any]()
         takes = signature.parameters
         if self.ids_in_labels and ("ids" not in takes or labels is None):
             got = f"{type(self.loss).__name__} and {'no' if labels is None else 'a'} column"

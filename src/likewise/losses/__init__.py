@@ -15,6 +15,7 @@ from likewise.losses.kcl import KCLLoss
 from likewise.losses.label_pair_similarity import label_pair_similarity
 from likewise.losses.lifted_structure import LiftedStructureLoss
 from likewise.losses.margin_softmax import ArcFaceLoss, CosFaceLoss, ProxyNCALoss
+from likewise.losses.matryoshka import Matryoshka
 from likewise.losses.msc import MSCLoss
 from likewise.losses.mul_sup_con import MulSupConLoss
 from likewise.losses.multi_similarity import MultiSimilarityLoss
@@ -51,6 +52,7 @@ __all__ = [
     "Loss",
     "LossOptions",
     "MSCLoss",
+    "Matryoshka",
     "MulSupConLoss",
     "MultiSimilarityLoss",
     "NPairsLoss",

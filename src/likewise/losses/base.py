@@ -8,7 +8,7 @@ import functools
 import inspect
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, ClassVar, Literal, TypedDict, Unpack
 
@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from likewise import distributed
 from likewise.distributed import Shards
-from likewise.losses.checks import Flag, check_positive, check_widths, naming_options, told_inactive
-from likewise.losses.inputs import checked, vectors_of
+from likewise.losses.checks import Flag, check_positive, naming_options, told_inactive
+from likewise.losses.inputs import checked
 from likewise.losses.rows import REMEDY, Rows, described, values_of
 from likewise.operator import Backend, Outcome, Problem, Push, Reduction, evaluate, normalized
 from likewise.operator.backends import EXCHANGES, exchange_of
@@ -48,19 +48,12 @@ class LossOptions(TypedDict, total=False):
         backend: How the equation is evaluated: "tiled", "dense", "triton" (NVIDIA GPUs), or "auto": "tiled", and one
             matrix of up to 65,536 pairs. On a GPU a CUDA graph can hold a step: docs/backends.md has its three lines.
             Default: "auto".
-        widths: Of how many first features the loss is taken, once for each width, normalised anew; it is the mean of
-            these (Matryoshka). `last` is of the widest. Memory is that of all widths together, one after another. Not
-            for losses that have state or inputs of one width. Default: None, all features.
-
-    Source:
-        Widths: Kusupati et al., "Matryoshka Representation Learning", 2022.
     """
 
     reduction: Reduction
     normalize: bool
     gather_distributed: bool
     backend: Backend
-    widths: Sequence[int] | None
 
 
 def scalar(value: float | Tensor, rows: Tensor) -> Tensor:
@@ -153,8 +146,6 @@ class ContrastiveLoss(Loss):
     """Whether a row counts as as many anchors as its pull sums to, instead of one."""
     selects: ClassVar[bool] = False
     """Whether it takes of an anchor's pairs those that are not yet far enough apart, so that none may be left."""
-    takes_widths: ClassVar[bool] = True
-    """Whether it may be called on the first features alone: not if it has state or further inputs of one width."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         if "forward" in vars(cls):
@@ -174,12 +165,6 @@ class ContrastiveLoss(Loss):
         self.normalize = one_of("normalize", options.pop("normalize", True), Flag)
         self.gather_distributed = one_of("gather_distributed", options.pop("gather_distributed", False), Flag)
         self.backend: Backend = one_of("backend", options.pop("backend", "auto"), Backend)
-        self.widths = check_widths(options.pop("widths", None))
-        if self.widths and not (self.takes_widths and vectors_of(type(self).forward)):
-            raise ValueError(
-                f"expected no widths for {type(self).__name__}, which has state or inputs of one width, got "
-                f"{self.widths}: leave them out"
-            )
 
     def __getattr__(self, name: str) -> Any:
         """Return a temperature that is learned by its logarithm; no property, as others are plain attributes."""

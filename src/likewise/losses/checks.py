@@ -116,19 +116,6 @@ def check_guide(given: dict[str, Any]) -> None:
         check_finite(name, vectors)
 
 
-def check_widths(widths: Any) -> tuple[int, ...] | None:
-    """Return widths of embeddings, or None; raise unless they are different whole numbers of at least 1."""
-    if widths is None:
-        return None
-    found = tuple(widths) if isinstance(widths, list | tuple) else ()
-    if not found or any(type(of) is not int or of < 1 for of in found) or len(set(found)) < len(found):
-        raise ValueError(
-            f"expected widths as different whole numbers of at least 1, got {widths!r}: widths=(256, 128, 64), for "
-            "example"
-        )
-    return found
-
-
 def check_labels(name: str, labels: Tensor, rows: str, count: int) -> None:
     """Raise unless labels are integer classes, (n,), or multi-hot label sets, (n, L), one for each of the rows."""
     check_tensor(name, labels)

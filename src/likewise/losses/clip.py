@@ -45,7 +45,6 @@ class ClipLoss(ContrastiveLoss):
     """
 
     whole = True
-    takes_widths = False  # its features are normalised as they are
 
     def __init__(self, **options: Unpack[LossOptions]) -> None:
         super().__init__(1.0, **{"normalize": False, **options})

@@ -45,7 +45,7 @@ class InfoNCELoss(ContrastiveLoss):
         temperature: τ > 0, a number, "learned", or a 0-d or (1,) tensor or parameter, which then receives a gradient.
         symmetric: Whether to average both directions (CLIP); "joint": four in one softmax (GTE). Neither with a queue.
         guide_margin: How much less similar than its own key, by cosine, a guide must find what pushes a query (GIST).
-        **options: reduction, normalize, gather_distributed, backend, widths; see `LossOptions`. If gathered, keys and
+        **options: reduction, normalize, gather_distributed, backend; see `LossOptions`. If gathered, keys and
             negatives are those of all processes; the queue must be the same on every process and is not gathered.
 
     Memory:

@@ -212,8 +212,7 @@ def checked(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
                     if value is not None or name in together:
                         kind.check(name, value, given, loss)
                 loss.check(given)
-                _check_widths(loss, given, kinds)
-        return _of_widths(forward, loss, kinds, [*names], *args, **kwargs)  # which says what is too much
+        return forward(loss, *args, **kwargs)  # which says what is too much
 
     return call
 
@@ -238,8 +237,6 @@ def _check_names(forward: Callable[..., Tensor], kinds: dict[str, Input], names:
 
 
 def _of_views(forward: Callable[..., Tensor], options: set[str]) -> Callable[..., Tensor]:
-    kinds: dict[str, Input] = {"embeddings": Embeddings()}
-
     @functools.wraps(forward)
     def call(loss: Any, *args: Any, **kwargs: Any) -> Tensor:
         if not kwargs.keys() <= options:
@@ -248,8 +245,7 @@ def _of_views(forward: Callable[..., Tensor], options: set[str]) -> Callable[...
         with loss.checks(*args[:1]) as given:
             embeddings = given["embeddings"] = _stacked(args, type(loss).__name__)
             loss.check(given)
-            _check_widths(loss, given, kinds)
-        return _of_widths(forward, loss, kinds, ["embeddings"], embeddings, **kwargs)
+        return forward(loss, embeddings, **kwargs)
 
     return call
 
@@ -257,35 +253,6 @@ def _of_views(forward: Callable[..., Tensor], options: set[str]) -> Callable[...
 def vectors_of(forward: Callable[..., Tensor]) -> list[str]:
     """Return which of a forward's inputs are vectors, whose first features are vectors as well."""
     return [of.name for of in _parameters(forward) for kind in _declared(of.annotation) if kind.are_vectors]
-
-
-def _check_widths(loss: Any, given: Given, kinds: dict[str, Input]) -> None:
-    first = next((of for of in kinds if kinds[of].are_vectors), "")
-    if loss.widths and max(loss.widths) > (features := given[first].shape[-1]):
-        raise ValueError(
-            f"expected widths of at most the {features} features of {first}, got {max(loss.widths)}: leave it out"
-        )
-
-
-def _of_widths(
-    forward: Callable[..., Tensor], loss: Any, kinds: Given, names: list[str], /, *args: Any, **kwargs: Any
-) -> Tensor:
-    """Return the loss, or its mean over its widths; the widest comes last, as what the loss notes is of it."""
-    if not loss.widths:
-        return forward(loss, *args, **kwargs)
-    places, named = dict(enumerate(args)), dict(zip(names, range(len(args)), strict=False)) | {of: of for of in kwargs}
-    given: dict[Any, Any] = places | kwargs
-    vectors = {
-        at: given[at].to(torch.promote_types(given[at].dtype, torch.float32))  # the sum of gradients is rounded once
-        for name, at in named.items()
-        if name in kinds and kinds[name].are_vectors and given[at] is not None
-    }
-
-    def first(width: int) -> Tensor:
-        cut = given | {at: of[..., :width] for at, of in vectors.items()}
-        return forward(loss, *(cut[at] for at in places), **{name: cut[name] for name in kwargs})
-
-    return functools.reduce(torch.add, map(first, sorted(loss.widths))) / len(loss.widths)
 
 
 def _listed(args: tuple[Any, ...]) -> tuple[Any, ...]:

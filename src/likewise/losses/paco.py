@@ -49,7 +49,6 @@ class PaCoLoss(ContrastiveLoss):
     """
 
     label_kinds = frozenset({"classes"})
-    takes_widths = False  # its logits have one width
 
     def __init__(self, *, alpha: float = 0.05, temperature: Temperature = 0.2, **options: Unpack[LossOptions]) -> None:
         super().__init__(temperature, **options)

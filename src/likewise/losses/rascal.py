@@ -89,7 +89,6 @@ class RASCALLoss(ContrastiveLoss):
     """
 
     label_kinds = frozenset({"classes"})
-    takes_widths = False  # its cache has one width
 
     def __init__(
         self,

@@ -31,7 +31,7 @@ class SigLIPLoss(ContrastiveLoss):
         temperature: τ > 0, a number, "learned", or a 0-d or (1,) tensor or parameter, which then receives a gradient.
         bias: b, a number, "learned" from −10 on, or a 0-d or (1,) tensor or parameter, which then receives a gradient.
         guide_margin: How much less similar than its own key, by cosine, a guide must find what pushes a query.
-        **options: reduction, normalize, gather_distributed, backend, widths; see `LossOptions`. If gathered, keys and
+        **options: reduction, normalize, gather_distributed, backend; see `LossOptions`. If gathered, keys and
             negatives are those of all processes. Kernels leave it to tiles.
 
     Memory:

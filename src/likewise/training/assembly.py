@@ -1,7 +1,7 @@
 """Assembly: from a configuration to a training that is ready; each part is given what earlier parts determine."""
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, Literal, final
@@ -26,7 +26,7 @@ from likewise.data import (
 )
 from likewise.data.episode_sampler import fitting_words
 from likewise.data.split import joined
-from likewise.losses import Loss, label_pair_similarity
+from likewise.losses import Loss, Matryoshka, label_pair_similarity
 from likewise.models import Encoder, FromRun, Head, NoHead, Projected, Wrapped, reads_texts
 from likewise.models.weights import load_weights
 from likewise.parts import Spec, build, built, class_of, defaults, description, is_spec, listed, spec_of
@@ -99,6 +99,7 @@ def assemble(
     workers: int | None = None,
     temperature_rate_factor: float = 1.0,
     *,
+    widths: Sequence[int] | None = None,
     fine_tuning: FineTuning | None = None,
     weights: str | None = None,
     begun: Run | None = None,
@@ -114,6 +115,7 @@ def assemble(
         chunk_size: Inputs that the encoder is given at a time; None: all of a batch.
         workers: Processes that read inputs which are not in memory; None: one per core, up to 8.
         temperature_rate_factor: Factor of a learned temperature's learning rate.
+        widths: Numbers of first features of which the loss is the mean, see `Matryoshka`; None: all features alone.
         fine_tuning: What of the encoder is trained, and at what rate. None: all, at the optimizer's.
         weights: A file of weights that the encoder begins with; see `load_weights`. None: those it has.
         begun: The run that goes on, which may have the weights that the encoder began with: then they are looked for
@@ -146,10 +148,11 @@ def assemble(
         inputs = built(specs.get("inputs"), LossInput)
     else:
         head, (encoder, inputs) = None, _towers(specs, chosen, encoder, train, train.counterparts, begun=begun)
+    loss: Any = _loss(specs, train, head.embedding_dim if head else encoder.feature_dim)
     module = Pretraining(
         encoder,
         head,
-        _loss(specs, train, head.embedding_dim if head else encoder.feature_dim),
+        loss if widths is None else Matryoshka(loss, widths),
         partial(class_of(specs["optimizer"]["class_path"], Optimizer), **specs["optimizer"]["init_args"]),
         inputs,
         samples=train,

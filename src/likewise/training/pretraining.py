@@ -19,7 +19,7 @@ from likewise.evaluation import FeatureParts, Features, OwnClassifier
 from likewise.evaluation.features import that_chooses
 from likewise.evaluation.logistic_regression import LinearClassifier
 from likewise.evaluation.predictors import SCORED, TRAINING_SCORES, LinearPredictor
-from likewise.losses import Loss
+from likewise.losses import Loss, Matryoshka
 from likewise.models import Encoder, Head
 from likewise.models.encoder import frozen
 from likewise.score_words import counted
@@ -79,7 +79,7 @@ class Pretraining(lightning.LightningModule):
         self,
         encoder: Encoder,
         head: Head | None,
-        loss: Loss,
+        loss: Loss | Matryoshka,
         optimizer: OptimizerCallable,
         inputs: Sequence[LossInput] | None = None,
         *,
@@ -90,6 +90,8 @@ class Pretraining(lightning.LightningModule):
         fine_tuning: FineTuning | None = None,
     ) -> None:
         super().__init__()
+        self._objective = (loss,)  # a tuple, so that the state of the loss within has one name
+        loss = loss.loss if isinstance(loss, Matryoshka) else loss
         if getattr(loss, "reduction", "mean") == "none":
             raise ValueError("expected a loss with reduction mean or sum, one value per batch, got none: choose mean")
         learned = getattr(loss, "log_temperature", None)
@@ -181,7 +183,7 @@ class Pretraining(lightning.LightningModule):
             for rows in value if isinstance(value, tuple) else (value,):
                 if isinstance(rows, Tensor) and rows.requires_grad:  # what the network makes; the rest can't diverge
                     self._check_finite(name, rows, batch_idx)
-        loss = self.loss(*views, **named)
+        loss = self._objective[0](*views, **named)
         if loss.ndim:
             raise ValueError(f"expected one loss per batch, got {tuple(loss.shape)}: reduce it by its mean or sum")
         self._check_finite("loss", loss, batch_idx)

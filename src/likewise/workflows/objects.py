@@ -12,7 +12,7 @@ from torch import nn
 from likewise.configuration.options import FILLED, PARTS
 from likewise.data import Augmentation, Batches, Sampler, Source
 from likewise.data.given import kept
-from likewise.losses import Loss
+from likewise.losses import Loss, Matryoshka
 from likewise.models import Encoder
 from likewise.parts import Described, Spec, description, path_of, plainly
 
@@ -98,6 +98,11 @@ def _described(part: str, value: Any) -> Any:
     if isinstance(value, list):
         remedy = SEVERAL.get(part.rpartition(".")[2], "give one")
         raise ValueError(f"expected one object as {part}, got a list of {len(value)}: {remedy}")  # noqa: TRY004
+    if isinstance(value, Matryoshka):
+        raise ValueError(  # noqa: TRY004 - as all bad input
+            f"expected a loss by itself as {part}, got Matryoshka: give loss={type(value.loss).__name__}(...) and "
+            f"widths={[*value.widths]}"
+        )
     spec, again = description(value)
     if not isinstance(value, base or Described):
         named = f"likewise.{base.__module__.split('.')[1]}" if base else ""

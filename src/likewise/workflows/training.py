@@ -246,7 +246,7 @@ def _assembled(
         layer_decay=config["layer_decay"],
     )
     given = (config[name] for name in ("seed", "chunk_size", "workers", "temperature_rate_factor"))
-    named = {"weights": config["weights"], "unlabelled": config["unlabelled"]}
+    named = {name: config[name] for name in ("weights", "unlabelled", "widths")}
     ready = assemble(chosen, *given, fine_tuning=tuned, begun=before, network=network, **named)
     evaluations = EvaluationOptions.of(config)
     check_applicable(ready.parts, evaluations, predicts=ready.module.predicts)

@@ -1,0 +1,125 @@
+"""Matryoshka: a loss of the first features alone, for several widths."""
+
+import inspect
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+
+from likewise.losses.base import ContrastiveLoss
+from likewise.losses.checks import check_number
+from likewise.losses.clip import ClipLoss
+from likewise.losses.inputs import vectors_of
+from likewise.losses.paco import PaCoLoss
+from likewise.losses.rascal import RASCALLoss
+
+OF_ONE_WIDTH = ClipLoss, PaCoLoss, RASCALLoss  # ready features, logits, a cache
+
+
+@final
+class Matryoshka(nn.Module):
+    r"""Embeddings that can be cut: a loss of their first w features, normalised anew, for each of several widths w.
+
+    $$
+    \sum_w \lambda_w \, \ell(z_{1 \dots w})
+    $$
+
+    It is called as the loss is. Every argument that has the features of embeddings is cut: keys, negatives, a queue,
+    prototypes; ids, labels and the vectors of a guide stay as they are.
+
+    Args:
+        loss: A loss of embeddings. Its options, also what it learns, such as a temperature, are those of all widths.
+        widths: Numbers of first features, the full one among them if it is to count.
+        weights: λ of each width. None: the mean.
+
+    Returns:
+        The weighted sum, as the loss reduces it. ``last`` is the loss's, of the widest.
+
+    Raises:
+        ValueError: The loss has no vectors that could be cut, or state or inputs of one width; widths are not different
+            whole numbers of at least 1 and at most the number of features; or weights are not one for each.
+
+    Memory:
+        That of all widths together, which are computed one after another.
+
+    Source:
+        Kusupati et al., "Matryoshka Representation Learning", 2022.
+
+    Example:
+        >>> from likewise import InfoNCELoss
+        >>> Matryoshka(InfoNCELoss(temperature=1.0), (2, 1))(torch.eye(2), torch.eye(2))
+        tensor(0.4082)
+    """
+
+    def __init__(self, loss: ContrastiveLoss, widths: Sequence[int], weights: Sequence[float] | None = None) -> None:
+        super().__init__()
+        self._vectors = vectors_of(type(loss).forward) if isinstance(loss, ContrastiveLoss) else []  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not self._vectors or isinstance(loss, OF_ONE_WIDTH):
+            raise ValueError(
+                "expected a loss whose inputs can be cut to their first features, such as InfoNCELoss(), got "
+                f"{type(loss).__name__}: it has state or inputs of one width, or declares no vectors"
+            )
+        known = tuple(widths) if isinstance(widths, list | tuple) else ()
+        if not known or any(type(width) is not int or width < 1 for width in known) or len({*known}) < len(known):
+            raise ValueError(
+                f"expected widths as different whole numbers of at least 1, got {widths!r}: (256, 128, 64), for example"
+            )
+        shares = [1 / len(known)] * len(known) if weights is None else [*weights]
+        if len(shares) != len(known):
+            raise ValueError(f"expected a weight for each of {len(known)} widths, got {len(shares)}: None is the mean")
+        self.loss, self.widths = loss, known
+        self.weights = tuple(check_number("weights", weight, 0, 1e6, "0.1 to 1") for weight in shares)
+
+    @property
+    def last(self) -> dict[str, Tensor]:
+        """Statistics of the last step, of the widest."""
+        return self.loss.last
+
+    def extra_repr(self) -> str:
+        """Return what ``repr`` shows besides the loss."""
+        return f"widths={self.widths}, weights={self.weights}"
+
+    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
+        """Return the loss of a batch, given the arguments of the loss."""
+        takes = [*signature_of(self).parameters]
+        names = [takes[min(place, len(takes) - 1)] for place in range(len(args))] + [*kwargs]
+        inputs = [*zip(names, (*args, *kwargs.values()), strict=True)]
+        features: list[tuple[str, Tensor]] = []
+
+        def widened(name: str, rows: Tensor) -> Tensor:
+            features.append((name, rows))
+            return rows.to(torch.promote_types(rows.dtype, torch.float32))  # the sum of gradients is rounded once
+
+        inputs = [(name, self._of_rows(partial(widened, name), name, value)) for name, value in inputs]
+        if features:
+            self._check(features)
+
+        def of_first(width: int) -> Tensor:
+            cut = [self._of_rows(lambda rows: rows[..., :width], name, value) for name, value in inputs]
+            return self.loss(*cut[: len(args)], **dict(zip(kwargs, cut[len(args) :], strict=True)))
+
+        of_each = sorted(zip(self.widths, self.weights, strict=True))  # what the loss notes last is of the widest
+        return torch.stack([weight * of_first(width) for width, weight in of_each]).sum(dim=0)
+
+    def _of_rows(self, function: Callable[[Tensor], Tensor], name: str, value: Any) -> Any:
+        """Return a function of an input's rows, of a list of views each; others are for the loss to refuse."""
+        if isinstance(value, list | tuple):
+            return [self._of_rows(function, name, part) for part in value]
+        rows = isinstance(value, Tensor) and value.ndim > 1 and value.is_floating_point() and not value.is_sparse
+        return function(value) if rows and name in self._vectors else value
+
+    def _check(self, features: list[tuple[str, Tensor]]) -> None:
+        counts = sorted({rows.shape[-1] for _, rows in features})
+        if len(counts) > 1 or counts[0] < max(self.widths):
+            with self.loss.checks(features[0][1]):  # an error on one process is one on all
+                raise ValueError(
+                    f"expected as many features of {', '.join(dict(features))}, at least the {max(self.widths)} of the "
+                    f"widest, got {' and '.join(map(str, counts))}: encode all to one width, and leave out wider ones"
+                )
+
+
+def signature_of(loss: nn.Module) -> inspect.Signature:
+    """Return what a loss takes; a Matryoshka takes what its loss does."""
+    return inspect.signature(loss.loss.forward if isinstance(loss, Matryoshka) else loss.forward)

@@ -267,10 +267,10 @@ def test_the_option_has_a_name_among_evaluations(tmp_path):
     rows = [{"x": row / 2, "coarse": WITHIN[row % 6], "fine": FINE[row % 6]} for row in range(24)]
     path = _table(tmp_path / "plants.csv", rows)
     found = resolve({"data": path, "data.label": "coarse", "evaluations.label": "fine", "encoder": "MLP"})
-    assert found["data"]["init_args"]["fine_label"] == "fine"
-    assert found["evaluations"] is None
+    assert found.data["init_args"]["fine_label"] == "fine"
+    assert found.evaluations is None
     both = resolve({"data": path, "evaluations": "KNN", "evaluations.k": 3, "evaluations.label": "fine"})
-    assert both["data"]["init_args"]["fine_label"] == "fine"
+    assert both.data["init_args"]["fine_label"] == "fine"
 
 
 def test_a_run_is_evaluated_by_the_labelling_that_it_was_trained_beside():

@@ -20,14 +20,9 @@ from likewise.files.formats import image_suffixes
 from likewise.parts import is_spec
 
 METHODS = {
-    "simclr": "NTXentLoss",
-    "ntxent": "NTXentLoss",
-    "clip": "InfoNCELoss",
-    "moco": "InfoNCELoss",
-    "protonet": "PrototypicalLoss",
-    "protonets": "PrototypicalLoss",
-    "prototypicalnetworks": "PrototypicalLoss",
-    "proto": "PrototypicalLoss",
+    **dict.fromkeys(("simclr", "ntxent"), "NTXentLoss"),
+    **dict.fromkeys(("clip", "moco"), "InfoNCELoss"),
+    **dict.fromkeys(("protonet", "protonets", "prototypicalnetworks", "proto"), "PrototypicalLoss"),
     "ce": "CrossEntropyLoss",
     "asl": "AsymmetricLoss",
     "npair": "NPairsLoss",
@@ -38,10 +33,7 @@ OF_CLASS = {
     "Digits": "digits",
     "Arrays": "vectors",
     "Text": "texts",
-    "Folder": "image-folder",
-    "Shards": "image-folder",
-    "Table": "image-folder",
-    "Hub": "image-folder",
+    **dict.fromkeys(("Folder", "Shards", "Table", "Hub"), "image-folder"),
     "Pairs": "pairs",
 }
 OF_INPUTS = {"images": "image-folder", "texts": "texts", "numbers": "vectors", "ids": "vectors"}

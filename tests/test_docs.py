@@ -234,7 +234,7 @@ def test_a_number_after_an_option_is_its_default():
     said = re.findall(r"^- `--(\w+) ([\d.]+)`, ", page[page.index("Further\noptions:") :], re.MULTILINE)
     assert len(said) >= 4
     options = resolve({})
-    assert {name: float(value) for name, value in said} == {name: options[name] for name, _ in said}
+    assert {name: float(value) for name, value in said} == {name: getattr(options, name) for name, _ in said}
 
 
 def test_scores_of_others_name_their_paper():

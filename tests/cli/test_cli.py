@@ -203,7 +203,7 @@ def few(tmp_path_factory):
 @pytest.mark.parametrize(("loss", "kind"), [(loss, kind) for loss, kinds in sorted(TRAINED.items()) for kind in kinds])
 def test_a_loss_trains_without_further_options_on_its_kind_of_labels(loss, kind, few, tmp_path):
     words = few[kind]
-    if read(["--loss", loss])["batches"]["class_path"] == "likewise.data.Episodes":
+    if read(["--loss", loss]).batches["class_path"] == "likewise.data.Episodes":
         place = words.index("--batches.batch_size")
         words = [*words[:place], "--batches.queries", "5", "--batches.episodes", "1", *words[place + 2 :]]
     assert main(["train", "--loss", loss, *words, "--runs", str(tmp_path)]) == 0
@@ -683,11 +683,11 @@ def test_an_error_is_one_line_without_a_traceback_in_a_process_too(tmp_path):
 def test_a_named_class_starts_from_its_own_defaults(named, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.yaml").write_text("loss: NTXentLoss\n")
-    assert read(named)["loss"]["init_args"]["temperature"] == 0.5
+    assert read(named).loss["init_args"]["temperature"] == 0.5
 
 
 def test_a_parameter_without_a_class_is_the_default_class_s():
-    loss = read(["--loss.temperature", "0.3"])["loss"]
+    loss = read(["--loss.temperature", "0.3"]).loss
     assert loss["class_path"].endswith("SupConLoss")
     assert loss["init_args"]["temperature"] == 0.3
 

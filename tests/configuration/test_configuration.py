@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -142,14 +143,14 @@ GUESSES = {
 @pytest.mark.parametrize("words", [words for words, guess in GUESSES.items() if guess])
 def test_a_first_guess_is_understood(words):
     part, name, arguments = GUESSES[words]
-    found = read(words.split())[part]
+    found = getattr(read(words.split()), part)
     assert name_of(found) == name
     assert arguments.items() <= found.get("init_args", {}).items()
 
 
 def test_moco_brings_its_inputs_unless_others_are_given():
-    assert [name_of(one) for one in read(["--loss", "moco"])["inputs"]] == ["Momentum", "KeyQueue"]
-    assert name_of(read(["--inputs", "KeyQueue", "--loss", "moco"])["inputs"]) == "KeyQueue"
+    assert [name_of(one) for one in read(["--loss", "moco"]).inputs] == ["Momentum", "KeyQueue"]
+    assert name_of(read(["--inputs", "KeyQueue", "--loss", "moco"]).inputs) == "KeyQueue"
 
 
 @pytest.mark.parametrize(
@@ -161,7 +162,7 @@ def test_moco_brings_its_inputs_unless_others_are_given():
         ("--epochs 3 --steps 9", ("trainer", "max_epochs"), 3),
         ("--device cpu", ("trainer", "accelerator"), "cpu"),
         ("--workers 0", ("workers",), 0),
-        ("--runs x", ("runs",), "x"),
+        ("--runs x", ("runs",), Path("x")),
         ("--name first", ("name",), "first"),
         ("--widths 256,128,64", ("widths",), [256, 128, 64]),
         ("--compile", ("compile",), True),
@@ -180,7 +181,7 @@ def test_moco_brings_its_inputs_unless_others_are_given():
 def test_an_option_sets_a_value(words, where, value):
     found = read(words.split())
     for step in where:
-        found = found[step]
+        found = found[step] if isinstance(found, dict) else getattr(found, step)
     assert found == value
 
 
@@ -194,19 +195,19 @@ def test_data_is_read_by_what_is_there(tmp_path):
     for path in ("photos", "stories.jsonl", "flowers.csv", "tags.csv"):
         for words in ([path], ["--data", path]):
             found = read(words)
-            sources[path] = [name_of(found[part]) for part in ("data", "encoder")]
-            assert found["data"]["init_args"]["path"] == path
+            sources[path] = [name_of(getattr(found, part)) for part in ("data", "encoder")]
+            assert found.data["init_args"]["path"] == path
     assert sources == {
         "photos": ["Folder", "Timm"],
         "stories.jsonl": ["Text", "PretrainedTransformer"],
         "flowers.csv": ["Table", "MLP"],
         "tags.csv": ["Table", "Timm"],
     }
-    assert read(["tags.csv", "--data.label", "[sky, animal]"])["data"]["init_args"]["label"] == ["sky", "animal"]
-    assert name_of(read(["photos", "--encoder", "ConvNet"])["encoder"]) == "ConvNet"
-    assert name_of(read(["--data", "Folder", "--data.path", "photos"])["encoder"]) == "Timm"
-    assert read(["photos", "--recipe", "simclr"])["recipe"] == "simclr-image-folder"
-    assert read(["stories.jsonl", "--recipe", "supcon"])["recipe"] == "supcon-texts"
+    assert read(["tags.csv", "--data.label", "[sky, animal]"]).data["init_args"]["label"] == ["sky", "animal"]
+    assert name_of(read(["photos", "--encoder", "ConvNet"]).encoder) == "ConvNet"
+    assert name_of(read(["--data", "Folder", "--data.path", "photos"]).encoder) == "Timm"
+    assert read(["photos", "--recipe", "simclr"]).recipe == "simclr-image-folder"
+    assert read(["stories.jsonl", "--recipe", "supcon"]).recipe == "supcon-texts"
 
 
 def test_a_run_or_an_exported_encoder_alone_is_not_what_is_embedded(tmp_path):
@@ -221,10 +222,10 @@ def test_arrays_are_vectors_unless_they_are_images(tmp_path):
     numpy = pytest.importorskip("numpy")
     numpy.savez(tmp_path / "features.npz", vectors=numpy.ones((4, 3)), labels=numpy.arange(4))
     numpy.savez(tmp_path / "images.npz", images=numpy.ones((4, 8, 8)), labels=numpy.arange(4))
-    assert [name_of(read(["features.npz"])[part]) for part in ("data", "encoder")] == ["Arrays", "MLP"]
-    assert [name_of(read(["images.npz"])[part]) for part in ("data", "encoder")] == ["Arrays", "ConvNet"]
+    assert [name_of(getattr(read(["features.npz"]), part)) for part in ("data", "encoder")] == ["Arrays", "MLP"]
+    assert [name_of(getattr(read(["images.npz"]), part)) for part in ("data", "encoder")] == ["Arrays", "ConvNet"]
     named = {
-        (*data, method): read([*data, "--recipe", method])["recipe"]
+        (*data, method): read([*data, "--recipe", method]).recipe
         for data in (["images.npz"], ["features.npz"], ["--data", "SVHN"])
         for method in ("simclr", "nws")
     }
@@ -233,7 +234,7 @@ def test_arrays_are_vectors_unless_they_are_images(tmp_path):
         *("simclr-vectors", "nws-vectors"),
         *("simclr-digits", "nws-image-folder"),
     ]
-    assert name_of(read(["images.npz", "--recipe", "nws"])["encoder"]) == "ResNet"
+    assert name_of(read(["images.npz", "--recipe", "nws"]).encoder) == "ResNet"
 
 
 def test_layers_win_in_turn_defaults_recipe_configurations_words(tmp_path):
@@ -242,9 +243,9 @@ def test_layers_win_in_turn_defaults_recipe_configurations_words(tmp_path):
     )
     (tmp_path / "b.yaml").write_text("seed: 2\ntrainer: {max_epochs: 7}\n")
     found = read(["--loss.temperature", "0.3", "--config", "a.yaml", "--config", "b.yaml"])
-    assert (found["seed"], found["trainer"]["max_epochs"], found["batches"]["init_args"]["batch_size"]) == (2, 7, 1024)
-    assert {"temperature": 0.3, "form": "in"}.items() <= found["loss"]["init_args"].items()
-    kept = read(["--config", "a.yaml", "--loss", "NTXentLoss"])["loss"]["init_args"]
+    assert (found.seed, found.trainer["max_epochs"], found.batches["init_args"]["batch_size"]) == (2, 7, 1024)
+    assert {"temperature": 0.3, "form": "in"}.items() <= found.loss["init_args"].items()
+    kept = read(["--config", "a.yaml", "--loss", "NTXentLoss"]).loss["init_args"]
     assert kept == {"temperature": 0.2, "gather_distributed": True}  # of the file, what both classes have
 
 
@@ -252,9 +253,9 @@ def test_what_is_written_is_read_as_the_same():
     words = ["--loss", "moco", "--subset", "Fraction", "--subset.fraction", "0.5", "--trainer.callbacks", "Timer"]
     found = read([*words, "--trainer.check_val_every_n_epoch", "null", "--recipe", "supcon-cifar10"])
     again = read(["--config", json.dumps(yaml.safe_load(written(found)))])
-    assert again == {**found, "recipe": None}
-    assert again["trainer"]["check_val_every_n_epoch"] is None
-    assert all(path.startswith(("likewise.", "torch.optim.", "lightning.")) for path in _paths(again))
+    assert again == replace(found, recipe=None)
+    assert again.trainer["check_val_every_n_epoch"] is None
+    assert all(path.startswith(("likewise.", "torch.optim.", "lightning.")) for path in _paths(vars(again)))
 
 
 def _paths(value):
@@ -269,7 +270,7 @@ def test_options_are_given_in_python_as_on_the_command_line():
     class_ = {"class_path": "likewise.losses.NTXentLoss", "init_args": {"temperature": 0.2}}
     nested = resolve({"loss": class_, "trainer": {"max_epochs": 3}, "batches": {"batch_size": 9}, "inputs": []})
     assert nested == resolve({"loss": "simclr", "temperature": 0.2, "epochs": 3, "batch-size": 9, "inputs": []})
-    assert resolve({"evaluations": ["KNN", "Retrieval"], "source": "."}, verb="evaluate")["evaluations"][1] == {
+    assert resolve({"evaluations": ["KNN", "Retrieval"], "source": "."}, verb="evaluate").evaluations[1] == {
         "class_path": "likewise.evaluation.Retrieval",
         "init_args": {"gallery": "test", "gallery_includes_queries": False},
     }
@@ -294,7 +295,7 @@ Made = type("Made", (NTXentLoss,), {})
 
 def test_classes_of_ones_own_are_read_without_importing_them(tmp_path):
     (tmp_path / "own_parts.py").write_text(f"{MINE}\nraise RuntimeError('imported')\n")
-    found = read(["--loss", "own_parts.Mine", "--loss.warmth", "3", "--loss.temperature", "1"])["loss"]
+    found = read(["--loss", "own_parts.Mine", "--loss.warmth", "3", "--loss.temperature", "1"]).loss
     assert found["init_args"] == {
         "warmth": 3.0,
         "cold": False,
@@ -325,7 +326,7 @@ def test_a_file_that_is_no_python_is_told_with_its_line(tmp_path):
 
 def test_a_class_that_only_running_its_file_makes_is_taken_too(tmp_path):
     (tmp_path / "own_made.py").write_text(MINE)
-    assert read(["--loss", "own_made.Made", "--loss.temperature", "3"])["loss"]["init_args"] == {"temperature": 3.0}
+    assert read(["--loss", "own_made.Made", "--loss.temperature", "3"]).loss["init_args"] == {"temperature": 3.0}
 
 
 def test_kinds_are_the_classes_that_have_no_abstract_parts():
@@ -393,8 +394,8 @@ def test_help_tells_the_defaults_that_the_command_has_for_data_of_a_kind(tmp_pat
     for kind, words in places.items():
         config = read(["--data", str(tmp_path / words[0]), *words[1:]])
         for part in ("batches", "encoder", "head", "loss", "optimizer", "schedule"):
-            told = asked_help([f"--{part}.help", name_of(config[part])], "train")
-            given = {} if (kind, part) == ("pairs", "encoder") else config[part].get("init_args", {})
+            told = asked_help([f"--{part}.help", name_of(getattr(config, part))], "train")
+            given = {} if (kind, part) == ("pairs", "encoder") else getattr(config, part).get("init_args", {})
             for name, value in ((name, of) for name, of in given.items() if not isinstance(of, list)):
                 (block,) = re.findall(rf"^  --{part}\.{name} .*?(?=^  --|\Z)", told, re.DOTALL | re.MULTILINE)
                 block = " ".join(block.split())
@@ -447,13 +448,13 @@ def test_a_section_is_added_below_those_of_every_page_or_stands_alone(tmp_path):
         "from likewise.report import Section\nclass Mine(Section):\n    def content(self, subjects): ...\n"
     )
     for verb, words in (("train", []), ("evaluate", ["."])):
-        added = read([*words, "--sections+", "own_sections.Mine"], verb=verb)["sections"]
+        added = read([*words, "--sections+", "own_sections.Mine"], verb=verb).sections
         assert [one["class_path"] for one in (added[0], added[-1])] == [
             "likewise.report.sections.ComparisonSection",
             "own_sections.Mine",
         ]
         assert len(added) > 20
-    alone = read(["--sections", "ScoresSection", "--sections+", "own_sections.Mine"])["sections"]
+    alone = read(["--sections", "ScoresSection", "--sections+", "own_sections.Mine"]).sections
     assert [name_of(one) for one in alone] == ["ScoresSection", "Mine"]
 
 
@@ -463,15 +464,15 @@ def test_a_run_that_has_been_finished_is_found_by_the_name_that_it_had(tmp_path)
     (tmp_path / "run" / "run.json").write_text("{}")
     for name in ("run", "run.partial"):
         found = read(["--resume", name, "--epochs", "7"])
-        assert (found["seed"], found["resume"], found["trainer"]["max_epochs"]) == (5, name, 7)
-    assert [read(["--resume", "run", *words])["report"] for words in ([], ["--report", "false"])] == [True, False]
+        assert (found.seed, found.resume, found.trainer["max_epochs"]) == (5, Path(name), 7)
+    assert [read(["--resume", "run", *words]).report for words in ([], ["--report", "false"])] == [True, False]
     with pytest.raises(ValueError, match="--report"):
         read(["--resume", "run", "--report", "perhaps"])
     given = {"log": "csv", "workers": 3, "checkpoint_minutes": 2.0, "keep_checkpoints": True, "timeout_minutes": 9.0}
     found = read(["--resume", "run", *(word for name, of in given.items() for word in (f"--{name}", str(of)))])
-    assert {name: found[name] for name in given} == given
-    assert found["loss"]["class_path"].endswith("NTXentLoss")
-    added = read(["--resume", "run", "--sections", "ScoresSection"])["sections"]
+    assert {name: getattr(found, name) for name in given} == given
+    assert found.loss["class_path"].endswith("NTXentLoss")
+    added = read(["--resume", "run", "--sections", "ScoresSection"]).sections
     assert name_of(added) == "ScoresSection"
     for words in (["--loss", "supcon"], ["--compile"], ["--validation_epochs", "0"], ["--logs", "csv"]):
         with pytest.raises(ValueError, match=rf"with --resume no option but --report, .*trainer.\*, got {words[0]}: "):

@@ -41,24 +41,24 @@ def nowhere(monkeypatch):
 
 def test_photos_and_texts_begin_with_what_others_learned(photos, texts):
     of_photos, of_texts = resolve({"data": photos}), resolve({"data": texts})
-    assert of_photos["encoder"]["init_args"]["name"] == "tf_efficientnet_lite0"
-    assert of_photos["encoder"]["init_args"]["pretrained"]
-    assert (of_photos["data"]["init_args"]["size"], of_photos["freeze"]) == (
+    assert of_photos.encoder["init_args"]["name"] == "tf_efficientnet_lite0"
+    assert of_photos.encoder["init_args"]["pretrained"]
+    assert (of_photos.data["init_args"]["size"], of_photos.freeze) == (
         160,
         "batch statistics, conv_stem, bn1, blocks.0, blocks.1",
     )
-    assert of_texts["encoder"]["init_args"]["name"] == "all-MiniLM-L6-v2"
+    assert of_texts.encoder["init_args"]["name"] == "all-MiniLM-L6-v2"
     for options in (of_photos, of_texts):
-        assert options["trainer"]["max_steps"] > 0
-        assert options["trainer"]["max_epochs"] == -1
-        assert name_of(options["batches"]["init_args"]["sampler"]) == "Balanced"
+        assert options.trainer["max_steps"] > 0
+        assert options.trainer["max_epochs"] == -1
+        assert name_of(options.batches["init_args"]["sampler"]) == "Balanced"
 
 
 @pytest.mark.parametrize("word", ["auto", "scratch"])
 def test_the_rule_can_be_named(word, photos, texts):
-    chosen = [name_of(resolve({"data": of, "encoder": word})["encoder"]) for of in (photos, texts)]
+    chosen = [name_of(resolve({"data": of, "encoder": word}).encoder) for of in (photos, texts)]
     assert chosen == (["Timm", "PretrainedTransformer"] if word == "auto" else ["ConvNet", "Transformer"])
-    assert name_of(resolve({"encoder": word})["encoder"]) == "ConvNet"  # of digits nothing is published
+    assert name_of(resolve({"encoder": word}).encoder) == "ConvNet"  # of digits nothing is published
 
 
 @pytest.fixture
@@ -79,15 +79,15 @@ LEARNED = [
 def test_pairs_of_texts_begin_with_one_language_model_for_both_sides(named, pairs):
     options = resolve(pairs | named)
     learned = named.get("encoder.run", named.get("encoder.name", "all-MiniLM-L6-v2"))
-    assert learned in options["encoder"]["init_args"].values()
-    assert name_of(options["inputs"]) == "SecondTower"
-    assert options["inputs"]["init_args"]["shared"]
-    assert (options["loss"]["init_args"]["temperature"], name_of(options["head"])) == (0.05, "NoHead")
+    assert learned in options.encoder["init_args"].values()
+    assert name_of(options.inputs) == "SecondTower"
+    assert options.inputs["init_args"]["shared"]
+    assert (options.loss["init_args"]["temperature"], name_of(options.head)) == (0.05, "NoHead")
     for side in ("augmentation", "counterpart_augmentation"):
-        assert options["batches"]["init_args"][side]["init_args"]["probability"] == 0
+        assert options.batches["init_args"][side]["init_args"]["probability"] == 0
     two = resolve(pairs | named | {"inputs.encoder": "PretrainedTransformer", "inputs.encoder.name": "another"})
-    assert not two["inputs"]["init_args"]["shared"]
-    assert name_of(two["head"]) == ("NoHead" if named else "ProjectionHead")
+    assert not two.inputs["init_args"]["shared"]
+    assert name_of(two.head) == ("NoHead" if named else "ProjectionHead")
 
 
 @pytest.mark.parametrize(
@@ -96,15 +96,15 @@ def test_pairs_of_texts_begin_with_one_language_model_for_both_sides(named, pair
 )
 def test_other_pairs_are_trained_from_scratch(named, pairs):
     options = resolve(pairs | named)
-    assert name_of(options["encoder"]) == "Transformer"
-    assert options["loss"]["init_args"]["temperature"] == "learned"
+    assert name_of(options.encoder) == "Transformer"
+    assert options.loss["init_args"]["temperature"] == "learned"
 
 
 @pytest.mark.usefixtures("nowhere")
 def test_pairs_of_texts_are_trained_from_scratch_where_no_weights_are(pairs):
     with pytest.warns(UserWarning, match="no weights of all-MiniLM-L6-v2 were found"):
         options = resolve(pairs)
-    assert name_of(options["encoder"]) == "Transformer"
+    assert name_of(options.encoder) == "Transformer"
 
 
 LATER = [("{encoder: ResNet, encoder.depth: 50}", "auto", "Timm"), ("encoder: auto", "resnet50", "ResNet")]
@@ -114,7 +114,7 @@ LATER = [("{encoder: ResNet, encoder.depth: 50}", "auto", "Timm"), ("encoder: au
 def test_the_last_word_holds(file, word, chosen, photos, tmp_path):
     (tmp_path / "options.yaml").write_text(file)
     options = resolve({"config": str(tmp_path / "options.yaml"), "data": photos, "encoder": word})
-    assert name_of(options["encoder"]) == chosen
+    assert name_of(options.encoder) == chosen
 
 
 @pytest.mark.parametrize(
@@ -135,51 +135,51 @@ def test_another_loss_than_sup_con_has_a_head_and_two_views(loss, head, of_photo
     """Cross-entropy in batches of 8 of 81 classes ended with one feature for all photos."""
     for data, expected in ((photos, of_photos), (texts, of_texts)):
         found = resolve({"data": data, **loss})
-        given = found["batches"]["init_args"]
-        assert name_of(found["head"]) == head
+        given = found.batches["init_args"]
+        assert name_of(found.head) == head
         assert (given.get("sampler") is not None and name_of(given["sampler"]) == "Balanced") is balanced
         assert (given["views"], given["batch_size"]) == expected
     asked = resolve({"data": texts, **loss, "batches.views": 3, "batch_size": 10, "head": "ProjectionHead"})
-    assert (asked["batches"]["init_args"]["views"], asked["batches"]["init_args"]["batch_size"]) == (3, 10)
-    assert name_of(asked["head"]) == "ProjectionHead"
+    assert (asked.batches["init_args"]["views"], asked.batches["init_args"]["batch_size"]) == (3, 10)
+    assert name_of(asked.head) == "ProjectionHead"
 
 
 def test_from_scratch_photos_are_small(photos):
     options = resolve({"data": photos, "encoder": "scratch"})
-    assert (options["data"]["init_args"]["size"], options["freeze"]) == (64, None)
+    assert (options.data["init_args"]["size"], options.freeze) == (64, None)
 
 
 def test_options_of_no_named_encoder_are_those_of_the_network_from_scratch(photos, texts):
-    assert resolve({"data": photos, "encoder.width": 8})["encoder"]["init_args"]["width"] == 8
-    assert name_of(resolve({"data": texts, "encoder.width": 8})["encoder"]) == "Transformer"
+    assert resolve({"data": photos, "encoder.width": 8}).encoder["init_args"]["width"] == 8
+    assert name_of(resolve({"data": texts, "encoder.width": 8}).encoder) == "Transformer"
 
 
 def test_an_encoder_or_a_recipe_that_is_named_has_its_own_options(photos, texts):
     named = resolve({"data": photos, "encoder": "ResNet"})
-    assert (named["freeze"], named["trainer"].get("max_steps", -1)) == (None, -1)
-    assert name_of(resolve({"data": photos, "recipe": "supcon"})["encoder"]) == "ResNet"
-    assert name_of(resolve({"data": texts, "recipe": "supcon"})["encoder"]) == "Transformer"
+    assert (named.freeze, named.trainer.get("max_steps", -1)) == (None, -1)
+    assert name_of(resolve({"data": photos, "recipe": "supcon"}).encoder) == "ResNet"
+    assert name_of(resolve({"data": texts, "recipe": "supcon"}).encoder) == "Transformer"
     both = resolve({"data": photos, "recipe": "supcon", "encoder": "auto"})
-    assert (name_of(both["encoder"]), both["data"]["init_args"]["size"]) == ("Timm", 160)
-    assert both["trainer"]["max_epochs"] == 100  # as the recipe has it
+    assert (name_of(both.encoder), both.data["init_args"]["size"]) == ("Timm", 160)
+    assert both.trainer["max_epochs"] == 100  # as the recipe has it
 
 
 @pytest.mark.parametrize(("given", "steps", "epochs"), [("epochs", -1, 7), ("steps", 7, -1)])
 def test_what_ends_a_training_replaces_the_end_of_the_defaults(given, steps, epochs, photos):
-    trainer = resolve({"data": photos, given: 7})["trainer"]
+    trainer = resolve({"data": photos, given: 7}).trainer
     assert (trainer["max_steps"], trainer["max_epochs"]) == (steps, epochs)
-    both = resolve({"data": photos, "steps": 7, "epochs": 3})["trainer"]
+    both = resolve({"data": photos, "steps": 7, "epochs": 3}).trainer
     assert (both["max_steps"], both["max_epochs"]) == (7, 3)
-    timed = resolve({"data": photos, "trainer.max_time": "00:00:10:00"})["trainer"]
+    timed = resolve({"data": photos, "trainer.max_time": "00:00:10:00"}).trainer
     assert (timed["max_steps"], timed["max_epochs"]) == (-1, -1)
 
 
 @pytest.mark.usefixtures("nowhere")
 def test_without_weights_a_line_says_what_to_install(photos, texts):
     with pytest.warns(UserWarning, match=r"of tf_efficientnet_lite0 .*Timeout.*likewise\[images,pretrained\]"):
-        assert name_of(resolve({"data": photos})["encoder"]) == "ConvNet"
+        assert name_of(resolve({"data": photos}).encoder) == "ConvNet"
     with pytest.warns(UserWarning, match=r"all-MiniLM-L6-v2 were found.*likewise\[text,pretrained\]"):
-        assert name_of(resolve({"data": texts})["encoder"]) == "Transformer"
+        assert name_of(resolve({"data": texts}).encoder) == "Transformer"
 
 
 def test_without_the_library_a_line_says_so(photos, monkeypatch):
@@ -190,8 +190,8 @@ def test_without_the_library_a_line_says_so(photos, monkeypatch):
 
 def test_a_file_of_weights_takes_the_place_of_published_ones(photos, texts):
     options = resolve({"data": photos, "weights": "mine.pth"})
-    assert (name_of(options["encoder"]), options["encoder"]["init_args"]["pretrained"]) == ("Timm", False)
-    assert name_of(resolve({"data": texts, "weights": "mine.pth"})["encoder"]) == "Transformer"
+    assert (name_of(options.encoder), options.encoder["init_args"]["pretrained"]) == ("Timm", False)
+    assert name_of(resolve({"data": texts, "weights": "mine.pth"}).encoder) == "Transformer"
 
 
 def test_a_run_is_repeated_with_what_it_began_with(photos, tmp_path, monkeypatch):
@@ -199,4 +199,4 @@ def test_a_run_is_repeated_with_what_it_began_with(photos, tmp_path, monkeypatch
     assert resolve(options) == options
     (tmp_path / "config.yaml").write_text(written(options))
     monkeypatch.setattr(starts, "find", None)  # nothing is looked for again
-    assert {**resolve({"config": str(tmp_path / "config.yaml")}), "config": None} == options
+    assert resolve({"config": str(tmp_path / "config.yaml")}) == options

@@ -188,7 +188,8 @@ def test_lines_in_another_encoding_are_told_from_data(tmp_path):
 
 def test_options_are_read_from_what_a_shell_of_windows_writes(tmp_path):
     file = _file(tmp_path, "options.yaml", "seed: 7\nname: rosé\n", "utf-16")
-    assert {name: resolve({"config": str(file)})[name] for name in ("seed", "name")} == {"seed": 7, "name": "rosé"}
+    options = resolve({"config": str(file)})
+    assert (options.seed, options.name) == (7, "rosé")
 
 
 def _bytes_of_source(file: Path) -> Samples:

@@ -404,7 +404,7 @@ def test_published_sets_are_read_as_the_docs_say(written, place, sizes, tmp_path
             exec(code, {})  # noqa: S102 - the page's own
     (words,) = (of for of in COMMANDS if of[0] == place)
     said = read(words)
-    parts, _ = parts_of({name: said.get(name) for name in ("data", "subset", "split")})
+    parts, _ = parts_of({name: getattr(said, name) for name in ("data", "subset", "split")})
     assert tuple(len(part) for part in (parts.train, parts.validation, parts.test)) == sizes
     assert len(parts.train.names) == 2
 
@@ -417,4 +417,4 @@ def test_the_commands_for_published_sets_are_understood(tmp_path, monkeypatch):
     Path("places-lt").mkdir()
     Path("places-lt/train.csv").write_text("image,label\na.jpg,0\n")
     assert len(COMMANDS) == 5
-    assert {read(words)["data"]["init_args"].get("size") for words in COMMANDS} == {224}
+    assert {read(words).data["init_args"].get("size") for words in COMMANDS} == {224}

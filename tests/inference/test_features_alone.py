@@ -163,7 +163,7 @@ def test_features_of_two_encoders_are_not_compared(tmp_path):
     for width in (8, 16):
         encoder = {"class_path": "likewise.models.MLP", "init_args": {"width": 4, "depth": width // 8}}
         output = tmp_path / f"{width}.parquet"
-        files.append(embed(data=tmp_path / "in.npz", config={"encoder": encoder}, output=output, progress=Silent()))
+        files.append(embed(data=tmp_path / "in.npz", encoder=encoder, output=output, progress=Silent()))
     search(files[0], progress=Silent())
     with pytest.raises(ValueError, match="got those of another"):
         search(files[0], [str(files[1])], progress=Silent())

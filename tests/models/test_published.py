@@ -163,4 +163,4 @@ def test_a_run_that_begins_with_anothers_encoder_can_be_repeated_from_its_option
     assert digest == PretrainedTransformer((), "all-MiniLM-L6-v2").recorded["digest"]
     second = train(**given, **{"encoder": "FromRun", "encoder.run": str(first.folder)})
     assert "digest" not in yaml.safe_load(second.configuration.read_text())["encoder"]["init_args"]
-    assert resolve({"config": str(second.configuration)})["encoder"]["class_path"] == "likewise.models.FromRun"
+    assert resolve({"config": str(second.configuration)}).encoder["class_path"] == "likewise.models.FromRun"

@@ -194,9 +194,9 @@ def test_the_sections_of_a_configuration_are_on_the_page(runs):
     run = runs[0].run
     own = {"class_path": "my_sections.PredictedSection", "init_args": {"most": 1}}
     sections = [{"class_path": "likewise.report.sections.FactsSection"}, own]
-    evaluate(run, {"evaluations": [], "sections": sections}, progress=Silent())
+    evaluate(run, evaluations=[], sections=sections, progress=Silent())
     assert headings_of(run.report) == ["Run", "Predicted classes"]
-    evaluate(run, {"evaluations": [], "sections": own}, progress=Silent())
+    evaluate(run, evaluations=[], sections=own, progress=Silent())
     assert headings_of(run.report) == ["Predicted classes"]
     run.write(run.configuration.name, json.dumps({"sections": own}).encode())
     evaluate(run, evaluations=[], progress=Silent())  # as it was trained with
@@ -204,7 +204,7 @@ def test_the_sections_of_a_configuration_are_on_the_page(runs):
     evaluate(run, evaluations=[], sections=sections[0], progress=Silent())
     assert headings_of(run.report) == ["Run"]
     with pytest.raises(ValueError, match="expected a class of kind Section"):
-        evaluate(run, {"evaluations": [], "sections": {"class_path": "likewise.SupConLoss"}}, progress=Silent())
+        evaluate(run, evaluations=[], sections={"class_path": "likewise.SupConLoss"}, progress=Silent())
     run.write(run.configuration.name, json.dumps({"sections": {"class_path": "my_sections.Gone"}}).encode())
     with pytest.warns(UserWarning, match=r"the usual sections instead of those that the run was trained with.*Gone"):
         evaluate(run, evaluations=[], progress=Silent())

@@ -51,7 +51,7 @@ def trained(tmp_path_factory):
 def made(options, run, **more):
     """Return a training with a guide that is ready."""
     words = {"encoder.width": "12", "encoder.vocabulary": "90", "inputs": "Guide", "inputs.run": str(run)}
-    return assemble(resolve(options | words | more), 0)
+    return assemble(vars(resolve(options | words | more)), 0)
 
 
 def test_it_supplies_the_runs_embeddings_of_the_batch(trained):
@@ -108,9 +108,9 @@ def test_no_earlier_run_has_learned_from_the_test(trained):
     begun = {"inputs": "SecondTower", "inputs.encoder": "FromRun", "inputs.encoder.run": str(run)}
     begun["inputs.encoder.side"] = "second"
     for chosen in (begun, {"inputs": "Guide", "inputs.run": str(run)}):
-        assemble(resolve(options | chosen), 0)
+        assemble(vars(resolve(options | chosen)), 0)
         with pytest.raises(ValueError, match=r"expected test samples that .* was not trained on, got \d+ of 30"):
-            assemble(resolve(options | chosen | {"split.seed": "1"}), 0)
+            assemble(vars(resolve(options | chosen | {"split.seed": "1"})), 0)
 
 
 def test_a_training_is_guided(trained):
@@ -130,7 +130,7 @@ def test_what_does_not_fit_is_told(trained, tmp_path):
     with pytest.raises(ValueError, match=r"expected the folder of a run, got .*nothing"):
         made(options, tmp_path / "nothing")
     with pytest.raises(ValueError, match=r"expected SecondTower among the inputs for pairs, got none: leave out --inp"):
-        assemble(resolve(options | {"inputs": []}), 0)
+        assemble(vars(resolve(options | {"inputs": []})), 0)
     guide, texts = Guide(str(run)), Samples(Texts(["a red cat", "a dog"]))
     with pytest.raises(ValueError, match="expected pairs for Guide, got samples without a counterpart: read them by"):
         guide.build(InputContext(ConvNet((1, 8, 8)), None, samples=texts))

@@ -530,7 +530,7 @@ def test_losses_that_are_named_in_place_of_one_without_an_input_take_the_datas_l
 def test_losses_and_inputs_say_which_batches_they_need():
     needed = {"PrototypicalLoss": "Episodes", "InfoPatchLoss": "Episodes", "SupConLoss": "Views"}
     for loss, batches in needed.items():
-        assert read(["--loss", loss])["batches"]["class_path"] == f"likewise.data.{batches}"
+        assert read(["--loss", loss]).batches["class_path"] == f"likewise.data.{batches}"
     made, *_ = _inputs(lw.PrototypicalLoss())
     made.check_batches(Episodes(ways=2))
     with pytest.raises(ValueError, match="expected Episodes as batches for PrototypicalLoss, got Views: choose Ep"):

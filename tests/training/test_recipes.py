@@ -87,39 +87,39 @@ def test_every_value_of_a_recipe_is_an_option_that_is_understood(data):
     for method in METHODS:
         path = ["--data.path", "photos"] if data in {"image-folder", "mini-imagenet"} else []
         said = parsed("--recipe", f"{method}-{data}", *path)
-        assert said["recipe"] == f"{method}-{data}"
-        assert within(recipe(f"{method}-{data}"), said)
+        assert said.recipe == f"{method}-{data}"
+        assert within(recipe(f"{method}-{data}"), vars(said))
 
 
 def test_options_win_over_a_recipe_wherever_they_stand():
     before = parsed("--loss.temperature", "0.3", "--recipe", "supcon-cifar10", "--trainer.max_epochs", "7")
-    assert before["loss"]["init_args"]["temperature"] == 0.3
-    assert before["trainer"]["max_epochs"] == 7
-    assert before["batches"]["init_args"]["batch_size"] == 1024
+    assert before.loss["init_args"]["temperature"] == 0.3
+    assert before.trainer["max_epochs"] == 7
+    assert before.batches["init_args"]["batch_size"] == 1024
     other = parsed("--recipe", "supcon-cifar10", "--encoder", "ConvNet", "--recipe", "simclr-cifar10")
-    assert other["recipe"] == "simclr-cifar10"
-    assert other["loss"] == {**other["loss"], "class_path": "likewise.losses.NTXentLoss"}
-    assert other["encoder"] == parsed("--encoder", "ConvNet")["encoder"]  # and not with the depth of a ResNet
+    assert other.recipe == "simclr-cifar10"
+    assert other.loss == {**other.loss, "class_path": "likewise.losses.NTXentLoss"}
+    assert other.encoder == parsed("--encoder", "ConvNet").encoder  # and not with the depth of a ResNet
 
 
 def test_another_class_of_a_part_does_not_take_over_the_recipes_arguments(tmp_path):
     """Arguments of one name mean other things in another class: a crop's scale is no affine map's."""
-    plain = parsed("--batches.augmentation", "RandomAffine")["batches"]["init_args"]["augmentation"]
+    plain = parsed("--batches.augmentation", "RandomAffine").batches["init_args"]["augmentation"]
     said = parsed("--recipe", "simclr-cifar10", "--batches.augmentation=RandomAffine")
-    assert said["batches"]["init_args"]["augmentation"] == plain
-    assert said["batches"]["init_args"]["batch_size"] == 1024
+    assert said.batches["init_args"]["augmentation"] == plain
+    assert said.batches["init_args"]["batch_size"] == 1024
     file = tmp_path / "mine.yaml"
     file.write_text("recipe: simclr-cifar10\nencoder:\n  class_path: likewise.models.ConvNet\n")
-    assert parsed("--config", str(file))["encoder"] == parsed("--encoder", "ConvNet")["encoder"]
+    assert parsed("--config", str(file)).encoder == parsed("--encoder", "ConvNet").encoder
     same = parsed("--recipe", "simclr-cifar10", "--encoder", "ResNet", "--encoder.width", "8")
-    assert same["encoder"]["init_args"]["depth"] == 50
+    assert same.encoder["init_args"]["depth"] == 50
 
 
 def test_what_is_added_to_a_list_of_a_recipe_leaves_the_others_there():
-    said = parsed("--recipe", "supcon-cifar100-lt", "--subset+", "Classes", "--subset.count", "20")["subset"]
+    said = parsed("--recipe", "supcon-cifar100-lt", "--subset+", "Classes", "--subset.count", "20").subset
     assert [one["class_path"].rpartition(".")[2] for one in said] == ["LongTail", "Classes"]
     assert said[0]["init_args"]["imbalance"] == 100
-    said = parsed("--recipe", "supcon-cifar100-20-lt10", "--subset", "Fraction", "--subset.fraction", "0.5")["subset"]
+    said = parsed("--recipe", "supcon-cifar100-20-lt10", "--subset", "Fraction", "--subset.fraction", "0.5").subset
     assert said["class_path"] == "likewise.data.Fraction"
     assert recipe("moco-cifar100-20-lt50")["inputs"][1]["init_args"] == {"size": 512}  # that of its likeness
 
@@ -128,16 +128,16 @@ def test_the_recipe_that_is_recorded_is_the_one_that_was_used(tmp_path):
     file = tmp_path / "mine.yaml"
     file.write_text("recipe: byol-digits\n")
     said = parsed("--recipe", "simclr-digits", "--config", str(file))
-    assert (said["recipe"], said["loss"]["class_path"]) == ("simclr-digits", "likewise.losses.NTXentLoss")
+    assert (said.recipe, said.loss["class_path"]) == ("simclr-digits", "likewise.losses.NTXentLoss")
 
 
 def test_a_file_of_options_may_name_a_recipe(tmp_path):
     file = tmp_path / "mine.yaml"
     file.write_text("recipe: byol-digits\ntrainer:\n  max_epochs: 3\n")
     said = parsed("--config", str(file))
-    assert said["loss"]["class_path"] == "likewise.losses.BYOLLoss"
-    assert [one["class_path"].rpartition(".")[2] for one in said["inputs"]] == ["Momentum", "Predictor"]
-    assert said["trainer"]["max_epochs"] == 3
+    assert said.loss["class_path"] == "likewise.losses.BYOLLoss"
+    assert [one["class_path"].rpartition(".")[2] for one in said.inputs] == ["Momentum", "Predictor"]
+    assert said.trainer["max_epochs"] == 3
 
 
 def test_the_recipe_of_supcontrast_is_that_of_its_authors():
@@ -283,14 +283,14 @@ def test_pairs_have_the_encoder_of_their_first_side_and_a_loss_without_another_w
             "caption",
             "captions",
         ) and not recipe_of  # texts with texts begin with a language model
-        assert said["encoder"]["class_path"] == f"likewise.models.{'Pretrained' * learned}{encoder}"
-        assert said["data"]["init_args"].get("size") == size
+        assert said.encoder["class_path"] == f"likewise.models.{'Pretrained' * learned}{encoder}"
+        assert said.data["init_args"].get("size") == size
         expected = {"symmetric": True, "temperature": 0.05 if learned else "learned"}
-        assert said["loss"]["init_args"] | expected == said["loss"]["init_args"]
-        assert said["inputs"]["class_path"] == "likewise.training.inputs.SecondTower"
-        assert said["recipe"] == (f"{recipe_of[-1]}-pairs" if recipe_of else None)
+        assert said.loss["init_args"] | expected == said.loss["init_args"]
+        assert said.inputs["class_path"] == "likewise.training.inputs.SecondTower"
+        assert said.recipe == (f"{recipe_of[-1]}-pairs" if recipe_of else None)
     mine = parsed("--data", "Pairs", "--data.path", str(table), *words, "--encoder", "BagOfTokens", "--data.size", "32")
-    assert (mine["encoder"]["class_path"], mine["data"]["init_args"]["size"]) == ("likewise.models.BagOfTokens", 32)
+    assert (mine.encoder["class_path"], mine.data["init_args"]["size"]) == ("likewise.models.BagOfTokens", 32)
 
 
 @pytest.mark.parametrize(("more", "lacks"), [([], "first"), (["--data.first", "file"], "second")])
@@ -308,10 +308,10 @@ def test_pairs_without_a_column_are_told_the_columns_of_their_table(more, lacks,
 def test_pairs_of_two_files_have_the_encoder_of_the_first(tmp_path):
     for file, encoder in (("a.en.gz", "PretrainedTransformer"), ("a.txt", "PretrainedTransformer"), ("a.npy", "MLP")):
         said = parsed("--data", "Pairs", "--data.first", file, "--data.second", "b.txt")
-        assert said["encoder"]["class_path"] == f"likewise.models.{encoder}"
+        assert said.encoder["class_path"] == f"likewise.models.{encoder}"
     (tmp_path / "train.en.gz").touch()
     said = parsed("--data", "Pairs", "--data.path", str(tmp_path), "--data.first", "en", "--data.second", "de")
-    assert said["encoder"]["class_path"] == "likewise.models.PretrainedTransformer"
+    assert said.encoder["class_path"] == "likewise.models.PretrainedTransformer"
 
 
 @pytest.mark.parametrize("name", ["pairs-texts", "pairs-multi30k"])
@@ -418,7 +418,7 @@ def test_subsets_are_taken_in_turn_and_those_of_every_part_first():
 
 def test_several_subsets_are_named_by_the_command():
     words = ["--subset", "Classes", "--subset.count", "4", "--subset+", "LongTail", "--subset.imbalance", "5"]
-    said = parsed(*words)["subset"]
+    said = parsed(*words).subset
     assert [one["class_path"].rpartition(".")[2] for one in said] == ["Classes", "LongTail"]
     assert said[1]["init_args"]["imbalance"] == 5.0
     assert build(said[0]).count == 4

@@ -12,6 +12,7 @@ from torch import nn
 from torch.utils.data import SequentialSampler
 
 import likewise as lw
+from likewise.configuration import resolve
 from likewise.data import Balanced, FeatureDropout, NoAugmentation, Views
 from likewise.evaluation import KNN
 from likewise.models import MLP, ConvNet, NoHead
@@ -185,3 +186,15 @@ WRONG = [
 def test_objects_that_an_option_does_not_take_are_told(given, words, tmp_path):
     with pytest.raises(ValueError, match=words):
         lw.train(**COMMON, **given, runs=str(tmp_path))
+
+
+def test_data_alone_and_records_stand_first(tmp_path):
+    """A record is trained as it is; options beside it win over what it says."""
+    options = {name: value for name, value in COMMON.items() if name not in {"data", "progress"}}
+    run = lw.train(DATA, loss="supcon", temperature=0.2, runs=str(tmp_path), progress=Silent(), **options)
+    record = resolve({"config": str(run.configuration)})
+    assert lw.train(record, progress=Silent()).scores == run.scores
+    other = lw.train(record, temperature=0.3, seed=1, progress=Silent()).options
+    assert (other["loss"]["init_args"]["temperature"], other["seed"], other["data"]) == (0.3, 1, run.options["data"])
+    record = resolve({"source": run.folder, "evaluations": "Retrieval"}, verb="evaluate")
+    assert "retrieval" in {score.evaluation for score in lw.evaluate(record, progress=Silent()).scores}

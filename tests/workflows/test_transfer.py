@@ -384,7 +384,7 @@ def test_files_of_options_are_for_the_settings_that_options_are_for(place, old, 
     def options(source, file, *names):
         made, _ = planned(Asked(str(source), per_class=(4,)), ["--config", str(tmp_path / file)], Silent())
         every = [read([*made.common, *words]) for words in made.settings.values()]
-        return [{name: of[name] for name in names} for of in every]
+        return [{name: getattr(of, name) for name in names} for of in every]
 
     frozen, tuned, scratch = options(old, "tuning.yaml", *neutral)
     assert (frozen, tuned, scratch) == (neutral | {"freeze": "all"}, tuning, neutral)

@@ -83,7 +83,7 @@ def test_python_and_the_command_evaluate_alike(trained, tmp_path, capsys):
     run, _ = trained
     file = run.embeddings
     found = lw.evaluate(
-        file, {"evaluations": "KNN"}, **{"evaluations.k": 3}, runs=str(tmp_path / "a"), progress=Silent()
+        {"source": file, "evaluations": "KNN", "evaluations.k": 3}, runs=str(tmp_path / "a"), progress=Silent()
     )
     assert capsys.readouterr() == ("", "")
     assert (
@@ -148,6 +148,8 @@ def test_a_sweep_refuses_what_it_sets_itself():
         lw.sweep(seeds=[1, 1])
     with pytest.raises(ValueError, match="expected --tune without --split_seeds"):
         lw.sweep(tune={"lr": [1, 2]}, split_seeds=True)
+    with pytest.raises(ValueError, match="expected options as plain values or classes, got SupConLoss"):
+        lw.sweep(loss=lw.SupConLoss())
     with pytest.raises(ValueError, match="expected --tune_by with --tune"):
         lw.sweep(tune_by="kNN")
 

@@ -22,4 +22,4 @@ def run(verb: str, arguments: Sequence[str]) -> None:
         return
     from likewise import workflows  # noqa: PLC0415 - once the words are understood: it imports torch, and to train
 
-    getattr(workflows, verb)(**options, progress=TERMINAL)
+    getattr(workflows, verb)(options, progress=TERMINAL)

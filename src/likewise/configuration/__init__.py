@@ -1,4 +1,4 @@
-"""Configuration: what somebody gives, on a command line, in files or in Python, as one mapping, checked once.
+"""Configuration: what somebody gives, on a command line, in files or in Python, as one record, checked once.
 
 Nothing is imported to read it: classes tell their parameters by their source, so that a mistake is told at once.
 """

@@ -247,10 +247,7 @@ def _parameters(lineage: list[Class], function: str) -> dict[str, Parameter]:
         pairs = [*zip(plain, defaults, strict=True), *zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)]
         parameters = {arg.arg: _parameter(kind.module, arg, default, said) for arg, default in pairs[1:]}
         if node.args.kwarg is not None:
-            parameters = {
-                **parameters,
-                **{k: v for k, v in _passed_on(kind, node, lineage[place + 1 :]).items() if k not in parameters},
-            }
+            parameters = parameters | _passed_on(kind, node, lineage[place + 1 :]) | parameters
         return parameters
     return {}
 

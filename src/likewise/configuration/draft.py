@@ -40,20 +40,19 @@ class Draft:
             raise ModuleNotFoundError("No module named 'lightning'", name="lightning")
         self.verb = verb
         self.root = _options_of(verb)
-        self.values: dict[str, Any] = {}
+        self.values: dict[str, Any] = {"trainer": {"class_path": TRAINER, "init_args": {}}} if verb == "train" else {}
 
     def put(self, option: Option) -> None:
         """Put an option into it; a ValueError says that there is no such option, or what its value should be."""
         self._put(self.values, self.root, option.name.split("."), option)
 
-    def completed(self) -> dict[str, Any]:
-        """Return all options, with the defaults of those that were not given, or raise where one is required."""
+    def completed(self) -> Any:
+        """Return the verb's record, with the defaults of what was not given, or raise where an option is required."""
         options = self._completed(self.values, self.root, "")
-        for name in self.root.parameters():
-            options.setdefault(name, None)
         if "trainer" in options:
             options["trainer"] = options["trainer"]["init_args"]
-        return options
+        paths = {name for name, field in self.root.parameters().items() if takes(field.annotation, "Path")}
+        return VERBS[self.verb][0](**{name: Path(of) if name in paths else of for name, of in options.items()})
 
     def _put(self, values: dict[str, Any], kind: Class | None, names: Sequence[str], option: Option) -> None:
         name, *rest = names
@@ -219,10 +218,8 @@ class Draft:
             return value
         kind = find(value["class_path"])
         arguments = self._completed(value["init_args"], kind, f"{name}.")
-        return {
-            "class_path": value["class_path"],
-            **({"init_args": arguments} if arguments or name == "trainer" else {}),
-        }
+        given = {"init_args": arguments} if arguments or name == "trainer" else {}
+        return {"class_path": value["class_path"], **given}
 
     def _check_path(self, name: str, value: Any, parameter: Parameter, kind: Class) -> None:
         """Raise where a file that a part reads does not exist, before anything is imported to read it."""
@@ -242,7 +239,7 @@ def parameters_of(kind: Class) -> dict[str, Parameter]:
 
 
 def _options_of(verb: str) -> Class:
-    record = find(f"likewise.configuration.options.{VERBS[verb][0]}")
+    record = find(f"likewise.configuration.options.{VERBS[verb][0].__name__}")
     if record is None:  # pragma: no cover - a package without its sources
         raise ImportError("expected the sources of likewise, got none: install them, since options are read from them")
     return record

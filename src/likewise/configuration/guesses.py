@@ -23,10 +23,7 @@ OF_CLASS = {
     "Digits": "digits",
     "Arrays": "vectors",
     "Text": "texts",
-    "Folder": "image-folder",
-    "Shards": "image-folder",
-    "Table": "image-folder",
-    "Hub": "image-folder",
+    **dict.fromkeys(("Folder", "Shards", "Table", "Hub"), "image-folder"),
     "Pairs": "pairs",
 }
 OF_INPUTS = {"images": "image-folder", "texts": "texts", "numbers": "vectors", "ids": "vectors"}

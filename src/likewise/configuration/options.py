@@ -1,13 +1,16 @@
-"""The options of the command's verbs: a record each, whose fields are read like a part's parameters.
+"""The options of the command's verbs: a record each, which workflows are given; what it says of itself is the help.
 
-What the record says of itself is the verb's help.
+A part is described by its class and arguments, and its annotation names the class that it must inherit from.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from likewise.parts import Spec
 
 if TYPE_CHECKING:  # the sources tell what these are; importing them takes seconds
     from lightning.pytorch import Trainer
@@ -21,8 +24,14 @@ if TYPE_CHECKING:  # the sources tell what these are; importing them takes secon
     from likewise.training.inputs import LossInput
     from likewise.training.schedule import Schedule
 
+TRAINER = "lightning.pytorch.Trainer"
 
-@dataclass(kw_only=True)
+
+def _usual(class_path: str, **init_args: Any) -> Any:
+    return field(default_factory=lambda: Spec(class_path=class_path, init_args=init_args.copy()))
+
+
+@dataclass(frozen=True, kw_only=True)
 class SharedOptions:
     """The options of training and evaluation.
 
@@ -38,13 +47,13 @@ class SharedOptions:
     """
 
     runs: Path = Path("runs")
-    evaluations: Evaluation | list[Evaluation] | None = None
+    evaluations: Annotated[Spec, Evaluation] | list[Annotated[Spec, Evaluation]] | None = None
     evaluation_samples: int | None = None
-    sections: Section | list[Section] | None = None
+    sections: Annotated[Spec, Section] | list[Annotated[Spec, Section]] | None = None
     report: bool = True
 
 
-@dataclass(kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class EvaluateOptions(SharedOptions):
     """Evaluate a frozen encoder by k nearest neighbours, a linear probe and retrieval, as far as they apply.
 
@@ -70,7 +79,7 @@ class EvaluateOptions(SharedOptions):
     device: str = "auto"
 
 
-@dataclass(kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class TrainOptions(SharedOptions):
     """Pretrain an encoder by contrast, evaluate it frozen, and write the run's folder and its report.
 
@@ -169,21 +178,23 @@ class TrainOptions(SharedOptions):
     keep: Literal["last", "best"] | None = None
     patience: int | None = None
     log: list[str] | str | None = None
-    data: Source
+    data: Annotated[Spec, Source] = _usual("likewise.data.Digits")
     min_per_class: int = 1
-    subset: Subset | list[Subset] | None = None
-    split: Split
-    batches: Batches
-    encoder: Encoder
-    head: Head
-    loss: Loss
-    inputs: LossInput | list[LossInput] | None = None
-    optimizer: Optimizer
-    schedule: Schedule
-    trainer: Trainer
+    subset: Annotated[Spec, Subset] | list[Annotated[Spec, Subset]] | None = None
+    split: Annotated[Spec, Split] = _usual("likewise.data.Stratified")
+    batches: Annotated[Spec, Batches] = _usual("likewise.data.Views")
+    encoder: Annotated[Spec, Encoder] = _usual("likewise.models.ConvNet")
+    head: Annotated[Spec, Head] = _usual("likewise.models.ProjectionHead")
+    loss: Annotated[Spec, Loss] = _usual("likewise.losses.SupConLoss")
+    inputs: Annotated[Spec, LossInput] | list[Annotated[Spec, LossInput]] | None = None
+    optimizer: Annotated[Spec, Optimizer] = _usual("torch.optim.AdamW", lr=2e-3)
+    schedule: Annotated[Spec, Schedule] = _usual("likewise.training.Cosine")
+    trainer: Annotated[dict[str, Any], Trainer] = field(
+        default_factory={"max_epochs": 30, "devices": 1, "log_every_n_steps": 1, "enable_model_summary": False}.copy
+    )
 
 
-@dataclass(kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class CompareOptions:
     """Compare runs: a table with intervals and paired differences, curves overlaid, differences by class.
 
@@ -199,12 +210,12 @@ class CompareOptions:
         sections: The sections of the page: --sections+ my_sections.MySection adds one. Default: all.
     """
 
-    runs: tuple[Path, ...] = ()
+    runs: Sequence[Path | str] = ()
     output: Path = Path("compare.html")
-    sections: Section | list[Section] | None = None
+    sections: Annotated[Spec, Section] | list[Annotated[Spec, Section]] | None = None
 
 
-@dataclass(kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ExportOptions:
     """Write a run's encoder as a file for elsewhere, or as a folder for another library.
 
@@ -226,7 +237,7 @@ class ExportOptions:
     classifier: Literal["probe"] | None = None
 
 
-@dataclass(kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class PredictOptions:
     """Predict the class or the labels of samples by what a run has learned, and say what is unlike its training data.
 
@@ -251,7 +262,7 @@ class PredictOptions:
     device: str = "auto"
 
 
-@dataclass(kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class SearchOptions:
     """Find what is nearest to images, texts or vectors; near-duplicates; doubtful labels.
 
@@ -271,8 +282,8 @@ class SearchOptions:
     """
 
     workflow = "likewise.workflows.searches.search"
-    run: Path | None = None
-    query: tuple[str, ...] = ()
+    run: str | None = None
+    query: Sequence[str] = ()
     among: Path | None = None
     within: Path | None = None
     side: Literal["first", "second"] = "first"
@@ -290,7 +301,7 @@ class SearchOptions:
     device: str = "auto"
 
 
-@dataclass(kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class EmbedOptions:
     """Encode any data into one file: ids, features, and labels and parts where there are some.
 
@@ -323,10 +334,10 @@ class EmbedOptions:
     """
 
     run: Path | None = None
-    data: Source
+    data: Annotated[Spec, Source]
     output: Path | None = None
     side: Literal["first", "second"] = "first"
-    encoder: Encoder | None = None
+    encoder: Annotated[Spec, Encoder] | None = None
     weights: str | None = None
     dtype: Literal["float32", "float16"] = "float32"
     shard_size: int = 10_000
@@ -336,50 +347,32 @@ class EmbedOptions:
     device: str = "auto"
 
 
-VERBS = {
-    "train": ("TrainOptions", "[DATA]"),
-    "evaluate": ("EvaluateOptions", "SOURCE"),
-    "compare": ("CompareOptions", "RUNS ..."),
-    "export": ("ExportOptions", "RUN"),
-    "embed": ("EmbedOptions", "[RUN] DATA"),
-    "predict": ("PredictOptions", "RUN INPUT ..."),
-    "search": ("SearchOptions", "[RUN] [QUERY ...]"),
+VERBS: dict[str, tuple[type[Any], str]] = {
+    "train": (TrainOptions, "[DATA]"),
+    "evaluate": (EvaluateOptions, "SOURCE"),
+    "compare": (CompareOptions, "RUNS ..."),
+    "export": (ExportOptions, "RUN"),
+    "embed": (EmbedOptions, "[RUN] DATA"),
+    "predict": (PredictOptions, "RUN INPUT ..."),
+    "search": (SearchOptions, "[RUN] [QUERY ...]"),
 }
 """For each verb the record of its options, and what the words without a name are."""
 PARTS = ("data", "split", "batches", "encoder", "head", "loss", "optimizer", "schedule")
+_USUAL = vars(TrainOptions())
+DEFAULTS: dict[str, Any] = {
+    **{part: _USUAL[part]["class_path"] for part in PARTS},
+    **{f"{part}.{name}": value for part in PARTS for name, value in _USUAL[part]["init_args"].items()},
+    **{f"trainer.{name}": value for name, value in _USUAL["trainer"].items()},
+}
 SOURCES = ("config", "recipe", "resume")
 """Options that bring others, and have no meaning of their own once those are known."""
+# fmt: off
 RESUMED_WITH = (
-    "report",
-    "sections",
-    "log",
-    "workers",
-    "checkpoint_minutes",
-    "keep_checkpoints",
-    "timeout_minutes",
-    "trainer",
+    "report", "sections", "log", "workers", "checkpoint_minutes", "keep_checkpoints", "timeout_minutes", "trainer",
 )
-TRAINER = "lightning.pytorch.Trainer"
-DEFAULTS: dict[str, Any] = {
-    "data": "likewise.data.Digits",
-    "split": "likewise.data.Stratified",
-    "batches": "likewise.data.Views",
-    "encoder": "likewise.models.ConvNet",
-    "head": "likewise.models.ProjectionHead",
-    "loss": "likewise.losses.SupConLoss",
-    "optimizer": "torch.optim.AdamW",
-    "optimizer.lr": 2e-3,
-    "schedule": "likewise.training.Cosine",
-    "trainer": TRAINER,
-    "trainer.max_epochs": 30,
-    "trainer.devices": 1,
-    "trainer.log_every_n_steps": 1,
-    "trainer.enable_model_summary": False,
-}
+# fmt: on
 OF_LOSSES = {"gather_distributed": True, "label_similarity": "npmi"}
 """What losses that take it are given by default: alone there is nothing to gather."""
-# of Lightning's; those that part the model, or start processes of their own, are not among them
-STRATEGIES = ("auto", "ddp", "ddp_find_unused_parameters_true")
 FILLED = {
     ("encoder", "input_shape"): "data",
     ("head", "feature_dim"): "encoder",

@@ -1,4 +1,4 @@
-"""From words and files to one mapping: defaults, then the recipe, then configurations, then the command line."""
+"""From words and files to one record: defaults, then the recipe, then configurations, then the command line."""
 
 import ast
 from collections.abc import Mapping, Sequence
@@ -12,54 +12,59 @@ from likewise.configuration.aliases import ALIASES
 from likewise.configuration.classes import Class, find, kind_named, kinds
 from likewise.configuration.draft import Draft, Option
 from likewise.configuration.guesses import are_texts, class_named, expanded, fitting_pairs, flat, kind_of_data
-from likewise.configuration.options import DEFAULTS, OF_LOSSES, PARTS, RESUMED_WITH, SOURCES, STRATEGIES
+from likewise.configuration.options import DEFAULTS, OF_LOSSES, PARTS, RESUMED_WITH, SOURCES, VERBS, TrainOptions
 from likewise.configuration.starts import AUTO, SCRATCH, STARTS, TEXT_PAIRS, options_of, published
 from likewise.configuration.values import FLAG, folded, part_of
 from likewise.files.formats import PARTIAL
 from likewise.parts import listed
 
 SEEDS = 2**32  # NumPy takes no more
+# of Lightning's; those that part the model, or start processes of their own, are not among them
+STRATEGIES = ("auto", "ddp", "ddp_find_unused_parameters_true")
 
 
-def resolve(given: Mapping[str, Any], *, verb: str = "train") -> dict[str, Any]:
-    """Return every option of a verb, checked, with its default where it is not given.
+def resolve(given: Any, *, verb: str = "train") -> Any:
+    """Return the record of a verb's options, checked, each with its default where it is not given.
 
     Args:
-        given: Options, by their full or short names, dotted or nested; config, recipe and resume among them. All of
-            them, as this returns them, are returned as they are.
+        given: A mapping of options, by their full or short names, dotted or nested; config, recipe and resume among
+            them. Or the verb's record, to which neither a file nor a recipe nor the data adds anything.
         verb: One of `likewise.configuration.options.VERBS`.
 
     Returns:
-        Plain values by the names of the options; parts as {"class_path": ..., "init_args": ...}.
+        The verb's record, one of `likewise.configuration.options`.
 
     Raises:
         ValueError: There is no such option, class, file or recipe, or a value is not as expected.
 
     Example:
-        >>> resolve({"loss": "supcon", "epochs": 3})["trainer"]["max_epochs"]
+        >>> resolve({"loss": "supcon", "epochs": 3}).trainer["max_epochs"]
         3
     """
-    options = Draft(verb).root.parameters().keys()
-    if options - set(SOURCES) <= given.keys() <= options:
-        return dict.fromkeys(options) | dict(given)  # which this has returned
+    if isinstance(given, VERBS[verb][0]):
+        return _filled(Draft(verb), [Option(*pair) for pair in flat(_plain(given))])
     return resolved([Option(*pair) for pair in flat(dict(given))], verb)
 
 
-def written(values: Mapping[str, Any]) -> str:
-    """Return options as the text of a file that `--config` reads.
+def written(options: Any) -> str:
+    """Return a record as the text of a file that `--config` reads.
 
     Args:
-        values: What `resolve` returned. What brought other options, such as a recipe, is left out: those are here.
+        options: What `resolve` returned. What brought other options, such as a recipe, is left out: those are here.
     """
-    said = {name: value for name, value in values.items() if name not in SOURCES and value is not None}
+    said = {name: value for name, value in _plain(options).items() if name not in SOURCES and value is not None}
     return yaml.safe_dump(said, sort_keys=False, allow_unicode=True)
 
 
-def resolved(given: Sequence[Option], verb: str) -> dict[str, Any]:
-    """Return every option of a verb, of options in their order; see `resolve`."""
+def _plain(options: Any) -> dict[str, Any]:
+    return {name: str(value) if isinstance(value, Path) else value for name, value in vars(options).items()}
+
+
+def resolved(given: Sequence[Option], verb: str) -> Any:
+    """Return the record of a verb, of options in their order; see `resolve`."""
     draft = Draft(verb)
     given = [canonical(option, draft.root) for option in given]
-    if any(option.name == "resume" for option in given):
+    if any(option.name == "resume" and option.value is not None for option in given):
         given = _resumed(given)
     said = in_files(given, draft.root)
     words = [option for option in given if option.name != "config"]
@@ -68,15 +73,16 @@ def resolved(given: Sequence[Option], verb: str) -> dict[str, Any]:
     if verb == "embed":
         below = _published(layers)
     below += _without_end(below, layers)
-    for option in (*below, *layers):
-        if option.name != "recipe" or option in below:
-            draft.put(option)
-    if verb == "train":
+    return _filled(draft, [option for option in (*below, *layers) if option.name != "recipe" or option in below])
+
+
+def _filled(draft: Draft, options: Sequence[Option]) -> Any:
+    for option in options:
+        draft.put(option)
+    if draft.verb == "train":
         _fill_loss(draft)
-    options = draft.completed()
-    if verb == "train":
-        _check(options)
-    return options
+        _check(draft.completed())
+    return draft.completed()
 
 
 def in_files(given: Sequence[Option], root: Class) -> list[Option]:
@@ -282,22 +288,22 @@ def _fill_loss(draft: Draft) -> None:
             draft.put(Option(f"loss.{name}", value))
 
 
-def _check(options: Mapping[str, Any]) -> None:
-    if not 0 <= options["seed"] < SEEDS:
-        raise ValueError(f"expected --seed between 0 and {SEEDS - 1}, got {options['seed']}: 0 is the default")
+def _check(options: TrainOptions) -> None:
+    if not 0 <= options.seed < SEEDS:
+        raise ValueError(f"expected --seed between 0 and {SEEDS - 1}, got {options.seed}: 0 is the default")
     for name, least, remedy in (
         ("chunk_size", 1, "leave it out to encode all at once"),
         ("validation_epochs", 0, "0 is none"),
         ("min_per_class", 1, "1 keeps every class"),
         ("workers", 0, "0 is none, and without it there are as many as help"),
     ):
-        value = options[name]
+        value = getattr(options, name)
         if value is not None and value < least:
             at_least = f"of {least} or more" if least == 0 else f"of at least {least}"
             raise ValueError(f"expected --{name} {at_least}, got {value}: {remedy}")
-    if options["name"] is not None and Path(options["name"]).name != options["name"]:
-        raise ValueError(f"expected --name without slashes, got {options['name']}: --runs is the folder around it")
-    strategy = options["trainer"].get("strategy")
+    if options.name is not None and Path(options.name).name != options.name:
+        raise ValueError(f"expected --name without slashes, got {options.name}: --runs is the folder around it")
+    strategy = options.trainer.get("strategy")
     if isinstance(strategy, str) and strategy not in STRATEGIES:
         raise ValueError(
             f"expected --trainer.strategy to be one of {', '.join(STRATEGIES)}, got {strategy}: every process has the "

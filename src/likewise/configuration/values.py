@@ -29,6 +29,8 @@ def members(annotation: Value | None) -> Iterator[Value]:
         inside = [node.left, node.right]
     elif isinstance(node, ast.Subscript) and head(node) in UNIONS:
         inside = [*_inner(node), *([ast.Constant(None)] if head(node) == "Optional" else [])]
+    elif head(node) == "Annotated":  # a description of a part, and the class of which it is
+        inside = _inner(node)[1:]
     elif isinstance(node, ast.Constant) and isinstance(node.value, str):
         inside = [ast.parse(node.value, mode="eval").body]
     elif isinstance(named, Value):

@@ -11,8 +11,8 @@ from likewise.configuration.resolution import canonical, in_files, resolved
 from likewise.configuration.values import FLAG
 
 
-def read(words: Sequence[str], *, verb: str = "train") -> dict[str, Any]:
-    """Return every option of a verb, as the words of a command line and its files of options give them.
+def read(words: Sequence[str], *, verb: str = "train") -> Any:
+    """Return the record of a verb, as the words of a command line and its files of options give them.
 
     Args:
         words: What follows the verb.
@@ -25,7 +25,7 @@ def read(words: Sequence[str], *, verb: str = "train") -> dict[str, Any]:
         ValueError: As `resolve`.
 
     Example:
-        >>> read(["--loss", "supcon", "--loss.temperature=0.2"])["loss"]["init_args"]["temperature"]
+        >>> read(["--loss", "supcon", "--loss.temperature=0.2"]).loss["init_args"]["temperature"]
         0.2
     """
     return resolved(classes_first(options_in(words, verb)), verb)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import final
 
 from likewise import report
+from likewise.configuration.options import CompareOptions
 from likewise.files.formats import first_of
 from likewise.parts import Spec, built
 from likewise.report.comparison import same_test
@@ -38,7 +39,7 @@ class Comparison:
 
 
 def compare(
-    runs: Iterable[Run | Path | str],
+    runs: Iterable[Run | Path | str] | CompareOptions,
     output: Path | str = "compare.html",
     *,
     names: Mapping[Path, str] | None = None,
@@ -50,7 +51,7 @@ def compare(
     Args:
         runs: The runs, or their folders; the first one's setting is what others are compared with. Left out, and
             told in a line, are files and folders that are no runs, runs without scores, as unfinished ones have none,
-            and, among trained runs, evaluated files of other test samples.
+            and, among trained runs, evaluated files of other test samples. Or all options as a record.
         output: Where the page goes; the table, with the endings .csv and .md, next to it.
         names: What the setting of a run's folder is called. None: what its settings don't share with others.
         sections: The sections of the page, or their classes with arguments; None: those that come with likewise.
@@ -60,6 +61,8 @@ def compare(
         ValueError: Fewer than two runs, the same twice, one without scores, or the output is no .html file.
         OSError: A file can't be written.
     """
+    if isinstance(runs, CompareOptions):
+        return compare(**vars(runs), progress=progress)
     page = Path(output)
     if page.suffix != ".html":
         raise ValueError(f"expected --output to end in .html, got {page}: the table is written next to it")

@@ -8,12 +8,13 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
 
 from likewise.configuration import resolve
+from likewise.configuration.options import EmbedOptions
 from likewise.data import Samples, Source, Texts, same_source, some_inputs
 from likewise.data.of_run import parted_as
 from likewise.data.reading import spans_of
@@ -27,6 +28,7 @@ from likewise.models import Encoder
 from likewise.models.weights import load_weights
 from likewise.parts import Spec, build
 from likewise.runs import Run
+from likewise.workflows.arguments import EmbedArguments, Part, given_options
 from likewise.workflows.metadata import device_named
 from likewise.workflows.progress import PRINTED, Progress
 
@@ -36,12 +38,11 @@ COLUMNS = ("inputs", "text")  # options of data that say what the encoder takes:
 
 
 def embed(
-    run: Run | Path | str | None = None,
-    data: Any = None,
-    config: Mapping[str, Any] | None = None,
+    run: Run | Path | str | EmbedOptions | Mapping[str, Any] | None = None,
+    data: Path | Part | None = None,
     *,
     progress: Progress = PRINTED,
-    **options: Any,
+    **options: Unpack[EmbedArguments],
 ) -> Path:
     """Encode any data into one file of ids, features, and labels and parts where there are some.
 
@@ -49,12 +50,11 @@ def embed(
     trained on. What was finished before Ctrl-C, or any other end, isn't done again by the same call.
 
     Args:
-        run: A run, its folder, or the file of an exported encoder. None: `encoder` names one.
+        run: A run, its folder, or the file of an exported encoder. None: `encoder` names one. Or options of
+            `likewise embed`, dotted or nested; or all of them as a record.
         data: A folder of images, a file, or the name of a data set; or a part, as a configuration has it.
-        config: Options of `likewise embed`: output, side, encoder, weights, dtype, shard_size, batch_size, workers,
-            force and device.
         progress: What is said meanwhile.
-        **options: More of them, and of `data`; they win.
+        **options: More options; they win.
 
     Returns:
         The file.
@@ -73,35 +73,30 @@ def embed(
         >>> root = tempfile.TemporaryDirectory()
         >>> np.savez(f"{root.name}/flowers.npz", vectors=np.eye(3), labels=["lily", "rose", "lily"])
         >>> options = {"encoder": "MLP", "encoder.width": 8, "output": f"{root.name}/found.npz"}
-        >>> file = embed(data=f"{root.name}/flowers.npz", config=options, progress=Silent())
+        >>> file = embed(options, f"{root.name}/flowers.npz", progress=Silent())
         >>> np.load(file)["features"].shape, np.load(file)["names"].tolist()
         ((3, 8), ['lily', 'rose'])
         >>> root.cleanup()
     """
-    place = run.folder if isinstance(run, Run) else run
-    named = {"run": place, "data": str(data) if isinstance(data, Path) else data}
-    first = {key: value for key, value in named.items() if value is not None}  # a class before its arguments
-    given = resolve({**first, **(config or {}), **options, **first}, verb="embed")
+    named = {} if data is None else {"data": str(data) if isinstance(data, Path) else data}
+    first = {**named, **run} if isinstance(run, Mapping) else run  # a class before its arguments
+    asked = given_options(EmbedOptions, first, {**named, **options}, "run")
+    given: EmbedOptions = resolve(asked, verb="embed")
     output = _checked(given)
     model, samples = _model_and_samples(given, progress)
-    file = None if given["run"] is None else Path(given["run"])
+    file = given.run
+    described: Mapping[str, Any] = given.encoder or {}
     facts = {
-        "run": model.run.name if model.run else str(file or given["encoder"]["class_path"]),
+        "run": model.run.name if model.run else str(file or described["class_path"]),
         "side": model.side,
         "encoder": digest_of(model, file),
-        "encoder_options": json.loads(json.dumps((given["encoder"] or {}).get("init_args"), default=str)),
-        "data": json.loads(json.dumps(given["data"], default=str)),
-        "state_of_files": state_of(samples, given["data"].get("init_args", {}).get("path"), output),
+        "encoder_options": json.loads(json.dumps(described.get("init_args"), default=str)),
+        "data": json.loads(json.dumps(given.data, default=str)),
+        "state_of_files": state_of(samples, given.data.get("init_args", {}).get("path"), output),
         "preprocessing": None if model.preprocessing is None else asdict(model.preprocessing),
     }
     shards = Shards(
-        output,
-        samples,
-        facts,
-        size=given["shard_size"],
-        width=model.feature_dim,
-        dtype=given["dtype"],
-        anew=given["force"],
+        output, samples, facts, size=given.shard_size, width=model.feature_dim, dtype=given.dtype, anew=given.force
     )
     try:
         rate = _filled(shards, model, given, progress)
@@ -115,25 +110,26 @@ def embed(
         raise
     if lost:
         progress.tell(f"{in_words(lost)}; all are in {_list_of(output)}")
-    progress.tell(f"{output}: {len(samples) - len(lost):,} x {model.feature_dim:,} {given['dtype']}{rate}")
+    progress.tell(f"{output}: {len(samples) - len(lost):,} x {model.feature_dim:,} {given.dtype}{rate}")
     return output
 
 
-def _checked(given: Mapping[str, Any]) -> Path:
-    if (given["run"] is None) == (given["encoder"] is None):
-        got = "neither" if given["run"] is None else "both"
+def _checked(given: EmbedOptions) -> Path:
+    if (given.run is None) == (given.encoder is None):
+        got = "neither" if given.run is None else "both"
         raise ValueError(f"expected RUN or --encoder, got {got}: name the run's folder, or a class with its weights")
-    if given["run"] is None and given["side"] != "first":
+    if given.run is None and given.side != "first":
         raise ValueError("expected a run of pairs for the second side, got --encoder: leave out --side")
-    if given["run"] is not None and given["weights"] is not None:
+    if given.run is not None and given.weights is not None:
         raise ValueError("expected no --weights beside a run, which has its own, got some: name --encoder in its place")
-    output = Path(given["output"] or _named_after(given["data"]))
-    check_output(output, KINDS, force=given["force"])
-    check_apart(output, given["data"].get("init_args", {}).get("path", ""))
+    output = Path(given.output or _named_after(given.data))
+    check_output(output, KINDS, force=given.force)
+    check_apart(output, given.data.get("init_args", {}).get("path", ""))
     for name, least in (("shard_size", 1), ("batch_size", 1), ("workers", 0)):
-        if given[name] is not None and given[name] < least:
-            raise ValueError(f"expected --{name} of at least {least}, got {given[name]}: leave it out for the usual")
-    if given["run"] is not None and "size" in given["data"].get("init_args", {}):
+        value = getattr(given, name)
+        if value is not None and value < least:
+            raise ValueError(f"expected --{name} of at least {least}, got {value}: leave it out for the usual")
+    if given.run is not None and "size" in given.data.get("init_args", {}):
         raise ValueError("expected no --data.size beside a run, whose own rule is used: leave it out")
     return output
 
@@ -144,11 +140,11 @@ def _named_after(data: Spec) -> str:
     return f"{Path(path).resolve().stem}{KINDS[0] if find_spec('pyarrow') else KINDS[1]}" if path else ""
 
 
-def _model_and_samples(given: Mapping[str, Any], progress: Progress) -> tuple[Model, Samples]:
-    device, data = device_named(given["device"]), given["data"]
-    if given["run"] is not None:
-        model = load(given["run"], device=None if given["device"] == "auto" else device)
-        model = model.of(given["side"]) if model.run or given["side"] == "second" else model
+def _model_and_samples(given: EmbedOptions, progress: Progress) -> tuple[Model, Samples]:
+    device, data = device_named(given.device), given.data
+    if given.encoder is None:
+        model = load(given.run or "", device=None if given.device == "auto" else device)
+        model = model.of(given.side) if model.run or given.side == "second" else model
         progress.say("reading ...")
         learned = options_of(model, data["class_path"].rpartition(".")[2])
         same = {name: learned[name] for name in COLUMNS if name in learned}
@@ -161,15 +157,14 @@ def _model_and_samples(given: Mapping[str, Any], progress: Progress) -> tuple[Mo
             samples = samples_for(model, source)
         return model, _parted(model, data, samples)
     samples = streamed(build(data, Source))
-    spec = Spec(class_path=given["encoder"]["class_path"], init_args=given["encoder"].get("init_args", {}))
     torch.manual_seed(0)
-    encoder: Encoder = build(spec, Encoder, input_shape=samples.input_shape)
+    encoder: Encoder = build(given.encoder, Encoder, input_shape=samples.input_shape)
     some = samples.inputs if isinstance(samples.inputs, Tensor | Texts) else some_inputs(samples, OBSERVED)
     encoder.observe(some)
     if encoder.origin:
         progress.say(f"encoder: {encoder.origin}")
-    if given["weights"] is not None:
-        progress.say(f"weights: {load_weights(encoder, given['weights'])}")
+    if given.weights is not None:
+        progress.say(f"weights: {load_weights(encoder, given.weights)}")
     return Model(encoder.to(device), samples.preprocessing), samples
 
 
@@ -185,7 +180,7 @@ def _parted(model: Model, data: Spec, samples: Samples) -> Samples:
         return samples
 
 
-def _filled(shards: Shards, model: Model, given: Mapping[str, Any], progress: Progress) -> str:
+def _filled(shards: Shards, model: Model, given: EmbedOptions, progress: Progress) -> str:
     """Compute the shards that are left; return the rate in words."""
     left, inputs = shards.left, shards.samples.inputs
     count, done = sum(map(len, left)), len(shards.samples) - sum(map(len, left))
@@ -195,9 +190,9 @@ def _filled(shards: Shards, model: Model, given: Mapping[str, Any], progress: Pr
     if bar is not None:
         bar.unit, bar.initial, bar.n = "", done, done
     ends, pieces, started = {shard.stop: shard for shard in left}, [], time.monotonic()
-    spans = spans_of(inputs, left, given["batch_size"])
+    spans = spans_of(inputs, left, given.batch_size)
     try:
-        for span, piece in zip(spans, encoded(model, inputs, spans, given["workers"]), strict=True):
+        for span, piece in zip(spans, encoded(model, inputs, spans, given.workers), strict=True):
             pieces.append(piece)
             if span.stop in ends:
                 shards.write(ends[span.stop], pieces)

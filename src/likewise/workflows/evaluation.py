@@ -3,14 +3,16 @@
 import re
 import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 
 from likewise import evaluation
 from likewise.configuration import resolve
+from likewise.configuration.options import EvaluateOptions
 from likewise.data import Parts, parts_of_run
 from likewise.evaluation.array_files import is_arrays
 from likewise.evaluation.arrays import features_of_parts
@@ -21,23 +23,26 @@ from likewise.pickled import pickled
 from likewise.report import Section
 from likewise.runs import Run
 from likewise.workflows import scoring
+from likewise.workflows.arguments import EvaluateArguments, given_options
 from likewise.workflows.failures import removed_if_idle
 from likewise.workflows.metadata import device_named, versions
 from likewise.workflows.progress import PRINTED, Progress, shown
 
 
 def evaluate(
-    source: Run | Path | str, config: Mapping[str, Any] | None = None, *, progress: Progress = PRINTED, **options: Any
+    source: Run | Path | str | EvaluateOptions | Mapping[str, Any],
+    *,
+    progress: Progress = PRINTED,
+    **options: Unpack[EvaluateArguments],
 ) -> Run:
     """Evaluate a frozen encoder, save its scores, and write its report.
 
     Args:
         source: A run, whose scores and report are replaced; a checkpoint in a run's folder, or an .npz file of
-            embeddings (see `features_of_file`), each of which becomes a run of its own.
-        config: Options of `likewise evaluate`: evaluations, evaluation_samples, workers, sections, report, runs and
-            device.
+            embeddings (see `features_of_file`), each of which becomes a run of its own. Or options of
+            `likewise evaluate`, dotted or nested, source among them; or all of them as a record.
         progress: What is said meanwhile, and where scores are told.
-        **options: More of them; they win.
+        **options: More options; they win.
 
     Returns:
         The run with the scores.
@@ -59,19 +64,17 @@ def evaluate(
         1.0
         >>> root.cleanup()
     """
-    path = source.folder if isinstance(source, Run) else Path(source)
-    given = resolve({**(config or {}), **options, "source": path}, verb="evaluate")
-    if given["workers"] is not None and given["workers"] < 0:
-        raise ValueError(f"expected --workers of at least 0, got {given['workers']}: leave it out for the usual")
+    given: EvaluateOptions = resolve(given_options(EvaluateOptions, source, options, "source"), verb="evaluate")
+    path = given.source
+    if given.workers is not None and given.workers < 0:
+        raise ValueError(f"expected --workers of at least 0, got {given.workers}: leave it out for the usual")
     if is_arrays(path):
-        device = device_named(given["device"])
-        run = _of_file(path, Path(given["runs"]), scoring.EvaluationOptions.of(given), progress, device)
+        device = device_named(given.device)
+        run = _of_file(path, given.runs, scoring.EvaluationOptions.of(given), progress, device)
     else:
         before = _opened(path)
-        if given["sections"] is None:
-            given["sections"] = _sections_of(before)
         run = _of_run(path, before, given, progress)
-    progress.tell(f"\nreport: {shown(run.report)}" if given["report"] else f"\nrun: {shown(run.folder)}")
+    progress.tell(f"\nreport: {shown(run.report)}" if given.report else f"\nrun: {shown(run.folder)}")
     return run
 
 
@@ -115,9 +118,11 @@ def _of_file(
     return run.finished()
 
 
-def _of_run(path: Path, before: Run, config: Mapping[str, Any], progress: Progress) -> Run:
+def _of_run(path: Path, before: Run, config: EvaluateOptions, progress: Progress) -> Run:
     checkpoint, options = path if path.is_file() else None, scoring.EvaluationOptions.of(config)
-    device = device_named(config["device"])
+    if options.sections is None:
+        options = replace(options, sections=_sections_of(before))
+    device = device_named(config.device)
     encoder: Any = None
     second: Any = None
     most, had = options.evaluation_samples, before.facts.get(scoring.ENCODED)
@@ -130,7 +135,7 @@ def _of_run(path: Path, before: Run, config: Mapping[str, Any], progress: Progre
     if samples is not None:
         predicts = own is not None or (saved is not None and saved.test.predictions is not None)
         scoring.check_applicable(samples, options, predicts=predicts)
-    run = before if checkpoint is None else _created(Path(config["runs"]), before, checkpoint)
+    run = before if checkpoint is None else _created(config.runs, before, checkpoint)
     with removed_if_idle(run, _left, new=checkpoint is not None):
         if encoder is None or samples is None:
             features = saved or evaluation.load_features(run.embeddings)
@@ -142,7 +147,7 @@ def _of_run(path: Path, before: Run, config: Mapping[str, Any], progress: Progre
             most = options.evaluation_samples
             predicted = scoring.unpredicted if own is None else own.with_predictions
             given = (run, encoder, samples, progress, predicted)
-            features = scoring.encoded(*given, second=second, workers=config["workers"], most=most, anew=True)
+            features = scoring.encoded(*given, second=second, workers=config.workers, most=most, anew=True)
         begun = _as_begun(run, features, options, progress)
         scoring.score(run, features, samples, options, progress, begun=begun, refit=refit, device=device)
         scoring.write_report(run, samples, options, progress)

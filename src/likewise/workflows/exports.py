@@ -7,6 +7,7 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
+from likewise.configuration.options import ExportOptions
 from likewise.evaluation import Learned
 from likewise.evaluation.predictors import LinearPredictor
 from likewise.files.formats import check_text
@@ -19,7 +20,7 @@ FORMATS = {"safetensors": ".safetensors", "onnx": ".onnx"} | {library: f"-{libra
 
 
 def export(
-    run: Run | Path | str,
+    run: Run | Path | str | ExportOptions,
     output: Path | str | None = None,
     *,
     format: str | None = None,  # noqa: A002 - the command's word for it
@@ -30,7 +31,7 @@ def export(
     """Write a run's encoder as a file for elsewhere, or as a folder that another library loads.
 
     Args:
-        run: The run, or its folder.
+        run: The run, or its folder. Or all options as a record.
         output: The file or folder to write. Default: the run's folder with the ending of the format, and of pairs the
             second side with "-second" before it.
         format: safetensors; onnx, which takes any number of inputs and is checked against the encoder; or
@@ -61,6 +62,8 @@ def export(
         True
         >>> root.cleanup()
     """
+    if isinstance(run, ExportOptions):
+        return export(**vars(run), progress=progress)
     opened = run if isinstance(run, Run) else Run.open(run)
     path = None if output is None else Path(output)
     by_name = {ending: name for name, ending in FORMATS.items()}

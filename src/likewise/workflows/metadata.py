@@ -8,14 +8,16 @@ from typing import Any
 import torch
 
 from likewise import machine
+from likewise.configuration.options import TrainOptions
 from likewise.score_words import counted
 from likewise.training.launch import processes
 
 
-def shared_options(config: Mapping[str, Any]) -> dict[str, str]:
+def shared_options(config: TrainOptions) -> dict[str, str]:
     """Return, by name and in words, what all processes must have been started with."""
     its_own = ("runs", "report", "sections", "log", "config", "recipe")  # the first process alone writes
-    return flat({"versions": versions("lightning"), **{name: config[name] for name in config if name not in its_own}})
+    shared = {name: value for name, value in vars(config).items() if name not in its_own}
+    return flat({"versions": versions("lightning"), **shared})
 
 
 def flat(facts: Mapping[str, Any], within: str = "") -> dict[str, str]:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
-from likewise.configuration.options import FILLED, PARTS
+from likewise.configuration.options import FILLED, PARTS, TrainOptions
 from likewise.data import Augmentation, Batches, Sampler, Source
 from likewise.data.given import kept
 from likewise.losses import Loss, Matryoshka
@@ -31,7 +31,7 @@ PLAIN = (str, bool, int, float, Path, Mapping, type(None))
 class Objects(NamedTuple):
     """What is given to a training as objects: options with names in their place, and the network that is trained."""
 
-    options: dict[str, Any]
+    options: TrainOptions | dict[str, Any]
     network: nn.Module | None = None
 
     @classmethod

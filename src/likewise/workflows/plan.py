@@ -12,6 +12,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 from likewise import configuration
+from likewise.configuration.options import TrainOptions
 from likewise.files.formats import PARTIAL
 from likewise.files.numbered import numbered
 from likewise.parts import path_of
@@ -128,9 +129,14 @@ def options_of(given: Mapping[str, Any]) -> list[str]:
     """
     made = {name: path_of(value) if isinstance(value, type) else value for name, value in given.items()}
     pairs = (
-        (f"--{name}", value if isinstance(value, str | Path) else json.dumps(value)) for name, value in made.items()
+        (f"--{name}", value if isinstance(value, str | Path) else json.dumps(value, default=_refused))
+        for name, value in made.items()
     )
     return [str(word) for pair in pairs for word in pair]
+
+
+def _refused(value: Any) -> Any:
+    raise ValueError(f"expected options as plain values or classes, got {type(value).__name__}: give its class_path")
 
 
 def axes_of(given: Mapping[str, Sequence[Any]] | None) -> list[Axis]:
@@ -214,9 +220,9 @@ def options_line(options: Sequence[str]) -> str:
     return ", ".join(f"{name.removeprefix('--')}={value}" for name, value in pairs)
 
 
-def configurations(sweep: Sweep) -> dict[str, dict[str, Any]]:
+def configurations(sweep: Sweep) -> dict[str, TrainOptions]:
     """Return the options of every setting, with those of its first trial."""
-    configs: dict[str, dict[str, Any]] = {}
+    configs: dict[str, TrainOptions] = {}
     for name, words in sweep.settings.items():
         for trial in sweep.trials.get(name, [[]]):
             with in_setting(name, sweep):

@@ -10,6 +10,7 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
+from likewise.configuration.options import PredictOptions
 from likewise.data import Samples
 from likewise.data.rows import in_words, readable, unreadable
 from likewise.evaluation import Features, Predictions
@@ -32,8 +33,8 @@ SHOWN = 20  # rows, and confusions, that are printed
 
 
 def predict(
-    run: Run | Path | str,
-    input: str | Path | Sequence[str | Path],  # noqa: A002 - the command's word for it
+    run: Run | Path | str | PredictOptions,
+    input: str | Path | Sequence[str | Path] = (),  # noqa: A002 - the command's word for it
     output: Path | str | None = None,
     *,
     by: By | None = None,
@@ -47,7 +48,8 @@ def predict(
     Samples that cannot be read are named and left out. `likewise.load(run).predict(inputs)` predicts in Python.
 
     Args:
-        run: The run, its folder, or an ONNX file with a probe; a run of features alone takes features.
+        run: The run, its folder, or an ONNX file with a probe; a run of features alone takes features. Or all options
+            as a record.
         input: What to predict: whatever `likewise train` takes as data, labelled or not; or images, or texts; - takes
             the lines of standard input.
         output: The table to write: .csv, .jsonl or .parquet. Default: none, the first 20 are printed.
@@ -82,6 +84,8 @@ def predict(
         [['id', 'class'], ['0', '0'], ['1', '1'], ['2', '2']]
         >>> root.cleanup()
     """
+    if isinstance(run, PredictOptions):
+        return predict(**vars(run), progress=progress)
     path = None if output is None else Path(output)
     if path is not None:
         check_output(path, force=force)

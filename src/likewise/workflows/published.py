@@ -13,7 +13,7 @@ from likewise.files.detection import expanded
 from likewise.files.formats import image_suffixes
 from likewise.inference import Model
 from likewise.models import Encoder
-from likewise.parts import Spec, build
+from likewise.parts import build
 from likewise.workflows.progress import Progress
 
 COLOURS = 3
@@ -29,13 +29,12 @@ def published_model(place: Path | str, queries: Sequence[str], device: torch.dev
         photos = any(Path(query).suffix.lower() in image_suffixes() for query in queries)
         chosen = published("image-folder" if photos else "texts")
     else:
-        chosen = resolve({"data": str(place), "output": "x.npz"}, verb="embed")
+        chosen = vars(resolve({"data": str(place), "output": "x.npz"}, verb="embed"))
     if chosen["encoder"] is None:
         raise ValueError(f"expected photos or texts to search without a run, got {place}, which is neither: name a run")
-    spec = Spec(class_path=chosen["encoder"]["class_path"], init_args=chosen["encoder"]["init_args"])
     size = chosen["data"].get("init_args", {}).get("size")
     shape = () if size is None else (COLOURS, size, size)
-    encoder = build(spec, Encoder, input_shape=shape)
+    encoder = build(chosen["encoder"], Encoder, input_shape=shape)
     if not shape:
         encoder.observe(Texts([""]))  # it has a tokenizer of its own
     progress.say(f"encoder: {encoder.origin}")

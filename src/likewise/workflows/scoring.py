@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, final
 import torch
 from torch import Tensor
 
+from likewise.configuration.options import EvaluateOptions, TrainOptions
 from likewise.data import Parts, Rows, Samples, fingerprint
 from likewise.data.rows import files_of, in_words, unreadable
 from likewise.evaluation import (
@@ -59,13 +60,13 @@ class EvaluationOptions:
     report: bool = True
 
     @classmethod
-    def of(cls, config: Mapping[str, Any]) -> "EvaluationOptions":
-        """Make the evaluations and sections of a configuration."""
-        most = config.get("evaluation_samples")
+    def of(cls, config: TrainOptions | EvaluateOptions) -> "EvaluationOptions":
+        """Make the evaluations and sections that options describe."""
+        most = config.evaluation_samples
         if most is not None and most < 1:
             raise ValueError(f"expected --evaluation_samples of at least 1, got {most}: --evaluations [] is none")
-        evaluations, sections = built(config.get("evaluations"), Evaluation), built(config.get("sections"), Section)
-        return cls(evaluations, most, sections, config.get("report", True))
+        evaluations, sections = built(config.evaluations, Evaluation), built(config.sections, Section)
+        return cls(evaluations, most, sections, config.report)
 
     def capped(self, features: FeatureParts) -> FeatureParts:
         """Return at most so many samples of each part; of classes that are not trained on, whole ones."""

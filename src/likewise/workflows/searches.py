@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from likewise.configuration.options import SearchOptions
 from likewise.data import Samples, Texts, parts_of_run
 from likewise.data.ids import Ids
 from likewise.data.image_files import ImageFiles
@@ -51,7 +52,7 @@ class Found(NamedTuple):
 
 
 def search(
-    run: Run | Path | str | None = None,
+    run: Run | Path | str | SearchOptions | None = None,
     query: str | Sequence[str] = (),
     *,
     among: Path | str | None = None,
@@ -77,7 +78,7 @@ def search(
         run: The run whose encoder it is, or its folder. Or features from anywhere, in an .npz, .npy or Parquet file, a
             folder of these, or the folder of their evaluation; without `among` and `within` they are searched
             themselves, by a file of such features, or ids. Left out, photos and texts are searched by a network that
-            others trained, as `likewise embed` takes one.
+            others trained, as `likewise embed` takes one. Or all options as a record.
         query: What to look for: files, a folder, a table, a file of features, ids of the other side, or texts; - takes
             the lines of standard input.
         among: Where to look: a file of features, a run's folder, or what `likewise train` takes as data.
@@ -115,6 +116,8 @@ def search(
         c      2     a   -1.0000
         >>> root.cleanup()
     """
+    if isinstance(run, SearchOptions):
+        return search(**vars(run), progress=progress)
     written, page = (None if of is None else Path(of) for of in (output, html))
     where = None if device == "auto" else device_named(device)
     if negatives:

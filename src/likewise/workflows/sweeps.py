@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, final
+from typing import Any, Unpack, final
 
 from tqdm import tqdm
 
@@ -19,6 +19,7 @@ from likewise.runs import Run
 from likewise.score_words import counted, score_words
 from likewise.scores import Score, best, validation_score
 from likewise.workflows import plan, training
+from likewise.workflows.arguments import TrainArguments
 from likewise.workflows.comparison import Comparison, compare
 from likewise.workflows.progress import PRINTED, Progress
 
@@ -62,7 +63,7 @@ def sweep(
     split_seeds: bool = False,
     output: Path | str | None = None,
     progress: Progress = PRINTED,
-    **common: Any,
+    **common: Unpack[TrainArguments],
 ) -> Comparison | None:
     """Train several settings with several seeds, one after another, and compare them.
 
@@ -78,7 +79,7 @@ def sweep(
         split_seeds: Whether the data is split anew with each seed.
         output: The sweep's folder. None: sweeps/DATE.
         progress: What is said meanwhile, and where scores are told.
-        **common: Options of all runs; recipe, also a study, among them.
+        **common: Options of all runs, without objects; recipe, also a study, among them.
 
     Returns:
         The comparison; None if fewer than two runs have scores.

@@ -7,9 +7,10 @@ import warnings
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, final
+from typing import Any, Unpack, final
 
 import lightning
 import torch
@@ -19,6 +20,7 @@ from torch import nn
 
 from likewise import distributed
 from likewise.configuration import resolve, written
+from likewise.configuration.options import TrainOptions
 from likewise.evaluation import FeatureParts, Result
 from likewise.evaluation.choice import while_training
 from likewise.files.waiting import shown_by
@@ -49,6 +51,7 @@ from likewise.training.loggers import check_tools, logging_to, named
 from likewise.training.memory import MemoryOfStep
 from likewise.training.processes import joined, leave
 from likewise.training.validation import CHOOSE, MOST_SAMPLES, ValidationScores, best_epoch, check_that_choose
+from likewise.workflows.arguments import TrainArguments, given_options
 from likewise.workflows.failures import check_same, removed_if_idle, unfinished
 from likewise.workflows.lightning_trainer import TrainingBar, in_our_words, quiet_lightning
 from likewise.workflows.metadata import device_of, device_words, flat, shared_options, versions
@@ -74,22 +77,22 @@ CHOSEN = ("data", "subset", "split", "batches", "encoder", "head", "loss", "inpu
 
 
 def train(
-    config: Mapping[str, Any] | None = None,
+    options: TrainOptions | Mapping[str, Any] | Any = None,
+    /,
     *,
-    resume: Run | Path | str | None = None,
     progress: Progress = PRINTED,
-    **options: Any,
+    **more: Unpack[TrainArguments],
 ) -> Run | None:
     """Pretrain an encoder, evaluate it frozen, and write the run's folder and its page.
 
     Args:
-        config: Options of `likewise train` by their names, dotted or nested, as on the command line, or as the
-            config.yaml of a run has them. Or objects: data as arrays (X, y), a DataFrame or a map-style Dataset,
-            which is kept in a file beside the runs; a network as a torch.nn.Module; a loss; an optimizer's class, or
-            functools.partial of one; a head, split, schedule, inputs, evaluations ...
-        resume: A run that is not finished, which goes on; with options that change no training, such as `log`.
+        options: The data: a folder, a file, the name of a data set, or arrays (X, y), a DataFrame or a map-style
+            Dataset, which are kept in a file beside the runs. Or options of `likewise train` by their names, dotted or
+            nested, as on the command line or in the config.yaml of a run. Or all of them as a record.
         progress: What is said meanwhile, and where scores are told.
-        **options: More options; they win.
+        **more: More options; they win. Parts may be objects, too: a network as a torch.nn.Module; a loss; an
+            optimizer's class, or functools.partial of one; a head, split, schedule, inputs, evaluations ... With
+            `resume`, a run that is not finished goes on; with options that change no training, such as `log`.
 
     Returns:
         The finished run; None in all processes but the first.
@@ -109,38 +112,35 @@ def train(
         ('finished', 'accuracy')
         >>> root.cleanup()
     """
-    given = {**(config or {}), **options}
-    if resume is not None:
-        given["resume"] = resume.folder if isinstance(resume, Run) else resume
-    objects = Objects.of(given)
-    given = objects.options
+    given = given_options(TrainOptions, options, more, "data")
+    objects = Objects(given) if isinstance(given, TrainOptions) else Objects.of(given)
     started = time.monotonic()
     with quiet_lightning():
         with refused_together():
-            before = None if given.get("resume") is None else unfinished(given["resume"])
-            config = resolve(given)
-            check_tools(listed(config["log"]))
-            trainer = arguments(lightning.Trainer, config["trainer"])
+            config: TrainOptions = resolve(objects.options)
+            before = None if config.resume is None else unfinished(config.resume)
+            check_tools(listed(config.log))
+            trainer = arguments(lightning.Trainer, config.trainer)
         from_slurm()
         if rank() > 0:
             warnings.simplefilter("ignore")  # the first process shows them
         try:
-            with joined(shared_options(config), config["timeout_minutes"]):
+            with joined(shared_options(config), config.timeout_minutes):
                 return _trained(config, trainer, before, progress, started, network=objects.network)
         except MisconfigurationException as error:
             raise ValueError(in_our_words(str(error))) from error
 
 
-def check(config: Mapping[str, Any]) -> None:
+def check(config: TrainOptions) -> None:
     """Put together what would be trained and evaluated, and train nothing; raise as `train` does."""
-    check_tools(listed(config["log"]))
+    check_tools(listed(config.log))
     with quiet_lightning():
         warnings.simplefilter("ignore")  # the run itself will warn
         _assembled(config)
 
 
 def _trained(
-    config: Mapping[str, Any],
+    config: TrainOptions,
     trainer: Mapping[str, Any],
     before: Run | None,
     progress: Progress,
@@ -154,9 +154,9 @@ def _trained(
         ready, evaluations = _assembled(config, before, network)
         if before is not None:
             check_same(before, ready.facts)
-        if config["minutes"] is not None:
+        if config.minutes is not None:
             limit = _steps_within(config, ready, evaluations, trainer, progress=progress, started=started)
-            config = {**config, "minutes": None, "trainer": {**config["trainer"], **limit}}
+            config = replace(config, minutes=None, trainer={**config.trainer, **limit})
             trainer = {**trainer, **limit}
     if rank() > 0:
         _follow(ready, trainer, config, before, _validated(config, ready, evaluations))
@@ -168,20 +168,20 @@ def _trained(
             f"warning: no other process finds {', '.join(unfound)}, of this script or notebook: put the training below "
             'if __name__ == "__main__":, or the classes into a file; likewise.load(run, module=...) takes a network too'
         )
-    names = [config["name"]] if config["name"] else [short_name(config["loss"]), short_name(config["data"])]
-    run = before or Run.create(Path(config["runs"]), *names)
+    names = [config.name] if config.name else [short_name(config.loss), short_name(config.data)]
+    run = before or Run.create(config.runs, *names)
     with removed_if_idle(run, _left, new=before is None):
         if before is None:
             _describe(run, ready, config)
         else:
-            _note_device(run, device_words(config["trainer"]), progress)
+            _note_device(run, device_words(config.trainer), progress)
         finished = _Training(config, run, ready, trainer, evaluations, progress).finished()
-    progress.tell(f"\nreport: {shown(finished.report)}" if config["report"] else f"\nrun: {shown(finished.folder)}")
+    progress.tell(f"\nreport: {shown(finished.report)}" if config.report else f"\nrun: {shown(finished.folder)}")
     return finished
 
 
 def _steps_within(
-    config: Mapping[str, Any],
+    config: TrainOptions,
     ready: Assembled,
     options: EvaluationOptions,
     trainer: Mapping[str, Any],
@@ -190,7 +190,7 @@ def _steps_within(
     started: float,
 ) -> dict[str, int]:
     """Return the limits of a training that fits into the minutes asked for, and say how many steps these are."""
-    minutes = config["minutes"]
+    minutes = config.minutes or 0.0
     if not minutes > 0:
         raise ValueError(f"expected --minutes above 0, got {minutes:g}: 10 is one choice")
     every, most = _validated(config, ready, options), 0 if options.evaluations == [] else options.evaluation_samples
@@ -199,58 +199,55 @@ def _steps_within(
     return {"max_steps": steps, "max_epochs": -1}
 
 
-def _follow(
-    ready: Assembled, trainer: Mapping[str, Any], config: Mapping[str, Any], before: Run | None, every: int
-) -> None:
+def _follow(ready: Assembled, trainer: Mapping[str, Any], config: TrainOptions, before: Run | None, every: int) -> None:
     nowhere = Run(Path())
     callbacks: list[lightning.Callback] = [
-        ValidationScores(nowhere, every, config["patience"]),
+        ValidationScores(nowhere, every, config.patience),
         Statistics(nowhere, ready.trained.names),
         *_memory(config, lambda _: None),
     ]
-    own = trainer_of(trainer, callbacks, Checkpoints(nowhere, config["checkpoint_minutes"]))
+    own = trainer_of(trainer, callbacks, Checkpoints(nowhere, config.checkpoint_minutes))
     if before is None or before.stage == "training":
-        fit(ready, own, before, compiled=config["compile"])
+        fit(ready, own, before, compiled=config.compile)
     if EvaluationOptions.of(config).evaluations != []:
-        follow(ready.module, ready.parts, own.strategy.root_device, workers=config["workers"])
+        follow(ready.module, ready.parts, own.strategy.root_device, workers=config.workers)
 
 
-def _memory(config: Mapping[str, Any], tell: Callable[[str], None]) -> list[MemoryOfStep]:
+def _memory(config: TrainOptions, tell: Callable[[str], None]) -> list[MemoryOfStep]:
     """Return what looks after memory, on every process; a compiled network would be compiled for it once more."""
-    return [] if config["compile"] else [MemoryOfStep(tell)]
+    return [] if config.compile else [MemoryOfStep(tell)]
 
 
-def chosen_parts(config: Mapping[str, Any]) -> dict[str, Any]:
+def chosen_parts(config: TrainOptions) -> dict[str, Any]:
     """Return the parts of a training that a configuration describes."""
-    chosen = {part: config[part] for part in CHOSEN}
-    if config["min_per_class"] > 1:
-        smallest = {"class_path": "likewise.data.MinPerClass", "init_args": {"count": config["min_per_class"]}}
+    chosen = {part: getattr(config, part) for part in CHOSEN}
+    if config.min_per_class > 1:
+        smallest = {"class_path": "likewise.data.MinPerClass", "init_args": {"count": config.min_per_class}}
         chosen["subset"] = [smallest, *listed(chosen["subset"])]
     return chosen
 
 
-def _validated(config: Mapping[str, Any], ready: Assembled, evaluations: EvaluationOptions) -> int:
+def _validated(config: TrainOptions, ready: Assembled, evaluations: EvaluationOptions) -> int:
     """Return the epochs between validations; 0 without any."""
-    return 0 if ready.refit or evaluations.evaluations == [] else config["validation_epochs"]
+    return 0 if ready.refit or evaluations.evaluations == [] else config.validation_epochs
 
 
 def _assembled(
-    config: Mapping[str, Any], before: Run | None = None, network: nn.Module | None = None
+    config: TrainOptions, before: Run | None = None, network: nn.Module | None = None
 ) -> tuple[Assembled, EvaluationOptions]:
-    lightning.seed_everything(config["seed"], workers=True, verbose=False)
-    chosen = chosen_parts(config)
+    lightning.seed_everything(config.seed, workers=True, verbose=False)
     tuned = FineTuning(
-        config["freeze"],
-        unfreeze_epoch=config["unfreeze_epoch"],
-        rate_factor=config["encoder_rate_factor"],
-        layer_decay=config["layer_decay"],
+        config.freeze,
+        unfreeze_epoch=config.unfreeze_epoch,
+        rate_factor=config.encoder_rate_factor,
+        layer_decay=config.layer_decay,
     )
-    given = (config[name] for name in ("seed", "chunk_size", "workers", "temperature_rate_factor"))
-    named = {name: config[name] for name in ("weights", "unlabelled", "widths")}
-    ready = assemble(chosen, *given, fine_tuning=tuned, begun=before, network=network, **named)
+    given = config.seed, config.chunk_size, config.workers, config.temperature_rate_factor
+    make = partial(assemble, chosen_parts(config), *given, weights=config.weights, unlabelled=config.unlabelled)
+    ready = make(widths=config.widths, fine_tuning=tuned, begun=before, network=network)
     evaluations = EvaluationOptions.of(config)
     check_applicable(ready.parts, evaluations, predicts=ready.module.predicts)
-    best, patience, every = config["keep"] == "best", config["patience"], _validated(config, ready, evaluations)
+    best, patience, every = config.keep == "best", config.patience, _validated(config, ready, evaluations)
     for asked, does, option in (
         (best, "keep the best epoch by", "--keep"),
         (patience, "end the training by", "--patience"),
@@ -263,15 +260,15 @@ def _assembled(
     return ready, evaluations
 
 
-def _describe(run: Run, ready: Assembled, config: Mapping[str, Any]) -> None:
+def _describe(run: Run, ready: Assembled, config: TrainOptions) -> None:
     settled = deepcopy({part: ready.specs[part] for part in ("batches", "inputs")})  # by the data and the loss
-    asked, made = config["encoder"], ready.specs["encoder"]
+    asked, made = config.encoder, ready.specs["encoder"]
     digest = made["init_args"].get("digest")
     if digest and made["class_path"] == asked["class_path"]:  # that of another run's, or within another, is noted there
         settled["encoder"] = {**asked, "init_args": {**asked.get("init_args", {}), "digest": digest}}
-    run.write(run.configuration.name, written({**config, **settled}).encode())
-    recipe = {} if config.get("recipe") is None else {"recipe": config["recipe"]}
-    origin = {"seed": config["seed"], "device": device_words(config["trainer"]), "versions": versions("lightning")}
+    run.write(run.configuration.name, written(replace(config, **settled)).encode())
+    recipe = {} if config.recipe is None else {"recipe": config.recipe}
+    origin = {"seed": config.seed, "device": device_words(config.trainer), "versions": versions("lightning")}
     run.describe(ready.facts | recipe | origin | {"begins_with": ready.origin})
     first, second = ready.module.encoder, ready.module.second
     if ready.origin:
@@ -298,7 +295,7 @@ def _note_device(run: Run, device: str, progress: Progress) -> None:
 class _Training:
     """A run that is trained and evaluated, as far as it is not yet."""
 
-    config: Mapping[str, Any]
+    config: TrainOptions
     run: Run
     ready: Assembled
     trainer_arguments: Mapping[str, Any]
@@ -324,7 +321,7 @@ class _Training:
             else:
                 with self._timed("evaluation"):
                     self.progress.say("evaluating ...")
-                    trained = self.config["freeze"] != ALL or self.config["unfreeze_epoch"] is not None
+                    trained = self.config.freeze != ALL or self.config.unfreeze_epoch is not None
                     features = encoded(
                         run,
                         module.encoder,
@@ -333,7 +330,7 @@ class _Training:
                         module.with_predictions,
                         second=module.second,
                         trained=trained,
-                        workers=self.config["workers"],
+                        workers=self.config.workers,
                         most=self.evaluations.evaluation_samples,
                         shared=lead(module, self.evaluations.evaluation_samples, there=run.embeddings.is_file()),
                     )
@@ -351,7 +348,7 @@ class _Training:
             write_report(run, ready.parts, self.evaluations, self.progress)
         run.drop_begun()
         finished = say_lost(run, self.progress, ready.data.lost).finished()
-        drop_checkpoints(finished, keep=self.config["keep_checkpoints"])
+        drop_checkpoints(finished, keep=self.config.keep_checkpoints)
         return finished
 
     def _features_as_begun(self) -> FeatureParts | None:
@@ -368,25 +365,25 @@ class _Training:
             self.ready.parts,
             self.progress,
             second=None if module.second is None else second.to(device),
-            workers=self.config["workers"],
+            workers=self.config.workers,
             most=self.evaluations.evaluation_samples,
         )
 
     def _train(self) -> None:
         callbacks, given = self._callbacks(), self.trainer_arguments
-        checkpoints = Checkpoints(self.run, self.config["checkpoint_minutes"])
+        checkpoints = Checkpoints(self.run, self.config.checkpoint_minutes)
 
         def end_soon() -> None:
             checkpoints.told_to_end = True  # after the next step, which is saved
 
-        with terminable(end_soon), logging_to(listed(self.config.get("log")), self.run) as loggers:
+        with terminable(end_soon), logging_to(listed(self.config.log), self.run) as loggers:
             logger = [*listed(given.get("logger")), *loggers] or given.get("logger")
             options = {**given, "logger": logger, "default_root_dir": self.run.folder}
             trainer = trainer_of(options, callbacks, checkpoints)
             for each in trainer.loggers:
                 each.log_hyperparams(dict(named(self.run.options)))
-            fit(self.ready, trainer, self.run, compiled=self.config["compile"])
-        if self.config["keep"] == "best" or self.run.best.is_file():
+            fit(self.ready, trainer, self.run, compiled=self.config.compile)
+        if self.config.keep == "best" or self.run.best.is_file():
             self._keep_best(trainer.current_epoch)
         for tower in filter(None, (self.ready.module.encoder, self.ready.module.second)):
             tower.to(trainer.strategy.root_device)
@@ -405,13 +402,13 @@ class _Training:
             told=self._say_validated,
             progress=self.progress.bar,
             keep_best=self._keeps_best(),
-            workers=self.config["workers"],
+            workers=self.config.workers,
         )
         collapse = Collapse(lambda told: self.progress.say(f"warning: {told}"))
         callbacks: list[lightning.Callback] = [
             LambdaCallback(on_train_start=lambda trainer, _: self._say_what_goes_in(trainer)),
             validation,
-            ValidationScores(run, every, self.config["patience"], self._say_ended),
+            ValidationScores(run, every, self.config.patience, self._say_ended),
             Statistics(run, ready.trained.names),
             Snapshots(run),
             collapse,
@@ -439,16 +436,16 @@ class _Training:
             self.progress.say(f"going on after {counted(done, 'step')}")
 
     def _say_ended(self, best: int, last: int) -> None:
-        limit = self.config["trainer"].get("max_epochs")
+        limit = self.config.trainer.get("max_epochs")
         of = "" if limit in {None, -1} else f" of {limit}"
         self.progress.say(f"training ended after epoch {last}{of}: validation was best after epoch {best} (--patience)")
 
     def _keeps_best(self) -> bool | None:
         """Return whether the best epoch is kept; None: where there are scores to choose by."""
-        asked, chosen_by = self.config["keep"], self.ready.parts.validation
+        asked, chosen_by = self.config.keep, self.ready.parts.validation
         if asked is not None:
             return asked == "best"
-        trained = self.config["freeze"] != ALL or self.config["unfreeze_epoch"] is not None
+        trained = self.config.freeze != ALL or self.config.unfreeze_epoch is not None
         return None if trained and (self.ready.origin or len(chosen_by) >= CHOOSE) else False
 
     def _keep_best(self, epochs: int) -> None:

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, final
+from typing import Any, Unpack, final
 
 from likewise import report
 from likewise.configuration.draft import Option
+from likewise.configuration.options import TrainOptions
 from likewise.configuration.words import as_words, canonical_options, named_in, read
 from likewise.data import (
     FewLabels,
@@ -37,6 +38,7 @@ from likewise.training.assembly import shared
 from likewise.training.fine_tuning import ALL
 from likewise.training.inputs.loss_input import LossSignature
 from likewise.workflows import plan, scoring
+from likewise.workflows.arguments import TrainArguments
 from likewise.workflows.comparison import Comparison
 from likewise.workflows.progress import PRINTED, Progress, shown
 from likewise.workflows.scoring import EvaluationOptions, check_applicable
@@ -81,7 +83,7 @@ def transfer(
     seeds: int | Sequence[int] = 3,
     output: Path | str | None = None,
     progress: Progress = PRINTED,
-    **options: Any,
+    **options: Unpack[TrainArguments],
 ) -> Comparison | None:
     """Evaluate an encoder on other data with few labels: frozen, fine-tuned, and beside the same network from scratch.
 
@@ -94,7 +96,7 @@ def transfer(
         seeds: How many seeds, from 0; or which. They choose the labels, too.
         output: The folder. None: transfers/DATE, or the folder there of the same transfer.
         progress: What is said meanwhile, and where scores are told.
-        **options: Options of `likewise train`, data among them.
+        **options: Options of `likewise train` without objects, data among them.
 
     Returns:
         The table and its page; None if fewer than two runs have scores.
@@ -163,15 +165,15 @@ def planned(asked: Asked, words: Sequence[str], progress: Progress) -> tuple[pla
         raise ValueError("expected no --evaluations, which a transfer sets itself, got some: leave them out")
     if not names & {"data", "recipe", "config"}:
         raise ValueError("expected the other data, got none: likewise transfer RUN --data photos/")
-    asked_for = read([*_words(USUAL), *words])
+    asked_for: TrainOptions = read([*_words(USUAL), *words])
     _check_options(asked_for)
-    networks = _Networks.of(asked.source, given, asked_for["weights"])
-    tuning = {name: asked_for[name] for name in OF_TUNING}
+    networks = _Networks.of(asked.source, given, asked_for.weights)
+    tuning = {name: getattr(asked_for, name) for name in OF_TUNING}
     if "encoder_rate_factor" not in named:
         tuning["encoder_rate_factor"] = RATE_FACTOR
     others = [option for option in given if option.name not in {*OF_TUNING, *networks.taken}]
     common = [*_words(USUAL), *as_words(others)]
-    config = read([*common, *(networks.fresh or networks.trained)])
+    config: TrainOptions = read([*common, *(networks.fresh or networks.trained)])
     parts = _labelled(config)
     whole = parts.refitted().train
     if whole.input_shape[:1] == (3,) and len(whole.input_shape) == 3:
@@ -183,8 +185,8 @@ def planned(asked: Asked, words: Sequence[str], progress: Progress) -> tuple[pla
     columns: dict[str, Column] = {}
     amounts = list(_possible(asked, whole, progress))
     for place, (amount, kept) in enumerate(amounts):
-        labels, size = _amount_words(amount), config["batches"]["init_args"].get("batch_size", 64)
-        subset = [f"--subset{'+' if config['subset'] else ''}", "FewLabels", *_words(amount, "subset.")]
+        labels, size = _amount_words(amount), config.batches["init_args"].get("batch_size", 64)
+        subset = [f"--subset{'+' if config.subset else ''}", "FewLabels", *_words(amount, "subset.")]
         length = [] if named & LENGTHS else _words({"trainer.max_epochs": _epochs(kept, size)})
         last = place == len(amounts) - 1
         few_shot = _few_shot(parts, progress) if last else []
@@ -262,8 +264,8 @@ class _Networks:
         return cls(begun, [*words, "false", *none], taken, expanded(weights) if weights else None)
 
 
-def _check_options(config: Mapping[str, Any]) -> None:
-    kinds = [class_of(spec["class_path"], Subset) for spec in listed(config["subset"])]
+def _check_options(config: TrainOptions) -> None:
+    kinds = [class_of(spec["class_path"], Subset) for spec in listed(config.subset)]
     if FewLabels in kinds:
         raise ValueError(
             "expected no FewLabels among --subset, which a transfer sets itself: give --labels or --per_class"
@@ -272,13 +274,13 @@ def _check_options(config: Mapping[str, Any]) -> None:
         raise ValueError(
             "expected no LabelNoise among --subset, as frozen encoders are evaluated by right labels: leave it out"
         )
-    loss = class_of(config["loss"]["class_path"], Loss)
+    loss = class_of(config.loss["class_path"], Loss)
     if not {"prototypes", "class_logits"} & LossSignature.by(loss).names:
         told = f"expected a loss with a classifier, to be evaluated by, got {loss.__name__}"
         raise ValueError(f"{told}: --loss CrossEntropyLoss, or leave it out")
 
 
-def _labelled(config: Mapping[str, Any]) -> Parts:
+def _labelled(config: TrainOptions) -> Parts:
     """Load the parts that labels are taken of: training and validation samples have one class each."""
     parts, _ = parts_of(chosen_parts(config), _check)
     if parts.train.names != parts.test.names or parts.new_in_validation:
@@ -286,12 +288,12 @@ def _labelled(config: Mapping[str, Any]) -> Parts:
     return parts
 
 
-def _labels_seen(run: Run, config: Mapping[str, Any], whole: Samples) -> int:
+def _labels_seen(run: Run, config: TrainOptions, whole: Samples) -> int:
     """Count the samples that labels are taken of with whose labels an encoder was trained, on the same data."""
     parts = run.facts.get("parts", {})
     if (
         not parts
-        or not same_source(parts["data"], config["data"])
+        or not same_source(parts["data"], config.data)
         or not class_of(parts["loss"]["class_path"], Loss).label_kinds
     ):
         return 0

@@ -148,7 +148,8 @@ def test_what_is_too_large_or_too_slow_is_a_row_that_says_so():
     assert ("SupConLoss likewise dense", 65536) not in meter.peaks
 
 
-def test_a_large_size_alone_is_preceded_by_a_small_one():
+def test_a_large_size_alone_is_preceded_by_a_small_one(monkeypatch):
+    monkeypatch.setattr(prediction, "free_bytes", lambda _: 500 << 30)
     meter = Told(lambda _, n: Peak(1000 * n, n**2 / 2**20))
     (_, tiled) = sorted(_results(meter, 1048576), key=lambda each: each.backend)
     assert meter.peaks.count(("SupConLoss likewise tiled", 1024)) == 1

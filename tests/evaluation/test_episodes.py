@@ -433,7 +433,7 @@ def test_each_step_masks_a_cell_of_its_own_and_none_if_asked():
     ("make", "cells", "grid"),
     [
         (lambda: Conv4((1, 28, 28), width=6, pools=3), (3, 3), (8, 0)),
-        (lambda: Wrapped((1, 28, 28), nn.Conv2d(1, 6, 3, 4, 1)), (7, 7), (4, -1.5)),  # as a ResNet's
+        (lambda: Wrapped((1, 28, 28), nn.Conv2d(1, 6, 3, 4, 1), stride=4, cell_start=-1.5), (7, 7), (4, -1.5)),
     ],
     ids=["pooled", "strided"],
 )

@@ -108,8 +108,9 @@ def step(name, backend, learned):
         batch = {part: fake(value) for part, value in batch.items()}
         wanted = [batch[part].requires_grad_() for part in row.learned]
         if learned and row.temperature:
-            loss.temperature = torch.empty((), device=DEVICE, requires_grad=True)
-            wanted.append(loss.temperature)
+            owner = loss.loss if isinstance(loss, lw.Matryoshka) else loss
+            owner.temperature = torch.empty((), device=DEVICE, requires_grad=True)
+            wanted.append(owner.temperature)
         first, *others = batch
         value = loss(batch[first], **{part: batch[part] for part in others})
         torch.autograd.grad(value, wanted)

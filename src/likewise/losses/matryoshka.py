@@ -15,6 +15,7 @@ from likewise.losses.inputs import vectors_of
 from likewise.losses.paco import PaCoLoss
 from likewise.losses.rascal import RASCALLoss
 
+FLOATING = torch.float16, torch.bfloat16, torch.float32, torch.float64
 OF_ONE_WIDTH = ClipLoss, PaCoLoss, RASCALLoss  # ready features, logits, a cache
 
 
@@ -86,6 +87,8 @@ class Matryoshka(nn.Module):
         takes = [*signature_of(self).parameters]
         names = [takes[min(place, len(takes) - 1)] for place in range(len(args))] + [*kwargs]
         inputs = [*zip(names, (*args, *kwargs.values()), strict=True)]
+        if any(_is_no_matrix(value) for name, value in inputs if name in self._vectors):
+            return self.loss(*args, **kwargs)  # which refuses it
         features: list[tuple[str, Tensor]] = []
 
         def widened(name: str, rows: Tensor) -> Tensor:
@@ -107,7 +110,7 @@ class Matryoshka(nn.Module):
         """Return a function of an input's rows, of a list of views each; others are for the loss to refuse."""
         if isinstance(value, list | tuple):
             return [self._of_rows(function, name, part) for part in value]
-        rows = isinstance(value, Tensor) and value.ndim > 1 and value.is_floating_point() and not value.is_sparse
+        rows = isinstance(value, Tensor) and value.ndim > 1
         return function(value) if rows and name in self._vectors else value
 
     def _check(self, features: list[tuple[str, Tensor]]) -> None:
@@ -118,6 +121,13 @@ class Matryoshka(nn.Module):
                     f"expected as many features of {', '.join(dict(features))}, at least the {max(self.widths)} of the "
                     f"widest, got {' and '.join(map(str, counts))}: encode all to one width, and leave out wider ones"
                 )
+
+
+def _is_no_matrix(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return any(map(_is_no_matrix, value))
+    strided = isinstance(value, Tensor) and value.layout is torch.strided and not value.is_nested
+    return isinstance(value, Tensor) and not (strided and value.dtype in FLOATING)
 
 
 def signature_of(loss: nn.Module) -> inspect.Signature:

@@ -142,7 +142,9 @@ DRAWINGS = {
     "SupConLoss": Drawing(lambda: lw.SupConLoss()(VIEWS, classes(BALANCED)), views(BALANCED), views(BALANCED)),
     "RASCALLoss": Drawing(_rascal, views(TWO_CLASSES), views(TWO_CLASSES)),
     "ProxyNCALoss": Drawing(
-        lambda: lw.ProxyNCALoss()(ROWS, classes(LONG_TAIL), PROTOTYPES), {"": LONG_TAIL}, {"prototypes": "A B C"}
+        lambda: {"pull": pairs.SameClass(classes(LONG_TAIL), torch.arange(3)), "push": pairs.AllPairs(10, 3)},
+        {"": LONG_TAIL},
+        {"prototypes": "A B C"},
     ),
     "BCLLoss": Drawing(
         lambda: lw.BCLLoss()(ROWS, classes(LONG_TAIL), PROTOTYPES),

@@ -477,9 +477,9 @@ def test_an_option_of_the_data_leaves_out_classes_of_few_samples(tmp_path, capsy
     data = _npz(tmp_path / "tail.npz", vectors=np.random.default_rng(0).normal(size=(43, 3)), labels=labels)
     words = ["--encoder", "MLP", "--encoder.width", "4", "--epochs", "1", "--evaluations", "[]", "--report", "false"]
     _refused(
-        [*data, *words], "got 1 of 'fir'; 2 of 4 classes have fewer: add samples, or --data.min_per_c", tmp_path, capsys
+        [*data, *words], "got 1 of 'fir'; 2 of 4 classes have fewer: add samples, or --min_per_clas", tmp_path, capsys
     )
-    for runs, more in ((tmp_path / "a", ["--data.min-per-class", "3"]), (tmp_path / "b", [])):
+    for runs, more in ((tmp_path / "a", ["--min-per-class", "3"]), (tmp_path / "b", [])):
         given = [*data, *words, *more] if more else ["--config", str(next(tmp_path.glob("a/*/config.yaml")))]
         assert main(["train", *given, "--runs", str(runs)]) == 0
         (run,) = runs.iterdir()

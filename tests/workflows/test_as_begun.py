@@ -69,9 +69,8 @@ def test_the_encoder_as_it_began_is_evaluated_too(tuned, weights):
 
 def test_evaluating_again_gives_the_same(tuned, tmp_path):
     shutil.copytree(tuned.folder, tmp_path / tuned.folder.name)
-    again = evaluate(
-        tmp_path / tuned.folder.name, {"evaluations": "KNN", "evaluations.k": 5}, report=False, progress=Silent()
-    )
+    given = {"source": tmp_path / tuned.folder.name, "evaluations": "KNN", "evaluations.k": 5, "report": False}
+    again = evaluate(given, progress=Silent())
     assert final(again, BEGUN) == final(tuned, BEGUN)
 
 

@@ -1,4 +1,4 @@
-"""Short names of options within parts."""
+"""Short names of options within parts, and what other libraries call options and losses."""
 
 ALIASES = {
     "epochs": "trainer.max_epochs",
@@ -14,3 +14,26 @@ ALIASES = {
     "weight_decay": "optimizer.weight_decay",
     "temperature": "loss.temperature",
 }
+
+ELSEWHERE = {
+    **dict.fromkeys(("learning_rate", "learningrate"), "lr"),
+    **dict.fromkeys(("model", "network", "backbone", "arch", "trunk"), "encoder"),
+    **dict.fromkeys(("dataset", "data_dir"), "data"),
+    **dict.fromkeys(("output", "output_dir", "out"), "runs"),
+    **dict.fromkeys(("gpu", "gpus"), "device"),
+    **dict.fromkeys(("batch", "bs"), "batch_size"),
+    **dict.fromkeys(("num_epochs", "max_epochs"), "epochs"),
+    **dict.fromkeys(("checkpoint", "resume_from"), "resume"),
+    **dict.fromkeys(("aug", "transform"), "augmentation"),
+    **dict.fromkeys(("eval", "evaluation"), "evaluations"),
+    "wd": "weight_decay",
+    "tau": "temperature",
+    "amp": "precision",
+    "criterion": "loss",
+    "projector": "head",
+    "num_workers": "workers",
+    "encoder_lr": "encoder_rate_factor",
+}
+"""Names of options elsewhere: an error says the one here."""
+
+LOSSES_ELSEWHERE = {"ce": "CrossEntropyLoss", "protonet": "PrototypicalLoss", "asl": "AsymmetricLoss"}

@@ -10,7 +10,7 @@ from string import ascii_letters, digits
 from typing import Any
 
 from likewise.configuration import recipes
-from likewise.configuration.aliases import ALIASES
+from likewise.configuration.aliases import ALIASES, ELSEWHERE, LOSSES_ELSEWHERE
 from likewise.configuration.classes import Class, find, kind_named, kinds, module_of, packages_of
 from likewise.configuration.options import HIDDEN
 from likewise.configuration.values import folded, parsed, part_of
@@ -169,6 +169,7 @@ def near_classes(option: str, name: str, base: Class, names: Sequence[str] = ())
     last = name.rpartition(".")[2] if names else name
     folds = {folded(kind).removesuffix(folded(base.name)): kind for kind in known}
     folds |= {folded(kind): kind for kind in known}
+    folds |= {other: kind for other, kind in LOSSES_ELSEWHERE.items() if kind in known}
     near = [folds[close] for close in get_close_matches(folded(last), folds, n=4, cutoff=0.65)]
     near += [close for close in get_close_matches(last, known, n=3) if close not in near]
     if not near and base.name == "Source":
@@ -182,12 +183,14 @@ def near_classes(option: str, name: str, base: Class, names: Sequence[str] = ())
 
 
 def near_options(option: str, values: Mapping[str, Any], root: Class, kind: Class | None) -> list[str]:
-    """Return the options that are near one that does not exist: by its last name, or its letters."""
+    """Return the options near one that does not exist: by its name elsewhere, its last name, or its letters."""
     known = [*root.parameters(), *_within(values, "")]
     part, _, last = option.rpartition(".")
     if last in WITHOUT_COUNTERPART:
         return []
     aliases = [name for name, target in ALIASES.items() if target in known]
+    if ELSEWHERE.get(option) in {*aliases, *known}:
+        return [_dashed(ELSEWHERE[option])]
     same = [full for full in known if full.rpartition(".")[2] == last]
     siblings = {full.rpartition(".")[2]: full for full in known if full.rpartition(".")[0] == part}
     names = {**siblings, **({} if part else dict(zip(aliases, aliases, strict=True)))}

@@ -80,6 +80,7 @@ def _filled(draft: Draft, options: Sequence[Option]) -> Any:
     for option in options:
         draft.put(option)
     if draft.verb == "train":
+        _split_device(draft)
         _fill_loss(draft)
         _check(draft.completed())
     return draft.completed()
@@ -277,6 +278,14 @@ def _batches_for(options: Sequence[Option], root: Class) -> str | None:
         if isinstance(needed, Class) and base and needed.key != base.key and names & asked:
             return kind_named(needed.name, base) or needed.path
     return None
+
+
+def _split_device(draft: Draft) -> None:
+    """Give Lightning a device with a number, such as cuda:1, as an accelerator and devices."""
+    kind, _, number = str(draft.values["trainer"]["init_args"].get("accelerator")).partition(":")
+    if number:
+        draft.put(Option("trainer.accelerator", kind))
+        draft.put(Option("trainer.devices", [int(number) if number.isdigit() else number]))
 
 
 def _fill_loss(draft: Draft) -> None:

@@ -54,7 +54,7 @@ def _memory_format(module: nn.Module, input_shape: tuple[int, ...]) -> torch.mem
     try:
         with frozen(module), kept_buffers(module):
             module(blank)
-    except RuntimeError:
+    except Exception:  # noqa: BLE001 - whatever it raises, it raises for this format alone
         return torch.contiguous_format
     return torch.channels_last
 

@@ -21,22 +21,21 @@ Part = str | type | Mapping[str, Any]
 # fmt: off
 EvaluateArguments = TypedDict("EvaluateArguments", {  # noqa: UP013 - a line for each were three pages
     "runs": Path | str, "evaluations": Part | Sequence[Part] | None, "evaluation_samples": int | None,
-    "sections": Part | Sequence[Part] | None, "report": bool, "workers": int | None,
-    "device": str,
+    "sections": Part | Sequence[Part] | None, "report": bool, "workers": int | None, "device": str,
 }, total=False)
-EmbedArguments = TypedDict("EmbedArguments", {  # noqa: UP013 - likewise
+EmbedArguments = TypedDict("EmbedArguments", {  # noqa: UP013 - as above
     "output": Path | str, "side": Side, "encoder": Part, "weights": Path | str | None, "shard_size": int,
     "dtype": Literal["float32", "float16"], "batch_size": int | None, "workers": int | None, "force": bool,
     "device": str,
 }, total=False)
-TrainArguments = TypedDict("TrainArguments", {  # noqa: UP013 - likewise
+TrainArguments = TypedDict("TrainArguments", {  # noqa: UP013 - as above
     "runs": Path | str, "evaluations": Part | Evaluation | Sequence[Part | Evaluation] | None, "report": bool,
     "evaluation_samples": int | None, "sections": Part | Sequence[Part] | None, "recipe": str,
     "config": Path | str | Sequence[Path | str], "resume": Run | Path | str | None, "seed": int, "name": str | None,
     "checkpoint_minutes": float, "keep_checkpoints": bool, "timeout_minutes": float, "minutes": float | None,
     "chunk_size": int | None, "widths": Sequence[int] | None, "temperature_rate_factor": float,
-    "unlabelled": Literal["left-out", "own-class"],
-    "weights": Path | str | None, "freeze": str | None, "unfreeze_epoch": int | None, "encoder_rate_factor": float,
+    "unlabelled": Literal["left-out", "own-class"], "weights": Path | str | None, "freeze": str | None,
+    "unfreeze_epoch": int | None, "encoder_rate_factor": float,
     "layer_decay": float, "workers": int | None, "compile": bool, "validation_epochs": int, "patience": int | None,
     "keep": Literal["last", "best"] | None, "log": str | Sequence[str] | None, "data": Any, "min_per_class": int,
     "subset": Part | Subset | Sequence[Part | Subset] | None, "split": Part | Split, "batches": Part | Batches,

@@ -16,6 +16,7 @@ from likewise.losses.rows import Rows
 from likewise.operator import Problem, Push
 from likewise.operator.precision import without_autocast
 from likewise.operator.tiles import TILE
+from likewise.operator.whole import PAIRS
 from likewise.pairs import Equal, SameClass
 from likewise.pairs.weight import blocks
 
@@ -45,7 +46,7 @@ class LiftedStructureLoss(ContrastiveLoss):
         row's sum over its pairs, (N,).
 
     Memory:
-        O((N + R)·D + tile). A queue's rows, or those of references, are compared with all references, too.
+        O((N + R)·D + tile), and one matrix of up to 65,536 pairs. A queue's rows, or those of references, are compared with all references, too.
 
     Source:
         Oh Song, Xiang, Jegelka, Savarese, "Deep Metric Learning via Lifted Structured Feature Embedding", 2016,
@@ -92,11 +93,16 @@ class LiftedStructureLoss(ContrastiveLoss):
         count = sets.row_sum(far.dtype, far.device).where(far != -torch.inf, 0)
         far = far.clamp(min=-1e30)  # where −∞ would have no gradient
         (z, v), others, of_others = self.vectors(rows), torch.cat(sections), self._of_others(rows, far, sections)
+        temperature = scalar(self.temperature, z)
+        if self.backend == "auto" and z.device.type == "cpu" and len(z) * len(v) <= PAIRS:
+            with without_autocast(z.device):
+                weights = sets.tile(slice(0, len(z)), slice(0, len(v)), z.dtype, z.device)
+                hinges = _exponents(z, v, far, of_others, temperature, self.margin)[1].clamp(min=0) * weights
+            return self.reduce(hinges.square().sum(dim=1) / 2, count > 0, count, count)
         one, other = classes.argsort(), others.argsort()  # the pairs of a class side by side
         pairs = SameClass(classes[one], others[other])
         if rows.place is not None:
             pairs &= ~Equal(one + rows.place, other)
-        temperature = scalar(self.temperature, z)
         hinges = _Hinges.apply(z[one], v[other], far[one], of_others[other], temperature, self.margin, pairs)
         losses = torch.zeros_like(far).index_copy(0, one, hinges).where(count > 0, 0)
         return self.reduce(losses, count > 0, count, count)
@@ -145,12 +151,19 @@ class _Hinges(torch.autograd.Function):
         return *gradients, None, None
 
 
+def _exponents(
+    z: Tensor, v: Tensor, far: Tensor, of_others: Tensor, temperature: Tensor, margin: float
+) -> tuple[Float[Tensor, "n r"], Float[Tensor, "n r"]]:
+    """Return similarities s, and J whether a pair is positive or not."""
+    s = z @ v.T
+    return s, torch.logaddexp(far.unsqueeze(1), of_others) + (margin - s) / temperature
+
+
 def _tiles(ctx: Any, tensors: Any) -> Iterator[tuple[slice, slice, Float[Tensor, "n r"], Float[Tensor, "n r"]]]:
     """Yield the tiles that hold positive pairs: rows, columns, similarities, and max(0, J) of the pairs, else 0."""
     z, v, far, of_others, temperature = tensors
     with without_autocast(z.device):
         for rows, columns in product(blocks(len(z), TILE), blocks(len(v), TILE)):
             if ctx.pairs.constant(rows, columns) != 0:
-                s = z[rows] @ v[columns].T
-                j = torch.logaddexp(far[rows, None], of_others[columns]) + (ctx.margin - s) / temperature
+                s, j = _exponents(z[rows], v[columns], far[rows], of_others[columns], temperature, ctx.margin)
                 yield rows, columns, s, j.clamp_(min=0).mul_(ctx.pairs.tile(rows, columns, s.dtype, s.device))

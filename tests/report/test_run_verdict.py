@@ -58,8 +58,8 @@ def judged(
     spec = {"class_path": "likewise.data.Folder", "init_args": {"path": "photos"}}
     went = {
         "steps": steps,
-        "limited_to": None,
-        "steps_of_an_epoch": 5,
+        "max_steps": None,
+        "steps_per_epoch": 5,
         "batch": {"samples": 32, "views": 2},
         "encoder": {"parameters": 9, "trained": 9},
         "inputs": {"kind": kind},
@@ -67,7 +67,7 @@ def judged(
     run.describe(
         {
             "parts": {"loss": {"class_path": "likewise.losses.SupConLoss"}, "data": spec},
-            "went_in": went,
+            "run_summary": went,
             "begins_with": "" if begun is None else "somebody",
             **({} if kept is None else {"kept": kept}),
         }

@@ -6,12 +6,12 @@ from typing import Any
 
 from likewise.diagnostics import plots
 from likewise.report.elements import definitions, paragraphs, templates
+from likewise.report.run_summary import summary_table, training_warnings
 from likewise.report.run_verdict import run_verdict
 from likewise.report.sections import SECTIONS
 from likewise.report.sections.scores import lead
 from likewise.report.sections.section import Content, Section
 from likewise.report.subject import Subject
-from likewise.report.went_in import doubts, lines_of
 
 
 def write_page(
@@ -58,8 +58,8 @@ def write_page(
         title=title or ("Comparison" if others else first.run.name),
         contents=contents,
         verdict=paragraphs(judged.lines, "lead") if not others and (judged := run_verdict(first)) else "",
-        went_in=definitions(lines_of(first.facts)) if not others else "",
-        doubts=paragraphs(doubts(first.facts, first.metrics), "lead") if not others else "",
+        summary=definitions(summary_table(first.facts)) if not others else "",
+        warnings=paragraphs(training_warnings(first.facts, first.metrics), "lead") if not others else "",
         lead=lead(subjects),
         album=first.album.html,
         drawing=plots.script(),

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple, final
 from likewise.diagnostics import spread
 from likewise.parts import is_spec
 from likewise.report.formatting import difference_words
+from likewise.report.run_summary import few_steps, longer
 from likewise.report.sections.scores import encoder_less
 from likewise.report.subject import Subject
-from likewise.report.went_in import few_steps, longer
 from likewise.score_words import score_words
 from likewise.scores import ALL, BEGUN, ENCODER, PREFERRED, RAW, Score
 
@@ -63,7 +63,7 @@ def run_verdict(subject: Subject) -> Verdict | None:
         parts.insert(0, f"kept as it began, since no epoch was better on validation{';' if parts else ''}")
     words = " and ".join(parts) if not kept else " ".join(parts)
     words = f"{words[:1].upper()}{words[1:]}, by the {ours.evaluation}'s {ours.metric}, {score_words(ours)}"
-    trained = (subject.facts.get("went_in") or {}).get("encoder", {}).get("trained", 0)
+    trained = (subject.facts.get("run_summary") or {}).get("encoder", {}).get("trained", 0)
     better = not kept and all(relation == "better than" for relation, _ in compared.values())
     if not trained or (better and not _untold(subject, ours, others)):
         return Verdict(words)
@@ -98,20 +98,20 @@ def _compared(subject: Subject, ours: Score, kind: str, theirs: Score) -> tuple[
 
 def _causes(subject: Subject, ours: Score, others: Mapping[str, Score]) -> Iterator[tuple[str, str]]:
     """Yield what can be the cause, the surest first, each with a command."""
-    went: dict[str, Any] = subject.facts["went_in"]
+    summary: dict[str, Any] = subject.facts["run_summary"]
     run, source = subject.run.folder.with_name(subject.run.name), _source(subject)
     again = f"likewise train --config {run / subject.run.configuration.name}"
     losses = [value for _, value in subject.metrics.get("loss", [])]
-    steps = went["steps"] or len(losses)
+    steps = summary["steps"] or len(losses)
     few = f"too few steps, {steps}", f"{again} {longer(subject.facts)}"
     if steps < HARDLY_ANY:  # after which no embeddings are apart
         yield few
-    if collapsed := _collapsed(subject, losses, went["batch"]):
+    if collapsed := _collapsed(subject, losses, summary["batch"]):
         rate = (subject.run.options.get("optimizer") or {}).get("init_args", {}).get("lr")
         yield f"the embeddings collapsed, {collapsed}", again + (f" --lr {rate / 10:g}" if rate else "")
     if few_steps(subject.facts, steps):
         yield few
-    kind, sizes = went["inputs"]["kind"], [size for size in subject.class_sizes.values() if size]
+    kind, sizes = summary["inputs"]["kind"], [size for size in subject.class_sizes.values() if size]
     if kind in {"images", "texts"} and not subject.facts.get("begins_with") and sum(sizes) < FROM_SCRATCH:
         yield (
             f"a network from scratch learns little of {sum(sizes):,} {kind}",

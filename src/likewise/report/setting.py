@@ -11,12 +11,11 @@ from typing import Any, final
 from likewise.evaluation.choice import USUAL
 from likewise.evaluation.features import Bar, silent
 from likewise.parts import is_spec
-from likewise.report.formatting import short_name
+from likewise.report.formatting import FILLED, short_name
 from likewise.report.subject import Subject
 from likewise.runs import Run
 from likewise.scores import ALL, ENCODER
 
-FILLED = {"input_shape", "feature_dim", "num_samples", "num_classes"}  # what follows from other parts
 COUNTED = {evaluation.name for evaluation in USUAL}  # evaluations of the test samples, and of no others
 LONGEST = 80  # characters of a name
 SAMPLES = ".samples"  # how the path of the number of samples of an evaluation ends

@@ -3,7 +3,7 @@
 from likewise.diagnostics.plots.figure import COLORS, CONFIG, as_data, as_html, palette, script
 from likewise.diagnostics.plots.histograms import heat_maps, histogram, matrix, similarities
 from likewise.diagnostics.plots.intervals import Dot, Tried, bars, choices, dots, reliability
-from likewise.diagnostics.plots.lines import Point, by_number, costs, curves, scatter, spectra, strengths
+from likewise.diagnostics.plots.lines import Point, by_number, curves, scatter, spectra, strengths
 
 __all__ = [
     "COLORS",
@@ -16,7 +16,6 @@ __all__ = [
     "bars",
     "by_number",
     "choices",
-    "costs",
     "curves",
     "dots",
     "heat_maps",

@@ -10,7 +10,7 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 import likewise as lw
-from likewise.report import Subject, write_page
+from likewise.report import RunView, write_page
 from likewise.report.formatting import part_words
 from likewise.report.run_summary import INDENT, WIDTH, summary_table, training_warnings
 from likewise.workflows import Silent
@@ -98,7 +98,7 @@ def test_facts_are_said_before_the_first_step(run):
 def test_the_page_and_run_json_have_the_same_table(run):
     made, record = run
     assert dict(summary_table(json.loads((made.folder / "run.json").read_text()))) == record.table
-    write_page(made.report, [Subject(made)])
+    write_page(made.report, [RunView(made)])
     top, _, below = html.unescape(made.report.read_text()).partition("95 % interval")
     for name, value in record.table.items():
         assert f"<dt>{name}</dt><dd>{value}</dd>" in top

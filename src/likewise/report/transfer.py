@@ -79,8 +79,8 @@ def _scores(setting: Setting | None) -> Iterator[tuple[Score, dict[int, Score]]]
     by_seed = {} if setting is None else setting.by_seed
     keys = dict.fromkeys(
         key
-        for subject in by_seed.values()
-        for key, score in subject.test_scores.items()
+        for view in by_seed.values()
+        for key, score in view.test_scores.items()
         if key[2:] in {(ENCODER, ALL), (RAW, ALL)} and score.metric.is_share and score.metric.better == "higher"
     )
     for key in sorted(keys, key=lambda key: key[2] == RAW):
@@ -93,7 +93,7 @@ def _method(kind: str, score: Score) -> str:
 
 
 def _of_same_samples(setting: Setting) -> bool:
-    return len({subject.facts["samples"]["fingerprint"] for subject in setting.subjects}) == 1
+    return len({view.facts["samples"]["fingerprint"] for view in setting.views}) == 1
 
 
 def _beside(row: Row, by_seed: Mapping[int, Score], base: Mapping[int, Score]) -> Row:
@@ -106,8 +106,8 @@ def _beside(row: Row, by_seed: Mapping[int, Score], base: Mapping[int, Score]) -
 def _labelled(setting: Setting) -> float:
     """Count the samples with a label that a run of a setting learns from or chooses by, as a mean over its runs."""
     counts: list[int] = []
-    for subject in setting.subjects:
-        sizes, split = subject.facts["samples"], subject.facts["parts"]["split"]
+    for view in setting.views:
+        sizes, split = view.facts["samples"], view.facts["parts"]["split"]
         refit = (split.get("init_args") or {}).get("refit")
         counts.append(sizes["train"] + (0 if refit else sizes["validation"]))
     return sum(counts) / len(counts)

@@ -29,7 +29,7 @@ from likewise.parts import MAIN, arguments, listed
 from likewise.report import run_summary
 from likewise.report.formatting import short_name
 from likewise.report.run_verdict import run_verdict
-from likewise.report.subject import Subject
+from likewise.report.run_view import RunView
 from likewise.runs import Run
 from likewise.score_words import counted, score_words
 from likewise.training import (
@@ -341,7 +341,7 @@ class _Training:
                     given = (run, features, ready.parts, self.evaluations, self.progress)
                     device = device_of(self.trainer_arguments)
                     score(*given, begun=begun, refit=ready.refit, trained=trained, device=device)
-            if self.evaluations.evaluations != [] and (judged := run_verdict(Subject(run))):
+            if self.evaluations.evaluations != [] and (judged := run_verdict(RunView(run))):
                 self.progress.tell("\n".join(["", *judged.lines]))
             for warning in run_summary.training_warnings(run.facts, run.metrics):
                 self.progress.say(f"warning: {warning}")

@@ -12,9 +12,9 @@ from likewise.report.comparison import OTHER_SAMPLES, compared, difference, same
 from likewise.report.elements import heading, list_file, paragraphs, sentence, table
 from likewise.report.formatting import difference_words, slug
 from likewise.report.rows import head_of_cells
+from likewise.report.run_view import RunView
 from likewise.report.sections.section import Content, Section
 from likewise.report.setting import Setting, settings_of
-from likewise.report.subject import Subject
 from likewise.score_words import marked
 from likewise.scores import ENCODER, Group
 
@@ -29,8 +29,8 @@ class ComparisonSection(Section):
 
     runs = "several"
 
-    def content(self, subjects: Sequence[Subject]) -> Content | None:
-        settings = settings_of(subjects)
+    def content(self, views: Sequence[RunView]) -> Content | None:
+        settings = settings_of(views)
         rows = compared(settings)
         if not rows:
             return None
@@ -56,9 +56,9 @@ class ClassDifferencesSection(Section):
 
     runs = "several"
 
-    def content(self, subjects: Sequence[Subject]) -> Content | None:
-        first, *others = settings_of(subjects)
-        keys = dict.fromkeys(key for subject in first.subjects for key in subject.test_scores)
+    def content(self, views: Sequence[RunView]) -> Content | None:
+        first, *others = settings_of(views)
+        keys = dict.fromkeys(key for view in first.views for key in view.test_scores)
         classes: dict[tuple[str, str], list[Group]] = {}
         for evaluation, metric, kind, group in keys:
             if kind == ENCODER and group.kind == "class":
@@ -85,8 +85,8 @@ class SampleDifferencesSection(Section):
 
     runs = "several"
 
-    def content(self, subjects: Sequence[Subject]) -> Content | None:
-        first, *others = settings_of(subjects)
+    def content(self, views: Sequence[RunView]) -> Content | None:
+        first, *others = settings_of(views)
         body = Markup()
         for place, other in enumerate(others[:MOST_SETTINGS], start=2):
             body += _apart(first, other, f"settings-1-and-{place}.csv")
@@ -98,7 +98,7 @@ def _apart(first: Setting, other: Setting, file: str) -> Markup:
     test = first.first.test_part
     if test is None or test.label_kind != "classes" or not same_test(first.first, other.first):
         return Markup()
-    said = [subject.predicted(test) for subject in (first.first, other.first)]
+    said = [view.predicted(test) for view in (first.first, other.first)]
     if said[0] is None or said[1] is None:
         return Markup()
     apart = ((said[0] == test.classes) != (said[1] == test.classes)) & (said[0] >= 0) & (said[1] >= 0)

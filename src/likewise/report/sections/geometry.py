@@ -22,8 +22,8 @@ from likewise.diagnostics import (
 from likewise.diagnostics.unit_rows import rank_of
 from likewise.report.elements import folded, sentence, table
 from likewise.report.formatting import how_many
+from likewise.report.run_view import RunView
 from likewise.report.sections.section import Content, Section
-from likewise.report.subject import Subject
 from likewise.scores import ENCODER, RAW
 
 NEIGHBOURS = 10
@@ -37,13 +37,13 @@ BINS = 40
 class GeometrySection(Section):
     """The geometry of the test samples' features on the unit sphere."""
 
-    def content(self, subjects: Sequence[Subject]) -> Content | None:
-        features = subjects[0].features
+    def content(self, views: Sequence[RunView]) -> Content | None:
+        features = views[0].features
         if features is None or len(features.test) < 2:
             return None
         test = features.test.once()
         some = test.fewer(MEASURED)
-        raw = subjects[0].raw_vectors(some)
+        raw = views[0].raw_vectors(some)
         vectors = {ENCODER: some.vectors} | ({} if raw is None else {RAW: raw})
         classes = some.labels if some.label_kind == "classes" else None
         said = sentence(
@@ -97,8 +97,8 @@ def _nearest_classes(distances: Tensor, names: Sequence[str]) -> str:
 class LabelSimilaritySection(Section):
     """How alike labels are in the training part, and how little similar samples push each other because of it."""
 
-    def content(self, subjects: Sequence[Subject]) -> Content | None:
-        features, similarity = subjects[0].features, subjects[0].label_similarity
+    def content(self, views: Sequence[RunView]) -> Content | None:
+        features, similarity = views[0].features, views[0].run.label_similarity
         if features is None or similarity is None:
             return None
         train = features.train
@@ -110,7 +110,7 @@ class LabelSimilaritySection(Section):
         names = [train.names[label] for label in frequent[order].tolist()]
         body = plots.as_html(plots.matrix(some[order][:, order], names, "similarity"), "label-similarity")
         said = sentence("label_similarity", shown=len(frequent), labels=len(train.names))
-        arguments: dict[str, Any] = (subjects[0].facts.get("parts", {}).get("loss") or {}).get("init_args") or {}
+        arguments: dict[str, Any] = (views[0].facts.get("parts", {}).get("loss") or {}).get("init_args") or {}
         aggregation: Any = arguments.get("aggregation", "mean")
         weights = push_weights(train.fewer(SAMPLES).sets, similarity, aggregation)
         if len(weights):

@@ -23,9 +23,9 @@ from likewise.diagnostics.gradients import Form
 from likewise.evaluation import Features
 from likewise.report.elements import drawn_by_script, paragraphs, sentence
 from likewise.report.formatting import short_name
+from likewise.report.run_view import RunView
 from likewise.report.sections.section import Content, Section
 from likewise.report.setting import settings_of
-from likewise.report.subject import Subject
 
 MOST_SETTINGS = 4
 LEAST_COUNTS = 3  # numbers of negatives that make a curve
@@ -41,14 +41,14 @@ class GradientsSection(Section):
 
     runs = "any"
 
-    def content(self, subjects: Sequence[Subject]) -> Content | None:
-        fitting = _fitting(subjects)
+    def content(self, views: Sequence[RunView]) -> Content | None:
+        fitting = _fitting(views)
         panels: dict[str, AnchorGradients] = {}
         said: list[Markup] = []
-        for name, subject in fitting[:MOST_SETTINGS]:
-            for batch in sorted(subject.batches.values(), key=_step):
+        for name, view in fitting[:MOST_SETTINGS]:
+            for batch in sorted(view.batches.values(), key=_step):
                 title = _title(name, batch)
-                panels[title] = anchor_gradients(**_asked(subject, batch))
+                panels[title] = anchor_gradients(**_asked(view, batch))
                 said.append(_words(title, panels[title], batch))
         if not panels:
             return None
@@ -62,16 +62,16 @@ class NegativesSection(Section):
 
     runs = "any"
 
-    def content(self, subjects: Sequence[Subject]) -> Content | None:
-        fitting = _fitting(subjects)
+    def content(self, views: Sequence[RunView]) -> Content | None:
+        fitting = _fitting(views)
         panels: dict[str, list[tuple[str, list[tuple[int, float]]]]] = {}
         said: list[Markup] = []
-        for name, subject in fitting[:MOST_SETTINGS]:
-            batch = max(subject.batches.values(), key=_step, default=None)
+        for name, view in fitting[:MOST_SETTINGS]:
+            batch = max(view.batches.values(), key=_step, default=None)
             rows = torch.empty(0, 1) if batch is None else batch.embeddings.flatten(0, -2)
             if batch is None or not len(rows) or collapsed(rows):
                 continue
-            found = strength_by_negatives(**_asked(subject, batch))
+            found = strength_by_negatives(**_asked(view, batch))
             if len(found.counts) < LEAST_COUNTS:
                 continue
             title, (few, *_, many) = _title(name, batch), found.counts
@@ -89,11 +89,11 @@ class NegativesSection(Section):
         return Content("What more negatives do", heading, plots.as_html(figure, "negatives") + paragraphs(said))
 
 
-def _fitting(subjects: Sequence[Subject]) -> list[tuple[str, Subject]]:
+def _fitting(views: Sequence[RunView]) -> list[tuple[str, RunView]]:
     """Return the first run of each setting that has batches of such a loss; where there are several, with its name."""
-    settings = settings_of(subjects)
+    settings = settings_of(views)
     named = [(setting.name if len(settings) > 1 else "", setting.first) for setting in settings]
-    return [(name, subject) for name, subject in named if form_of(subject) and subject.run.batches.is_file()]
+    return [(name, view) for name, view in named if form_of(view) and view.run.batches.is_file()]
 
 
 def _title(name: str, batch: Snapshot) -> str:
@@ -104,12 +104,12 @@ def _step(batch: Snapshot) -> int:
     return batch.step
 
 
-def form_of(subject: Subject) -> Form | None:
+def form_of(view: RunView) -> Form | None:
     """Return SupCon's form; None unless it is "out" or "in", or the loss NT-Xent, normalised, of the batch only.
 
     With further inputs, the references may be the keys of a momentum encoder or a queue, which no file has.
     """
-    parts = subject.facts.get("parts", {})
+    parts = view.facts.get("parts", {})
     loss = parts.get("loss")
     if not loss or short_name(loss) not in LOSSES or not loss["class_path"].startswith("likewise."):
         return None
@@ -119,15 +119,15 @@ def form_of(subject: Subject) -> Form | None:
     return "in" if given.get("form") == "in" else "out"
 
 
-def _asked(subject: Subject, batch: Snapshot) -> dict[str, Any]:
+def _asked(view: RunView, batch: Snapshot) -> dict[str, Any]:
     """Return the arguments that the gradient of a batch is measured with, at evenly spaced anchors."""
     rows = batch.embeddings.shape[:-1].numel()
-    by_class = short_name(subject.facts["parts"]["loss"]) == "SupConLoss"
+    by_class = short_name(view.facts["parts"]["loss"]) == "SupConLoss"
     return {
         "embeddings": batch.embeddings,
         "labels": batch.labels if by_class else None,
         "temperature": batch.temperature,
-        "form": form_of(subject),
+        "form": form_of(view),
         "anchors": range(0, rows, max(1, -(-rows // MOST_ANCHORS))),
     }
 
@@ -153,16 +153,16 @@ def _words(title: str, found: AnchorGradients, batch: Snapshot) -> Markup:
 class AnchorSection(Section):
     """An anchor to choose, and what pulls and pushes it, reference by reference."""
 
-    def content(self, subjects: Sequence[Subject]) -> Content | None:
-        subject = subjects[0]
-        batch = max(subject.batches.values(), key=_step, default=None) if form_of(subject) else None
-        samples = None if batch is None else _samples(subject, batch)
+    def content(self, views: Sequence[RunView]) -> Content | None:
+        view = views[0]
+        batch = max(view.batches.values(), key=_step, default=None) if form_of(view) else None
+        samples = None if batch is None else _samples(view, batch)
         if batch is None or samples is None:
             return None
         chosen = _chosen(samples)
-        asked: dict[str, Any] = _asked(subject, batch) | {"anchors": chosen}
+        asked: dict[str, Any] = _asked(view, batch) | {"anchors": chosen}
         found = anchor_gradients(**asked)
-        said = _said(subject, samples, batch)
+        said = _said(view, samples, batch)
         anchors = [_anchor(found, place, said, len(samples)) for place in range(len(chosen)) if found.active[place]]
         if not anchors:
             return None
@@ -170,11 +170,11 @@ class AnchorSection(Section):
         return Content("One anchor", sentence("anchor"), drawn_by_script("anchors", data))
 
 
-def _samples(subject: Subject, batch: Snapshot) -> Features | None:
+def _samples(view: RunView, batch: Snapshot) -> Features | None:
     """Return the samples of a batch; None where the training part isn't at hand."""
-    if subject.parts is None or subject.features is None:
+    if view.parts is None or view.features is None:
         return None
-    train = subject.parts.train.numbered()
+    train = view.parts.train.numbered()
     if not len(batch.sample_index) or int(batch.sample_index.max()) >= len(train):
         return None
     rows = torch.as_tensor(train.rows)[batch.sample_index]
@@ -192,12 +192,12 @@ def _chosen(samples: Features) -> Int[Tensor, " a"]:
     return few[2][few[1].argsort(stable=True)]
 
 
-def _said(subject: Subject, samples: Features, batch: Snapshot) -> list[dict[str, Any]]:
-    views = batch.embeddings.shape[1] if batch.embeddings.ndim == 3 else 1
-    thumbnails = subject.thumbnails_of(samples, LETTERS)
+def _said(view: RunView, samples: Features, batch: Snapshot) -> list[dict[str, Any]]:
+    copies = batch.embeddings.shape[1] if batch.embeddings.ndim == 3 else 1
+    thumbnails = view.thumbnails_of(samples, LETTERS)
     return [
-        one._replace(place=f"{one.place}, view {view}" if views > 1 else one.place)._asdict()
-        for view in range(1, views + 1)
+        one._replace(place=f"{one.place}, view {copy}" if copies > 1 else one.place)._asdict()
+        for copy in range(1, copies + 1)
         for one in thumbnails
     ]
 

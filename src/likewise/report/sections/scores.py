@@ -13,8 +13,8 @@ from likewise.evaluation.predictions import ACCURACY
 from likewise.evaluation.robustness import CLEAN
 from likewise.report.elements import element, folded, sentence, table
 from likewise.report.formatting import difference_words, dot_of, leading
+from likewise.report.run_view import KINDS, RunView
 from likewise.report.sections.section import Content, Section
-from likewise.report.subject import KINDS, Subject
 from likewise.score_words import counted, marked, remarks, score_words, settings_words
 from likewise.scores import ALL, ENCODER, Score
 
@@ -29,9 +29,9 @@ Chosen = Mapping[tuple[str, str], Mapping[str, Any]]
 class ScoresSection(Section):
     """All scores over the test samples, next to the encoder as it began and raw inputs."""
 
-    def content(self, subjects: Sequence[Subject]) -> Content | None:
-        subject = subjects[0]
-        both = dict(_scores(subject))
+    def content(self, views: Sequence[RunView]) -> Content | None:
+        view = views[0]
+        both = dict(_scores(view))
         if not both:
             return None
         shares = {
@@ -42,37 +42,37 @@ class ScoresSection(Section):
         figure = plots.as_html(plots.dots(shares, "score on the test part, %"), "scores") if shares else Markup()
         others = [kind for kind in OTHERS if any(kind in kinds for kinds in both.values())]
         errors = any(of.metric.better == "lower" for kinds in both.values() for of in kinds.values())
-        return Content("Scores", sentence("scores", errors=errors, others=others), figure + _table(subject, both))
+        return Content("Scores", sentence("scores", errors=errors, others=others), figure + _table(view, both))
 
 
-def lead(subjects: Sequence[Subject]) -> str:
+def lead(views: Sequence[RunView]) -> str:
     """Return a card for the first score of each evaluation, of pairs in each direction; empty for several runs."""
-    if len(subjects) != 1:
+    if len(views) != 1:
         return ""
-    cards = [_card(subjects[0], *first) for first in leading(subjects[0].headlines)]
+    cards = [_card(views[0], *first) for first in leading(views[0].headlines)]
     return element("cards", cards) if cards else ""
 
 
-def encoder_less(subject: Subject, kind: str, evaluation: str, metric: str) -> Difference | None:
+def encoder_less(view: RunView, kind: str, evaluation: str, metric: str) -> Difference | None:
     """Compare the encoder with other features, in pairs; None where one was not evaluated, or on fewer samples."""
     kinds = ENCODER, kind
-    ours, theirs = (subject.outcomes.get((evaluation, metric, of, "test")) for of in kinds)
-    scores = [subject.test_scores.get((evaluation, metric, of, ALL)) for of in kinds]
+    ours, theirs = (view.outcomes.get((evaluation, metric, of, "test")) for of in kinds)
+    scores = [view.test_scores.get((evaluation, metric, of, ALL)) for of in kinds]
     protocols = [None if score is None else score.protocol for score in scores]
     if ours is None or theirs is None or protocols[1] is None or protocols[0] != protocols[1]:
         return None
-    return paired_difference(ours, theirs, subject.unseen_classes(ours))
+    return paired_difference(ours, theirs, view.unseen_classes(ours))
 
 
-def _card(subject: Subject, evaluation: str, metric: str) -> tuple[str, str, list[str]]:
+def _card(view: RunView, evaluation: str, metric: str) -> tuple[str, str, list[str]]:
     """Return name, value and further lines of a card."""
-    ours = subject.test_scores[evaluation, metric, ENCODER, ALL]
+    ours = view.test_scores[evaluation, metric, ENCODER, ALL]
     value, _, interval = score_words(ours).partition(" [")
     lines = [f"95 % interval [{interval}"]
     for kind in OTHERS:
-        theirs = subject.test_scores.get((evaluation, metric, kind, ALL))
+        theirs = view.test_scores.get((evaluation, metric, kind, ALL))
         if theirs is not None:
-            difference = encoder_less(subject, kind, evaluation, metric)
+            difference = encoder_less(view, kind, evaluation, metric)
             others = settings_words(theirs.protocol) if theirs.protocol != ours.protocol else ""
             lines.append(f"{kind} {score_words(theirs)}" + (f", {others}" if others else ""))
             if difference is not None:
@@ -80,20 +80,20 @@ def _card(subject: Subject, evaluation: str, metric: str) -> tuple[str, str, lis
     return marked(f"{evaluation}, {metric}", ours.metric), value, [*lines, *ours.notes]
 
 
-def _scores(subject: Subject) -> Iterator[tuple[str, dict[str, Score]]]:
-    for evaluation, metric in subject.headlines:
-        of = {kind: subject.test_scores.get((evaluation, metric, kind, ALL)) for kind in KINDS}
+def _scores(view: RunView) -> Iterator[tuple[str, dict[str, Score]]]:
+    for evaluation, metric in view.headlines:
+        of = {kind: view.test_scores.get((evaluation, metric, kind, ALL)) for kind in KINDS}
         yield f"{evaluation}, {metric}", {kind: score for kind, score in of.items() if score is not None}
 
 
-def _table(subject: Subject, every: Mapping[str, Mapping[str, Score]]) -> Markup:
+def _table(view: RunView, every: Mapping[str, Mapping[str, Score]]) -> Markup:
     lines: list[list[str]] = []
     chosen: list[list[str]] = []
-    for (evaluation, metric), (name, kinds) in zip(subject.headlines, every.items(), strict=True):
+    for (evaluation, metric), (name, kinds) in zip(view.headlines, every.items(), strict=True):
         ours = kinds[ENCODER]
         line = [marked(name, ours.metric), score_words(ours)]
         for kind in OTHERS:
-            difference = encoder_less(subject, kind, evaluation, metric)
+            difference = encoder_less(view, kind, evaluation, metric)
             line.append("" if kind not in kinds else score_words(kinds[kind]))
             line.append("" if difference is None else difference_words(difference, share=ours.metric.is_share))
         lines.append([*line, counted(ours.count, ours.counted)])
@@ -109,19 +109,19 @@ def _table(subject: Subject, every: Mapping[str, Mapping[str, Score]]) -> Markup
 class CalibrationSection(Section):
     """Reliability diagram of the linear probe."""
 
-    def content(self, subjects: Sequence[Subject]) -> Content | None:
-        lines = {kind: _bins(subjects[0], kind) for kind in KINDS}
+    def content(self, views: Sequence[RunView]) -> Content | None:
+        lines = {kind: _bins(views[0], kind) for kind in KINDS}
         lines = {kind: bins for kind, bins in lines.items() if bins}
         if not lines:
             return None
         return Content("Calibration", sentence("calibration"), plots.as_html(plots.reliability(lines), "reliability"))
 
 
-def _bins(subject: Subject, kind: str) -> list[tuple[float, plots.Dot]]:
+def _bins(view: RunView, kind: str) -> list[tuple[float, plots.Dot]]:
     """Return the mean confidence of each bin, in percent, and its accuracy."""
     of = {
         (metric, group): score
-        for (evaluation, metric, features, group), score in subject.test_scores.items()
+        for (evaluation, metric, features, group), score in view.test_scores.items()
         if (evaluation, features, group.kind) == (Calibration.name, kind, CONFIDENCE.name)
     }
     bins = sorted({group for _, group in of}, key=lambda group: of[CONFIDENCE.name, group].value)
@@ -131,13 +131,13 @@ def _bins(subject: Subject, kind: str) -> list[tuple[float, plots.Dot]]:
 class RobustnessSection(Section):
     """Accuracy under each corruption and severity."""
 
-    def content(self, subjects: Sequence[Subject]) -> Content | None:
+    def content(self, views: Sequence[RunView]) -> Content | None:
         found: dict[str, dict[str, Score]] = {}
-        for (evaluation, _, kind, group), score in subjects[0].test_scores.items():
+        for (evaluation, _, kind, group), score in views[0].test_scores.items():
             if (evaluation, kind, group.kind) == (Robustness.name, ENCODER, "corruption"):
                 severity = f"severity {score.protocol['severity']}"
                 found.setdefault(score.protocol["corruption"], {})[severity] = score
-        clean = subjects[0].test_scores.get((Robustness.name, CLEAN.name, ENCODER, ALL))
+        clean = views[0].test_scores.get((Robustness.name, CLEAN.name, ENCODER, ALL))
         if not found or clean is None:
             return None
         dots = {"clean": {"clean": dot_of(clean)}}
@@ -154,11 +154,11 @@ class RobustnessSection(Section):
 class ChoicesSection(Section):
     """The validation score of every setting that an evaluation tried, and which it chose."""
 
-    def content(self, subjects: Sequence[Subject]) -> Content | None:
-        groups = _tried(subjects[0])
+    def content(self, views: Sequence[RunView]) -> Content | None:
+        groups = _tried(views[0])
         if not groups:
             return None
-        chosen = {_kind_of(score): score.settings for score in subjects[0].test_scores.values()}
+        chosen = {_kind_of(score): score.settings for score in views[0].test_scores.values()}
         panels = _panels(groups, chosen)
         figure = plots.as_html(plots.choices(panels), "choices") if panels else ""
         return Content("Choices", sentence("choices"), figure + _choice_tables(groups, chosen))
@@ -193,10 +193,10 @@ def _panels(groups: Tried, chosen: Chosen) -> dict[str, tuple[str, dict[str, lis
     }
 
 
-def _tried(subject: Subject) -> Tried:
+def _tried(view: RunView) -> Tried:
     groups: defaultdict[tuple[str, str], list[Score]] = defaultdict(list)
-    reported = {_kind_of(score) for score in subject.test_scores.values()}
-    for score in subject.scores:
+    reported = {_kind_of(score) for score in view.test_scores.values()}
+    for score in view.scores:
         of = _kind_of(score)
         if score.part == "validation" and score.epoch is None and score.group == ALL and of in reported:
             groups[of].append(score)

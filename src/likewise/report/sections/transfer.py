@@ -6,8 +6,8 @@ from typing import final
 from likewise.diagnostics import plots
 from likewise.report.elements import paragraphs, sentence, table
 from likewise.report.rows import head_of_cells
+from likewise.report.run_view import RunView
 from likewise.report.sections.section import Content, Section
-from likewise.report.subject import Subject
 from likewise.report.transfer import SCRATCH, Found, verdict_on
 
 
@@ -24,7 +24,7 @@ class TransferSection(Section):
     def __init__(self, found: Sequence[Found]) -> None:
         self.found = found
 
-    def content(self, subjects: Sequence[Subject]) -> Content | None:  # noqa: ARG002 - it has been given what it shows
+    def content(self, views: Sequence[RunView]) -> Content | None:  # noqa: ARG002 - it has been given what it shows
         lines: dict[str, list[tuple[float, plots.Dot]]] = {}
         rows: list[list[str]] = []
         for one in self.found:

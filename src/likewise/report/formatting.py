@@ -63,6 +63,16 @@ def how_many(some: int, count: int) -> str:
     return f"{some:,} of {count:,} test samples" if some < count else f"All {count:,} test samples"
 
 
+def limit_words(shown: int, count: int, what: str) -> str:
+    """Say how many are shown, where these are not all.
+
+    Example:
+        >>> limit_words(40, 300, "classes"), limit_words(3, 3, "classes")
+        (' Shown are 40 of 300 classes.', '')
+    """
+    return f" Shown are {shown:,} of {count:,} {what}." if shown < count else ""
+
+
 def part_words(spec: Any, *, brief: bool = False) -> str:
     """Write a part with its arguments, without those that are None, and whole configurations of others' networks.
 

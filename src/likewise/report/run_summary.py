@@ -102,7 +102,11 @@ def summary_table(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
     if sizes.get("unlabelled"):
         without += ", trained on" if summary["trained_unlabelled"] else ", left out"
     batches = parts["batches"].get("init_args") or {}
-    augmentations = [spec for name in ("augmentation", "counterpart_augmentation") if (spec := batches.get(name))]
+    augmentations = [
+        part_words(spec, brief=True)
+        for name in ("augmentation", "counterpart_augmentation")
+        if (spec := batches.get(name))
+    ]
     table = {
         "samples": f"{summary['samples']:,} {'pairs' if second else inputs['kind']}",
         "inputs": _input_words(inputs),
@@ -128,7 +132,7 @@ def summary_table(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
         "loss": part_words(parts["loss"], brief=True),
         "loss inputs": parts["inputs"] and part_words(parts["inputs"], brief=True),
         "batch": amounts(summary["batch"]),
-        "augmentation": augmentations and part_words(augmentations, brief=True),
+        "augmentation": ", ".join(dict.fromkeys(augmentations)),
         "steps": f"{steps:,}" if steps else "as time allows",
         "epochs": steps and f"{steps / summary['steps_per_epoch']:,.4g}",
         "device": facts["device"],

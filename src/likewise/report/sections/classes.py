@@ -10,7 +10,7 @@ from torch import Tensor
 from likewise.diagnostics import plots
 from likewise.evaluation.predictions import F1, THIRDS
 from likewise.report.elements import heading, sentence, table
-from likewise.report.formatting import dot_of, slug
+from likewise.report.formatting import dot_of, limit_words, slug
 from likewise.report.run_view import KINDS, RunView
 from likewise.report.sections.section import Content, Section
 from likewise.score_words import counted, score_words
@@ -33,7 +33,7 @@ class ClassesSection(Section):
         if not classes:
             return None
         shown = _worst(classes, [of for (*_, kind), of in found.items() if kind == ENCODER])
-        said = sentence("classes", tail=tail, shown=len(shown), classes=len(classes))
+        said = sentence("classes", tail=tail) + limit_words(len(shown), len(classes), "classes, with the lowest scores")
         names = dict.fromkeys((evaluation, metric) for evaluation, metric, _ in found)
         figures = Markup().join(_errors(found, *name, shown) for name in names)
         columns = {", ".join(of): scores for of, scores in found.items()}
@@ -90,8 +90,8 @@ class ConfusionSection(Section):
         shown = mistakes.argsort(descending=True, stable=True)[:MOST].sort().values
         names = [test.names[label] for label in shown.tolist()]
         shares = counts.double() / counts.sum(dim=1, keepdim=True).clamp(min=1)
-        some = len(shown) < int((counts.sum(dim=1) > 0).sum())
-        said = sentence("confusion", shown=len(shown), some=some, classes=len(test.names))
+        classes = int((counts.sum(dim=1) > 0).sum())
+        said = sentence("confusion") + limit_words(len(shown), classes, "classes, those most often confused")
         figure = plots.as_html(plots.matrix(shares[shown][:, shown], names, "share"), "confusion")
         return Content("Confusion", said, figure + _confused(wrong, counts, test.names))
 

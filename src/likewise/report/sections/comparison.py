@@ -10,7 +10,7 @@ from likewise.evaluation import Difference
 from likewise.evaluation.features import id_words
 from likewise.report.comparison import OTHER_SAMPLES, compared, difference, same_test, verdict
 from likewise.report.elements import heading, list_file, paragraphs, sentence, table
-from likewise.report.formatting import difference_words, slug
+from likewise.report.formatting import difference_words, limit_words, slug
 from likewise.report.rows import head_of_cells
 from likewise.report.run_view import RunView
 from likewise.report.sections.section import Content, Section
@@ -45,9 +45,8 @@ class ComparisonSection(Section):
         head = ["", "setting", *head_of_cells(settings[0].name)]
         lines = [[marked(row.name, row.metric), row.setting, *row.cells] for row in rows]
         written = table(head, lines, most=MOST_ROWS, file="compare.csv")
-        differences = any(row.difference is not None for row in rows)
         unpaired = any(row.unpaired == OTHER_SAMPLES for row in rows)
-        said = sentence("comparison", differences=differences, unpaired=unpaired)
+        said = sentence("comparison", unpaired=unpaired)
         return Content("Scores", said, paragraphs(verdict(rows), "lead") + figure + written)
 
 
@@ -75,8 +74,8 @@ class ClassDifferencesSection(Section):
                 body += _of_evaluation(evaluation, metric, found, shown)
         if not body:
             return None
-        limits = {"most_classes": MOST_CLASSES, "most_settings": MOST_SETTINGS}
-        said = sentence("class_differences", classes=most, others=len(others), **limits)
+        said = sentence("class_differences") + limit_words(MOST_CLASSES, most, "classes, with the largest differences")
+        said += limit_words(MOST_SETTINGS, len(others), "settings")
         return Content(f"Classes, compared with {first.name}", said, body)
 
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import torch
 from jaxtyping import Int
-from markupsafe import Markup
 from torch import Tensor
 
 from likewise.diagnostics import (
     AnchorGradients,
     Snapshot,
+    StrengthByNegatives,
     anchor_gradients,
     collapsed,
     hardest_shares,
@@ -21,8 +21,8 @@ from likewise.diagnostics import (
 )
 from likewise.diagnostics.gradients import Form
 from likewise.evaluation import Features
-from likewise.report.elements import drawn_by_script, paragraphs, sentence
-from likewise.report.formatting import short_name
+from likewise.report.elements import drawn_by_script, sentence, table
+from likewise.report.formatting import limit_words, short_name
 from likewise.report.run_view import RunView
 from likewise.report.sections.section import Content, Section
 from likewise.report.setting import settings_of
@@ -34,6 +34,7 @@ ANCHORS = 40  # that can be chosen
 REFERENCES = 8  # of each kind, the strongest
 LETTERS = 80  # of a text
 LOSSES = {"SupConLoss", "NTXentLoss"}
+STRENGTHS = tuple(name.replace("_", " ") for name in StrengthByNegatives._fields[1:])
 
 
 class GradientsSection(Section):
@@ -44,17 +45,25 @@ class GradientsSection(Section):
     def content(self, views: Sequence[RunView]) -> Content | None:
         fitting = _fitting(views)
         panels: dict[str, AnchorGradients] = {}
-        said: list[Markup] = []
+        rows: list[list[str]] = []
         for name, view in fitting[:MOST_SETTINGS]:
             for batch in sorted(view.batches.values(), key=_step):
                 title = _title(name, batch)
-                panels[title] = anchor_gradients(**_asked(view, batch))
-                said.append(_words(title, panels[title], batch))
+                panels[title] = anchor_gradients(**_arguments(view, batch))
+                rows.append([title, *_shares(panels[title], batch)])
         if not panels:
             return None
         figure = plots.strengths({title: strength_by_similarity(found) for title, found in panels.items()})
-        heading = sentence("gradients", settings=len(fitting), most=MOST_SETTINGS)
-        return Content("What pulls and pushes", heading, plots.as_html(figure, "pull-and-push") + paragraphs(said))
+        head = [
+            "",
+            "pull of the hardest tenth",
+            "push of the hardest tenth",
+            "positives that repel",
+            "anchors",
+            "samples",
+        ]
+        said = sentence("gradients") + limit_words(MOST_SETTINGS, len(fitting), "settings")
+        return Content("What pulls and pushes", said, plots.as_html(figure, "pull-and-push") + table(head, rows))
 
 
 class NegativesSection(Section):
@@ -65,28 +74,24 @@ class NegativesSection(Section):
     def content(self, views: Sequence[RunView]) -> Content | None:
         fitting = _fitting(views)
         panels: dict[str, list[tuple[str, list[tuple[int, float]]]]] = {}
-        said: list[Markup] = []
+        rows: list[list[str]] = []
         for name, view in fitting[:MOST_SETTINGS]:
             batch = max(view.batches.values(), key=_step, default=None)
-            rows = torch.empty(0, 1) if batch is None else batch.embeddings.flatten(0, -2)
-            if batch is None or not len(rows) or collapsed(rows):
+            if batch is None or not len(batch.embeddings) or collapsed(batch.embeddings.flatten(0, -2)):
                 continue
-            found = strength_by_negatives(**_asked(view, batch))
-            if len(found.counts) < LEAST_COUNTS:
+            counts, *strengths = strength_by_negatives(**_arguments(view, batch))
+            if len(counts) < LEAST_COUNTS:
                 continue
-            title, (few, *_, many) = _title(name, batch), found.counts
-            panels[title] = [
-                (name.replace("_", " "), list(zip(found.counts, values.tolist(), strict=True)))
-                for name, values in zip(found._fields[1:], found[1:], strict=True)
-            ]
-            pulls = [[f"{float(of[end]):.2g}" for end in (0, -1)] for of in found[1:3]]
-            said.append(sentence("negatives_of_batch", title=title, few=few, many=many, pulls=pulls))
+            title, named = _title(name, batch), zip(STRENGTHS, strengths, strict=True)
+            panels[title] = [(kind, list(zip(counts, of.tolist(), strict=True))) for kind, of in named]
+            rows += [[title, f"{counts[end]:,}", *(f"{float(of[end]):.2g}" for of in strengths)] for end in (0, -1)]
         if not panels:
             return None
         figure = plots.curves(panels, "negatives of each anchor")
         figure.update_xaxes(type="log", dtick=math.log10(4))
-        heading = sentence("negatives", settings=len(fitting), most=MOST_SETTINGS)
-        return Content("What more negatives do", heading, plots.as_html(figure, "negatives") + paragraphs(said))
+        said = sentence("negatives") + limit_words(MOST_SETTINGS, len(fitting), "settings")
+        body = plots.as_html(figure, "negatives") + table(["", "negatives", *STRENGTHS], rows)
+        return Content("What more negatives do", said, body)
 
 
 def _fitting(views: Sequence[RunView]) -> list[tuple[str, RunView]]:
@@ -119,7 +124,7 @@ def form_of(view: RunView) -> Form | None:
     return "in" if given.get("form") == "in" else "out"
 
 
-def _asked(view: RunView, batch: Snapshot) -> dict[str, Any]:
+def _arguments(view: RunView, batch: Snapshot) -> dict[str, Any]:
     """Return the arguments that the gradient of a batch is measured with, at evenly spaced anchors."""
     rows = batch.embeddings.shape[:-1].numel()
     by_class = short_name(view.facts["parts"]["loss"]) == "SupConLoss"
@@ -132,22 +137,13 @@ def _asked(view: RunView, batch: Snapshot) -> dict[str, Any]:
     }
 
 
-def _words(title: str, found: AnchorGradients, batch: Snapshot) -> Markup:
-    rows = batch.embeddings.flatten(0, -2)
-    shares = hardest_shares(found)
+def _shares(found: AnchorGradients, batch: Snapshot) -> list[str]:
+    """Return the cells of a batch: shares of pull and push and of repelling positives, anchors, and samples."""
+    rows, kept = batch.embeddings.flatten(0, -2), len(batch.embeddings)
+    shares: Sequence[float] = (math.nan, math.nan) if collapsed(rows) else hardest_shares(found)
     repelling = float((found.coefficients[found.positives] > 0).double().mean())
-    return sentence(
-        "gradients_of_batch",
-        title=title,
-        undefined=collapsed(rows) or math.isnan(shares.pull) or math.isnan(shares.push),
-        pull=f"{100 * shares.pull:.0f}",
-        push=f"{100 * shares.push:.0f}",
-        repelling=f"{100 * repelling:.0f}" if repelling > 0 else "",
-        anchors=len(found.anchors),
-        rows=len(rows),
-        kept=len(batch.embeddings),
-        samples=batch.samples,
-    )
+    percents = ["none" if math.isnan(share) else f"{100 * share:.0f} %" for share in (*shares, repelling)]
+    return [*percents, f"{len(found.anchors):,} of {len(rows):,}", f"{kept:,} of {batch.samples:,}"]
 
 
 class AnchorSection(Section):
@@ -160,8 +156,8 @@ class AnchorSection(Section):
         if batch is None or samples is None:
             return None
         chosen = _chosen(samples)
-        asked: dict[str, Any] = _asked(view, batch) | {"anchors": chosen}
-        found = anchor_gradients(**asked)
+        arguments: dict[str, Any] = _arguments(view, batch) | {"anchors": chosen}
+        found = anchor_gradients(**arguments)
         said = _said(view, samples, batch)
         anchors = [_anchor(found, place, said, len(samples)) for place in range(len(chosen)) if found.active[place]]
         if not anchors:

@@ -20,7 +20,7 @@ from likewise.evaluation.features import id_words, label_words
 from likewise.evaluation.within_class import SUPERCLASS
 from likewise.report.comparison import same_samples
 from likewise.report.elements import drawn_by_script, sentence, table
-from likewise.report.formatting import how_many
+from likewise.report.formatting import how_many, limit_words
 from likewise.report.run_view import RunView
 from likewise.report.sections.section import Content, Section
 from likewise.report.setting import settings_of
@@ -97,11 +97,9 @@ class SubModesSection(Section):
             "sub_modes",
             finer=bool((finer > 1).any()),
             most=most if int(sizes[chosen].max()) > most else 0,
-            maps=len(maps),
-            classes=int((sizes > 0).sum()),
-            large=LARGE,
             settings=_by_setting(len(shown)) if len(views) > 1 else "",
         )
+        said += limit_words(len(maps), int((sizes > 0).sum()), f"classes, the largest, with {LARGE} samples or more")
         drawn = drawn_by_script("map", {"maps": maps}, "map-within")
         return Content("Within a class", said, drawn + (_scores_within(first) if len(views) == 1 else Markup()))
 

@@ -46,20 +46,16 @@ def _queries(
     if found is None:
         return
     yield heading(direction.capitalize())
-    places = places_of(found.rows, queries.numbers)
-    order = found.values.argsort(stable=True)
+    order, places = found.values.argsort(stable=True), places_of(found.rows, queries.numbers)
     chosen = list(dict.fromkeys([*order[:WORST].tolist(), *order[len(order) // 2 :][:MIDDLE].tolist()]))
-    some = places[chosen]
-    near = torch.cat([of for *_, of in nearest(queries.vectors[some], gallery.vectors, NEAREST)])
-    for query, rank, found_near in zip(some.tolist(), (1 / found.values[chosen]).round().tolist(), near, strict=True):
+    near = torch.cat([of for *_, of in nearest(queries.vectors[places[chosen]], gallery.vectors, NEAREST)])
+    for query, rank, neighbours in zip(places[chosen], (1 / found.values[chosen]).round().tolist(), near, strict=True):
         right = pairs[pairs[:, 0] == query, 1].unique()
-        alike = functional.cosine_similarity(queries.vectors[query : query + 1], gallery.vectors[right])
-        shown = torch.cat([right[alike.argmax().view(1)], found_near])
-        cosines = functional.cosine_similarity(queries.vectors[query : query + 1], gallery.vectors[shown]).tolist()
-        words = ["belongs to it", *("right" if bool((right == of).any()) else "nearest" for of in found_near)]
-        said = [f"{word}, cosine {cosine:.2f}" for word, cosine in zip(words, cosines, strict=True)]
-        one = view.thumbnails_of(queries[torch.tensor([query])], LETTERS)
-        others = zip(view.thumbnails_of(gallery[shown], LETTERS), said, strict=True)
-        yield element(
-            "gallery", [(one, f"rank {rank:,.0f} of {len(gallery):,}"), *(([of], said) for of, said in others)]
-        )
+        cosines = functional.cosine_similarity(queries.vectors[query].unsqueeze(0), gallery.vectors)
+        shown = [int(right[cosines[right].argmax()]), *neighbours.tolist()]
+        names = ["belongs to it", *("right" if bool((right == of).any()) else "nearest" for of in neighbours)]
+        thumbnails = view.thumbnails_of(gallery[torch.tensor(shown)], LETTERS)
+        (first,) = view.thumbnails_of(queries[query.view(1)], LETTERS)
+        answers = zip(thumbnails, names, cosines[shown].tolist(), strict=True)
+        cells = [([one], f"{name}, cosine {cosine:.2f}") for one, name, cosine in answers]
+        yield element("gallery", [([first], f"rank {rank:,.0f} of {len(gallery):,}"), *cells])

@@ -126,5 +126,6 @@ class NearestTextsSection(Section):
                 rows += [[f"{cosine:.2f}", *of] for cosine, *of in found]
         labelled, sides = features.test.labels is not None, features.test.counterparts is not None
         head = ["", "name", "text", *(["labels"] if labelled else [])]
-        said = sentence("nearest_texts", labelled=labelled, sides=sides)
-        return Content("Nearest texts", said, table(head, [row[: len(head)] for row in rows]))
+        return Content(
+            "Nearest texts", sentence("nearest_texts", sides=sides), table(head, [row[: len(head)] for row in rows])
+        )

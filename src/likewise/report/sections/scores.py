@@ -18,12 +18,7 @@ from likewise.report.sections.section import Content, Section
 from likewise.score_words import counted, marked, remarks, score_words, settings_words
 from likewise.scores import ALL, ENCODER, Score
 
-MOST = 400  # rows of a table
 OTHERS = tuple(kind for kind in KINDS if kind != ENCODER)
-Tried = Mapping[tuple[str, str], Sequence[Score]]
-"""For each evaluation with its metric, and each kind of features, the candidates."""
-Chosen = Mapping[tuple[str, str], Mapping[str, Any]]
-"""For each of them the settings that were chosen."""
 
 
 class ScoresSection(Section):
@@ -97,13 +92,11 @@ def _table(view: RunView, every: Mapping[str, Mapping[str, Score]]) -> Markup:
             line.append("" if kind not in kinds else score_words(kinds[kind]))
             line.append("" if difference is None else difference_words(difference, share=ours.metric.is_share))
         lines.append([*line, counted(ours.count, ours.counted)])
-        own, others = remarks(ours), {kind: remarks(kinds[kind]) for kind in OTHERS if kind in kinds}
-        choices = [own, *(f"{kind}: {other}" for kind, other in others.items() if other not in {own, ""})]
-        chosen += [[name, "; ".join(filter(None, choices))]] if any(choices) else []
+        chosen += [[name, kind, words] for kind, score in kinds.items() if (words := remarks(score))]
     head = ["", "encoder", *(words for kind in OTHERS for words in (kind, f"encoder less {kind}")), "mean of"]
     filled = [place for place in range(len(head)) if any(line[place] for line in lines)]
     scores = table([head[place] for place in filled], [[line[place] for place in filled] for line in lines])
-    return scores + (folded("Choices", table(["", "choices"], chosen)) if chosen else "")
+    return scores + (folded("Choices", table(["", "features", "choices"], chosen)) if chosen else "")
 
 
 class CalibrationSection(Section):
@@ -155,52 +148,32 @@ class ChoicesSection(Section):
     """The validation score of every setting that an evaluation tried, and which it chose."""
 
     def content(self, views: Sequence[RunView]) -> Content | None:
-        groups = _tried(views[0])
-        if not groups:
-            return None
         chosen = {_kind_of(score): score.settings for score in views[0].test_scores.values()}
-        panels = _panels(groups, chosen)
-        figure = plots.as_html(plots.choices(panels), "choices") if panels else ""
-        return Content("Choices", sentence("choices"), figure + _choice_tables(groups, chosen))
-
-
-def _choice_tables(groups: Tried, chosen: Chosen) -> Markup:
-    best: list[list[str]] = []
-    every: list[list[str]] = []
-    for of, tried in groups.items():
-        scored = {settings_words(score.settings): score_words(score) for score in tried}
-        setting = settings_words(chosen[of])
-        best.append([*of, setting, scored.get(setting, "")])
-        every += [[*of, said, words, "chosen" if said == setting else ""] for said, words in scored.items()]
-    head = ["", "features", "setting", "validation score"]
-    whole = table([*head, ""], every, most=MOST)
-    return table([*head[:2], "chosen setting", head[3]], best, most=MOST) + folded("All that was tried", whole)
-
-
-def _panels(groups: Tried, chosen: Chosen) -> dict[str, tuple[str, dict[str, list[plots.Tried]]]]:
-    """Return for each evaluation the name of its numeric setting, and its curves: one a kind of features and vote."""
-    panels: dict[str, tuple[str, dict[str, list[plots.Tried]]]] = {}
-    for of, tried in groups.items():
-        for score in (score for score in tried if score.metric.is_share):
+        groups: defaultdict[tuple[str, str], list[Score]] = defaultdict(list)
+        for score in views[0].scores:
+            if score.part == "validation" and score.epoch is None and score.group == ALL and _kind_of(score) in chosen:
+                groups[_kind_of(score)].append(score)
+        tried = [score for scores in groups.values() if len(scores) > 1 for score in scores]
+        if not tried:
+            return None
+        panels: dict[str, tuple[str, dict[str, list[plots.Tried]]]] = {}
+        rows: list[list[str]] = []
+        for score in tried:
+            name, kind = _kind_of(score)
+            best = score.settings == chosen[name, kind]
+            rows.append([name, kind, settings_words(score.settings), score_words(score), "chosen" if best else ""])
             setting, number, rest = axis(score.settings)
-            if number is None:
-                continue
-            value, low, high = (100 * bound for bound in (score.value, score.low, score.high))
-            one = plots.Tried(number, value, low, high, score.settings == chosen[of])
-            panels.setdefault(of[0], (setting, {}))[1].setdefault(", ".join([of[1], *rest]), []).append(one)
-    return {
-        name: (setting, {kind: sorted(line) for kind, line in of.items()}) for name, (setting, of) in panels.items()
-    }
-
-
-def _tried(view: RunView) -> Tried:
-    groups: defaultdict[tuple[str, str], list[Score]] = defaultdict(list)
-    reported = {_kind_of(score) for score in view.test_scores.values()}
-    for score in view.scores:
-        of = _kind_of(score)
-        if score.part == "validation" and score.epoch is None and score.group == ALL and of in reported:
-            groups[of].append(score)
-    return {of: tried for of, tried in groups.items() if len(tried) > 1}
+            if score.metric.is_share and number is not None:
+                value, low, high = (100 * bound for bound in (score.value, score.low, score.high))
+                point = plots.Tried(number, value, low, high, best)
+                panels.setdefault(name, (setting, {}))[1].setdefault(", ".join([kind, *rest]), []).append(point)
+        for _, lines in panels.values():
+            for line in lines.values():
+                line.sort()
+        figure = plots.as_html(plots.choices(panels), "choices") if panels else ""
+        rows.sort(key=lambda row: not row[-1])  # what was chosen comes first
+        head = ["", "features", "setting", "validation score", ""]
+        return Content("Choices", sentence("choices"), figure + table(head, rows))
 
 
 def _kind_of(score: Score) -> tuple[str, str]:

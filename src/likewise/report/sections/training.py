@@ -11,7 +11,7 @@ from likewise.evaluation.predictions import frequency
 from likewise.files.formats import PARTS
 from likewise.records import ClassMean
 from likewise.report.elements import definitions, heading, list_file, sentence, table
-from likewise.report.formatting import amounts, part_words, slug
+from likewise.report.formatting import amounts, limit_words, part_words, slug
 from likewise.report.run_view import RunView
 from likewise.report.sections.section import Content, Section
 from likewise.report.setting import Setting, settings_of
@@ -42,9 +42,7 @@ class CurvesSection(Section):
         figures = [(training, "step", "curves"), (validation, "epoch", "validation")]
         body = Markup().join(plots.as_html(plots.curves(of, across), name) for of, across, name in figures if of)
         rank = any(name.endswith("effective rank") for name in validation)
-        long = any(len(points) > MOST_POINTS for view in views for points in view.metrics.values())
-        said = sentence("curves", validation=validation, rank=rank, most=MOST_POINTS if long else 0)
-        return Content("Training", said, body)
+        return Content("Training", sentence("curves", rank=rank), body)
 
 
 def _over_epochs(view: RunView) -> dict[str, Curve]:
@@ -78,7 +76,7 @@ class HistogramsSection(Section):
         if not histograms:
             return None
         some = dict(list(histograms.items())[:MOST_HISTOGRAMS])
-        said = sentence("histograms", shown=len(some), histograms=len(histograms))
+        said = sentence("histograms") + limit_words(len(some), len(histograms), "histograms")
         return Content("Histograms of the loss", said, plots.as_html(plots.heat_maps(some), "histograms"))
 
 

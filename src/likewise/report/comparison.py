@@ -108,7 +108,7 @@ def _rows(settings: Sequence[Setting], evaluation: str, metric: str, group: Grou
         if isinstance(found, str):
             yield replace(row, unpaired=found)
         else:
-            yield row.beside(*found)
+            yield row.compared(*found)
 
 
 def mean_of(setting: str, scores: Sequence[Score]) -> Row:

@@ -55,20 +55,18 @@ def run_verdict(view: RunView) -> Verdict | None:
         return None
     ours, others = chosen
     compared = {kind: _compared(view, ours, kind, theirs) for kind, theirs in others.items()}
+    better = all(relation == "better than" for relation, _ in compared.values())
     kept = view.facts.get("kept") == 0
-    parts = [
-        f"{relation} {CALLED[kind]}{by}" for kind, (relation, by) in compared.items() if not (kept and kind == BEGUN)
-    ]
     if kept:
-        parts.insert(0, f"kept as it began, since no epoch was better on validation{';' if parts else ''}")
-    words = " and ".join(parts) if not kept else " ".join(parts)
+        compared.pop(BEGUN, None)
+    words = " and ".join(f"{relation} {CALLED[kind]}{by}" for kind, (relation, by) in compared.items())
+    if kept:
+        words = "; ".join(filter(None, ["kept as it began, since no epoch was better on validation", words]))
     words = f"{words[:1].upper()}{words[1:]}, by the {ours.evaluation}'s {ours.metric}, {score_words(ours)}"
     trained = (view.facts.get("run_summary") or {}).get("encoder", {}).get("trained", 0)
-    better = not kept and all(relation == "better than" for relation, _ in compared.values())
-    if not trained or (better and not _untold(view, ours, others)):
+    if not trained or (better and not kept and not _untold(view, ours, others)):
         return Verdict(words)
-    cause, command = next(_causes(view, ours, others), ("", ""))
-    return Verdict(words, cause, command)
+    return Verdict(words, *next(_causes(view, ours, others), ()))
 
 
 def _leading(view: RunView) -> tuple[Score, dict[str, Score]] | None:
@@ -80,12 +78,10 @@ def _leading(view: RunView) -> tuple[Score, dict[str, Score]] | None:
         others = {kind: score for kind, score in beside.items() if score is not None}
         if others and ours.metric.is_share and ours.metric.better == "higher":
             found.append((ours, others))
-    preferred = [one for one in found if one[0].evaluation in PREFERRED]
-    return next(iter(preferred or found), None)
+    return next(iter([one for one in found if one[0].evaluation in PREFERRED] or found), None)
 
 
 def _compared(view: RunView, ours: Score, kind: str, theirs: Score) -> tuple[str, str]:
-    """Return how the encoder does beside other features, in words, and by how much."""
     difference = encoder_less(view, kind, ours.evaluation, ours.metric.name)
     if difference is None:
         low, high = ours.low - theirs.high, ours.high - theirs.low
@@ -157,6 +153,5 @@ def _untold(view: RunView, ours: Score, others: Mapping[str, Score]) -> bool:
 
 
 def _source(view: RunView) -> str:
-    """Return the path of the data, where it has one."""
     data = view.facts["parts"].get("data")
     return str((data.get("init_args") or {}).get("path") or "") if is_spec(data) else ""

@@ -215,6 +215,5 @@ class RunView:
 
 
 def _bare(features: Features) -> Features:
-    """Return features, and those of the other side, without vectors."""
     others = None if features.counterparts is None else _bare(features.counterparts)
     return replace(features, vectors=torch.zeros(len(features), 0), counterparts=others)

@@ -113,7 +113,6 @@ def _name(views: Sequence[RunView]) -> None:
 
 
 def _config(view: RunView, *, with_data: bool) -> Config:
-    """Return what a run was made with."""
     config: dict[str, str] = {}
     for part, value in view.facts.get("parts", {}).items():
         if part != "data" or with_data:

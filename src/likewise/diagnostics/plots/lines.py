@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 from jaxtyping import Float
 from torch import Tensor
 
-from likewise.diagnostics.plots.figure import COLORS, color, grid, line, styled, told
+from likewise.diagnostics.plots.figure import COLORS, GREY, color, grid, line, styled, told
 from likewise.diagnostics.plots.intervals import Dot, whiskers
 
 MOST_LABELS = 24  # in a legend
@@ -83,27 +83,41 @@ def scatter(kinds: Mapping[str, Sequence[Point]], across: str, up: str, *, logar
     return styled(figure, height=380, showlegend=len(kinds) > 1)
 
 
-def by_number(lines: Mapping[str, Sequence[tuple[float, Dot]]], across: str, up: str) -> go.Figure:
-    """Draw numbers with their intervals over how many there are of something, on a logarithmic axis.
+def with_intervals(
+    lines: Mapping[str, Sequence[tuple[float, Dot]]],
+    across: str,
+    up: str,
+    *,
+    logarithmic: bool = False,
+    diagonal: bool = False,
+) -> go.Figure:
+    """Draw numbers with their intervals over other numbers, such as accuracies over how many labels there are.
 
     Args:
-        lines: For each name its points, a number of something and what was found with so many.
-        across: What the horizontal axis counts.
+        lines: For each name its points: the other number, and the number.
+        across: What the horizontal axis shows.
         up: What the vertical axis shows.
+        logarithmic: Whether the horizontal axis is logarithmic, and has a tick for each point.
+        diagonal: Whether to draw where both are equal, from 0 to 100, as of perfect calibration.
 
     Example:
-        >>> figure = by_number({"probe": [(50, Dot(40, 35, 45)), (500, Dot(60, 58, 62))]}, "labels", "accuracy, %")
+        >>> figure = with_intervals({"probe": [(50, Dot(40, 35, 45)), (500, Dot(60, 58, 62))]}, "labels", "accuracy, %")
         >>> figure.data[0].y, figure.data[0].error_y.array
         ((40, 60), (5, 2))
     """
     figure = go.Figure()
+    if diagonal:
+        dotted = {"color": GREY, "width": 1, "dash": "dot"}
+        figure.add_scatter(x=[0, 100], y=[0, 100], mode="lines", line=dotted, showlegend=False, hoverinfo="skip")
     for place, (name, points) in enumerate(lines.items()):
-        found, shade = [dot for _, dot in points], color(place, len(lines))
-        told_of = {"hovertext": [told(dot.words, 200) for dot in found], "hoverinfo": "text+name"}
+        dots, shade = [dot for _, dot in points], color(place, len(lines))
+        hover = {"hovertext": [told(dot.words, 200) for dot in dots], "hoverinfo": "text+name"}
         drawn = [(number, dot.value) for number, dot in points]
-        figure.add_trace(line(drawn, name, shade, error_y=whiskers(found) | {"color": shade}, **told_of))
-    counts = sorted({number for points in lines.values() for number, _ in points})
-    figure.update_xaxes(title_text=across, type="log", tickvals=counts, ticktext=[f"{count:,.0f}" for count in counts])
+        figure.add_trace(line(drawn, name, shade, error_y=whiskers(dots) | {"color": shade}, **hover))
+    figure.update_xaxes(title_text=across)
+    if logarithmic:
+        ticks = sorted({number for points in lines.values() for number, _ in points})
+        figure.update_xaxes(type="log", tickvals=ticks, ticktext=[f"{tick:,.0f}" for tick in ticks])
     figure.update_yaxes(title_text=up)
     return styled(figure, height=420, showlegend=len(lines) > 1)
 

@@ -132,7 +132,6 @@ class LabelsSection(Section):
 
 
 def _thirds(scores: Mapping[tuple[str, str, str, Group], Score]) -> Markup:
-    """Return a table of the means over frequent and rare labels, a column for each evaluation; empty without them."""
     found = {key: score for key, score in scores.items() if key[3] in THIRDS}
     columns = list(dict.fromkeys(key[:3] for key in found))
     lines = [

@@ -1,6 +1,6 @@
 """Several settings next to each other: their scores, and their differences class by class and sample by sample."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from markupsafe import Markup
@@ -64,14 +64,15 @@ class ClassDifferencesSection(Section):
                 classes.setdefault((evaluation, metric), []).append(group)
         body, most = Markup(), 0
         for (evaluation, metric), groups in classes.items():
-            found = {
-                other.name: _by_class(first, other, evaluation, metric, groups) for other in others[:MOST_SETTINGS]
-            }
-            found = {name: of for name, of in found.items() if of}
+            found: dict[Group, dict[str, Difference]] = {}
+            for group in groups:
+                for other in others[:MOST_SETTINGS]:
+                    outcome = difference(first, other, evaluation, metric, group)
+                    if not isinstance(outcome, str):
+                        found.setdefault(group, {})[other.name] = outcome[0]
             if found:
-                shown = _largest(groups, list(found.values()))
-                most = max(most, len(groups))
-                body += _of_evaluation(evaluation, metric, found, shown)
+                most = max(most, len(found))
+                body += _of_evaluation(evaluation, metric, found)
         if not body:
             return None
         said = sentence("class_differences") + limit_words(MOST_CLASSES, most, "classes, with the largest differences")
@@ -114,29 +115,19 @@ def _apart(first: Setting, other: Setting, file: str) -> Markup:
     )
 
 
-def _by_class(
-    first: Setting, other: Setting, evaluation: str, metric: str, groups: Sequence[Group]
-) -> dict[Group, Difference]:
-    found = {group: difference(first, other, evaluation, metric, group) for group in groups}
-    return {group: of[0] for group, of in found.items() if not isinstance(of, str)}
-
-
-def _largest(groups: Sequence[Group], found: Sequence[dict[Group, Difference]]) -> list[Group]:
-    sizes = {group: max((abs(of[group].value) for of in found if group in of), default=0.0) for group in groups}
-    largest = set(sorted(groups, key=lambda group: -sizes[group])[:MOST_CLASSES])
-    return [group for group in groups if group in largest]
-
-
-def _of_evaluation(
-    evaluation: str, metric: str, found: dict[str, dict[Group, Difference]], shown: Sequence[Group]
-) -> Markup:
-    rows: dict[str, dict[str, plots.Dot]] = {group.name: {} for group in shown}
-    for setting, of in found.items():
-        for group in (group for group in shown if group in of):
-            value, low, high = (100 * bound for bound in (of[group].value, of[group].low, of[group].high))
-            rows[group.name][setting] = plots.Dot(value, low, high, difference_words(of[group]))
-    figure = plots.as_html(plots.dots(rows, "difference, points", zero=True), slug("differences", evaluation, metric))
-    lines = [
-        [str(group), *(difference_words(of[group]) if group in of else "" for of in found.values())] for group in shown
-    ]
-    return heading(f"{evaluation}, {metric}") + figure + table(["", *found], lines)
+def _of_evaluation(evaluation: str, metric: str, found: Mapping[Group, Mapping[str, Difference]]) -> Markup:
+    sizes = {group: max(abs(of.value) for of in differences.values()) for group, differences in found.items()}
+    largest = sorted(found, key=lambda group: -sizes[group])[:MOST_CLASSES]
+    settings = list(dict.fromkeys(name for differences in found.values() for name in differences))
+    dots: dict[str, dict[str, plots.Dot]] = {}
+    rows: list[list[str]] = []
+    for group, differences in found.items():
+        if group in largest:
+            words = {name: difference_words(of) for name, of in differences.items()}
+            rows.append([str(group), *(words.get(name, "") for name in settings)])
+            dots[group.name] = {
+                name: plots.Dot(100 * of.value, 100 * of.low, 100 * of.high, words[name])
+                for name, of in differences.items()
+            }
+    figure = plots.as_html(plots.dots(dots, "difference, points", zero=True), slug("differences", evaluation, metric))
+    return heading(f"{evaluation}, {metric}") + figure + table(["", *settings], rows)

@@ -70,8 +70,11 @@ def _measured(vectors: Mapping[str, Tensor], classes: Tensor | None, names: Sequ
         distances = {kind: class_distances(of, classes, len(names)) for kind, of in vectors.items()}
         rows.insert(0, ["alignment (lower is better)", *(f"{alignment(of, classes):.3f}" for of in vectors.values())])
         rows.insert(1, ["distance of two classes", *(f"{_between(of):.3f}" for of in distances.values())])
-        histograms = {kind: similarity_histogram(of, classes) for kind, of in vectors.items()}
-        body = plots.as_html(plots.similarities(histograms), "similarities")
+        panels: dict[str, dict[str, tuple[Tensor, Tensor]]] = {}
+        for kind, of in vectors.items():
+            edges, same, different = similarity_histogram(of, classes)
+            panels[kind] = {"same class": (edges, same), "different classes": (edges, different)}
+        body = plots.as_html(plots.histograms(panels, "cosine similarity", "pairs, %"), "similarities")
         body += _nearest_classes(distances[ENCODER], names)
     body += plots.as_html(plots.spectra(spectrum), "spectrum") if any(of.any() for of in spectrum.values()) else ""
     return table(["", *vectors], rows) + body
@@ -116,5 +119,5 @@ class LabelSimilaritySection(Section):
         if len(weights):
             counts = torch.histc(weights.float(), BINS, 0, 1)
             shares = {"push": (torch.linspace(0, 1, BINS + 1), counts / counts.sum())}
-            body += plots.as_html(plots.histogram(shares, "weight", "pairs, %"), "push-weights")
+            body += plots.as_html(plots.histograms({"": shares}, "weight", "pairs, %"), "push-weights")
         return Content("Similarity of labels", said, body)

@@ -167,7 +167,6 @@ class AnchorSection(Section):
 
 
 def _samples(view: RunView, batch: Snapshot) -> Features | None:
-    """Return the samples of a batch; None where the training part isn't at hand."""
     if view.parts is None or view.features is None:
         return None
     train = view.parts.train.numbered()

@@ -61,7 +61,20 @@ class MapSection(Section):
             test = _both_sides(test)
         some = test[ordered(test, whole=_crowded(test))[:MOST]]
         panels = _of_run(first, some) if len(views) == 1 else _of_runs(shown, some)
-        said = _sentence(some, test, len(shown) if len(views) > 1 else 0)
+        few, crowded = min(MAPPED, len(some)), _crowded(test)
+        said = sentence(
+            "map",
+            collapsed=collapsed(some.vectors),
+            shown=how_many(few, len(test)),
+            label_sets=test.label_kind == "label sets",
+            labels=min(MOST_LABELS, len(test.names)),
+            classes=len(some.classes[:few].unique()) if crowded and few < len(test) else 0,
+            all_classes=len(test.names),
+            by_pca=len(some) if len(some) > few else 0,
+            pictured=PICTURED if len(some) > PICTURED else 0,
+            settings=_by_setting(len(shown)) if len(views) > 1 else "",
+            sides=some.part == BOTH,
+        )
         return Content("Map", said, drawn_by_script("map", _data(first, some, panels, _colours(first, some))))
 
 
@@ -92,7 +105,7 @@ class SubModesSection(Section):
         for of in chosen[:MOST_CLASSES]:
             some = test[order[groups[order] == of][:most]]
             panels = _of_run(first, some) if len(views) == 1 else _of_runs(shown, some)
-            maps.append({"name": names[of], **_data(first, some, panels, _colours_within(first, some))})
+            maps.append({"name": names[of], **_data(first, some, panels, _class_colours(first, some, within=True))})
         said = sentence(
             "sub_modes",
             finer=bool((finer > 1).any()),
@@ -161,23 +174,6 @@ def _crowded(test: Features) -> bool:
     return test.label_kind == "classes" and int((test.counts > 0).sum()) * FEWEST > MAPPED
 
 
-def _sentence(some: Features, test: Features, maps: int) -> Markup:
-    few = min(MAPPED, len(some))
-    return sentence(
-        "map",
-        collapsed=collapsed(some.vectors),
-        shown=how_many(few, len(test)),
-        label_sets=test.label_kind == "label sets",
-        labels=min(MOST_LABELS, len(test.names)),
-        classes=len(some.classes[:few].unique()) if _crowded(test) and few < len(test) else 0,
-        all_classes=len(test.names),
-        by_pca=len(some) if len(some) > few else 0,
-        pictured=PICTURED if len(some) > PICTURED else 0,
-        settings=_by_setting(maps) if maps else "",
-        sides=some.part == BOTH,
-    )
-
-
 def _by_setting(maps: int) -> str:
     return "each setting" if maps < MOST_RUNS else f"the first {MOST_RUNS} settings"
 
@@ -244,50 +240,41 @@ def _colours(view: RunView, some: Features) -> dict[str, Any]:
     if some.label_kind == "label sets":
         frequent = some.counts.argsort(descending=True, stable=True)[:MOST_LABELS]
         quiet = {"quiet": True}  # hovering names a sample's labels by themselves
-        of_label = {label: _coloured(WITHOUT_WITH, GREY_BLUE, some.sets[:, label]) for label in frequent.tolist()}
+        of_label = {label: _coloured(WITHOUT_WITH, some.sets[:, label], GREY_BLUE) for label in frequent.tolist()}
         return {some.names[label]: colours | quiet for label, colours in of_label.items()}
     if some.label_kind != "classes":
         return {}
-    if some.part == BOTH:
-        test = None if view.features is None else view.features.test
-        found = {"side": _coloured(SIDES, plots.palette(2), some.classes)}
-        if test is None or test.label_kind != "classes":
-            return found
-        classes = test.classes[places_of(some.numbers, test.numbers)]
-        return found | {"class": _coloured(test.names, plots.palette(len(test.names)), classes)}
-    palette = plots.palette(len(some.names))
-    found = {"class": _coloured(some.names, palette, some.classes)}
-    said = view.predicted(some)
-    if said is None:
-        return found
-    return found | {"kNN's prediction": _coloured(some.names, palette, said), **_right_or_wrong(some, said)}
+    if some.part != BOTH:
+        return _class_colours(view, some)
+    colours, test = {"side": _coloured(SIDES, some.classes)}, None if view.features is None else view.features.test
+    if test is not None and test.label_kind == "classes":
+        colours["class"] = _coloured(test.names, test.classes[places_of(some.numbers, test.numbers)])
+    return colours
 
 
-def _colours_within(view: RunView, some: Features) -> dict[str, Any]:
-    """Return the colours of the finer classes in one class, or else what kNN takes it for; and whether kNN is right."""
-    said = view.predicted(some)
-    finer = len(some.classes.unique()) > 1
-    found = {"class": _coloured_there(some.names, some.classes)} if finer else {}
-    if said is None:
-        return found
-    taken_for = {} if finer else {"kNN's prediction": _coloured_there(some.names, said)}
-    return found | taken_for | _right_or_wrong(some, said)
+def _class_colours(view: RunView, some: Features, *, within: bool = False) -> dict[str, Any]:
+    """Return the colours by class and by kNN's prediction, within one class by what tells more, and by its mistakes."""
+    predicted = view.predicted(some)
+    colours = {"class": some.classes} | ({} if predicted is None else {"kNN's prediction": predicted})
+    if within:
+        colours.pop("kNN's prediction" if len(some.classes.unique()) > 1 else "class", None)
+    coloured = {name: _coloured(some.names, categories, present=within) for name, categories in colours.items()}
+    if predicted is not None:
+        wrong = (predicted != some.classes).long().where(predicted >= 0, -1)
+        coloured["kNN is"] = _coloured(("right", "wrong"), wrong, GREEN_RED)
+    return coloured
 
 
-def _right_or_wrong(some: Features, said: Tensor) -> dict[str, Any]:
-    wrong = (said != some.classes).long().where(said >= 0, -1)
-    return {"kNN is": _coloured(("right", "wrong"), GREEN_RED, wrong)}
-
-
-def _coloured_there(names: Sequence[str], categories: Tensor) -> dict[str, Any]:
-    there = categories[categories >= 0].unique()
-    places = torch.searchsorted(there, categories).where(categories >= 0, -1)
-    return _coloured([names[of] for of in map(int, there)], plots.palette(len(there)), places)
-
-
-def _coloured(names: Sequence[Any], colors: Sequence[str], categories: Tensor) -> dict[str, Any]:
-    """Return names, a colour for each, and which of them each sample has; -1 for none."""
-    return {"names": list(names), "colors": list(colors), "of": _encoded(categories, torch.int16)}
+def _coloured(
+    names: Sequence[str], categories: Tensor, colors: Sequence[str] | None = None, *, present: bool = False
+) -> dict[str, Any]:
+    """Return names, perhaps only those present, a colour for each, and which of them each sample has; -1 for none."""
+    if present:
+        there = categories[categories >= 0].unique()
+        names = [names[category] for category in map(int, there)]
+        categories = torch.searchsorted(there, categories).where(categories >= 0, -1)
+    shades = plots.palette(len(names)) if colors is None else colors
+    return {"names": list(names), "colors": list(shades), "of": _encoded(categories, torch.int16)}
 
 
 def _scores_within(view: RunView) -> Markup:

@@ -50,23 +50,21 @@ class HardestPairsSection(Section):
 
 
 def _galleries(view: RunView, test: Features, found: HardPairs) -> Iterator[Markup]:
-    for words, pairs, similarities in (
-        ("Hard positives", found.positive_pairs(LISTED), found.positive_similarities),
-        ("Hard negatives", found.negative_pairs(LISTED), found.negative_similarities),
+    for kind, pairs, similarities in (
+        ("positives", found.positive_pairs(LISTED), found.positive_similarities),
+        ("negatives", found.negative_pairs(LISTED), found.negative_similarities),
     ):
         if len(pairs):
-            most = len(test.names)  # a file names all labels of a sample
             cosines = [f"{cosine:.3f}" for cosine in similarities[pairs[:, 0]].tolist()]
             shown = [
                 (view.thumbnails_of(test[pair], LONGEST), f"cosine {cosine}")
                 for pair, cosine in zip(pairs[:PAIRS], cosines, strict=False)
             ]
-            one, other = (
-                zip(of.ids, label_words(of, most), strict=True) for of in (test[pairs[:, 0]], test[pairs[:, 1]])
-            )
-            rows = [[cosine, *of, *near] for cosine, of, near in zip(cosines, one, other, strict=True)]
-            file = list_file(f"{words.lower().replace(' ', '-')}.csv", PAIR_COLUMNS, rows)
-            yield heading(words) + element("gallery", shown) + file
+            columns: list[Sequence[str]] = [cosines]
+            for samples in (test[pairs[:, 0]], test[pairs[:, 1]]):
+                columns += [list(samples.ids), label_words(samples, len(test.names))]  # all labels of a sample
+            file = list_file(f"hard-{kind}.csv", PAIR_COLUMNS, list(zip(*columns, strict=True)))
+            yield heading(f"Hard {kind}") + element("gallery", shown) + file
 
 
 class MistakesSection(Section):
@@ -100,7 +98,6 @@ class MistakesSection(Section):
 def _mistakes(
     view: RunView, features: FeatureParts, shown: Features, predicted: Sequence[str]
 ) -> list[tuple[Any, ...]]:
-    """Return of each test image its thumbnail, what is predicted, and the thumbnails of its nearest training images."""
     found = nearest(shown.vectors, features.train.vectors, min(NEIGHBORS, len(features.train)))
     near = [view.thumbnails_of(features.train[indices]) for *_, of in found for indices in of]
     return list(zip(view.thumbnails_of(shown), predicted, near, strict=False))

@@ -60,7 +60,6 @@ def encoder_less(view: RunView, kind: str, evaluation: str, metric: str) -> Diff
 
 
 def _card(view: RunView, evaluation: str, metric: str) -> tuple[str, str, list[str]]:
-    """Return name, value and further lines of a card."""
     ours = view.test_scores[evaluation, metric, ENCODER, ALL]
     value, _, interval = score_words(ours).partition(" [")
     lines = [f"95 % interval [{interval}"]
@@ -107,11 +106,11 @@ class CalibrationSection(Section):
         lines = {kind: bins for kind, bins in lines.items() if bins}
         if not lines:
             return None
-        return Content("Calibration", sentence("calibration"), plots.as_html(plots.reliability(lines), "reliability"))
+        figure = plots.with_intervals(lines, "mean confidence, %", "accuracy, %", diagonal=True)
+        return Content("Calibration", sentence("calibration"), plots.as_html(figure, "reliability"))
 
 
 def _bins(view: RunView, kind: str) -> list[tuple[float, plots.Dot]]:
-    """Return the mean confidence of each bin, in percent, and its accuracy."""
     of = {
         (metric, group): score
         for (evaluation, metric, features, group), score in view.test_scores.items()

@@ -110,33 +110,30 @@ def _of_statistic(statistic: str, settings: Sequence[Setting]) -> Markup:
             if mean.epoch == last and (size := sizes.get(mean.label)) is not None
         ]
     drawn = plots.as_html(plots.curves(curves, "epoch"), slug("means", statistic))
-    if any(points.values()):
-        figure = plots.scatter(points, "training samples of the class", name, logarithmic=_tail(points))
+    if sizes := [point.x for of in points.values() for point in of]:
+        tail = min(sizes) > 0 and max(sizes) >= 5 * min(sizes)
+        figure = plots.scatter(points, "training samples of the class", name, logarithmic=tail)
         drawn += plots.as_html(figure, slug("sizes", statistic))
     return heading(name) + drawn
 
 
 def _groups(means: Sequence[ClassMean], sizes: Mapping[str, int]) -> dict[str, Sequence[ClassMean]]:
-    labels = list(sizes)
     groups: dict[str, Sequence[ClassMean]] = {}
-    for name, chosen in frequency(torch.tensor([sizes[label] for label in labels])).items():
-        members = {label for label, inside in zip(labels, chosen.tolist(), strict=True) if inside}
-        own = [mean for mean in means if mean.label in members]
-        groups |= {str(name): own} if own else {}
+    for name, chosen in frequency(torch.tensor(list(sizes.values()))).items():
+        members = {label for label, inside in zip(sizes, chosen.tolist(), strict=True) if inside}
+        if own := [mean for mean in means if mean.label in members]:
+            groups[str(name)] = own
     return {"all": means} | (groups if len(groups) > 1 else {})
 
 
 def _by_epoch(means: Sequence[ClassMean]) -> Curve:
-    totals: defaultdict[int, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    epochs: defaultdict[int, list[ClassMean]] = defaultdict(list)
     for mean in means:
-        totals[mean.epoch][0] += mean.mean * mean.count
-        totals[mean.epoch][1] += mean.count
-    return [(epoch, total / count) for epoch, (total, count) in sorted(totals.items())]
-
-
-def _tail(points: Mapping[str, Sequence[plots.Point]]) -> bool:
-    sizes = [point.x for of in points.values() for point in of]
-    return min(sizes) > 0 and max(sizes) >= 5 * min(sizes)
+        epochs[mean.epoch].append(mean)
+    return [
+        (epoch, sum(mean.mean * mean.count for mean in own) / sum(mean.count for mean in own))
+        for epoch, own in sorted(epochs.items())
+    ]
 
 
 class FactsSection(Section):

@@ -49,6 +49,5 @@ class UseSection(Section):
 
 
 def _shape(spec: Mapping[str, Any]) -> Sequence[int]:
-    """Return the shape of what an encoder takes, without a head behind it."""
     given = spec.get("init_args", {})
     return _shape(given["encoder"]) if short_name(spec) == "Projected" else given.get("input_shape", (1,))

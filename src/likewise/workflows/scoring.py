@@ -30,7 +30,7 @@ from likewise.evaluation.placing import CPU, features_on
 from likewise.files.formats import NAMED, PARTS
 from likewise.models import Encoder
 from likewise.parts import built
-from likewise.report import Section, RunView, write_page
+from likewise.report import RunView, Section, write_page
 from likewise.report.run_verdict import CALLED
 from likewise.runs import Run
 from likewise.score_words import settings_words

@@ -127,7 +127,8 @@ def _plot(path: Path, about: dict[str, Any], results: Sequence[Timing]) -> None:
     if find_spec("plotly") is None:
         TERMINAL.tell("no plot, as plotly is not installed: pip install 'likewise[train]'")
         return
-    from likewise.diagnostics import plots  # noqa: PLC0415 - with the core alone the rest works without it
+    from benchmarks.measuring.costs import costs  # noqa: PLC0415 - with the core alone the rest works without it
+    from likewise.diagnostics import plots  # noqa: PLC0415 - likewise
 
     measured: dict[str, dict[str, list[tuple[int, float, float | None]]]] = {}
     for loss in dict.fromkeys(result.loss for result in results):
@@ -138,7 +139,7 @@ def _plot(path: Path, about: dict[str, Any], results: Sequence[Timing]) -> None:
     title = escape(
         f"likewise: {about['device']}, {counted(about['threads'], 'thread')}, torch {about['versions']['torch']}"
     )
-    figure = plots.as_html(plots.costs(measured), "costs")
+    figure = plots.as_html(costs(measured), "costs")
     path.write_text(
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title>'
         f"<style>body{{font-family:system-ui,sans-serif;margin:2em}}</style><h1>{title}</h1>"

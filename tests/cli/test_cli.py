@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+from itertools import takewhile
 
 import numpy as np
 import pytest
@@ -91,8 +92,9 @@ def test_a_run_ends_with_its_accuracies_and_where_the_report_is(finished):
 
 def test_a_run_shows_its_progress_and_says_nothing_else_beside(finished):
     lines = re.split(r"[\r\n]+", finished[1].stderr)
-    assert [line.partition(":")[0] for line in lines[:2]] == ["data", "parts"]  # five lines on what goes in
-    lines = lines[5:]
+    table = list(takewhile(lambda line: line.startswith("  "), lines))  # what goes in
+    assert [line.split()[0] for line in table[:2]] == ["samples", "inputs"]
+    lines = lines[len(table) :]
     assert lines.pop(6).startswith("warning: only 18 steps, ")
     assert len(lines) == 8
     assert re.fullmatch(r"validation before training: kNN, accuracy \d+\.\d+ % \[.*\]", lines[0])

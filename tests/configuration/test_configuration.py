@@ -458,7 +458,7 @@ print(sorted({"torch", "lightning", "numpy", "sklearn", "plotly", "tqdm"} & set(
 
 def test_a_section_is_added_below_those_of_every_page_or_stands_alone(tmp_path):
     (tmp_path / "own_sections.py").write_text(
-        "from likewise.report import Section\nclass Mine(Section):\n    def content(self, subjects): ...\n"
+        "from likewise.report import Section\nclass Mine(Section):\n    def content(self, views): ...\n"
     )
     for verb, words in (("train", []), ("evaluate", ["."])):
         added = read([*words, "--sections+", "own_sections.Mine"], verb=verb).sections

@@ -30,7 +30,7 @@ from likewise.data import (
 )
 from likewise.data.split import joined
 from likewise.evaluation import Learned, load_features
-from likewise.report import Subject
+from likewise.report import RunView
 from likewise.workflows import Silent
 from likewise.workflows.prediction import predict
 
@@ -324,10 +324,10 @@ def test_the_page_has_a_map_of_the_class_with_most_finer_ones(tmp_path):
     by_class = said["colours"]["class"]
     assert set(by_class["names"]) == flowers
     assert [by_class["names"][of] for of in numbers(by_class["of"], np.int16)] == [fine[row] for row in drawn]
-    predictions = Subject(run).predicted(test)
+    predictions = RunView(run).predicted(test)
     right = {int(row): bool(of == own) for row, of, own in zip(test.numbers, predictions, test.classes, strict=True)}
     assert numbers(said["colours"]["kNN is"]["of"], np.int16) == [int(not right[row]) for row in drawn]
-    shown = Subject(run).test_scores
+    shown = RunView(run).test_scores
     within = {
         group.name: of
         for (name, metric, kind, group), of in shown.items()

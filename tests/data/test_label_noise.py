@@ -18,7 +18,7 @@ from likewise.data import (
     parts_of_run,
 )
 from likewise.evaluation import load_features
-from likewise.report.went_in import lines_of
+from likewise.report.run_summary import summary_table
 from likewise.workflows import Silent
 
 CLASSES = 5
@@ -157,11 +157,11 @@ def test_scores_are_by_the_right_classes(run):
 
 
 def test_the_run_says_what_was_changed_and_its_data_is_found_again(run):
-    words = dict(lines_of(run.facts))["parts"]
+    table = dict(summary_table(run.facts))
     train, validation = (run.facts["samples"][part] for part in ("train", "validation"))
-    wrong = f"{round(0.4 * train)} of {train} train and {round(0.4 * validation)} of {validation} validation labels are"
-    assert f"{wrong} wrong on purpose, evaluated by the right ones" in words
-    assert "LabelNoise(share=0.4" in words
+    wrong = f"{round(0.4 * train)} of {train} train, {round(0.4 * validation)} of {validation} validation"
+    assert table["wrong labels"].startswith(wrong)
+    assert table["subset"].startswith("LabelNoise(share=0.4")
     parts, _ = parts_of_run(run)
     assert int(parts.train.changed.sum()) == round(0.4 * train)
 
@@ -171,8 +171,8 @@ def test_wrong_labels_are_counted_among_those_of_their_part_where_validation_is_
     options |= {"subset": "LabelNoise", "subset.share": 0.4, "split.refit": True, "report": False, "evaluations": []}
     refitted = lw.train(options, loss="CrossEntropyLoss", progress=Silent())
     train, validation = (run.facts["samples"][part] for part in ("train", "validation"))
-    wrong = f"{round(0.4 * train)} of {train} train and {round(0.4 * validation)} of {validation} validation labels are"
-    assert wrong in dict(lines_of(refitted.facts))["parts"]
+    wrong = f"{round(0.4 * train)} of {train} train, {round(0.4 * validation)} of {validation} validation"
+    assert dict(summary_table(refitted.facts))["wrong labels"].startswith(wrong)
 
 
 def test_one_class_cannot_be_taken_for_another():

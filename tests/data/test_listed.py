@@ -329,7 +329,7 @@ def test_a_long_tail_by_list_trains_and_is_scored_by_its_own_counts(tmp_path):
     run = lw.train(options, progress=Silent())
     samples = run.facts["samples"]
     assert (samples["train"], samples["validation"], samples["test"]) == (220, 30, 18)
-    assert run.facts["went_in"]["given"] == ["validation", "test"]
+    assert run.facts["run_summary"]["given"] == ["validation", "test"]
     groups = {score.group.name: score.count for score in run.scores if score.group.kind == "frequency"}
     assert groups == {"many": 6, "medium": 6, "few": 6}
     parts, _ = parts_of(run.facts["parts"])

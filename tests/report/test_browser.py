@@ -11,7 +11,7 @@ import torch
 from likewise.data import Ids, Parts, Samples
 from likewise.diagnostics import Snapshot, save_snapshots
 from likewise.evaluation import KNN, FeatureParts, Features, LinearProbe, raw_features, save_features
-from likewise.report import Subject, write_page
+from likewise.report import RunView, write_page
 from likewise.report.neighbours import Shown, write_neighbours
 from likewise.runs import Run
 
@@ -92,7 +92,7 @@ def run_of(folder, names, samples=90, *, images=True, shape=(3, 6, 6), snapshot=
         batch = Snapshot(embeddings, index, parts[0].labels[index], epoch=2, step=2, samples=24, temperature=0.1)
         with run.writing(run.batches.name) as path:
             save_snapshots(path, {"last": batch})
-    write_page(run.report, [Subject(run, Parts(*parts) if images else None)])
+    write_page(run.report, [RunView(run, Parts(*parts) if images else None)])
     return run
 
 

@@ -22,8 +22,8 @@ from likewise.evaluation.intervals import student
 from likewise.evaluation.predictions import ACCURACY
 from likewise.report import (
     Row,
+    RunView,
     Section,
-    Subject,
     compared,
     in_settings,
     rows_as_markdown,
@@ -74,7 +74,7 @@ def rows_of(runs, names=None):
 
 
 def names_of(runs):
-    return [subject.setting for subject in in_settings(runs)]
+    return [view.setting for view in in_settings(runs)]
 
 
 def value_of(run):
@@ -128,6 +128,8 @@ def test_settings_are_named_by_what_differs(tmp_path):
     runs = [run_of(tmp_path, loss=loss) for loss in (LOSS, COLD, OTHER)]
     assert names_of(runs) == ["SupConLoss, temperature=0.1", "SupConLoss, temperature=0.5", "NTXentLoss"]
     assert names_of(runs[1:]) == ["SupConLoss", "NTXentLoss"]
+    options = [view.options for view in in_settings(runs)]
+    assert options[1:] == [{"loss": "SupConLoss", "loss.temperature": "0.5"}, {"loss": "NTXentLoss"}]
 
 
 @pytest.mark.parametrize("seeds", [(0,), (0, 1)])
@@ -191,7 +193,7 @@ def test_differences_that_go_with_the_class_are_named_too(tmp_path):
     wide = {"class_path": "likewise.models.MLP", "init_args": {"width": 512, "input_shape": [3]}}
     parts = {"data": None, "encoder": wide, "loss": OTHER, "inputs": [{"class_path": "a.Momentum", "init_args": {}}]}
     runs = [run_of(tmp_path), run_of(tmp_path, parts=parts)]
-    assert names_of(runs) == ["SupConLoss, no inputs, width=64", "NTXentLoss, Momentum, width=512"]
+    assert names_of(runs) == ["SupConLoss, inputs=none, width=64", "NTXentLoss, Momentum, width=512"]
 
 
 def test_options_of_the_trainer_make_settings(tmp_path):
@@ -258,7 +260,7 @@ def test_features_of_files_are_named_by_their_files(tmp_path):
 def test_names_that_are_given_win_and_seeds_stay_different(tmp_path):
     runs = [run_of(tmp_path, seed=seed) for seed in (0, 1, 0)]
     given = {runs[0].folder: "mine", runs[1].folder: "mine", runs[2].folder: "again"}
-    assert [subject.setting for subject in in_settings(runs, given)] == ["mine", "mine", "again"]
+    assert [view.setting for view in in_settings(runs, given)] == ["mine", "mine", "again"]
     with pytest.raises(ValueError, match="one run for each seed of mine, got 3 runs with the seeds 0, 0, 1"):
         in_settings(runs, dict.fromkeys(given, "mine"))
 
@@ -435,8 +437,8 @@ def test_warnings_are_said_as_all_else(tmp_path):
     class Losing(Section):
         runs = "any"
 
-        def content(self, subjects):
-            warnings.warn(f"images of {len(subjects)} runs\n  are lost", stacklevel=1)
+        def content(self, views):
+            warnings.warn(f"images of {len(views)} runs\n  are lost", stacklevel=1)
 
     runs = [run_of(tmp_path), run_of(tmp_path, loss=OTHER)]
     with warnings.catch_warnings():
@@ -471,7 +473,7 @@ def test_single_runs_are_paired_by_sample(tmp_path):
     """Against Agresti and Min's interval, written out."""
     runs = [run_of(tmp_path, share=0.5, seed=3), run_of(tmp_path, loss=OTHER, share=0.8)]
     first, second = rows_of(runs)
-    ours, theirs = (Subject(run).outcomes["kNN", "accuracy", "encoder", "test"].values for run in reversed(runs))
+    ours, theirs = (RunView(run).outcomes["kNN", "accuracy", "encoder", "test"].values for run in reversed(runs))
     gained = sum(a > b for a, b in zip(ours.tolist(), theirs.tolist(), strict=True))
     lost = sum(a < b for a, b in zip(ours.tolist(), theirs.tolist(), strict=True))
     centre = (gained - lost) / 62

@@ -10,7 +10,7 @@ import torch
 
 from likewise.data import Ids, Parts, Samples, Texts
 from likewise.evaluation import CrossModalRetrieval, FeatureParts, Features, save_features
-from likewise.report import Subject, write_page
+from likewise.report import RunView, write_page
 from likewise.report.comparison import same_test
 from likewise.report.sections import GeometrySection, MapSection, NearestTextsSection, PairsSection
 from likewise.report.sections.scores import lead
@@ -20,7 +20,7 @@ IMAGES, CAPTIONS = 12, 2
 
 
 @pytest.fixture
-def subject(tmp_path):
+def view(tmp_path):
     """Images with two captions each; of the last image both are far off, and one has HTML in it."""
     image = torch.arange(IMAGES * CAPTIONS) // CAPTIONS
     words = [f"caption {row}" for row in range(len(image) - 1)] + ["<b>bold</b>"]
@@ -36,11 +36,11 @@ def subject(tmp_path):
     run.describe({"seed": 0})
     save_features(run.embeddings, FeatureParts(test[:0], test[:0], test))
     run.add(CrossModalRetrieval()(test, test, test))
-    return Subject(run, Parts(samples[torch.arange(0)], samples[torch.arange(0)], samples))
+    return RunView(run, Parts(samples[torch.arange(0)], samples[torch.arange(0)], samples))
 
 
-def test_queries_that_fail_come_first_in_both_directions(subject, tmp_path):
-    content = PairsSection().content([subject])
+def test_queries_that_fail_come_first_in_both_directions(view, tmp_path):
+    content = PairsSection().content([view])
     first, second = str(content.body).split("<h3>Second to first</h3>")
     assert first.index("<h3>First to second</h3>") == 0
     assert f"rank 23 of {IMAGES * CAPTIONS}" in first.partition("belongs to it")[0]  # the last image is the worst
@@ -52,7 +52,7 @@ def test_queries_that_fail_come_first_in_both_directions(subject, tmp_path):
     assert f"rank {IMAGES} of {IMAGES}" in second.partition("belongs to it")[0]
     assert "&lt;b&gt;bold" in second
     assert "<canvas" in first and "<canvas" in second  # noqa: PT018 - one condition, of both
-    write_page(tmp_path / "page.html", [subject])
+    write_page(tmp_path / "page.html", [view])
     assert "<b>bold" not in re.sub(r"<script.*?</script>", "", (tmp_path / "page.html").read_text(), flags=re.DOTALL)
 
 
@@ -67,14 +67,14 @@ def test_texts_that_occur_again_are_shown_once(tmp_path):
     run.describe({"seed": 0})
     save_features(run.embeddings, FeatureParts(test, test, test))
     run.add(CrossModalRetrieval()(test, test, test))
-    subject = Subject(run, Parts(samples, samples, samples))
-    content = NearestTextsSection().content([subject])
+    view = RunView(run, Parts(samples, samples, samples))
+    content = NearestTextsSection().content([view])
     rows = re.findall("<tr>(.*?)</tr>", str(content.body), re.DOTALL)
     texts = [re.search(r"question \d+", row)[0] for row in rows[1:]]
     assert all(len(set(texts[start : start + 4][1:])) == 3 for start in range(0, 24, 4))
     assert "labels" not in rows[0] + content.sentence
-    assert "All 12 test samples" in GeometrySection().content([subject]).sentence
-    assert re.findall("recall@1, (.*?)</span>", lead([subject])) == ["first to second", "second to first"]
+    assert "All 12 test samples" in GeometrySection().content([view]).sentence
+    assert re.findall("recall@1, (.*?)</span>", lead([view])) == ["first to second", "second to first"]
 
 
 def test_the_right_answer_that_is_shown_is_the_nearest(tmp_path):
@@ -84,12 +84,12 @@ def test_the_right_answer_that_is_shown_is_the_nearest(tmp_path):
     run = Run.create(tmp_path, "few")
     save_features(run.embeddings, FeatureParts(test, test, test))
     run.add(CrossModalRetrieval()(test, test, test))
-    body = str(PairsSection().content([Subject(run)]).body).partition("<h3>Second")[0]
+    body = str(PairsSection().content([RunView(run)]).body).partition("<h3>Second")[0]
     assert sorted(re.findall(r"belongs to it, cosine (\S+)</div>", body)) == ["0.80", "1.00", "1.00"]
 
 
-def test_both_sides_are_on_one_map(subject):
-    content = MapSection().content([subject])
+def test_both_sides_are_on_one_map(view):
+    content = MapSection().content([view])
     assert content.sentence.startswith("Both sides of the pairs, each input once.")
     said = json.loads(re.search(r'id="map-data">(.*?)</script>', str(content.body), re.DOTALL)[1])
     side, classes = (np.frombuffer(base64.b64decode(said["colours"][of]["of"]), "<i2") for of in ("side", "class"))
@@ -97,7 +97,7 @@ def test_both_sides_are_on_one_map(subject):
     rows = np.frombuffer(base64.b64decode(said["rows"]), "<i4")
     assert classes.tolist() == (rows // CAPTIONS % 3).tolist()
     texts = [text for text, of in zip(said["texts"], side, strict=True) if of == 1]
-    assert sorted(texts) == sorted(subject.parts.test.counterparts.inputs.strings)
+    assert sorted(texts) == sorted(view.parts.test.counterparts.inputs.strings)
     assert {text for text, of in zip(said["texts"], side, strict=True) if of == 0} == {""}
     tiles = np.frombuffer(base64.b64decode(said["tiles"]), "<i4")
     assert sorted(tiles[side == 0].tolist()) == list(range(IMAGES))
@@ -106,23 +106,23 @@ def test_both_sides_are_on_one_map(subject):
 
 def test_other_runs_have_no_such_section(tmp_path):
     run = Run.create(tmp_path, "plain")
-    assert PairsSection().content([Subject(run)]) is None
+    assert PairsSection().content([RunView(run)]) is None
     plain = Features(torch.eye(4), None)
     save_features(run.embeddings, FeatureParts(plain, plain, plain))
-    assert PairsSection().content([Subject(run)]) is None
+    assert PairsSection().content([RunView(run)]) is None
     pairs = Features(torch.eye(4), None, counterparts=plain)
     save_features(run.embeddings, FeatureParts(pairs, pairs, pairs))
-    assert PairsSection().content([Subject(run)]) is None  # nothing was ranked
+    assert PairsSection().content([RunView(run)]) is None  # nothing was ranked
 
 
 @pytest.mark.parametrize(("second", "same"), [("de", True), ("fr", False)])
 def test_runs_on_other_counterparts_were_tested_on_other_samples(second, same, tmp_path):
     """English with German, and English with French, row by row."""
-    subjects: list[Subject] = []
+    views: list[RunView] = []
     for name in ("de", second):
         lines = Features(torch.eye(3), None, ids=Ids.of(f"two.{name}:{row}" for row in range(3)))
         test = Features(torch.eye(3), None, ids=Ids.of(f"two.en:{row}" for row in range(3)), counterparts=lines)
-        run = Run.create(tmp_path, f"run-{len(subjects)}")
+        run = Run.create(tmp_path, f"run-{len(views)}")
         save_features(run.embeddings, FeatureParts(test, test, test))
-        subjects.append(Subject(run))
-    assert same_test(*subjects) is same
+        views.append(RunView(run))
+    assert same_test(*views) is same

@@ -11,7 +11,7 @@ import yaml
 from likewise.diagnostics import Snapshot, save_snapshots
 from likewise.evaluation import KNN, FeatureParts, Features, save_features
 from likewise.report.run_verdict import run_verdict
-from likewise.report.subject import Subject
+from likewise.report.run_view import RunView
 from likewise.runs import Run
 from likewise.scores import BEGUN, RAW
 
@@ -58,8 +58,8 @@ def judged(
     spec = {"class_path": "likewise.data.Folder", "init_args": {"path": "photos"}}
     went = {
         "steps": steps,
-        "limited_to": None,
-        "steps_of_an_epoch": 5,
+        "max_steps": None,
+        "steps_per_epoch": 5,
         "batch": {"samples": 32, "views": 2},
         "encoder": {"parameters": 9, "trained": 9},
         "inputs": {"kind": kind},
@@ -67,7 +67,7 @@ def judged(
     run.describe(
         {
             "parts": {"loss": {"class_path": "likewise.losses.SupConLoss"}, "data": spec},
-            "went_in": went,
+            "run_summary": went,
             "begins_with": "" if begun is None else "somebody",
             **({} if kept is None else {"kept": kept}),
         }
@@ -85,11 +85,11 @@ def judged(
     for parts in every:
         run.add(KNN(5)(*parts))
     if dead:  # a loss of logits has no embeddings
-        return run_verdict(Subject(run))
+        return run_verdict(RunView(run))
     embeddings = torch.randn(32, 2, 8, generator=generator) * width + (1 - width)
     snapshot = Snapshot(embeddings, torch.arange(32), None, epoch=1, step=9, samples=32, temperature=0.1)
     save_snapshots(run.batches, {"last": snapshot})
-    return run_verdict(Subject(run))
+    return run_verdict(RunView(run))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -172,4 +172,4 @@ def test_words_cause_and_command_have_a_line_each(tmp_path):
 def test_without_anything_beside_there_is_no_verdict(tmp_path):
     run = Run.create(tmp_path, "made")
     run.describe({})
-    assert run_verdict(Subject(run)) is None
+    assert run_verdict(RunView(run)) is None

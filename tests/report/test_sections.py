@@ -21,8 +21,8 @@ from likewise.models import MLP, BagOfTokens, ConvNet
 from likewise.report import (
     SECTIONS,
     Content,
+    RunView,
     Section,
-    Subject,
     definitions,
     folded,
     heading,
@@ -57,15 +57,15 @@ class Tags(HTMLParser):
 
 
 class OfOne(Section):
-    def content(self, subjects):
-        return Content("Mine", f"about {subjects[0].run.name}", paragraphs(["<i>"]))
+    def content(self, views):
+        return Content("Mine", f"about {views[0].run.name}", paragraphs(["<i>"]))
 
 
 class OfSeveral(Section):
     runs = "several"
 
-    def content(self, subjects):
-        return Content("Ours", f"about {len(subjects)} runs", "<u>plain</u>" + Markup("<em>markup</em>"))
+    def content(self, views):
+        return Content("Ours", f"about {len(views)} runs", "<u>plain</u>" + Markup("<em>markup</em>"))
 
 
 class OfAny(Section):
@@ -74,8 +74,8 @@ class OfAny(Section):
     def __init__(self, most=3):
         self.most = most
 
-    def content(self, subjects):
-        return Content("Anyone's", f"{self.most}") if len(subjects) < self.most else None
+    def content(self, views):
+        return Content("Anyone's", f"{self.most}") if len(views) < self.most else None
 
 
 @pytest.fixture
@@ -102,14 +102,14 @@ def runs(tmp_path):
             save_features(path, features)
         images = torch.randint(0, 256, (40, 1, 4, 4), dtype=torch.uint8)
         samples = Samples(images, labels, names)
-        made.append(Subject(run, Parts(samples, samples, samples), HOSTILE))
+        made.append(RunView(run, Parts(samples, samples, samples), HOSTILE))
     return made
 
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_no_name_turns_into_html(runs, tmp_path, count):
-    subjects = runs[:1] if count == 1 else in_settings([of.run for of in runs])
-    write_page(tmp_path / "page.html", subjects, title=HOSTILE)
+    views = runs[:1] if count == 1 else in_settings([of.run for of in runs])
+    write_page(tmp_path / "page.html", views, title=HOSTILE)
     text = (tmp_path / "page.html").read_text(encoding="utf-8")
     found = Tags(text)
     assert "img" not in found.tags
@@ -157,8 +157,8 @@ def test_each_section_is_on_the_pages_that_it_is_for(runs, tmp_path):
 
 def test_a_section_that_returns_html_is_told_what_to_return(runs, tmp_path):
     class Wrong(Section):
-        def content(self, subjects):
-            del subjects
+        def content(self, views):
+            del views
             return "<p>"
 
     with pytest.raises(ValueError, match=r"expected a Content or None from Wrong\.content, got str: return Content\("):
@@ -214,7 +214,7 @@ def test_the_sections_of_a_configuration_are_on_the_page(runs):
 def test_sections_are_added_to_the_page_of_a_comparison(runs, tmp_path, monkeypatch):
     (tmp_path / "ours.py").write_text(
         "from likewise.report import Content, Section\n\n\nclass Ours(Section):\n    runs = 'any'\n\n"
-        "    def content(self, subjects):\n        return Content('Ours')\n"
+        "    def content(self, views):\n        return Content('Ours')\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     page = tmp_path / "compared.html"
@@ -243,9 +243,9 @@ def test_a_page_says_how_its_encoder_is_used(encoder, words, kind, tmp_path, mon
     arguments = {"input_shape": list(encoder.input_shape), "width": 4 if words[0] == "photos/" else 8}
     spec = {"class_path": f"likewise.models.{type(encoder).__name__}", "init_args": arguments}
     run.describe({"parts": {"encoder": spec}, "labels": {"kind": kind, "names": []}})
-    assert UseSection().content([Subject(run)]) is None
+    assert UseSection().content([RunView(run)]) is None
     run.save_encoder(encoder)
-    body = UseSection().content([Subject(run)]).body
+    body = UseSection().content([RunView(run)]).body
     lines = [unescape(line) for line in re.findall("<code>(.*?)</code>", body, re.DOTALL)]
     *commands, code = lines
     verbs = ["embed", "search", *(["predict"] if kind else []), "export"]
@@ -278,7 +278,7 @@ def test_a_page_of_pairs_says_how_one_side_finds_the_other(tmp_path, monkeypatch
         (projected[1], None, ("texts.csv", "texts.parquet", "queries.csv", '"a text"')),
     ):
         run.describe({"parts": {"encoder": first}, "second": {"encoder": second}})
-        lines = re.findall("<code>(.*?)</code>", UseSection().content([Subject(run)]).body, re.DOTALL)
+        lines = re.findall("<code>(.*?)</code>", UseSection().content([RunView(run)]).body, re.DOTALL)
         told = [shlex.split(unescape(line)) for line in lines[:2]]
         assert told[0][3:] == [words[0], "--output", words[1]]
         assert told[1][3:] == [words[2], "--side", "second", "--among", words[1], "--k", "5"]
@@ -289,5 +289,5 @@ def test_a_page_of_pairs_says_how_one_side_finds_the_other(tmp_path, monkeypatch
 @pytest.mark.parametrize(("given", "form"), [({}, "out"), ({"form": "in"}, "in"), ({"form": "pairs"}, None)])
 def test_gradients_are_of_a_form_that_has_them(given, form):
     """SupCon's form "pairs" has a softmax for each pair, which the section does not show."""
-    subject = SimpleNamespace(facts={"parts": {"loss": {"class_path": "likewise.SupConLoss", "init_args": given}}})
-    assert form_of(subject) == form
+    view = SimpleNamespace(facts={"parts": {"loss": {"class_path": "likewise.SupConLoss", "init_args": given}}})
+    assert form_of(view) == form

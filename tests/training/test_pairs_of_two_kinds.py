@@ -10,7 +10,7 @@ from command_worker import end_of, start, start_together
 from safetensors.torch import load_file
 
 from likewise.data import Texts
-from likewise.report.went_in import lines_of
+from likewise.report.run_summary import summary_table
 from likewise.runs import Run
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
@@ -135,9 +135,8 @@ def test_a_shared_tower_trains_in_bf16_and_is_kept_once(tmp_path):
     run = _trained(tmp_path, *words)
     assert not run.second_weights.exists()
     assert run.facts["second"]["encoder"] is None
-    assert run.facts["went_in"]["second"]["encoder"] is None
-    views = "in 1 view a step, by TokenDropout(probability=0.1, mask_id=1)"
-    assert dict(lines_of(run.facts))["loss"].endswith(views)
+    assert run.facts["run_summary"]["second"]["encoder"] is None
+    assert dict(summary_table(run.facts))["augmentation"] == "TokenDropout(probability=0.1, mask_id=1)"
     assert torch.equal(*(run.encoder(side).encode(Texts(["red cat", "a dog"])) for side in ("first", "second")))
 
 

@@ -11,7 +11,7 @@ import torch
 from likewise.data import Samples, Views
 from likewise.losses import NTXentLoss
 from likewise.models import MLP
-from likewise.report.went_in import doubts
+from likewise.report.run_summary import training_warnings
 from likewise.training import Constant, Cosine, Pretraining, Schedule, Steps, TrainingData
 from likewise.training.fine_tuning import FineTuning
 
@@ -163,6 +163,6 @@ def test_what_is_unfrozen_after_the_end_is_refused():
 
 
 def test_a_rate_that_was_0_throughout_is_told_with_the_scores():
-    (told,) = doubts({}, {"loss": [(0, 1.0)], "learning_rate": [(0, 0.0)]})
+    (told,) = training_warnings({}, {"loss": [(0, 1.0)], "learning_rate": [(0, 0.0)]})
     assert "the learning rate was 0 in every step" in told
-    assert not any("rate was 0" in told for told in doubts({}, {"learning_rate": [(0, 0.0), (1, 0.1)]}))
+    assert not any("rate was 0" in told for told in training_warnings({}, {"learning_rate": [(0, 0.0), (1, 0.1)]}))

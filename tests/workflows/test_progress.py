@@ -10,7 +10,7 @@ import torch
 from likewise.cli import _plain_words
 from likewise.data import Parts, Samples
 from likewise.evaluation import FeatureParts, Features, save_features
-from likewise.report import SECTIONS, Subject, write_page
+from likewise.report import SECTIONS, RunView, write_page
 from likewise.runs import Run
 from likewise.workflows import progress, sweeps
 from likewise.workflows.plan import Planned
@@ -102,7 +102,7 @@ def test_a_page_tells_what_it_takes_long_over(labels, tmp_path):
     with run.writing(run.embeddings.name) as path:
         save_features(path, FeatureParts(features, features, features))
     parts = Parts(*(Samples(inputs, given, tuple("abcd")) for _ in range(3)))
-    write_page(run.report, [Subject(run, parts, progress=record)])
+    write_page(run.report, [RunView(run, parts, progress=record)])
     assert set(record.steps) == {"report", "maps", "hardest pairs"}
     assert record.steps["report"] == sum(kind().runs != "several" for kind in SECTIONS) >= 20
     assert record.steps["maps"] >= 4  # two layouts of features and of raw inputs

@@ -234,7 +234,7 @@ def test_fine_tuned_and_scratch_are_trained_alike(found):
     differing = {name for name in options[0] if options[0][name] != options[1][name]}
     assert differing == {"encoder", "encoder_rate_factor", "runs"}
     assert [of["encoder_rate_factor"] for of in options] == [0.1, 1.0]
-    steps = [runs_in(found, kind, 12)[1].facts["went_in"]["steps"] for kind in ("fine-tuned", "scratch", "frozen")]
+    steps = [runs_in(found, kind, 12)[1].facts["run_summary"]["steps"] for kind in ("fine-tuned", "scratch", "frozen")]
     assert steps == [3, 3, 1]
     assert "from_run" not in runs_in(found, "scratch", 4)[0].facts["parts"]
 

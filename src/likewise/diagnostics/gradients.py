@@ -141,7 +141,6 @@ def anchor_gradients(
 
 
 def _softmax(logits: Tensor, among: Tensor) -> Tensor:
-    """Return the softmax over some entries of each row, 0 on the others; a row without any is 0."""
     return logits.masked_fill(~among, -torch.inf).softmax(dim=1).where(among, 0)
 
 

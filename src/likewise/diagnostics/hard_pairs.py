@@ -113,7 +113,6 @@ def _of_classes(units: Tensor, labels: Tensor) -> Iterator[Extremes]:
 
 
 def _of_sets(units: Tensor, sets: Tensor) -> Iterator[Extremes]:
-    """Yield the extremes of tiles of rows with label sets."""
     members = sets.float()
     for start in range(0, len(units), _rows(len(units))):
         part = slice(start, start + _rows(len(units)))

@@ -4,17 +4,17 @@ from likewise.report.comparison import compared, verdict
 from likewise.report.elements import definitions, folded, heading, paragraphs, table
 from likewise.report.page import write_page
 from likewise.report.rows import Row, rows_as_csv, rows_as_markdown
+from likewise.report.run_view import RunView
 from likewise.report.sections import SECTIONS
 from likewise.report.sections.section import Content, Section
 from likewise.report.setting import in_settings, settings_of
-from likewise.report.subject import Subject
 
 __all__ = [
     "SECTIONS",
     "Content",
     "Row",
+    "RunView",
     "Section",
-    "Subject",
     "compared",
     "definitions",
     "folded",

@@ -10,8 +10,8 @@ from likewise.evaluation import Difference, Features, paired_difference
 from likewise.evaluation.intervals import student
 from likewise.report.formatting import leading
 from likewise.report.rows import Over, Row
+from likewise.report.run_view import RunView
 from likewise.report.setting import Setting
-from likewise.report.subject import Subject
 from likewise.score_words import marked
 from likewise.scores import ALL, ENCODER, FREQUENCIES, Group, Outcomes, Score
 
@@ -37,8 +37,8 @@ def compared(settings: Sequence[Setting]) -> list[Row]:
     Returns:
         For each score a row of every setting that has it.
     """
-    subjects = [subject for setting in settings for subject in setting.subjects]
-    keys = dict.fromkeys(key for subject in subjects for key in subject.headlines)
+    views = [view for setting in settings for view in setting.views]
+    keys = dict.fromkeys(key for view in views for key in view.headlines)
     return [
         row
         for evaluation, metric in keys
@@ -52,10 +52,10 @@ def difference(
 ) -> tuple[Difference, Over] | str:
     """Return the difference of a setting's score to the first one's, and what was paired; or why nothing was."""
     key = (evaluation, metric, ENCODER, group)
-    if len(first.subjects) == len(other.subjects) == 1:
+    if len(first.views) == len(other.views) == 1:
         if group in FREQUENCIES:
             return "single runs"
-        return _by_sample(other.subjects[0], first.subjects[0], key)
+        return _by_sample(other.views[0], first.views[0], key)
     ours, theirs = other.by_seed, first.by_seed
     seeds = [seed for seed in ours if seed in theirs]
     seeds = [seed for seed in seeds if key in ours[seed].test_scores and key in theirs[seed].test_scores]
@@ -75,7 +75,7 @@ def over_seeds(each: Sequence[float]) -> tuple[Difference, Over]:
     return Difference(sum(each) / len(each), low, high, len(each), gained, lost), Over(len(each), "seed")
 
 
-def same_test(first: Subject, second: Subject) -> bool:
+def same_test(first: RunView, second: RunView) -> bool:
     """Tell whether two runs were tested on the same samples, of pairs on both sides."""
     return first.test_part is not None and same_samples(first.test_part, second.test_part)
 
@@ -95,9 +95,9 @@ def same_samples(ours: Features | None, theirs: Features | None) -> bool:
 def _rows(settings: Sequence[Setting], evaluation: str, metric: str, group: Group) -> Iterator[Row]:
     key = (evaluation, metric, ENCODER, group)
     first = settings[0]
-    lacking = all(key not in subject.test_scores for subject in first.subjects)
+    lacking = all(key not in view.test_scores for view in first.views)
     for setting in settings:
-        scores = [subject.test_scores[key] for subject in setting.subjects if key in subject.test_scores]
+        scores = [view.test_scores[key] for view in setting.views if key in view.test_scores]
         if not scores:
             continue
         row = replace(mean_of(setting.name, scores), seconds=_seconds(setting))
@@ -108,7 +108,7 @@ def _rows(settings: Sequence[Setting], evaluation: str, metric: str, group: Grou
         if isinstance(found, str):
             yield replace(row, unpaired=found)
         else:
-            yield row.beside(*found)
+            yield row.compared(*found)
 
 
 def mean_of(setting: str, scores: Sequence[Score]) -> Row:
@@ -125,23 +125,23 @@ def mean_of(setting: str, scores: Sequence[Score]) -> Row:
 
 
 def _seconds(setting: Setting) -> float | None:
-    each = [subject.facts.get("seconds", {}).get("training") for subject in setting.subjects]
+    each = [view.facts.get("seconds", {}).get("training") for view in setting.views]
     known = [float(seconds) for seconds in each if seconds is not None]
     return sum(known) / len(known) if len(known) == len(each) else None
 
 
-def _same_protocol(first: Subject, second: Subject, key: tuple[str, str, str, Group]) -> bool:
+def _same_protocol(first: RunView, second: RunView, key: tuple[str, str, str, Group]) -> bool:
     """Tell whether a score of two runs is about the same, such as the same corruptions."""
     ours, theirs = first.test_scores.get(key), second.test_scores.get(key)
     return ours is None or theirs is None or ours.protocol == theirs.protocol
 
 
-def _by_sample(ours: Subject, theirs: Subject, key: tuple[str, str, str, Group]) -> tuple[Difference, Over] | str:
+def _by_sample(ours: RunView, theirs: RunView, key: tuple[str, str, str, Group]) -> tuple[Difference, Over] | str:
     if not same_test(ours, theirs):
         return OTHER_SAMPLES
     if not _same_protocol(ours, theirs, key):
         return OTHER_DATA
-    outcomes = [_of_subset(subject, subject.outcomes.get((*key[:3], "test")), key[3]) for subject in (ours, theirs)]
+    outcomes = [_of_subset(view, view.outcomes.get((*key[:3], "test")), key[3]) for view in (ours, theirs)]
     if outcomes[0] is None or outcomes[1] is None:
         return "no outcomes by sample"
     found = paired_difference(outcomes[0], outcomes[1], ours.unseen_classes(outcomes[0]))
@@ -149,8 +149,8 @@ def _by_sample(ours: Subject, theirs: Subject, key: tuple[str, str, str, Group])
     return found, Over(*replace(score, count=found.count, classes=found.classes).over)
 
 
-def _of_subset(subject: Subject, outcomes: Outcomes | None, group: Group) -> Outcomes | None:
-    test = subject.test_part
+def _of_subset(view: RunView, outcomes: Outcomes | None, group: Group) -> Outcomes | None:
+    test = view.test_part
     if outcomes is None or group == ALL:
         return outcomes
     if test is None or test.labels is None:

@@ -1,4 +1,4 @@
-"""Formatting: differences, dots and parts of a run in words."""
+"""Differences, scores and parts of a run as text."""
 
 import csv
 import io
@@ -12,6 +12,13 @@ from likewise.evaluation.cross_modal import DIRECTIONS
 from likewise.parts import is_spec
 from likewise.score_words import counted, number_words, remarks, score_words
 from likewise.scores import Score
+
+FILLED = {"input_shape", "feature_dim", "num_samples", "num_classes"}  # arguments that follow from other parts
+OMITTED = {  # arguments that a brief line leaves out
+    *FILLED,
+    *("gather_distributed", "guide_margin"),
+    *("pretrained", "digest", "config", "special", "modules", "checkpoint"),  # of published networks
+}
 
 
 def difference_words(difference: Difference, *, share: bool = True) -> str:
@@ -56,20 +63,49 @@ def how_many(some: int, count: int) -> str:
     return f"{some:,} of {count:,} test samples" if some < count else f"All {count:,} test samples"
 
 
-def part_words(spec: Any) -> str:
+def limit_words(shown: int, count: int, what: str) -> str:
+    """Say how many are shown, where these are not all.
+
+    Example:
+        >>> limit_words(40, 300, "classes"), limit_words(3, 3, "classes")
+        (' Shown are 40 of 300 classes.', '')
+    """
+    return f" Shown are {shown:,} of {count:,} {what}." if shown < count else ""
+
+
+def part_words(spec: Any, *, brief: bool = False) -> str:
     """Write a part with its arguments, without those that are None, and whole configurations of others' networks.
+
+    Args:
+        spec: The part, several, or a plain value.
+        brief: Whether to leave out what is off, follows from other parts, or belongs to a published network.
 
     Example:
         >>> part_words({"class_path": "likewise.SupConLoss", "init_args": {"temperature": 0.1, "queue": None}})
         'SupConLoss(temperature=0.1)'
     """
     if isinstance(spec, list):
-        return ", ".join(part_words(one) for one in spec) or "none"
+        return ", ".join(part_words(part, brief=brief) for part in spec) or "none"
     if not is_spec(spec):
         return str(spec)
-    every = (spec.get("init_args") or {}).items()
-    given = {name: of for name, of in every if of is not None and (is_spec(of) or not isinstance(of, Mapping))}
-    return f"{short_name(spec)}({', '.join(f'{name}={part_words(of)}' for name, of in given.items())})"
+    arguments = {
+        name: part_words(value, brief=brief)
+        for name, value in (spec.get("init_args") or {}).items()
+        if value is not None and (is_spec(value) or not isinstance(value, Mapping))
+        if not brief or not (value is False or name in OMITTED)
+    }
+    shown = f"({', '.join(f'{name}={words}' for name, words in arguments.items())})" if arguments or not brief else ""
+    return f"{short_name(spec)}{shown}"
+
+
+def amounts(counts: Mapping[str, int]) -> str:
+    """Write how many there are of each.
+
+    Example:
+        >>> amounts({"train": 1213, "test": 449})
+        '1,213 train, 449 test'
+    """
+    return ", ".join(f"{count:,} {name}" for name, count in counts.items())
 
 
 def short_name(spec: Mapping[str, Any]) -> str:

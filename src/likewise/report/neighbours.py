@@ -68,6 +68,13 @@ def write_neighbours(
     lead = paragraphs([f"{len(shown):,} samples are shown."])
     script = plots.script(figures=False)
     text = page.render(
-        title=title, contents=[content], lead=lead, verdict="", went_in="", doubts="", album=album.html, drawing=script
+        title=title,
+        contents=[content],
+        lead=lead,
+        verdict="",
+        summary="",
+        warnings="",
+        album=album.html,
+        drawing=script,
     )
     path.write_text(text, encoding="utf-8", errors="backslashreplace")

@@ -6,22 +6,22 @@ from typing import Any
 
 from likewise.diagnostics import plots
 from likewise.report.elements import definitions, paragraphs, templates
+from likewise.report.run_summary import summary_table, training_warnings
 from likewise.report.run_verdict import run_verdict
+from likewise.report.run_view import RunView
 from likewise.report.sections import SECTIONS
 from likewise.report.sections.scores import lead
 from likewise.report.sections.section import Content, Section
-from likewise.report.subject import Subject
-from likewise.report.went_in import doubts, lines_of
 
 
 def write_page(
-    path: Path, subjects: Sequence[Subject], title: str | None = None, *, sections: Sequence[Section] | None = None
+    path: Path, views: Sequence[RunView], title: str | None = None, *, sections: Sequence[Section] | None = None
 ) -> None:
     """Write a page about runs; it needs no other file and no network.
 
     Args:
         path: Where the page goes; a file there is replaced.
-        subjects: One run, or several to compare.
+        views: One run, or several to compare.
         title: The page's title. None: the run's name, or "Comparison".
         sections: Its sections in their order; those that are for another number of runs are left out. None: those that
             come with likewise, `[kind() for kind in SECTIONS]`.
@@ -37,16 +37,16 @@ def write_page(
         >>> from likewise.runs import Run
         >>> run = Run.create(Path("runs"), "mine")
         >>> run.describe({"seed": 3})
-        >>> write_page(run.report, [Subject(run)])
+        >>> write_page(run.report, [RunView(run)])
         >>> run.name in run.report.read_text(encoding="utf-8")
         True
     """
-    first, *others = subjects
+    first, *others = views
     given = [kind() for kind in SECTIONS] if sections is None else sections
-    chosen = [section for section in given if section.fits(len(subjects))]
+    chosen = [section for section in given if section.fits(len(views))]
     contents: list[Content] = []
     for section in first.progress(chosen, "report"):
-        content: Any = section.content(subjects)
+        content: Any = section.content(views)
         if content is not None and not isinstance(content, Content):
             raise ValueError(
                 f"expected a Content or None from {type(section).__name__}.content, got {type(content).__name__}: "
@@ -58,9 +58,9 @@ def write_page(
         title=title or ("Comparison" if others else first.run.name),
         contents=contents,
         verdict=paragraphs(judged.lines, "lead") if not others and (judged := run_verdict(first)) else "",
-        went_in=definitions(lines_of(first.facts)) if not others else "",
-        doubts=paragraphs(doubts(first.facts, first.metrics), "lead") if not others else "",
-        lead=lead(subjects),
+        summary=definitions(summary_table(first.facts)) if not others else "",
+        warnings=paragraphs(training_warnings(first.facts, first.metrics), "lead") if not others else "",
+        lead=lead(views),
         album=first.album.html,
         drawing=plots.script(),
     )

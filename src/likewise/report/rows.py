@@ -74,10 +74,10 @@ class Row:
         """Evaluation and metric, and the group if it is not all."""
         return ", ".join([self.evaluation, self.metric.name, *([] if self.group == ALL else [str(self.group)])])
 
-    def beside(self, found: Difference, paired: Over) -> "Row":
+    def compared(self, difference: Difference, paired: Over) -> "Row":
         """Return the row with its difference to the first setting."""
-        bounds = {"difference": found.value, "difference_low": found.low, "difference_high": found.high}
-        return replace(self, **bounds, paired=paired)
+        bounds = {"difference_low": difference.low, "difference_high": difference.high}
+        return replace(self, difference=difference.value, **bounds, paired=paired)
 
     @property
     def pairs(self) -> int:

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple, final
 from likewise.diagnostics import spread
 from likewise.parts import is_spec
 from likewise.report.formatting import difference_words
+from likewise.report.run_summary import few_steps, longer
+from likewise.report.run_view import RunView
 from likewise.report.sections.scores import encoder_less
-from likewise.report.subject import Subject
-from likewise.report.went_in import few_steps, longer
 from likewise.score_words import score_words
 from likewise.scores import ALL, BEGUN, ENCODER, PREFERRED, RAW, Score
 
@@ -48,45 +48,41 @@ class Verdict(NamedTuple):
         return [f"verdict: {self.words}", *cause, *([f"try: {self.command}"] if self.command else [])]
 
 
-def run_verdict(subject: Subject) -> Verdict | None:
+def run_verdict(view: RunView) -> Verdict | None:
     """Judge a run by its leading score on the test part; None where nothing stands beside it."""
-    chosen = _leading(subject)
+    chosen = _leading(view)
     if chosen is None:
         return None
     ours, others = chosen
-    compared = {kind: _compared(subject, ours, kind, theirs) for kind, theirs in others.items()}
-    kept = subject.facts.get("kept") == 0
-    parts = [
-        f"{relation} {CALLED[kind]}{by}" for kind, (relation, by) in compared.items() if not (kept and kind == BEGUN)
-    ]
+    compared = {kind: _compared(view, ours, kind, theirs) for kind, theirs in others.items()}
+    better = all(relation == "better than" for relation, _ in compared.values())
+    kept = view.facts.get("kept") == 0
     if kept:
-        parts.insert(0, f"kept as it began, since no epoch was better on validation{';' if parts else ''}")
-    words = " and ".join(parts) if not kept else " ".join(parts)
+        compared.pop(BEGUN, None)
+    words = " and ".join(f"{relation} {CALLED[kind]}{by}" for kind, (relation, by) in compared.items())
+    if kept:
+        words = "; ".join(filter(None, ["kept as it began, since no epoch was better on validation", words]))
     words = f"{words[:1].upper()}{words[1:]}, by the {ours.evaluation}'s {ours.metric}, {score_words(ours)}"
-    trained = (subject.facts.get("went_in") or {}).get("encoder", {}).get("trained", 0)
-    better = not kept and all(relation == "better than" for relation, _ in compared.values())
-    if not trained or (better and not _untold(subject, ours, others)):
+    trained = (view.facts.get("run_summary") or {}).get("encoder", {}).get("trained", 0)
+    if not trained or (better and not kept and not _untold(view, ours, others)):
         return Verdict(words)
-    cause, command = next(_causes(subject, ours, others), ("", ""))
-    return Verdict(words, cause, command)
+    return Verdict(words, *next(_causes(view, ours, others), ()))
 
 
-def _leading(subject: Subject) -> tuple[Score, dict[str, Score]] | None:
+def _leading(view: RunView) -> tuple[Score, dict[str, Score]] | None:
     """Return the score that says most of those that something stands beside, and what does."""
     found = list[tuple[Score, dict[str, Score]]]()
-    for evaluation, metric in subject.headlines:
-        ours = subject.test_scores[evaluation, metric, ENCODER, ALL]
-        beside = {kind: subject.test_scores.get((evaluation, metric, kind, ALL)) for kind in CALLED}
+    for evaluation, metric in view.headlines:
+        ours = view.test_scores[evaluation, metric, ENCODER, ALL]
+        beside = {kind: view.test_scores.get((evaluation, metric, kind, ALL)) for kind in CALLED}
         others = {kind: score for kind, score in beside.items() if score is not None}
         if others and ours.metric.is_share and ours.metric.better == "higher":
             found.append((ours, others))
-    preferred = [one for one in found if one[0].evaluation in PREFERRED]
-    return next(iter(preferred or found), None)
+    return next(iter([one for one in found if one[0].evaluation in PREFERRED] or found), None)
 
 
-def _compared(subject: Subject, ours: Score, kind: str, theirs: Score) -> tuple[str, str]:
-    """Return how the encoder does beside other features, in words, and by how much."""
-    difference = encoder_less(subject, kind, ours.evaluation, ours.metric.name)
+def _compared(view: RunView, ours: Score, kind: str, theirs: Score) -> tuple[str, str]:
+    difference = encoder_less(view, kind, ours.evaluation, ours.metric.name)
     if difference is None:
         low, high = ours.low - theirs.high, ours.high - theirs.low
         by = f" (their {score_words(theirs)}, of other samples)"
@@ -96,28 +92,28 @@ def _compared(subject: Subject, ours: Score, kind: str, theirs: Score) -> tuple[
     return ("better than" if low > 0 else "worse than" if high < 0 else "not to be told apart from"), by
 
 
-def _causes(subject: Subject, ours: Score, others: Mapping[str, Score]) -> Iterator[tuple[str, str]]:
+def _causes(view: RunView, ours: Score, others: Mapping[str, Score]) -> Iterator[tuple[str, str]]:
     """Yield what can be the cause, the surest first, each with a command."""
-    went: dict[str, Any] = subject.facts["went_in"]
-    run, source = subject.run.folder.with_name(subject.run.name), _source(subject)
-    again = f"likewise train --config {run / subject.run.configuration.name}"
-    losses = [value for _, value in subject.metrics.get("loss", [])]
-    steps = went["steps"] or len(losses)
-    few = f"too few steps, {steps}", f"{again} {longer(subject.facts)}"
+    summary: dict[str, Any] = view.facts["run_summary"]
+    run, source = view.run.folder.with_name(view.run.name), _source(view)
+    again = f"likewise train --config {run / view.run.configuration.name}"
+    losses = [value for _, value in view.metrics.get("loss", [])]
+    steps = summary["steps"] or len(losses)
+    few = f"too few steps, {steps}", f"{again} {longer(view.facts)}"
     if steps < HARDLY_ANY:  # after which no embeddings are apart
         yield few
-    if collapsed := _collapsed(subject, losses, went["batch"]):
-        rate = (subject.run.options.get("optimizer") or {}).get("init_args", {}).get("lr")
+    if collapsed := _collapsed(view, losses, summary["batch"]):
+        rate = (view.run.options.get("optimizer") or {}).get("init_args", {}).get("lr")
         yield f"the embeddings collapsed, {collapsed}", again + (f" --lr {rate / 10:g}" if rate else "")
-    if few_steps(subject.facts, steps):
+    if few_steps(view.facts, steps):
         yield few
-    kind, sizes = went["inputs"]["kind"], [size for size in subject.class_sizes.values() if size]
-    if kind in {"images", "texts"} and not subject.facts.get("begins_with") and sum(sizes) < FROM_SCRATCH:
+    kind, sizes = summary["inputs"]["kind"], [size for size in view.class_sizes.values() if size]
+    if kind in {"images", "texts"} and not view.facts.get("begins_with") and sum(sizes) < FROM_SCRATCH:
         yield (
             f"a network from scratch learns little of {sum(sizes):,} {kind}",
             f"likewise train {source} --encoder auto" if source else f"{again} --encoder auto",
         )
-    if _untold(subject, ours, others):
+    if _untold(view, ours, others):
         yield (
             "labels that do not follow from the inputs, which nothing here predicts better than chance",
             f"likewise search {run} --within {source} --mistakes" if source else "",
@@ -125,20 +121,20 @@ def _causes(subject: Subject, ours: Score, others: Mapping[str, Score]) -> Itera
     if sizes and median(sizes) < FEW_SAMPLES:
         yield (
             f"too few samples of a class to train on, {median(sizes):g}",
-            f"likewise embed {source}" if source and subject.facts.get("begins_with") else f"{again} --freeze all",
+            f"likewise embed {source}" if source and view.facts.get("begins_with") else f"{again} --freeze all",
         )
 
 
-def _collapsed(subject: Subject, losses: list[float], batch: Mapping[str, Any]) -> str:
+def _collapsed(view: RunView, losses: list[float], batch: Mapping[str, Any]) -> str:
     """Return by what a collapse is seen; "" where there was none."""
-    last = subject.batches.get("last") or subject.batches.get("first")
+    last = view.batches.get("last") or view.batches.get("first")
     if last is not None and last.embeddings.ndim == 3:
         width = spread(last.embeddings.flatten(0, 1))
         if width < NARROW:
             return f"with a mean cosine of {1 - width:.4f} in the last batch"
-    elif (features := subject.test_vectors) is not None and (width := spread(features)) < NARROW_FEATURES:
+    elif (features := view.test_vectors) is not None and (width := spread(features)) < NARROW_FEATURES:
         return f"with a mean cosine of {1 - width:.4f} of the test features"
-    loss = subject.facts["parts"]["loss"]["class_path"].rpartition(".")[2]
+    loss = view.facts["parts"]["loss"]["class_path"].rpartition(".")[2]
     rows = batch.get("views", 0) * batch["samples"]
     if loss in CONTRASTS and rows > 2 and len(losses) >= LAST:
         plateau, end = math.log(rows - 1), fmean(losses[-LAST:])
@@ -147,16 +143,15 @@ def _collapsed(subject: Subject, losses: list[float], batch: Mapping[str, Any]) 
     return ""
 
 
-def _untold(subject: Subject, ours: Score, others: Mapping[str, Score]) -> bool:
+def _untold(view: RunView, ours: Score, others: Mapping[str, Score]) -> bool:
     """Tell whether nothing predicts the classes better than always the most frequent one."""
-    test = subject.test_part
+    test = view.test_part
     if ours.metric.name != "accuracy" or test is None or test.label_kind != "classes":
         return False
     chance = float(test.counts.max()) / max(1, len(test))
     return all(score.value - WIDER * (score.value - score.low) <= chance for score in (ours, *others.values()))
 
 
-def _source(subject: Subject) -> str:
-    """Return the path of the data, where it has one."""
-    data = subject.facts["parts"].get("data")
+def _source(view: RunView) -> str:
+    data = view.facts["parts"].get("data")
     return str((data.get("init_args") or {}).get("path") or "") if is_spec(data) else ""

@@ -1,4 +1,4 @@
-"""Settings: runs that differ in the seed only are one setting, which is named by what it does not share with others."""
+"""Settings: runs that differ in the seed only are one setting, named by the options that it does not share."""
 
 import json
 import re
@@ -11,19 +11,20 @@ from typing import Any, final
 from likewise.evaluation.choice import USUAL
 from likewise.evaluation.features import Bar, silent
 from likewise.parts import is_spec
-from likewise.report.formatting import short_name
-from likewise.report.subject import Subject
+from likewise.report.formatting import FILLED, short_name
+from likewise.report.run_view import RunView
 from likewise.runs import Run
 from likewise.scores import ALL, ENCODER
 
-FILLED = {"input_shape", "feature_dim", "num_samples", "num_classes"}  # what follows from other parts
 COUNTED = {evaluation.name for evaluation in USUAL}  # evaluations of the test samples, and of no others
 LONGEST = 80  # characters of a name
-SAMPLES = ".samples"  # how the path of the number of samples of an evaluation ends
+SAMPLES = "evaluated.samples"  # the path of how many test samples were evaluated
 UNTRAINED = {  # options of the trainer that change no training
     *("callbacks", "default_root_dir", "logger", "log_every_n_steps", "profiler"),
     *("enable_checkpointing", "enable_model_summary", "enable_progress_bar"),
 }
+Config = Mapping[str, str]
+"""Options by their paths: the class of a part by its name, such as "loss", and its arguments below it."""
 
 
 @final
@@ -32,115 +33,107 @@ class Setting:
     """Runs with the same settings, and what these are called."""
 
     name: str
-    subjects: tuple[Subject, ...]
+    views: tuple[RunView, ...]
 
     @property
-    def first(self) -> Subject:
+    def first(self) -> RunView:
         """The first run."""
-        return self.subjects[0]
+        return self.views[0]
 
     @property
-    def by_seed(self) -> dict[int, Subject]:
+    def by_seed(self) -> dict[int, RunView]:
         """The runs by their seeds, those that have one."""
-        return {subject.seed: subject for subject in self.subjects if subject.seed is not None}
+        return {view.seed: view for view in self.views if view.seed is not None}
 
 
-def settings_of(subjects: Sequence[Subject]) -> list[Setting]:
+def settings_of(views: Sequence[RunView]) -> list[Setting]:
     """Gather the runs of each setting, in the order of their first runs."""
-    names = dict.fromkeys(subject.setting for subject in subjects)
-    return [Setting(name, tuple(subject for subject in subjects if subject.setting == name)) for name in names]
+    names = dict.fromkeys(view.setting for view in views)
+    return [Setting(name, tuple(view for view in views if view.setting == name)) for name in names]
 
 
 def in_settings(
     runs: Sequence[Run], names: Mapping[Path, str] | None = None, *, progress: Bar = silent
-) -> list[Subject]:
-    """Name the setting of each run.
+) -> list[RunView]:
+    """Name the setting of each run, and note the options in which it differs from the others.
 
     Args:
         runs: The runs.
         names: What the setting of a run's folder is called. None: runs with the same parts and the same data are one
-            setting; it is called by the --name that its runs alone have, or by the classes and arguments that others
-            don't share, the first of many. Features from a file are called by that. Several runs with one seed are
-            never one setting, but called by their own names too.
+            setting; it is called by the --name that its runs alone have, or by the options that others don't share,
+            the first of many. Features from a file are called by that. Several runs with one seed are never one
+            setting, but called by their own names too.
         progress: Wraps what sections of a page take long over.
 
     Raises:
         ValueError: Two runs of a setting that was named have the same seed.
     """
-    subjects = [Subject(run, progress=progress) for run in runs]
+    views = [RunView(run, progress=progress) for run in runs]
     if names is None:
-        called = _called(subjects)
+        _name(views)
     else:
         given = {Path(folder).absolute(): name for folder, name in names.items()}
-        called = [given.get(subject.run.folder.absolute(), subject.run.name) for subject in subjects]
-    for subject, name in zip(subjects, called, strict=True):
-        subject.setting = name
-    for setting in settings_of(subjects):
-        seeded = [subject.seed for subject in setting.subjects if subject.seed is not None]
-        if len(set(seeded)) < len(seeded):
+        for view in views:
+            view.setting = given.get(view.run.folder.absolute(), view.run.name)
+    for setting in settings_of(views):
+        seeds = [view.seed for view in setting.views if view.seed is not None]
+        if len(set(seeds)) < len(seeds):
             raise ValueError(
-                f"expected one run for each seed of {setting.name}, got {len(seeded)} runs with the seeds "
-                f"{', '.join(map(str, sorted(seeded)))}: leave out one of each"
+                f"expected one run for each seed of {setting.name}, got {len(seeds)} runs with the seeds "
+                f"{', '.join(map(str, sorted(seeds)))}: leave out one of each"
             )
-    return subjects
+    return views
 
 
-def _called(subjects: Sequence[Subject]) -> list[str]:
-    """Return the name of each run's setting: of features from elsewhere their file's."""
-    files = [Path(str(subject.facts.get("source", ""))).name for subject in subjects]
-    prints = [str(subject.facts.get("samples", {}).get("fingerprint", "")) for subject in subjects]
-    configs = [_config(subject, with_data=len(set(prints)) > 1) for subject in subjects]
-    keys = [json.dumps(key, sort_keys=True) for key in zip(files, prints, configs, strict=True)]
-    groups = {key: [place for place, one in enumerate(keys) if one == key] for key in keys}
-    trained = [places for places in groups.values() if not files[places[0]]]
-    differences = diff_configs([configs[places[0]] for places in trained])
-    said = {places[0]: _words(of) for places, of in zip(trained, differences, strict=True)}
-    own_names = {places[0]: {subjects[place].run.options.get("name") for place in places} for places in groups.values()}
-    for place, own in own_names.items():
-        unique = len(own) == 1 and list(own_names.values()).count(own) == 1
-        said[place] = files[place] or (unique and next(iter(own))) or said[place]
-    words = list(said.values())
-    called = [""] * len(subjects)
-    for places in groups.values():
-        seeds = [subjects[place].seed for place in places]
-        apart = len(places) > 1 and (None in seeds or len(set(seeds)) < len(seeds))
-        named = said[places[0]]
-        for place in places:
-            own = subjects[place if apart else places[0]].run.name
-            called[place] = ", ".join(
-                filter(None, [named, own if apart or not named or words.count(named) > 1 else ""])
-            )
-    return called
+def _name(views: Sequence[RunView]) -> None:
+    """Name the runs that share their data and options, by the file of features from elsewhere, or by what differs."""
+    fingerprints = {view: str(view.facts.get("samples", {}).get("fingerprint", "")) for view in views}
+    several = len(set(fingerprints.values())) > 1
+    groups: dict[str, list[RunView]] = {}
+    for view in views:
+        key = [view.file, fingerprints[view], _config(view, with_data=several)]
+        groups.setdefault(json.dumps(key, sort_keys=True), []).append(view)
+    settings = list(groups.values())
+    trained = [setting for setting in settings if not setting[0].file]
+    differing = differing_options([_config(setting[0], with_data=several) for setting in trained])
+    for setting, options in zip(trained, differing, strict=True):
+        for view in setting:
+            view.options = options
+    own_names = [{view.run.options.get("name") for view in setting} for setting in settings]
+    names: list[str] = []
+    for (first, *_), own in zip(settings, own_names, strict=True):
+        unique = next(iter(own)) if len(own) == 1 and own_names.count(own) == 1 else None
+        names.append(first.file or unique or _option_words(first.options))
+    for setting, name in zip(settings, names, strict=True):
+        seeds = [view.seed for view in setting]
+        apart = len(setting) > 1 and (None in seeds or len(set(seeds)) < len(seeds))
+        for view in setting:
+            run = (view if apart else setting[0]).run.name
+            view.setting = ", ".join(filter(None, [name, run if apart or not name or names.count(name) > 1 else ""]))
 
 
-class ClassName(str):
-    """The class of a part, as a value of a flat configuration."""
-
-    __slots__ = ()
-
-
-def _config(subject: Subject, *, with_data: bool) -> dict[str, str]:
-    """Return what a run was made with as a flat configuration: classes and arguments by their paths."""
+def _config(view: RunView, *, with_data: bool) -> Config:
     config: dict[str, str] = {}
-    for part, value in subject.facts.get("parts", {}).items():
+    for part, value in view.facts.get("parts", {}).items():
         if part != "data" or with_data:
             config |= _flat(part, value)
-    for option, value in subject.trainer.items():
+    for option, value in (view.run.options.get("trainer") or {}).items():
         if option not in UNTRAINED and value is not None:
             config[f"trainer.{option}"] = _short(value)
-    for score in subject.test_scores.values():
-        if score.group == ALL and score.features == ENCODER and score.evaluation in COUNTED:
-            config[f"{score.evaluation}{SAMPLES}"] = str(score.count)
-    epoch = re.search(r"epoch\d+(?=(-\d+)?$)", subject.run.name) if "checkpoint" in subject.facts else None
-    config["weights"] = epoch[0] if epoch else "final"
-    return config
+    counts = [
+        score.count
+        for score in view.test_scores.values()
+        if score.group == ALL and score.features == ENCODER and score.evaluation in COUNTED
+    ]
+    epoch = re.search(r"epoch\d+(?=(-\d+)?$)", view.run.name) if "checkpoint" in view.facts else None
+    return config | {SAMPLES: str(max(counts, default=0)), "run.weights": epoch[0] if epoch else "final"}
 
 
 def _flat(path: str, value: Any) -> dict[str, str]:
-    specs: list[Any] = value if isinstance(value, list) and value and all(map(is_spec, value)) else [value]
+    specs: list[Any] = value if isinstance(value, list) and value else [value]
     if not all(map(is_spec, specs)):
         return {} if value is None or path.rpartition(".")[2] in FILLED else {path: _short(value)}
-    flat: dict[str, str] = {path: ClassName(" + ".join(map(short_name, specs)))}
+    flat = {path: " + ".join(map(short_name, specs))}
     for spec in specs:
         owner = path if len(specs) == 1 else f"{path}.{short_name(spec)}"
         for name, argument in (spec.get("init_args") or {}).items():
@@ -148,57 +141,45 @@ def _flat(path: str, value: Any) -> dict[str, str]:
     return flat
 
 
-def diff_configs(configs: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
-    """Return what each flat configuration does not share with the others, by path: classes first, then arguments.
+def differing_options(configs: Sequence[Config]) -> list[dict[str, str]]:
+    """Return the options that each of several configurations does not share with the others, by path.
 
-    An argument of a part whose class differs is shown only if several configurations have that class. One
-    configuration alone is described by its loss. The value of a part is a `ClassName`; its arguments stand below it.
+    Arguments of a part are compared among those whose part has the same class. One configuration alone is described
+    by its loss.
 
     Example:
-        >>> first = {"loss": ClassName("SupConLoss"), "loss.temperature": "0.1", "trainer.max_epochs": "30"}
-        >>> diff_configs([first, first | {"loss.temperature": "0.2"}])
+        >>> first = {"loss": "SupConLoss", "loss.temperature": "0.1", "trainer.max_epochs": "30"}
+        >>> differing_options([first, first | {"loss.temperature": "0.2"}])
         [{'loss.temperature': '0.1'}, {'loss.temperature': '0.2'}]
-        >>> diff_configs([first, {"loss": ClassName("NPairsLoss"), "trainer.max_epochs": "30"}])
+        >>> differing_options([first, {"loss": "NPairsLoss", "trainer.max_epochs": "30"}])
         [{'loss': 'SupConLoss'}, {'loss': 'NPairsLoss'}]
     """
-    parts = {path for config in configs for path, value in config.items() if isinstance(value, ClassName)}
-    classes = [path for path in _differing(configs) if path in parts]
-    classes = [path for path in classes if not _within(path, classes)]
     if len(configs) == 1:
-        classes = [path for path in ("loss",) if path in parts]
-    arguments = [path for path in _differing(configs) if path not in parts and not _within(path, classes)]
-    of_classes = [{path: config.get(path, ClassName(f"no {path}")) for path in classes} for config in configs]
-    found: list[dict[str, str]] = []
-    for config, own in zip(configs, of_classes, strict=True):
-        peers = [other for other, theirs in zip(configs, of_classes, strict=True) if theirs == own]
-        inside = [path for path in _differing(peers) if path not in parts and _within(path, classes)]
-        found.append(own | {path: config.get(path, "default") for path in [*inside, *arguments]})
-    return found
+        return [{path: value for path, value in configs[0].items() if path == "loss"}]
+    paths = sorted(dict.fromkeys(path for config in configs for path in config), key=lambda path: "." in path)
+    options: list[dict[str, str]] = []
+    for config in configs:
+        differing: dict[str, str] = {}
+        for path in paths:
+            owners = [path[: match.start()] for match in re.finditer(r"\.", path)]
+            alike = [peer for peer in configs if all(peer.get(owner) == config.get(owner) for owner in owners)]
+            if len({peer.get(path) for peer in alike}) > 1:
+                differing[path] = config.get(path, "none")
+        options.append(differing)
+    return options
 
 
-def _differing(configs: Sequence[Mapping[str, str]]) -> list[str]:
-    """Name the paths whose values differ; an evaluation that only some runs had is no difference of settings."""
-    paths = dict.fromkeys(path for config in configs for path in config)
-    values = {path: {of.get(path) for of in configs if path in of or not path.endswith(SAMPLES)} for path in paths}
-    return [path for path in paths if len(values[path]) > 1]
-
-
-def _within(path: str, parts: Sequence[str]) -> bool:
-    return any(path.startswith(f"{part}.") for part in parts)
-
-
-def _words(values: Mapping[str, str]) -> str:
+def _option_words(options: Config) -> str:
     """Write classes by themselves, and arguments by name, or by path where two have one name; of many the first."""
-    values = {path: value for path, value in values.items() if not path.endswith(SAMPLES)} or values  # they follow
-    ends = [path.rpartition(".")[2] for path, value in values.items() if not isinstance(value, ClassName)]
-    said: list[str] = []
-    for path, value in values.items():
-        end = path.rpartition(".")[2]
-        named = f"{end if ends.count(end) == 1 else path}={value}"
-        said.append(value if isinstance(value, ClassName) else named)
-    lengths = accumulate(len(words) + 2 for words in said)
+    options = {path: value for path, value in options.items() if path != SAMPLES} or options  # they follow from others
+    ends = [path.rpartition(".")[2] for path in options]
+    words: list[str] = []
+    for (path, value), end in zip(options.items(), ends, strict=True):
+        name = end if ends.count(end) == 1 else path
+        words.append(value if "." not in path and value != "none" else f"{name}={value}")
+    lengths = accumulate(len(word) + 2 for word in words)
     few = max(1, sum(length <= LONGEST for length in lengths))
-    return ", ".join(said[:few]) + (f", and {len(said) - few} more" if few < len(said) else "")
+    return ", ".join(words[:few]) + (f", and {len(words) - few} more" if few < len(words) else "")
 
 
 def _short(value: Any) -> str:

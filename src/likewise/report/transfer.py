@@ -34,7 +34,7 @@ class Column:
 
 @final
 @dataclass(frozen=True)
-class Found:
+class TransferScore:
     """A score of a method with so many labels.
 
     Args:
@@ -46,7 +46,7 @@ class Found:
     labelled: float | None
 
 
-def transferred(settings: Sequence[Setting], columns: Mapping[str, Column]) -> list[Found]:
+def transferred(settings: Sequence[Setting], columns: Mapping[str, Column]) -> list[TransferScore]:
     """Return the scores of a transfer, for each number of labels `SCRATCH` first, then the others.
 
     A score over seeds has Student's interval, and its difference is paired by seed. Where it is the same with every
@@ -54,7 +54,7 @@ def transferred(settings: Sequence[Setting], columns: Mapping[str, Column]) -> l
     where the encoder has observed mean and standard deviation of the samples whose labels are kept. `columns` says what
     each setting is, by its name.
     """
-    found: list[Found] = []
+    found: list[TransferScore] = []
     for labels in dict.fromkeys(column.labels for column in columns.values()):
         own = {columns[of.name].kind: of for of in settings if columns[of.name].labels == labels}
         scratch = {score.key: by_seed for score, by_seed in _scores(own.get(SCRATCH))}
@@ -68,9 +68,11 @@ def transferred(settings: Sequence[Setting], columns: Mapping[str, Column]) -> l
                 row = replace(mean_of(_method(kind, score), once), evaluation=labels, runs=len(by_seed))
                 if few_shot:
                     amount = score.metric.name.removesuffix(" accuracy")
-                    found.append(Found(replace(row, evaluation=amount), None))
+                    found.append(TransferScore(replace(row, evaluation=amount), None))
                 else:
-                    found.append(Found(_beside(row, by_seed, {} if kind == SCRATCH else base), _labelled(own[kind])))
+                    found.append(
+                        TransferScore(_beside(row, by_seed, {} if kind == SCRATCH else base), _labelled(own[kind]))
+                    )
     return sorted(found, key=lambda one: one.labelled is None)
 
 
@@ -79,8 +81,8 @@ def _scores(setting: Setting | None) -> Iterator[tuple[Score, dict[int, Score]]]
     by_seed = {} if setting is None else setting.by_seed
     keys = dict.fromkeys(
         key
-        for subject in by_seed.values()
-        for key, score in subject.test_scores.items()
+        for view in by_seed.values()
+        for key, score in view.test_scores.items()
         if key[2:] in {(ENCODER, ALL), (RAW, ALL)} and score.metric.is_share and score.metric.better == "higher"
     )
     for key in sorted(keys, key=lambda key: key[2] == RAW):
@@ -93,33 +95,33 @@ def _method(kind: str, score: Score) -> str:
 
 
 def _of_same_samples(setting: Setting) -> bool:
-    return len({subject.facts["samples"]["fingerprint"] for subject in setting.subjects}) == 1
+    return len({view.facts["samples"]["fingerprint"] for view in setting.views}) == 1
 
 
 def _beside(row: Row, by_seed: Mapping[int, Score], base: Mapping[int, Score]) -> Row:
     each = [by_seed[seed].value - base[seed].value for seed in by_seed if seed in base]
     if len(each) < FEWEST:
         return replace(row, unpaired=FEW_SEEDS) if base else row
-    return row.beside(*over_seeds(each))
+    return row.compared(*over_seeds(each))
 
 
 def _labelled(setting: Setting) -> float:
     """Count the samples with a label that a run of a setting learns from or chooses by, as a mean over its runs."""
     counts: list[int] = []
-    for subject in setting.subjects:
-        sizes, split = subject.facts["samples"], subject.facts["parts"]["split"]
+    for view in setting.views:
+        sizes, split = view.facts["samples"], view.facts["parts"]["split"]
         refit = (split.get("init_args") or {}).get("refit")
         counts.append(sizes["train"] + (0 if refit else sizes["validation"]))
     return sum(counts) / len(counts)
 
 
-def verdict_on(found: Sequence[Found]) -> list[str]:
+def verdict_on(found: Sequence[TransferScore]) -> list[str]:
     """Say for each number of labels what is higher or lower than from scratch; see `verdict`."""
     rows = [one.row for one in found if one.labelled is not None]
     return verdict(rows) if any(row.setting == SCRATCH for row in rows) else []
 
 
-def by_labels(found: Sequence[Found]) -> list[list[str]]:
+def by_labels(found: Sequence[TransferScore]) -> list[list[str]]:
     """Return a table in words: a row for each method, a column for each number of labels, or of shots."""
     amounts = list(dict.fromkeys(one.row.evaluation for one in found))
     cells = {(one.row.setting, one.row.evaluation): one.row for one in found}
@@ -133,7 +135,7 @@ def _cell(row: Row | None) -> str:
     return row.score_words + ("" if row.runs == 1 or row.interval.what == "seed" else " *")
 
 
-def found_as_csv(found: Sequence[Found]) -> str:
+def found_as_csv(found: Sequence[TransferScore]) -> str:
     """Write the scores as CSV, with a header."""
     lines: list[list[Any]] = []
     for one in found:

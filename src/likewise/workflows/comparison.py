@@ -78,15 +78,15 @@ def _compared(
     progress: Progress,
 ) -> Comparison:
     progress.say("comparing ...")
-    subjects = report.in_settings(runs, names, progress=progress.bar)
-    settings = report.settings_of(subjects)
+    views = report.in_settings(runs, names, progress=progress.bar)
+    settings = report.settings_of(views)
     rows = report.compared(settings)
     comparison = Comparison(page, rows, report.verdict(rows))
     page.parent.mkdir(parents=True, exist_ok=True)
     comparison.table.write_text(report.rows_as_csv(rows), "utf-8", "backslashreplace")
     written = [report.rows_as_markdown(rows, settings[0].name), *comparison.verdict]
     page.with_suffix(".md").write_text("\n\n".join(written) + "\n", "utf-8", "backslashreplace")
-    report.write_page(page, subjects, sections=built(sections, report.Section))
+    report.write_page(page, views, sections=built(sections, report.Section))
     progress.tell(f"Scores on the test part with 95 % intervals, and paired differences to {settings[0].name}\n")
     progress.tell(_table(rows))
     progress.tell("\n" + "\n\n".join(comparison.verdict))
@@ -141,8 +141,8 @@ def _why_not(run: Run, others: Sequence[Run]) -> str | None:
 def _of_other_samples(runs: Sequence[Run]) -> list[Run]:
     """Return the evaluated files whose test samples are none of the trained runs', where there are two or more."""
     trained, files = ([run for run in runs if ("source" in run.facts) == is_file] for is_file in (False, True))
-    subjects = [report.Subject(run) for run in (trained if files and len(trained) > 1 else [])]
-    return [run for run in files if subjects and not any(same_test(report.Subject(run), one) for one in subjects)]
+    views = [report.RunView(run) for run in (trained if files and len(trained) > 1 else [])]
+    return [run for run in files if views and not any(same_test(report.RunView(run), one) for one in views)]
 
 
 @contextmanager

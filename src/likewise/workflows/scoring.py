@@ -30,7 +30,7 @@ from likewise.evaluation.placing import CPU, features_on
 from likewise.files.formats import NAMED, PARTS
 from likewise.models import Encoder
 from likewise.parts import built
-from likewise.report import Section, Subject, write_page
+from likewise.report import RunView, Section, write_page
 from likewise.report.run_verdict import CALLED
 from likewise.runs import Run
 from likewise.score_words import settings_words
@@ -227,7 +227,7 @@ def write_report(run: Run, samples: Parts | None, options: EvaluationOptions, pr
         return
     progress.say("writing the report ...")
     with run.writing(run.report.name) as page:
-        write_page(page, [Subject(run, samples, progress=progress.bar)], sections=options.sections)
+        write_page(page, [RunView(run, samples, progress=progress.bar)], sections=options.sections)
 
 
 def with_origin(

@@ -14,7 +14,7 @@ from likewise.configuration import read
 from likewise.configuration.recipes import studies, study
 from likewise.data.of_run import loaded_once
 from likewise.files.waiting import shown_by
-from likewise.report.went_in import NAMES
+from likewise.report.run_summary import INDENT
 from likewise.runs import Run
 from likewise.score_words import counted, score_words
 from likewise.scores import Score, best, validation_score
@@ -183,7 +183,7 @@ class _Once:
     def say(self, doing: str) -> None:
         if doing not in self._said:
             self._progress.say(doing)
-        if doing.startswith(tuple(f"{name}: " for name in NAMES)):
+        if doing.startswith(INDENT):
             self._said.add(doing)
 
 

@@ -26,10 +26,10 @@ from likewise.evaluation.choice import while_training
 from likewise.files.waiting import shown_by
 from likewise.models import Encoder
 from likewise.parts import MAIN, arguments, listed
-from likewise.report import went_in
+from likewise.report import run_summary
 from likewise.report.formatting import short_name
 from likewise.report.run_verdict import run_verdict
-from likewise.report.subject import Subject
+from likewise.report.run_view import RunView
 from likewise.runs import Run
 from likewise.score_words import counted, score_words
 from likewise.training import (
@@ -341,10 +341,10 @@ class _Training:
                     given = (run, features, ready.parts, self.evaluations, self.progress)
                     device = device_of(self.trainer_arguments)
                     score(*given, begun=begun, refit=ready.refit, trained=trained, device=device)
-            if self.evaluations.evaluations != [] and (judged := run_verdict(Subject(run))):
+            if self.evaluations.evaluations != [] and (judged := run_verdict(RunView(run))):
                 self.progress.tell("\n".join(["", *judged.lines]))
-            for doubt in went_in.doubts(run.facts, run.metrics):
-                self.progress.say(f"warning: {doubt}")
+            for warning in run_summary.training_warnings(run.facts, run.metrics):
+                self.progress.say(f"warning: {warning}")
             write_report(run, ready.parts, self.evaluations, self.progress)
         run.drop_begun()
         finished = say_lost(run, self.progress, ready.data.lost).finished()
@@ -428,10 +428,10 @@ class _Training:
         return validation.seconds_left(trainer) + validation.seconds * times / max(1, encoded)
 
     def _say_what_goes_in(self, trainer: lightning.Trainer) -> None:
-        facts = self.run.facts | {"went_in": went_in.facts_of(self.ready, trainer)}
+        facts = self.run.facts | {"run_summary": run_summary.summarize(self.ready, trainer)}
         self.run.describe(facts)
-        for name, words in went_in.lines_of(facts):
-            self.progress.say(f"{name}: {words}")
+        for line in run_summary.summary_lines(facts):
+            self.progress.say(line)
         if done := trainer.global_step:
             self.progress.say(f"going on after {counted(done, 'step')}")
 

@@ -376,13 +376,11 @@ def _compared(
 ) -> Comparison:
     """Tell the table of a transfer, and write it as CSV next to a page that shows it as curves."""
     page = folder / "transfer.html"
-    subjects = report.in_settings(runs, names, progress=progress.bar)
-    found = transferred(report.settings_of(subjects), columns)
+    views = report.in_settings(runs, names, progress=progress.bar)
+    found = transferred(report.settings_of(views), columns)
     comparison = Comparison(page, [one.row for one in found], verdict_on(found))
     comparison.table.write_text(found_as_csv(found), "utf-8", "backslashreplace")
-    report.write_page(
-        page, subjects, title="Transfer", sections=[TransferSection(found), CurvesSection(), FactsSection()]
-    )
+    report.write_page(page, views, title="Transfer", sections=[TransferSection(found), CurvesSection(), FactsSection()])
     table = by_labels(found)
     over = "seeds" if any(one.row.runs > 1 for one in found) else "the test part"
     progress.tell(f"Accuracy on the test part, with 95 % intervals over {over}\n")

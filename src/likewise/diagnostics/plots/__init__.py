@@ -1,9 +1,9 @@
 """Pictures: the one place that draws, with Plotly; each picture is a figure, and any page can show it."""
 
 from likewise.diagnostics.plots.figure import COLORS, CONFIG, as_data, as_html, palette, script
-from likewise.diagnostics.plots.histograms import heat_maps, histogram, matrix, similarities
-from likewise.diagnostics.plots.intervals import Dot, Tried, bars, choices, dots, reliability
-from likewise.diagnostics.plots.lines import Point, by_number, costs, curves, scatter, spectra, strengths
+from likewise.diagnostics.plots.histograms import heat_maps, histograms, matrix
+from likewise.diagnostics.plots.intervals import Dot, Tried, bars, choices, dots
+from likewise.diagnostics.plots.lines import Point, curves, scatter, spectra, strengths, with_intervals
 
 __all__ = [
     "COLORS",
@@ -14,19 +14,16 @@ __all__ = [
     "as_data",
     "as_html",
     "bars",
-    "by_number",
     "choices",
-    "costs",
     "curves",
     "dots",
     "heat_maps",
-    "histogram",
+    "histograms",
     "matrix",
     "palette",
-    "reliability",
     "scatter",
     "script",
-    "similarities",
     "spectra",
     "strengths",
+    "with_intervals",
 ]

@@ -1,4 +1,4 @@
-"""Numbers with their intervals: dots with whiskers, bars, reliability diagrams, and what was tried."""
+"""Numbers with their intervals: dots with whiskers, bars, and what was tried."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -105,30 +105,6 @@ def bars(kinds: Mapping[str, Mapping[str, Dot]], across: str, up: str) -> go.Fig
     figure.update_xaxes(automargin=True)
     figure.update_yaxes(title_text=up, rangemode="tozero")
     return styled(figure, height=340, showlegend=len(kinds) > 1)
-
-
-def reliability(lines: Mapping[str, Sequence[tuple[float, Dot]]]) -> go.Figure:
-    """Draw the accuracy of bins over their mean confidence, with intervals, and the diagonal of perfect calibration.
-
-    Args:
-        lines: For each classifier its bins: the mean confidence in percent, and the accuracy.
-
-    Example:
-        >>> reliability({"encoder": [(55.0, Dot(50, 40, 60)), (95.0, Dot(90, 85, 94))]}).data[1].x
-        (55.0, 95.0)
-    """
-    figure = go.Figure()
-    diagonal = {"color": GREY, "width": 1, "dash": "dot"}
-    figure.add_scatter(x=[0, 100], y=[0, 100], mode="lines", line=diagonal, showlegend=False, hoverinfo="skip")
-    for place, (name, bins) in enumerate(lines.items()):
-        shade = color(place, len(lines))
-        whisker = whiskers([dot for _, dot in bins]) | {"color": shade}
-        said = {"hovertext": [told(dot.words, 200) for _, dot in bins], "hoverinfo": "text+name"}
-        points = [(confidence, dot.value) for confidence, dot in bins]
-        figure.add_trace(line(points, name, shade, error_y=whisker, **said))
-    figure.update_xaxes(title_text="mean confidence, %")
-    figure.update_yaxes(title_text="accuracy, %")
-    return styled(figure, height=420, showlegend=len(lines) > 1)
 
 
 def choices(panels: Mapping[str, tuple[str, Mapping[str, Sequence[Tried]]]]) -> go.Figure:

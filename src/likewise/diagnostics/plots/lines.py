@@ -1,16 +1,14 @@
-"""Lines and points: curves over steps, spectra, strengths over similarity, costs over rows."""
+"""Lines and points: curves over steps, spectra, strengths over similarity."""
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import plotly.graph_objects as go
 from jaxtyping import Float
-from plotly.colors import qualitative
-from plotly.subplots import make_subplots
 from torch import Tensor
 
-from likewise.diagnostics.plots.figure import COLORS, color, grid, line, styled, told
+from likewise.diagnostics.plots.figure import COLORS, GREY, color, grid, line, styled, told
 from likewise.diagnostics.plots.intervals import Dot, whiskers
 
 MOST_LABELS = 24  # in a legend
@@ -85,27 +83,41 @@ def scatter(kinds: Mapping[str, Sequence[Point]], across: str, up: str, *, logar
     return styled(figure, height=380, showlegend=len(kinds) > 1)
 
 
-def by_number(lines: Mapping[str, Sequence[tuple[float, Dot]]], across: str, up: str) -> go.Figure:
-    """Draw numbers with their intervals over how many there are of something, on a logarithmic axis.
+def with_intervals(
+    lines: Mapping[str, Sequence[tuple[float, Dot]]],
+    across: str,
+    up: str,
+    *,
+    logarithmic: bool = False,
+    diagonal: bool = False,
+) -> go.Figure:
+    """Draw numbers with their intervals over other numbers, such as accuracies over how many labels there are.
 
     Args:
-        lines: For each name its points, a number of something and what was found with so many.
-        across: What the horizontal axis counts.
+        lines: For each name its points: the other number, and the number.
+        across: What the horizontal axis shows.
         up: What the vertical axis shows.
+        logarithmic: Whether the horizontal axis is logarithmic, and has a tick for each point.
+        diagonal: Whether to draw where both are equal, from 0 to 100, as of perfect calibration.
 
     Example:
-        >>> figure = by_number({"probe": [(50, Dot(40, 35, 45)), (500, Dot(60, 58, 62))]}, "labels", "accuracy, %")
+        >>> figure = with_intervals({"probe": [(50, Dot(40, 35, 45)), (500, Dot(60, 58, 62))]}, "labels", "accuracy, %")
         >>> figure.data[0].y, figure.data[0].error_y.array
         ((40, 60), (5, 2))
     """
     figure = go.Figure()
+    if diagonal:
+        dotted = {"color": GREY, "width": 1, "dash": "dot"}
+        figure.add_scatter(x=[0, 100], y=[0, 100], mode="lines", line=dotted, showlegend=False, hoverinfo="skip")
     for place, (name, points) in enumerate(lines.items()):
-        found, shade = [dot for _, dot in points], color(place, len(lines))
-        told_of = {"hovertext": [told(dot.words, 200) for dot in found], "hoverinfo": "text+name"}
+        dots, shade = [dot for _, dot in points], color(place, len(lines))
+        hover = {"hovertext": [told(dot.words, 200) for dot in dots], "hoverinfo": "text+name"}
         drawn = [(number, dot.value) for number, dot in points]
-        figure.add_trace(line(drawn, name, shade, error_y=whiskers(found) | {"color": shade}, **told_of))
-    counts = sorted({number for points in lines.values() for number, _ in points})
-    figure.update_xaxes(title_text=across, type="log", tickvals=counts, ticktext=[f"{count:,.0f}" for count in counts])
+        figure.add_trace(line(drawn, name, shade, error_y=whiskers(dots) | {"color": shade}, **hover))
+    figure.update_xaxes(title_text=across)
+    if logarithmic:
+        ticks = sorted({number for points in lines.values() for number, _ in points})
+        figure.update_xaxes(type="log", tickvals=ticks, ticktext=[f"{tick:,.0f}" for tick in ticks])
     figure.update_yaxes(title_text=up)
     return styled(figure, height=420, showlegend=len(lines) > 1)
 
@@ -162,37 +174,3 @@ def strengths(
     figure.update_yaxes(type="log", range=[bottom - 0.1, top + 0.1], exponentformat="power", dtick=1)
     figure.update_yaxes(title_text="mean strength", col=1)
     return styled(figure, height=90 + 250 * rows)
-
-
-def costs(measured: Mapping[str, Mapping[str, Sequence[tuple[int, float, float | None]]]]) -> go.Figure:
-    """Draw the time and the peak memory of steps over the number of rows, both axes logarithmic.
-
-    Args:
-        measured: For each loss, for each contender, (rows, milliseconds, peak bytes or None) in order of rows.
-
-    Returns:
-        The figure; it shows one loss, and a menu chooses which.
-
-    Example:
-        >>> figure = costs({"SupConLoss": {"tiled": [(256, 0.9, None), (1024, 6.0, 2.0e6)]}})
-        >>> figure.data[0].y, figure.data[1].x
-        ((0.9, 6.0), (1024,))
-    """
-    figure = make_subplots(1, 2, subplot_titles=["milliseconds a step", "peak MiB over the inputs"])
-    losses = list(measured)
-    owners: list[str] = []
-    for loss, of in measured.items():
-        for place, (name, points) in enumerate(of.items()):
-            memory = [(rows, peak / 2**20) for rows, _, peak in points if peak]
-            shade = qualitative.D3[place % len(qualitative.D3)]
-            for column, pairs in enumerate(([(rows, time) for rows, time, _ in points], memory), start=1):
-                legend = {"legendgroup": name, "showlegend": column == 1, "visible": loss == losses[0]}
-                figure.add_trace(line(pairs, name, shade, **legend), row=1, col=column)
-                owners.append(loss)
-    shown = [{"visible": [owner == loss for owner in owners]} for loss in losses]
-    buttons = [{"label": loss, "method": "restyle", "args": [seen]} for loss, seen in zip(losses, shown, strict=True)]
-    figure.update_xaxes(type="log", title_text="rows")
-    figure.update_yaxes(type="log")
-    menu: dict[str, Any] = {"buttons": buttons, "x": 1, "xanchor": "right", "y": 1.2, "yanchor": "top"}
-    figure = styled(figure, height=520)
-    return figure.update_layout(updatemenus=[menu] if losses else [], margin={"t": 110})

@@ -10,9 +10,9 @@ from torch import Tensor
 from likewise.diagnostics import plots
 from likewise.evaluation.predictions import F1, THIRDS
 from likewise.report.elements import heading, sentence, table
-from likewise.report.formatting import dot_of, slug
+from likewise.report.formatting import dot_of, limit_words, slug
+from likewise.report.run_view import KINDS, RunView
 from likewise.report.sections.section import Content, Section
-from likewise.report.subject import KINDS, Subject
 from likewise.score_words import counted, score_words
 from likewise.scores import ALL, ENCODER, Group, Score
 
@@ -25,15 +25,15 @@ ByGroup = Mapping[tuple[str, str, str], Mapping[Group, Score]]
 class ClassesSection(Section):
     """Errors by class, and by how many training samples a class has."""
 
-    def content(self, subjects: Sequence[Subject]) -> Content | None:
-        found = _by_group(subjects[0])
+    def content(self, views: Sequence[RunView]) -> Content | None:
+        found = _by_group(views[0])
         groups = list(dict.fromkeys(group for of in found.values() for group in of))
         classes = [group for group in groups if group.kind == "class"]
         tail = [group for group in groups if group.kind != "class"]
         if not classes:
             return None
         shown = _worst(classes, [of for (*_, kind), of in found.items() if kind == ENCODER])
-        said = sentence("classes", tail=tail, shown=len(shown), classes=len(classes))
+        said = sentence("classes", tail=tail) + limit_words(len(shown), len(classes), "classes, with the lowest scores")
         names = dict.fromkeys((evaluation, metric) for evaluation, metric, _ in found)
         figures = Markup().join(_errors(found, *name, shown) for name in names)
         columns = {", ".join(of): scores for of, scores in found.items()}
@@ -41,9 +41,9 @@ class ClassesSection(Section):
         return Content("Classes", said, figures + _table(columns, counts, "samples", MOST + 3))
 
 
-def _by_group(subject: Subject) -> ByGroup:
+def _by_group(view: RunView) -> ByGroup:
     found: dict[tuple[str, str, str], dict[Group, Score]] = {}
-    for (evaluation, metric, kind, group), score in subject.test_scores.items():
+    for (evaluation, metric, kind, group), score in view.test_scores.items():
         if group != ALL and score.metric.is_share and kind in KINDS:
             found.setdefault((evaluation, metric, kind), {})[group] = score
     return {of: groups for of, groups in found.items() if any(group.kind == "class" for group in groups)}
@@ -77,9 +77,9 @@ def _table(columns: Mapping[str, Mapping[Group, Score]], counts: Mapping[Group, 
 class ConfusionSection(Section):
     """Which classes kNN takes for which others."""
 
-    def content(self, subjects: Sequence[Subject]) -> Content | None:
-        test = subjects[0].test_part
-        predicted = None if test is None else subjects[0].predicted(test)
+    def content(self, views: Sequence[RunView]) -> Content | None:
+        test = views[0].test_part
+        predicted = None if test is None else views[0].predicted(test)
         if test is None or test.label_kind != "classes" or predicted is None:
             return None
         counts = confusion(test.classes[predicted >= 0], predicted[predicted >= 0], len(test.names))
@@ -90,8 +90,8 @@ class ConfusionSection(Section):
         shown = mistakes.argsort(descending=True, stable=True)[:MOST].sort().values
         names = [test.names[label] for label in shown.tolist()]
         shares = counts.double() / counts.sum(dim=1, keepdim=True).clamp(min=1)
-        some = len(shown) < int((counts.sum(dim=1) > 0).sum())
-        said = sentence("confusion", shown=len(shown), some=some, classes=len(test.names))
+        classes = int((counts.sum(dim=1) > 0).sum())
+        said = sentence("confusion") + limit_words(len(shown), classes, "classes, those most often confused")
         figure = plots.as_html(plots.matrix(shares[shown][:, shown], names, "share"), "confusion")
         return Content("Confusion", said, figure + _confused(wrong, counts, test.names))
 
@@ -114,8 +114,8 @@ def _confused(wrong: Tensor, counts: Tensor, names: tuple[str, ...]) -> Markup:
 class LabelsSection(Section):
     """F1 and average precision of each label, by how many training samples have it."""
 
-    def content(self, subjects: Sequence[Subject]) -> Content | None:
-        scores, sizes = subjects[0].test_scores, subjects[0].class_sizes
+    def content(self, views: Sequence[RunView]) -> Content | None:
+        scores, sizes = views[0].test_scores, views[0].class_sizes
         found: dict[str, dict[Group, Score]] = {}
         for (evaluation, metric, kind, group), score in scores.items():
             if kind == ENCODER and group.kind == "label":
@@ -132,7 +132,6 @@ class LabelsSection(Section):
 
 
 def _thirds(scores: Mapping[tuple[str, str, str, Group], Score]) -> Markup:
-    """Return a table of the means over frequent and rare labels, a column for each evaluation; empty without them."""
     found = {key: score for key, score in scores.items() if key[3] in THIRDS}
     columns = list(dict.fromkeys(key[:3] for key in found))
     lines = [

@@ -1,6 +1,6 @@
 """Several settings next to each other: their scores, and their differences class by class and sample by sample."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from markupsafe import Markup
@@ -10,11 +10,11 @@ from likewise.evaluation import Difference
 from likewise.evaluation.features import id_words
 from likewise.report.comparison import OTHER_SAMPLES, compared, difference, same_test, verdict
 from likewise.report.elements import heading, list_file, paragraphs, sentence, table
-from likewise.report.formatting import difference_words, slug
+from likewise.report.formatting import difference_words, limit_words, slug
 from likewise.report.rows import head_of_cells
+from likewise.report.run_view import RunView
 from likewise.report.sections.section import Content, Section
 from likewise.report.setting import Setting, settings_of
-from likewise.report.subject import Subject
 from likewise.score_words import marked
 from likewise.scores import ENCODER, Group
 
@@ -29,8 +29,8 @@ class ComparisonSection(Section):
 
     runs = "several"
 
-    def content(self, subjects: Sequence[Subject]) -> Content | None:
-        settings = settings_of(subjects)
+    def content(self, views: Sequence[RunView]) -> Content | None:
+        settings = settings_of(views)
         rows = compared(settings)
         if not rows:
             return None
@@ -45,9 +45,8 @@ class ComparisonSection(Section):
         head = ["", "setting", *head_of_cells(settings[0].name)]
         lines = [[marked(row.name, row.metric), row.setting, *row.cells] for row in rows]
         written = table(head, lines, most=MOST_ROWS, file="compare.csv")
-        differences = any(row.difference is not None for row in rows)
         unpaired = any(row.unpaired == OTHER_SAMPLES for row in rows)
-        said = sentence("comparison", differences=differences, unpaired=unpaired)
+        said = sentence("comparison", unpaired=unpaired)
         return Content("Scores", said, paragraphs(verdict(rows), "lead") + figure + written)
 
 
@@ -56,27 +55,28 @@ class ClassDifferencesSection(Section):
 
     runs = "several"
 
-    def content(self, subjects: Sequence[Subject]) -> Content | None:
-        first, *others = settings_of(subjects)
-        keys = dict.fromkeys(key for subject in first.subjects for key in subject.test_scores)
+    def content(self, views: Sequence[RunView]) -> Content | None:
+        first, *others = settings_of(views)
+        keys = dict.fromkeys(key for view in first.views for key in view.test_scores)
         classes: dict[tuple[str, str], list[Group]] = {}
         for evaluation, metric, kind, group in keys:
             if kind == ENCODER and group.kind == "class":
                 classes.setdefault((evaluation, metric), []).append(group)
         body, most = Markup(), 0
         for (evaluation, metric), groups in classes.items():
-            found = {
-                other.name: _by_class(first, other, evaluation, metric, groups) for other in others[:MOST_SETTINGS]
-            }
-            found = {name: of for name, of in found.items() if of}
+            found: dict[Group, dict[str, Difference]] = {}
+            for group in groups:
+                for other in others[:MOST_SETTINGS]:
+                    outcome = difference(first, other, evaluation, metric, group)
+                    if not isinstance(outcome, str):
+                        found.setdefault(group, {})[other.name] = outcome[0]
             if found:
-                shown = _largest(groups, list(found.values()))
-                most = max(most, len(groups))
-                body += _of_evaluation(evaluation, metric, found, shown)
+                most = max(most, len(found))
+                body += _of_evaluation(evaluation, metric, found)
         if not body:
             return None
-        limits = {"most_classes": MOST_CLASSES, "most_settings": MOST_SETTINGS}
-        said = sentence("class_differences", classes=most, others=len(others), **limits)
+        said = sentence("class_differences") + limit_words(MOST_CLASSES, most, "classes, with the largest differences")
+        said += limit_words(MOST_SETTINGS, len(others), "settings")
         return Content(f"Classes, compared with {first.name}", said, body)
 
 
@@ -85,8 +85,8 @@ class SampleDifferencesSection(Section):
 
     runs = "several"
 
-    def content(self, subjects: Sequence[Subject]) -> Content | None:
-        first, *others = settings_of(subjects)
+    def content(self, views: Sequence[RunView]) -> Content | None:
+        first, *others = settings_of(views)
         body = Markup()
         for place, other in enumerate(others[:MOST_SETTINGS], start=2):
             body += _apart(first, other, f"settings-1-and-{place}.csv")
@@ -98,7 +98,7 @@ def _apart(first: Setting, other: Setting, file: str) -> Markup:
     test = first.first.test_part
     if test is None or test.label_kind != "classes" or not same_test(first.first, other.first):
         return Markup()
-    said = [subject.predicted(test) for subject in (first.first, other.first)]
+    said = [view.predicted(test) for view in (first.first, other.first)]
     if said[0] is None or said[1] is None:
         return Markup()
     apart = ((said[0] == test.classes) != (said[1] == test.classes)) & (said[0] >= 0) & (said[1] >= 0)
@@ -115,29 +115,19 @@ def _apart(first: Setting, other: Setting, file: str) -> Markup:
     )
 
 
-def _by_class(
-    first: Setting, other: Setting, evaluation: str, metric: str, groups: Sequence[Group]
-) -> dict[Group, Difference]:
-    found = {group: difference(first, other, evaluation, metric, group) for group in groups}
-    return {group: of[0] for group, of in found.items() if not isinstance(of, str)}
-
-
-def _largest(groups: Sequence[Group], found: Sequence[dict[Group, Difference]]) -> list[Group]:
-    sizes = {group: max((abs(of[group].value) for of in found if group in of), default=0.0) for group in groups}
-    largest = set(sorted(groups, key=lambda group: -sizes[group])[:MOST_CLASSES])
-    return [group for group in groups if group in largest]
-
-
-def _of_evaluation(
-    evaluation: str, metric: str, found: dict[str, dict[Group, Difference]], shown: Sequence[Group]
-) -> Markup:
-    rows: dict[str, dict[str, plots.Dot]] = {group.name: {} for group in shown}
-    for setting, of in found.items():
-        for group in (group for group in shown if group in of):
-            value, low, high = (100 * bound for bound in (of[group].value, of[group].low, of[group].high))
-            rows[group.name][setting] = plots.Dot(value, low, high, difference_words(of[group]))
-    figure = plots.as_html(plots.dots(rows, "difference, points", zero=True), slug("differences", evaluation, metric))
-    lines = [
-        [str(group), *(difference_words(of[group]) if group in of else "" for of in found.values())] for group in shown
-    ]
-    return heading(f"{evaluation}, {metric}") + figure + table(["", *found], lines)
+def _of_evaluation(evaluation: str, metric: str, found: Mapping[Group, Mapping[str, Difference]]) -> Markup:
+    sizes = {group: max(abs(of.value) for of in differences.values()) for group, differences in found.items()}
+    largest = sorted(found, key=lambda group: -sizes[group])[:MOST_CLASSES]
+    settings = list(dict.fromkeys(name for differences in found.values() for name in differences))
+    dots: dict[str, dict[str, plots.Dot]] = {}
+    rows: list[list[str]] = []
+    for group, differences in found.items():
+        if group in largest:
+            words = {name: difference_words(of) for name, of in differences.items()}
+            rows.append([str(group), *(words.get(name, "") for name in settings)])
+            dots[group.name] = {
+                name: plots.Dot(100 * of.value, 100 * of.low, 100 * of.high, words[name])
+                for name, of in differences.items()
+            }
+    figure = plots.as_html(plots.dots(dots, "difference, points", zero=True), slug("differences", evaluation, metric))
+    return heading(f"{evaluation}, {metric}") + figure + table(["", *settings], rows)

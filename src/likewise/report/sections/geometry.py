@@ -21,9 +21,9 @@ from likewise.diagnostics import (
 )
 from likewise.diagnostics.unit_rows import rank_of
 from likewise.report.elements import folded, sentence, table
-from likewise.report.formatting import how_many
+from likewise.report.formatting import how_many, limit_words
+from likewise.report.run_view import RunView
 from likewise.report.sections.section import Content, Section
-from likewise.report.subject import Subject
 from likewise.scores import ENCODER, RAW
 
 NEIGHBOURS = 10
@@ -37,13 +37,13 @@ BINS = 40
 class GeometrySection(Section):
     """The geometry of the test samples' features on the unit sphere."""
 
-    def content(self, subjects: Sequence[Subject]) -> Content | None:
-        features = subjects[0].features
+    def content(self, views: Sequence[RunView]) -> Content | None:
+        features = views[0].features
         if features is None or len(features.test) < 2:
             return None
         test = features.test.once()
         some = test.fewer(MEASURED)
-        raw = subjects[0].raw_vectors(some)
+        raw = views[0].raw_vectors(some)
         vectors = {ENCODER: some.vectors} | ({} if raw is None else {RAW: raw})
         classes = some.labels if some.label_kind == "classes" else None
         said = sentence(
@@ -70,8 +70,11 @@ def _measured(vectors: Mapping[str, Tensor], classes: Tensor | None, names: Sequ
         distances = {kind: class_distances(of, classes, len(names)) for kind, of in vectors.items()}
         rows.insert(0, ["alignment (lower is better)", *(f"{alignment(of, classes):.3f}" for of in vectors.values())])
         rows.insert(1, ["distance of two classes", *(f"{_between(of):.3f}" for of in distances.values())])
-        histograms = {kind: similarity_histogram(of, classes) for kind, of in vectors.items()}
-        body = plots.as_html(plots.similarities(histograms), "similarities")
+        panels: dict[str, dict[str, tuple[Tensor, Tensor]]] = {}
+        for kind, of in vectors.items():
+            edges, same, different = similarity_histogram(of, classes)
+            panels[kind] = {"same class": (edges, same), "different classes": (edges, different)}
+        body = plots.as_html(plots.histograms(panels, "cosine similarity", "pairs, %"), "similarities")
         body += _nearest_classes(distances[ENCODER], names)
     body += plots.as_html(plots.spectra(spectrum), "spectrum") if any(of.any() for of in spectrum.values()) else ""
     return table(["", *vectors], rows) + body
@@ -97,8 +100,8 @@ def _nearest_classes(distances: Tensor, names: Sequence[str]) -> str:
 class LabelSimilaritySection(Section):
     """How alike labels are in the training part, and how little similar samples push each other because of it."""
 
-    def content(self, subjects: Sequence[Subject]) -> Content | None:
-        features, similarity = subjects[0].features, subjects[0].label_similarity
+    def content(self, views: Sequence[RunView]) -> Content | None:
+        features, similarity = views[0].features, views[0].run.label_similarity
         if features is None or similarity is None:
             return None
         train = features.train
@@ -109,12 +112,12 @@ class LabelSimilaritySection(Section):
         order = grouped(some)
         names = [train.names[label] for label in frequent[order].tolist()]
         body = plots.as_html(plots.matrix(some[order][:, order], names, "similarity"), "label-similarity")
-        said = sentence("label_similarity", shown=len(frequent), labels=len(train.names))
-        arguments: dict[str, Any] = (subjects[0].facts.get("parts", {}).get("loss") or {}).get("init_args") or {}
+        said = sentence("label_similarity") + limit_words(len(frequent), len(train.names), "labels, the most frequent")
+        arguments: dict[str, Any] = (views[0].facts.get("parts", {}).get("loss") or {}).get("init_args") or {}
         aggregation: Any = arguments.get("aggregation", "mean")
         weights = push_weights(train.fewer(SAMPLES).sets, similarity, aggregation)
         if len(weights):
             counts = torch.histc(weights.float(), BINS, 0, 1)
             shares = {"push": (torch.linspace(0, 1, BINS + 1), counts / counts.sum())}
-            body += plots.as_html(plots.histogram(shares, "weight", "pairs, %"), "push-weights")
+            body += plots.as_html(plots.histograms({"": shares}, "weight", "pairs, %"), "push-weights")
         return Content("Similarity of labels", said, body)

@@ -6,12 +6,12 @@ from typing import Any
 
 import torch
 from jaxtyping import Int
-from markupsafe import Markup
 from torch import Tensor
 
 from likewise.diagnostics import (
     AnchorGradients,
     Snapshot,
+    StrengthByNegatives,
     anchor_gradients,
     collapsed,
     hardest_shares,
@@ -21,11 +21,11 @@ from likewise.diagnostics import (
 )
 from likewise.diagnostics.gradients import Form
 from likewise.evaluation import Features
-from likewise.report.elements import drawn_by_script, paragraphs, sentence
-from likewise.report.formatting import short_name
+from likewise.report.elements import drawn_by_script, sentence, table
+from likewise.report.formatting import limit_words, short_name
+from likewise.report.run_view import RunView
 from likewise.report.sections.section import Content, Section
 from likewise.report.setting import settings_of
-from likewise.report.subject import Subject
 
 MOST_SETTINGS = 4
 LEAST_COUNTS = 3  # numbers of negatives that make a curve
@@ -34,6 +34,7 @@ ANCHORS = 40  # that can be chosen
 REFERENCES = 8  # of each kind, the strongest
 LETTERS = 80  # of a text
 LOSSES = {"SupConLoss", "NTXentLoss"}
+STRENGTHS = tuple(name.replace("_", " ") for name in StrengthByNegatives._fields[1:])
 
 
 class GradientsSection(Section):
@@ -41,20 +42,28 @@ class GradientsSection(Section):
 
     runs = "any"
 
-    def content(self, subjects: Sequence[Subject]) -> Content | None:
-        fitting = _fitting(subjects)
+    def content(self, views: Sequence[RunView]) -> Content | None:
+        fitting = _fitting(views)
         panels: dict[str, AnchorGradients] = {}
-        said: list[Markup] = []
-        for name, subject in fitting[:MOST_SETTINGS]:
-            for batch in sorted(subject.batches.values(), key=_step):
+        rows: list[list[str]] = []
+        for name, view in fitting[:MOST_SETTINGS]:
+            for batch in sorted(view.batches.values(), key=_step):
                 title = _title(name, batch)
-                panels[title] = anchor_gradients(**_asked(subject, batch))
-                said.append(_words(title, panels[title], batch))
+                panels[title] = anchor_gradients(**_arguments(view, batch))
+                rows.append([title, *_shares(panels[title], batch)])
         if not panels:
             return None
         figure = plots.strengths({title: strength_by_similarity(found) for title, found in panels.items()})
-        heading = sentence("gradients", settings=len(fitting), most=MOST_SETTINGS)
-        return Content("What pulls and pushes", heading, plots.as_html(figure, "pull-and-push") + paragraphs(said))
+        head = [
+            "",
+            "pull of the hardest tenth",
+            "push of the hardest tenth",
+            "positives that repel",
+            "anchors",
+            "samples",
+        ]
+        said = sentence("gradients") + limit_words(MOST_SETTINGS, len(fitting), "settings")
+        return Content("What pulls and pushes", said, plots.as_html(figure, "pull-and-push") + table(head, rows))
 
 
 class NegativesSection(Section):
@@ -62,38 +71,34 @@ class NegativesSection(Section):
 
     runs = "any"
 
-    def content(self, subjects: Sequence[Subject]) -> Content | None:
-        fitting = _fitting(subjects)
+    def content(self, views: Sequence[RunView]) -> Content | None:
+        fitting = _fitting(views)
         panels: dict[str, list[tuple[str, list[tuple[int, float]]]]] = {}
-        said: list[Markup] = []
-        for name, subject in fitting[:MOST_SETTINGS]:
-            batch = max(subject.batches.values(), key=_step, default=None)
-            rows = torch.empty(0, 1) if batch is None else batch.embeddings.flatten(0, -2)
-            if batch is None or not len(rows) or collapsed(rows):
+        rows: list[list[str]] = []
+        for name, view in fitting[:MOST_SETTINGS]:
+            batch = max(view.batches.values(), key=_step, default=None)
+            if batch is None or not len(batch.embeddings) or collapsed(batch.embeddings.flatten(0, -2)):
                 continue
-            found = strength_by_negatives(**_asked(subject, batch))
-            if len(found.counts) < LEAST_COUNTS:
+            counts, *strengths = strength_by_negatives(**_arguments(view, batch))
+            if len(counts) < LEAST_COUNTS:
                 continue
-            title, (few, *_, many) = _title(name, batch), found.counts
-            panels[title] = [
-                (name.replace("_", " "), list(zip(found.counts, values.tolist(), strict=True)))
-                for name, values in zip(found._fields[1:], found[1:], strict=True)
-            ]
-            pulls = [[f"{float(of[end]):.2g}" for end in (0, -1)] for of in found[1:3]]
-            said.append(sentence("negatives_of_batch", title=title, few=few, many=many, pulls=pulls))
+            title, named = _title(name, batch), zip(STRENGTHS, strengths, strict=True)
+            panels[title] = [(kind, list(zip(counts, of.tolist(), strict=True))) for kind, of in named]
+            rows += [[title, f"{counts[end]:,}", *(f"{float(of[end]):.2g}" for of in strengths)] for end in (0, -1)]
         if not panels:
             return None
         figure = plots.curves(panels, "negatives of each anchor")
         figure.update_xaxes(type="log", dtick=math.log10(4))
-        heading = sentence("negatives", settings=len(fitting), most=MOST_SETTINGS)
-        return Content("What more negatives do", heading, plots.as_html(figure, "negatives") + paragraphs(said))
+        said = sentence("negatives") + limit_words(MOST_SETTINGS, len(fitting), "settings")
+        body = plots.as_html(figure, "negatives") + table(["", "negatives", *STRENGTHS], rows)
+        return Content("What more negatives do", said, body)
 
 
-def _fitting(subjects: Sequence[Subject]) -> list[tuple[str, Subject]]:
+def _fitting(views: Sequence[RunView]) -> list[tuple[str, RunView]]:
     """Return the first run of each setting that has batches of such a loss; where there are several, with its name."""
-    settings = settings_of(subjects)
+    settings = settings_of(views)
     named = [(setting.name if len(settings) > 1 else "", setting.first) for setting in settings]
-    return [(name, subject) for name, subject in named if form_of(subject) and subject.run.batches.is_file()]
+    return [(name, view) for name, view in named if form_of(view) and view.run.batches.is_file()]
 
 
 def _title(name: str, batch: Snapshot) -> str:
@@ -104,12 +109,12 @@ def _step(batch: Snapshot) -> int:
     return batch.step
 
 
-def form_of(subject: Subject) -> Form | None:
+def form_of(view: RunView) -> Form | None:
     """Return SupCon's form; None unless it is "out" or "in", or the loss NT-Xent, normalised, of the batch only.
 
     With further inputs, the references may be the keys of a momentum encoder or a queue, which no file has.
     """
-    parts = subject.facts.get("parts", {})
+    parts = view.facts.get("parts", {})
     loss = parts.get("loss")
     if not loss or short_name(loss) not in LOSSES or not loss["class_path"].startswith("likewise."):
         return None
@@ -119,50 +124,41 @@ def form_of(subject: Subject) -> Form | None:
     return "in" if given.get("form") == "in" else "out"
 
 
-def _asked(subject: Subject, batch: Snapshot) -> dict[str, Any]:
+def _arguments(view: RunView, batch: Snapshot) -> dict[str, Any]:
     """Return the arguments that the gradient of a batch is measured with, at evenly spaced anchors."""
     rows = batch.embeddings.shape[:-1].numel()
-    by_class = short_name(subject.facts["parts"]["loss"]) == "SupConLoss"
+    by_class = short_name(view.facts["parts"]["loss"]) == "SupConLoss"
     return {
         "embeddings": batch.embeddings,
         "labels": batch.labels if by_class else None,
         "temperature": batch.temperature,
-        "form": form_of(subject),
+        "form": form_of(view),
         "anchors": range(0, rows, max(1, -(-rows // MOST_ANCHORS))),
     }
 
 
-def _words(title: str, found: AnchorGradients, batch: Snapshot) -> Markup:
-    rows = batch.embeddings.flatten(0, -2)
-    shares = hardest_shares(found)
+def _shares(found: AnchorGradients, batch: Snapshot) -> list[str]:
+    """Return the cells of a batch: shares of pull and push and of repelling positives, anchors, and samples."""
+    rows, kept = batch.embeddings.flatten(0, -2), len(batch.embeddings)
+    shares: Sequence[float] = (math.nan, math.nan) if collapsed(rows) else hardest_shares(found)
     repelling = float((found.coefficients[found.positives] > 0).double().mean())
-    return sentence(
-        "gradients_of_batch",
-        title=title,
-        undefined=collapsed(rows) or math.isnan(shares.pull) or math.isnan(shares.push),
-        pull=f"{100 * shares.pull:.0f}",
-        push=f"{100 * shares.push:.0f}",
-        repelling=f"{100 * repelling:.0f}" if repelling > 0 else "",
-        anchors=len(found.anchors),
-        rows=len(rows),
-        kept=len(batch.embeddings),
-        samples=batch.samples,
-    )
+    percents = ["none" if math.isnan(share) else f"{100 * share:.0f} %" for share in (*shares, repelling)]
+    return [*percents, f"{len(found.anchors):,} of {len(rows):,}", f"{kept:,} of {batch.samples:,}"]
 
 
 class AnchorSection(Section):
     """An anchor to choose, and what pulls and pushes it, reference by reference."""
 
-    def content(self, subjects: Sequence[Subject]) -> Content | None:
-        subject = subjects[0]
-        batch = max(subject.batches.values(), key=_step, default=None) if form_of(subject) else None
-        samples = None if batch is None else _samples(subject, batch)
+    def content(self, views: Sequence[RunView]) -> Content | None:
+        view = views[0]
+        batch = max(view.batches.values(), key=_step, default=None) if form_of(view) else None
+        samples = None if batch is None else _samples(view, batch)
         if batch is None or samples is None:
             return None
         chosen = _chosen(samples)
-        asked: dict[str, Any] = _asked(subject, batch) | {"anchors": chosen}
-        found = anchor_gradients(**asked)
-        said = _said(subject, samples, batch)
+        arguments: dict[str, Any] = _arguments(view, batch) | {"anchors": chosen}
+        found = anchor_gradients(**arguments)
+        said = _said(view, samples, batch)
         anchors = [_anchor(found, place, said, len(samples)) for place in range(len(chosen)) if found.active[place]]
         if not anchors:
             return None
@@ -170,11 +166,10 @@ class AnchorSection(Section):
         return Content("One anchor", sentence("anchor"), drawn_by_script("anchors", data))
 
 
-def _samples(subject: Subject, batch: Snapshot) -> Features | None:
-    """Return the samples of a batch; None where the training part isn't at hand."""
-    if subject.parts is None or subject.features is None:
+def _samples(view: RunView, batch: Snapshot) -> Features | None:
+    if view.parts is None or view.features is None:
         return None
-    train = subject.parts.train.numbered()
+    train = view.parts.train.numbered()
     if not len(batch.sample_index) or int(batch.sample_index.max()) >= len(train):
         return None
     rows = torch.as_tensor(train.rows)[batch.sample_index]
@@ -192,12 +187,12 @@ def _chosen(samples: Features) -> Int[Tensor, " a"]:
     return few[2][few[1].argsort(stable=True)]
 
 
-def _said(subject: Subject, samples: Features, batch: Snapshot) -> list[dict[str, Any]]:
-    views = batch.embeddings.shape[1] if batch.embeddings.ndim == 3 else 1
-    thumbnails = subject.thumbnails_of(samples, LETTERS)
+def _said(view: RunView, samples: Features, batch: Snapshot) -> list[dict[str, Any]]:
+    copies = batch.embeddings.shape[1] if batch.embeddings.ndim == 3 else 1
+    thumbnails = view.thumbnails_of(samples, LETTERS)
     return [
-        one._replace(place=f"{one.place}, view {view}" if views > 1 else one.place)._asdict()
-        for view in range(1, views + 1)
+        one._replace(place=f"{one.place}, view {copy}" if copies > 1 else one.place)._asdict()
+        for copy in range(1, copies + 1)
         for one in thumbnails
     ]
 

@@ -20,10 +20,10 @@ from likewise.evaluation.features import id_words, label_words
 from likewise.evaluation.within_class import SUPERCLASS
 from likewise.report.comparison import same_samples
 from likewise.report.elements import drawn_by_script, sentence, table
-from likewise.report.formatting import how_many
+from likewise.report.formatting import how_many, limit_words
+from likewise.report.run_view import RunView
 from likewise.report.sections.section import Content, Section
 from likewise.report.setting import settings_of
-from likewise.report.subject import Subject
 from likewise.score_words import score_words
 from likewise.scores import ENCODER, RAW, places_of
 
@@ -52,16 +52,29 @@ class MapSection(Section):
 
     runs = "any"
 
-    def content(self, subjects: Sequence[Subject]) -> Content | None:
-        shown = _shown(subjects)
+    def content(self, views: Sequence[RunView]) -> Content | None:
+        shown = _shown(views)
         if not shown:
             return None
         first, test = next(iter(shown.items()))
-        if len(subjects) == 1 and test.counterparts is not None:
+        if len(views) == 1 and test.counterparts is not None:
             test = _both_sides(test)
         some = test[ordered(test, whole=_crowded(test))[:MOST]]
-        panels = _of_run(first, some) if len(subjects) == 1 else _of_runs(shown, some)
-        said = _sentence(some, test, len(shown) if len(subjects) > 1 else 0)
+        panels = _of_run(first, some) if len(views) == 1 else _of_runs(shown, some)
+        few, crowded = min(MAPPED, len(some)), _crowded(test)
+        said = sentence(
+            "map",
+            collapsed=collapsed(some.vectors),
+            shown=how_many(few, len(test)),
+            label_sets=test.label_kind == "label sets",
+            labels=min(MOST_LABELS, len(test.names)),
+            classes=len(some.classes[:few].unique()) if crowded and few < len(test) else 0,
+            all_classes=len(test.names),
+            by_pca=len(some) if len(some) > few else 0,
+            pictured=PICTURED if len(some) > PICTURED else 0,
+            settings=_by_setting(len(shown)) if len(views) > 1 else "",
+            sides=some.part == BOTH,
+        )
         return Content("Map", said, drawn_by_script("map", _data(first, some, panels, _colours(first, some))))
 
 
@@ -70,8 +83,8 @@ class SubModesSection(Section):
 
     runs = "any"
 
-    def content(self, subjects: Sequence[Subject]) -> Content | None:
-        shown = _shown(subjects)
+    def content(self, views: Sequence[RunView]) -> Content | None:
+        shown = _shown(views)
         first, test = next(iter(shown.items()), (None, None))
         if first is None or test is None or test.label_kind != "classes" or test.counterparts is not None:
             return None
@@ -91,29 +104,27 @@ class SubModesSection(Section):
         maps: list[dict[str, Any]] = []
         for of in chosen[:MOST_CLASSES]:
             some = test[order[groups[order] == of][:most]]
-            panels = _of_run(first, some) if len(subjects) == 1 else _of_runs(shown, some)
-            maps.append({"name": names[of], **_data(first, some, panels, _colours_within(first, some))})
+            panels = _of_run(first, some) if len(views) == 1 else _of_runs(shown, some)
+            maps.append({"name": names[of], **_data(first, some, panels, _class_colours(first, some, within=True))})
         said = sentence(
             "sub_modes",
             finer=bool((finer > 1).any()),
             most=most if int(sizes[chosen].max()) > most else 0,
-            maps=len(maps),
-            classes=int((sizes > 0).sum()),
-            large=LARGE,
-            settings=_by_setting(len(shown)) if len(subjects) > 1 else "",
+            settings=_by_setting(len(shown)) if len(views) > 1 else "",
         )
+        said += limit_words(len(maps), int((sizes > 0).sum()), f"classes, the largest, with {LARGE} samples or more")
         drawn = drawn_by_script("map", {"maps": maps}, "map-within")
-        return Content("Within a class", said, drawn + (_scores_within(first) if len(subjects) == 1 else Markup()))
+        return Content("Within a class", said, drawn + (_scores_within(first) if len(views) == 1 else Markup()))
 
 
-def _shown(subjects: Sequence[Subject]) -> dict[Subject, Features]:
+def _shown(views: Sequence[RunView]) -> dict[RunView, Features]:
     """Return the test parts that have maps, of the first run of each setting; none where too few are of one part."""
-    firsts = [setting.first for setting in settings_of(subjects)]
-    tests = {subject: subject.features.test for subject in firsts if subject.features is not None}
-    tests = {subject: of for subject, of in tests.items() if len(of)}
+    firsts = [setting.first for setting in settings_of(views)]
+    tests = {view: view.features.test for view in firsts if view.features is not None}
+    tests = {view: of for view, of in tests.items() if len(of)}
     test = next(iter(tests.values()), None)
-    shown = {} if test is None else {subject: of for subject, of in tests.items() if same_samples(test, of)}
-    return {} if len(shown) < min(2, len(subjects)) else dict(list(shown.items())[:MOST_RUNS])
+    shown = {} if test is None else {view: of for view, of in tests.items() if same_samples(test, of)}
+    return {} if len(shown) < min(2, len(views)) else dict(list(shown.items())[:MOST_RUNS])
 
 
 def ordered(features: Features, *, whole: bool) -> Int[Tensor, " n"]:
@@ -163,62 +174,45 @@ def _crowded(test: Features) -> bool:
     return test.label_kind == "classes" and int((test.counts > 0).sum()) * FEWEST > MAPPED
 
 
-def _sentence(some: Features, test: Features, maps: int) -> Markup:
-    few = min(MAPPED, len(some))
-    return sentence(
-        "map",
-        collapsed=collapsed(some.vectors),
-        shown=how_many(few, len(test)),
-        label_sets=test.label_kind == "label sets",
-        labels=min(MOST_LABELS, len(test.names)),
-        classes=len(some.classes[:few].unique()) if _crowded(test) and few < len(test) else 0,
-        all_classes=len(test.names),
-        by_pca=len(some) if len(some) > few else 0,
-        pictured=PICTURED if len(some) > PICTURED else 0,
-        settings=_by_setting(maps) if maps else "",
-        sides=some.part == BOTH,
-    )
-
-
 def _by_setting(maps: int) -> str:
     return "each setting" if maps < MOST_RUNS else f"the first {MOST_RUNS} settings"
 
 
-def _of_run(subject: Subject, some: Features) -> Panels:
-    raw = None if some.part == BOTH else subject.raw_vectors(some[torch.arange(min(MOST_RAW, len(some)))])
-    panels = {ENCODER: _layouts(subject, some.vectors)}
-    return panels if raw is None else panels | {RAW: _layouts(subject, raw)}
+def _of_run(view: RunView, some: Features) -> Panels:
+    raw = None if some.part == BOTH else view.raw_vectors(some[torch.arange(min(MOST_RAW, len(some)))])
+    panels = {ENCODER: _layouts(view, some.vectors)}
+    return panels if raw is None else panels | {RAW: _layouts(view, raw)}
 
 
-def _of_runs(tests: Mapping[Subject, Features], some: Features) -> Panels:
+def _of_runs(tests: Mapping[RunView, Features], some: Features) -> Panels:
     """Return the maps of several runs, of which all but the first begin at its layout."""
     panels: Panels = {}
     first: Mapping[str, Tensor] = {}
-    for subject, test in tests.items():
+    for view, test in tests.items():
         vectors = test.vectors[places_of(some.numbers, test.numbers)]
-        panels[subject.setting] = _layouts(subject, vectors, first)
-        first = first or panels[subject.setting]
+        panels[view.setting] = _layouts(view, vectors, first)
+        first = first or panels[view.setting]
     return panels
 
 
 def _layouts(
-    subject: Subject, vectors: Float[Tensor, "n d"], start: Mapping[str, Tensor] | None = None
+    view: RunView, vectors: Float[Tensor, "n d"], start: Mapping[str, Tensor] | None = None
 ) -> dict[str, Tensor]:
     kinds: dict[str, tuple[Method, int]] = {"t-SNE": ("tsne", MAPPED), "PCA": ("pca", MOST)}
     if find_spec("umap") is not None:
         kinds["UMAP"] = ("umap", MAPPED)
     return {
         name: two_dimensional_map(vectors[:most], method, start=(start or {}).get(name))
-        for name, (method, most) in subject.progress(kinds.items(), "maps")
+        for name, (method, most) in view.progress(kinds.items(), "maps")
     }
 
 
-def _data(subject: Subject, some: Features, panels: Panels, colours: Mapping[str, Any]) -> dict[str, Any]:
+def _data(view: RunView, some: Features, panels: Panels, colours: Mapping[str, Any]) -> dict[str, Any]:
     pictured = some[torch.arange(min(PICTURED, len(some)))]
     texts, tiles = [""] * len(pictured), torch.zeros(len(pictured), dtype=torch.int64)
     for places, one in _sides_in(pictured):
-        tiles[places] = subject.album.tiles(one.part, one.numbers)
-        for place, line in zip(places.tolist(), subject.lines_of(one), strict=True):
+        tiles[places] = view.album.tiles(one.part, one.numbers)
+        for place, line in zip(places.tolist(), view.lines_of(one), strict=True):
             texts[place] = line
     return {
         "rows": _encoded(some.numbers, torch.int32),
@@ -242,58 +236,49 @@ def _data(subject: Subject, some: Features, panels: Panels, colours: Mapping[str
     }
 
 
-def _colours(subject: Subject, some: Features) -> dict[str, Any]:
+def _colours(view: RunView, some: Features) -> dict[str, Any]:
     if some.label_kind == "label sets":
         frequent = some.counts.argsort(descending=True, stable=True)[:MOST_LABELS]
         quiet = {"quiet": True}  # hovering names a sample's labels by themselves
-        of_label = {label: _coloured(WITHOUT_WITH, GREY_BLUE, some.sets[:, label]) for label in frequent.tolist()}
+        of_label = {label: _coloured(WITHOUT_WITH, some.sets[:, label], GREY_BLUE) for label in frequent.tolist()}
         return {some.names[label]: colours | quiet for label, colours in of_label.items()}
     if some.label_kind != "classes":
         return {}
-    if some.part == BOTH:
-        test = None if subject.features is None else subject.features.test
-        found = {"side": _coloured(SIDES, plots.palette(2), some.classes)}
-        if test is None or test.label_kind != "classes":
-            return found
-        classes = test.classes[places_of(some.numbers, test.numbers)]
-        return found | {"class": _coloured(test.names, plots.palette(len(test.names)), classes)}
-    palette = plots.palette(len(some.names))
-    found = {"class": _coloured(some.names, palette, some.classes)}
-    said = subject.predicted(some)
-    if said is None:
-        return found
-    return found | {"kNN's prediction": _coloured(some.names, palette, said), **_right_or_wrong(some, said)}
+    if some.part != BOTH:
+        return _class_colours(view, some)
+    colours, test = {"side": _coloured(SIDES, some.classes)}, None if view.features is None else view.features.test
+    if test is not None and test.label_kind == "classes":
+        colours["class"] = _coloured(test.names, test.classes[places_of(some.numbers, test.numbers)])
+    return colours
 
 
-def _colours_within(subject: Subject, some: Features) -> dict[str, Any]:
-    """Return the colours of the finer classes in one class, or else what kNN takes it for; and whether kNN is right."""
-    said = subject.predicted(some)
-    finer = len(some.classes.unique()) > 1
-    found = {"class": _coloured_there(some.names, some.classes)} if finer else {}
-    if said is None:
-        return found
-    taken_for = {} if finer else {"kNN's prediction": _coloured_there(some.names, said)}
-    return found | taken_for | _right_or_wrong(some, said)
+def _class_colours(view: RunView, some: Features, *, within: bool = False) -> dict[str, Any]:
+    """Return the colours by class and by kNN's prediction, within one class by what tells more, and by its mistakes."""
+    predicted = view.predicted(some)
+    colours = {"class": some.classes} | ({} if predicted is None else {"kNN's prediction": predicted})
+    if within:
+        colours.pop("kNN's prediction" if len(some.classes.unique()) > 1 else "class", None)
+    coloured = {name: _coloured(some.names, categories, present=within) for name, categories in colours.items()}
+    if predicted is not None:
+        wrong = (predicted != some.classes).long().where(predicted >= 0, -1)
+        coloured["kNN is"] = _coloured(("right", "wrong"), wrong, GREEN_RED)
+    return coloured
 
 
-def _right_or_wrong(some: Features, said: Tensor) -> dict[str, Any]:
-    wrong = (said != some.classes).long().where(said >= 0, -1)
-    return {"kNN is": _coloured(("right", "wrong"), GREEN_RED, wrong)}
+def _coloured(
+    names: Sequence[str], categories: Tensor, colors: Sequence[str] | None = None, *, present: bool = False
+) -> dict[str, Any]:
+    """Return names, perhaps only those present, a colour for each, and which of them each sample has; -1 for none."""
+    if present:
+        there = categories[categories >= 0].unique()
+        names = [names[category] for category in map(int, there)]
+        categories = torch.searchsorted(there, categories).where(categories >= 0, -1)
+    shades = plots.palette(len(names)) if colors is None else colors
+    return {"names": list(names), "colors": list(shades), "of": _encoded(categories, torch.int16)}
 
 
-def _coloured_there(names: Sequence[str], categories: Tensor) -> dict[str, Any]:
-    there = categories[categories >= 0].unique()
-    places = torch.searchsorted(there, categories).where(categories >= 0, -1)
-    return _coloured([names[of] for of in map(int, there)], plots.palette(len(there)), places)
-
-
-def _coloured(names: Sequence[Any], colors: Sequence[str], categories: Tensor) -> dict[str, Any]:
-    """Return names, a colour for each, and which of them each sample has; -1 for none."""
-    return {"names": list(names), "colors": list(colors), "of": _encoded(categories, torch.int16)}
-
-
-def _scores_within(subject: Subject) -> Markup:
-    scores = [one for one in subject.test_scores.values() if one.group.kind == SUPERCLASS and one.features == ENCODER]
+def _scores_within(view: RunView) -> Markup:
+    scores = [one for one in view.test_scores.values() if one.group.kind == SUPERCLASS and one.features == ENCODER]
     metrics = list(dict.fromkeys(one.metric.name for one in scores))
     cells = {(one.group.name, one.metric.name): f"{score_words(one)}, {one.notes[0]}" for one in scores}
     rows = [[name, *(cells.get((name, of), "") for of in metrics)] for name in dict.fromkeys(name for name, _ in cells)]

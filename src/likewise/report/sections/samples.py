@@ -11,8 +11,8 @@ from likewise.evaluation import FeatureParts, Features
 from likewise.evaluation.features import id_words, label_words
 from likewise.evaluation.nearest import nearest
 from likewise.report.elements import element, heading, list_file, sentence, table
+from likewise.report.run_view import RunView
 from likewise.report.sections.section import Content, Section
-from likewise.report.subject import Subject
 
 PAIRS = 12  # of each kind
 LISTED = 2000  # of each kind in a file: all would be as many as samples
@@ -33,15 +33,15 @@ PARTNERS = {
 class HardestPairsSection(Section):
     """The hardest pairs of the test part: one class and far apart, or different classes and close together."""
 
-    def content(self, subjects: Sequence[Subject]) -> Content | None:
-        features = subjects[0].features
+    def content(self, views: Sequence[RunView]) -> Content | None:
+        features = views[0].features
         if features is None or features.test.label_kind is None:
             return None
         kind = str(features.test.label_kind)
         test = features.test.once().fewer(MOST[kind])
         labels = test.classes if kind == "classes" else test.sets
-        found = hardest_pairs(test.vectors, labels, progress=subjects[0].progress)
-        body = Markup().join(_galleries(subjects[0], test, found))
+        found = hardest_pairs(test.vectors, labels, progress=views[0].progress)
+        body = Markup().join(_galleries(views[0], test, found))
         if not body:
             return None
         same, other = PARTNERS[kind]
@@ -49,35 +49,33 @@ class HardestPairsSection(Section):
         return Content("Hardest pairs", said, body)
 
 
-def _galleries(subject: Subject, test: Features, found: HardPairs) -> Iterator[Markup]:
-    for words, pairs, similarities in (
-        ("Hard positives", found.positive_pairs(LISTED), found.positive_similarities),
-        ("Hard negatives", found.negative_pairs(LISTED), found.negative_similarities),
+def _galleries(view: RunView, test: Features, found: HardPairs) -> Iterator[Markup]:
+    for kind, pairs, similarities in (
+        ("positives", found.positive_pairs(LISTED), found.positive_similarities),
+        ("negatives", found.negative_pairs(LISTED), found.negative_similarities),
     ):
         if len(pairs):
-            most = len(test.names)  # a file names all labels of a sample
             cosines = [f"{cosine:.3f}" for cosine in similarities[pairs[:, 0]].tolist()]
             shown = [
-                (subject.thumbnails_of(test[pair], LONGEST), f"cosine {cosine}")
+                (view.thumbnails_of(test[pair], LONGEST), f"cosine {cosine}")
                 for pair, cosine in zip(pairs[:PAIRS], cosines, strict=False)
             ]
-            one, other = (
-                zip(of.ids, label_words(of, most), strict=True) for of in (test[pairs[:, 0]], test[pairs[:, 1]])
-            )
-            rows = [[cosine, *of, *near] for cosine, of, near in zip(cosines, one, other, strict=True)]
-            file = list_file(f"{words.lower().replace(' ', '-')}.csv", PAIR_COLUMNS, rows)
-            yield heading(words) + element("gallery", shown) + file
+            columns: list[Sequence[str]] = [cosines]
+            for samples in (test[pairs[:, 0]], test[pairs[:, 1]]):
+                columns += [list(samples.ids), label_words(samples, len(test.names))]  # all labels of a sample
+            file = list_file(f"hard-{kind}.csv", PAIR_COLUMNS, list(zip(*columns, strict=True)))
+            yield heading(f"Hard {kind}") + element("gallery", shown) + file
 
 
 class MistakesSection(Section):
     """What kNN gets wrong; of images with the training images that led to it."""
 
-    def content(self, subjects: Sequence[Subject]) -> Content | None:
-        subject = subjects[0]
-        if subject.features is None or subject.features.test.label_kind != "classes":
+    def content(self, views: Sequence[RunView]) -> Content | None:
+        view = views[0]
+        if view.features is None or view.features.test.label_kind != "classes":
             return None
-        test = subject.features.test
-        predicted = subject.predicted(test)
+        test = view.features.test
+        predicted = view.predicted(test)
         if predicted is None:
             return None
         wrong = ((predicted >= 0) & (predicted != test.classes)).nonzero().flatten()
@@ -86,11 +84,11 @@ class MistakesSection(Section):
         taken = [test.names[label] for label in predicted[wrong].tolist()]
         rows = list(zip(test[wrong].ids, label_words(test[wrong]), taken, strict=True))
         some = test[wrong[:MISTAKES]]
-        shape = () if subject.parts is None else subject.parts.test.input_shape
+        shape = () if view.parts is None else view.parts.test.input_shape
         if len(shape) == 3:
-            shown = element("mistakes", _mistakes(subject, subject.features, some, taken))
+            shown = element("mistakes", _mistakes(view, view.features, some, taken))
         else:
-            called = zip(id_words(some), rows, subject.lines_of(some), strict=False)
+            called = zip(id_words(some), rows, view.lines_of(some), strict=False)
             shown = table(["", "class", "predicted", ""], [[name, *of, text] for name, (_, *of), text in called])
         channels = shape[0] if len(shape) == 3 else 0
         said = sentence("mistakes", shown=len(some), wrong=len(wrong), channels=channels)
@@ -98,33 +96,33 @@ class MistakesSection(Section):
 
 
 def _mistakes(
-    subject: Subject, features: FeatureParts, shown: Features, predicted: Sequence[str]
+    view: RunView, features: FeatureParts, shown: Features, predicted: Sequence[str]
 ) -> list[tuple[Any, ...]]:
-    """Return of each test image its thumbnail, what is predicted, and the thumbnails of its nearest training images."""
     found = nearest(shown.vectors, features.train.vectors, min(NEIGHBORS, len(features.train)))
-    near = [subject.thumbnails_of(features.train[indices]) for *_, of in found for indices in of]
-    return list(zip(subject.thumbnails_of(shown), predicted, near, strict=False))
+    near = [view.thumbnails_of(features.train[indices]) for *_, of in found for indices in of]
+    return list(zip(view.thumbnails_of(shown), predicted, near, strict=False))
 
 
 class NearestTextsSection(Section):
     """Texts of the test part, with the training texts that the encoder puts nearest to each."""
 
-    def content(self, subjects: Sequence[Subject]) -> Content | None:
-        parts, features = subjects[0].parts, subjects[0].features
+    def content(self, views: Sequence[RunView]) -> Content | None:
+        parts, features = views[0].parts, views[0].features
         if parts is None or features is None or not len(features.train) or not len(features.test):
             return None
         if not isinstance(parts.test.inputs, Texts) or not isinstance(parts.train.inputs, Texts):
             return None
         queries, known = features.test.once().fewer(TEXTS), features.train.once()
-        lines = list(zip(id_words(queries), subjects[0].lines_of(queries), label_words(queries), strict=True))
+        lines = list(zip(id_words(queries), views[0].lines_of(queries), label_words(queries), strict=True))
         rows: list[list[str]] = []
         for part, similarities, indices in nearest(queries.vectors, known.vectors, NEAREST):
             for query, near, alike in zip(lines[part], indices, similarities.tolist(), strict=True):
                 others = known[near]
                 rows.append(["test", *query])
-                found = zip(alike, id_words(others), subjects[0].lines_of(others), label_words(others), strict=True)
+                found = zip(alike, id_words(others), views[0].lines_of(others), label_words(others), strict=True)
                 rows += [[f"{cosine:.2f}", *of] for cosine, *of in found]
         labelled, sides = features.test.labels is not None, features.test.counterparts is not None
         head = ["", "name", "text", *(["labels"] if labelled else [])]
-        said = sentence("nearest_texts", labelled=labelled, sides=sides)
-        return Content("Nearest texts", said, table(head, [row[: len(head)] for row in rows]))
+        return Content(
+            "Nearest texts", sentence("nearest_texts", sides=sides), table(head, [row[: len(head)] for row in rows])
+        )

@@ -13,25 +13,20 @@ from likewise.evaluation.predictions import ACCURACY
 from likewise.evaluation.robustness import CLEAN
 from likewise.report.elements import element, folded, sentence, table
 from likewise.report.formatting import difference_words, dot_of, leading
+from likewise.report.run_view import KINDS, RunView
 from likewise.report.sections.section import Content, Section
-from likewise.report.subject import KINDS, Subject
 from likewise.score_words import counted, marked, remarks, score_words, settings_words
 from likewise.scores import ALL, ENCODER, Score
 
-MOST = 400  # rows of a table
 OTHERS = tuple(kind for kind in KINDS if kind != ENCODER)
-Tried = Mapping[tuple[str, str], Sequence[Score]]
-"""For each evaluation with its metric, and each kind of features, the candidates."""
-Chosen = Mapping[tuple[str, str], Mapping[str, Any]]
-"""For each of them the settings that were chosen."""
 
 
 class ScoresSection(Section):
     """All scores over the test samples, next to the encoder as it began and raw inputs."""
 
-    def content(self, subjects: Sequence[Subject]) -> Content | None:
-        subject = subjects[0]
-        both = dict(_scores(subject))
+    def content(self, views: Sequence[RunView]) -> Content | None:
+        view = views[0]
+        both = dict(_scores(view))
         if not both:
             return None
         shares = {
@@ -42,37 +37,36 @@ class ScoresSection(Section):
         figure = plots.as_html(plots.dots(shares, "score on the test part, %"), "scores") if shares else Markup()
         others = [kind for kind in OTHERS if any(kind in kinds for kinds in both.values())]
         errors = any(of.metric.better == "lower" for kinds in both.values() for of in kinds.values())
-        return Content("Scores", sentence("scores", errors=errors, others=others), figure + _table(subject, both))
+        return Content("Scores", sentence("scores", errors=errors, others=others), figure + _table(view, both))
 
 
-def lead(subjects: Sequence[Subject]) -> str:
+def lead(views: Sequence[RunView]) -> str:
     """Return a card for the first score of each evaluation, of pairs in each direction; empty for several runs."""
-    if len(subjects) != 1:
+    if len(views) != 1:
         return ""
-    cards = [_card(subjects[0], *first) for first in leading(subjects[0].headlines)]
+    cards = [_card(views[0], *first) for first in leading(views[0].headlines)]
     return element("cards", cards) if cards else ""
 
 
-def encoder_less(subject: Subject, kind: str, evaluation: str, metric: str) -> Difference | None:
+def encoder_less(view: RunView, kind: str, evaluation: str, metric: str) -> Difference | None:
     """Compare the encoder with other features, in pairs; None where one was not evaluated, or on fewer samples."""
     kinds = ENCODER, kind
-    ours, theirs = (subject.outcomes.get((evaluation, metric, of, "test")) for of in kinds)
-    scores = [subject.test_scores.get((evaluation, metric, of, ALL)) for of in kinds]
+    ours, theirs = (view.outcomes.get((evaluation, metric, of, "test")) for of in kinds)
+    scores = [view.test_scores.get((evaluation, metric, of, ALL)) for of in kinds]
     protocols = [None if score is None else score.protocol for score in scores]
     if ours is None or theirs is None or protocols[1] is None or protocols[0] != protocols[1]:
         return None
-    return paired_difference(ours, theirs, subject.unseen_classes(ours))
+    return paired_difference(ours, theirs, view.unseen_classes(ours))
 
 
-def _card(subject: Subject, evaluation: str, metric: str) -> tuple[str, str, list[str]]:
-    """Return name, value and further lines of a card."""
-    ours = subject.test_scores[evaluation, metric, ENCODER, ALL]
+def _card(view: RunView, evaluation: str, metric: str) -> tuple[str, str, list[str]]:
+    ours = view.test_scores[evaluation, metric, ENCODER, ALL]
     value, _, interval = score_words(ours).partition(" [")
     lines = [f"95 % interval [{interval}"]
     for kind in OTHERS:
-        theirs = subject.test_scores.get((evaluation, metric, kind, ALL))
+        theirs = view.test_scores.get((evaluation, metric, kind, ALL))
         if theirs is not None:
-            difference = encoder_less(subject, kind, evaluation, metric)
+            difference = encoder_less(view, kind, evaluation, metric)
             others = settings_words(theirs.protocol) if theirs.protocol != ours.protocol else ""
             lines.append(f"{kind} {score_words(theirs)}" + (f", {others}" if others else ""))
             if difference is not None:
@@ -80,48 +74,46 @@ def _card(subject: Subject, evaluation: str, metric: str) -> tuple[str, str, lis
     return marked(f"{evaluation}, {metric}", ours.metric), value, [*lines, *ours.notes]
 
 
-def _scores(subject: Subject) -> Iterator[tuple[str, dict[str, Score]]]:
-    for evaluation, metric in subject.headlines:
-        of = {kind: subject.test_scores.get((evaluation, metric, kind, ALL)) for kind in KINDS}
+def _scores(view: RunView) -> Iterator[tuple[str, dict[str, Score]]]:
+    for evaluation, metric in view.headlines:
+        of = {kind: view.test_scores.get((evaluation, metric, kind, ALL)) for kind in KINDS}
         yield f"{evaluation}, {metric}", {kind: score for kind, score in of.items() if score is not None}
 
 
-def _table(subject: Subject, every: Mapping[str, Mapping[str, Score]]) -> Markup:
+def _table(view: RunView, every: Mapping[str, Mapping[str, Score]]) -> Markup:
     lines: list[list[str]] = []
     chosen: list[list[str]] = []
-    for (evaluation, metric), (name, kinds) in zip(subject.headlines, every.items(), strict=True):
+    for (evaluation, metric), (name, kinds) in zip(view.headlines, every.items(), strict=True):
         ours = kinds[ENCODER]
         line = [marked(name, ours.metric), score_words(ours)]
         for kind in OTHERS:
-            difference = encoder_less(subject, kind, evaluation, metric)
+            difference = encoder_less(view, kind, evaluation, metric)
             line.append("" if kind not in kinds else score_words(kinds[kind]))
             line.append("" if difference is None else difference_words(difference, share=ours.metric.is_share))
         lines.append([*line, counted(ours.count, ours.counted)])
-        own, others = remarks(ours), {kind: remarks(kinds[kind]) for kind in OTHERS if kind in kinds}
-        choices = [own, *(f"{kind}: {other}" for kind, other in others.items() if other not in {own, ""})]
-        chosen += [[name, "; ".join(filter(None, choices))]] if any(choices) else []
+        chosen += [[name, kind, words] for kind, score in kinds.items() if (words := remarks(score))]
     head = ["", "encoder", *(words for kind in OTHERS for words in (kind, f"encoder less {kind}")), "mean of"]
     filled = [place for place in range(len(head)) if any(line[place] for line in lines)]
     scores = table([head[place] for place in filled], [[line[place] for place in filled] for line in lines])
-    return scores + (folded("Choices", table(["", "choices"], chosen)) if chosen else "")
+    return scores + (folded("Choices", table(["", "features", "choices"], chosen)) if chosen else "")
 
 
 class CalibrationSection(Section):
     """Reliability diagram of the linear probe."""
 
-    def content(self, subjects: Sequence[Subject]) -> Content | None:
-        lines = {kind: _bins(subjects[0], kind) for kind in KINDS}
+    def content(self, views: Sequence[RunView]) -> Content | None:
+        lines = {kind: _bins(views[0], kind) for kind in KINDS}
         lines = {kind: bins for kind, bins in lines.items() if bins}
         if not lines:
             return None
-        return Content("Calibration", sentence("calibration"), plots.as_html(plots.reliability(lines), "reliability"))
+        figure = plots.with_intervals(lines, "mean confidence, %", "accuracy, %", diagonal=True)
+        return Content("Calibration", sentence("calibration"), plots.as_html(figure, "reliability"))
 
 
-def _bins(subject: Subject, kind: str) -> list[tuple[float, plots.Dot]]:
-    """Return the mean confidence of each bin, in percent, and its accuracy."""
+def _bins(view: RunView, kind: str) -> list[tuple[float, plots.Dot]]:
     of = {
         (metric, group): score
-        for (evaluation, metric, features, group), score in subject.test_scores.items()
+        for (evaluation, metric, features, group), score in view.test_scores.items()
         if (evaluation, features, group.kind) == (Calibration.name, kind, CONFIDENCE.name)
     }
     bins = sorted({group for _, group in of}, key=lambda group: of[CONFIDENCE.name, group].value)
@@ -131,13 +123,13 @@ def _bins(subject: Subject, kind: str) -> list[tuple[float, plots.Dot]]:
 class RobustnessSection(Section):
     """Accuracy under each corruption and severity."""
 
-    def content(self, subjects: Sequence[Subject]) -> Content | None:
+    def content(self, views: Sequence[RunView]) -> Content | None:
         found: dict[str, dict[str, Score]] = {}
-        for (evaluation, _, kind, group), score in subjects[0].test_scores.items():
+        for (evaluation, _, kind, group), score in views[0].test_scores.items():
             if (evaluation, kind, group.kind) == (Robustness.name, ENCODER, "corruption"):
                 severity = f"severity {score.protocol['severity']}"
                 found.setdefault(score.protocol["corruption"], {})[severity] = score
-        clean = subjects[0].test_scores.get((Robustness.name, CLEAN.name, ENCODER, ALL))
+        clean = views[0].test_scores.get((Robustness.name, CLEAN.name, ENCODER, ALL))
         if not found or clean is None:
             return None
         dots = {"clean": {"clean": dot_of(clean)}}
@@ -154,53 +146,33 @@ class RobustnessSection(Section):
 class ChoicesSection(Section):
     """The validation score of every setting that an evaluation tried, and which it chose."""
 
-    def content(self, subjects: Sequence[Subject]) -> Content | None:
-        groups = _tried(subjects[0])
-        if not groups:
+    def content(self, views: Sequence[RunView]) -> Content | None:
+        chosen = {_kind_of(score): score.settings for score in views[0].test_scores.values()}
+        groups: defaultdict[tuple[str, str], list[Score]] = defaultdict(list)
+        for score in views[0].scores:
+            if score.part == "validation" and score.epoch is None and score.group == ALL and _kind_of(score) in chosen:
+                groups[_kind_of(score)].append(score)
+        tried = [score for scores in groups.values() if len(scores) > 1 for score in scores]
+        if not tried:
             return None
-        chosen = {_kind_of(score): score.settings for score in subjects[0].test_scores.values()}
-        panels = _panels(groups, chosen)
-        figure = plots.as_html(plots.choices(panels), "choices") if panels else ""
-        return Content("Choices", sentence("choices"), figure + _choice_tables(groups, chosen))
-
-
-def _choice_tables(groups: Tried, chosen: Chosen) -> Markup:
-    best: list[list[str]] = []
-    every: list[list[str]] = []
-    for of, tried in groups.items():
-        scored = {settings_words(score.settings): score_words(score) for score in tried}
-        setting = settings_words(chosen[of])
-        best.append([*of, setting, scored.get(setting, "")])
-        every += [[*of, said, words, "chosen" if said == setting else ""] for said, words in scored.items()]
-    head = ["", "features", "setting", "validation score"]
-    whole = table([*head, ""], every, most=MOST)
-    return table([*head[:2], "chosen setting", head[3]], best, most=MOST) + folded("All that was tried", whole)
-
-
-def _panels(groups: Tried, chosen: Chosen) -> dict[str, tuple[str, dict[str, list[plots.Tried]]]]:
-    """Return for each evaluation the name of its numeric setting, and its curves: one a kind of features and vote."""
-    panels: dict[str, tuple[str, dict[str, list[plots.Tried]]]] = {}
-    for of, tried in groups.items():
-        for score in (score for score in tried if score.metric.is_share):
+        panels: dict[str, tuple[str, dict[str, list[plots.Tried]]]] = {}
+        rows: list[list[str]] = []
+        for score in tried:
+            name, kind = _kind_of(score)
+            best = score.settings == chosen[name, kind]
+            rows.append([name, kind, settings_words(score.settings), score_words(score), "chosen" if best else ""])
             setting, number, rest = axis(score.settings)
-            if number is None:
-                continue
-            value, low, high = (100 * bound for bound in (score.value, score.low, score.high))
-            one = plots.Tried(number, value, low, high, score.settings == chosen[of])
-            panels.setdefault(of[0], (setting, {}))[1].setdefault(", ".join([of[1], *rest]), []).append(one)
-    return {
-        name: (setting, {kind: sorted(line) for kind, line in of.items()}) for name, (setting, of) in panels.items()
-    }
-
-
-def _tried(subject: Subject) -> Tried:
-    groups: defaultdict[tuple[str, str], list[Score]] = defaultdict(list)
-    reported = {_kind_of(score) for score in subject.test_scores.values()}
-    for score in subject.scores:
-        of = _kind_of(score)
-        if score.part == "validation" and score.epoch is None and score.group == ALL and of in reported:
-            groups[of].append(score)
-    return {of: tried for of, tried in groups.items() if len(tried) > 1}
+            if score.metric.is_share and number is not None:
+                value, low, high = (100 * bound for bound in (score.value, score.low, score.high))
+                point = plots.Tried(number, value, low, high, best)
+                panels.setdefault(name, (setting, {}))[1].setdefault(", ".join([kind, *rest]), []).append(point)
+        for _, lines in panels.values():
+            for line in lines.values():
+                line.sort()
+        figure = plots.as_html(plots.choices(panels), "choices") if panels else ""
+        rows.sort(key=lambda row: not row[-1])  # what was chosen comes first
+        head = ["", "features", "setting", "validation score", ""]
+        return Content("Choices", sentence("choices"), figure + table(head, rows))
 
 
 def _kind_of(score: Score) -> tuple[str, str]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, final
 
 from likewise.report.formatting import slug
-from likewise.report.subject import Subject
+from likewise.report.run_view import RunView
 
 
 @final
@@ -38,8 +38,8 @@ class Section(ABC):
         >>> class Seeds(Section):
         ...     runs = "any"
         ...
-        ...     def content(self, subjects):
-        ...         return Content("Seeds", ", ".join(str(subject.seed) for subject in subjects))
+        ...     def content(self, views):
+        ...         return Content("Seeds", ", ".join(str(view.seed) for view in views))
         >>> Seeds().fits(1), Seeds().fits(7)
         (True, True)
     """
@@ -48,11 +48,11 @@ class Section(ABC):
     """Whether it stands on the page of one run, on pages that compare several, or on any."""
 
     @abstractmethod
-    def content(self, subjects: Sequence[Subject]) -> Content | None:
+    def content(self, views: Sequence[RunView]) -> Content | None:
         """Return what to show; None where there is nothing, such as pictures of a run whose samples are vectors.
 
         Args:
-            subjects: The runs that the page is about, one or several, as `runs` says.
+            views: The runs that the page is about, one or several, as `runs` says.
         """
 
     def fits(self, count: int) -> bool:

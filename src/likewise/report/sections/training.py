@@ -1,8 +1,7 @@
 """What a run was made of, and what its training recorded: curves, histograms, and means by class of the loss."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import torch
 from markupsafe import Markup
@@ -12,10 +11,10 @@ from likewise.evaluation.predictions import frequency
 from likewise.files.formats import PARTS
 from likewise.records import ClassMean
 from likewise.report.elements import definitions, heading, list_file, sentence, table
-from likewise.report.formatting import part_words, slug
+from likewise.report.formatting import amounts, limit_words, part_words, slug
+from likewise.report.run_view import RunView
 from likewise.report.sections.section import Content, Section
 from likewise.report.setting import Setting, settings_of
-from likewise.report.subject import Subject
 from likewise.score_words import counted
 from likewise.scores import ALL, ENCODER, Score
 
@@ -30,28 +29,26 @@ class CurvesSection(Section):
 
     runs = "any"
 
-    def content(self, subjects: Sequence[Subject]) -> Content | None:
+    def content(self, views: Sequence[RunView]) -> Content | None:
         training: defaultdict[str, list[tuple[str, Curve]]] = defaultdict(list)
         validation: defaultdict[str, list[tuple[str, Curve]]] = defaultdict(list)
-        for subject in subjects:
-            for name, points in subject.metrics.items():
-                training[name].append((subject.setting, thinned(points)))
-            for name, points in _over_epochs(subject).items():
-                validation[name].append((subject.setting, points))
+        for view in views:
+            for name, points in view.metrics.items():
+                training[name].append((view.setting, thinned(points)))
+            for name, points in _over_epochs(view).items():
+                validation[name].append((view.setting, points))
         if not training and not validation:
             return None
         figures = [(training, "step", "curves"), (validation, "epoch", "validation")]
         body = Markup().join(plots.as_html(plots.curves(of, across), name) for of, across, name in figures if of)
         rank = any(name.endswith("effective rank") for name in validation)
-        long = any(len(points) > MOST_POINTS for subject in subjects for points in subject.metrics.values())
-        said = sentence("curves", validation=validation, rank=rank, most=MOST_POINTS if long else 0)
-        return Content("Training", said, body)
+        return Content("Training", sentence("curves", rank=rank), body)
 
 
-def _over_epochs(subject: Subject) -> dict[str, Curve]:
+def _over_epochs(view: RunView) -> dict[str, Curve]:
     """Return the encoder's scores over all samples that were taken during training, shares in percent, by epoch."""
     curves: defaultdict[str, dict[int, Score]] = defaultdict(dict)
-    for score in subject.scores:
+    for score in view.scores:
         if score.epoch is not None and score.group == ALL and score.features == ENCODER:
             curves[f"{score.evaluation}, {score.metric}"][score.epoch] = score
     factors = {name: 100 if next(iter(of.values())).metric.is_share else 1 for name, of in curves.items()}
@@ -69,17 +66,17 @@ class HistogramsSection(Section):
 
     runs = "any"
 
-    def content(self, subjects: Sequence[Subject]) -> Content | None:
-        settings = settings_of(subjects)
+    def content(self, views: Sequence[RunView]) -> Content | None:
+        settings = settings_of(views)
         histograms = {
             (f"{setting.name}: {name}" if len(settings) > 1 else name): pairs
             for setting in settings
-            for name, pairs in setting.first.histograms.items()
+            for name, pairs in setting.first.run.histograms.items()
         }
         if not histograms:
             return None
         some = dict(list(histograms.items())[:MOST_HISTOGRAMS])
-        said = sentence("histograms", shown=len(some), histograms=len(histograms))
+        said = sentence("histograms") + limit_words(len(some), len(histograms), "histograms")
         return Content("Histograms of the loss", said, plots.as_html(plots.heat_maps(some), "histograms"))
 
 
@@ -88,8 +85,8 @@ class ClassMeansSection(Section):
 
     runs = "any"
 
-    def content(self, subjects: Sequence[Subject]) -> Content | None:
-        shown = [setting for setting in settings_of(subjects) if setting.first.class_means][:MOST_SETTINGS]
+    def content(self, views: Sequence[RunView]) -> Content | None:
+        shown = [setting for setting in settings_of(views) if setting.first.class_means][:MOST_SETTINGS]
         statistics = dict.fromkeys(mean.statistic for setting in shown for mean in setting.first.class_means)
         if not statistics:
             return None
@@ -113,33 +110,30 @@ def _of_statistic(statistic: str, settings: Sequence[Setting]) -> Markup:
             if mean.epoch == last and (size := sizes.get(mean.label)) is not None
         ]
     drawn = plots.as_html(plots.curves(curves, "epoch"), slug("means", statistic))
-    if any(points.values()):
-        figure = plots.scatter(points, "training samples of the class", name, logarithmic=_tail(points))
+    if sizes := [point.x for of in points.values() for point in of]:
+        tail = min(sizes) > 0 and max(sizes) >= 5 * min(sizes)
+        figure = plots.scatter(points, "training samples of the class", name, logarithmic=tail)
         drawn += plots.as_html(figure, slug("sizes", statistic))
     return heading(name) + drawn
 
 
 def _groups(means: Sequence[ClassMean], sizes: Mapping[str, int]) -> dict[str, Sequence[ClassMean]]:
-    labels = list(sizes)
     groups: dict[str, Sequence[ClassMean]] = {}
-    for name, chosen in frequency(torch.tensor([sizes[label] for label in labels])).items():
-        members = {label for label, inside in zip(labels, chosen.tolist(), strict=True) if inside}
-        own = [mean for mean in means if mean.label in members]
-        groups |= {str(name): own} if own else {}
+    for name, chosen in frequency(torch.tensor(list(sizes.values()))).items():
+        members = {label for label, inside in zip(sizes, chosen.tolist(), strict=True) if inside}
+        if own := [mean for mean in means if mean.label in members]:
+            groups[str(name)] = own
     return {"all": means} | (groups if len(groups) > 1 else {})
 
 
 def _by_epoch(means: Sequence[ClassMean]) -> Curve:
-    totals: defaultdict[int, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    epochs: defaultdict[int, list[ClassMean]] = defaultdict(list)
     for mean in means:
-        totals[mean.epoch][0] += mean.mean * mean.count
-        totals[mean.epoch][1] += mean.count
-    return [(epoch, total / count) for epoch, (total, count) in sorted(totals.items())]
-
-
-def _tail(points: Mapping[str, Sequence[plots.Point]]) -> bool:
-    sizes = [point.x for of in points.values() for point in of]
-    return min(sizes) > 0 and max(sizes) >= 5 * min(sizes)
+        epochs[mean.epoch].append(mean)
+    return [
+        (epoch, sum(mean.mean * mean.count for mean in own) / sum(mean.count for mean in own))
+        for epoch, own in sorted(epochs.items())
+    ]
 
 
 class FactsSection(Section):
@@ -147,43 +141,41 @@ class FactsSection(Section):
 
     runs = "any"
 
-    def content(self, subjects: Sequence[Subject]) -> Content | None:
-        if len(subjects) == 1:
-            lost = [[name] for name in subjects[0].facts.get("undecodable", {}).values()]
-            return Content("Run", "", definitions(_pairs(subjects[0])) + list_file("left-out.csv", ["image"], lost))
-        pairs = [dict(_pairs(subject)) for subject in subjects]
-        shared = [(name, value) for name, value in pairs[0].items() if all(of.get(name) == value for of in pairs)]
-        rows = [[of.setting, "" if of.seed is None else str(of.seed), of.run.name] for of in subjects]
-        listed = table(["setting", "seed", "run"], rows, most=len(rows))
+    def content(self, views: Sequence[RunView]) -> Content | None:
+        if len(views) == 1:
+            lost = [[name] for name in views[0].facts.get("undecodable", {}).values()]
+            return Content(
+                "Run", "", definitions(_facts(views[0]).items()) + list_file("left-out.csv", ["image"], lost)
+            )
+        first, *others = map(_facts, views)
+        shared = [(name, value) for name, value in first.items() if all(of.get(name) == value for of in others)]
+        rows = [
+            [
+                view.setting,
+                "" if view.seed is None else str(view.seed),
+                view.run.name,
+                ", ".join(map("=".join, view.options.items())),
+            ]
+            for view in views
+        ]
+        listed = table(["setting", "seed", "run", "differs in"], rows, most=len(rows))
         return Content("Runs", sentence("runs"), definitions(shared) + listed)
 
 
-def _pairs(subject: Subject) -> Iterator[tuple[str, str]]:
-    facts = subject.facts
-    yield from ((name, str(facts[name])) for name in ("recipe", "device") if facts.get(name))
-    yield from ((part, part_words(spec)) for part, spec in facts.get("parts", {}).items() if spec)
-    if "source" in facts:
-        yield "features", str(facts["source"])
-    sizes = facts.get("samples", {})
-    if told := [f"{sizes[part]:,} {part}" for part in PARTS if part in sizes]:
-        yield "samples", ", ".join(told)
-    if lost := facts.get("undecodable"):
-        yield "left out", f"{counted(len(lost), 'image')} that cannot be read"
-    if facts.get("labels"):
-        yield "labels", _label_words(facts["labels"])
-    if subject.seed is not None:
-        yield "seed", str(subject.seed)
-    if facts.get("versions"):
-        yield "versions", ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
-    if facts.get("seconds"):
-        yield "took", ", ".join(f"{float(seconds):,.1f} s {what}" for what, seconds in facts["seconds"].items())
-    if subject.run.configuration.is_file():
-        whole = subject.run.folder.with_name(subject.run.name)
-        yield "repeat", f"likewise train --config {whole / subject.run.configuration.name}"
-
-
-def _label_words(labels: Any) -> str:
-    kind, names = labels.get("kind"), labels.get("names") or ()
-    if not kind:
-        return "none"
-    return counted(len(names), "class") if kind == "classes" else f"sets of {counted(len(names), 'label')}"
+def _facts(view: RunView) -> dict[str, str]:
+    facts, configuration = view.facts, view.run.configuration
+    sizes, labels, seconds = (facts.get(name) or {} for name in ("samples", "labels", "seconds"))
+    path = view.run.folder.with_name(view.run.name) / configuration.name
+    values = {
+        **{name: facts.get(name) for name in ("recipe", "device")},
+        **{part: spec and part_words(spec) for part, spec in facts.get("parts", {}).items()},
+        "features": facts.get("source"),
+        "samples": amounts({part: sizes[part] for part in PARTS if part in sizes}),
+        "images that cannot be read": len(facts.get("undecodable", {})),
+        labels.get("kind") or "labels": labels and len(labels.get("names") or ()),
+        "seed": None if view.seed is None else str(view.seed),
+        "versions": ", ".join(f"{name} {version}" for name, version in facts.get("versions", {}).items()),
+        "seconds": ", ".join(f"{float(of):,.1f} {what}" for what, of in seconds.items()),
+        "repeat": configuration.is_file() and f"likewise train --config {path}",
+    }
+    return {name: str(value) for name, value in values.items() if value}

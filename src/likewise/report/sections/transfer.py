@@ -6,9 +6,9 @@ from typing import final
 from likewise.diagnostics import plots
 from likewise.report.elements import paragraphs, sentence, table
 from likewise.report.rows import head_of_cells
+from likewise.report.run_view import RunView
 from likewise.report.sections.section import Content, Section
-from likewise.report.subject import Subject
-from likewise.report.transfer import SCRATCH, Found, verdict_on
+from likewise.report.transfer import SCRATCH, TransferScore, verdict_on
 
 
 @final
@@ -21,10 +21,10 @@ class TransferSection(Section):
 
     runs = "any"
 
-    def __init__(self, found: Sequence[Found]) -> None:
+    def __init__(self, found: Sequence[TransferScore]) -> None:
         self.found = found
 
-    def content(self, subjects: Sequence[Subject]) -> Content | None:  # noqa: ARG002 - it has been given what it shows
+    def content(self, views: Sequence[RunView]) -> Content | None:  # noqa: ARG002 - it has been given what it shows
         lines: dict[str, list[tuple[float, plots.Dot]]] = {}
         rows: list[list[str]] = []
         for one in self.found:
@@ -34,7 +34,7 @@ class TransferSection(Section):
                 words = f"{row.evaluation}: {row.score_words}, over {row.interval}"
                 dot = plots.Dot(100 * row.value, 100 * row.low, 100 * row.high, words)
                 lines.setdefault(row.setting, []).append((one.labelled, dot))
-        figure = plots.as_html(plots.by_number(lines, "samples with a label", "accuracy on the test part, %"), "labels")
+        figure = plots.with_intervals(lines, "samples with a label", "accuracy on the test part, %", logarithmic=True)
         head = ["method", "labels", "samples with a label", *head_of_cells(SCRATCH, "accuracy")]
-        body = paragraphs(verdict_on(self.found), "lead") + figure + table(head, rows, most=len(rows))
-        return Content("Scores by number of labels", sentence("transfer"), body)
+        body = paragraphs(verdict_on(self.found), "lead") + plots.as_html(figure, "labels")
+        return Content("Scores by number of labels", sentence("transfer"), body + table(head, rows, most=len(rows)))

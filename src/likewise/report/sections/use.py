@@ -7,8 +7,8 @@ from typing import Any
 
 from likewise.report.elements import element, sentence
 from likewise.report.formatting import short_name
+from likewise.report.run_view import RunView
 from likewise.report.sections.section import Content, Section
-from likewise.report.subject import Subject
 
 FILES = {  # by the dimensions of an input, of texts none: inputs, one input, and what Python takes
     0: ("texts.csv", "queries.csv", '"a text"'),
@@ -20,8 +20,8 @@ FILES = {  # by the dimensions of an input, of texts none: inputs, one input, an
 class UseSection(Section):
     """The first lines of embed, search, predict and export, and of Python."""
 
-    def content(self, subjects: Sequence[Subject]) -> Content | None:
-        run, facts = subjects[0].run, subjects[0].facts
+    def content(self, views: Sequence[RunView]) -> Content | None:
+        run, facts = views[0].run, views[0].facts
         spec = facts.get("parts", {}).get("encoder")
         if not run.weights.is_file() or not spec:
             return None
@@ -49,6 +49,5 @@ class UseSection(Section):
 
 
 def _shape(spec: Mapping[str, Any]) -> Sequence[int]:
-    """Return the shape of what an encoder takes, without a head behind it."""
     given = spec.get("init_args", {})
     return _shape(given["encoder"]) if short_name(spec) == "Projected" else given.get("input_shape", (1,))

@@ -1,8 +1,7 @@
-"""What goes into a run is said before its first step, kept in run.json, and shown on its page; and so is doubt."""
+"""The summary of a run is said before its first step, kept in run.json, and shown on its page; so are warnings."""
 
 import html
 import json
-import re
 import warnings
 
 import numpy as np
@@ -11,9 +10,9 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 import likewise as lw
-from likewise.report import Subject, write_page
+from likewise.report import RunView, write_page
 from likewise.report.formatting import part_words
-from likewise.report.went_in import NAMES, doubts, lines_of
+from likewise.report.run_summary import INDENT, WIDTH, summary_table, training_warnings
 from likewise.workflows import Silent
 
 pytestmark = [
@@ -22,7 +21,6 @@ pytestmark = [
 ]
 FEW = {"epochs": 1, "batch_size": 32, "device": "cpu", "evaluations": [], "report": False}
 PIXELS, DIGITS = load_digits(return_X_y=True)
-FEW_WORDS = "while encoders learn over hundreds"
 LABELS = np.array([0] * 70 + [1] * 50 + [2] * 30)  # a tail
 
 
@@ -38,8 +36,9 @@ class Record:
         self.said.append(doing)
 
     @property
-    def lines(self):
-        return dict(line.split(": ", 1) for line in self.said if line.split(": ")[0] in NAMES)
+    def table(self):
+        lines = (line.removeprefix(INDENT) for line in self.said if line.startswith(INDENT))
+        return {line[:WIDTH].strip(): line[WIDTH:] for line in lines}
 
 
 def trained(folder, **options):
@@ -70,36 +69,41 @@ def run(tmp_path_factory):
     return trained(folder, data=digits(folder), epochs=2, **{"encoder.width": 4, "evaluations": "KNN"})
 
 
-def test_five_lines_are_said_before_the_first_step(run):
+def test_facts_are_said_before_the_first_step(run):
     made, record = run
     assert np.bincount(DIGITS[:160]).tolist() == [16] * 10
-    assert [line.split(": ")[0] for line in record.said[:5]] == list(NAMES)
-    assert record.lines["data"] == "160 images of 8 x 8, grey; 10 classes, 16 of each"
     sizes = made.facts["samples"]
-    words = [f"{sizes[part]} {part}" for part in ("train", "validation", "test")]
-    by = "validation and test by Stratified(test=0.25, validation=0.1, seed=0)"
-    assert record.lines["parts"] == f"{', '.join(words)}; {by}"
-    number = parameters_of(made.encoder())
-    assert record.lines["encoder"].startswith(f"ConvNet(width=4, depth=3), {number:,} parameters, all trained; Proj")
-    loss, changes = record.lines["loss"].split(", by ")
-    assert loss == "SupConLoss(temperature=0.1, form=out); 32 samples in 2 views a step"
-    assert changes.startswith("RandomAffine(degrees=12.0, ")
     steps = 2 * (sizes["train"] // 32)
-    assert record.lines["steps"].startswith(f"{steps} in 2 epochs; {made.facts['device']}; only {steps} steps, ")
-    assert all("\n" not in line for line in record.said[:5])
+    expected = {
+        "samples": "160 images",
+        "inputs": "images 1 x 8 x 8",
+        "classes": "10",
+        "parts": ", ".join(f"{sizes[part]} {part}" for part in ("train", "validation", "test")),
+        "split": "Stratified(test=0.25, validation=0.1, seed=0)",
+        "encoder": f"ConvNet(width=4, depth=3), {parameters_of(made.encoder()):,} parameters",
+        "loss": "SupConLoss(temperature=0.1, form=out)",
+        "batch": "32 samples, 2 views",
+        "steps": str(steps),
+        "epochs": "2",
+        "device": made.facts["device"],
+    }
+    assert expected.items() <= record.table.items()
+    assert {record.table[name].partition(" ")[0] for name in ("largest", "smallest")} == {"16"}
+    assert record.table["augmentation"].startswith("RandomAffine(degrees=12.0, ")
+    assert f"only {steps} steps" in record.table["few steps"]
+    count = len(record.table)
+    assert all(line.startswith(INDENT) and "\n" not in line for line in record.said[:count])
 
 
-def test_the_page_and_run_json_have_the_same_lines(run):
+def test_the_page_and_run_json_have_the_same_table(run):
     made, record = run
-    assert dict(lines_of(json.loads((made.folder / "run.json").read_text()))) == record.lines
-    write_page(made.report, [Subject(made)])
-    page = html.unescape(made.report.read_text())
-    top, _, below = page.partition("95 % interval")
-    for words in record.lines.values():
-        assert words in top
+    assert dict(summary_table(json.loads((made.folder / "run.json").read_text()))) == record.table
+    write_page(made.report, [RunView(made)])
+    top, _, below = html.unescape(made.report.read_text()).partition("95 % interval")
+    for name, value in record.table.items():
+        assert f"<dt>{name}</dt><dd>{value}</dd>" in top
     assert below
     (warned,) = (line for line in record.said if line.startswith("warning: "))
-    assert re.search(r"--epochs \d+ makes 30\d steps", warned)
     assert warned.removeprefix("warning: ") in top
 
 
@@ -109,39 +113,40 @@ def test_a_network_of_others_is_told_by_its_name_and_not_by_its_whole_configurat
     config, special = {f"option_{number}": number for number in range(60)}, {"before": [101], "mask": 103}
     given = {"input_shape": [], "name": "bert", "pooling": "mean", "config": config, "special": special}
     facts["parts"]["encoder"] = {"class_path": "likewise.models.PretrainedTransformer", "init_args": given}
-    line = dict(lines_of(facts))["encoder"]
-    assert line.startswith("PretrainedTransformer(name=bert, pooling=mean), ")
+    assert dict(summary_table(facts))["encoder"].startswith("PretrainedTransformer(name=bert, pooling=mean), ")
     assert "option" not in part_words(facts["parts"]["encoder"])
     nested = {"class_path": "likewise.models.Projected", "init_args": facts["parts"] | {"data": None}}
     assert "encoder=PretrainedTransformer(input_shape=none, name=bert, pooling=mean)" in part_words(nested)
 
 
-def test_runs_that_trained_nothing_have_no_lines_and_no_doubts(run):
+def test_runs_that_trained_nothing_have_no_table_and_no_warnings(run):
     made, _ = run
-    facts = {name: value for name, value in made.facts.items() if name != "went_in"}
-    assert lines_of(facts) == doubts(facts, {}) == []
+    facts = {name: value for name, value in made.facts.items() if name != "run_summary"}
+    assert summary_table(facts) == training_warnings(facts, {}) == []
 
 
 def test_parts_that_the_data_gives_are_told_from_those_that_are_cut(tmp_path):
     given = np.tile(["train", "train", "test"], 50)
-    for splits, words in (
-        (given, "test as given, validation by Stratified("),
-        (np.where(np.arange(150) % 5 == 0, "validation", given), "validation and test as given"),
+    for splits, named, cut in (
+        (given, "test", True),
+        (np.where(np.arange(150) % 5 == 0, "validation", given), "validation, test", False),
     ):
         _, record = trained(tmp_path, data=vectors(tmp_path, parts=splits), encoder="MLP")
-        assert f"; {words}" in record.lines["parts"]
-    assert record.lines["data"] == "150 vectors of 64 numbers; 3 classes, from 30 (2) to 70 (0)"
+        assert record.table["given"] == named
+        assert ("split" in record.table) is cut
+    told = {"samples": "150 vectors", "inputs": "vectors 64", "largest": "70 (0)", "smallest": "30 (2)"}
+    assert told.items() <= record.table.items()
     options = {"split.refit": True, "subset": "Fraction", "subset.fraction": 0.5}
     _, record = trained(tmp_path, data=vectors(tmp_path), encoder="MLP", **options)
-    assert "; Fraction(fraction=0.5" in record.lines["parts"]
-    assert record.lines["parts"].endswith("; validation is trained on too")
+    assert record.table["subset"].startswith("Fraction(fraction=0.5")
+    assert "refit=True" in record.table["split"]
 
 
 def test_classes_of_a_split_by_class_are_those_of_all_parts(tmp_path):
     options = {"split": "ByClass", "split.train": 5, "split.validation": 2, "split.test": 3}
     _, record = trained(tmp_path, data=digits(tmp_path), **options)
-    assert record.lines["data"].endswith("; 10 classes, 16 of each")
-    assert "validation and test by ByClass(train=5" in record.lines["parts"]
+    assert record.table["classes"] == "10"
+    assert record.table["split"].startswith("ByClass(train=5")
 
 
 def test_episodes_are_counted_as_steps(tmp_path):
@@ -152,9 +157,9 @@ def test_episodes_are_counted_as_steps(tmp_path):
         options | {"batches": "Episodes"} | sizes,
         data=digits(tmp_path), loss="prototypical", runs=str(tmp_path / "runs"), progress=record,
     )  # fmt: skip
-    assert record.lines["loss"].endswith("; 2 episodes of 3 classes, 1 shot and 2 queries, a step")
-    assert record.lines["steps"].startswith("7 in 1 epoch; ")
-    assert "; ProjectionHead" not in record.lines["encoder"]
+    assert {"2 episodes", "3 ways", "1 shots", "2 queries"} <= set(record.table["batch"].split(", "))
+    assert (record.table["steps"], record.table["epochs"]) == ("7", "1")
+    assert "head" not in record.table
 
 
 def test_label_sets_are_labels_and_texts_are_texts(tmp_path):
@@ -164,10 +169,10 @@ def test_label_sets_are_labels_and_texts_are_texts(tmp_path):
     file.write_text("\n".join(map(json.dumps, lines)))
     with warnings.catch_warnings(action="ignore"):
         _, record = trained(tmp_path, data=str(file), loss="NWSLoss", epochs=1)
-    assert record.lines["data"].startswith("120 texts; 3 labels, from 30 (")
-    assert record.lines["data"].endswith(") to 60 (oil), 30 without any")
-    assert record.lines["loss"].startswith("NWSLoss(")
-    assert record.lines["loss"].endswith(" a step, by TokenDropout(probability=0.1, mask_id=1)")
+    told = {"samples": "120 texts", "label sets": "3", "largest": "60 (oil)", "without labels": "30"}
+    assert told.items() <= record.table.items()
+    assert record.table["smallest"] in {"30 (wheat)", "30 (gas)"}
+    assert record.table["augmentation"] == "TokenDropout(probability=0.1, mask_id=1)"
 
 
 def photos(folder):
@@ -183,43 +188,40 @@ def photos(folder):
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "resized"),
     [
-        ({}, "RGB, their middle, 16 x 16"),
-        ({"data.resize": "pad"}, "RGB, with black beside, 16 x 16"),
-        ({"data.resize": "squash", "data.size": "[12, 20]", "data.memory": 0}, "RGB, stretched, 12 x 20"),
+        ({}, "crop, 16 x 16"),
+        ({"data.resize": "squash", "data.size": "[12, 20]", "data.memory": 0}, "squash, 12 x 20"),
     ],
 )
-def test_images_say_what_they_were_in_their_files_and_what_was_made_of_them(options, words, tmp_path):
+def test_images_say_what_they_were_in_their_files_and_what_was_made_of_them(options, resized, tmp_path):
     given = {"data.size": 16, "encoder": "ConvNet", "encoder.width": 4, "workers": 0, "batch_size": 8}
     with pytest.warns(UserWarning, match="left out 1 of 61 images"):
         run, record = trained(tmp_path, data=photos(tmp_path / "photos"), **given | options)
-    found = (
-        "60 images of 4 sizes, 30 x 40 to 72 x 90, 9 grey, 6 CMYK, 3 with alpha, 3 with a palette, 3 grey of 12 bits"
-    )
-    assert record.lines["data"] == f"{found} -> {words}; 3 classes, 20 of each"
-    assert run.facts["went_in"]["inputs"]["found"]["kinds"]["RGB"] == 36
-    assert dict(lines_of(run.facts)) == record.lines
+    colours = {"36 RGB", "9 grey", "6 CMYK", "3 with alpha", "3 with a palette", "3 grey of 12 bits"}
+    assert set(record.table["colours"].split(", ")) == colours
+    told = {"samples": "60 images", "files": "4 sizes, 30 x 40 to 72 x 90", "resized": resized, "largest": "20 (ash)"}
+    assert told.items() <= record.table.items()
+    assert dict(summary_table(run.facts)) == record.table
 
 
-def test_images_of_one_size_and_kind_are_left_as_they_are_and_a_subset_says_of_how_many(tmp_path):
+def test_a_subset_is_counted_beside_its_files(tmp_path):
     for name in "ab":
         (tmp_path / "grey" / name).mkdir(parents=True)
         for number in range(40):
             Image.new("L", (9, 8), number).save(tmp_path / "grey" / name / f"{number}.png")
     options = {"data": str(tmp_path / "grey"), "encoder": "ConvNet", "encoder.width": 4, "batch_size": 8}
     options |= {"data.size": None, "batches.augmentation": "RandomAffine"}
-    _, record = trained(tmp_path, **options)
-    assert record.lines["data"] == "80 images of 8 x 9, grey; 2 classes, 40 of each"
     _, record = trained(tmp_path, **options, **{"subset": "Fraction", "subset.fraction": 0.5})
-    assert record.lines["data"] == "50 of 80 images of 8 x 9, grey; 2 classes, 25 of each"
+    told = {"samples": "50 images", "inputs": "images 1 x 8 x 9", "colours": "80 grey", "smallest": "25 (b)"}
+    assert told.items() <= record.table.items()
 
 
 def test_data_without_labels_has_none(tmp_path):
     file = tmp_path / "plain.npy"
     np.save(file, PIXELS[:80].astype(np.float32))
     _, record = trained(tmp_path, data=str(file), encoder="MLP", loss="simclr")
-    assert record.lines["data"] == "80 vectors of 64 numbers; no labels"
+    assert {"samples": "80 vectors", "labels": "none"}.items() <= record.table.items()
 
 
 def test_an_encoder_that_is_frozen_in_part_says_how_many_parameters_are_trained(tmp_path, monkeypatch):
@@ -236,32 +238,30 @@ def test_an_encoder_that_is_frozen_in_part_says_how_many_parameters_are_trained(
     )
     monkeypatch.syspath_prepend(tmp_path)
     _, record = trained(tmp_path, data=vectors(tmp_path), encoder="frozen.Frozen")
-    assert record.lines["encoder"].startswith(f"Frozen, {64 * 7 + 7 + 7 * 5 + 5} parameters, {7 * 5 + 5} trained; ")
+    assert record.table["encoder"] == f"Frozen, {64 * 7 + 7 + 7 * 5 + 5} parameters, {7 * 5 + 5} trained"
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "steps", "epochs", "longer"),
     [
-        ({"steps": 3}, f"3 in 0.75 epochs; {{}}; only 3 steps, {FEW_WORDS}: --steps 300"),
-        ({"steps": 1}, f"1 in 0.25 epochs; {{}}; only 1 step, {FEW_WORDS}: --steps 300"),
-        ({"epochs": 30}, "120 in 30 epochs; {}"),
-        (
-            {"trainer.accumulate_grad_batches": 2, "epochs": 3},
-            f"6 in 3 epochs; {{}}; only 6 steps, {FEW_WORDS}: --epochs 150 makes 300 steps",
-        ),
-        ({"epochs": -1, "trainer.max_time": "00:00:00:01"}, "as many as the time allows; {}"),
+        ({"steps": 3}, "3", "0.75", "--steps 300"),
+        ({"epochs": 30}, "120", "30", ""),
+        ({"trainer.accumulate_grad_batches": 2, "epochs": 3}, "6", "3", "--epochs 150"),
+        ({"epochs": -1, "trainer.max_time": "00:00:00:01"}, "as time allows", None, ""),
     ],
-)  # fmt: skip
-def test_steps_are_counted_as_the_trainer_takes_them(options, words, tmp_path):
+)
+def test_steps_are_counted_as_the_trainer_takes_them(options, steps, epochs, longer, tmp_path):
     given = {"split.test": 0.05, "split.validation": 0.1, "batch_size": 32}
-    run, record = trained(tmp_path, data=vectors(tmp_path), encoder="MLP", **given | options)
-    assert record.lines["steps"] == words.format(run.facts["device"])
-    assert len([line for line in record.said if line.startswith("warning: ")]) == ("only" in words)
+    _, record = trained(tmp_path, data=vectors(tmp_path), encoder="MLP", **given | options)
+    assert (record.table["steps"], record.table.get("epochs")) == (steps, epochs)
+    assert ("few steps" in record.table) == bool(longer)
+    assert record.table.get("few steps", "").endswith(longer)
+    assert len([line for line in record.said if line.startswith("warning: ")]) == bool(longer)
 
 
 def test_a_loss_that_rises_only_since_its_queue_fills_is_no_reason_for_doubt(tmp_path):
     run, record = trained(tmp_path, data=vectors(tmp_path), encoder="MLP", loss="moco", epochs=40)
-    assert run.facts["went_in"]["queue"] > 32 * 120 / 2
+    assert run.facts["run_summary"]["queue"] > 32 * 120 / 2
     assert not [line for line in record.said if line.startswith("warning: ")]
 
 
@@ -273,19 +273,24 @@ def test_a_loss_that_stays_where_it_began_is_told(loss, rate, told, tmp_path):
     found = [line for line in record.said if line.startswith("warning: ")]
     assert bool(found) is told, found
     if told:
-        assert found == [f"warning: {words}" for words in doubts(run.facts, run.metrics)]
+        assert found == [f"warning: {words}" for words in training_warnings(run.facts, run.metrics)]
         assert f": change --lr, which was at most {rate:g}" in found[0]
 
 
 def test_a_short_training_whose_loss_stays_is_told_both():
     """Few steps alone are no reason for doubt that hides the other."""
-    went = {"steps": 40, "steps_of_an_epoch": 2, "limited_to": None, "encoder": {"trained": 1}, "queue": 0}
-    facts = {"went_in": went | {"batch": {"samples": 8}}}
+    went = {"steps": 40, "steps_per_epoch": 2, "max_steps": None, "encoder": {"trained": 1}, "queue": 0}
+    facts = {"run_summary": went | {"batch": {"samples": 8}}}
     stays, falls = ([(step, value) for step, value in enumerate(of)] for of in ([4.8, 4.9] * 20, np.linspace(5, 1, 40)))
     few = "only 40 steps, while encoders learn over hundreds"
-    assert [one[:30] for one in doubts(facts, {"loss": stays})] == [few[:30], "the loss did not come down by "]
-    assert [one[:30] for one in doubts(facts, {"loss": falls})] == [few[:30]]
-    assert not doubts(facts | {"begins_with": "weights of others"}, {"loss": falls})  # which tens of steps tune
+    assert [one[:30] for one in training_warnings(facts, {"loss": stays})] == [
+        few[:30],
+        "the loss did not come down by ",
+    ]
+    assert [one[:30] for one in training_warnings(facts, {"loss": falls})] == [few[:30]]
+    assert not training_warnings(
+        facts | {"begins_with": "weights of others"}, {"loss": falls}
+    )  # which tens of steps tune
 
 
 def test_a_training_that_goes_on_says_so_once(tmp_path, monkeypatch):
@@ -306,8 +311,8 @@ def test_a_training_that_goes_on_says_so_once(tmp_path, monkeypatch):
     (folder,) = (tmp_path / "runs").iterdir()
     before, record = lw.runs.Run.open(folder).facts, Record()
     resumed = lw.train(resume=folder, progress=record)
-    assert resumed.facts["went_in"] == before["went_in"]
-    assert [line.split(": ")[0] for line in record.said[:5]] == list(NAMES)
+    assert resumed.facts["run_summary"] == before["run_summary"]
+    assert record.table == dict(summary_table(resumed.facts))
     assert [line for line in record.said if line.startswith("going on")] == ["going on after 3 steps"]
 
 
@@ -318,9 +323,9 @@ def test_a_sweep_says_once_what_goes_into_several_runs(tmp_path):
     lw.sweep(
         settings, seeds=2, data=vectors(tmp_path), encoder="MLP", output=tmp_path / "sweep", progress=record, **options
     )
-    said = [line.split(": ")[0] for line in record.said if line.split(": ")[0] in NAMES]
-    assert sorted(said) == sorted([*NAMES, "loss"])
-    assert sum(line.startswith("evaluating") for line in record.said) == 4
+    said = [line[len(INDENT) : len(INDENT) + WIDTH].strip() for line in record.said if line.startswith(INDENT)]
     runs = [json.loads(file.read_text()) for file in (tmp_path / "sweep").rglob("run.json")]
     assert len(runs) == 4
-    assert all(len(lines_of(facts)) == 5 for facts in runs)
+    assert said.count("loss") == 2
+    assert len(said) == len({row for facts in runs for row in summary_table(facts)})
+    assert sum(line.startswith("evaluating") for line in record.said) == 4

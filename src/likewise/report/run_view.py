@@ -1,9 +1,10 @@
-"""A run as sections read it: each of its files is loaded once, when it is first needed."""
+"""A run as sections read it: its files are loaded once, when they are first needed."""
 
 import math
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, final
 
 import torch
@@ -27,7 +28,7 @@ LETTERS = 240  # of a text
 
 
 @final
-class Subject:
+class RunView:
     """A run that a page is about.
 
     Args:
@@ -40,8 +41,8 @@ class Subject:
         >>> from pathlib import Path
         >>> run = Run.create(Path("runs"), "two", "points")
         >>> run.describe({"seed": 3})
-        >>> subject = Subject(run)
-        >>> subject.seed, subject.scores, subject.features, subject.parts
+        >>> view = RunView(run)
+        >>> view.seed, view.scores, view.features, view.parts
         (3, (), None, None)
     """
 
@@ -49,6 +50,7 @@ class Subject:
         self.run = run
         self.setting = setting or run.name
         self.progress = progress
+        self.options: Mapping[str, str] = {}  # in which a comparison's setting differs from the others
         self._given = parts
 
     @cached_property
@@ -61,10 +63,10 @@ class Subject:
         """The run's seed; None where it has none."""
         return self.facts.get("seed")
 
-    @cached_property
-    def trainer(self) -> Mapping[str, Any]:
-        """The trainer's options, such as max_epochs; empty where the run has no configuration."""
-        return self.run.options.get("trainer") or {}
+    @property
+    def file(self) -> str:
+        """The name of the file that features of somebody's own are from; "" where a run made them."""
+        return Path(str(self.facts.get("source", ""))).name
 
     @cached_property
     def metrics(self) -> Curves:
@@ -72,19 +74,9 @@ class Subject:
         return self.run.metrics
 
     @cached_property
-    def histograms(self) -> Mapping[str, list[tuple[int, tuple[int, ...]]]]:
-        """The histograms that the loss recorded."""
-        return self.run.histograms
-
-    @cached_property
     def class_means(self) -> list[ClassMean]:
         """What the loss recorded of its anchors, by class and epoch."""
         return self.run.class_means
-
-    @cached_property
-    def label_similarity(self) -> Float[Tensor, "l l"] | None:
-        """The similarity of labels that the loss was given; None where it took none."""
-        return self.run.label_similarity
 
     @property
     def batches(self) -> Mapping[str, Snapshot]:
@@ -123,22 +115,19 @@ class Subject:
     @cached_property
     def features(self) -> FeatureParts | None:
         """The features of the samples; None where there are none."""
-        return load_features(self.run.embeddings) if self.run.embeddings.is_file() else None
+        return self._load_features()
 
     @cached_property
     def test_part(self) -> Features | None:
         """The test samples' rows, labels and names, without features: those of many runs would fill the memory."""
-        features = self.__dict__.get("features")
-        if features is None and self.run.embeddings.is_file():
-            features = load_features(self.run.embeddings)
-        if features is None:
-            return None
-        return _bare(features.test)
+        features = self.__dict__.get("features") or self._load_features()
+        return None if features is None else _bare(features.test)
 
     @property
     def test_vectors(self) -> Float[Tensor, "n d"] | None:
         """The encoder's features of the test samples, read anew; None where there are none."""
-        return load_features(self.run.embeddings).test.vectors if self.run.embeddings.is_file() else None
+        features = self._load_features()
+        return None if features is None else features.test.vectors
 
     def predicted(self, features: Features) -> Int[Tensor, " n"] | None:
         """Return the classes that kNN predicts of test samples, (N,): -1 of others; None where it predicted nothing."""
@@ -212,6 +201,9 @@ class Subject:
         texts = self.lines_of(features, letters)
         return list(map(Thumbnail, tiles, label_words(features), id_words(features), texts))
 
+    def _load_features(self) -> FeatureParts | None:
+        return load_features(self.run.embeddings) if self.run.embeddings.is_file() else None
+
     def _samples_of(self, part: str, rows: Int[Tensor, " n"]) -> Samples | None:
         if self.parts is None or len(rows) == 0:
             return None
@@ -223,6 +215,5 @@ class Subject:
 
 
 def _bare(features: Features) -> Features:
-    """Return features, and those of the other side, without vectors."""
     others = None if features.counterparts is None else _bare(features.counterparts)
     return replace(features, vectors=torch.zeros(len(features), 0), counterparts=others)

@@ -30,7 +30,7 @@ from likewise.data.augmentation import (
     usual_augmentation,
 )
 from likewise.data.augmentation.colour import Jitter, affine_jitter, exact_jitter
-from likewise.data.augmentation.separable import TRIES, blur_weights, crop_weights, random_boxes, separable
+from likewise.data.augmentation.separable import TRIES, Boxes, blur_weights, crop_weights, random_boxes, separable
 
 pytestmark = pytest.mark.slow
 
@@ -83,7 +83,7 @@ def crops(draw):
 
 def resized_crop(images, boxes, size, *, flip=False):
     starts, lengths = torch.tensor(boxes).float().split(2, dim=1)
-    return separable(images, *crop_weights(starts, lengths, torch.tensor([flip]), tuple(images.shape[2:]), size))
+    return separable(images, *crop_weights(Boxes(starts, lengths, torch.tensor([flip])), tuple(images.shape[2:]), size))
 
 
 def crop_error(sides, new, box, flip):

@@ -159,7 +159,7 @@ def test_lines_without_a_sample_and_those_that_come_again_are_counted(tmp_path):
         ("a.txt", "\n \n", "which has none: write a path in each line"),
         ("a.csv", "where,label\nx,1\n", r"expected a column of paths \(path, file, .*, got where, label: rename one"),
         ("rows.txt", "500\n501\n", "name none, such as '500'"),
-        (None, "", r"which is no file: check subset\.file; did you mean .*train\.txt\?"),
+        (None, "", r"which is no file: check subset\.file, did you mean .*train\.txt\?"),
     ],
 )
 def test_lists_that_name_nothing_are_refused_in_one_line(name, content, words, tmp_path):

@@ -660,8 +660,8 @@ def test_a_path_that_does_not_exist_is_answered_with_what_is_near(tmp_path, monk
     (tmp_path / "Photos" / "cats").mkdir(parents=True)
     (tmp_path / "link").symlink_to(tmp_path / "gone")
     for path, words in {
-        "./photo": f"; did you mean {tmp_path / 'Photos'}?",
-        "Photos/cast/2023": f"; did you mean {tmp_path / 'Photos' / 'cats'}?",
+        "./photo": f", did you mean {tmp_path / 'Photos'}?",
+        "Photos/cast/2023": f", did you mean {tmp_path / 'Photos' / 'cats'}?",
         "Photos/zebra/2023": f"; the nearest folder is {tmp_path / 'Photos'}",
         str(tmp_path / "x" / "y"): f"; the nearest folder is {tmp_path}",
         "./link": f"; it is a link to {tmp_path / 'gone'}",

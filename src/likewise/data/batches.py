@@ -189,7 +189,6 @@ class Views(Batches):
 
     @property
     def recorded(self) -> dict[str, Any]:
-        """How many views there are, and what samples and changes them where nothing was given."""
         made = {name: getattr(self, name) for name in self._open}
         return {"views": self.views} | {name: spec_of(part) for name, part in made.items() if part is not None}
 

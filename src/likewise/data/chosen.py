@@ -32,10 +32,7 @@ class Chosen(NamedTuple):
 
 
 def chosen(path: str, tables: Tables, given: Sequence[str] | None, beside: Sequence[str]) -> Chosen:
-    """Choose one column of images or texts, or several of numbers: those that are given, or else by what they hold.
-
-    One whose values identify rows, as `Table` says, is an input only where it is given; columns beside are none.
-    """
+    """Choose one column of images or texts, or several of numbers: those given, or else as `Table` says."""
     table = next(iter(tables.splits.values()))
     if unknown := next((name for name in given or () if name not in table.features), None):
         got = f"{unknown!r}: choose from {', '.join(table.features)}"

@@ -43,7 +43,6 @@ class EpisodeShape(NamedTuple):
 
     @classmethod
     def usual(cls, episodes: int, ways: int | None, shots: int, queries: int | None) -> "EpisodeShape":
-        """Return a shape; what is None has its usual size."""
         return cls(episodes, 5 if ways is None else ways, shots, 15 if queries is None else queries)
 
     def check(self) -> None:

@@ -68,7 +68,6 @@ class Episodes(Batches):
 
     @property
     def wanted(self) -> EpisodeShape:
-        """The shape before it was fitted."""
         return self._wanted
 
     def suit(self, loss: str, arguments: Collection[str]) -> None:
@@ -81,7 +80,6 @@ class Episodes(Batches):
 
     @property
     def recorded(self) -> dict[str, Any]:
-        """Whether queries are mixed, and how large episodes are."""
         return {"mix": self.mix, "ways": self.shape.ways, "queries": self.shape.queries}
 
     def order(self, samples: Samples, *, seed: int, epoch: int) -> Int[Tensor, "batches b"]:

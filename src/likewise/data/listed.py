@@ -111,7 +111,7 @@ class _Found(Subset):
         absent = 0 if self.every_part else int((~torch.isin(self.to_train, _rows(samples))).sum())
         if absent:
             told = f"{absent:,} of {len(self.to_train):,} samples in {self.file} are left out"
-            warnings.warn(f"{told}, as they are in the test part or in no other subset", stacklevel=3)
+            warnings.warn(f"{told}, as they are in the test part or another subset has", stacklevel=3)
         return self._parts(samples).add(1).nonzero().flatten()
 
     def taken(self, samples: Samples) -> Samples:
@@ -134,7 +134,6 @@ def _rows(samples: Samples) -> Int[Tensor, " n"]:
 
 
 def _places(file: Path, samples: Samples, encoding: str | None) -> Int[Tensor, " k"]:
-    """Return the samples that a list names, sorted; warnings count what is odd in it."""
     ids = [_plain(name) for name in samples.ids]
     known = {name: place for place, name in enumerate(ids)}
     lines = _read(file, known, encoding)

@@ -59,7 +59,6 @@ class Numbers(NamedTuple):
         return cls(values, filled, odd, first, padded)
 
     def check(self, path: str, column: str) -> None:
-        """Raise where few cells are something else: the column is meant to be of numbers."""
         if 0 < self.odd <= SHARE_OF_ODD * self.filled:
             others = f", and {self.odd - 1:,} more" if self.odd > 1 else ""
             got = f"{self.first} (counted from 0){others} of {self.filled:,} cells"

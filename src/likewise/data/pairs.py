@@ -60,7 +60,7 @@ class Pairs(ImageSource):
     Example:
         >>> import tempfile
         >>> with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
-        ...     print('{"q": "Who?", "a": ["I.", "You."]}\n{"q": "When?", "a": "Now."}', file=file, flush=True)
+        ...     print('{"q": "Who?", "a": ["I.", "You."]}\n{"q": "When?", "a": ["Now."]}', file=file, flush=True)
         ...     pairs = Pairs(file.name, first="q", second="a").load()
         >>> pairs.inputs.strings, pairs.counterparts.inputs.strings, pairs.items.tolist(), pairs.groups.tolist()
         (['Who?', 'Who?', 'When?'], ['I.', 'You.', 'Now.'], [0, 0, 1], [0, 0, 1])

@@ -63,7 +63,6 @@ class Contents:
         return np.concatenate([np.zeros(0, dtype=bool), *nulls])
 
     def __getitem__(self, number: int) -> bytes:
-        """Read an image; nothing where its row group cannot be read."""
         place = bisect(self.starts, number) - 1
         try:
             with self._alone:

@@ -43,8 +43,6 @@ class ImagePreprocessing:
     Example:
         >>> from PIL import Image
         >>> photo = Image.new("CMYK", (40, 20))
-        >>> ImagePreprocessing(3, 16, 16)(photo).shape
-        torch.Size([3, 16, 16])
         >>> ImagePreprocessing(1, 16, 16, "pad")(photo)[0, :, 0].tolist()
         [0, 0, 0, 0, 255, 255, 255, 255, 255, 255, 255, 255, 0, 0, 0, 0]
     """
@@ -82,11 +80,8 @@ class ImagePreprocessing:
     def crops(
         self, image: "Image", boxes: Callable[[int, int], "Boxes"], sides: tuple[int, int] | None = None
     ) -> UInt8[Tensor, "v ch h w"]:
-        """Crop sections of a whole image of Pillow, upright, each resized from its own resolution.
-
-        A JPEG is decoded at the smallest scale at which no section is enlarged. `boxes` returns V sections of an image,
-        by its height and width; `sides` are those of a crop, or None for those of a preprocessed image.
-        """
+        """Crop `boxes` of an upright image's height and width, each resized to `sides` from its own resolution."""
+        # a JPEG is decoded at the smallest scale at which no section is enlarged
         from PIL import Image  # noqa: PLC0415 - only images in files need it
 
         high, wide = sides or (self.height, self.width)

@@ -98,10 +98,8 @@ class Balanced(Sampler):
 
     Example:
         >>> samples = Samples(torch.zeros(12, 1), torch.arange(12) % 3, ("ash", "elm", "oak"))
-        >>> samples.labels[Balanced(2).order(samples, 4, seed=0, epoch=0)].sort().values
-        tensor([[0, 0, 1, 1],
-                [1, 1, 2, 2],
-                [0, 0, 2, 2]])
+        >>> samples.labels[Balanced(2).order(samples, 4, seed=0, epoch=0)].sort().values.tolist()
+        [[0, 0, 1, 1], [1, 1, 2, 2], [0, 0, 2, 2]]
     """
 
     def __init__(self, samples_per_class: int | None = 8) -> None:

@@ -50,8 +50,6 @@ class Samples:
         >>> samples = Samples(torch.zeros(4, 3), torch.tensor([0, 0, 1, 1]), ("cat", "dog"))
         >>> samples.label_kind, samples.input_shape
         ('classes', (3,))
-        >>> samples[torch.tensor([0, 3])].labels
-        tensor([0, 1])
     """
 
     inputs: Tensor | Rows
@@ -261,10 +259,7 @@ class Source(Described, ABC):
         """Read all samples. Their inputs may be `Rows`, which are read on demand."""
 
     def stream(self, made_of: ImagePreprocessing | None = None) -> Samples:
-        """Read all samples, inputs on demand where they can be, so that memory does not grow with their size.
-
-        `made_of` is what images become, of whatever size, instead of as the source is set.
-        """
+        """Read all samples, inputs on demand where they can be; images become `made_of`, if that is given."""
         other = copy(self)
         vars(other).update(streams=True, made_of=made_of)
         return other.load()

@@ -226,7 +226,6 @@ class _Mapped(Rows):
 
 
 def _ways(parameters: Mapping[str, Any]) -> list[tuple[int, list[dict[str, Any]]]]:
-    """Return each part's number and the arguments that select it, in alternatives."""
     if "background" in parameters:  # Omniglot's parts have disjoint classes
         return [(0, [{"background": True}]), (0, [{"background": False}])]
     if "split" in parameters and parameters["split"].default is not inspect.Parameter.empty:

@@ -124,7 +124,7 @@ def classes_of(where: Path, images: Sequence[Path], depth: int) -> list[str]:
         remedy = "move them into these if folders are classes, or set data.label to none"
         raise RefusedError(f"expected every image in the folder of its class, got {got}: {remedy}")
     if depth == 0 and any(name.lower() in PART_NAMES for name in deep):
-        remedy = f"keep only parts, one for training, if the classes are {last}, or rename those named like parts"
+        remedy = f"keep only parts, with train, if the classes are {last}, or rename parts if they are {first}"
         raise RefusedError(f"expected folders of parts (train, test) or of classes in {where}, got {first}: {remedy}")
     within = {image.parts[depth + 1].lower() for image in below} & PART_NAMES.keys()
     if depth == 0 and len({PART_NAMES[name] for name in within}) > 1:

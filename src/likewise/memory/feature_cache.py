@@ -109,7 +109,7 @@ class FeatureCache(nn.Module):
         check_tensor("sample_index", sample_index, device, holder="cache")
         fractional = sample_index.is_floating_point() or sample_index.is_complex()
         if sample_index.ndim != 1 or fractional or sample_index.dtype == torch.bool:
-            got = f"{sample_index.dtype} of shape {tuple(sample_index.shape)}: pass row numbers of the training set"
+            got = f"{sample_index.dtype} of shape {tuple(sample_index.shape)}: for a mask, use .nonzero()"
             raise ValueError(f"expected sample_index to be integers of shape (N,), got {got}")
         if device.type == "cpu" and len(sample_index):
             low, high = (int(end) for end in sample_index.long().aminmax())  # unsigned dtypes have no aminmax

@@ -26,9 +26,8 @@ class Draw:
         device: The device of the numbers. None: the CPU.
 
     Example:
-        >>> all_of_them = Draw(7, rows=4).uniform(2)
         >>> second_half = Draw(7, rows=4, own=slice(2, 4)).uniform(2)
-        >>> torch.equal(all_of_them[2:], second_half)
+        >>> torch.equal(Draw(7, rows=4).uniform(2)[2:], second_half)
         True
     """
 
@@ -233,7 +232,7 @@ def check_images(inputs: Tensor, name: str) -> None:
         remedy = "choose FeatureDropout for vectors, TokenDropout for token rows, image[None] for a single image"
         raise ValueError(f"{name} expected images (N, channels, height, width), got {tuple(inputs.shape)}: {remedy}")
     if inputs.dtype != torch.uint8 and not inputs.is_floating_point():
-        raise ValueError(f"{name} expected images of uint8 or floating from 0 to 1, got {inputs.dtype}")
+        raise ValueError(f"{name} expected images of uint8, .to(torch.uint8), or floating, got {inputs.dtype}")
 
 
 def uniform(draw: Draw, inputs: Tensor, *shape: int) -> Float[Tensor, "n ..."]:

@@ -726,7 +726,7 @@ def test_workers_of_a_loader_have_numbers_of_their_own():
 
     first, second = loaded(SimCLRViews())
     assert not torch.equal(first, second)
-    with pytest.raises(ValueError, match=r"without a seed in workers .* leave the seed out"):
+    with pytest.raises(ValueError, match=r"without a seed in workers, .* leave the seed out"):
         loaded(SimCLRViews(seed=0))
 
 
@@ -744,7 +744,7 @@ def test_an_augmentation_is_a_module_without_state():
 
 WRONG_BATCHES = {
     "a list": ([torch.rand(3, 8, 8)] * 2, "expected a batch in one tensor, got list: torch.stack"),
-    "one image": (torch.rand(3, 8, 8), r"got \(3, 8, 8\): .* a single image as image\[None\]"),
+    "one image": (torch.rand(3, 8, 8), r"got \(3, 8, 8\): .*image\[None\] for a single image"),
     "normalised": (
         torch.randn(2, 3, 8, 8),
         r"from 0 to 1, got values from -\d.* to \d.*: make views before normalising",

@@ -430,7 +430,7 @@ BAD = {
 BAD_ARRAYS = {
     "keys": ({"x": LABELS}, "expected one of the keys 'images', 'vectors'"),
     "lengths": ({"vectors": np.ones((39, 3)), "labels": LABELS}, "expected labels of shape (39,)"),
-    "nan": ({"vectors": np.full((40, 3), np.nan), "labels": LABELS}, "got NaN or infinity in 40 of 40: clean them"),
+    "nan": ({"vectors": np.full((40, 3), np.nan), "labels": LABELS}, "got NaN or infinity in 40 of 40"),
     "one class": ({"vectors": np.ones((40, 3)), "labels": 0 * LABELS}, "at least 2 classes, got 1"),
     "rare class": ({"vectors": np.ones((40, 3)), "labels": np.arange(40) // 39}, "at least 3 samples of every class"),
     "kind": ({"vectors": np.ones((40, 3)), "labels": LABELS}, "choose the encoder MLP for vectors"),

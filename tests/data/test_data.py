@@ -171,10 +171,10 @@ WRONG = {
     "mask empty": ({"vectors": VECTORS, "labels": LABELS, "test": LABELS > 2}, "no test sample"),
     "mask and parts": ({"vectors": VECTORS, "test": LABELS > 0, "parts": ["test"] * 12}, "got both"),
     "part": ({"vectors": VECTORS, "parts": ["exam"] * 12}, "'train', 'validation' and 'test', got 'exam'"),
-    "counts as sets": ({"vectors": VECTORS, "labels": np.full((12, 2), 2)}, r"0 and 1, got \(12, 2\)"),
-    "names": ({"vectors": VECTORS, "labels": LABELS, "names": ["a"]}, "from 0 to 0 .* from 0 to 1"),
+    "counts as sets": ({"vectors": VECTORS, "labels": np.full((12, 2), 2)}, r"0 and 1 as labels, got \(12, 2\)"),
+    "names": ({"vectors": VECTORS, "labels": LABELS, "names": ["a"]}, "from 0 to 0 .* got 0 to 1"),
     "two layouts": ({"images": CUBES}, r"got \(12, 3, 8, 3\), which could be either: save grey"),
-    "four channels": ({"images": np.zeros((12, 8, 8, 4), np.uint8)}, "neither 1 nor 3: keep 1 or 3"),
+    "four channels": ({"images": np.zeros((12, 8, 8, 4), np.uint8)}, "neither 1 nor 3"),
     "bright floats": ({"images": np.full((12, 4, 4), 255.0)}, "from 255 to 255: divide"),
     "wide integers": ({"images": np.full((12, 4, 4), 4095)}, "from 4095 to 4095: divide"),
     "negative integers": ({"images": np.full((12, 4, 4), -1)}, "from -1 to -1: divide"),
@@ -196,7 +196,7 @@ def test_wrong_arrays_are_refused_by_name_and_value(saved, case):
 def test_vectors_are_read_by_every_name_that_evaluate_knows(saved, key):
     samples = saved(**{key: VECTORS}, labels=np.arange(len(VECTORS)) % 2).load()
     assert torch.equal(samples.inputs, torch.from_numpy(VECTORS).float())
-    with pytest.raises(ValueError, match=r"^expected labels of shape \(.*one per input, got .*drop the inputs"):
+    with pytest.raises(ValueError, match=r"^expected labels of shape \(.*one per input, got "):
         saved(**{key: VECTORS}, labels=[0, 1]).load()
     with pytest.raises(ValueError, match=rf"got .*{key}.*: save it with numpy.savez\(path, {key}=..., labels=...\)"):
         saved(**{key: VECTORS}, label=np.arange(len(VECTORS))).load()
@@ -339,7 +339,7 @@ WRONG_SUBSETS = {
     "no choice": (Classes, "got neither"),
     "two choices": (lambda: Classes(["a"], 1), "got both"),
     "one class": (lambda: Classes(["a"]), "at least 2 classes, got 1"),
-    "unknown class": (lambda: Classes(["class 0", "clas 1"])(samples_of(3, 3)), "did you mean 'class 1'"),
+    "unknown class": (lambda: Classes(["class 0", "clas 1"])(samples_of(3, 3)), "did you mean class 1"),
     "too many": (lambda: Classes(count=3)(samples_of(3, 3)), "at most 2, .*got 3"),
     "all small": (lambda: MinPerClass(5)(samples_of(9, 4, 3, 1)), "5 samples or more, got 1 of 4: .* to 4 or less"),
     "no classes": (lambda: MinPerClass()(SETS), "one class each, got label sets: leave it out"),
@@ -530,7 +530,7 @@ WRONG_SPLITS = {
         cut_error(Samples(torch.zeros(4, 1), torch.tensor([0, 1] * 2), ("a", "b"), torch.tensor([0, 0, 2, 2]))),
         "for validation, got 2 samples of 2 classes",
     ),
-    "few": (cut_error(Samples(torch.zeros(2, 1))), "at least 3 samples, .* got 2: add samples"),
+    "few": (cut_error(Samples(torch.zeros(2, 1))), "at least 3 samples, .* got 2"),
     "only a test part": (cut_error(samples_of(6, 6, parts=torch.full((12,), 2))), "got 0 samples"),
 }
 
@@ -635,8 +635,8 @@ WRONG_BY_CLASS = {
         {"train": 6, "validation": 1, "test": 2},
         "at least 2 classes in every part, got 1 of 10 for validation",
     ),
-    "nothing new": ({"classes": 2}, "got 0 of 2 for test: give it more, leave out --split.test, or choose Stratified"),
-    "few": ({"classes": 5, "validation": 1}, "got 1 of 5 for validation: give it more, leave out --split.validation"),
+    "nothing new": ({"classes": 2}, "got 0 of 2 for test: give it more, or choose Stratified"),
+    "few": ({"classes": 5, "validation": 1}, "got 1 of 5 for validation: give it more, or"),
     "too many to train": ({"train": 99, "classes": 100}, "got 0 of 100 for validation"),
     "half a class": ({"train": 2.5}, "a number of classes, got 2.5"),
     "no file": ({"file": "nowhere_train.txt"}, "nowhere_train.txt, which does not exist"),
@@ -656,10 +656,10 @@ def test_invalid_splits_by_class_are_refused(case):
     ("content", "words"),
     [
         ({"train": ["class 0"]}, "got no list for validation, test: write"),
-        ({"train": ["clas 0"], "val": [], "test": []}, "did you mean 'class 0'"),
+        ({"train": ["clas 0"], "val": [], "test": []}, "did you mean class 0"),
         (
             {"train": ["unicorn", "class 0"], "val": ["gryphon"], "test": ["basilisk"]},
-            "got 'unicorn', and 2 others that the data has not: the data has no such class$",
+            "got unicorn, which the data has not, and 2 others that the data has not$",
         ),
         (
             {"train": ["class 0", "class 1"], "val": ["class 2", "class 3"], "test": []},
@@ -669,7 +669,7 @@ def test_invalid_splits_by_class_are_refused(case):
         (["class 0"], "got no list for train, validation, test: write"),
         (
             {"train": [], "val": [], "validation": [], "test": []},
-            "in .*split.json, got train, val, validation, test: keep one",
+            "in .*split.json, got train, val, validation, test$",
         ),
     ],
 )
@@ -696,7 +696,7 @@ def test_a_file_of_classes_that_is_no_json_is_refused(tmp_path):
     [
         ("nothere.txt", "got nothere.txt, which does not exist: check the path, or name one of cifar-fs, mini-imagene"),
         ("nothere.json", "got nothere.json, which does not exist: check the path"),
-        ("cifar-sf", "got cifar-sf, which does not exist: did you mean cifar-fs\\?"),
+        ("cifar-sf", "got cifar-sf, which does not exist, did you mean cifar-fs\\?"),
     ],
 )
 def test_a_file_of_class_names_that_is_not_there_is_said_to_be_missing(file, words, tmp_path, monkeypatch):
@@ -771,7 +771,7 @@ def test_classes_without_a_sample_are_in_no_batch():
     ("samples", "size", "words"),
     [
         (samples_of(30, 30), 24, "at most 16.*samples_per_class to 12 or more"),
-        (samples_of(30, 30), 12, "multiple of samples_per_class=8, got 12: 8 is one"),
+        (samples_of(30, 30), 12, "multiple of samples_per_class=8, got 12"),
         (SETS, 8, "got label sets: choose Shuffled"),
     ],
     ids=["classes", "multiple", "sets"],

@@ -178,7 +178,7 @@ def test_unknown_labellings_are_refused(source, words):
 @pytest.mark.parametrize(
     ("fine", "coarse", "words"),
     [
-        ([0, 1, 1, 2], [0, 0, 1, 1], "got 1 of 3 in several, such as 'b' in x and y: correct the labels, or exchange"),
+        ([0, 1, 1, 2], [0, 0, 1, 1], "got 1 of 3 in several, such as 'b' in x and y: exchange"),
         ([0, 0, 1, 1], [0, 1, 0, 1], "got 2 of 3 in several, such as 'a' in x and y: "),
         ([0, -1, -1, 1], [0, 0, -1, 1], "expected fine labels of every sample with a class, got none for 1 of 3"),
         ([0, 1, 2, 0], None, "expected one class each beside fine labels, got no labels to train on"),

@@ -161,13 +161,13 @@ WRONG = {
         torch.utils.data.DataLoader(Items([(VECTORS[0], 0)])),
         "got torch.utils.data.dataloader.DataLoader",
     ),
-    "of an object": (object(), "map-style Dataset of tuples or dictionaries.*got builtins.object: give one"),
+    "of an object": (object(), "map-style Dataset.*got builtins.object: give one"),
     "of nothing": ([], "got an empty one"),
     "of too few labels": ((VECTORS, LABELS[:3]), "as many labels as inputs, got 3 and 12"),
     "of several shapes": (Items([(np.zeros(2), 0), (np.zeros(3), 1)]), "inputs of one shape, got others: resize them"),
-    "of items without a label": (Items([object()]), "items such as object: return these"),
+    "of items without a label": (Items([object()]), "items such as object"),
     "of other parts": ({"train": (VECTORS, LABELS), "test": (VECTORS[:, :2], LABELS)}, "vectors of one shape in all"),
-    "of other columns": ({"train": (VECTORS, LABELS), "test": VECTORS}, "vectors, labels, in test, got vectors: name"),
+    "of other columns": ({"train": (VECTORS, LABELS), "test": VECTORS}, "vectors, labels, in test, got vectors"),
 }
 
 

@@ -116,7 +116,7 @@ def test_beside_fine_labels_the_coarse_ones_are_changed():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"share": 1.0}, "expected share from 0 to below 1, got 1.0: 0.2 makes"),
+        ({"share": 1.0}, "expected share from 0 to below 1, got 1.0"),
         ({"share": -0.1}, "expected share from 0 to below 1, got -0.1"),
         ({"share": 0.2, "form": "flip"}, "expected form as symmetric or pair, got 'flip'"),
     ],

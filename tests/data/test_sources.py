@@ -250,13 +250,16 @@ SIDE_BY_SIDE = {
     "part": (("train/a", "train/b", "test"), r"got 2 directly in \S+test and 4 in folders \(a, b\)"),
     "some deeper": (
         ("a/x", "a/y", "b", "c"),
-        r"got those of b, c directly in their folder and those of a only deeper: .* a, b, c, or .* b, c, x, \.\.\.$",
+        r"got those of b, c in their folder and those of a only deeper: .* a, b, c, or .* b, c, x, \.\.\.$",
     ),
     "parts within classes": (
         ("a/train", "a/test", "b/train", "b/test"),
-        r"got parts within them, such as a/test/0\.png: move the folders, as in test/a, or rename",
+        r"got parts within, as in a/test/0\.png: move the folders, as in test/a, or rename",
     ),
-    "no training part": (("val/a", "val/b", "test/a"), r"got test, val: .*the classes are a, b.* they are test, val$"),
+    "no training part": (
+        ("val/a", "val/b", "test/a"),
+        r"got test, val: .*the classes are a, b.* they are test, val$",
+    ),
     "not only parts": (
         ("train/a", "train/b", "test/a", "more/a"),
         r"got more, test, train: .* if the classes are a, b.* they are more, test, train$",
@@ -449,9 +452,9 @@ def test_a_column_of_integers_may_have_fractions_late_in_a_long_table(tmp_path):
 @pytest.mark.parametrize(
     ("test", "words"),
     [
-        ({"y": [2]}, "a column 'label' in the test part of .*, got y: add it"),
-        ({"label": [["a"]]}, "a column 'y' in the test part of .*, got label: add it"),
-        ({"y": [2], "label": ["a"]}, "lists of labels in every part .*, got single labels in the test part: write"),
+        ({"y": [2]}, "a column 'label' in the test part of .*, got y$"),
+        ({"label": [["a"]]}, "a column 'y' in the test part of .*, got label$"),
+        ({"y": [2], "label": ["a"]}, "lists of labels in every part .*, got no lists in test$"),
     ],
     ids=["no labels", "no inputs", "single labels"],
 )
@@ -543,7 +546,7 @@ def test_one_column_in_a_list_is_a_set_of_one_label(tmp_path):
 @pytest.mark.parametrize(
     ("label", "words"),
     [
-        (["sky", "size"], "expected 0 or 1 in column 'size' of data.label, got 2 in row 1: leave it out"),
+        (["sky", "size"], "expected 0 or 1 in column 'size' of data.label, got 2 in row 1"),
         (["sky", "kind"], "expected 0 or 1 in column 'kind' of data.label, got 'a' in row 0"),
         (["sky", "gap"], "expected 0 or 1 in column 'gap' of data.label, got None in row 1"),
         (["sky", "list"], r"expected 0 or 1 in column 'list' of data.label, got \[1\] in row 0"),
@@ -660,8 +663,8 @@ def test_a_path_that_does_not_exist_is_answered_with_what_is_near(tmp_path, monk
     (tmp_path / "Photos" / "cats").mkdir(parents=True)
     (tmp_path / "link").symlink_to(tmp_path / "gone")
     for path, words in {
-        "./photo": f"; did you mean {tmp_path / 'Photos'}?",
-        "Photos/cast/2023": f"; did you mean {tmp_path / 'Photos' / 'cats'}?",
+        "./photo": f", did you mean {tmp_path / 'Photos'}?",
+        "Photos/cast/2023": f", did you mean {tmp_path / 'Photos' / 'cats'}?",
         "Photos/zebra/2023": f"; the nearest folder is {tmp_path / 'Photos'}",
         str(tmp_path / "x" / "y"): f"; the nearest folder is {tmp_path}",
         "./link": f"; it is a link to {tmp_path / 'gone'}",
@@ -803,13 +806,13 @@ WRONG = {
     "several texts": (table(columns=TEXTS), r"got title \(text\), note \(text\): name it in data\.inputs"),
     "text beside numbers": (table(inputs=["petal", "class"], label="sepal"), r"got class \(text\): name it in"),
     "labels alone": (table(columns={"label": [1, 2]}), "got only the labels"),
-    "missing labels": (table(columns={"x": [1, 2], "label": ["a", ""]}), "got none for 1 of 2: fill in or drop"),
+    "missing labels": (table(columns={"x": [1, 2], "label": ["a", ""]}), "got none for 1 of 2$"),
     "real labels": (table("t.jsonl", columns={"x": [1, 2], "label": [0.5, 1.5]}), "integers, strings, .* got float64"),
     "no numbers": (table(columns={"x": [float("inf"), -float("inf")], "label": [1, 2]}), "in all 2: choose"),
     "ragged": (table("t.jsonl", {"x": [[1], [1, 2]], "label": [1, 2]}), "lists of one length, .* column 'x'"),
     "size of numbers": (table(size=8), "no size for columns of numbers, got 8"),
     "no training part": (table("flowers/test.csv"), None),
-    "malformed": (broken, r"expected an object in each line of t\.jsonl, got no JSON in line 2: repair the file"),
+    "malformed": (broken, r"expected an object in each line of t\.jsonl, got no JSON in line 2"),
     "kind of file": (notes, r"got \.txt"),
 }
 
@@ -937,7 +940,7 @@ def test_generated_images_are_stacked():
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("FashonMNIST", r"got 'FashonMNIST': did you mean FashionMNIST"),
+        ("FashonMNIST", r"got FashonMNIST, did you mean FashionMNIST"),
         ("Zzz", "choose one of CIFAR10, CIFAR100, "),
         ("CIFAR10", r"expected the files of CIFAR10 in .*not found.*: add --data\.download true"),
         ("ImageNet", r"expected the files of ImageNet in .*: put them there yourself"),

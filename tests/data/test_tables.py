@@ -109,7 +109,7 @@ def test_rows_that_are_not_as_long_as_the_header_are_refused(tmp_path, cells, fi
 def test_headers_name_each_column_once_and_may_have_empty_cells(tmp_path):
     path = table(tmp_path / "t.csv", [("a", "a", "label"), (1, 2, "x")])
     for source in (Table(path), Text(path, text="a")):
-        with pytest.raises(ValueError, match=r"columns of different names in .*, got 'a' twice: rename one"):
+        with pytest.raises(ValueError, match=r"columns of different names in .*, got 'a' twice"):
             source.load()
     unnamed = table(tmp_path / "u.csv", [("", "a", "label", "", ""), (0, 1.5, "x", "", ""), (1, 2.5, "y", "", "")])
     assert Table(unnamed).load().columns == ("a",)
@@ -275,7 +275,7 @@ def test_what_names_no_part_is_no_column_of_parts(tmp_path):
     assert samples.parts is None
     assert "split (text, such as 'train')" in samples.said
     for part, got in {"split": "'holdout' in row 2", "x": "'1.5' in row 0", "part": "columns x, split"}.items():
-        words = rf"expected train, .* in column '{part}' of .*, got {got}.*: correct data\.part"
+        words = rf"expected train, .* in column '{part}' of .*, got {got}"
         with pytest.raises(ValueError, match=words):
             Table(path, part=part).load()
     table(tmp_path / "v.csv", [*few[:3], (3.5, "dev", "a"), (4.5, "train", "b")])

@@ -456,7 +456,7 @@ UNSEEN = np.where(np.arange(80) == 0, 7, PARTS[3])
         (changed(y_test=UNSEEN), {"evaluations": "kNN"}, "KNN does not apply.*those that apply: Retrieval"),
         (changed(x=PARTS[0][:0], y=PARTS[1][:0]), {}, "samples in x, .* got 0 samples"),
         (changed(x_test=PARTS[2][:0], y_test=PARTS[3][:0]), {}, "samples in x_test, .* got 0 samples"),
-        (changed(y=PARTS[1].astype(float)), {}, r"labels of shape \(N,\).* give labels.astype\(int\)"),
+        (changed(y=PARTS[1].astype(float)), {}, r"classes \(N,\).* give labels.astype\(int\)"),
         (changed(y=PARTS[1][:, None]), {}, r"y \(N,\).* got \(220, 1\): y.ravel\(\)"),
         (
             PARTS,

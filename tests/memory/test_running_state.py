@@ -270,7 +270,7 @@ TWO = torch.ones(2, 2)
             [TWO, torch.ones(3).long()],
             r"labels to be integers of shape \(2,\), .* got torch.int64 of shape \(3,\)",
         ),
-        (None, [TWO, torch.eye(2).long()], "build the queue with num_labels=2 to hold label sets"),
+        (None, [TWO, torch.eye(2).long()], "build the queue with num_labels=2$"),
         (None, [TWO, [0, 1]], "labels for the queue to be a tensor, got list"),
         (None, [TWO, None, 3], "ids for the queue to be a tensor, got int"),
         (None, [TWO, None, torch.ones(1).long()], r"ids to be integers of shape \(2,\)"),
@@ -279,7 +279,7 @@ TWO = torch.ones(2, 2)
         (3, [TWO, torch.ones(2).long()], r"got shape \(2,\): one-hot encode classes"),
         (3, [TWO, torch.full((2, 3), 2)], "zeros and ones, got other values"),
         (3, [TWO, torch.full((2, 3), torch.nan)], "zeros and ones, got other values"),
-        (None, [TWO.to("meta")], "keys to be on the device of the queue, cpu, got meta: move one of the two"),
+        (None, [TWO.to("meta")], "keys to be on the device of the queue, cpu, got meta"),
     ],
 )
 def test_a_queue_refuses_what_does_not_fit(num_labels, arguments, message):
@@ -329,7 +329,7 @@ def test_an_error_on_one_rank_is_an_error_on_all(two):
     assert all("rank 1 was refused" in here[name][0] for name in ("features", "nan"))
     assert "keys to be floating" in there["features"][0]
     assert "finite" in there["nan"][0]
-    assert all("the same way on all ranks" in told[name][0] for told in (here, there) for name in ("labels", "size"))
+    assert all("a queue on all ranks" in told[name][0] for told in (here, there) for name in ("labels", "size"))
 
 
 # Prototypes
@@ -488,7 +488,7 @@ def test_a_cache_may_be_excluded_from_the_state():
         (torch.tensor([0.0, 1.0]), TWO, r"sample_index to be integers of shape \(N,\), got torch.float32"),
         (torch.tensor([True, False]), TWO, r"got torch.bool .* for a mask, use .nonzero\(\)"),
         (torch.tensor([[0, 1]]), TWO, r"got torch.int64 of shape \(1, 2\)"),
-        (torch.tensor([0, 4]), TWO, r"sample_index to be within 0 … 3, got 0 … 4: count samples from 0"),
+        (torch.tensor([0, 4]), TWO, r"sample_index to be within 0 … 3, got 0 … 4"),
         (torch.tensor([-1, 2]), TWO, r"within 0 … 3, got -1 … 2"),
         (
             torch.tensor([0, 1], device="meta"),
@@ -496,7 +496,7 @@ def test_a_cache_may_be_excluded_from_the_state():
             "sample_index to be on the device of the cache, cpu, got meta",
         ),
         (torch.tensor([0, 1]), torch.ones(2, 3), r"features to be floating, of shape \(2, 2\), .* of shape \(2, 3\)"),
-        (torch.tensor([0, 1]), torch.ones(3, 2), r"one row for each index, got torch.float32 of shape \(3, 2\)"),
+        (torch.tensor([0, 1]), torch.ones(3, 2), r"a row an index, got torch.float32 of shape \(3, 2\)"),
         (torch.tensor([0, 1]), torch.ones(2, 2).long(), "features to be floating, .* got torch.int64"),
         (torch.tensor([0, 1]), [1.0, 2.0], "features for the cache to be a tensor, got list"),
         (torch.tensor([0, 1]), TWO.to("meta"), "features to be on the device of the cache, cpu, got meta"),
@@ -776,7 +776,7 @@ class Wrapper(nn.Module):
 @pytest.mark.parametrize(
     ("other", "message"),
     [
-        (lambda: Wrapper(nn.Linear(2, 2)), r"differs in 'bias', of shape \(2,\).* not a wrapper"),
+        (lambda: Wrapper(nn.Linear(2, 2)), r"differs in 'bias', of shape \(2,\).* a wrapper"),
         (lambda: nn.Linear(3, 2), r"differs in 'weight', of shape \(2, [23]\)"),
         (lambda: nn.Linear(2, 2, bias=False), "differs in 'bias'"),
         (
@@ -808,7 +808,7 @@ def test_buffers_are_compared_where_they_are_followed():
     ("options", "message"),
     [
         *[
-            ({"momentum": value}, f"momentum to be a number within 0 … 1, got {value!r}: MoCo")
+            ({"momentum": value}, f"momentum to be a number within 0 … 1, got {value!r}")
             for value in (1.5, -0.1, math.nan, math.inf, True, "a", None, {}, 1j)
         ],
         ({"buffers": "mean"}, "buffers to be one of copy, average, own, got 'mean'"),

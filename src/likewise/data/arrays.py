@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from likewise.data import columns
 from likewise.data.evaluated import Evaluated
 from likewise.data.ids import Ids
 from likewise.data.image_files import Size, check_size, sides
@@ -58,7 +59,7 @@ class Arrays(Source):
 
     - `images`, (N, height, width), (N, height, width, channels) or (N, channels, height, width), 1 or 3 channels:
       integers from 0 to 255, which stay uint8, floating-point values from 0 to 1, or booleans, True for white. Or
-      `vectors`, (N, F), any numbers; without these two, `features` or `embeddings` are read as vectors.
+      `vectors`, (N, F), any numbers, also called `features` or `embeddings`.
     - `labels`, optional: one class per sample, (N,), integers or strings; or label sets, (N, L), booleans or 0 and 1.
       A sample without a class, which only some losses are trained on, has an empty string, or -1 where there are names.
     - `fine_labels`, optional: one finer class per sample, (N,), each in one class of `labels`: samples are trained by
@@ -81,9 +82,9 @@ class Arrays(Source):
 
     Example:
         >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     np.savez(f"{folder}/flowers.npz", vectors=np.zeros((8, 3)), labels=["lily", "rose"] * 4)
-        ...     Arrays(f"{folder}/flowers.npz").load().names
+        >>> with tempfile.NamedTemporaryFile(suffix=".npz") as file:
+        ...     np.savez(file, vectors=np.zeros((8, 3)), labels=["lily", "rose"] * 4)
+        ...     Arrays(file.name).load().names
         ('lily', 'rose')
     """
 
@@ -100,10 +101,8 @@ class Arrays(Source):
             raise ValueError(f"expected {kind} that are not empty, got {arrays[kind].shape}: fill the array")
         for key in ("labels", "fine_labels", "ids", "test", "parts"):
             if key in arrays and arrays[key].shape[:1] != arrays[kind].shape[:1]:
-                raise ValueError(
-                    f"expected {key} of shape ({len(arrays[kind])},), one per input, got {arrays[key].shape}: "
-                    f"drop the inputs or {key} that have no counterpart"
-                )
+                expected = f"{key} of shape ({len(arrays[kind])},), one per input"
+                raise ValueError(f"expected {expected}, got {arrays[key].shape}")
         known = arrays.get("names")
         labels, names = labels_of(arrays["labels"], known, in_part=self.in_part) if "labels" in arrays else (None, ())
         parts, ids, second = parts_of_arrays(arrays), ids_of(arrays), None
@@ -135,9 +134,8 @@ class Arrays(Source):
         except (ValueError, EOFError, zipfile.BadZipFile, zlib.error, AttributeError, TypeError) as error:
             if str(error).startswith("expected "):
                 raise
-            raise ValueError(
-                f"expected an .npz file of plain arrays, got {self.path}: write it with numpy.savez"
-            ) from error
+            told = f"expected an .npz file of plain arrays, got {self.path}: write it with numpy.savez"
+            raise ValueError(told) from error
         _check_keys(keys, self.path)
         return arrays
 
@@ -167,17 +165,15 @@ def _inputs_in(keys: Sequence[str]) -> list[str]:
 
 
 def _check_keys(keys: Sequence[str], path: Path) -> None:
-    """Refuse a file without inputs, with two kinds of inputs, or with a misspelt key that may be the labels."""
+    # another key may be the labels, misspelt
     kinds = _inputs_in(keys)
     if len(kinds) == 1 and ("labels" in keys or set(keys) <= {*_INPUTS, *_FEATURES, *_OPTIONAL}):
         return
     got = "both" if len(kinds) == 2 else ", ".join(sorted(keys)) or "none"
     save = f"save it with numpy.savez(path, {kinds[0] if kinds else 'images'}=..., labels=...)"
-    raise ValueError(
-        f"expected one of the keys {', '.join(map(repr, (*_INPUTS, *_FEATURES)))} "
-        f"(optional: {', '.join(map(repr, _OPTIONAL))}) in {path}, "
-        f"got {got}: {'keep one' if len(kinds) == 2 else save}"
-    )
+    known = f"{', '.join(map(repr, (*_INPUTS, *_FEATURES)))} (optional: {', '.join(map(repr, _OPTIONAL))})"
+    remedy = "keep one" if len(kinds) == 2 else save
+    raise ValueError(f"expected one of the keys {known} in {path}, got {got}: {remedy}")
 
 
 @final
@@ -194,60 +190,36 @@ class ArrayRows(Rows):
 
 def _vectors(vectors: NDArray[Any]) -> Tensor | Rows:
     if vectors.ndim != 2 or vectors.dtype.kind not in "uifb":
-        raise ValueError(
-            f"expected vectors of shape (N, F), numbers, got {vectors.shape} of {vectors.dtype}: "
-            "flatten them, or save images under 'images'"
-        )
+        got = f"{vectors.shape} of {vectors.dtype}: flatten them, or save images under 'images'"
+        raise ValueError(f"expected vectors of shape (N, F), numbers, got {got}")
     return ArrayRows(vectors) if isinstance(vectors, np.memmap) else torch.from_numpy(vectors.astype(np.float32))
 
 
 def labels_of(
     labels: NDArray[Any], names: NDArray[Any] | None, *, in_part: bool = False, key: str = "labels"
-) -> tuple[Tensor, tuple[str, ...]]:
+) -> columns.Labels:
     """Return classes (N,), int64, or label sets (N, L), boolean, and their names; in part, -1 is no class."""
     labels = words_of(labels, key) if labels.dtype.kind == "S" else labels
-    if in_part and labels.ndim == 1 and (labels.dtype.kind == "U" or names is not None):
-        given = labels != ("" if labels.dtype.kind == "U" else -1)
-        if 0 < given.sum() < len(labels):
-            classes, known = labels_of(labels[given], names)
-            return torch.full((len(labels),), -1).index_copy(0, torch.from_numpy(given.nonzero()[0]), classes), known
     known = None if names is None else tuple(map(as_class, words_of(names, "names").tolist()))
-    sets = labels.ndim == 2 and labels.dtype.kind in "uib" and labels.shape[1] > 0
-    if sets and bool(((labels == 0) | (labels == 1)).all()):
-        return torch.from_numpy(labels.astype(bool)), known or tuple(str(label) for label in range(labels.shape[1]))
+    if labels.ndim == 2 and labels.dtype.kind in "uib" and labels.size and bool(((labels == 0) | (labels == 1)).all()):
+        return torch.from_numpy(labels.astype(bool)), known or tuple(map(str, range(labels.shape[1])))
     if labels.ndim != 1 or labels.dtype.kind not in "uibU":
-        remedy = "give one class per sample"
-        if labels.dtype.kind == "f":
-            remedy = "give labels.astype(int)" if labels.ndim == 1 else "give labels > 0.5"
-        elif labels.ndim == 2:
-            remedy = "give labels > 0, or one class per sample"
-        raise ValueError(
-            "expected labels of shape (N,), integers or strings, or label sets of shape (N, L), booleans or 0 and 1, "
-            f"got {labels.shape} of {labels.dtype}: {remedy}"
-        )
-    if known is not None:
-        return _numbered(labels, known)
-    words = labels if labels.dtype.kind in "uib" else [as_class(name) for name in labels.tolist()]
-    found, classes = np.unique(words, return_inverse=True)
-    return torch.from_numpy(classes.astype(np.int64)), tuple(str(name) for name in found)
-
-
-def _numbered(labels: NDArray[Any], names: tuple[str, ...]) -> tuple[Tensor, tuple[str, ...]]:
-    whole = labels.dtype.kind in "ui"
-    if not whole or labels.min() < 0 or labels.max() >= len(names):
-        got = f"{labels.dtype} from {labels.min()} to {labels.max()}" if whole else labels.dtype
-        raise ValueError(
-            f"expected labels from 0 to {len(names) - 1} for {len(names)} names, got {got}: leave out 'names' or "
-            "renumber the labels"
-        )
-    return torch.from_numpy(labels.astype(np.int64)), names
+        remedies = {("f", 1): "labels.astype(int)", ("f", 2): "labels > 0.5"}
+        remedy = remedies.get((labels.dtype.kind, labels.ndim), "one class per sample, or labels > 0")
+        expected = "classes (N,), integers or strings, or label sets (N, L), booleans or 0 and 1"
+        raise ValueError(f"expected {expected} as labels, got {labels.shape} of {labels.dtype}: give {remedy}")
+    classes = labels[labels >= 0] if known and in_part and labels.dtype.kind == "i" else labels
+    if known and len(classes) and (labels.dtype.kind not in "ui" or classes.min() < 0 or classes.max() >= len(known)):
+        got = f"{labels.dtype}" if labels.dtype.kind not in "ui" else f"{classes.min()} to {classes.max()}"
+        raise ValueError(f"expected labels from 0 to {len(known) - 1} for {len(known)} names, got {got}")
+    return columns.labels_of(labels.tolist(), names=known, in_part=in_part)
 
 
 def ids_of(arrays: Mapping[str, NDArray[Any]]) -> Any:
     """Return what samples are called; None, which stands for their places, where the arrays don't say."""
     given: Any = arrays.get("ids")
     if given is not None and (given.ndim != 1 or given.dtype.kind not in "uiSU"):
-        raise ValueError(f"expected ids of shape (N,), strings, got {given.shape} of {given.dtype}: leave them out")
+        raise ValueError(f"expected ids of shape (N,), strings, got {given.shape} of {given.dtype}")
     return given if given is None else Ids.of(words_of(given, "ids").tolist())
 
 
@@ -258,18 +230,16 @@ def parts_of_arrays(arrays: Mapping[str, NDArray[Any]]) -> Tensor | None:
     if "test" in arrays:
         test = arrays["test"]
         if test.dtype.kind != "b":
-            raise ValueError(
-                f"expected test of booleans, True for what is held out, got {test.dtype}: compare it first"
-            )
+            raise ValueError(f"expected test of booleans, True for what is held out, got {test.dtype}")
         if not test.any():
-            raise ValueError("expected a test mask with every class in training, got no test sample: change the mask")
+            raise ValueError("expected a test mask with every class in training, got no test sample")
         return torch.from_numpy(test).long() * 2
     if "parts" not in arrays:
         return None
     given = words_of(arrays["parts"], "parts")
     unknown = sorted(set(given.tolist()) - set(PART_NAMES))
     if unknown:
-        raise ValueError(f"expected parts of 'train', 'validation' and 'test', got {unknown[0]!r}: rename it")
+        raise ValueError(f"expected parts of 'train', 'validation' and 'test', got {unknown[0]!r}")
     return torch.tensor([PART_NAMES[part] for part in given.tolist()])
 
 
@@ -284,29 +254,22 @@ def as_images(images: NDArray[Any], size: Size = None, resize: Resize = "crop") 
 
 def _pixels(images: NDArray[Any]) -> NDArray[Any]:
     if images.ndim not in {3, 4} or images.dtype.kind not in "uifb":
-        raise ValueError(
-            "expected images of shape (N, height, width), (N, height, width, channels) or (N, channels, height, width),"
-            f" numbers, got {images.shape} of {images.dtype}: reshape them, or save vectors under 'vectors'"
-        )
+        shapes = "(N, height, width), (N, height, width, channels) or (N, channels, height, width)"
+        got = f"{images.shape} of {images.dtype}: reshape them, or save vectors under 'vectors'"
+        raise ValueError(f"expected images of shape {shapes}, numbers, got {got}")
     if images.dtype.kind == "b":
         return images.astype(np.uint8) * np.uint8(255)
     low, high = images.min(), images.max()
     if images.dtype.kind == "f":
         if low < -_ROUNDING or high > 1 + _ROUNDING:  # Samples reports NaN
-            raise ValueError(
-                f"expected floating-point images from 0 to 1, got values from {low:.4g} to {high:.4g}: "
-                "divide them by their largest possible value, or save uint8 from 0 to 255"
-            )
+            got = f"values from {low:.4g} to {high:.4g}: divide them by their largest possible value"
+            raise ValueError(f"expected floating-point images from 0 to 1, got {got}, or save uint8 from 0 to 255")
         return images.astype(np.float32, copy=False).clip(0, 1)
     if low < 0 or high > 255:
-        raise ValueError(
-            f"expected integer images from 0 to 255, got values from {low} to {high}: "
-            "divide them by their largest possible value and save floating-point numbers"
-        )
+        got = f"values from {low} to {high}: divide them by their largest possible value, as floating-point numbers"
+        raise ValueError(f"expected integer images from 0 to 255, got {got}")
     if high == 1:
-        raise ValueError(
-            "expected integer images from 0 to 255, got only 0 and 1: save images.astype(bool) if 1 is white"
-        )
+        raise ValueError("expected integer images from 0 to 255, got only 0 and 1: save images.astype(bool)")
     return images.astype(np.uint8, copy=False)
 
 
@@ -315,10 +278,6 @@ def _channels_first(images: Tensor) -> Tensor:
         return images.unsqueeze(1)
     first, last = images.shape[1] in _CHANNELS, images.shape[-1] in _CHANNELS
     if first == last:
-        got = "which could be either" if first else "which has neither 1 nor 3"
-        remedy = "save grey images as (N, height, width)" if first else "keep 1 or 3 of them, or save 'vectors'"
-        raise ValueError(
-            "expected images of 1 or 3 channels, last (N, height, width, channels) or first "
-            f"(N, channels, height, width), got {tuple(images.shape)}, {got}: {remedy}"
-        )
+        got = "could be either: save grey images as (N, height, width)" if first else "has neither 1 nor 3"
+        raise ValueError(f"expected images of 1 or 3 channels, last or first, got {tuple(images.shape)}, which {got}")
     return images if first else images.movedim(-1, 1)

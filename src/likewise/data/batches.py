@@ -127,11 +127,10 @@ class Views(Batches):
         batch_size: Samples per batch over all processes, B. A smaller training part is one batch.
         sampler: Which samples are batched together. None: Shuffled.
         augmentation: How a view differs from its sample. None: SimCLRViews for images with three channels, RandomAffine
-            for other images, FeatureDropout for vectors, TokenDropout for texts; for images of pairs, whose other side
-            may name colours, crops alone: RandomResizedCrop.
+            for other images, FeatureDropout for vectors, TokenDropout for texts, RandomResizedCrop for images of pairs.
         counterpart_augmentation: Of pairs, how a view of the other side differs. None: likewise.
-        negatives: Of pairs with hard negatives, how many of each sample's are drawn for a step; of one that has fewer,
-            some again, and of one that has none, any of the training part's.
+        negatives: Of pairs with hard negatives, how many of each sample's are drawn for a step; some again where there
+            are fewer, and any of the training part's where there is none.
 
     Raises:
         ValueError: views or negatives is below 1, or batch_size is below 2; or pairs are to have several views.
@@ -142,12 +141,8 @@ class Views(Batches):
     Example:
         >>> samples = Samples(torch.rand(8, 1, 6, 6))
         >>> batches = Views(batch_size=4)
-        >>> rows = batches.order(samples, seed=0, epoch=0)
-        >>> rows.shape
-        torch.Size([2, 4])
-        >>> batch = Batch(inputs=samples.inputs[rows[0]], sample_index=rows[0], share=Share(seed=1, samples=4))
         >>> batches.fit(samples)
-        >>> batches.on_device(batch)["inputs"].shape
+        >>> batches.on_device(Batch(inputs=samples.inputs[:4], sample_index=torch.arange(4)))["inputs"].shape
         torch.Size([4, 2, 1, 6, 6])
     """
 
@@ -164,32 +159,27 @@ class Views(Batches):
         if views is not None and views < 1:
             raise ValueError(f"expected views of at least 1, got {views}: contrast needs 2 without labels")
         if batch_size < 2:
-            raise ValueError(f"expected batch_size of at least 2, got {batch_size}: contrast is between samples")
+            raise ValueError(f"expected batch_size of at least 2, got {batch_size}")
         if negatives < 1:
-            raise ValueError(f"expected negatives of at least 1, got {negatives}: how many of each sample's are drawn")
+            raise ValueError(f"expected negatives of at least 1, got {negatives}")
         self.views = 2 if views is None else views
         self._views_given = views is not None
-        asked = {"sampler": sampler, "augmentation": augmentation}
-        asked |= {"counterpart_augmentation": counterpart_augmentation}
+        asked = {"sampler": sampler, "augmentation": augmentation, "counterpart_augmentation": counterpart_augmentation}
         self._open = [name for name, part in asked.items() if part is None]
         self.batch_size = batch_size
         self.sampler = Shuffled() if sampler is None else sampler
-        self.augmentation = augmentation
-        self.counterpart_augmentation = counterpart_augmentation
+        self.augmentation, self.counterpart_augmentation = augmentation, counterpart_augmentation
         self.negatives = negatives
 
     def order(self, samples: Samples, *, seed: int, epoch: int) -> Int[Tensor, "batches b"]:
-        """Return the rows of every batch of an epoch, without an incomplete last batch."""
         return self.sampler.order(samples, self.batch_size, seed=seed, epoch=epoch)
 
     def fit(self, samples: Samples) -> None:
         """Choose an augmentation if none was given, and fit it to some of the training part."""
         self.augmentation = _fitted(self.augmentation, samples, described=samples.counterparts is not None)
         if self.negatives > 1 and samples.negatives is None:
-            raise ValueError(
-                f"expected pairs with hard negatives to draw {self.negatives} of each sample's, got none: name their "
-                "column, --data.negatives, or leave out --batches.negatives"
-            )
+            remedy = "name their column, --data.negatives, or leave out --batches.negatives"
+            raise ValueError(f"expected pairs with {self.negatives} hard negatives each, got none: {remedy}")
         if samples.counterparts is None:
             return
         if self._views_given and self.views > 1:
@@ -199,12 +189,10 @@ class Views(Batches):
 
     @property
     def recorded(self) -> dict[str, Any]:
-        """How many views there are, and what samples and changes them where nothing was given."""
         made = {name: getattr(self, name) for name in self._open}
         return {"views": self.views} | {name: spec_of(part) for name, part in made.items() if part is not None}
 
     def crops(self, samples: Samples) -> Crops | None:
-        """Return the crops that views begin with, where images are decoded on demand."""
         return Crops.of(self.augmentation, self.views, samples.inputs)
 
     def on_device(self, batch: Batch) -> Batch:
@@ -230,10 +218,7 @@ def _views_of(augmentation: Augmentation | None, inputs: Tensor, views: int, sha
     return augmentation(repeated, share.draw(views, len(inputs), inputs.device)).unflatten(0, (len(inputs), views))
 
 
-def _rest_of_views(
-    augmentation: Augmentation | None, crops: Tensor, views: int, share: Share
-) -> Shaped[Tensor, "b v ..."]:
-    """Return what views become after the crops that they begin with, (B, V, ...)."""
+def _rest_of_views(augmentation: Augmentation | None, crops: Tensor, views: int, share: Share) -> Tensor:
     rest = None if augmentation is None else augmentation.split()[1]
     made = crops.flatten(0, 1) / 255
     if rest is not None:
@@ -248,7 +233,7 @@ def _fitted(given: Augmentation | None, samples: Samples, *, described: bool) ->
 
 
 def fit_augmentation(augmentation: Augmentation, samples: Samples) -> None:
-    """Fit an augmentation to some of the training part, of which it makes a view, or refuses them."""
+    """Fit an augmentation to some of the training part, and try it on one."""
     some = some_inputs(samples, FITTED_ON)
     augmentation.fit(some)
     augmentation(some[:1], Draw(0, rows=1))

@@ -5,8 +5,7 @@ import json
 import re
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from difflib import get_close_matches
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import Any, final
 
@@ -20,6 +19,7 @@ from likewise.data.samples import Samples, some_of_each_class
 from likewise.data.split import Parts, Split, relabelled, whole_classes
 from likewise.data.subset import Subset
 from likewise.files.formats import PART_NAMES, PARTS, Part, as_class, lines_in
+from likewise.files.suggestions import suggest
 
 SPLITS = Path(__file__).parent / "splits"
 OPTION = "split.encoding"
@@ -30,25 +30,25 @@ SAME = 1e-9  # sums of fractions that differ by less are equal
 
 
 @final
+@dataclass(repr=False, eq=False)
 class ByClass(Split):
     """Parts with disjoint classes, numbered from 0 in each part.
 
     If the source's own parts have disjoint classes and no file is given, they are kept. Otherwise each class goes to
-    one part with all of its samples, whatever part the source assigns to them. A fraction is 2 classes or more; of 4
-    or 5 classes 2 are the test's, and validation has samples of the others that are not trained on; of 3 classes the
-    test has one of its own and such samples of the others. A warning says so.
+    one part with all of its samples. A fraction is 2 classes or more; of 4 or 5 classes 2 are the test's, and
+    validation has samples of the others that are not trained on; of 3 classes the test has one of its own and such
+    samples of the others. A warning says so.
 
     Args:
         train: Classes to train on: a number of classes, or below 1 a fraction of them.
         validation: Classes for model selection, given the same way.
         test: Classes held out, given the same way.
         file: The class names of each part, instead of numbers. Either a JSON file {"train": [...], "validation": [...],
-            "test": [...]}, or a text file of the training classes, one per line, with "train" in its name, and next to
-            it files with "val" or "validation" and "test" in place of "train". A * in a name stands for anything, such
-            as Greek/*. Classes in no part are left out. Or the name of a split of the field: "cifar-fs", 64, 16 and 20
-            classes of CIFAR-100 (Bertinetto et al., 2019); "mini-imagenet", as many of ImageNet by their WordNet ids
-            (Ravi and Larochelle, 2017); "omniglot-alphabets", the 30 background alphabets of Omniglot, 5 of them for
-            validation, and the 20 evaluation alphabets (Lake et al., 2015).
+            "test": [...]}, or a text file of the training classes, one per line, with "train" in its name, beside files
+            with "val" or "validation" and "test" in its place; * stands for anything, as in Greek/*. Classes in no part
+            are left out. Or a split of the field: "cifar-fs", 64, 16 and 20 classes of CIFAR-100 (Bertinetto et al.,
+            2019); "mini-imagenet", as many of ImageNet by their WordNet ids (Ravi and Larochelle, 2017);
+            "omniglot-alphabets", 25, 5 and 20 alphabets, as background and evaluation set (Lake et al., 2015).
         seed: Seed of the choice of classes.
         encoding: What the file is in, such as "latin-1". None: UTF-8.
         rotations: Whether each quarter turn of a class of images is a class of its own, in the same part.
@@ -65,30 +65,21 @@ class ByClass(Split):
         (6, 8, tensor([0, 1]))
     """
 
-    def __init__(
-        self,
-        train: float = 0.64,
-        validation: float = 0.16,
-        test: float = 0.2,
-        file: Path | None = None,
-        seed: int = 0,
-        *,
-        encoding: str | None = None,
-        rotations: bool = False,
-        refit: bool = False,
-    ) -> None:
-        super().__init__(refit=refit)
-        self.rotations = rotations
-        self.sizes = dict(zip(PARTS, (train, validation, test), strict=True))
+    train: float = 0.64
+    validation: float = 0.16
+    test: float = 0.2
+    file: Path | None = None
+    seed: int = 0
+    _: KW_ONLY
+    encoding: str | None = None
+    rotations: bool = False
+
+    def __post_init__(self) -> None:
+        self.sizes = {part: getattr(self, part) for part in PARTS}
         for part, size in self.sizes.items():
             if size <= 0 or (size >= 1 and size != int(size)):
-                raise ValueError(
-                    f"expected {part} as a fraction of the classes below 1, or a number of classes, got {size:g}: "
-                    "every part needs classes, validation for model selection; 0.64, 0.16 and 0.2 is usual"
-                )
-        self.file = file
-        self.seed = seed
-        self.encoding = encoding
+                expected = f"{part} as a fraction of the classes below 1, or a number of classes"
+                raise ValueError(f"expected {expected}, got {size:g}: every part needs classes")
 
     def __call__(self, samples: Samples, subset: Subset | None = None) -> Parts:
         subset = None if subset is None else subset.of_source(samples)
@@ -103,10 +94,8 @@ class ByClass(Split):
         for part, classes in zip(PARTS, chosen, strict=True):
             if len(classes) < 2 and part not in short:
                 where = "" if file is None else f" in {file}"
-                raise ValueError(
-                    f"expected at least 2 classes in every part{where}, got {len(classes)} of {len(samples.names)} "
-                    f"for {part}: give it more, {'or' if file else f'leave out --split.{part}, or'} choose Stratified"
-                )
+                got = f"{len(classes)} of {len(samples.names)} for {part}: give it more, or choose Stratified"
+                raise ValueError(f"expected at least 2 classes in every part{where}, got {got}")
         if file is not None:
             _warn_of_others(samples.names, torch.cat(chosen).tolist(), file)
         train, validation, test = masks = [torch.isin(labels, classes) for classes in chosen]
@@ -114,11 +103,8 @@ class ByClass(Split):
             taken = _some_of_each(labels, train, self.sizes[part], self.seed)
             masks[PARTS.index(part)][taken], train[taken] = True, False
         if short:
-            warnings.warn(
-                f"{len(samples.names)} classes are too few for three parts of two or more: {' and '.join(short)} "
-                f"{'takes' if len(short) == 1 else 'take'} samples of the training classes, which are not trained on",
-                stacklevel=2,
-            )
+            told = f"{len(samples.names)} classes are too few for three parts of two or more: {' and '.join(short)}"
+            warnings.warn(f"{told} take samples of the training classes, which are not trained on", stacklevel=2)
         if subset is not None and not subset.every_part:
             rest = (train | validation).nonzero().flatten()
             kept = torch.zeros(len(samples), dtype=torch.bool)
@@ -144,10 +130,7 @@ class ByClass(Split):
                 numbers["train"] = min(numbers["train"], left)
         if sum(numbers.values()) > total:
             wanted = ", ".join(f"{part}={size:g}" for part, size in self.sizes.items())
-            raise ValueError(
-                f"expected at most {total} classes in all parts together, got {wanted}: lower one of "
-                f"split.{', split.'.join(self.sizes)}"
-            )
+            raise ValueError(f"expected at most {total} classes in all parts together, got {wanted}")
         shuffled = torch.randperm(total, generator=torch.Generator().manual_seed(self.seed))
         return shuffled[: sum(numbers.values())].split(list(numbers.values()))
 
@@ -158,7 +141,7 @@ class ByClass(Split):
 
 
 def _some_of_each(labels: Int[Tensor, " n"], chosen: Tensor, share: float, seed: int) -> Int[Tensor, " k"]:
-    """Choose a share of each class among some samples, at least one of each, and never all."""
+    # at least one of each class, and never all
     rows = chosen.nonzero().flatten()
     counts = torch.bincount(labels[rows])
     shares = (counts * share).round().long().clamp(min=1).minimum((counts - 1).clamp(min=0))
@@ -176,32 +159,26 @@ def _given(samples: Samples) -> tuple[Tensor, ...] | None:
 
 def _named(samples: Samples, names: Mapping[str, Sequence[str]], file: Path) -> tuple[Tensor, ...]:
     numbers = {name: label for label, name in enumerate(samples.names)}
-    names = {
-        part: [match for name in names[part] for match in _matching(as_class(name), samples.names)] for part in PARTS
-    }
+    every = samples.names
+    names = {part: [match for name in names[part] for match in _matching(as_class(name), every)] for part in PARTS}
     unknown = [name for part in PARTS for name in names[part] if name not in numbers]
     if unknown:
-        near = get_close_matches(unknown[0], samples.names, n=1)
+        near = suggest(unknown[0], samples.names, ", which the data has not")
         many = f", and {len(unknown) - 1} others that the data has not" if len(unknown) > 1 else ""
-        remedy = f"did you mean {near[0]!r}?" if near else "the data has no such class"
-        raise ValueError(f"expected names of classes in {file}, got {unknown[0]!r}{many}: {remedy}")
+        raise ValueError(f"expected names of classes in {file}, got {unknown[0]}{near}{many}")
     seen: dict[str, str] = {}
     for part in PARTS:
         for name in names[part]:
             if seen.setdefault(name, part) != part:
-                raise ValueError(f"expected every class in one part only in {file}, got {name!r} in two: keep one")
+                raise ValueError(f"expected every class in one part only in {file}, got {name!r} in two")
     return tuple(torch.tensor(sorted({numbers[name] for name in names[part]}), dtype=torch.int64) for part in PARTS)
 
 
 def _warn_of_others(names: Sequence[str], chosen: Sequence[int], file: Path) -> None:
-    """Warn of classes that a file doesn't name: one may have been forgotten."""
     others = sorted(set(range(len(names))) - set(chosen))
     if others:
-        warnings.warn(
-            f"left out {len(others):,} of {len(names):,} classes, which are in no part of {file}, such as "
-            f"{names[others[0]]!r}",
-            stacklevel=3,
-        )
+        some = f"{len(others):,} of {len(names):,} classes, which are in no part of {file}"
+        warnings.warn(f"left out {some}, such as {names[others[0]]!r}", stacklevel=3)
 
 
 def _matching(name: str, known: Sequence[str]) -> list[str]:
@@ -211,15 +188,13 @@ def _matching(name: str, known: Sequence[str]) -> list[str]:
 
 
 def _found(file: Path) -> Path:
-    """Return the file, or that of a split of the field with this name."""
     if file.exists():
         return file
     known = {path.stem: path for path in sorted(SPLITS.glob("*.json"))}
     if str(file) in known:
         return known[str(file)]
-    near = get_close_matches(str(file), known, n=1)
-    remedy = f"did you mean {near[0]}?" if near else f"check the path, or name one of {', '.join(known)}"
-    raise ValueError(f"expected a file of class names, got {file}, which does not exist: {remedy}")
+    remedy = suggest(str(file), known, f": check the path, or name one of {', '.join(known)}")
+    raise ValueError(f"expected a file of class names, got {file}, which does not exist{remedy}")
 
 
 def _read(file: Path, encoding: str | None) -> Mapping[str, Sequence[str]]:
@@ -242,36 +217,31 @@ def _of_parts(text: str, file: Path) -> Mapping[str, Sequence[str]]:
             part = PARTS[PART_NAMES[name]]
             if part in lists:
                 given = ", ".join(one for one in content if one in PART_NAMES)
-                raise ValueError(f"expected one list for each part in {file}, got {given}: keep one")
+                raise ValueError(f"expected one list for each part in {file}, got {given}")
             lists[part] = [str(one) for one in names]
     missing = ", ".join(part for part in PARTS if part not in lists)
     if missing:
-        raise ValueError(
-            f"expected a list of class names for each part in {file}, got {invalid or f'no list for {missing}'}: "
-            'write {"train": [...], "validation": [...], "test": [...]}'
-        )
+        got = (invalid or f"no list for {missing}") + ': write {"train": [...], "validation": [...], "test": [...]}'
+        raise ValueError(f"expected a list of class names for each part in {file}, got {got}")
     return lists
 
 
 def _beside(file: Path, part: str) -> Path:
-    """Return the file of another part's classes: the same name, with that part's name in place of "train"."""
     if "train" not in file.name:
         raise ValueError(f'expected "train" in the name of a file of classes, got {file}: rename it, or write JSON')
     names = [file.name.replace("train", name) for name, number in PART_NAMES.items() if PARTS[number] == part]
     found = next((file.with_name(name) for name in names if file.with_name(name).is_file()), None)
     if found is None:
-        raise ValueError(
-            f"expected a file of the {part} classes next to {file}, got none: "
-            f"name it {file.name.replace('train', part)}"
-        )
+        name = file.name.replace("train", part)
+        raise ValueError(f"expected a file of the {part} classes next to {file}, got none: name it {name}")
     return found
 
 
 def rotated(samples: Samples) -> Samples:
     """Return the samples four times, turned by 0°, 90°, 180° and 270°, with four times as many classes.
 
-    Rows of turned samples are numbered beyond all of a source. Images that are read on demand are turned when they are
-    read; others take 4 times the memory. See Santoro et al., 2016, section 4.2.
+    Rows of turned samples are numbered beyond all of a source. Images in memory take 4 times as much of it. See Santoro
+    et al., 2016, section 4.2.
     """
     labels = samples.classes_for("rotations", "leave rotations out")
     if samples.evaluated is not None:
@@ -285,15 +255,11 @@ def rotated(samples: Samples) -> Samples:
     turned, ids = TurnedRows(samples.inputs), samples.ids
     for turn in range(1, TURNS):
         ids += Ids.of(f"{name}, turned {90 * turn}°" for name in samples.ids)
-    return replace(
-        samples,
-        inputs=turned[torch.arange(len(turned))] if isinstance(samples.inputs, Tensor) else turned,
-        labels=labels.repeat(TURNS) + turns * classes,
-        names=names,
-        parts=None if samples.parts is None else samples.parts.repeat(TURNS),
-        rows=None if samples.rows is None else samples.rows.repeat(TURNS) + turns * BEYOND,
-        ids=ids,
-    )
+    inputs = turned[torch.arange(len(turned))] if isinstance(samples.inputs, Tensor) else turned
+    parts = None if samples.parts is None else samples.parts.repeat(TURNS)
+    rows = None if samples.rows is None else samples.rows.repeat(TURNS) + turns * BEYOND
+    labels = labels.repeat(TURNS) + turns * classes
+    return replace(samples, inputs=inputs, labels=labels, names=names, parts=parts, rows=rows, ids=ids)
 
 
 def unturned(names: Sequence[str]) -> Int[Tensor, " classes"]:

@@ -22,11 +22,9 @@ class Chosen(NamedTuple):
     inputs: list[str]
     kind: columns.ColumnKind
     others: Mapping[str, str]
-    tables: Tables
-    """The tables, in which columns of numbers hold these."""
+    tables: Tables  # the tables, in which columns of numbers hold these
 
     def __str__(self) -> str:
-        """Say which columns are inputs, and which are not, and why."""
         left = [f"{name} ({why})" for name, why in self.others.items()]
         count = f", {len(self.inputs)} columns" * (len(self.inputs) > TOLD)
         words = f"{first_of(self.inputs, TOLD)} ({self.kind}{count})"
@@ -34,17 +32,11 @@ class Chosen(NamedTuple):
 
 
 def chosen(path: str, tables: Tables, given: Sequence[str] | None, beside: Sequence[str]) -> Chosen:
-    """Choose one column of images or texts, or several of numbers: those that are given, or else by what they hold.
-
-    A column whose values identify rows is an input only where it is given: one that is named id, *_id or the like, and
-    one of whole numbers that hardly repeat and are in order, packed closely, or written with leading zeros. Columns of
-    labels and parts, which are beside, are none.
-    """
+    """Choose one column of images or texts, or several of numbers: those given, or else as `Table` says."""
     table = next(iter(tables.splits.values()))
     if unknown := next((name for name in given or () if name not in table.features), None):
-        raise ValueError(
-            f"expected columns of {path} in data.inputs, got {unknown!r}: choose from {', '.join(table.features)}"
-        )
+        got = f"{unknown!r}: choose from {', '.join(table.features)}"
+        raise ValueError(f"expected columns of {path} in data.inputs, got {got}")
     names = given or [name for name in table.features if name not in beside]
     kinds = {name: columns.kind_in(table, name) for name in names}
     others = {} if given else {name: why for name, kind in kinds.items() if (why := _unfit(name, kind))}
@@ -96,10 +88,8 @@ def _none_fits(path: str, features: Any, odd: Mapping[str, str], others: Mapping
     each = [f"{name} ({'lists' if name in lists else kind})" for name, kind in odd.items()]
     each += [] if odd else [f"{name} ({why})" for name, why in others.items()]
     remedy = "write a row for each of a list, or give --data Pairs" if lists else "name it in data.inputs"
-    return ValueError(
-        f"expected columns of numbers, or one of images or texts, in {path}, got "
-        f"{', '.join(each) or 'only the labels'}: {remedy}"
-    )
+    got = ", ".join(each) or "only the labels"
+    return ValueError(f"expected columns of numbers, or one of images or texts, in {path}, got {got}: {remedy}")
 
 
 def _described(table: Any, name: str, kind: str) -> str:

@@ -15,6 +15,7 @@ from likewise.files import cells as told
 from likewise.files.formats import ID_COLUMN, as_class
 
 SEPARATORS = {";": "semicolons", "|": "bars", ",": "commas"}
+Labels = tuple[Tensor, tuple[str, ...]]  # classes, (N,), or label sets, (N, L), and their names
 ColumnKind = Literal["images", "numbers", "text", "classes", "other"]
 
 
@@ -77,9 +78,7 @@ def words_in(table: Any, column: str) -> Sequence[Any]:
     return _in_words(values_of(table, column), _names(table.features[column])) if kind in {"text", "classes"} else ()
 
 
-def labels_in(
-    tables: Sequence[Any], column: str, separator: str | None, *, in_part: bool = False
-) -> tuple[Tensor, tuple[str, ...]]:
+def labels_in(tables: Sequence[Any], column: str, separator: str | None, *, in_part: bool = False) -> Labels:
     """Return the labels of all tables; by name, where these number them differently."""
     names = [_names(table.features[column]) for table in tables]
     each = [values_of(table, column) for table in tables]
@@ -89,22 +88,19 @@ def labels_in(
     return labels_of(every, separator, known, in_part=in_part)
 
 
-def indicators_in(tables: Sequence[Any], columns: Sequence[str]) -> tuple[Tensor, tuple[str, ...]]:
+def indicators_in(tables: Sequence[Any], columns: Sequence[str]) -> Labels:
     """Return label sets, (N, L), of one column of 0 and 1 for each label."""
     sets: list[list[bool]] = []
     for column in columns:
         values = [value for table in tables for value in values_of(table, column)]
         for row, value in enumerate(values):
             if value not in (0, 1):  # a list has no hash
-                raise ValueError(
-                    f"expected 0 or 1 in column {column!r} of data.label, got {value!r} in row {row}: leave it out"
-                )
+                raise ValueError(f"expected 0 or 1 in column {column!r} of data.label, got {value!r} in row {row}")
         sets.append([value == 1 for value in values])
     return torch.tensor(sets).T.contiguous(), tuple(columns)
 
 
 def _names(feature: Any) -> tuple[str, ...] | None:
-    """Return the names of the classes, or of the labels in lists, that a feature numbers; None where it has none."""
     inner = _inner(feature)
     names: Sequence[str] | None = getattr(feature if inner is None else inner, "names", None)
     return None if names is None else tuple(names)
@@ -140,10 +136,7 @@ def column_of(
     *,
     cells: Callable[[str], Sequence[Any]] = lambda _: (),
 ) -> str:
-    """Return the name of a column of texts or labels: the given one, or the first of the usual names that is known.
-
-    An error names those that may have labels, as what is in them tells.
-    """
+    """Return the name of a column: the given one, or the first of the usual ones; an error names likely labels."""
     found = next((name for name in ([given] if given else usual) if name in known), None)
     if found is not None:
         return found
@@ -155,23 +148,17 @@ def column_of(
     elif len(others) == 2:
         asked = "; of pairs give --data Pairs --data.path {} --data.first {} --data.second {}"
         remedy += asked.format(where, *others)
-    raise ValueError(
-        f"expected a column of {what}s ({given or ', '.join(usual)}) in {where}, got {', '.join(known)}: {remedy}"
-    )
+    expected = f"a column of {what}s ({given or ', '.join(usual)})"
+    raise ValueError(f"expected {expected} in {where}, got {', '.join(known)}: {remedy}")
 
 
 def labels_of(
-    values: Sequence[Any],
-    separator: str | None = None,
-    names: Sequence[str] | None = None,
-    *,
-    in_part: bool = False,
-) -> tuple[Tensor, tuple[str, ...]]:
+    values: Sequence[Any], separator: str | None = None, names: Sequence[str] | None = None, *, in_part: bool = False
+) -> Labels:
     """Return classes (N,), int64, or label sets (N, L), boolean, with their names.
 
-    Values are integers, strings, lists of them, or lists of only 0 and 1; None is no label. A separator parts strings
-    that hold several labels; `names` are those of numbered classes or labels. In part, samples may have no class, -1;
-    an empty string is none either.
+    Values are integers, strings, lists of them, or lists of only 0 and 1; None is no label. `names` are those of
+    numbered classes or labels. In part, samples may have no class, -1; an empty string is none either.
     """
     values = [_plain(value) for value in values]
     if in_part and separator is None and not any(isinstance(value, list) for value in values):
@@ -191,66 +178,53 @@ def labels_of(
         return _label_sets(values, lists, None if separator is not None else names)
     missing = sum(value is None for value in values)
     if missing:
-        raise ValueError(
-            f"expected a label for every sample, got none for {missing} of {len(values)}: fill in or drop these"
-        )
+        raise ValueError(f"expected a label for every sample, got none for {missing} of {len(values)}")
     if names is not None:
         if without := sum(isinstance(value, int) and value < 0 for value in values):
-            raise ValueError(
-                f"expected a label for every sample, got a negative number, for none, in {without} of {len(values)}: "
-                "drop the rows, or train on them"
-            )
+            got = f"a negative number, for none, in {without} of {len(values)}"
+            raise ValueError(f"expected a label for every sample, got {got}")
         return torch.tensor(values, dtype=torch.int64), tuple(names)
-    odd = [value for value in values if not isinstance(value, int | str)]
-    if odd:
-        raise ValueError(
-            f"expected labels of integers, strings, or lists of them, got {np.asarray(odd).dtype}: name another column "
-            "in data.label"
-        )
+    if odd := [value for value in values if not isinstance(value, int | str)]:
+        got = f"{np.asarray(odd).dtype}: name another column in data.label"
+        raise ValueError(f"expected labels of integers, strings, or lists of them, got {got}")
     words = values if all(isinstance(value, int) for value in values) else [str(value) for value in values]
     warn_of_same(values, words, "labels have")
     places = {label: place for place, label in enumerate(_in_order(set(words)))}
     check_apart(tuple(map(str, places)))
-    return torch.tensor([places[label] for label in words]), tuple(map(str, places))
+    return torch.tensor([places[label] for label in words], dtype=torch.int64), tuple(map(str, places))
 
 
 def warn_of_same(values: Iterable[Any], words: Iterable[Any], whose: str) -> None:
     """Warn where a number and a string are one word."""
     kinds = {(word, isinstance(value, str)) for value, word in zip(values, words, strict=True)}
     if both := [word for word, is_string in kinds if is_string and (word, False) in kinds]:
-        one = min(both)
-        warnings.warn(
-            f'{whose} {one} and "{one}", which are the same here: write all as strings, or none', stacklevel=3
-        )
+        told = f'{whose} {min(both)} and "{min(both)}", which are the same here'
+        warnings.warn(f"{told}: write all as strings, or none", stacklevel=3)
 
 
 def check_separator(separator: str | None) -> None:
     """Raise a ValueError unless a separator has a character."""
     if separator == "":
-        raise ValueError("expected a separator of at least one character, such as ;, got an empty one: leave it out")
+        raise ValueError("expected a separator of at least one character, such as ;, got an empty one")
 
 
 def check_apart(names: Sequence[str]) -> None:
-    """Warn where classes seem to be several labels in one cell: their parts are in other cells too.
+    """Warn where classes seem to be several labels in one cell.
 
-    A comma is common in names; so there must be parts of at least half of such classes that other cells have as well,
-    alone or together. For a semicolon or a bar, a class with one is enough.
+    A comma is common in names; so other cells must have the parts of at least half of such classes, too.
     """
     for separator, called in SEPARATORS.items():
-        together = {
-            name: {part.strip() for part in name.split(separator)} - {""} for name in names if separator in name
-        }
+        parts = {name: {part.strip() for part in name.split(separator)} - {""} for name in names}
+        together = {name: own for name, own in parts.items() if separator in name}
         if not together:
             continue
         often = Counter(part for parts in together.values() for part in parts)
         known = {*names} - together.keys() | {part for part, count in often.items() if count > 1}
         likely = [name for name, parts in together.items() if len(parts) > 1 and parts <= known]
         if separator != "," or len(likely) * 2 >= len(together):
-            warnings.warn(
-                f"{len(together):,} of {len(names):,} classes have {called} in their names, such as "
-                f"{min(likely or together)!r}: if these are several labels, set data.separator to {separator!r}",
-                stacklevel=2,
-            )
+            told = f"{len(together):,} of {len(names):,} classes have {called} in their names, such as"
+            remedy = f"if these are several labels, set data.separator to {separator!r}"
+            warnings.warn(f"{told} {min(likely or together)!r}: {remedy}", stacklevel=2)
 
 
 def _plain(value: Any) -> Any:
@@ -262,14 +236,11 @@ def _plain(value: Any) -> Any:
     return None if math.isnan(value) else int(value) if value.is_integer() else value
 
 
-def _label_sets(values: Sequence[Any], lists: int, names: Sequence[str] | None) -> tuple[Tensor, tuple[str, ...]]:
-    """Return lists of labels, of which None is an empty one, as label sets, (N, L), and the labels' names."""
+def _label_sets(values: Sequence[Any], lists: int, names: Sequence[str] | None) -> Labels:
     single = sum(value is not None for value in values) - lists
     if single:
-        raise ValueError(
-            f"expected lists of labels in every line or in none, got {lists:,} lists in {len(values):,} lines: "
-            "write single labels as lists too"
-        )
+        got = f"{lists:,} lists in {len(values):,} lines"
+        raise ValueError(f"expected lists of labels in every line or in none, got {got}")
     sets: list[list[Any]] = [[one for one in value or [] if one is not None] for value in values]
     if names is None and _are_indicators(sets):
         indicators = torch.tensor(np.asarray(sets, dtype=bool))
@@ -289,10 +260,7 @@ def _in_order(labels: Collection[Any]) -> list[Any]:
 
 
 def _are_indicators(sets: Sequence[Sequence[Any]]) -> bool:
-    """Decide whether lists hold 0 or 1 for each label, and not the labels themselves.
-
-    Of two or more each, they do: as labels, either some would repeat, or every sample would have both.
-    """
+    # of two or more each, 0 and 1 are indicators: as labels, some would repeat, or every sample would have both
     same_length = len({len(own) for own in sets}) == 1 and len(sets[0]) > 0
     if not same_length or any(label not in {0, 1} for own in sets for label in own):
         return False

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
 from typing import final
 from zlib import crc32
 
@@ -11,6 +10,7 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from likewise.data.rows import Rows
+from likewise.files.suggestions import suggest
 
 SEVERITIES = (1, 2, 3, 4, 5)
 _ROUNDING = 1e-4  # tolerance around [0, 1]
@@ -19,7 +19,6 @@ Change = Callable[[Tensor, float], Tensor]
 
 
 def _impulses(image: Tensor, share: float) -> Tensor:
-    """Set a share of all values to 0 or 1, half each."""
     uniform = torch.rand(image.shape)
     return image.masked_fill(uniform < share / 2, 0).masked_fill(uniform >= 1 - share / 2, 1)
 
@@ -34,7 +33,6 @@ def _blurred(image: Tensor, width: float) -> Tensor:
 
 
 def _pixelated(image: Tensor, share: float) -> Tensor:
-    """Reduce to a share of the pixels along each side, and enlarge again."""
     from torchvision.transforms.v2 import InterpolationMode  # noqa: PLC0415 - torchvision is optional
     from torchvision.transforms.v2.functional import resize  # noqa: PLC0415
 
@@ -44,7 +42,6 @@ def _pixelated(image: Tensor, share: float) -> Tensor:
 
 
 def _moved(image: Tensor, angle: float, x: float, y: float) -> Tensor:
-    """Rotate by degrees, and move by pixels; border pixels are repeated."""
     from torchvision.transforms.v2 import InterpolationMode  # noqa: PLC0415 - torchvision is optional
     from torchvision.transforms.v2.functional import affine, center_crop, pad  # noqa: PLC0415
 
@@ -56,14 +53,12 @@ def _moved(image: Tensor, angle: float, x: float, y: float) -> Tensor:
 
 
 def _translated(image: Tensor, share: float) -> Tensor:
-    """Move by a fraction of the sides, in a random direction."""
     angle = 2 * math.pi * float(torch.rand(1))
     height, width = image.shape[1:]
     return _moved(image, 0.0, -share * width * math.cos(angle), -share * height * math.sin(angle))
 
 
 def _rotated(image: Tensor, degrees: float) -> Tensor:
-    """Rotate by degrees, to a random side."""
     return _moved(image, degrees if float(torch.rand(1)) < 0.5 else -degrees, 0.0, 0.0)
 
 
@@ -89,9 +84,8 @@ def corruption_named(name: str) -> str:
     spaced = name.replace("_", " ")
     if spaced in CORRUPTIONS:
         return spaced
-    near = get_close_matches(spaced, CORRUPTIONS, n=2)
-    remedy = f"did you mean {' or '.join(near)}?" if near else "choose one of them"
-    raise ValueError(f"expected a corruption among {', '.join(CORRUPTIONS)}, got {name!r}: {remedy}")
+    got = f"{name}{suggest(spaced, CORRUPTIONS, most=2)}"
+    raise ValueError(f"expected a corruption among {', '.join(CORRUPTIONS)}, got {got}")
 
 
 def corrupted(
@@ -100,7 +94,7 @@ def corrupted(
     """Corrupt images. What is random depends on the seed and the image's row only, not on the batch it comes in.
 
     Args:
-        images: Images (N, channels, height, width), uint8 or from 0 to 1, of any number of channels and any size.
+        images: Images (N, channels, height, width), uint8 or from 0 to 1.
         rows: Each image's row in its source, (N,).
         corruption: A key of `CORRUPTIONS`.
         severity: 1 to 5.
@@ -115,7 +109,7 @@ def corrupted(
 
     Source:
         After D. Hendrycks and T. Dietterich, Benchmarking Neural Network Robustness to Common Corruptions and
-        Perturbations, 2019. Implementations and strengths are ours, so numbers can't be compared with theirs.
+        Perturbations, 2019, with strengths of our own: numbers can't be compared with theirs.
 
     Example:
         >>> corrupted(torch.full((2, 3, 4, 4), 0.5), torch.tensor([0, 1]), "brightness", 1)[0, 0, 0, 0]
@@ -123,18 +117,16 @@ def corrupted(
     """
     change, strengths = CORRUPTIONS[corruption_named(corruption)]
     if severity not in SEVERITIES:
-        raise ValueError(f"expected a severity from 1 to {len(SEVERITIES)}, got {severity}: 1 is the mildest")
+        raise ValueError(f"expected a severity from 1 to {len(SEVERITIES)}, got {severity}")
     if images.ndim != 4 or not (images.dtype == torch.uint8 or images.is_floating_point()):
-        raise ValueError(
-            f"expected images (N, channels, height, width) of uint8 or from 0 to 1, got {tuple(images.shape)} of "
-            f"{images.dtype}"
-        )
+        got = f"{tuple(images.shape)} of {images.dtype}"
+        raise ValueError(f"expected images (N, channels, height, width) of uint8 or from 0 to 1, got {got}")
     values = images.cpu() / 255 if images.dtype == torch.uint8 else images.cpu().float()
     if len(values) == 0:
         return values
     low, high = float(values.min()), float(values.max())
     if not -_ROUNDING <= low <= high <= 1 + _ROUNDING:
-        raise ValueError(f"expected images from 0 to 1, got values from {low:.4g} to {high:.4g}: rescale them")
+        raise ValueError(f"expected images from 0 to 1, got values from {low:.4g} to {high:.4g}")
     made = list[Tensor]()
     with torch.random.fork_rng([]):
         for image, row in zip(values.clamp(0, 1), rows.tolist(), strict=True):
@@ -145,25 +137,11 @@ def corrupted(
 
 @final
 class CorruptedRows(Rows):
-    """Corrupted images, made when they are read: no more than a batch of them is in memory.
+    """Images of `corrupted`, made when they are read: no more than a batch of them is in memory."""
 
-    Args:
-        images: The images, a tensor or `Rows`.
-        rows: Each image's row in its source, (N,).
-        corruption: See `corrupted`.
-        severity: See `corrupted`.
-        seed: See `corrupted`.
-    """
-
-    def __init__(
-        self, images: Tensor | Rows, rows: Int[Tensor, " n"], corruption: str, severity: int, seed: int = 0
-    ) -> None:
-        self.images = images
-        self.rows = rows
-        self.corruption = corruption
-        self.severity = severity
-        self.seed = seed
+    def __init__(self, images: Tensor | Rows, rows: Tensor, corruption: str, severity: int, seed: int = 0) -> None:
+        self.images, self.rows, self.change = images, rows, (corruption, severity, seed)
         self.shape, self.dtype = tuple(images.shape), torch.float32
 
     def __getitem__(self, rows: Tensor) -> Tensor:
-        return corrupted(self.images[rows], self.rows[rows], self.corruption, self.severity, self.seed)
+        return corrupted(self.images[rows], self.rows[rows], *self.change)

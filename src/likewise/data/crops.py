@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float, Int, UInt8
+from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from likewise.data.augmentation import Augmentation, Draw, RandomResizedCrop
@@ -29,10 +29,7 @@ class Crops(NamedTuple):
         rows = slice(own.start * self.views, own.stop * self.views)
         return Draw(seed, samples * self.views, rows).uniform(NUMBERS).unflatten(0, (-1, self.views))
 
-    def read(
-        self, inputs: Any, rows: Int[Tensor, " n"], numbers: Float[Tensor, "n v k"]
-    ) -> UInt8[Tensor, "n v ch h w"]:
-        """Read images, and crop V views of each."""
+    def read(self, inputs: Any, rows: Tensor, numbers: Float[Tensor, "n v k"]) -> UInt8[Tensor, "n v ch h w"]:
         if isinstance(inputs, SomeRows):
             return self.read(inputs.all_rows, inputs.rows[rows], numbers)
         if isinstance(inputs, ImageFiles):

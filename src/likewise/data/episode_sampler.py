@@ -43,17 +43,13 @@ class EpisodeShape(NamedTuple):
 
     @classmethod
     def usual(cls, episodes: int, ways: int | None, shots: int, queries: int | None) -> "EpisodeShape":
-        """Return a shape; what is None has its usual size."""
         return cls(episodes, 5 if ways is None else ways, shots, 15 if queries is None else queries)
 
     def check(self) -> None:
-        """Raise a ValueError unless there is something to learn from and to classify."""
         for name, value, least in zip(self._fields, self, (1, 2, 1, 1), strict=True):
             if value < least or value != int(value):
                 whole = "" if value < least else ", a whole number"
-                raise ValueError(
-                    f"expected {name} of at least {least}{whole}, got {value}: 5 ways, 1 shot, 15 queries is usual"
-                )
+                raise ValueError(f"expected {name} of at least {least}{whole}, got {value}: 5 ways, 1 shot is usual")
 
 
 @final
@@ -86,7 +82,7 @@ class EpisodeSampler:
         shape.check()
         counts = torch.bincount(labels, minlength=len(names))
         if len(counts) > len(names):
-            raise ValueError(f"expected a name for each of {len(counts)} classes, got {len(names)}: name them all")
+            raise ValueError(f"expected a name for each of {len(counts)} classes, got {len(names)}")
         lacking = shortage(counts, names, shape, room)
         if lacking is not None:
             raise ValueError("expected {}, got {}: {}".format(*lacking))
@@ -108,7 +104,7 @@ class EpisodeSampler:
 def shortage(
     counts: Int[Tensor, " c"], names: Sequence[str], shape: EpisodeShape, room: Room
 ) -> tuple[str, str, str] | None:
-    """Say what episodes need, what there is, and the remedy; None where there are enough classes and samples."""
+    """Say what episodes need, what there is, and the remedy; None where there is enough."""
     occurring = counts.nonzero().flatten()
     if len(occurring) < shape.ways:
         return f"at least {shape.ways} classes, as many as an episode has", str(len(occurring)), f"lower {room}.ways"
@@ -126,12 +122,9 @@ def shortage(
 def fitted(counts: Int[Tensor, " c"], shape: EpisodeShape, given: Mapping[str, object]) -> EpisodeShape:
     """Return the shape with no more ways and queries than there are classes and samples, where these aren't given."""
     occurring = counts[counts > 0]
-    most = {
-        "ways": max(2, len(occurring)),
-        "queries": max(1, int(occurring.min()) - shape.shots if len(occurring) else 1),
-    }
-    open_ones = [name for name, value in given.items() if value is None]
-    return shape._replace(**{name: min(getattr(shape, name), most[name]) for name in open_ones})
+    queries = int(occurring.min()) - shape.shots if len(occurring) else 1
+    most = {"ways": max(2, len(occurring)), "queries": max(1, queries)}
+    return shape._replace(**{name: min(getattr(shape, name), most[name]) for name in most if given[name] is None})
 
 
 def fitting(counts: Int[Tensor, " c"], shape: EpisodeShape) -> EpisodeShape | None:

@@ -29,27 +29,21 @@ class Episodes(Batches):
         queries: Query samples of each class, Q. None: 15, or as many as every class has beside its shots.
         episodes: Episodes of a batch over all processes, E.
         steps: Batches of an epoch. None: as many as there are samples for, at least one.
-        mix: Whether a box of each query comes from another query of its episode, as InfoPatch trains; see `Mix`. Needs
-            a loss of cells, since such a query has no single class. None: the command mixes for losses that read
-            `cell_labels`; else not.
+        mix: Whether a box of each query comes from another query of its episode, as InfoPatch trains; see `Mix`. Such a
+            query has no single class. None: the command mixes for losses that read `cell_labels`; else not.
         augmentation: How a sample is changed before it is used; supports and queries alike. None: not at all.
 
     Raises:
-        ValueError: A size is below 1; there are fewer classes than ways, or a class has too few samples; or samples
-            don't have one class each.
+        ValueError: A size is below 1, there are fewer classes than ways, a class has too few samples, or samples don't
+            have one class each.
 
     Memory:
         A batch of inputs, and another one while queries are mixed.
 
     Example:
         >>> samples = Samples(torch.rand(60, 1, 8, 8), torch.arange(60) % 6, tuple("abcdef"))
-        >>> batches = Episodes(ways=5, shots=1, queries=3, episodes=2)
-        >>> rows = batches.order(samples, seed=0, epoch=0)
-        >>> rows.shape
+        >>> Episodes(ways=5, shots=1, queries=3, episodes=2).order(samples, seed=0, epoch=0).shape
         torch.Size([1, 40])
-        >>> batch = Batch(inputs=samples.inputs[rows[0]], sample_index=rows[0], share=Share(seed=1, samples=40))
-        >>> batches.on_device(batch)["inputs"].shape
-        torch.Size([40, 1, 1, 8, 8])
     """
 
     def __init__(
@@ -67,31 +61,25 @@ class Episodes(Batches):
         self.shape = self._wanted = EpisodeShape.usual(episodes, ways, shots, queries)
         self.shape.check()
         if steps is not None and steps < 1:
-            raise ValueError(f"expected steps of at least 1 batch an epoch, got {steps}: leave it out for one pass")
+            raise ValueError(f"expected steps of at least 1 batch an epoch, got {steps}")
         self.together = self.shape.samples
         self.batch_size = episodes * self.together
-        self.steps = steps
-        self.mix = mix
-        self.augmentation = augmentation
+        self.steps, self.mix, self.augmentation = steps, mix, augmentation
 
     @property
     def wanted(self) -> EpisodeShape:
-        """The shape before it was fitted."""
         return self._wanted
 
     def suit(self, loss: str, arguments: Collection[str]) -> None:
         """Mix queries for losses of cells, unless `mix` says; refuse it for others, which would take them for whole."""
         cells = "cell_labels" in arguments
         if self.mix and not cells:
-            raise ValueError(
-                f"expected queries of one class each for {loss}, which takes no cell_labels, got mixed: "
-                "leave batches.mix out"
-            )
+            expected = f"queries of one class each for {loss}, which takes no cell_labels"
+            raise ValueError(f"expected {expected}, got mixed: leave batches.mix out")
         self.mix = cells if self.mix is None else self.mix
 
     @property
     def recorded(self) -> dict[str, Any]:
-        """Whether queries are mixed, and how large episodes are."""
         return {"mix": self.mix, "ways": self.shape.ways, "queries": self.shape.queries}
 
     def order(self, samples: Samples, *, seed: int, epoch: int) -> Int[Tensor, "batches b"]:
@@ -113,10 +101,8 @@ class Episodes(Batches):
         share = Share.of(batch)
         held, over = divmod(len(inputs), self.shape.samples)
         if over:
-            raise ValueError(
-                f"expected whole episodes of {self.shape.samples} samples on every process, got {len(inputs)}: set "
-                "batches.episodes to a multiple of the number of processes"
-            )
+            got = f"{len(inputs)}: set batches.episodes to a multiple of the number of processes"
+            raise ValueError(f"expected whole episodes of {self.shape.samples} samples on every process, got {got}")
         shape = self.shape._replace(episodes=held)
         if self.augmentation is not None:
             inputs = self.augmentation(inputs, share.draw(1, len(inputs), inputs.device))

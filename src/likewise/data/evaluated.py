@@ -62,12 +62,7 @@ class Evaluated:
     ) -> "Evaluated":
         """Return fine classes, (N,), each of which lies in one of the coarse classes, (N,), that are trained on.
 
-        Args:
-            fine: The class of each sample, by which it is evaluated.
-            fine_names: The names of these classes.
-            coarse: The class of each sample that is trained on; of a sample without one, -1, nothing is evaluated.
-            coarse_names: The names of these classes.
-            given: What the fine labels are called where they were given.
+        Of a sample without a coarse class, -1, nothing is evaluated. `given` is what errors call the fine labels.
 
         Raises:
             ValueError: Samples have label sets, a sample lacks a fine class, or a fine class is in two coarse ones.
@@ -77,20 +72,16 @@ class Evaluated:
             raise ValueError(f"expected one class each beside {given}, got {got}: name a column of classes as label")
         known = coarse >= 0
         if lacking := int((fine[known] < 0).sum()):
-            raise ValueError(
-                f"expected {given} of every sample with a class, got none for {lacking:,} of {int(known.sum()):,}: "
-                "fill them in, or drop these samples"
-            )
+            got = f"none for {lacking:,} of {int(known.sum()):,}"
+            raise ValueError(f"expected {given} of every sample with a class, got {got}")
         fine = fine.where(known, -1)
         pairs = torch.stack([fine[known], coarse[known]]).unique(dim=1)
         counts = torch.bincount(pairs[0], minlength=len(fine_names))
         if torn := (counts > 1).nonzero().flatten().tolist():
             in_both = [coarse_names[int(label)] for label in pairs[1, pairs[0] == torn[0]]]
-            raise ValueError(
-                f"expected {given} that each lie in one class trained on, got {len(torn):,} of {len(fine_names):,} in "
-                f"several, such as {fine_names[torn[0]]!r} in {first_of(in_both, separator=' and ')}: correct the "
-                "labels, or exchange label and fine_label"
-            )
+            some = f"{fine_names[torn[0]]!r} in {first_of(in_both, separator=' and ')}"
+            got = f"{len(torn):,} of {len(fine_names):,} in several, such as {some}: exchange label and fine_label?"
+            raise ValueError(f"expected {given} that each lie in one class trained on, got {got}")
         numbers = torch.zeros(len(fine_names), dtype=torch.int64).index_copy(0, pairs[0], pairs[1])
         return cls(fine, tuple(fine_names), Superclasses(numbers, tuple(coarse_names))).compact()
 
@@ -108,7 +99,7 @@ class Evaluated:
         return Evaluated(classes, own, Superclasses(numbers, names))
 
     def joined(self, other: "Evaluated") -> "Evaluated":
-        """Return the samples of both, these first; the classes of the other after these, unless they are the same."""
+        """Return the samples of both, and the classes of both, unless they are the same."""
         if self.names == other.names:
             return replace(self, classes=torch.cat([self.classes, other.classes]))
         ours, theirs = self.within, other.within

@@ -15,9 +15,9 @@ class Folder(Tabular):
     """Images in a folder, with one folder per class; or folders train, test and optionally validation of these.
 
     What lies deeper belongs to the class; a warning counts it. A metadata.csv or metadata.jsonl next to the images,
-    with a column file_name, can give the labels instead. If there is a validation part and no test part, the validation
-    part is used for testing. An image is called by its path below the folder. Images that cannot be read are left out,
-    and so are links to nothing; warnings count and name them. HEIC is read where `pillow-heif` is installed.
+    with a column file_name, can give the labels instead. If there is a validation part and no test part, that is used
+    for testing. An image is called by its path below the folder. Images that cannot be read, and links to nothing, are
+    left out, with a warning. HEIC is read where `pillow-heif` is installed.
 
     Args:
         path: The folder.
@@ -32,16 +32,8 @@ class Folder(Tabular):
         The decoded images, one byte per pixel and channel, up to `memory`, and the paths of files.
 
     Example:
-        >>> import tempfile
-        >>> from pathlib import Path
-        >>> from PIL import Image
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     for name in ("cat", "dog"):
-        ...         Path(folder, name).mkdir()
-        ...         Image.new("L", (40, 30)).save(f"{folder}/{name}/1.png")
-        ...     photos = Folder(folder, size=16).load()
-        >>> photos.input_shape, photos.names, list(photos.ids)
-        ((1, 16, 16), ('cat', 'dog'), ['cat/1.png', 'dog/1.png'])
+        >>> Folder("photos", size=224, label="none").size
+        224
     """
 
     encoding: str | None = None

@@ -15,10 +15,7 @@ from torch import Tensor
 from likewise.data.tables import library
 from likewise.files.formats import IMAGE_COLUMNS, LABEL_COLUMNS, PART_NAMES, PARTS
 
-EXPECTED = (
-    "arrays (X, y), a DataFrame, a data set of datasets, a map-style Dataset of tuples or dictionaries, or these as "
-    '{"train": ..., "test": ...}'
-)
+EXPECTED = 'arrays (X, y), a DataFrame, a data set, a map-style Dataset, or these as {"train": ..., "test": ...}'
 TABLE = ""  # a table that is whole has no name
 Columns = dict[str, Any]
 
@@ -28,25 +25,17 @@ def kept(data: Any, folder: Path, label: str | None = None) -> Path:
 
     Items of a Dataset are taken once: views are drawn by an augmentation, not by what the Dataset does at random.
 
-    Args:
-        data: What `EXPECTED` says. X: images (N, C, H, W), (N, H, W) or (N, H, W, C), vectors (N, F), or texts.
-        folder: Where to.
-        label: The column of labels in a Dataset of dictionaries. None: one of the usual names.
-
-    Raises:
-        ValueError: It is none of these, or parts have other columns.
-
-    Memory:
-        That of the data, once more while it is written.
+    Data are what `EXPECTED` says; X: images (N, C, H, W), (N, H, W) or (N, H, W, C), vectors (N, F), or texts. `label`
+    is the column of labels in a Dataset of dictionaries, or None for one of the usual names.
     """
     parts = data if isinstance(data, Mapping) and data and set(data) <= PART_NAMES.keys() else {"train": data}
     columns = {PARTS[PART_NAMES[name]]: _columns(of, label) for name, of in parts.items()}
     first = next(iter(columns.values()))
     if odd := next((part for part, of in columns.items() if of.keys() != first.keys()), None):
         theirs, ours = (", ".join(of) for of in (columns[odd], first))
-        raise ValueError(f"expected the columns of the first part, {ours}, in {odd}, got {theirs}: name them alike")
+        raise ValueError(f"expected the columns of the first part, {ours}, in {odd}, got {theirs}")
     if "labels" in first and len({isinstance(of["labels"][0], str) for of in columns.values()}) > 1:
-        raise ValueError("expected labels of one kind in all parts, got names and numbers: give both the same")
+        raise ValueError("expected labels of one kind in all parts, got names and numbers")
     if any(isinstance(first.get(kind), np.ndarray) for kind in ("images", "vectors")):
         arrays = {name: _joined([of[name] for of in columns.values()], name) for name in first}
         if len(columns) > 1:
@@ -59,7 +48,6 @@ def kept(data: Any, folder: Path, label: str | None = None) -> Path:
 
 
 def _written(folder: Path, contents: Mapping[str, bytes]) -> Path:
-    """Write files, of one alone the path; else those of a folder."""
     digest = sha256(repr([(name, sha256(of).hexdigest()) for name, of in contents.items()]).encode()).hexdigest()[:16]
     place = folder / f"data-{digest}"
     for name, content in contents.items():
@@ -93,7 +81,7 @@ def _columns(data: Any, label: str | None) -> Columns:
     if isinstance(data, tuple) and len(data) == 2:
         inputs, labels = (of.shape[0] if hasattr(of, "shape") else len(of or ()) for of in data)
         if inputs != labels or not inputs:
-            raise ValueError(f"expected as many labels as inputs, got {labels} and {inputs}: give one each")
+            raise ValueError(f"expected as many labels as inputs, got {labels} and {inputs}")
         return _of_values(list(data), [])
     fits = hasattr(data, "__getitem__") and hasattr(data, "__len__") and not isinstance(data, str | Mapping)
     if not fits or not len(data):
@@ -118,11 +106,10 @@ def _of_items(items: Sequence[Any], label: str | None, classes: Sequence[Any]) -
     if isinstance(first, Tensor | np.ndarray | str) or hasattr(first, "convert"):
         return _of_values([items], [])
     got = f"items such as {type(first).__name__}"
-    raise ValueError(f"expected a Dataset of (input, label) or of dictionaries, got {got}: return these")
+    raise ValueError(f"expected a Dataset of (input, label) or of dictionaries, got {got}")
 
 
 def _of_values(values: Sequence[Any], classes: Sequence[Any]) -> Columns:
-    """Return inputs, and labels if there are two columns."""
     values = [of.to_numpy() if hasattr(of, "to_numpy") else of for of in values]  # of pandas
     inputs, labels = values[0], [_plain(of) for of in values[1]] if len(values) == 2 else None
     if isinstance(inputs[0], str):
@@ -136,9 +123,7 @@ def _of_values(values: Sequence[Any], classes: Sequence[Any]) -> Columns:
         return columns
     whole = bool(classes) and all(isinstance(of, int) for of in labels)
     if whole and not all(0 <= of < len(classes) for of in labels):
-        raise ValueError(
-            f"expected labels from 0 to {len(classes) - 1}, the places in classes, got others: leave those out"
-        )
+        raise ValueError(f"expected labels from 0 to {len(classes) - 1}, the places in classes, got others")
     named = [str(classes[of]) for of in labels] if whole else labels
     arrays = "images" in columns or "vectors" in columns
     return columns | ({"labels": np.asarray(named)} if arrays else {"label": named})
@@ -146,9 +131,7 @@ def _of_values(values: Sequence[Any], classes: Sequence[Any]) -> Columns:
 
 def _of_dictionaries(items: Sequence[Mapping[str, Any]], label: str | None) -> Columns:
     if odd := next((place for place, item in enumerate(items) if item.keys() != items[0].keys()), None):
-        raise ValueError(
-            f"expected the keys {', '.join(items[0])} in all items, got others in item {odd}: give the same"
-        )
+        raise ValueError(f"expected the keys {', '.join(items[0])} in all items, got others in item {odd}")
     columns = {name: [item[name] for item in items] for name in items[0]}
     arrays = [name for name, of in columns.items() if getattr(of[0], "ndim", 0) > 0]
     if not arrays or any(hasattr(of[0], "convert") for of in columns.values()):

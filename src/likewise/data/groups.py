@@ -19,11 +19,8 @@ from likewise.files.formats import PARTS
 def never_apart(samples: Samples) -> Int[Tensor, " n"]:
     """Return a number for each pair, (N,): the same for those that share a first, a second, a label or a group.
 
-    It is the same, too, for those that are bound through others: two images that have one caption in common, and all
-    of their captions. What has the same number is not to be pushed apart.
-
-    Args:
-        samples: Samples, with counterparts or without.
+    It is the same, too, for those that are bound through others: two images with a caption in common, and all of their
+    captions. What has the same number is not to be pushed apart.
 
     Example:
         >>> items = torch.tensor([0, 0, 1, 2, 3])
@@ -61,10 +58,8 @@ def groups_in(where: str, splits: Sequence[Any], column: str) -> Int[Tensor, " n
     values = [value for split in splits for value in columns.values_of(split, column)]
     odd = sum(value is None or value != value or isinstance(value, list | dict) for value in values)  # noqa: PLR0124 - NaN
     if odd:
-        raise ValueError(
-            f"expected a group, a number or a string, in every row of {where}, got none in {odd:,} of {len(values):,}: "
-            f"fill column {column!r} in, or leave out data.group"
-        )
+        got = f"none in {odd:,} of {len(values):,} of column {column!r}"
+        raise ValueError(f"expected a group, a number or a string, in every row of {where}, got {got}")
     return numbered(values)[0]
 
 
@@ -78,17 +73,12 @@ def without_bound(where: str, samples: Samples) -> Samples:
     kept = samples.parts == last[samples.groups]
     left, all_of = (torch.bincount(samples.parts[some], minlength=3).tolist() for some in (~kept, kept | True))
     if left[0] == all_of[0]:
-        raise ValueError(
-            f"expected training pairs of {where} that share nothing with those of validation and test, got none of "
-            f"{all_of[0]:,}: name a column that says what belongs together in --data.group"
-        )
+        got = f"none of {all_of[0]:,}: name a column of what belongs together in --data.group"
+        raise ValueError(f"expected training pairs of {where} that share nothing with later parts, got {got}")
     counts = [f"{count:,} of {of:,} {part} pairs" for count, of, part in zip(left, all_of, PARTS, strict=True) if count]
     if counts:
-        warnings.warn(
-            f"left out {' and '.join(counts)} of {where}, which share a first, a second or a group with later parts, "
-            "directly or through others",
-            stacklevel=4,
-        )
+        some = f"{' and '.join(counts)} of {where}"
+        warnings.warn(f"left out {some}, which share a first, a second or a group with later parts", stacklevel=4)
     return samples[kept]
 
 
@@ -104,10 +94,7 @@ def without_held_out(parts: Sequence[Samples]) -> Sequence[Samples]:
         held_out = torch.isin(of.items, torch.cat(items[place:])) & ~torch.isin(of.items, torch.cat(items[:place]))
         lost = torch.isin(of.places, held_out.nonzero().flatten())
         if bool(lost.any()):
-            warnings.warn(
-                f"left out {int(lost.sum()):,} of {int((of.places >= 0).sum()):,} hard negatives of {name} pairs, "
-                "which are counterparts of later parts",
-                stacklevel=4,
-            )
+            some = f"{int(lost.sum()):,} of {int((of.places >= 0).sum()):,} hard negatives of {name} pairs"
+            warnings.warn(f"left out {some}, which are counterparts of later parts", stacklevel=4)
         kept.append(replace(samples, negatives=replace(of, places=of.places.masked_fill(lost, -1))))
     return kept

@@ -27,8 +27,7 @@ class Header(NamedTuple):
 
     grey: bool
     kind: str
-    size: tuple[int, int]
-    """Height and width, in pixels."""
+    size: tuple[int, int]  # height and width, in pixels
 
 
 def headers_of(
@@ -36,15 +35,10 @@ def headers_of(
 ) -> list[Header | None]:
     """Return what the headers of images say, read in threads; None of one that cannot be read.
 
-    Of 1,000 files or more they are kept, one cache file for all below a folder, by path, time of change and length: a
-    second start reads what is new, or could not be read. Where nothing can be kept, a warning says why.
+    Of 1,000 files or more they are kept, one cache file for all below a folder, by path, time of change and length.
 
-    Args:
-        keys: Where each image is: a file; of one within a file, that, NUL, and its place there; or None, if nothing is
-            to be kept.
-        item: Returns what is read of one, by its number.
-        read: Reads it, in a thread.
-        how: What else it depends on: what was read in another way is kept apart.
+    Keys say where each image is: a file; of one within a file, that, NUL, and its place there; or None, if nothing is
+    to be kept. What was read in another way, `how`, is kept apart.
     """
     known = [os.path.abspath(key) for key in keys if key is not None]  # noqa: PTH100 - ten times as fast as Path
     cache = _cache_of(known, how) if len(known) == len(keys) >= FEWEST else None
@@ -65,10 +59,7 @@ def headers_of(
 
 
 def in_threads(function: Callable[[T], R], items: Iterable[T], together: int = 1) -> Iterator[R]:
-    """Yield a function's results in order, computed in threads, a chunk ahead at most.
-
-    Where one takes less time than handing it to a thread, several go together.
-    """
+    """Yield a function's results in order, computed in threads, some together, a chunk ahead at most."""
 
     def each(some: Sequence[T]) -> list[R]:
         return list(map(function, some))
@@ -97,7 +88,6 @@ def _cache_of(keys: Sequence[str], how: str) -> Path | None:
 
 
 def _state(file: str) -> tuple[int, int]:
-    """Return when a file was changed last, in ns, and its length in bytes; -1 if it is not there."""
     with suppress(OSError, ValueError):
         state = os.stat(file)  # noqa: PTH116 - faster than Path
         return state.st_mtime_ns, state.st_size
@@ -130,8 +120,5 @@ def _save(cache: Path, entries: dict[str, Any]) -> None:
         with suppress(OSError):
             partial.unlink()
         why = error.strerror or type(error).__name__
-        warnings.warn(
-            f"sizes of images are read again next time, as {cache.parent} takes none ({why}): LIKEWISE_CACHE names "
-            "another folder",
-            stacklevel=2,
-        )
+        told = f"sizes of images are read again next time, as {cache.parent} takes none ({why})"
+        warnings.warn(f"{told}: LIKEWISE_CACHE names another folder", stacklevel=2)

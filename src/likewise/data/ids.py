@@ -29,8 +29,7 @@ class Ids:
     """
 
     def __init__(self, read: Callable[[list[int]], Sequence[str]], rows: Int[Tensor, " n"]) -> None:
-        self._read = read
-        self._rows = rows
+        self._read, self._rows = read, rows
 
     @classmethod
     def of(cls, names: Iterable[str]) -> "Ids":
@@ -47,7 +46,6 @@ class Ids:
         return len(self._rows)
 
     def __getitem__(self, index: Tensor) -> "Ids":
-        """Take some samples, by their indices or a mask, without reading."""
         return Ids(self._read, self._rows[index])
 
     def __iter__(self) -> Iterator[str]:
@@ -65,7 +63,6 @@ class Ids:
 
     @property
     def plain(self) -> bool:
-        """Whether the ids are the samples' numbers."""
         return self._read is _numbers
 
 

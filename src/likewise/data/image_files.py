@@ -7,12 +7,13 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, final
 
 import torch
-from jaxtyping import Float, UInt8
+from jaxtyping import UInt8
 from torch import Tensor
 from torch.utils.data import get_worker_info
 
@@ -31,6 +32,7 @@ from likewise.data.preprocessing import (
     upright_sides,
 )
 from likewise.data.rows import Rows, SomeRows, Unreadable
+from likewise.data.samples import Source
 from likewise.data.tars import content_of
 from likewise.files.detection import exists
 from likewise.files.formats import HEIC, UNREAD, as_text, first_of, image_suffixes
@@ -46,6 +48,69 @@ Size = int | list[int] | None
 """Side of a square, or height and width, in pixels; None: as they are."""
 
 
+@dataclass(repr=False, eq=False, kw_only=True)
+class ImageSource(Source):
+    """Abstract: a source of images in files.
+
+    Args:
+        size: Side of the square that images are resized to, in pixels, or height and width. None: all have one size.
+        resize: How images of another ratio are brought to it: "crop" takes their middle, "pad" adds black, "squash"
+            stretches; see `ImagePreprocessing`.
+        memory: GiB of decoded images to hold in memory. More are decoded on demand.
+    """
+
+    size: Size = None
+    resize: Resize = "crop"
+    memory: float = 2.0
+
+    def __post_init__(self) -> None:
+        check_size(self.size, self.resize, self.memory)
+
+    def read_images(self, items: "Sequence[Item]", rows: Sequence[int] | None = None) -> "ReadImages":
+        """Read images into memory, or leave them to be decoded on demand if they would take too much memory.
+
+        Files that cannot be read are left out, with a warning; of images on demand an error beyond the header shows
+        only when they are read. Where what is made of them is given, no header is read, and all are on demand.
+
+        Returns:
+            The images, (n, channels, height, width), uint8, with one channel if all are grey; the indices of their
+            items, (n,), which are among `rows`; what was made of them; and how they were found.
+        """
+        given, rows = rows, range(len(items)) if rows is None else rows
+        if self.made_of is not None:
+            files, chosen = ImageFiles(items, self.made_of), torch.tensor(rows, dtype=torch.int64)
+            return files if given is None else files.take(chosen), chosen, self.made_of, None
+        headers = _headers(items, rows, upright=self.size is None)
+        readable = [row for row, header in zip(rows, headers, strict=True) if header is not None]
+        known = [header for header in headers if header is not None]
+        sizes = {header.size for header in known}
+        if not readable:
+            if not rows:
+                raise ValueError("expected images, got none: check the path")
+            first = f"{len(rows)} files that cannot be read as images, the first {_name(items[rows[0]])}"
+            raise ValueError(f"expected images, got {first}{_why(items[rows[0]]) or ': check the path'}")
+        if self.size is None:
+            check_one_size(sizes)
+        height, width = next(iter(sizes)) if self.size is None else sides(self.size)
+        grey = all(header.grey for header in known)
+        kinds, by_pixels = Counter(header.kind for header in known), sorted(sizes, key=math.prod)
+        bits = _bits(items, [row for row, header in zip(rows, headers, strict=True) if header and header.kind == DEEP])
+        said = {kind if kind != DEEP else f"grey of {bits} bits": count for kind, count in kinds.most_common()}
+        found = FoundImages(said, len(sizes), by_pixels[0], by_pixels[-1])
+        files = ImageFiles(items, ImagePreprocessing(1 if grey else 3, height, width, self.resize, bits))
+        images: Tensor | Rows = SomeRows(files, torch.tensor(readable))
+        if not self.streams and math.prod(images.shape) <= self.memory * 2**30:
+            images, readable = files.read(readable)
+        elif (warn := getattr(items, "warn", None)) is not None:
+            warn()
+        lost = sorted(set(rows) - set(readable))
+        if lost:
+            why = {row: _why(items[row]) for row in lost}
+            names = first_of([_name(items[row]) + why[row] for row in sorted(lost, key=lambda row: not why[row])])
+            warnings.warn(f"left out {len(lost)} of {len(rows)} images, which cannot be read: {names}", stacklevel=2)
+        return images, torch.tensor(readable, dtype=torch.int64), files.preprocessing, found
+
+
 class Encoded(NamedTuple):
     """The content of an image file that is stored within another file, and its name in messages."""
 
@@ -54,7 +119,7 @@ class Encoded(NamedTuple):
 
 
 class Within(NamedTuple):
-    """An image file that lies within another file as it is: where it begins and how long it is, in bytes."""
+    """An image file within another: where it begins and how long it is, in bytes."""
 
     name: str
     file: Path
@@ -62,25 +127,20 @@ class Within(NamedTuple):
     length: int
 
     def content(self, most: int | None = None) -> bytes:
-        """Read it, or its beginning."""
         return content_of(self.file, self.offset, self.length if most is None else min(most, self.length))
 
 
 Item = Path | Encoded | Within
+ReadImages = tuple[Tensor | Rows, Tensor, ImagePreprocessing, FoundImages | None]
 
 
 @final
 class ImageFiles(Rows):
-    """Images decoded on demand and preprocessed, uint8, channels first.
-
-    A file that cannot be read becomes a black image, which `unreadable` tells from others, and a warning names the
-    first.
-    """
+    """Images decoded on demand, uint8; one that cannot be read is black, which `unreadable` tells from others."""
 
     def __init__(self, items: Sequence[Item], preprocessing: ImagePreprocessing) -> None:
         self.shape, self.dtype = (len(items), *preprocessing.shape), torch.uint8
-        self.items = items
-        self.preprocessing = preprocessing
+        self.items, self.preprocessing = items, preprocessing
         self._lost: set[int] = set()
 
     def __getitem__(self, rows: Tensor) -> Tensor:
@@ -96,10 +156,8 @@ class ImageFiles(Rows):
             self._lost.add(row)
         return images
 
-    def crops(
-        self, rows: Tensor, crop: RandomResizedCrop, numbers: Float[Tensor, "n v k"]
-    ) -> UInt8[Tensor, "n v ch h w"]:
-        """Read rows, and crop V views of each whole image at its own resolution, by random numbers."""
+    def crops(self, rows: Tensor, crop: RandomResizedCrop, numbers: Tensor) -> UInt8[Tensor, "n v ch h w"]:
+        """Read rows, and crop V views of each whole image at its own resolution, by random numbers, (n, V, k)."""
         height, width = self.shape[2:] if crop.size is None else (crop.size, crop.size)
         views = torch.zeros(len(rows), numbers.shape[1], self.shape[1], height, width, dtype=torch.uint8)
         for of, row, own in zip(views, rows.tolist(), numbers, strict=True):
@@ -119,7 +177,6 @@ class ImageFiles(Rows):
         self._lost.update(rows.tolist())
 
     def decode(self, item: Item) -> UInt8[Tensor, "ch h w"] | None:
-        """Decode one file; None if that fails."""
         return _made(item, self.preprocessing)
 
     def read(self, rows: Sequence[int]) -> tuple[Tensor, list[int]]:
@@ -148,11 +205,10 @@ def read_image(file: str | Path, preprocessing: ImagePreprocessing | tuple[int, 
     Example:
         >>> import tempfile
         >>> from PIL import Image
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     Image.new("L", (40, 30), 255).save(f"{folder}/white.png")
-        ...     image = read_image(f"{folder}/white.png", (3, 16, 16))
-        >>> image.shape, image.unique()
-        (torch.Size([3, 16, 16]), tensor([255], dtype=torch.uint8))
+        >>> with tempfile.NamedTemporaryFile(suffix=".png") as file:
+        ...     Image.new("L", (40, 30), 255).save(file)
+        ...     read_image(file.name, (3, 16, 16)).shape
+        torch.Size([3, 16, 16])
     """
     given: Any = preprocessing
     if not isinstance(given, ImagePreprocessing):
@@ -167,61 +223,7 @@ def read_image(file: str | Path, preprocessing: ImagePreprocessing | tuple[int, 
         raise ValueError(f"expected an image, got {file}, {why}") from error
 
 
-def read_images(
-    items: Sequence[Item],
-    size: Size,
-    resize: Resize,
-    memory: float,
-    made_of: ImagePreprocessing | None = None,
-    *,
-    rows: Sequence[int] | None = None,
-) -> tuple[Tensor | Rows, Tensor, ImagePreprocessing, FoundImages | None]:
-    """Read images into memory, or leave them to be decoded on demand if they would take too much memory.
-
-    Every file's header is read either way. Files that cannot be read are left out; a warning counts them and names the
-    first three. If images are decoded on demand, an error beyond the header shows only then. Returned are the images,
-    (n, channels, height, width), uint8, with one channel if all are grey, the indices of their items, (n,), what was
-    made of them, and how they were found. Where what is made of them is given, no header is read, and all images are
-    left to be decoded on demand. Only the items of some rows are read, in order, if rows are given.
-    """
-    given, rows = rows, range(len(items)) if rows is None else rows
-    if made_of is not None:
-        files, chosen = ImageFiles(items, made_of), torch.tensor(rows, dtype=torch.int64)
-        return files if given is None else files.take(chosen), chosen, made_of, None
-    headers = _headers(items, rows, upright=size is None)
-    readable = [row for row, header in zip(rows, headers, strict=True) if header is not None]
-    known = [header for header in headers if header is not None]
-    sizes = {header.size for header in known}
-    if not readable:
-        why = _why(items[rows[0]]) if len(rows) else ""
-        first = (
-            f"{len(rows)} files that cannot be read as images, the first {_name(items[rows[0]])}" if len(rows) else ""
-        )
-        raise ValueError(f"expected images, got {first or 'none'}{why or ': check the path'}")
-    if size is None:
-        check_one_size(sizes)
-    height, width = next(iter(sizes)) if size is None else sides(size)
-    grey = all(header.grey for header in known)
-    kinds, by_pixels = Counter(header.kind for header in known), sorted(sizes, key=math.prod)
-    bits = _bits(items, [row for row, header in zip(rows, headers, strict=True) if header and header.kind == DEEP])
-    said = {kind if kind != DEEP else f"grey of {bits} bits": count for kind, count in kinds.most_common()}
-    found = FoundImages(said, len(sizes), by_pixels[0], by_pixels[-1])
-    files = ImageFiles(items, ImagePreprocessing(1 if grey else 3, height, width, resize, bits))
-    images: Tensor | Rows = SomeRows(files, torch.tensor(readable))
-    if math.prod(images.shape) <= memory * 2**30:
-        images, readable = files.read(readable)
-    elif (warn := getattr(items, "warn", None)) is not None:
-        warn()
-    lost = sorted(set(rows) - set(readable))
-    if lost:
-        why = {row: _why(items[row]) for row in lost}
-        names = first_of([_name(items[row]) + why[row] for row in sorted(lost, key=lambda row: not why[row])])
-        warnings.warn(f"left out {len(lost)} of {len(rows)} images, which cannot be read: {names}", stacklevel=2)
-    return images, torch.tensor(readable, dtype=torch.int64), files.preprocessing, found
-
-
 def _bits(items: Sequence[Item], rows: Sequence[int]) -> int | None:
-    """Return how many bits grey images of more than 8 have in use, by some of them; None where there are none."""
     some = rows[:: -(-len(rows) // LOOKED_AT) or 1]
     return max(in_threads(lambda row: _made(items[row], bits_of) or 8, some), default=None)
 
@@ -229,10 +231,7 @@ def _bits(items: Sequence[Item], rows: Sequence[int]) -> int | None:
 def check_size(size: Size, resize: Resize = "crop", memory: float = 0.0) -> None:
     """Raise a ValueError unless images can be brought to a size, and held in so many GiB; 0 GiB hold none of them."""
     if size is not None and (len(sides(size)) != 2 or min(sides(size)) < 1):
-        raise ValueError(
-            f"expected data.size of at least 1 pixel, or a height and a width, got {size}: leave it out to keep the "
-            "images' own"
-        )
+        raise ValueError(f"expected data.size of at least 1 pixel, or a height and a width, got {size}: leave it out")
     check_rule(resize)
     if not memory >= 0:
         raise ValueError(f"expected data.memory of 0 GiB or more, got {memory}: 0 decodes images each time")
@@ -247,9 +246,8 @@ def check_one_size(sizes: Collection[tuple[int, int]]) -> None:
     """Refuse images of several sizes, (height, width)."""
     if len(sizes) > 1:
         small, large = (f"{width} by {height}" for height, width in (min(sizes), max(sizes)))
-        raise ValueError(
-            f"expected images of one size, got {len(sizes)} sizes from {small} to {large} pixels: set data.size"
-        )
+        got = f"{len(sizes)} sizes from {small} to {large} pixels"
+        raise ValueError(f"expected images of one size, got {got}: set data.size")
 
 
 def _headers(items: Sequence[Item], rows: Sequence[int], *, upright: bool) -> list[Header | None]:

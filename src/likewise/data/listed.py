@@ -5,7 +5,7 @@ import warnings
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import NamedTuple, final
 
@@ -15,46 +15,34 @@ from torch import Tensor
 
 from likewise.data.samples import Samples
 from likewise.data.subset import Subset
+from likewise.files import formats
 from likewise.files.detection import exists, expanded, near
-from likewise.files.formats import (
-    ID_COLUMN,
-    IMAGE_COLUMNS,
-    JSON_LINES,
-    LABEL_COLUMNS,
-    SEPARATED,
-    Lines,
-    as_class,
-    first_of,
-    lines_in,
-)
 
-_PATH_COLUMNS = ("path", "file", "file_name", "filename", *IMAGE_COLUMNS, ID_COLUMN, "row")
+_PATH_COLUMNS = ("path", "file", "file_name", "filename", *formats.IMAGE_COLUMNS, formats.ID_COLUMN, "row")
 OPTION = "subset.encoding"
 
 
 class _Line(NamedTuple):
-    """What a list says of one sample: its path, id or row, and perhaps its class."""
-
-    name: str
+    name: str  # a path, an id or a row
     label: str | None
 
 
 @final
+@dataclass(repr=False, eq=False)
 class FromList(Subset):
     """The samples that a file lists, one a line, as published: a path, an id or a row from 0, and perhaps a class.
 
-    Of the training samples those in `file` are kept; validation and test samples of the source stay, unless they have a
-    list too, which then decides. Of training samples without a class, too, those in `file` are kept. A path need not
-    begin where a sample's id does: one may be the end of the other. The file is text, `train/cat/1.jpg 0`, or a table
-    with a column path, file, file_name, filename, image, id or row (.csv, .tsv, .jsonl). Classes are those of the
-    source, however the list numbers them, by a second labelling if there is one; a warning counts where it differs by
+    Of the training samples those in `file` are kept, also of those without a class; validation and test samples of the
+    source stay, unless they have a list too, which then decides. A path may be the end of an id, or an id of it. The
+    file is text, `train/cat/1.jpg 0`, or a table with a column path, file, file_name, filename, image, id or row (.csv,
+    .tsv, .jsonl). Classes are those of the source, however the list numbers them; a warning counts where it differs by
     more than that.
 
     Args:
         file: The list of training samples.
         validation: The list of validation samples, which may be among the source's training samples.
         test: The list of test samples. None: those of the source; or, if it has none, cut off from all samples before
-            the list of training samples is applied. A warning counts those of it that are in the test part.
+            the list of training samples is applied.
         encoding: What the lists are in, such as "latin-1". None: UTF-8.
 
     Raises:
@@ -66,23 +54,21 @@ class FromList(Subset):
 
     Example:
         >>> import tempfile
-        >>> from likewise.data.ids import Ids
-        >>> samples = Samples(torch.zeros(3, 1), torch.tensor([0, 0, 1]), ("ash", "elm"), ids=Ids.of(["a", "b", "c"]))
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     file = Path(folder, "train.txt")
-        ...     _ = file.write_text("trees/a 1")
-        ...     FromList(file)(samples)
-        tensor([0])
+        >>> samples = Samples(torch.zeros(3, 1), torch.tensor([0, 0, 1]), ("ash", "elm"))  # whose ids are 0, 1 and 2
+        >>> with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
+        ...     print(0, 2, sep=chr(10), file=file, flush=True)
+        ...     FromList(Path(file.name))(samples)
+        tensor([0, 2])
     """
 
-    def __init__(
-        self, file: Path, validation: Path | None = None, test: Path | None = None, *, encoding: str | None = None
-    ) -> None:
-        self.file = file
-        self.validation = validation
-        self.test = test
-        self.encoding = encoding
-        self.every_part = validation is not None or test is not None
+    file: Path
+    validation: Path | None = None
+    test: Path | None = None
+    _: KW_ONLY
+    encoding: str | None = None
+
+    def __post_init__(self) -> None:
+        self.every_part = self.validation is not None or self.test is not None
 
     def __call__(self, samples: Samples) -> Int[Tensor, " k"]:
         return self.of_source(samples)(samples)
@@ -95,27 +81,21 @@ class FromList(Subset):
         lists = {part: expanded(of) for part, of in files if of is not None}
         given = samples.parts is not None and bool((samples.parts == 2).any())
         if self.validation is not None and self.test is None and not given:
-            raise ValueError(
-                f"expected a test part beside {lists[1]}, got none in the data and no list: give subset.test, or leave "
-                "out subset.validation, and test and validation parts are split off"
-            )
+            got = "none in the data and no list: give subset.test, or leave out subset.validation"
+            raise ValueError(f"expected a test part beside {lists[1]}, got {got}")
         chosen = {part: _places(file, samples, self.encoding) for part, file in lists.items()}
         known = torch.ones(len(samples), dtype=torch.bool) if samples.labels is None else samples.labelled
         for part, places in chosen.items():
             for other in range(part):
                 twice = places[torch.isin(places, chosen.get(other, places[:0]))]
                 if len(twice):
-                    raise ValueError(
-                        f"expected lists without a sample in common, got {len(twice):,} of {lists[part]} in "
-                        f"{lists[other]} too, such as {next(iter(samples.ids[twice[:1]]))}: keep them in one"
-                    )
+                    some = next(iter(samples.ids[twice]))
+                    got = f"{len(twice):,} of {lists[part]} in {lists[other]} too, such as {some}"
+                    raise ValueError(f"expected lists without a sample in common, got {got}")
             blank = int((~known[places]).sum())
             if part > 0 and blank:
-                warnings.warn(
-                    f"left out {blank:,} of {len(places):,} samples in {lists[part]}, which have no class to be "
-                    "evaluated by",
-                    stacklevel=3,
-                )
+                told = f"left out {blank:,} of {len(places):,} samples in {lists[part]}"
+                warnings.warn(f"{told}, which have no class to be evaluated by", stacklevel=3)
         rows = {part: _rows(samples)[places] for part, places in chosen.items()}
         return _Found(lists[0], rows, rows[0][known[chosen[0]]], whole=self.every_part)
 
@@ -125,19 +105,13 @@ class _Found(Subset):
     """Samples that lists name, found in a source: rows of each part, and those to train on that have a label."""
 
     def __init__(self, file: Path, rows: Mapping[int, Tensor], to_train: Tensor, *, whole: bool) -> None:
-        self.file = file
-        self.rows = rows
-        self.to_train = to_train
-        self.every_part = whole
+        self.file, self.rows, self.to_train, self.every_part = file, rows, to_train, whole
 
     def __call__(self, samples: Samples) -> Int[Tensor, " k"]:
         absent = 0 if self.every_part else int((~torch.isin(self.to_train, _rows(samples))).sum())
         if absent:
-            warnings.warn(
-                f"{absent:,} of {len(self.to_train):,} samples in {self.file} are left out, as they are in the test "
-                "part or another subset has left them out",
-                stacklevel=3,
-            )
+            told = f"{absent:,} of {len(self.to_train):,} samples in {self.file} are left out"
+            warnings.warn(f"{told}, as they are in the test part or another subset has", stacklevel=3)
         return self._parts(samples).add(1).nonzero().flatten()
 
     def taken(self, samples: Samples) -> Samples:
@@ -160,7 +134,6 @@ def _rows(samples: Samples) -> Int[Tensor, " n"]:
 
 
 def _places(file: Path, samples: Samples, encoding: str | None) -> Int[Tensor, " k"]:
-    """Return the samples that a list names, sorted; warnings count what is odd in it."""
     ids = [_plain(name) for name in samples.ids]
     known = {name: place for place, name in enumerate(ids)}
     lines = _read(file, known, encoding)
@@ -169,12 +142,11 @@ def _places(file: Path, samples: Samples, encoding: str | None) -> Int[Tensor, "
     found = _matched([line.name for line in lines], known, file)
     lost = [line.name for line, place in zip(lines, found, strict=True) if place is None]
     if 2 * len(lost) >= len(lines):
-        raise ValueError(
-            f"expected a list of samples, got {file}, of whose {len(lines):,} lines {len(lost):,} name none, "
-            f"such as {lost[0]!r}, where samples are called {ids[0]!r}: check the list and data.path"
-        )
+        some = f"of whose {len(lines):,} lines {len(lost):,} name none, such as {lost[0]!r}"
+        raise ValueError(f"expected a list of samples, got {file}, {some}, where samples are called {ids[0]!r}")
     if lost:
-        warnings.warn(f"{len(lost):,} of {len(lines):,} lines of {file} name no sample: {first_of(lost)}", stacklevel=4)
+        some = formats.first_of(lost)
+        warnings.warn(f"{len(lost):,} of {len(lines):,} lines of {file} name no sample: {some}", stacklevel=4)
     pairs = dict.fromkeys((place, line.label) for line, place in zip(lines, found, strict=True) if place is not None)
     places = sorted({place for place, _ in pairs})
     if again := len(lines) - len(lost) - len(places):
@@ -184,7 +156,7 @@ def _places(file: Path, samples: Samples, encoding: str | None) -> Int[Tensor, "
 
 
 def _matched(names: Sequence[str], known: Mapping[str, int], file: Path) -> list[int | None]:
-    """Return the place of each name: that of the id that has the longest end in common with it, of which one is all."""
+    """Return the place of each name: that of the id with the longest end in common, of which one is all."""
     backwards = sorted(name[::-1] for name in known)  # ids with one end are neighbours
     found: list[int | None] = []
     for name in names:
@@ -194,10 +166,8 @@ def _matched(names: Sequence[str], known: Mapping[str, int], file: Path) -> list
         start, stop = (bisect_left(backwards, name[::-1] + after) for after in "/0")  # 0 is the sign after /
         if stop - start > 1:
             first, second = sorted((one[::-1] for one in backwards[start:stop]), key=known.__getitem__)[:2]
-            raise ValueError(
-                f"expected paths of one sample each in {file}, got {name!r}, with which {stop - start:,} end, such as "
-                f"{first!r} and {second!r}: write more of the paths"
-            )
+            got = f"{name!r}, with which {stop - start:,} end, such as {first!r} and {second!r}"
+            raise ValueError(f"expected paths of one sample each in {file}, got {got}: write more of the paths")
         folders = name.split("/")
         longer = [one[::-1] for one in backwards[start:stop]]
         ends = (*longer, *("/".join(folders[first:]) for first in range(1, len(folders))))
@@ -209,15 +179,12 @@ def _check_classes(samples: Samples, listed: Sequence[tuple[int, str]], file: Pa
     odd = min((_odd(of, listed) for of in (samples, samples.as_evaluated())), key=len)
     if odd:
         label, name = odd[0]
-        warnings.warn(
-            f"{len(odd):,} of {len(listed):,} samples have the number of another class in {file}, such as "
-            f"{label} for {name!r}: the classes of the data are taken",
-            stacklevel=5,
-        )
+        told = f"{len(odd):,} of {len(listed):,} samples have the number of another class in {file}"
+        warnings.warn(f"{told}, such as {label} for {name!r}: the classes of the data are taken", stacklevel=5)
 
 
 def _odd(samples: Samples, listed: Sequence[tuple[int, str]]) -> list[tuple[str, str]]:
-    """Return number and class of those of some places and numbers that have another number than most of their class."""
+    """Return number and class of those listed that have another number than most of their class."""
     if samples.classes is None:
         return []
     classes, names = samples.classes.tolist(), samples.names
@@ -231,40 +198,36 @@ def _odd(samples: Samples, listed: Sequence[tuple[int, str]]) -> list[tuple[str,
 
 
 def _plain(name: str) -> str:
-    return re.sub(r"^(\./|/)+", "", as_class(name).replace("\\", "/"))
+    return re.sub(r"^(\./|/)+", "", formats.as_class(name).replace("\\", "/"))
 
 
 def _read(file: Path, known: Collection[str], encoding: str | None) -> list[_Line]:
     if not (exists(file) and file.is_file()):
         raise ValueError(f"expected a list of samples, got {file}, which is no file: check subset.file{near(file)}")
     suffix = file.suffix.lower()
-    if suffix in {*SEPARATED, *JSON_LINES}:
-        lines = _of_table(Lines(file, encoding, OPTION))
+    if suffix in {*formats.SEPARATED, *formats.JSON_LINES}:
+        lines = _of_table(formats.Lines(file, encoding, OPTION))
     else:
-        lines = _of_text([line.strip() for line in lines_in(file, encoding, OPTION) if line.strip()], known)
+        lines = _of_text([line.strip() for line in formats.lines_in(file, encoding, OPTION) if line.strip()], known)
     if not lines:
-        raise ValueError(f"expected a list of samples, got {file}, which has none: write a path in each line")
+        raise ValueError(f"expected a list of samples, got {file}, which has none")
     return [_Line(_plain(line.name), line.label) for line in lines]
 
 
 def _of_text(lines: Sequence[str], known: Collection[str]) -> list[_Line]:
-    """Part paths from classes, if every line ends in a number after a space and none is an id as it is."""
+    # paths and classes, if every line ends in a number after a space and none is an id as it is
     parted = [re.fullmatch(r"(.*\S)\s+(-?\d+)", line) for line in lines]
     if any(of is None or line in known for of, line in zip(parted, lines, strict=True)):
         return [_Line(line, None) for line in lines]
     return [_Line(of[1], of[2]) for of in parted if of]
 
 
-def _of_table(lines: Lines) -> list[_Line]:
+def _of_table(lines: formats.Lines) -> list[_Line]:
     rows = [row for _, row in lines]
-    column, label = (
-        next((name for name in of if rows and name in rows[0]), "") for of in (_PATH_COLUMNS, LABEL_COLUMNS)
-    )
+    usual = _PATH_COLUMNS, formats.LABEL_COLUMNS
+    column, label = (next((name for name in names if rows and name in rows[0]), "") for names in usual)
     if rows and not column:
-        raise ValueError(
-            f"expected a column of paths ({', '.join(_PATH_COLUMNS)}) in {lines.file}, got {', '.join(rows[0])}: "
-            "rename one"
-        )
-    return [
-        _Line(str(row[column]), str(row[label]) if label else None) for row in rows if row.get(column) not in (None, "")
-    ]
+        got = ", ".join(rows[0])
+        raise ValueError(f"expected a column of paths ({', '.join(_PATH_COLUMNS)}) in {lines.file}, got {got}")
+    rows = [row for row in rows if row.get(column) not in (None, "")]
+    return [_Line(str(row[column]), str(row[label]) if label else None) for row in rows]

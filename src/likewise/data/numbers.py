@@ -25,19 +25,15 @@ MISSING = ("", "na", "n/a", "nan", "null", "none")  # what a number that is miss
 class Numbers(NamedTuple):
     """What a column of strings is as numbers."""
 
-    values: Mapping[str, Any]
-    """The numbers of each part, NaN where there are none."""
+    values: Mapping[str, Any]  # the numbers of each part, NaN where there are none
     filled: int
-    odd: int
-    """How many of the filled cells are something else."""
-    first: str
-    """The first of these, and its row."""
-    padded: bool
-    """Whether whole numbers begin with zeros."""
+    odd: int  # how many of the filled cells are something else
+    first: str  # the first of these, and its row
+    padded: bool  # whether whole numbers begin with zeros
 
     @classmethod
     def of(cls, splits: Mapping[str, Any], column: str, missing: Sequence[str] = MISSING) -> "Numbers":
-        """Read the strings of all parts that have the column; some words, in any case, stand for a missing number."""
+        """Read the strings of all parts that have the column; `missing` are words for a missing number."""
         import pyarrow as pa  # noqa: PLC0415 - comes with `datasets`
         from pyarrow import compute as typed  # noqa: PLC0415 - likewise
 
@@ -63,13 +59,11 @@ class Numbers(NamedTuple):
         return cls(values, filled, odd, first, padded)
 
     def check(self, path: str, column: str) -> None:
-        """Raise where few cells are something else: the column is meant to be of numbers."""
         if 0 < self.odd <= SHARE_OF_ODD * self.filled:
             others = f", and {self.odd - 1:,} more" if self.odd > 1 else ""
-            raise ValueError(
-                f"expected numbers in column {column!r} of {path}, got {self.first} (counted from 0){others} of "
-                f"{self.filled:,} cells: correct it, or name the columns to learn from in data.inputs"
-            )
+            got = f"{self.first} (counted from 0){others} of {self.filled:,} cells"
+            remedy = "correct it, or name the columns to learn from in data.inputs"
+            raise ValueError(f"expected numbers in column {column!r} of {path}, got {got}: {remedy}")
 
 
 def with_numbers(splits: Mapping[str, Any], numbers: Mapping[str, Numbers]) -> dict[str, Any]:
@@ -144,16 +138,12 @@ def finite_rows(vectors: Float[Tensor, "n f"] | Rows, path: str) -> Int[Tensor, 
     whole = torch.cat([torch.isfinite(some).all(dim=1) for some in read])
     lost = (~whole).nonzero().flatten().tolist()
     if lost and len(lost) == len(vectors):
-        raise ValueError(
-            f"expected rows of finite numbers in {path}, got missing or infinite numbers in all {len(lost):,}: choose "
-            "columns with data.inputs, or fill the numbers in"
-        )
+        got = f"missing or infinite numbers in all {len(lost):,}: choose columns with data.inputs"
+        raise ValueError(f"expected rows of finite numbers in {path}, got {got}")
     if lost:
-        warnings.warn(
-            f"left out {len(lost):,} of {len(vectors):,} rows of {path}, whose numbers are missing or infinite: rows "
-            f"{first_of([str(row) for row in lost], 5)}, counted from 0",
-            stacklevel=3,
-        )
+        some = f"rows {first_of([str(row) for row in lost], 5)}, counted from 0"
+        told = f"left out {len(lost):,} of {len(vectors):,} rows of {path}, whose numbers are missing or infinite"
+        warnings.warn(f"{told}: {some}", stacklevel=3)
     return whole.nonzero().flatten()
 
 
@@ -165,6 +155,4 @@ def _numbers(table: Any, name: str) -> NDArray[np.float32]:
     try:
         return np.asarray(numbers, dtype=np.float32).reshape(len(numbers), -1)
     except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"expected numbers, or lists of one length, in every row of column {name!r}: fill in or cut the other rows"
-        ) from error
+        raise ValueError(f"expected numbers, or lists of one length, in every row of column {name!r}") from error

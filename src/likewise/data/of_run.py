@@ -44,11 +44,8 @@ def parts_of(
     Returns:
         The parts, and whether the validation part is trained on too.
 
-    Raises:
-        ValueError: The source, the subset or the split refuses the data.
-
     Example:
-        >>> split = {"class_path": "likewise.data.Stratified", "init_args": {}}
+        >>> split = {"class_path": "likewise.data.Stratified"}
         >>> parts, refit = parts_of({"data": {"class_path": "likewise.data.Digits"}, "split": split})
         >>> len(parts.test), refit
         (449, False)
@@ -83,7 +80,7 @@ def parts_of(
 
 @contextmanager
 def loaded_once() -> Generator[None]:
-    """Within, take the source that was loaded last as it was, if it is asked for again and its inputs are in memory."""
+    """Within, keep the source that was loaded last for when it is asked for again, if its inputs are in memory."""
     token = _last.set({})
     try:
         yield
@@ -110,22 +107,19 @@ def _loaded(spec: Spec, source: Source) -> Samples:
 
 
 def _apart(samples: Samples) -> tuple[Samples, Samples | None]:
-    """Return the samples that have a label, and those of them to train on that have none, if there are any."""
+    """Return the samples that have a label, and those to train on that have none."""
     known = samples.labelled
     if samples.labels is None or bool(known.all()):
         return samples, None
     samples = samples.numbered()
     to_train = ~known if samples.parts is None else ~known & (samples.parts == 0)
     if lost := int((~known & ~to_train).sum()):
-        warnings.warn(
-            f"left out {lost:,} of the validation and test samples, which have no class to be evaluated by",
-            stacklevel=3,
-        )
+        told = f"left out {lost:,} of the validation and test samples, which have no class to be evaluated by"
+        warnings.warn(told, stacklevel=3)
     return samples[known], replace(samples[to_train].unlabelled(), parts=None)
 
 
 def _hidden(parts: Parts, whole: Parts) -> Samples:
-    """Return the samples to train on that a subset has left out of parts, without their labels."""
     rows = torch.cat([of.rows for of in (parts.train, parts.validation, parts.test) if of.rows is not None])
     cut = "validation" not in parts.given and not whole.new_in_validation
     others = (joined(whole.train, whole.validation) if cut else whole.train).unlabelled()
@@ -135,7 +129,6 @@ def _hidden(parts: Parts, whole: Parts) -> Samples:
 
 
 def _numbers(samples: Samples, count: int) -> Tensor | None:
-    """Return the part of each row of a source, where it or a list gives parts."""
     rows = samples.numbered().rows
     if samples.parts is None or rows is None:
         return None
@@ -150,10 +143,7 @@ def _is_given(part: Samples, numbers: Tensor | None, number: int) -> bool:
 
 
 def parts_of_run(run: Run, *, stream: bool = False) -> tuple[Parts, bool]:
-    """Load and split the data of a run again, inputs perhaps on demand.
-
-    Returns:
-        The parts, and whether the validation part was trained on too.
+    """Load and split the data of a run again, inputs perhaps on demand; see `parts_of`.
 
     Raises:
         ValueError: The run has no data, its data can't be read, or the data has changed.
@@ -182,15 +172,13 @@ def same_source(first: Spec, second: Spec) -> bool:
 
     Example:
         >>> table = {"class_path": "likewise.data.Table", "init_args": {"path": "plants.csv", "label": "kind"}}
-        >>> other = {"class_path": "likewise.data.Table", "init_args": {"path": "./plants.csv", "memory": 0}}
-        >>> same_source(table, other), same_source(table, {"class_path": "likewise.data.Digits"})
-        (True, False)
+        >>> same_source(table, {"class_path": "likewise.data.Table", "init_args": {"path": "./plants.csv"}})
+        True
     """
     return _place(first) == _place(second)
 
 
 def _place(spec: Spec) -> tuple[type, dict[str, Any]]:
-    """Return the class of a source, and the arguments that say where it reads, with paths in full."""
     kind, given = class_of(spec["class_path"], Source), spec.get("init_args") or {}
     usual = {name: of.default for name, of in inspect.signature(kind).parameters.items()}
     said = {name: value for name, value in {**usual, **given}.items() if name not in READING}
@@ -216,8 +204,6 @@ def fingerprint(parts: Parts) -> str:
 
 @final
 class _InTurn(Subset):
-    """Several subsets, each taken from what the one before it keeps."""
-
     def __init__(self, subsets: Sequence[Subset]) -> None:
         self.subsets = subsets
 

@@ -11,47 +11,32 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from likewise.data import columns
+from likewise.data import columns, tabular
 from likewise.data.arrays import Arrays
 from likewise.data.groups import grouped, groups_in, without_bound
 from likewise.data.ids import Ids
-from likewise.data.image_files import Size, check_size, read_images
+from likewise.data.image_files import ImageSource
 from likewise.data.numbers import NumberRows, Numbers, vectors_of, with_numbers
-from likewise.data.preprocessing import Resize
 from likewise.data.rows import Rows
-from likewise.data.samples import Negatives, Samples, Source
+from likewise.data.samples import Negatives, Samples
 from likewise.data.sides import Side, cells_of, contents, kind_in, numbered, of_rows, of_texts, taken
 from likewise.data.tables import Tables, open_tables
-from likewise.data.tabular import (
-    ImageCells,
-    RowNames,
-    check_columns,
-    check_filled,
-    filled_in,
-    ids_in,
-    numbers_in,
-    part_in,
-    parts_in,
-    paths_of,
-)
 from likewise.files.detection import ARRAYS, exists, expanded
 from likewise.files.formats import PART_NAMES, TABLES, first_of, lines_in, with_test_part
 
 
 @final
 @dataclass(repr=False, eq=False)
-class Pairs(Source):
+class Pairs(ImageSource):
     r"""Samples with a counterpart: an image and its caption, a question and its answer, a sentence and its translation.
 
     With a path, two columns of a table; a row may have several counterparts, as a list, and is then as many pairs.
     Without one, two files that belong together row by row: .npy and .npz arrays, or files of lines, also with .gz. In a
     folder of files of lines named after part and side, train.en and train.de, the sides are en and de. Each side is
-    images (bytes, or paths relative to the table's folder), texts, or numbers (one, or a list). Pairs that lack a side,
-    or have an image that cannot be read, are left out; a warning counts them.
+    images, texts, or numbers (one, or a list), as in `Table`. Pairs that lack a side are left out, with a warning.
 
-    What is equal on one side is one item, and no part has a pair whose first or second is in another part, directly or
-    through other pairs; with `group`, none whose group is. Where the source gives the parts, validation keeps no pair
-    that is bound to the test part so, and training none that is bound to either; a warning counts them.
+    What is equal on one side is one item. No two parts share an item or, with `group`, a group, directly or through
+    other pairs; where the source gives the parts, earlier ones lose what is bound to later ones, with a warning.
 
     Args:
         path: The table, or a folder of files named after their parts; see `Table`. None: `first` and `second` are
@@ -61,12 +46,7 @@ class Pairs(Source):
         negatives: A column of the second's kind, with what does not belong to the first though it is similar: one a
             row, or a list. Validation and test parts may lack it.
         label: A column of labels; pairs that share one are never pushed apart.
-        group: A column that says what is to stay in one part, in the place of equal firsts and seconds: the scene of an
-            image, the document of a passage.
-        size: Side of the square that images of either side are resized to, in pixels, or height and width. None: all
-            of a side have one size.
-        resize: How images of another ratio are brought to it; see `ImagePreprocessing`.
-        memory: GiB of decoded images of a side to hold in memory. More are decoded on demand.
+        group: A column of what is to stay in one part, instead of equal firsts and seconds: a scene, a document.
         encoding: What files of lines, and tables of text, are in, such as "latin-1". None: UTF-8.
         part: A column of parts; see `Table`.
 
@@ -79,16 +59,11 @@ class Pairs(Source):
 
     Example:
         >>> import tempfile
-        >>> from pathlib import Path
-        >>> asked = '{"q": "Who?", "a": ["I.", "You."]}\n{"q": "When?", "a": ["Now."]}\n'
-        >>> asked += '{"q": "Where?", "a": ["Here.", "I."]}'
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     _ = Path(folder, "asked.jsonl").write_text(asked)
-        ...     pairs = Pairs(f"{folder}/asked.jsonl", first="q", second="a").load()
-        >>> pairs.inputs.strings, pairs.counterparts.inputs.strings
-        (['Who?', 'Who?', 'When?', 'Where?', 'Where?'], ['I.', 'You.', 'Now.', 'Here.', 'I.'])
-        >>> pairs.items.tolist(), pairs.counterparts.items.tolist(), pairs.groups.tolist()
-        ([0, 0, 1, 2, 2], [0, 1, 2, 3, 0], [0, 0, 1, 0, 0])
+        >>> with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
+        ...     print('{"q": "Who?", "a": ["I.", "You."]}\n{"q": "When?", "a": ["Now."]}', file=file, flush=True)
+        ...     pairs = Pairs(file.name, first="q", second="a").load()
+        >>> pairs.inputs.strings, pairs.counterparts.inputs.strings, pairs.items.tolist(), pairs.groups.tolist()
+        (['Who?', 'Who?', 'When?'], ['I.', 'You.', 'Now.'], [0, 0, 1], [0, 0, 1])
     """
 
     path: str | None = None
@@ -98,19 +73,14 @@ class Pairs(Source):
     negatives: str | None = None
     label: str | None = None
     group: str | None = None
-    size: Size = None
-    resize: Resize = "crop"
-    memory: float = 2.0
     encoding: str | None = None
     part: str | None = None
 
     def __post_init__(self) -> None:
-        check_size(self.size, self.resize, self.memory)
+        super().__post_init__()
         if self.first == self.second:
             kind = "files" if self.path is None else "columns"
-            raise ValueError(
-                f"expected two {kind}, got {self.first!r} as data.first and as data.second: name the other"
-            )
+            raise ValueError(f"expected two {kind}, got {self.first!r} as data.first and as data.second")
         if self.negatives in {self.first, self.second}:
             raise ValueError(f"expected a column of its own as data.negatives, got {self.negatives!r}: name another")
 
@@ -121,7 +91,7 @@ class Pairs(Source):
         return self._of_files(self.path, files) if files else self._of_table(self.path)
 
     def _files_in(self, folder: Path) -> dict[str, tuple[str, str]]:
-        """Return the two files of lines of each part in a folder, such as train.en and train.de.gz, as train."""
+        """Return the two files of each part in a folder, such as train.en and train.de.gz, as train."""
         if not folder.is_dir():
             return {}
         files = {file.name.removesuffix(".gz"): str(file) for file in sorted(folder.iterdir())}
@@ -135,7 +105,6 @@ class Pairs(Source):
         return {name: (files[f"{name}.{self.first}"], files[found[name]]) for name in order}
 
     def _of_files(self, where: str, files: Mapping[str, tuple[str, str]]) -> Samples:
-        """Read files that belong together row by row, by the names of their parts."""
         for name in ("negatives", "label", "group", "part"):
             if getattr(self, name) is not None:
                 raise ValueError(f"expected a table, which has data.{name}, got {where}: put the files in one table")
@@ -145,14 +114,12 @@ class Pairs(Source):
                 side.append(self._rows_of(option, path))
             count, other = (len(side[-1]) for side in sides)
             if count != other:
-                raise ValueError(
-                    f"expected files that belong together row by row, got {count:,} rows in {pair[0]} and {other:,} in "
-                    f"{pair[1]}: bring them to one length"
-                )
+                got = f"{count:,} rows in {pair[0]} and {other:,} in {pair[1]}"
+                raise ValueError(f"expected files that belong together row by row, got {got}")
         lengths, several = list(map(len, sides[0])), len(files) > 1
         rows, parts = torch.arange(sum(lengths)), with_test_part([_part(name) or 0 for name in files])
         first, second = map(of_rows, sides)
-        names = Ids(RowNames(list(files), lengths), rows) if several else Ids.numbers(rows)
+        names = Ids(tabular.RowNames(list(files), lengths), rows) if several else Ids.numbers(rows)
         samples, rows = self._paired(where, first, second, of_first=rows, of_second=rows, names=names)
         given = torch.tensor(parts).repeat_interleave(torch.tensor(lengths))[rows] if several else None
         return without_bound(where, replace(samples, groups=grouped(samples), parts=given))
@@ -160,11 +127,8 @@ class Pairs(Source):
     def _rows_of(self, option: str, path: str) -> list[str] | Samples:
         file = expanded(path)
         if not file.is_file():
-            what = "is none" if exists(file) else "does not exist"
-            raise ValueError(
-                f"expected a file as data.{option}, got {path}, which {what}: check it, or give the table of "
-                "this column as data.path"
-            )
+            got = f"{path}, which {'is none' if exists(file) else 'does not exist'}"
+            raise ValueError(f"expected a file as data.{option}, got {got}; the table of a column is data.path")
         suffix = file.suffix.lower()
         if suffix in TABLES:
             raise ValueError(f"expected lines or arrays as data.{option}, got the table {path}: name it in data.path")
@@ -180,15 +144,14 @@ class Pairs(Source):
         used = {option: name for option, name in asked.items() if name is not None}
         for option, name in used.items():
             if name not in known:
-                raise ValueError(
-                    f"expected a column of {path} as data.{option}, got {name!r}: choose from {', '.join(known)}"
-                )
+                got = f"{name!r}: choose from {', '.join(known)}"
+                raise ValueError(f"expected a column of {path} as data.{option}, got {got}")
         sides = [used[option] for option in ("first", "second", "negatives") if used.get(option) in tables.untyped]
         read = {name: Numbers.of(tables.splits, name, [""]) for name in sides}
         numbers = {name: of for name, of in read.items() if not of.odd and of.filled}
         tables = replace(tables, splits=with_numbers(tables.splits, numbers))
-        check_columns(path, tables.splits, [name for option, name in used.items() if option != "negatives"], [])
-        given = parts_in(path, tables, [])
+        tabular.check_columns(path, tables.splits, [name for option, name in used.items() if option != "negatives"], [])
+        given = tabular.parts_in(path, tables, [])
         splits = {name: tables.splits[name] for name in given}
         lengths = list(map(len, splits.values()))
         cells, of_first = cells_of(path, splits, self.first, "first")
@@ -199,51 +162,38 @@ class Pairs(Source):
             wrong, of_negatives = cells_of(path, splits, self.negatives, "negatives")
             kinds = [kind_in(path, of, name) for of, name in ((cells, self.second), (wrong, self.negatives))]
             if kinds[0] != kinds[1]:
-                raise ValueError(
-                    f"expected data.negatives of what data.second is, {kinds[0]}, got {kinds[1]}: choose another column"
-                )
-            cells |= {
-                f"negatives of {name}": of.rename_column(self.negatives, self.second) for name, of in wrong.items()
-            }
+                raise ValueError(f"expected data.negatives of what data.second is, {kinds[0]}, got {kinds[1]}")
+            renamed = {name: of.rename_column(self.negatives, self.second) for name, of in wrong.items()}
+            cells |= {f"negatives of {name}": of for name, of in renamed.items()}
         second = self._side(path, tables, cells, self.second)
         places = second.items[len(of_second) :]
         if self.negatives is not None and not bool((places >= 0).any()):
-            raise ValueError(
-                f"expected data.negatives in column {self.negatives!r} of {path}, got none that can be read: fill it "
-                "in, or leave out data.negatives"
-            )
-        names = ids_in(list(splits.values()), list(used.values()))
-        names = names or Ids(RowNames(list(given), lengths), torch.arange(sum(lengths)))
+            raise ValueError(f"expected data.negatives in column {self.negatives!r} of {path}, got none to be read")
+        names = tabular.ids_in(list(splits.values()), list(used.values()))
+        names = names or Ids(tabular.RowNames(list(given), lengths), torch.arange(sum(lengths)))
         samples, rows = self._paired(path, first, second, of_first=of_first, of_second=of_second, names=names)
         labels, named = (None, ()) if self.label is None else columns.labels_in(list(splits.values()), self.label, None)
-        parts = numbers_in(given, list(splits.values()), part_in(path, tables, self.part))
-        filled = filled_in(parts, rows)
-        check_filled(path, filled)
+        parts = tabular.numbers_in(given, list(splits.values()), tabular.part_in(path, tables, self.part))
+        filled = tabular.filled_in(parts, rows)
+        tabular.check_filled(path, filled)
         groups = None if self.group is None else groups_in(path, list(splits.values()), self.group)[rows]
-        negatives = None
+        groups = grouped(samples) if groups is None else groups
         if self.negatives is not None:
             negatives = _negatives(second.inputs, places, of_negatives, sum(lengths))[rows]
-        samples = replace(
-            samples,
-            labels=None if labels is None else labels[rows],
-            names=named,
-            groups=grouped(samples) if groups is None else groups,
-            parts=parts[rows] if len(filled) > 1 else None,
-            negatives=negatives,
-        )
-        return without_bound(path, samples)
+            samples = replace(samples, negatives=negatives)
+        if labels is not None:
+            samples = replace(samples, labels=labels[rows], names=named)
+        return without_bound(path, replace(samples, groups=groups, parts=parts[rows] if len(filled) > 1 else None))
 
     def _side(self, path: str, tables: Tables, cells: Mapping[str, Any], column: str) -> Side:
         kind, each = kind_in(path, cells, column), list(cells.values())
         if kind == "images":
-            images = ImageCells(replace(tables, splits=cells), list(cells), column)
+            images = tabular.ImageCells(replace(tables, splits=cells), list(cells), column)
             items, firsts = numbered(images.keys)
-            memory = 0.0 if self.streams else self.memory
-            read = read_images(images, self.size, self.resize, memory, self.made_of, rows=firsts.tolist())
-            inputs, kept, made_of, found = read
+            inputs, kept, made_of, found = self.read_images(images, firsts.tolist())
             places = torch.full((len(firsts) + 1,), -1)  # the last is that of what is missing, -1
             places[torch.searchsorted(firsts, kept)] = torch.arange(len(kept))
-            return Side(inputs, places[items], made_of, found, paths_of(images, tables.folder))
+            return Side(inputs, places[items], made_of, found, tabular.paths_of(images, tables.folder))
         if kind == "text":
             return of_texts(columns.strings_in(each, column))
         vectors = NumberRows(each, [column]) if self.streams else vectors_of(each, [column])
@@ -253,10 +203,7 @@ class Pairs(Source):
     def _paired(
         self, where: str, first: Side, second: Side, *, of_first: Tensor, of_second: Tensor, names: Ids
     ) -> tuple[Samples, Int[Tensor, " n"]]:
-        """Pair the cells of two sides by their rows, and return the pairs that have both, with the row of each.
-
-        A row has one cell of the first side at most. What the second has beyond `of_second` is no counterpart.
-        """
+        """Return the pairs of a row's cell of the first side and those of the second, with the row of each."""
         if self.size is not None and first.preprocessing is second.preprocessing is None:
             raise ValueError(f"expected no size without images, got {self.size}: leave out data.size")
         cell = torch.full((len(names),), -1)
@@ -267,38 +214,29 @@ class Pairs(Source):
         none[of_second] = False  # these have a cell at least
         total, lost = len(of_second) + int(none.sum()), int((~whole).sum()) + int(none.sum())
         if lost == total:
-            raise ValueError(
-                f"expected pairs in {where}, got none with both sides among {total:,}: check data.first and data.second"
-            )
+            got = f"none with both sides among {total:,}: check data.first and data.second"
+            raise ValueError(f"expected pairs in {where}, got {got}")
         if lost:
             none[of_second[~whole]] = True
             rows = list(names[none])
-            warnings.warn(
-                f"left out {lost:,} of {total:,} pairs of {where}, where a side is missing or cannot be read: rows "
-                f"{first_of(rows, 5)}",
-                stacklevel=4,
-            )
+            told = f"left out {lost:,} of {total:,} pairs of {where}, where a side is missing or cannot be read"
+            warnings.warn(f"{told}: rows {first_of(rows, 5)}", stacklevel=4)
         cell, rows, seconds = cell[whole], of_second[whole], seconds[whole]
         firsts, ids = first.items[cell], names[rows]
         if len(rows.unique()) < len(rows):
             ids = Ids.of(ids)
 
         def samples_of(side: Side, cells: Tensor, items: Tensor, other: Samples | None = None) -> Samples:
-            return Samples(
-                taken(side.inputs, items, self.memory),
-                ids=ids if side.paths is None else Ids.of(side.paths[cells]),
-                preprocessing=side.preprocessing,
-                found=side.found,
-                items=items,
-                counterparts=other,
-            )
+            own = ids if side.paths is None else Ids.of(side.paths[cells])
+            samples = Samples(taken(side.inputs, items, self.memory), ids=own, items=items, counterparts=other)
+            return replace(samples, preprocessing=side.preprocessing, found=side.found)
 
         counterparts = samples_of(second, whole.nonzero().flatten(), seconds)
         return samples_of(first, cell, firsts, counterparts), rows
 
 
 def _negatives(inputs: Tensor | Rows, items: Tensor, rows: Tensor, count: int) -> Negatives:
-    """Gather the negatives of each row, given for each of them which input it is and its row, in order."""
+    """Gather the negatives of each row; given are, for each negative, its input and its row, in order."""
     items, rows = items[items >= 0], rows[items >= 0]
     each, pool = items.unique(return_inverse=True)
     counts = torch.bincount(rows, minlength=count)

@@ -63,7 +63,6 @@ class Contents:
         return np.concatenate([np.zeros(0, dtype=bool), *nulls])
 
     def __getitem__(self, number: int) -> bytes:
-        """Read an image; nothing where its row group cannot be read."""
         place = bisect(self.starts, number) - 1
         try:
             with self._alone:
@@ -79,15 +78,11 @@ class Contents:
         return f"{file}\0{column}/{group}/{number - self.starts[place]}"
 
     def warn(self) -> None:
-        """Say so where much is to be read for an image in random order."""
         largest = max(self.groups, key=lambda group: group.size, default=None)
         if largest is not None and largest.size > MOST_READ and len(self.groups) > HELD:
-            warnings.warn(
-                f"images of {largest.file} are in row groups of up to {largest.size >> 20:,} MiB, one of which is read "
-                "for an image in random order: write it with pyarrow.parquet.write_table(table, file, "
-                "row_group_size=100)",
-                stacklevel=2,
-            )
+            remedy = "write it with pyarrow.parquet.write_table(table, file, row_group_size=100)"
+            told = f"images of {largest.file} are in row groups of up to {largest.size >> 20:,} MiB"
+            warnings.warn(f"{told}, one of which is read for an image in random order: {remedy}", stacklevel=2)
 
 
 def _images_of(group: RowGroup) -> Any:
@@ -116,7 +111,6 @@ class Columns:
 
     @property
     def groups(self) -> "list[Columns]":
-        """The row groups, one by one."""
         from pyarrow.dataset import FileSystemDataset  # noqa: PLC0415 - only Parquet files need it
 
         data, pieces = self.data, [piece for file in self.data.get_fragments() for piece in file.split_by_row_group()]
@@ -124,7 +118,6 @@ class Columns:
         return [Columns(piece, self.features, held=True) for piece in each]
 
     def select_columns(self, names: Sequence[str]) -> Any:
-        """Read some columns."""
         return (_last_read if self.held else _read)(self, tuple(names))
 
 
@@ -136,7 +129,7 @@ def _read(of: Columns, names: tuple[str, ...]) -> Any:
     try:
         table = table_cast(of.data.to_table(columns=list(names)), features.arrow_schema)
     except (OSError, ValueError) as error:
-        raise ValueError(f"expected columns {', '.join(names)} of a Parquet file, got {error}: repair it") from error
+        raise ValueError(f"expected columns {', '.join(names)} of a Parquet file, got {error}") from error
     return datasets.Dataset(table, fingerprint=f"{names}")
 
 
@@ -182,7 +175,6 @@ def read_in_place(parts: Mapping[str, Sequence[Path]]) -> tuple[dict[str, Any], 
 
 
 def _has(schema: Any, name: str) -> bool:
-    """Tell whether a column has images' bytes, alone or in a struct beside a path."""
     import pyarrow as pa  # noqa: PLC0415 - only Parquet files need it
 
     of: Any = schema.field(name).type if name in schema.names else None

@@ -62,13 +62,10 @@ def owned_by_partner(
         start: Where the first cell begins, in pixels; a whole number or a half.
 
     Example:
-        >>> mix = Mix(torch.tensor([[0, 8, 0, 5]]), torch.tensor([[0]]))
-        >>> owned_by_partner(mix, (2, 2), 4, (8, 8))
-        tensor([[[ True, False],
-                 [ True, False]]])
+        >>> owned_by_partner(Mix(torch.tensor([[0, 8, 0, 5]]), torch.tensor([[0]])), (2, 2), 4, (8, 8)).tolist()
+        [[[True, False], [True, False]]]
     """
-    covered: list[Tensor] = []
-    sizes: list[Tensor] = []
+    covered, sizes = list[Tensor](), list[Tensor]()
     for place, (cells, side) in enumerate(zip(map_shape, image, strict=True)):
         edges = torch.arange(cells + 1, device=mix.boxes.device) * stride + start
         begin, end = edges.clamp(0, side).unfold(0, 2, 1).unbind(1)

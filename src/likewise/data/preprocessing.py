@@ -43,8 +43,6 @@ class ImagePreprocessing:
     Example:
         >>> from PIL import Image
         >>> photo = Image.new("CMYK", (40, 20))
-        >>> ImagePreprocessing(3, 16, 16)(photo).shape
-        torch.Size([3, 16, 16])
         >>> ImagePreprocessing(1, 16, 16, "pad")(photo)[0, :, 0].tolist()
         [0, 0, 0, 0, 255, 255, 255, 255, 255, 255, 255, 255, 0, 0, 0, 0]
     """
@@ -82,15 +80,8 @@ class ImagePreprocessing:
     def crops(
         self, image: "Image", boxes: Callable[[int, int], "Boxes"], sides: tuple[int, int] | None = None
     ) -> UInt8[Tensor, "v ch h w"]:
-        """Crop sections of a whole image of Pillow, upright, each resized from its own resolution.
-
-        A JPEG is decoded at the smallest scale at which no section is enlarged, or at its own.
-
-        Args:
-            image: The image.
-            boxes: Returns V sections of an image, by its height and width.
-            sides: Height and width of a crop. None: those of a preprocessed image.
-        """
+        """Crop `boxes` of an upright image's height and width, each resized to `sides` from its own resolution."""
+        # a JPEG is decoded at the smallest scale at which no section is enlarged
         from PIL import Image  # noqa: PLC0415 - only images in files need it
 
         high, wide = sides or (self.height, self.width)
@@ -116,7 +107,6 @@ class ImagePreprocessing:
         return views
 
     def resized(self, image: "Image") -> "Image":
-        """Bring an image of Pillow to the size."""
         from PIL import Image, ImageOps  # noqa: PLC0415 - only images in files need it
 
         size, bilinear = (self.width, self.height), Image.Resampling.BILINEAR
@@ -148,14 +138,10 @@ class ImagePreprocessing:
 class FoundImages:
     """How images were in their files, before anything was made of them."""
 
-    kinds: dict[str, int]
-    """How many are RGB, grey, CMYK, with alpha and so on, the most frequent first."""
-    sizes: int
-    """How many sizes they have."""
-    smallest: tuple[int, int]
-    """Height and width of one with the fewest pixels."""
-    largest: tuple[int, int]
-    """Height and width of one with the most pixels."""
+    kinds: dict[str, int]  # how many are RGB, grey, CMYK, with alpha and so on, the most frequent first
+    sizes: int  # how many sizes they have
+    smallest: tuple[int, int]  # height and width of one with the fewest pixels
+    largest: tuple[int, int]  # height and width of one with the most pixels
 
 
 def kind_of(image: "Image") -> str:
@@ -170,7 +156,7 @@ def kind_of(image: "Image") -> str:
 def check_rule(resize: Any) -> None:
     """Raise a ValueError unless a rule is known by which images are brought to a size."""
     if resize not in get_args(Resize):
-        raise ValueError(f"expected resize as one of {', '.join(get_args(Resize))}, got {resize!r}: crop is usual")
+        raise ValueError(f"expected resize as one of {', '.join(get_args(Resize))}, got {resize!r}")
 
 
 def upright_sides(image: "Image") -> tuple[int, int]:

@@ -22,13 +22,10 @@ MOST_NUMBERS = 2**22  # of inputs that are read at a time
 class Read(NamedTuple):
     """Some inputs that were read."""
 
-    rows: Int[Tensor, " n"]
-    """The rows that could be read."""
+    rows: Int[Tensor, " n"]  # the rows that could be read
     inputs: Shaped[Tensor, "n ..."]
-    lost: Int[Tensor, " l"]
-    """The rows that could not."""
-    files: dict[int, str]
-    """Their files, by their numbers in the source."""
+    lost: Int[Tensor, " l"]  # the rows that could not
+    files: dict[int, str]  # their files, by their numbers in the source
 
 
 def on_demand(inputs: Tensor | Rows | None) -> bool:
@@ -44,10 +41,9 @@ def spans_of(inputs: Tensor | Rows, shards: Sequence[range], batch_size: int | N
 
 
 def read_ahead(inputs: Rows, spans: Sequence[range], workers: int | None = None) -> Iterator[Read]:
-    """Read pieces of inputs in their order, while what was read before is worked on; each worker holds two.
+    """Read pieces of inputs in their order, ahead, by workers: one per core, up to 8, where it is None.
 
-    Inputs that could not be read are noted, as if they had been read here. Workers are one per core, up to 8, where it
-    is None.
+    Each holds two pieces. Inputs that could not be read are noted, as if they had been read here.
     """
     count = min(MOST_WORKERS, os.cpu_count() or 1, len(spans)) if workers is None else workers
     for read in fetched(_Reading(inputs, spans), count):
@@ -57,8 +53,6 @@ def read_ahead(inputs: Rows, spans: Sequence[range], workers: int | None = None)
 
 @final
 class _Reading(Dataset[Read]):
-    """Pieces of inputs that are read on demand."""
-
     def __init__(self, inputs: Rows, spans: Sequence[range]) -> None:
         self.inputs, self.spans = inputs, spans
 

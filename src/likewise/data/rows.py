@@ -13,9 +13,8 @@ from likewise.files.formats import first_of
 class Rows(Protocol):
     """Inputs that are not in memory and are read on demand: indexing returns a tensor.
 
-    Where some of them may turn out to be unreadable, a method `unreadable` tells which, and `note_unreadable` notes
-    those that a worker found; see `ImageFiles`. Worker processes read the rows, in training and where they are encoded:
-    a file that is open is to be opened in each.
+    Where some may turn out to be unreadable, a method `unreadable` tells which, and `note_unreadable` notes those which
+    a worker found; see `ImageFiles`. Worker processes read the rows: a file that is open is to be opened in each.
     """
 
     shape: tuple[int, ...]
@@ -38,12 +37,9 @@ class Rows(Protocol):
 class Unreadable(NamedTuple):
     """An input that could not be read."""
 
-    place: int
-    """Its place among the rows that were asked about."""
-    item: int
-    """Its number in the source."""
-    name: str
-    """Its file."""
+    place: int  # its place among the rows that were asked about
+    item: int  # its number in the source
+    name: str  # its file
 
 
 def unreadable(inputs: Tensor | Rows, rows: Int[Tensor, " n"]) -> list[Unreadable]:
@@ -72,12 +68,7 @@ def files_of(found: Iterable[Unreadable]) -> dict[int, str]:
 
 
 def in_words(files: Mapping[Any, str]) -> str:
-    """Say what was left out.
-
-    Example:
-        >>> in_words({7: "cat/7.jpg"})
-        'left out 1 image, which cannot be read: cat/7.jpg'
-    """
+    """Say what was left out, as in "left out 1 image, which cannot be read: cat/7.jpg"."""
     plural = "s" if len(files) > 1 else ""
     return f"left out {len(files):,} image{plural}, which cannot be read: {first_of(list(files.values()))}"
 
@@ -87,8 +78,7 @@ class SomeRows(Rows):
     """Some rows of others, given by their indices, (n,)."""
 
     def __init__(self, all_rows: Rows, rows: Tensor) -> None:
-        self.all_rows = all_rows
-        self.rows = rows
+        self.all_rows, self.rows = all_rows, rows
         self.shape, self.dtype = (len(rows), *all_rows.shape[1:]), all_rows.dtype
 
     def __getitem__(self, rows: Tensor) -> Tensor:
@@ -109,8 +99,7 @@ class JoinedRows(Rows):
     """Rows followed by other rows of the same shape, of which either may be in memory."""
 
     def __init__(self, first: Tensor | Rows, second: Tensor | Rows) -> None:
-        self.first = first
-        self.second = second
+        self.first, self.second = first, second
         self.shape, self.dtype = (len(first) + len(second), *first.shape[1:]), first.dtype
 
     def sides(self, rows: Tensor) -> Iterator[tuple[Tensor | Rows, Tensor, Tensor]]:

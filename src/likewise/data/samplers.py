@@ -22,17 +22,7 @@ class Sampler(Described, ABC):
 
     @abstractmethod
     def order(self, samples: Samples, batch_size: int, *, seed: int, epoch: int) -> Int[Tensor, "batches b"]:
-        """Return the rows of every batch of an epoch. The same arguments give the same rows.
-
-        Args:
-            samples: The samples to order.
-            batch_size: Samples per batch, B.
-            seed: Seed of the orders.
-            epoch: Which epoch's order, from 0.
-
-        Returns:
-            Rows (batches, B).
-        """
+        """Return the rows of every batch of an epoch, (batches, B). The same arguments give the same rows."""
 
 
 @final
@@ -57,8 +47,7 @@ class Shuffled(Sampler):
 class SimilarLength(Sampler):
     """Every text once per epoch, shuffled anew, texts of similar length together: less padding, faster steps.
 
-    The shuffled texts are cut into portions of some batches, each portion is sorted by length, and its batches come in
-    random order. Texts that fill no batch are dropped.
+    Portions of shuffled texts are sorted by length, and cut into batches, which come in random order.
 
     Args:
         portion: Batches of a portion. More: more similar lengths, and less random batches.
@@ -75,14 +64,13 @@ class SimilarLength(Sampler):
 
     def __init__(self, portion: int = 50) -> None:
         if portion < 1:
-            raise ValueError(f"expected portion of at least 1 batch, got {portion}: 50 is usual")
+            raise ValueError(f"expected portion of at least 1 batch, got {portion}")
         self.portion = portion
 
     def order(self, samples: Samples, batch_size: int, *, seed: int, epoch: int) -> Int[Tensor, "batches b"]:
         if not isinstance(samples.inputs, TokenRows):
-            raise ValueError(  # noqa: TRY004 - bad input is always a ValueError
-                "SimilarLength expected texts, got other inputs, which all have one length: choose Shuffled"
-            )
+            told = "SimilarLength expected texts, got other inputs, which all have one length: choose Shuffled"
+            raise ValueError(told)  # noqa: TRY004 - bad input is always a ValueError
         size = min(batch_size, len(samples))
         generator = _generator(seed, epoch)
         shuffled = torch.randperm(len(samples), generator=generator)[: len(samples) // size * size]
@@ -96,13 +84,13 @@ class SimilarLength(Sampler):
 class Balanced(Sampler):
     """The same number of samples of each class in a batch, and each class in equally many batches, give or take one.
 
-    Every sample of a class comes once before any comes again. A sample is never twice in a batch, unless its class has
-    fewer samples than the batch takes of it. An epoch has N / batch_size batches, rounded down, and at least one.
+    Every sample of a class comes once before any comes again, and twice in a batch only where its class has too few. An
+    epoch has N / batch_size batches, rounded down, and at least one.
 
     Args:
         samples_per_class: Samples of each class in a batch, which has batch_size / samples_per_class classes. None: 4
-            where classes have as many, more where there are few classes, of some one more than of others; a batch of
-            all samples, and samples that do not have one class each, are shuffled.
+            where classes have as many, more where there are few classes; a batch of all samples, and samples that do
+            not have one class each, are shuffled.
 
     Raises:
         ValueError: samples_per_class is below 1; batch_size is not a multiple of it, or needs more classes than there
@@ -110,15 +98,13 @@ class Balanced(Sampler):
 
     Example:
         >>> samples = Samples(torch.zeros(12, 1), torch.arange(12) % 3, ("ash", "elm", "oak"))
-        >>> samples.labels[Balanced(2).order(samples, 4, seed=0, epoch=0)].sort().values
-        tensor([[0, 0, 1, 1],
-                [1, 1, 2, 2],
-                [0, 0, 2, 2]])
+        >>> samples.labels[Balanced(2).order(samples, 4, seed=0, epoch=0)].sort().values.tolist()
+        [[0, 0, 1, 1], [1, 1, 2, 2], [0, 0, 2, 2]]
     """
 
     def __init__(self, samples_per_class: int | None = 8) -> None:
         if samples_per_class is not None and samples_per_class < 1:
-            raise ValueError(f"expected samples_per_class of at least 1, got {samples_per_class}: 8 is usual")
+            raise ValueError(f"expected samples_per_class of at least 1, got {samples_per_class}")
         self.samples_per_class = samples_per_class
 
     def order(self, samples: Samples, batch_size: int, *, seed: int, epoch: int) -> Int[Tensor, "batches b"]:
@@ -140,23 +126,18 @@ class Balanced(Sampler):
         places = rows_by_class(slots.repeat_interleave(sizes, dim=1).flatten(), len(occurring))
         taken = sizes.expand_as(slots).flatten()
         rows_of = rows_by_class(labels, len(samples.names))
-        for label, own, of in zip(
-            occurring.tolist(), places, rows_by_class(slots.flatten(), len(occurring)), strict=True
-        ):
+        of_slots = rows_by_class(slots.flatten(), len(occurring))
+        for label, own, of in zip(occurring.tolist(), places, of_slots, strict=True):
             order.view(-1)[own] = _rows_of_class(rows_of[label], taken[of].tolist(), generator)
         return order
 
     def _check(self, batch_size: int, classes: int, each: int) -> None:
         if batch_size % each:
-            near = max(1, batch_size // each) * each
-            raise ValueError(
-                f"expected batch_size as a multiple of samples_per_class={each}, got {batch_size}: {near} is one"
-            )
+            raise ValueError(f"expected batch_size as a multiple of samples_per_class={each}, got {batch_size}")
         if batch_size > classes * each:
-            raise ValueError(
-                f"expected batch_size of at most {classes * each}, {each} samples of each of {classes} classes, "
-                f"got {batch_size}: lower batch_size, or raise samples_per_class to {-(-batch_size // classes)} or more"
-            )
+            most = f"{classes * each}, {each} samples of each of {classes} classes"
+            remedy = f"lower batch_size, or raise samples_per_class to {-(-batch_size // classes)} or more"
+            raise ValueError(f"expected batch_size of at most {most}, got {batch_size}: {remedy}")
 
 
 def _generator(seed: int, epoch: int) -> torch.Generator:

@@ -50,8 +50,6 @@ class Samples:
         >>> samples = Samples(torch.zeros(4, 3), torch.tensor([0, 0, 1, 1]), ("cat", "dog"))
         >>> samples.label_kind, samples.input_shape
         ('classes', (3,))
-        >>> samples[torch.tensor([0, 3])].labels
-        tensor([0, 1])
     """
 
     inputs: Tensor | Rows
@@ -71,21 +69,17 @@ class Samples:
     said: str = ""
 
     def __post_init__(self) -> None:
-        """Check lengths, labels and inputs, and number the names that occur twice."""
         object.__setattr__(self, "names", tuple(distinct(self.names)))
         if self.ids is None:  # pyright: ignore[reportUnnecessaryComparison]
             object.__setattr__(self, "ids", Ids.numbers(torch.arange(len(self.inputs))))
         for name, given in self._beside_inputs.items():
             if given is not None and len(given) != len(self.inputs):
-                raise ValueError(
-                    f"expected {name} of {len(self.inputs)} samples, one per input, got {len(given)}: "
-                    f"drop the inputs or {name} that have no counterpart"
-                )
+                raise ValueError(f"expected {name} of {len(self.inputs)} samples, one per input, got {len(given)}")
         self._check_labels()
         if isinstance(self.inputs, Tensor) and self.inputs.is_floating_point():
             wrong = sum(int((~torch.isfinite(some.flatten(1))).any(dim=1).sum()) for some in self.inputs.split(4096))
             if wrong:
-                raise ValueError(f"expected finite inputs, got NaN or infinity in {wrong} of {len(self)}: clean them")
+                raise ValueError(f"expected finite inputs, got NaN or infinity in {wrong} of {len(self)}")
 
     def __len__(self) -> int:
         return len(self.inputs)
@@ -94,10 +88,8 @@ class Samples:
         """Take the rows given by a mask or by indices, without reading inputs on demand."""
         index = rows.nonzero().flatten() if rows.dtype == torch.bool else rows
         inputs = self.inputs[index] if isinstance(self.inputs, Tensor) else self.inputs.take(index)
-        beside: dict[str, Any] = {
-            name: None if given is None else given[index] for name, given in self._beside_inputs.items()
-        }
-        return replace(self, inputs=inputs, **beside)
+        beside: Any = self._beside_inputs.items()
+        return replace(self, inputs=inputs, **{name: None if of is None else of[index] for name, of in beside})
 
     @property
     def _beside_inputs(self) -> "Mapping[str, Tensor | Ids | Samples | Negatives | Evaluated | None]":
@@ -119,36 +111,14 @@ class Samples:
     def fewer(self, most: int, seed: int = 0, *, whole_classes: bool = False) -> "Samples":
         """Return at most so many samples, chosen at random, in their order; of pairs whole groups, as many as fit.
 
-        Args:
-            most: How many samples at most.
-            seed: Seed of the choice.
-            whole_classes: Whether to choose among classes instead, and take all samples of each; at least one class.
-
-        Example:
-            >>> samples = Samples(torch.zeros(12, 1), torch.arange(12) % 3, ("ash", "elm", "oak"))
-            >>> samples.fewer(9, whole_classes=True).counts.sort().values
-            tensor([0, 4, 4])
+        With `whole_classes`, all samples of as many classes as fit, and of one at least.
         """
         if len(self) <= most:
             return self
         return self[some_rows(len(self), most, seed, self.classes if whole_classes else None, self.groups)]
 
     def fewer_of_each(self, most: int, least: int = 1, seed: int = 0) -> "Samples":
-        """Return at most so many samples, as many of each class, chosen at random, in their order.
-
-        Args:
-            most: How many samples at most.
-            least: How many of each class nevertheless.
-            seed: Seed of the choice.
-
-        Raises:
-            ValueError: Samples don't have one class each.
-
-        Example:
-            >>> samples = Samples(torch.zeros(12, 1), torch.tensor([0] * 8 + [1] * 4), ("ash", "elm"))
-            >>> samples.fewer_of_each(7).counts, samples.fewer_of_each(7, least=5).counts
-            (tensor([3, 3]), tensor([5, 4]))
-        """
+        """Return at most so many samples, as many of each class, `least` nevertheless, at random, in their order."""
         classes = self.classes_for("fewer_of_each", "use fewer")
         if len(self) <= most:
             return self
@@ -182,10 +152,7 @@ class Samples:
 
     @property
     def label_kind(self) -> LabelKind | None:
-        """The kind of the labels, or None."""
-        if self.labels is None:
-            return None
-        return "classes" if self.labels.ndim == 1 else "label sets"
+        return None if self.labels is None else "classes" if self.labels.ndim == 1 else "label sets"
 
     @property
     def classes(self) -> Int[Tensor, " n"] | None:
@@ -230,7 +197,6 @@ class Samples:
         return self.labels >= 0 if self.labels.ndim == 1 else torch.ones(len(self), dtype=torch.bool)
 
     def unlabelled(self) -> "Samples":
-        """Return the samples without their labels."""
         return replace(self, labels=None, names=(), evaluated=None)
 
     def as_evaluated(self) -> "Samples":
@@ -244,15 +210,13 @@ class Samples:
             return
         kinds = {1: torch.int64, 2: torch.bool}
         if labels.dtype != kinds.get(labels.ndim):
-            raise ValueError(
-                "expected labels as classes (N,), int64, or as label sets (N, L), boolean, "
-                f"got {tuple(labels.shape)} of {labels.dtype}: convert them with .long() or .bool()"
-            )
+            got = f"{tuple(labels.shape)} of {labels.dtype}: convert them with .long() or .bool()"
+            raise ValueError(f"expected labels as classes (N,), int64, or label sets (N, L), boolean, got {got}")
         named = labels.shape[1] if labels.ndim == 2 else int(labels.max()) + 1 if len(labels) else 0
         if named > len(self.names) or (labels.ndim == 2 and named != len(self.names)):
-            raise ValueError(f"expected a name for each of {named} labels, got {len(self.names)}: name them all")
+            raise ValueError(f"expected a name for each of {named} labels, got {len(self.names)}")
         if labels.ndim == 1 and len(labels) and int(labels.min()) < -1:
-            raise ValueError(f"expected classes from 0, or -1 for none, got {int(labels.min())}: renumber them")
+            raise ValueError(f"expected classes from 0, or -1 for none, got {int(labels.min())}")
 
 
 @final
@@ -295,12 +259,7 @@ class Source(Described, ABC):
         """Read all samples. Their inputs may be `Rows`, which are read on demand."""
 
     def stream(self, made_of: ImagePreprocessing | None = None) -> Samples:
-        """Read all samples, inputs on demand where they can be, so that memory does not grow with their size.
-
-        Args:
-            made_of: What images become, of whatever size; those that can't be read are found when they are read.
-                None: as the source is set.
-        """
+        """Read all samples, inputs on demand where they can be; images become `made_of`, if that is given."""
         other = copy(self)
         vars(other).update(streams=True, made_of=made_of)
         return other.load()
@@ -315,23 +274,15 @@ def rows_by_class(labels: Int[Tensor, " n"], classes: int) -> tuple[Int[Tensor, 
 def some_of_each_class(labels: Int[Tensor, " n"], counts: Sequence[int], seed: int) -> Int[Tensor, " m"]:
     """Choose so many rows of each class, in order: the first of a shuffle that does not depend on their number."""
     generator = torch.Generator().manual_seed(seed)
-    chosen: list[Tensor] = []
-    for rows, chosen_of in zip(rows_by_class(labels, len(counts)), counts, strict=True):
-        chosen.append(rows[torch.randperm(len(rows), generator=generator)[:chosen_of]])
+    each = zip(rows_by_class(labels, len(counts)), counts, strict=True)
+    chosen = [rows[torch.randperm(len(rows), generator=generator)[:count]] for rows, count in each]
     return torch.cat(chosen).sort().values
 
 
 def some_rows(
-    count: int,
-    most: int,
-    seed: int,
-    classes: Int[Tensor, " n"] | None = None,
-    groups: Int[Tensor, " n"] | None = None,
+    count: int, most: int, seed: int, classes: Tensor | None = None, groups: Tensor | None = None
 ) -> Int[Tensor, " m"]:
-    """Choose at most so many rows at random: of classes, as many whole ones as fit, and at least one; likewise groups.
-
-    Groups that are too large are passed over; where all are, rows are chosen.
-    """
+    """Choose at most so many rows at random, by whole classes or groups; where no group fits, rows are chosen."""
     generator = torch.Generator().manual_seed(seed)
     if classes is None:
         rows = torch.arange(0) if groups is None else rows_of_groups(groups, most, seed)

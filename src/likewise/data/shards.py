@@ -14,9 +14,8 @@ from torch import Tensor
 
 from likewise.data.columns import labels_of
 from likewise.data.ids import Ids
-from likewise.data.image_files import Size, Within, check_size, read_images
-from likewise.data.preprocessing import Resize
-from likewise.data.samples import Samples, Source
+from likewise.data.image_files import ImageSource, Within
+from likewise.data.samples import Samples
 from likewise.data.tars import Sample, samples_in, tars_at
 from likewise.files import encodings
 from likewise.files.detection import exists, expanded, near
@@ -32,7 +31,7 @@ JSON_LABELS = ("label", "labels", "cls", "class", "target")
 
 @final
 @dataclass(repr=False, eq=False)
-class Shards(Source):
+class Shards(ImageSource):
     """Images in tars, in which the files of a sample lie next to each other: `n01/7.jpg`, `n01/7.cls`, `n01/7.json`.
 
     That is how WebDataset writes them. An image is read where it lies, so samples are shuffled over all shards, and a
@@ -48,9 +47,6 @@ class Shards(Source):
         names: A file of the classes' names, one a line, where labels are numbers from 0.
         encoding: What that file is in, and text in the tars, such as "latin-1". None: UTF-8.
         image: The kind of file that is the image, such as "jpg" or "left.png", where samples have several.
-        size: Side of the square that images are resized to, in pixels, or height and width. None: all have one size.
-        resize: How images of another ratio are brought to it; see `ImagePreprocessing`.
-        memory: GiB of decoded images to hold in memory. A larger data set is decoded on demand.
 
     Raises:
         ValueError: There are no tars, one is compressed, cut, or one of a range is missing, samples have no image or
@@ -63,17 +59,8 @@ class Shards(Source):
         The format: https://github.com/webdataset/webdataset
 
     Example:
-        >>> import shutil, tempfile
-        >>> from pathlib import Path
-        >>> from PIL import Image
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     for name in ("lily", "rose"):
-        ...         Path(folder, name).mkdir()
-        ...         Image.new("L", (20, 16)).save(f"{folder}/{name}/1.png")
-        ...     tar = shutil.make_archive(f"{folder}/flowers", "tar", folder)
-        ...     flowers = Shards(tar, size=16).load()
-        >>> flowers.input_shape, flowers.names, list(flowers.ids)
-        ((1, 16, 16), ('lily', 'rose'), ['lily/1', 'rose/1'])
+        >>> Shards("shards/train-{000..146}.tar", label="json.species", size=224).label
+        'json.species'
     """
 
     path: str
@@ -82,16 +69,11 @@ class Shards(Source):
     names: str | None = None
     encoding: str | None = None
     image: str | None = None
-    size: Size = None
-    resize: Resize = "crop"
-    memory: float = 2.0
-
-    def __post_init__(self) -> None:
-        check_size(self.size, self.resize, self.memory)
 
     def load(self) -> Samples:
         tars = {tar: samples_in(tar) for tar in waited_for(tars_at(self.path), "reading names in tars")}
-        same = [key for samples in tars.values() for key, count in _keys(samples).items() if count > 1]
+        keys = [Counter(sample.key for sample in samples) for samples in tars.values()]
+        same = [key for counts in keys for key, count in counts.items() if count > 1]
         if same:
             warnings.warn(f"{len(same):,} names come again in their tar, such as {same[0]}: all are read", stacklevel=2)
         images = self._images(tars)
@@ -100,20 +82,13 @@ class Shards(Source):
             warnings.warn(f"left out {lacking:,} of {len(images):,} samples, without an image", stacklevel=2)
         parts = torch.tensor(self._parts(list(tars))).repeat_interleave(torch.tensor(list(map(len, tars.values()))))
         labels, names = self._labels(tars, rows) if self.label != "none" else (None, ())
-        memory, items = 0.0 if self.streams else self.memory, [image for image in images if image is not None]
-        inputs, kept, made_of, formats = read_images(items, self.size, self.resize, memory, self.made_of)
-        return Samples(
-            inputs,
-            None if labels is None else labels[kept],
-            names,
-            parts[rows][kept] if len(parts[rows].unique()) > 1 else None,
-            ids=Ids.of(sample.key for samples in tars.values() for sample in samples)[rows][kept],
-            preprocessing=made_of,
-            found=formats,
-        )
+        inputs, kept, made_of, formats = self.read_images([image for image in images if image is not None])
+        ids = Ids.of(sample.key for samples in tars.values() for sample in samples)[rows][kept]
+        labels, parts = None if labels is None else labels[kept], parts[rows]
+        own = parts[kept] if len(parts.unique()) > 1 else None
+        return Samples(inputs, labels, names, own, ids=ids, preprocessing=made_of, found=formats)
 
     def _images(self, tars: Tars) -> list[Within | None]:
-        """Return the image of each sample; None of one that has none."""
         known = _kinds(tars)
         if self.image is not None:
             kinds = {self.image.lower().lstrip(".")} & known.keys()
@@ -143,10 +118,8 @@ class Shards(Source):
             return [0] * len(tars)
         if None in named or 0 not in known:
             odd = tars[named.index(None) if None in named else 0].name
-            raise ValueError(
-                f"expected tars named after their parts, train and test, in {self.path}, got {odd}: rename it, or give "
-                "a pattern of those of one part"
-            )
+            got = f"{odd}: rename it, or give a pattern of those of one part"
+            raise ValueError(f"expected tars named after their parts, train and test, in {self.path}, got {got}")
         return with_test_part(known)
 
     def _labels(self, tars: Tars, rows: Tensor) -> tuple[Tensor, tuple[str, ...]]:
@@ -154,18 +127,14 @@ class Shards(Source):
         values = [values[row] for row in rows.tolist()]
         blank = sum(value in (None, "") for value in values)
         if blank and not self.in_part:
-            raise ValueError(
-                f"expected a label of each of {len(values):,} samples in {self.path}, got none of {blank:,}: set "
-                "data.label to where they are, or to none"
-            )
+            got = f"none of {blank:,}: set data.label to where they are, or to none"
+            raise ValueError(f"expected a label of each of {len(values):,} samples in {self.path}, got {got}")
         names = None if self.names is None else self._names()
         if all(isinstance(value, str) and INTEGER.fullmatch(value) for value in values if value not in (None, "")):
             values = [None if value in (None, "") else int(value) for value in values]
         elif names is not None and (words := [value for value in values if isinstance(value, str) and value]):
-            raise ValueError(
-                f"expected numbers from 0 as labels in {self.path} for the names in {self.names}, got {words[0]!r}: "
-                "leave out data.names"
-            )
+            where, got = f"{self.path} for the names in {self.names}", f"{words[0]!r}: leave out data.names"
+            raise ValueError(f"expected numbers from 0 as labels in {where}, got {got}")
         return labels_of(values, names=names, in_part=self.in_part)
 
     def _names(self) -> list[str]:
@@ -175,7 +144,6 @@ class Shards(Source):
         return [as_class(line.strip()) for line in lines_in(file, self.encoding) if line.strip()]
 
     def _usual(self, tars: Tars) -> str:
-        """Return where labels are: what is there first of the usual places."""
         kinds = _kinds(tars)
         if CLASS in kinds and any(self._texts(tars, CLASS)):
             return CLASS
@@ -185,10 +153,8 @@ class Shards(Source):
         dotted = any(kind.endswith(f".{CLASS}") for kind in kinds)  # which are not to be passed over
         if all("/" in sample.key for samples in tars.values() for sample in samples[:1]) and not dotted:
             return FOLDERS
-        raise ValueError(
-            f"expected labels in {self.path}, files called .cls, fields of .json, or folders, got "
-            f"{_listed(kinds)}: {DOTS if dotted else 'set data.label, or set that to none'}"
-        )
+        got = f"{_listed(kinds)}: {DOTS if dotted else 'set data.label, or set that to none'}"
+        raise ValueError(f"expected labels in {self.path}, files called .cls, fields of .json, or folders, got {got}")
 
     def _values(self, tars: Tars, where: str) -> Iterator[Any]:
         kind, _, field = where.partition(".")
@@ -222,12 +188,7 @@ class Shards(Source):
                         yield text.read().strip()
 
 
-def _keys(samples: Iterable[Sample]) -> Counter[str]:
-    return Counter(sample.key for sample in samples)
-
-
 def _kinds(tars: Tars) -> dict[str, None]:
-    """Return the kinds of files that there are, each once, sorted within a tar."""
     each = ({kind for sample in samples for kind in sample.files} for samples in tars.values())
     return dict.fromkeys(kind for kinds in each for kind in sorted(kinds))
 

@@ -23,14 +23,11 @@ CHUNK = 4096  # vectors read at a time
 class Side(NamedTuple):
     """The inputs of one side, each once, and which of them a cell holds."""
 
-    inputs: Tensor | Rows
-    """(U, ...)."""
-    items: Int[Tensor, " n"]
-    """(N,): places among the inputs, -1 for what is missing or cannot be read."""
+    inputs: Tensor | Rows  # (U, ...)
+    items: Int[Tensor, " n"]  # (N,): places among the inputs, -1 for what is missing or cannot be read
     preprocessing: ImagePreprocessing | None = None
     found: FoundImages | None = None
-    paths: Ids | None = None
-    """The file of each cell, (N,), where every one has one."""
+    paths: Ids | None = None  # the file of each cell, (N,), where every one has one
 
 
 def cells_of(where: str, splits: Mapping[str, Any], column: str, option: str) -> tuple[dict[str, Any], Tensor]:
@@ -48,9 +45,8 @@ def cells_of(where: str, splits: Mapping[str, Any], column: str, option: str) ->
         table, within = split.select_columns([column]), torch.arange(len(split))
         if columns.has_several(split.features[column]):
             if option == "first":
-                raise ValueError(
-                    f"expected one input a row in column {column!r} of {where}, got lists: name it in data.second"
-                )
+                told = f"expected one input a row in column {column!r} of {where}, got lists"
+                raise ValueError(f"{told}: name it in data.second")
             lists = columns.arrow_of(split, column)
             within = within.repeat_interleave(_lengths(compute, lists))
             table = datasets.Dataset(pa.table({column: compute.list_flatten(lists)}), fingerprint=name)
@@ -63,7 +59,7 @@ def cells_of(where: str, splits: Mapping[str, Any], column: str, option: str) ->
         rows.append(within[kept] + start)
         start += len(split)
     if not any(map(len, rows)):
-        raise ValueError(f"expected data.{option} in column {column!r} of {where}, got only empty cells: fill it in")
+        raise ValueError(f"expected data.{option} in column {column!r} of {where}, got only empty cells")
     return cells, torch.cat(rows)
 
 
@@ -77,7 +73,7 @@ def kind_in(where: str, cells: Mapping[str, Any], column: str) -> columns.Column
     if kind in {"images", "text", "numbers"}:
         return kind
     got = "numbered classes" if kind == "classes" else "something else"
-    raise ValueError(f"expected images, texts or numbers in column {column!r} of {where}, got {got}: choose another")
+    raise ValueError(f"expected images, texts or numbers in column {column!r} of {where}, got {got}")
 
 
 def of_rows(files: Sequence[list[str] | Samples]) -> Side:

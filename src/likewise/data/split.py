@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
-from typing import final
+from typing import Any, final
 
 import torch
 from jaxtyping import Bool, Int
@@ -15,6 +15,8 @@ from likewise.data.subset import Subset
 from likewise.data.texts import Texts
 from likewise.files.formats import PARTS, Part, first_of
 from likewise.parts import Described, written
+
+BOTH = ("rows", "items", "groups")
 
 
 @final
@@ -42,13 +44,11 @@ class Parts:
         return self.train.names[: len(self.validation.names)] != self.validation.names
 
     def refitted(self) -> "Parts":
-        """Return parts that train on training and validation samples together, for use after model selection.
-
-        If the two have different classes, those of the validation part are numbered after those of the training part.
-        """
+        """Return parts that train on training and validation samples together; new classes come last."""
         return replace(self, train=joined(self.train, self.validation))
 
 
+@dataclass(repr=False, eq=False, kw_only=True)
 class Split(Described, ABC):
     """Abstract: how samples are split.
 
@@ -56,22 +56,16 @@ class Split(Described, ABC):
         refit: Whether to train on training and validation samples together, after model selection.
     """
 
-    def __init__(self, *, refit: bool = False) -> None:
-        self.refit = refit
+    refit: bool = False
 
     __repr__ = written
 
     @abstractmethod
     def __call__(self, samples: Samples, subset: Subset | None = None) -> Parts:
-        """Split the samples.
+        """Return disjoint parts, none of them empty, of all samples of a source.
 
-        Args:
-            samples: All samples of the source.
-            subset: Applied to all samples but the test part, before the validation part is split off; or to all
-                samples if its `every_part` is set.
-
-        Returns:
-            The parts; none is empty, and they are disjoint.
+        A subset is applied to all samples but the test part, before the validation part is split off; or to all
+        samples if its `every_part` is set.
         """
 
 
@@ -83,10 +77,7 @@ def whole_classes(samples: Samples, subset: Subset | None) -> Samples:
     samples = samples.compact()
     if samples.label_kind == "classes" and len(samples.names) < 2:
         name = f" ({samples.names[0]!r})" if samples.names else ""
-        raise ValueError(
-            f"expected at least 2 classes, got {len(samples.names)}{name} in {len(samples)} samples: "
-            "contrast needs a second"
-        )
+        raise ValueError(f"expected at least 2 classes, got {len(samples.names)}{name} in {len(samples)} samples")
     return samples
 
 
@@ -118,21 +109,11 @@ def joined(first: Samples, second: Samples) -> Samples:
     negatives = first.negatives
     if negatives is not None and second.negatives is not None:
         negatives = replace(negatives, places=torch.cat([negatives.places, second.negatives.places]))
-    return Samples(
-        inputs,
-        labels,
-        names,
-        rows=_both(first.rows, second.rows),
-        ids=first.ids + second.ids,
-        preprocessing=first.preprocessing,
-        columns=first.columns,
-        said=first.said,
-        items=_both(first.items, second.items),
-        groups=_both(first.groups, second.groups),
-        counterparts=None if ours is None or theirs is None else joined(ours, theirs),
-        negatives=negatives,
-        evaluated=evaluated if labels is not None else None,
-    )
+    beside: dict[str, Any] = {name: _both(getattr(first, name), getattr(second, name)) for name in BOTH}
+    beside |= {name: getattr(first, name) for name in ("preprocessing", "columns", "said")}
+    beside |= {"negatives": negatives, "evaluated": evaluated if labels is not None else None}
+    counterparts = None if ours is None or theirs is None else joined(ours, theirs)
+    return Samples(inputs, labels, names, ids=first.ids + second.ids, counterparts=counterparts, **beside)
 
 
 def _both(first: Tensor | None, second: Tensor | None) -> Tensor | None:
@@ -140,14 +121,13 @@ def _both(first: Tensor | None, second: Tensor | None) -> Tensor | None:
 
 
 @final
+@dataclass(repr=False, eq=False)
 class Stratified(Split):
     """Parts with the same classes: the parts that the source gives, and a stratified split for the others.
 
-    Samples with groups, as those of `Pairs`, are split by whole groups at random, whatever their classes. Their hard
-    negatives keep none that is a counterpart in a later part alone; a warning counts them.
-
     Label sets are split by iterative stratification, so that every label keeps its share of samples; samples without
-    labels at random.
+    labels at random. Those with groups, as of `Pairs`, are split by whole groups at random, whatever their classes, and
+    lose hard negatives that are counterparts in a later part alone, with a warning.
 
     Args:
         test: The fraction of all samples held out; unused if the source gives a test part.
@@ -167,17 +147,17 @@ class Stratified(Split):
         (tensor([12, 12]), tensor([3, 3]), tensor([5, 5]))
     """
 
-    def __init__(self, test: float = 0.25, validation: float = 0.1, seed: int = 0, *, refit: bool = False) -> None:
-        super().__init__(refit=refit)
+    test: float = 0.25
+    validation: float = 0.1
+    seed: int = 0
+
+    def __post_init__(self) -> None:
         for name, part, remedy in (
-            ("test", test, "0.25 is usual"),
-            ("validation", validation, "with refit=True, training has the validation samples, too"),
+            ("test", self.test, ""),
+            ("validation", self.validation, ": with refit=True, training has the validation samples, too"),
         ):
             if not 0 < part < 1:
-                raise ValueError(f"expected {name} between 0 and 1, got {part}: {remedy}")
-        self.test = test
-        self.validation = validation
-        self.seed = seed
+                raise ValueError(f"expected {name} between 0 and 1, got {part}{remedy}")
 
     def __call__(self, samples: Samples, subset: Subset | None = None) -> Parts:
         subset = None if subset is None else subset.of_source(samples)
@@ -188,10 +168,7 @@ class Stratified(Split):
         if subset is not None and not subset.every_part:
             rest = rest[subset(samples[rest])]
             if len(rest) < 2:
-                raise ValueError(
-                    f"expected a subset that keeps samples for training and validation, got {len(rest)}: have "
-                    "--subset keep more"
-                )
+                raise ValueError(f"expected a subset that keeps samples to train and to validate on, got {len(rest)}")
         validation = rest[given[rest] == 1]
         if subset is not None:
             validation = _with_trained_classes(samples, rest, validation)
@@ -225,10 +202,9 @@ class Stratified(Split):
         least, most = len(counts), len(rows) - 2 * len(counts)
         if not least <= held_out <= most:
             fits = min(max(held_out, least), most) / len(rows)
-            raise ValueError(
-                f"expected a test part of 1 to all but 2 samples of each of {len(counts)} classes, got {held_out} of "
-                f"{len(rows)} samples, test={self.test}: --split.test {fits:.4g} fits"
-            )
+            expected = f"a test part of 1 to all but 2 samples of each of {len(counts)} classes"
+            got = f"{held_out} of {len(rows)} samples, test={self.test}: --split.test {fits:.4g} fits"
+            raise ValueError(f"expected {expected}, got {got}")
         stratify = None if labels is None else labels.numpy()
         _, held = train_test_split(rows.numpy(), test_size=held_out, stratify=stratify, random_state=self.seed)
         return torch.from_numpy(held).sort().values
@@ -241,21 +217,17 @@ class Stratified(Split):
         labels = torch.zeros(len(rows), dtype=torch.int64) if samples.classes is None else samples.classes[rows]
         shares = _shares(torch.bincount(labels), self.validation)
         if int(shares.sum()) == 0:
-            raise ValueError(
-                "expected a class with a sample for training and one for validation, "
-                f"got {len(rows)} samples of {len(labels.unique())} classes after the test part: add samples"
-            )
+            got = f"{len(rows)} samples of {len(labels.unique())} classes after the test part"
+            raise ValueError(f"expected a class with a sample for training and one for validation, got {got}")
         return rows[some_of_each_class(labels, shares.tolist(), self.seed)]
 
 
 def _whole_groups(groups: Tensor, share: float, seed: int, *, least: int) -> Int[Tensor, " k"]:
-    """Choose groups at random, as many as fit into a share of the samples, and leave `least` - 1 groups or more."""
+    # as many as fit into a share of the samples; `least` - 1 groups or more are left
     counts = groups.unique(return_counts=True)[1]
     if len(counts) < least:
-        raise ValueError(
-            f"expected at least {least} groups that share nothing, a part each, got {len(counts)} of {len(groups):,} "
-            "samples: name a column that says what belongs together in --data.group, or add samples"
-        )
+        got = f"{len(counts)} of {len(groups):,} samples: name a column of what belongs together in --data.group"
+        raise ValueError(f"expected at least {least} groups that share nothing, a part each, got {got}")
     room = max(round(share * len(groups)), int(counts.min()))
     return rows_of_groups(groups, room, seed, most=len(counts) - least + 1)
 
@@ -273,7 +245,6 @@ def _shares(counts: Tensor, part: float) -> Tensor:
 
 
 def _with_trained_classes(samples: Samples, rest: Tensor, validation: Tensor) -> Tensor:
-    """Return the validation rows of classes that have a training sample after a subset; the others are trained on."""
     if samples.classes is None:
         return validation
     trained = samples.classes[rest[~torch.isin(rest, validation)]]
@@ -283,25 +254,21 @@ def _with_trained_classes(samples: Samples, rest: Tensor, validation: Tensor) ->
 def _check_seen(samples: Samples, train: Tensor, rows: Tensor, part: str) -> None:
     if len(train) == 0 or len(rows) == 0:
         empty = PARTS[0] if len(train) == 0 else part
-        raise ValueError(f"expected samples in every part, got no {empty} sample: change the parts")
+        raise ValueError(f"expected samples in every part, got no {empty} sample")
     if samples.classes is None or samples.groups is not None:
         return
     unseen = sorted(set(samples.classes[rows].tolist()) - set(samples.classes[train].tolist()))
     if unseen:
-        lost = [samples.names[label] for label in unseen]
-        raise ValueError(
-            f"expected a {part} part with every class in training, got no training sample for {first_of(lost)}: "
-            "change the parts, or choose ByClass"
-        )
+        got = f"no training sample for {first_of([samples.names[label] for label in unseen])}: choose ByClass"
+        raise ValueError(f"expected a {part} part with every class in training, got {got}")
 
 
 def stratified(sets: Bool[Tensor, "n l"], share: float, seed: int) -> Int[Tensor, " k"]:
     """Choose a share of samples so that each label keeps that share of its own samples (Sechidis et al., 2011).
 
     Again and again the label with the fewest samples left is taken. Each of its samples, in random order, goes to the
-    part that lacks more samples of this label to its share; if both lack as many, to the part that lacks more samples.
-    Samples without a label fill up the parts. At the end, samples that were placed last, which have frequent labels
-    only, change the part until the sizes are right. Returned are share · N rows, rounded, sorted.
+    part that lacks more samples of this label, or else more samples. Samples without a label fill up the parts. At the
+    end, samples that were placed last, which have frequent labels only, change the part until the sizes are right.
     """
     count = len(sets)
     order = torch.randperm(count, generator=torch.Generator().manual_seed(seed))

@@ -1,12 +1,8 @@
-"""Subsets: fewer samples to train on, or wrong labels on purpose.
-
-The test part stays whole, unless classes are left out of every part.
-"""
+"""Subsets: fewer samples to train on, or wrong labels on purpose; the test part stays whole."""
 
 import warnings
 from abc import ABC, abstractmethod
 from dataclasses import replace
-from difflib import get_close_matches
 from typing import Literal, final
 
 import torch
@@ -16,6 +12,7 @@ from torch import Tensor
 from likewise.data.evaluated import Evaluated
 from likewise.data.samples import Samples, some_of_each_class
 from likewise.files.formats import first_of
+from likewise.files.suggestions import suggest
 from likewise.parts import Described, written
 
 
@@ -55,8 +52,7 @@ class LongTail(Subset):
     """A long-tailed subset: class sizes decrease from the first class to the last.
 
     A class keeps n · s_c samples, rounded down: exponential s_c = imbalance^(−c / (C − 1)), or step, 1 for the first
-    half of the classes and 1 / imbalance for the others. n is the largest number for which every class has enough
-    samples; if classes have equal size, it is that size.
+    half of the classes and 1 / imbalance for the others. n is the largest for which every class has enough samples.
 
     Args:
         imbalance: Size of the largest class divided by that of the smallest.
@@ -68,9 +64,8 @@ class LongTail(Subset):
             class each.
 
     Source:
-        Exponential: Y. Cui et al., Class-Balanced Loss Based on Effective Number of Samples, CVPR 2019. Step:
-        M. Buda, A. Maki and M. Mazurowski, A systematic study of the class imbalance problem in convolutional neural
-        networks, Neural Networks 2018.
+        Exponential: Y. Cui et al., Class-Balanced Loss Based on Effective Number of Samples, CVPR 2019. Step: M. Buda
+        et al., A systematic study of the class imbalance problem in convolutional neural networks, 2018.
 
     Example:
         >>> samples = Samples(torch.zeros(60, 1), torch.arange(60) % 3, ("ash", "elm", "oak"))
@@ -82,10 +77,8 @@ class LongTail(Subset):
         self, imbalance: float = 100, form: Literal["exponential", "step"] = "exponential", seed: int = 0
     ) -> None:
         if imbalance < 1:
-            raise ValueError(f"expected imbalance of at least 1, got {imbalance}: 1 keeps equal classes equal")
-        self.imbalance = imbalance
-        self.form = form
-        self.seed = seed
+            raise ValueError(f"expected imbalance of at least 1, got {imbalance}")
+        self.imbalance, self.form, self.seed = imbalance, form, seed
 
     def __call__(self, samples: Samples) -> Int[Tensor, " k"]:
         labels = samples.classes_for("LongTail", "choose Fraction")
@@ -96,10 +89,8 @@ class LongTail(Subset):
         kept = [int(largest * share + 1e-9) for share in shares]
         if min(kept) == 0:
             empty = samples.names[kept.index(0)]
-            raise ValueError(
-                f"expected an imbalance that leaves every class a sample, got {self.imbalance}, which leaves none for "
-                f"{empty!r}: lower subset.imbalance to at most {largest:.0f}"
-            )
+            got = f"{self.imbalance}, which leaves none for {empty!r}: lower subset.imbalance to at most {largest:.0f}"
+            raise ValueError(f"expected an imbalance that leaves every class a sample, got {got}")
         return some_of_each_class(labels, kept, self.seed)
 
     def _shares(self, classes: int) -> list[float]:
@@ -149,9 +140,8 @@ class Fraction(Subset):
 
     def __init__(self, fraction: float, seed: int = 0) -> None:
         if not 0 < fraction <= 1:
-            raise ValueError(f"expected fraction above 0 and at most 1, got {fraction}: 0.1 keeps a tenth")
-        self.fraction = fraction
-        self.seed = seed
+            raise ValueError(f"expected fraction above 0 and at most 1, got {fraction}")
+        self.fraction, self.seed = fraction, seed
 
     def __call__(self, samples: Samples) -> Int[Tensor, " k"]:
         labels = torch.zeros(len(samples), dtype=torch.int64) if samples.classes is None else samples.classes
@@ -183,26 +173,20 @@ class FewLabels(Subset):
 
     def __init__(self, fraction: float | None = None, per_class: int | None = None, seed: int = 0) -> None:
         if (fraction is None) == (per_class is None):
-            given = "neither" if fraction is None else "both"
-            raise ValueError(f"expected fraction or per_class, got {given}: give one of them")
+            raise ValueError(f"expected fraction or per_class, got {'neither' if fraction is None else 'both'}")
         if per_class is not None and not (per_class >= 2 and float(per_class).is_integer()):  # NaN is no more
-            raise ValueError(f"expected per_class of 2 or more, to train and to validate on, got {per_class}: give 5")
+            raise ValueError(f"expected per_class of 2 or more, to train and to validate on, got {per_class}")
         if fraction is not None:
             Fraction(fraction)  # which checks it
-        self.fraction = fraction
-        self.per_class = per_class
-        self.seed = seed
+        self.fraction, self.per_class, self.seed = fraction, per_class, seed
 
     def __call__(self, samples: Samples) -> Int[Tensor, " k"]:
         classes = samples.classes_for("FewLabels", "leave it out")
         if self.fraction is not None:
             counts = zip(samples.names, samples.counts.tolist(), strict=True)
             if scarce := [name for name, count in counts if count and round(count * self.fraction) == 0]:
-                warnings.warn(
-                    f"{self.fraction:g} of the labels would leave none in {len(scarce):,} of {len(samples.names):,} "
-                    f"classes, which keep one each: {first_of(scarce)}",
-                    stacklevel=2,
-                )
+                told = f"{self.fraction:g} of the labels would leave none in {len(scarce):,} of {len(samples.names):,}"
+                warnings.warn(f"{told} classes, which keep one each: {first_of(scarce)}", stacklevel=2)
             return Fraction(self.fraction, self.seed)(samples)
         return some_of_each_class(classes, [self.per_class or 0] * len(samples.names), self.seed)
 
@@ -237,12 +221,10 @@ class LabelNoise(Subset):
 
     def __init__(self, share: float, form: Literal["symmetric", "pair"] = "symmetric", seed: int = 0) -> None:
         if not 0 <= share < 1:
-            raise ValueError(f"expected share from 0 to below 1, got {share}: 0.2 makes a fifth of the labels wrong")
+            raise ValueError(f"expected share from 0 to below 1, got {share}")
         if form not in ("symmetric", "pair"):
-            raise ValueError(f"expected form as symmetric or pair, got {form!r}: choose one")
-        self.share = share
-        self.form = form
-        self.seed = seed
+            raise ValueError(f"expected form as symmetric or pair, got {form!r}")
+        self.share, self.form, self.seed = share, form, seed
 
     def __call__(self, samples: Samples) -> Int[Tensor, " k"]:
         samples.classes_for("LabelNoise", "leave it out")
@@ -284,26 +266,21 @@ class Classes(Subset):
 
     def __init__(self, names: list[str] | None = None, count: int | None = None) -> None:
         if (names is None) == (count is None):
-            given = "neither" if names is None else "both"
-            raise ValueError(f"expected names or count, got {given}: give one of them")
+            raise ValueError(f"expected names or count, got {'neither' if names is None else 'both'}")
         kept = len(set(names)) if names is not None else count or 0
         if kept < 2:
-            raise ValueError(f"expected at least 2 classes, got {kept}: contrast and evaluation both need a second")
-        self.names = names
-        self.count = count
+            raise ValueError(f"expected at least 2 classes, got {kept}")
+        self.names, self.count = names, count
 
     def __call__(self, samples: Samples) -> Int[Tensor, " k"]:
         labels = samples.classes_for("Classes", "choose Fraction")
         names = samples.names[: self.count] if self.names is None else self.names
         if self.count is not None and self.count > len(samples.names):
-            raise ValueError(
-                f"Classes expected count of at most {len(samples.names)}, as many as there are, got {self.count}: "
-                "lower subset.count, or leave Classes out of --subset"
-            )
+            raise ValueError(f"Classes expected count of at most {len(samples.names)}, got {self.count}")
         for name in names:
             if name not in samples.names:
-                near = get_close_matches(name, samples.names, n=1) or list(samples.names[:1])
-                raise ValueError(f"expected names of classes, got {name!r}: did you mean {near[0]!r}?")
+                known = f": choose from {first_of(samples.names)}"
+                raise ValueError(f"expected names of classes, got {name}{suggest(name, samples.names, known)}")
         kept = torch.tensor([label for label, name in enumerate(samples.names) if name in set(names)])
         return torch.isin(labels, kept).nonzero().flatten()
 
@@ -336,15 +313,10 @@ class MinPerClass(Subset):
         occurring, left = int((counts > 0).sum()), int((counts >= self.count).sum())
         if left < 2:
             most = int(counts.sort(descending=True).values[:2].min()) if len(counts) > 1 else 0
-            raise ValueError(
-                f"expected at least 2 classes of {self.count:,} samples or more, got {left} of {occurring:,}: "
-                f"lower min_per_class to {most} or less"
-            )
+            got = f"{left} of {occurring:,}: lower min_per_class to {most} or less"
+            raise ValueError(f"expected at least 2 classes of {self.count:,} samples or more, got {got}")
         if dropped:
-            warnings.warn(
-                f"left out {len(dropped):,} of {occurring:,} classes, with {int((~kept).sum()):,} of {len(samples):,} "
-                f"samples, as they have fewer than {self.count:,} each: "
-                f"{first_of([samples.names[label] for label in dropped])}",
-                stacklevel=2,
-            )
+            lost = f"{len(dropped):,} of {occurring:,} classes, with {int((~kept).sum()):,} of {len(samples):,} samples"
+            names = first_of([samples.names[label] for label in dropped])
+            warnings.warn(f"left out {lost}, as they have fewer than {self.count:,} each: {names}", stacklevel=2)
         return kept.nonzero().flatten()

@@ -14,14 +14,14 @@ class Table(Tabular):
     Inputs are a column of images (bytes, or paths relative to the table's folder), a column of texts, or all columns of
     numbers and of lists of numbers, which together make a vector. Labels are classes (integers, strings) or label sets
     (lists of them, lists of only 0 and 1, strings of several with a separator, or a column of 0 and 1 for each label).
-    If there is a validation part and no test part, the validation part is used for testing. Images that cannot be read
-    are left out, and so are rows with missing numbers; warnings count and name them.
+    If there is a validation part and no test part, that is used for testing. Images that cannot be read and rows with
+    missing numbers are left out, with a warning.
 
     Labels, ids, texts and parts are what is written: 01 and 1 are two classes, NA is one, and only an empty cell is
-    missing. In columns of numbers NA, nan, null and None are missing too. A column that is meant to be of numbers and
-    has something else in a cell is refused. One that identifies rows is an input only where it is named in `inputs`: a
-    column called id, ID, customer_id or the like, and, of 20 rows or more, whole numbers that hardly repeat and are in
-    order, packed closely, or written with leading zeros. `Samples.said` names what is left out, and why.
+    missing. In columns of numbers NA, nan, null and None are missing too; another word in a cell is refused. A column
+    that identifies rows is an input only where it is named in `inputs`: one called id, customer_id or the like, and, of
+    20 rows or more, whole numbers that hardly repeat and are in order, packed closely, or written with leading zeros.
+    `Samples.said` names what is left out, and why.
 
     A column id whose values differ says what each sample is called; else it is the image's path, or the number of the
     row, from 0, after the name of its part where there are several.
@@ -37,13 +37,11 @@ class Table(Tabular):
 
     Example:
         >>> import tempfile
-        >>> from pathlib import Path
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     table = Path(folder, "flowers.csv")
-        ...     _ = table.write_text("id,petal,sepal,class\nf7,1.4,5.1,lily\nf9,4.7,7.0,rose\n")
-        ...     flowers = Table(str(table)).load()
+        >>> with tempfile.NamedTemporaryFile("w", suffix=".csv") as file:
+        ...     print("id,petal,class\nf7,1.4,lily\nf9,4.7,rose", file=file, flush=True)
+        ...     flowers = Table(file.name).load()
         >>> flowers.inputs[1], flowers.names, list(flowers.ids)
-        (tensor([4.7000, 7.0000]), ('lily', 'rose'), ['f7', 'f9'])
+        (tensor([4.7000]), ('lily', 'rose'), ['f7', 'f9'])
     """
 
     inputs: list[str] | None = None
@@ -60,10 +58,7 @@ class Hub(Tabular):
         config: The configuration, where there are several.
 
     Raises:
-        ValueError: There is no such data set, or it can't be reached; and as for `Table`.
-
-    Memory:
-        As of `Table`.
+        ValueError: There is no such data set, or it can't be reached; and as for `Table`, as is the memory.
 
     Example:
         >>> Hub("uoft-cs/cifar100", label="fine_label").label

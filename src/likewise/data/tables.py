@@ -27,31 +27,21 @@ class Tables:
 
     splits: Mapping[str, Any]
     folder: Path | None
-    contents: Contents | None = None
-    """The images' bytes, where the tables have numbers in their place."""
-    odd: Mapping[str, str] = field(default_factory=dict[str, str])
-    """The names of files that are no text, which the tables have escaped."""
-    untyped: frozenset[str] = frozenset()
-    """Columns of strings that may be meant as numbers: the file doesn't say."""
+    contents: Contents | None = None  # the images' bytes, where the tables have numbers in their place
+    odd: Mapping[str, str] = field(default_factory=dict[str, str])  # names of files, which the tables have escaped
+    untyped: frozenset[str] = frozenset()  # columns of strings that may be meant as numbers: the file doesn't say
 
 
 def open_tables(
-    path: str,
-    config: str | None,
-    *,
-    labelled: bool,
-    local: bool,
-    in_part: bool = False,
-    encoding: str | None = None,
+    path: str, config: str | None, *, labelled: bool, local: bool, in_part: bool = False, encoding: str | None = None
 ) -> Tables:
     """Open the data at a path, or the data set of that name on the Hub; in part, images may be of no class."""
     where = expanded(path)
     if exists(where) != local or not (local or may_be_on_the_hub(path)):
         kind = "file or a folder" if local else "name of a data set on the Hub, such as user/name"
         got = "which is here: choose --data Folder or Table" if exists(where) else "which does not exist"
-        raise ValueError(
-            f"expected a {kind}, got {path}, {got}{'' if exists(where) else f': check data.path{near(where)}'}"
-        )
+        remedy = "" if exists(where) else f": check data.path{near(where)}"
+        raise ValueError(f"expected a {kind}, got {path}, {got}{remedy}")
     try:
         saved = any((where / name).is_file() for name in SAVED)
         if saved or not where.exists():
@@ -76,7 +66,6 @@ def open_tables(
 
 
 def _local(where: Path, encoding: str | None, *, labelled: bool, in_part: bool) -> Tables | dict[str, list[Path]]:
-    """Return the files of each part of a table; or open a folder of images."""
     if where.is_file():
         if where.suffix.lower() not in TABLES:
             told = pickled(where) or "which is none: convert it"
@@ -131,10 +120,8 @@ def _image_tables(
     if labelled:
         own_class = [image for image in chain(*within.values()) if image not in blank]
         if not own_class:
-            raise folders.RefusedError(
-                f"expected images of classes in {where}, got {len(blank):,} in {folders.called(blank)}, none of a "
-                "class: add a folder of each class, or set data.label to none"
-            )
+            got = f"{len(blank):,} in {folders.called(blank)}, none of a class: set data.label to none"
+            raise folders.RefusedError(f"expected images of classes in {where}, got {got}")
         features["label"] = datasets.ClassLabel(names=folders.classes_of(where, own_class, depth))
         for part, own in within.items():
             columns[part]["label"] = [None if image in blank else as_class(image.parts[depth]) for image in own]
@@ -146,7 +133,6 @@ def _image_tables(
 def _beside(
     where: Path, files: Sequence[Path], encoding: str | None, parts: Mapping[str, str], images: Iterable[Path]
 ) -> Tables:
-    """Read the tables beside images, which name these from their own folders."""
     import datasets  # noqa: PLC0415 - only sets that the library reads need it
     import pyarrow as pa  # noqa: PLC0415 - comes with it
     from pyarrow import parquet  # noqa: PLC0415 - likewise
@@ -159,11 +145,11 @@ def _beside(
         columns = dict[str, Any]()
         for name in table.column_names:
             own = re.fullmatch("(?:(.+)_)?file_name(s?)", name)
-            columns[name if own is None else own[1] or f"image{own[2]}"] = (
-                table.column(name)
-                if own is None
-                else pa.array([_placed(of, file.parent, named) for of in table.column(name).to_pylist()])
-            )
+            if own is None:
+                columns[name] = table.column(name)
+                continue
+            places = [_placed(of, file.parent, named) for of in table.column(name).to_pylist()]
+            columns[own[1] or f"image{own[2]}"] = pa.array(places)
         grouped.setdefault(parts.get(file.parts[0], "train"), []).append(pa.table(columns))
     without = [str(image) for image in images if str(image) not in named]
     folders.warn_of({("image", f"that {files[0].name} does not name"): without} if without else {}, where)
@@ -173,7 +159,6 @@ def _beside(
 
 
 def _placed(name: Any, folder: Path, named: set[str]) -> Any:
-    """Return the path of a file, or of each of a list, from the root, and note it."""
     if not isinstance(name, str):
         return [_placed(one, folder, named) for one in name] if isinstance(name, list) else name
     named.add(place := os.path.normpath(folder / name))
@@ -190,10 +175,8 @@ def _table_parts(where: Path, tables: Sequence[Path]) -> dict[str, list[Path]]:
         return {"train": files[None]}
     if None in files or "train" not in files:
         odd = files.get(None, next(iter(files.values())))[0]
-        raise folders.RefusedError(
-            f"expected tables named after their parts, train and test, in {where}, got {odd.name}: rename it, "
-            "or give one file as data.path"
-        )
+        got = f"{odd.name}: rename it, or give one file as data.path"
+        raise folders.RefusedError(f"expected tables named after their parts, train and test, in {where}, got {got}")
     return {part: files[part] for part in PARTS if part in files}
 
 

@@ -5,7 +5,7 @@ import os
 import warnings
 from bisect import bisect
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
@@ -18,27 +18,19 @@ from likewise.data import columns
 from likewise.data.chosen import Chosen, chosen
 from likewise.data.evaluated import Evaluated
 from likewise.data.ids import Ids
-from likewise.data.image_files import Encoded, Item, Size, check_size, read_images
+from likewise.data.image_files import Encoded, ImageSource, Item
 from likewise.data.numbers import NumberRows, finite_rows, vectors_of
-from likewise.data.preprocessing import Resize
 from likewise.data.rows import Rows
-from likewise.data.samples import Samples, Source
+from likewise.data.samples import Samples
 from likewise.data.tables import Tables, open_tables
 from likewise.data.texts import Texts
-from likewise.files.formats import (
-    ID_COLUMN,
-    LABEL_COLUMNS,
-    PART_NAMES,
-    PARTS,
-    part_column,
-    with_test_part,
-)
+from likewise.files.formats import ID_COLUMN, LABEL_COLUMNS, PART_NAMES, PARTS, part_column, with_test_part
 
 CHUNK = 256  # images whose content is in memory at a time
 
 
 @dataclass(repr=False, eq=False)
-class Tabular(Source):
+class Tabular(ImageSource):
     """Abstract: data as a table of each part, whose columns are inputs, labels and perhaps ids.
 
     Args:
@@ -47,10 +39,6 @@ class Tabular(Source):
             sentence, document or body, else all number columns.
         label: The column of labels, a list of columns of 0 and 1, or "none" for no labels. None: the one named label,
             labels, fine_label, target or class.
-        size: Side of the square that images are resized to, in pixels, or height and width. None: all have one size.
-        resize: How images of another ratio are brought to it: "crop" takes their middle, "pad" adds black, "squash"
-            stretches; see `ImagePreprocessing`.
-        memory: GiB of decoded images to hold in memory. A larger data set is decoded on demand.
         separator: What separates the labels of a sample, if the column's strings hold several, such as ",".
         fine_label: The column of finer classes, by which samples are evaluated, while `label` trains; each is to lie in
             one of these. None: samples are evaluated by `label`.
@@ -62,9 +50,6 @@ class Tabular(Source):
     path: str
     _: KW_ONLY
     label: str | list[str] | None = None
-    size: Size = None
-    resize: Resize = "crop"
-    memory: float = 2.0
     separator: str | None = None
     fine_label: str | None = None
     part: str | None = None
@@ -74,7 +59,7 @@ class Tabular(Source):
     """Whether the path is one of this machine, and not a name on the Hub."""
 
     def __post_init__(self) -> None:
-        check_size(self.size, self.resize, self.memory)
+        super().__post_init__()
         columns.check_separator(self.separator)
         label, separator = self.label, self.separator
         if isinstance(label, list) and (len(set(label)) < max(1, len(label)) or separator is not None):
@@ -109,8 +94,7 @@ class Tabular(Source):
         ids, made_of, found = ids_in(splits, [*inputs, *beside]), None, None
         if kind == "images":
             cells = ImageCells(tables, list(given), inputs[0])
-            memory = 0.0 if self.streams else self.memory
-            read, kept, made_of, found = read_images(cells, self.size, self.resize, memory, self.made_of)
+            read, kept, made_of, found = self.read_images(cells)
             ids = ids or paths_of(cells, tables.folder)
         elif kind == "text":
             read = self._texts(splits, inputs[0])
@@ -124,18 +108,8 @@ class Tabular(Source):
         labels, parts = None if labels is None else labels[kept], parts[kept] if bool(parts.any()) else None
         said = f"{choice}" + ("" if by_row is None else f"; parts are those of {by_row[0]}")
         told = not self.inputs and (kind == "numbers" or choice.others or by_row is not None)
-        return Samples(
-            read,
-            labels,
-            names,
-            parts,
-            ids=ids[kept],
-            preprocessing=made_of,
-            found=found,
-            columns=of,
-            said=said if told else "",
-            evaluated=None if second is None else second[kept],
-        )
+        samples = Samples(read, labels, names, parts, ids=ids[kept], preprocessing=made_of, found=found, columns=of)
+        return replace(samples, said=said if told else "", evaluated=None if second is None else second[kept])
 
     def _chosen(self, tables: Tables, beside: Sequence[str]) -> Chosen:
         return chosen(self.path, tables, self.inputs, beside)
@@ -175,8 +149,8 @@ def part_in(path: str, tables: Tables, given: str | None) -> tuple[str, list[int
     """Return the column that says the part of each row, and their numbers; None where there are several tables."""
     table, *others = tables.splits.values()
     if others and given not in {None, "none"}:
-        several = ", ".join(tables.splits)
-        raise ValueError(f"expected one table, with a column of parts, in {path}, got {several}: leave out data.part")
+        got = ", ".join(tables.splits)
+        raise ValueError(f"expected one table, with a column of parts, in {path}, got {got}: leave out data.part")
     return None if others else part_column(given, list(table.features), lambda of: columns.values_of(table, of), path)
 
 
@@ -204,21 +178,15 @@ def check_columns(path: str, splits: Mapping[str, Any], inputs: Sequence[str], l
     for part, split in splits.items():
         for column in [*inputs, *label]:
             if column not in split.features:
-                raise ValueError(
-                    f"expected a column {column!r} in the {part} part of {path}, got {', '.join(split.features)}: "
-                    "add it, or leave the part out"
-                )
+                got = ", ".join(split.features)
+                raise ValueError(f"expected a column {column!r} in the {part} part of {path}, got {got}")
     lists = {part: columns.is_list(split.features[label[0]]) for part, split in splits.items()} if label else {}
     if len(set(lists.values())) > 1:
         single = next(part for part, has_lists in lists.items() if not has_lists)
-        raise ValueError(
-            f"expected lists of labels in every part of {path} or in none, got single labels in the {single} part: "
-            "write them as lists too"
-        )
+        raise ValueError(f"expected lists of labels in every part of {path} or in none, got no lists in {single}")
 
 
 def _is_hidden(split: Any, label: Sequence[str]) -> bool:
-    """Tell whether a part's classes are all hidden, None or -1; lists and strings never are."""
     if not label or columns.kind_of(split.features[label[0]]) != "classes":
         return False
     return all(value in {None, -1} for value in columns.values_of(split, label[0]))
@@ -279,7 +247,6 @@ class ImageCells(Sequence[Item]):
 
     @property
     def paths(self) -> list[str]:
-        """Where the images stand, as far as the table says; no image is read."""
         return [name for _, name, _ in self._named()]
 
     @property
@@ -295,12 +262,11 @@ class ImageCells(Sequence[Item]):
         ]
 
     def warn(self) -> None:
-        """Say so where an image takes long to read; see `Contents`."""
         if self.contents is not None:
             self.contents.warn()
 
     def _named(self) -> Iterator[tuple[bool, str, int | None]]:
-        """Yield whether an image stands apart from the table, its name, which may be empty, and its number there."""
+        """Yield whether an image stands apart from the table, its name and its number there."""
         import pyarrow as pa  # noqa: PLC0415 - comes with `datasets`
         from pyarrow import compute as typed  # noqa: PLC0415 - likewise
 

@@ -34,26 +34,21 @@ def tars_at(path: str) -> list[Path]:
         tars = [expanded(f"{path[: numbered.start()]}{name}{path[numbered.end() :]}") for name in names]
         missing = [file for file in tars if not file.is_file()]
         if missing:
-            raise ValueError(
-                f"expected {len(tars):,} tars, {path}, got {len(tars) - len(missing):,}: {missing[0]} does not exist"
-            )
+            got = f"{len(tars) - len(missing):,}: {missing[0]} does not exist"
+            raise ValueError(f"expected {len(tars):,} tars, {path}, got {got}")
     else:
         tars = [where] if where.is_file() else sorted(map(Path, glob.glob(str(where))))  # noqa: PTH207 - of any root
     if not tars:
-        raise ValueError(
-            f"expected tars, got {path}, where there are none: give a folder, a file, or a pattern in quotation marks"
-            f"{near(where) if not glob.has_magic(path) and not numbered else ''}"
-        )
+        remedy = "give a folder, a file, or a pattern in quotation marks"
+        remedy += near(where) if not glob.has_magic(path) and not numbered else ""
+        raise ValueError(f"expected tars, got {path}, where there are none: {remedy}")
     if packed := next((file for file in tars if file.suffix in PACKED), None):
         raise ValueError(f"expected tars that are not compressed, got {packed}: unpack it with gunzip or the like")
     return tars
 
 
 def samples_in(path: Path) -> list[Sample]:
-    """Walk through a tar: directories, links and the files that macOS adds are passed over.
-
-    Files of one name up to its first dot are one sample. One of a kind that the sample has begins another.
-    """
+    """Return the samples of a tar: files of one name up to its first dot, of which no two are of a kind."""
     samples, latest = list[Sample](), dict[str, Sample]()
     try:
         with tarfile.open(path, "r:", encoding="utf-8", errors="surrogateescape") as tar:

@@ -3,6 +3,7 @@
 import warnings
 from array import array
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any, final
 
@@ -14,39 +15,27 @@ from likewise.data.columns import check_separator, column_of, labels_of
 from likewise.data.ids import Ids
 from likewise.data.rows import Rows
 from likewise.data.samples import Samples, Source
+from likewise.files import formats
 from likewise.files.cells import LOOKED_AT
 from likewise.files.detection import inputs_at
-from likewise.files.formats import (
-    ID_COLUMN,
-    JSON_LINES,
-    PART_NAMES,
-    PARTS,
-    SEPARATED,
-    TEXT_COLUMNS,
-    Lines,
-    has_lines,
-    part_column,
-)
 from likewise.pickled import pickled
 
-PADDING = 0
-"""Fills a row of tokens after its last one."""
-MASK = 1
-"""Stands for a token that is hidden, or that the vocabulary lacks."""
+PADDING = 0  # fills a row of tokens after its last one
+MASK = 1  # stands for a token that is hidden, or that the vocabulary lacks
 LABELS = ("labels", "label", "class", "target")
 
 
 @final
+@dataclass(repr=False, eq=False)
 class Text(Source):
     r"""Texts with a class each, with label sets, or without labels.
 
     A file with a column of texts and one of labels: .csv and .tsv with a header, .jsonl with an object a line. A
     folder of such files named after their parts: train, validation (valid, val, dev), test. Or, without labels, any
     other file with a text in each line, also with .gz. Labels are classes (a string or number each) or label sets:
-    lists in JSON lines, and strings with a separator. Lines that can't be read are left out; a warning counts them and
-    names the first. Quotation marks around a cell of a table are taken off, and the cell may then have several lines; a
-    mark that is never closed, or stands within a text, is kept. A column id says what each text is called; without one
-    it is the file's name and the line, such as "train.csv:7".
+    lists in JSON lines, and strings with a separator. Lines that can't be read are left out, with a warning. Quotation
+    marks around a cell are taken off, and it may then have several lines; one that is never closed is kept. A column id
+    says what each text is called; without one it is the file's name and the line, such as "train.csv:7".
 
     Args:
         path: The file or folder.
@@ -66,39 +55,31 @@ class Text(Source):
 
     Example:
         >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     file = Path(folder, "letters.csv")
-        ...     _ = file.write_text("text,labels\nGood day,greeting;polite\nHello,greeting\n")
-        ...     samples = Text(file, separator=";").load()
+        >>> with tempfile.NamedTemporaryFile("w", suffix=".csv") as file:
+        ...     print("text,labels\nGood day,greeting;polite\nHello,greeting", file=file, flush=True)
+        ...     samples = Text(file.name, separator=";").load()
         >>> samples.names, samples.labels.tolist()
         (('greeting', 'polite'), [[True, True], [True, False]])
     """
 
-    def __init__(
-        self,
-        path: str | Path,
-        text: str | None = None,
-        label: str | None = None,
-        *,
-        separator: str | None = None,
-        encoding: str | None = None,
-        part: str | None = None,
-    ) -> None:
-        self.path = Path(path)
-        self.text = text
-        self.label = label
-        check_separator(separator)
-        self.separator = separator
-        self.encoding = encoding
-        self.part = part
+    path: str | Path
+    text: str | None = None
+    label: str | None = None
+    _: KW_ONLY
+    separator: str | None = None
+    encoding: str | None = None
+    part: str | None = None
+
+    def __post_init__(self) -> None:
+        check_separator(self.separator)
 
     def load(self) -> Samples:
         read = {part: self._read(file) for part, file in self._files().items()}
         every = [one for of in read.values() for one in of]
-        rows, numbers = [row for *_, row in every], [PART_NAMES[part] for part, of in read.items() for _ in of]
+        rows, numbers = [row for *_, row in every], [formats.PART_NAMES[part] for part, of in read.items() for _ in of]
         if len(read) == 1:
             names = dict.fromkeys(name for row in rows[:LOOKED_AT] for name in row)
-            by_row = part_column(self.part, names, lambda name: [row.get(name) for row in rows], self.path)
+            by_row = formats.part_column(self.part, names, lambda name: [row.get(name) for row in rows], self.path)
             numbers = numbers if by_row is None else by_row[1]
         parts = torch.tensor(numbers) if any(numbers) else None
         labels, known = None, ()
@@ -108,32 +89,32 @@ class Text(Source):
         return Samples(texts, labels, known, parts, ids=ids)
 
     def _files(self) -> dict[str, Path]:
-        """Return the file of each part; a file alone is one of training."""
-        known = (*JSON_LINES, *SEPARATED)
-        if self.path.is_file() and (self.path.suffix in known or has_lines(self.path, self.encoding)):
-            return {"train": self.path}
-        if not self.path.is_dir():
-            what = "does not exist" if not self.path.exists() else f"ends in {self.path.suffix or 'nothing'}"
-            told = pickled(self.path) or f"which {what}: check data.path"
-            raise ValueError(f"expected a file ({', '.join(known)}) or a folder of them, got {self.path}, {told}")
-        files = [file for file in sorted(self.path.iterdir()) if file.suffix in known]
-        named = {file: PARTS[PART_NAMES[file.stem.lower()]] for file in files if file.stem.lower() in PART_NAMES}
+        known, path = (*formats.JSON_LINES, *formats.SEPARATED), Path(self.path)
+        if path.is_file() and (path.suffix in known or formats.has_lines(path, self.encoding)):
+            return {"train": path}
+        if not path.is_dir():
+            what = "does not exist" if not path.exists() else f"ends in {path.suffix or 'nothing'}"
+            told = pickled(path) or f"which {what}: check data.path"
+            raise ValueError(f"expected a file ({', '.join(known)}) or a folder of them, got {path}, {told}")
+        files = [file for file in sorted(path.iterdir()) if file.suffix in known]
+        parts = formats.PART_NAMES
+        named = {file: formats.PARTS[parts[file.stem.lower()]] for file in files if file.stem.lower() in parts}
         found = {part: file for file, part in named.items()}
         if len(found) < len(named) or "train" not in found:
             got = ", ".join(file.name for file in files) or "none"
             raise ValueError(f"expected one file of each part, train and maybe validation and test, got {got}: rename")
-        return {part: found[part] for part in PARTS if part in found}
+        return {part: found[part] for part in formats.PARTS if part in found}
 
     def _read(self, file: Path) -> list[tuple[str, Any, str, dict[str, Any]]]:
-        """Return each text of a file, its label, its id, of its column or the file's name and the line, and its row."""
-        lines = Lines(file, self.encoding)
+        """Return each text of a file, its label, its id and its row."""
+        lines = formats.Lines(file, self.encoding)
         rows = list(lines)
         known = dict.fromkeys(name for _, row in rows[:LOOKED_AT] for name in row)
         if not known:
             raise _nothing(lines)
         kind, found = inputs_at(file, vars(self))
         alone = found[0] if kind == "texts" and len(found) == 1 else None
-        text = column_of(known, self.text or alone, TEXT_COLUMNS, "text", self.path)
+        text = column_of(known, self.text or alone, formats.TEXT_COLUMNS, "text", self.path)
         cells: Callable[[str], list[Any]] = lambda name: [row.get(name) for _, row in rows]  # noqa: E731
         label = None if self.label == "none" else column_of(known, self.label, LABELS, "label", self.path, cells=cells)
         kept = list[tuple[str, Any, str, dict[str, Any]]]()
@@ -149,7 +130,7 @@ class Text(Source):
                 lines.lost.append((line, why))
             else:
                 words = row[text].encode("utf-8", "replace").decode()  # half a surrogate pair is no text
-                kept.append((words, given, str(row.get(ID_COLUMN, f"{file.name}:{line}")), row))
+                kept.append((words, given, str(row.get(formats.ID_COLUMN, f"{file.name}:{line}")), row))
         if not kept:
             raise _nothing(lines)
         if lines.lost:
@@ -158,19 +139,18 @@ class Text(Source):
         return kept
 
     def _is_label(self, label: Any) -> bool:
-        """Tell whether a value is a class or a set of labels; an empty one is a set without labels."""
+        # an empty one is a set without labels
         if isinstance(label, list):
             return all(isinstance(one, str | int) for one in label)
         return isinstance(label, str | int) and (label != "" or self.separator is not None)
 
 
-def _nothing(lines: Lines) -> ValueError:
+def _nothing(lines: formats.Lines) -> ValueError:
     if not lines.lost:
         return ValueError(f"expected texts in {lines.file}, got none: fill it, or remove it")
-    what = "a header, and a row a line" if lines.file.suffix in SEPARATED else "an object a line, with a text"
-    return ValueError(
-        f"expected texts in {lines.file}, got none in {len(lines.lost)} lines ({lines.reasons}): write {what}"
-    )
+    what = "a header, and a row a line" if lines.file.suffix in formats.SEPARATED else "an object a line, with a text"
+    got = f"none in {len(lines.lost)} lines ({lines.reasons}): write {what}"
+    return ValueError(f"expected texts in {lines.file}, got {got}")
 
 
 @final
@@ -221,10 +201,8 @@ class TokenRows(Rows):
     """
 
     def __init__(self, tokens: Tensor, starts: Tensor, rows: Tensor | None = None, cut: int = 0) -> None:
-        self._tokens = tokens
-        self._starts = starts
+        self._tokens, self._starts, self.cut = tokens, starts, cut
         self._rows = torch.arange(len(starts) - 1) if rows is None else rows
-        self.cut = cut
         self.shape, self.dtype = (len(self._rows),), torch.int64  # rows have lengths of their own
 
     @classmethod
@@ -242,7 +220,6 @@ class TokenRows(Rows):
         return self._starts[self._rows + 1] - self._starts[self._rows]
 
     def longest(self, rows: Tensor) -> int:
-        """Return the number of tokens of the longest of some rows."""
         chosen = self._rows[rows]
         return int((self._starts[chosen + 1] - self._starts[chosen]).max()) if len(rows) else 0
 

@@ -5,7 +5,6 @@ import math
 import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple, final
 
@@ -14,13 +13,15 @@ import torch
 from torch import Tensor
 
 from likewise.data.arrays import as_images
+from likewise.data.columns import Labels
 from likewise.data.evaluated import Evaluated
 from likewise.data.ids import Ids, distinct
-from likewise.data.image_files import Size, check_one_size, check_size, read_images
-from likewise.data.preprocessing import ImagePreprocessing, Resize, plain_image
+from likewise.data.image_files import ImageSource, check_one_size
+from likewise.data.preprocessing import ImagePreprocessing, plain_image
 from likewise.data.rows import JoinedRows, Rows
-from likewise.data.samples import Samples, Source
+from likewise.data.samples import Samples
 from likewise.files.formats import with_test_part
+from likewise.files.suggestions import suggest
 
 # torchvision's names of parts, by our numbers
 _SPLITS = {0: ("train", "trainval", "train-standard"), 1: ("val", "valid"), 2: ("test",)}
@@ -36,26 +37,22 @@ class _Part(NamedTuple):
     images: Tensor | Sequence[Path]
     targets: Tensor
     names: tuple[str, ...]
-    fine: tuple[Tensor, tuple[str, ...]] | None = None
+    fine: Labels | None = None
 
 
 @final
 @dataclass(repr=False, eq=False)
-class Torchvision(Source):
+class Torchvision(ImageSource):
     """A classification data set of torchvision: its images, classes or label sets, and parts.
 
-    Images in files are held in memory up to `memory`, and otherwise decoded on demand; other images are always held in
-    memory. If there is a validation part and no test part, the validation part is used for testing. For EMNIST, the
-    balanced split is used. STL10 has 100,000 training images without a class where samples may lack one, as in
-    `likewise train`; they are read on demand if all images of it take more than `memory`.
+    Images that are not in files are always held in memory. If there is a validation part and no test part, that is used
+    for testing. Of EMNIST, the balanced split is used. STL10 has 100,000 training images without a class where samples
+    may lack one, as in `likewise train`; they are read on demand if all of its images take more than `memory`.
 
     Args:
         name: The data set's name in torchvision.datasets.
         root: The folder for its files.
         download: Whether to download missing files.
-        size: Side of the square that images are resized to, in pixels, or height and width. None: keep their size.
-        resize: How images of another ratio are brought to it; see `ImagePreprocessing`.
-        memory: GiB of decoded images to hold in memory. A larger data set is decoded on demand.
         label: Which labelling is trained on: of CIFAR100 "coarse", its 20 superclasses, or "fine"; of FGVCAircraft
             "manufacturer", "family" or "variant". None: the finest, and that of other data sets.
         fine_label: A finer one, by which samples are evaluated. None: `label`.
@@ -68,16 +65,13 @@ class Torchvision(Source):
     Example:
         >>> Torchvision("CIFAR10O").load()
         Traceback (most recent call last):
-        ValueError: expected a data set of torchvision.datasets, got 'CIFAR10O': did you mean CIFAR10 or CIFAR100?
+        ValueError: expected a data set of torchvision.datasets, got CIFAR10O, did you mean CIFAR10 or CIFAR100?
     """
 
     name: str
     root: Path = Path("data")
     download: bool = False
     _: KW_ONLY
-    size: Size = None
-    memory: float = 2.0
-    resize: Resize = "crop"
     label: str | None = None
     fine_label: str | None = None
     fold: int | None = None
@@ -86,7 +80,7 @@ class Torchvision(Source):
         if self.fold is not None and not 0 <= self.fold < _FOLDS:
             raise ValueError(f"expected data.fold from 0 to {_FOLDS - 1}, got {self.fold}: choose one, or leave it out")
         self.root = Path(self.root)
-        check_size(self.size, self.resize, self.memory)
+        super().__post_init__()
         levels = _LEVELS.get(self.name, ())
         for option, level in (("label", self.label), ("fine_label", self.fine_label)):
             if level is not None and level not in levels:
@@ -96,7 +90,7 @@ class Torchvision(Source):
     def load(self) -> Samples:
         parts = [part for part in self._parts() if len(part.targets)]
         if not parts:
-            raise ValueError(f"expected a data set with targets, got {self.name}, which has none: choose another")
+            raise ValueError(f"expected a data set with targets, got {self.name}, which has none")
         names = tuple(dict.fromkeys(name for part in parts for name in part.names))
         labels = torch.cat([_renamed(part, names) for part in parts])
         second = None
@@ -114,8 +108,7 @@ class Torchvision(Source):
                 return self._with_blank(images, labels, names, numbers, made_of)
             return Samples(images, labels, names, given, preprocessing=made_of, evaluated=second)
         files = [file for part in parts for file in part.images if isinstance(file, Path)]
-        memory = 0.0 if self.streams else self.memory
-        read, kept, made_of, found = read_images(files, self.size, self.resize, memory, self.made_of)
+        read, kept, made_of, found = self.read_images(files)
         ids = Ids.of(str(file.relative_to(self.root) if file.is_relative_to(self.root) else file) for file in files)
         given = None if given is None else given[kept]
         second = None if second is None else second[kept]
@@ -135,7 +128,7 @@ class Torchvision(Source):
         return Samples(inputs, torch.cat([labels, blank]), names, parts, preprocessing=made_of)
 
     def _parts(self) -> Iterator[_Part]:
-        """Read one part after another, so that only one is held twice at a time."""
+        # one after another, so that only one is held twice at a time
         kind = self._kind()
         parameters = inspect.signature(kind).parameters
         if self.fold is not None and "folds" not in parameters:
@@ -157,21 +150,15 @@ class Torchvision(Source):
     def _kind(self) -> Any:
         from torchvision import datasets  # noqa: PLC0415 - only this source needs it
 
-        kinds: dict[str, Any] = {
-            name: getattr(datasets, name) for name in datasets.__all__ if name != datasets.VisionDataset.__name__
-        }
+        kinds: dict[str, Any] = {name: getattr(datasets, name) for name in datasets.__all__ if name != "VisionDataset"}
         if self.name not in kinds:
-            near = get_close_matches(self.name, kinds, n=2)
-            remedy = f"did you mean {' or '.join(near)}?" if near else f"choose one of {', '.join(sorted(kinds))}"
-            raise ValueError(f"expected a data set of torchvision.datasets, got {self.name!r}: {remedy}")
+            got = self.name + suggest(self.name, kinds, f": choose one of {', '.join(sorted(kinds))}", most=2)
+            raise ValueError(f"expected a data set of torchvision.datasets, got {got}")
         kind = kinds[self.name]
-        required = [
-            name
-            for name, parameter in inspect.signature(kind).parameters.items()
-            if parameter.default is parameter.empty and parameter.kind is parameter.POSITIONAL_OR_KEYWORD
-        ]
-        if not set(required) <= {"root", "split"}:
-            raise ValueError(f"expected a data set for classification, got {self.name}: choose another")
+        parameters = inspect.signature(kind).parameters.values()
+        required = {of.name for of in parameters if of.default is of.empty and of.kind is of.POSITIONAL_OR_KEYWORD}
+        if not required <= {"root", "split"}:
+            raise ValueError(f"expected a data set for classification, got {self.name}")
         return kind
 
     def _options(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -183,9 +170,7 @@ class Torchvision(Source):
     def _level(self, label: str | None) -> dict[str, str]:
         return {"annotation_level": label} if label is not None and self.name == "FGVCAircraft" else {}
 
-    def _labelled(
-        self, kind: Any, part: Any, parameters: Mapping[str, Any], options: Mapping[str, Any]
-    ) -> tuple[Tensor, tuple[str, ...]]:
+    def _labelled(self, kind: Any, part: Any, parameters: Mapping[str, Any], options: Mapping[str, Any]) -> Labels:
         if self.name == "CIFAR100":
             return _cifar100(part, str(self.fine_label))
         other = kind(**self._options(parameters), **options, **self._level(self.fine_label))
@@ -206,8 +191,7 @@ class Torchvision(Source):
         if data is not None and data.dtype == torch.uint8 and given is not None and np.ndim(given) == 1:
             targets = torch.as_tensor(given).long()
             return _Part(number, as_images(data.numpy(), self.size, self.resize), targets, names or _numbers(targets))
-        images: list[Any] = []
-        wanted: list[Tensor] = []
+        images, wanted = list[Any](), list[Tensor]()
         for item in (part[row] for row in range(len(part))):
             if not isinstance(item, tuple) or len(item) != 2 or not isinstance(item[1], int | Tensor | None):
                 raise ValueError(f"expected a data set for classification, got {self.name} with other targets")
@@ -242,7 +226,6 @@ class _Mapped(Rows):
 
 
 def _ways(parameters: Mapping[str, Any]) -> list[tuple[int, list[dict[str, Any]]]]:
-    """Return each part's number and the arguments that select it, in alternatives."""
     if "background" in parameters:  # Omniglot's parts have disjoint classes
         return [(0, [{"background": True}]), (0, [{"background": False}])]
     if "split" in parameters and parameters["split"].default is not inspect.Parameter.empty:
@@ -259,7 +242,7 @@ def _names(part: Any) -> tuple[str, ...]:
     return tuple(distinct([name if isinstance(name, str) else ", ".join(name) for name in found if name]))
 
 
-def _cifar100(part: Any, level: str) -> tuple[Tensor, tuple[str, ...]]:
+def _cifar100(part: Any, level: str) -> Labels:
     """Return one of the two labellings of CIFAR-100, from the files that torchvision has checked by their digests."""
     folder = Path(part.root) / part.base_folder
 

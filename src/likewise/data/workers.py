@@ -16,18 +16,11 @@ FULL = ("Bus error", "out of shared memory", "unable to write to file </torch", 
 
 
 def fetched(items: Dataset[T], workers: int, *, pinned: bool = False) -> Iterator[T]:
-    """Return items in their order, made by workers ahead of time, or one by one where there are none.
-
-    Raises:
-        ValueError: Workers could send nothing, which PyTorch would wait for without end; or, while they are read, there
-            is too little shared memory for them.
-    """
+    """Return items in their order, made by workers ahead of time, or one by one where there are none."""
     folder = tempfile.gettempdir()
     if workers and sys.platform != "win32" and len(folder) > LONGEST_PATH:
-        raise ValueError(
-            f"expected a temporary folder whose path has at most {LONGEST_PATH} characters, got {folder}: set TMPDIR "
-            "to a shorter one, such as /tmp"
-        )
+        got = f"{folder}: set TMPDIR to a shorter one, such as /tmp"
+        raise ValueError(f"expected a temporary folder of a path of at most {LONGEST_PATH} characters, got {got}")
     return _each(DataLoader(items, batch_size=None, num_workers=workers, pin_memory=pinned, worker_init_fn=_outlive))
 
 
@@ -38,10 +31,9 @@ def _each(loader: DataLoader[T]) -> Iterator[T]:
         said = f"{error} {error.__cause__} {error.__context__}"
         if not any(words in said for words in FULL):
             raise
-        raise ValueError(
-            "expected shared memory for what workers read, got too little in /dev/shm: give a container more, as with "
-            "--shm-size 16g or --ipc host, or take fewer --workers"
-        ) from error
+        remedy = "give a container more, as with --shm-size 16g or --ipc host, or take fewer --workers"
+        told = f"expected shared memory for what workers read, got too little in /dev/shm: {remedy}"
+        raise ValueError(told) from error
 
 
 def _outlive(_: int) -> None:

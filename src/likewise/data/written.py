@@ -15,20 +15,10 @@ CHUNK = 16384  # rows that are Python's objects at a time
 
 
 def read(parts: Mapping[str, Sequence[Path]], encoding: str | None = None) -> tuple[dict[str, Any], frozenset[str]]:
-    """Read the files of each part.
+    """Read the files of each part; return the tables, and the columns of strings that may be meant as numbers.
 
-    Cells of CSV and TSV are strings. Where all of a column are whole numbers, written in the only way that they are, it
-    has these. Those of JSON are of JSON's kinds; where a column has several, they are strings too.
-
-    Returns:
-        The tables, and the columns of strings that may be meant as numbers, since the files don't say.
-
-    Raises:
-        ValueError: A row has more or fewer cells than the header, a line is no JSON, a part has no rows, or a
-            file is in another encoding.
-
-    Memory:
-        The strings.
+    Cells of CSV and TSV are strings, or whole numbers where all of a column are and are written as such. Those of JSON
+    are of JSON's kinds; where a column has several, they are strings too.
     """
     import datasets  # noqa: PLC0415 - only tables need it
     import pyarrow as pa  # noqa: PLC0415 - comes with it
@@ -46,7 +36,6 @@ def read(parts: Mapping[str, Sequence[Path]], encoding: str | None = None) -> tu
 
 
 def _part(part: str, files: Sequence[Path], mixed: set[str], encoding: str | None) -> Any:
-    """Read the files of a part as one table, and note columns of strings whose cells are of several kinds."""
     import pyarrow as pa  # noqa: PLC0415 - comes with `datasets`
 
     pieces, count, separated = dict[str, list[Any]](), 0, files[0].suffix.lower() in SEPARATED
@@ -81,7 +70,7 @@ def _array(cells: list[Any]) -> Any:
 
 
 def _joined(pieces: Sequence[Any], where: str, name: str, mixed: set[str]) -> Any:
-    """Join the pieces of a column: of several kinds as strings or, where some are lists or objects, as JSON."""
+    """Join the pieces of a column: of several kinds as strings or, with lists or objects, as JSON."""
     import pyarrow as pa  # noqa: PLC0415 - comes with `datasets`
 
     if not any(isinstance(piece, list) for piece in pieces):
@@ -106,7 +95,6 @@ def _word(cell: Any) -> str | None:
 
 
 def _is_whole(column: Any) -> bool:
-    """Tell whether the cells of a column are whole numbers, each as it would be written."""
     try:
         numbers = column.cast("int64")
     except (ValueError, NotImplementedError):  # pyarrow's errors are of these
@@ -118,9 +106,7 @@ def _refusal(lines: Lines) -> folders.RefusedError:
     line, why = min(lines.lost)
     cells = re.fullmatch(r"(\d+) cells instead of (\d+)", why)
     if cells is None:
-        return folders.RefusedError(
-            f"expected an object in each line of {lines.file}, got {why} in line {line}: repair the file"
-        )
+        return folders.RefusedError(f"expected an object in each line of {lines.file}, got {why} in line {line}")
     more = int(cells[1]) > int(cells[2])
     remedy = "quote cells that have a separator in them" if more else "write the empty cells of shorter rows too"
     told = f"expected {cells[2]} cells in each row of {lines.file}, as in its header, got {cells[1]}"

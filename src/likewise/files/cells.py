@@ -27,12 +27,6 @@ def kind_of(cells: Iterable[Any]) -> str:
 
     Strings that differ are texts if they are long; those that occur again are classes. Whole numbers that all differ
     are ids.
-
-    Example:
-        >>> kind_of(["my card is lost", "where is my loan"]), kind_of(["card", "loan", "card", "card"])
-        ('texts', 'classes')
-        >>> kind_of(["7", "8", "12"]), kind_of([7.5, 8, 8]), kind_of(["a.jpg", "b.jpg"])
-        ('ids', 'numbers', 'images')
     """
     given = [cell for cell in cells if cell is not None and cell != ""]
     if not given or isinstance(given[0], dict | bytes):

@@ -3,13 +3,13 @@
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from difflib import get_close_matches
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from likewise.files import cells, formats
 from likewise.files.folders import walked
+from likewise.files.suggestions import suggest
 
 ARRAYS = (".npz", ".npy")
 ARCHIVES = (".zip", ".tar", ".gz", ".tgz", ".xz", ".bz2", ".7z")
@@ -24,18 +24,12 @@ TORCHVISION = (
     "KMNIST", "LFWPeople", "MNIST", "Omniglot", "OxfordIIITPet", "PCAM", "QMNIST", "RenderedSST2", "SEMEION",
     "STL10", "SUN397", "SVHN", "StanfordCars", "USPS",
 )  # fmt: skip
-_NAMED = {re.sub("[-_ ]", "", name).lower(): ("Torchvision", {"name": name}) for name in TORCHVISION} | {
-    "digits": ("Digits", {})
-}
+_NAMED = {re.sub("[-_ ]", "", name).lower(): ("Torchvision", {"name": name}) for name in TORCHVISION}
+_NAMED["digits"] = ("Digits", {})
 
 
 def source_for(place: str | Path, given: Mapping[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-    """Choose the class of `likewise.data` that reads what is at a path or has a name, with its arguments.
-
-    Args:
-        place: The path, or the name.
-        given: Arguments of the source that are known, such as its column of labels.
-    """
+    """Choose the class of `likewise.data` that reads what is at a path or has a name, with its arguments."""
     where = expanded(place)
     if exists(where):
         return _of_folder(where, given or {}) if where.is_dir() else _of_file(where, given or {})
@@ -47,9 +41,8 @@ def source_for(place: str | Path, given: Mapping[str, Any] | None = None) -> tup
     if "/" in str(place) and may_be_on_the_hub(str(place)):
         return "Hub", {"path": str(place)}
     known = {name.lower(): options.get("name", kind) for name, (kind, options) in _NAMED.items()}
-    similar = get_close_matches(name, known, 2, cutoff=0.75)
-    remedy = f"did you mean {' or '.join(known[one] for one in similar)}?" if similar else f"check it{near(where)}"
-    raise ValueError(f"expected a file, a folder or name of a data set, got {place}, which does not exist: {remedy}")
+    remedy = suggest(name, known, f": check it{near(where)}", names=known, most=2, cutoff=0.75)
+    raise ValueError(f"expected a file, a folder or name of a data set, got {place}, which does not exist{remedy}")
 
 
 def expanded(place: str | Path) -> Path:
@@ -100,8 +93,7 @@ def near(where: Path) -> str:
         names = {place.name.lower(): place for place in sorted(missing.parent.iterdir())}
     except (OSError, RuntimeError):  # a folder that may not be opened, or links in a circle
         return ""
-    similar = get_close_matches(missing.name.lower(), names, 1)
-    return f"; did you mean {names[similar[0]]}?" if similar else f"; the nearest folder is {missing.parent}"
+    return suggest(missing.name.lower(), names, f"; the nearest folder is {missing.parent}", names=names)
 
 
 def _of_folder(where: Path, given: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -124,10 +116,8 @@ def _of_folder(where: Path, given: Mapping[str, Any]) -> tuple[str, dict[str, An
         return "Shards", {"path": str(where)}
     arrays = [file for file in other if file.suffix.lower() in ARRAYS]
     got = f"only files such as {other[0].name}" if other else "an empty folder"
-    raise ValueError(
-        f"expected images or tables in {where}, got {got}: "
-        + (f"give the file itself, {arrays[0]}" if arrays else "check the path, or unpack and convert what is there")
-    )
+    remedy = f"give the file itself, {arrays[0]}" if arrays else "check the path, or unpack and convert what is there"
+    raise ValueError(f"expected images or tables in {where}, got {got}: {remedy}")
 
 
 def _of_file(where: Path, given: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -148,7 +138,6 @@ def _of_file(where: Path, given: Mapping[str, Any]) -> tuple[str, dict[str, Any]
 
 
 def _of_table(where: Path, given: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Choose between pairs, texts, which are read line by line, and what the `datasets` library reads."""
     if "first" in given and "second" in given:
         return "Pairs", {"path": str(where)}
     kind, names = inputs_at(where, given)

@@ -34,11 +34,6 @@ def opened(
         >>> with opened(b"lily\nros\xe9\n", "latin-1") as text:
         ...     text.read().split()
         ['lily', 'rosé']
-        >>> with opened(b"lily\nros\xe9\n", called="names.txt") as text:
-        ...     text.read()
-        Traceback (most recent call last):
-        ...
-        ValueError: expected utf-8 in names.txt, got the byte 0xE9, é in latin-1, in line 2: ...
     """
     with binary(source) if isinstance(source, Path) else io.BytesIO(source) as content:
         try:
@@ -66,7 +61,6 @@ def binary(file: Path) -> Any:
 
 
 def _refusal(content: bytes, where: object, encoding: str | None, option: str) -> ValueError:
-    """Return the error that a text is in another encoding, with the first byte that tells, and what it may be in."""
     start, expected = 0, encoding or "utf-8"
     try:
         content.decode(expected)

@@ -105,11 +105,8 @@ def called(blank: Collection[Path]) -> str:
 def warn_of_blank(blank: Collection[Path], where: Path) -> None:
     """Count the images without a class, and say how a class of that name is one."""
     if blank:
-        warnings.warn(
-            f"{len(blank):,} images in {called(blank)} of {where} are samples without a class; if that is a class, "
-            "rename the folder",
-            stacklevel=2,
-        )
+        told = f"{len(blank):,} images in {called(blank)} of {where} are samples without a class"
+        warnings.warn(f"{told}; if that is a class, rename the folder", stacklevel=2)
 
 
 def classes_of(where: Path, images: Sequence[Path], depth: int) -> list[str]:
@@ -122,41 +119,31 @@ def classes_of(where: Path, images: Sequence[Path], depth: int) -> list[str]:
     innermost = {image.parts[-2] for image in images if len(image.parts) > depth + 1}
     first, last = first_of(classes), first_of(sorted(innermost))
     if loose and classes:
-        raise RefusedError(
-            f"expected every image in the folder of its class, got {len(loose):,} directly in "
-            f"{where / loose[0].parent} and {len(images) - len(loose):,} in folders ({first}): move the "
-            f"{len(loose):,} into these if folders are classes, or set data.label to none if they are not"
-        )
+        own = len(images) - len(loose)
+        got = f"{len(loose):,} directly in {where / loose[0].parent} and {own:,} in folders ({first})"
+        remedy = "move them into these if folders are classes, or set data.label to none"
+        raise RefusedError(f"expected every image in the folder of its class, got {got}: {remedy}")
     if depth == 0 and any(name.lower() in PART_NAMES for name in deep):
-        raise RefusedError(
-            f"expected folders of parts (train, test) or of classes in {where}, got {first}: keep only parts "
-            f"there, one for training, if the classes are {last}, or rename those named like parts if they are {first}"
-        )
+        remedy = f"keep only parts, with train, if the classes are {last}, or rename parts if they are {first}"
+        raise RefusedError(f"expected folders of parts (train, test) or of classes in {where}, got {first}: {remedy}")
     within = {image.parts[depth + 1].lower() for image in below} & PART_NAMES.keys()
     if depth == 0 and len({PART_NAMES[name] for name in within}) > 1:
-        raise RefusedError(
-            f"expected parts above classes in {where}, got parts within them, such as {below[0]}: move the folders, as "
-            f"in {Path(below[0].parts[1], below[0].parts[0])}, or rename them if they are no parts"
-        )
+        remedy = f"move the folders, as in {Path(below[0].parts[1], below[0].parts[0])}, or rename them"
+        raise RefusedError(f"expected parts above classes in {where}, got parts within, as in {below[0]}: {remedy}")
     if len(classes) < 2:
         raise _too_few(where, images, classes, depth)
     if flat and deep:
-        raise RefusedError(
-            f"expected the images of every class at one depth in {where}, got those of {first_of(sorted(flat))} "
-            f"directly in their folder and those of {first_of(sorted(deep))} only deeper: move these images up if the "
-            f"classes are {first}, or their folders if they are {last}"
-        )
+        got = f"those of {first_of(sorted(flat))} in their folder and those of {first_of(sorted(deep))} only deeper"
+        remedy = f"move these images up if the classes are {first}, or their folders if they are {last}"
+        raise RefusedError(f"expected the images of every class at one depth in {where}, got {got}: {remedy}")
     if below:
-        warnings.warn(
-            f"classes are the folders directly in {'the parts of ' * depth}{where} ({first}): {len(below):,} of "
-            f"{len(images):,} images lie deeper, such as {below[0]}",
-            stacklevel=2,
-        )
+        told = f"classes are the folders directly in {'the parts of ' * depth}{where} ({first})"
+        deeper = f"{len(below):,} of {len(images):,} images lie deeper, such as {below[0]}"
+        warnings.warn(f"{told}: {deeper}", stacklevel=2)
     return classes
 
 
 def _too_few(where: Path, images: Sequence[Path], classes: Sequence[str], depth: int) -> RefusedError:
-    """Return the error that there are not two classes; where class folders lie deeper, it names their folder."""
     got = f"1 ({classes[0]!r})" if classes else "none"
     common = Path(os.path.commonpath([image.parent for image in images]))
     nested = classes and depth == 0 and all(image.parent != common for image in images)

@@ -61,29 +61,19 @@ def first_of(names: Sequence[str], most: int = NAMED, separator: str = ", ") -> 
 
 
 def as_text(name: str) -> str:
-    r"""Return a name that can be written and shown: what is no UTF-8 in it, as in names of files, is escaped.
-
-    Example:
-        >>> as_text("caf\udce9.jpg")
-        'caf\\udce9.jpg'
-    """
+    """Return a name that can be written and shown: what is no UTF-8 in it, as in names of files, is escaped."""
     return name if name.isascii() else name.encode(errors="backslashreplace").decode()
 
 
 def as_class(name: str) -> str:
-    r"""Return the name of a class as text, its accents composed (NFC): decomposed, as macOS writes, it looks the same.
-
-    Example:
-        >>> as_class("e\u0301lm") == "\u00e9lm"
-        True
-    """
+    """Return the name of a class as text, composed (NFC): decomposed, as macOS writes, it looks the same."""
     return unicodedata.normalize("NFC", as_text(name))
 
 
 def check_text(path: Path) -> None:
     """Raise a ValueError where files could not be written, as libraries take paths in UTF-8 alone."""
     if as_text(str(path)) != str(path):
-        raise ValueError(f"expected a path in UTF-8 to write to, got {path}: name another")
+        raise ValueError(f"expected a path in UTF-8 to write to, got {path}")
 
 
 def with_test_part(numbers: Sequence[int]) -> list[int]:
@@ -96,8 +86,7 @@ def part_column(
 ) -> tuple[str, list[int]] | None:
     """Return the column that says the part of each row, and the parts as numbers; None where there is none.
 
-    If it isn't given, it is split, part, set, fold or subset, if each of its values names a part. A given one must, in
-    every row, and have some of the training part; "none" is none.
+    If it isn't given, it is split, part, set, fold or subset, if each of its values names a part, as a given one must.
     """
     usual = [name for name in names if name.lower() in PART_COLUMNS]
     for name in usual if given is None else [given] if given != "none" else ():
@@ -111,9 +100,7 @@ def part_column(
             odd = next((row for row, cell in enumerate(cells) if parts[cell] is None), None)
             got = f"columns {', '.join(names)}" if not cells else "no train"
             got = got if odd is None else f"{cells[odd]!r} in row {odd} (counted from 0)"
-            raise ValueError(
-                f"expected train, and validation or test, in column {name!r} of {where}, got {got}: correct data.part"
-            )
+            raise ValueError(f"expected train, and validation or test, in column {name!r} of {where}, got {got}")
     return None
 
 
@@ -137,7 +124,7 @@ def lines_in(file: Path, encoding: str | None = None, option: str = OPTION) -> l
         with opened(file, encoding, option, newline="\n") as lines:
             return [line.rstrip("\r\n") for line in lines]
     except (OSError, EOFError, zlib.error) as error:
-        raise ValueError(f"expected lines in {file}, got {error}: repair the file") from error
+        raise ValueError(f"expected lines in {file}, got {error}") from error
 
 
 def has_lines(file: Path, encoding: str | None = None) -> bool:
@@ -160,9 +147,7 @@ class Lines:
     """
 
     def __init__(self, file: Path, encoding: str | None = None, option: str = OPTION) -> None:
-        self.file = file
-        self.encoding = encoding
-        self.option = option
+        self.file, self.encoding, self.option = file, encoding, option
         self.lost: list[tuple[int, str]] = []
 
     def __iter__(self) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -204,7 +189,7 @@ class Lines:
         rows = _rows(opened, separator)
         head = [name or f"{UNNAMED}{place}" for place, name in enumerate(next(rows, (0, list[str]()))[1])]
         if twice := next((name for name in head if head.count(name) > 1), None):
-            raise ValueError(f"expected columns of different names in {self.file}, got {twice!r} twice: rename one")
+            raise ValueError(f"expected columns of different names in {self.file}, got {twice!r} twice")
         for number, cells in rows:
             if len(cells) == len(head):
                 yield number, dict(zip(head, cells, strict=True))
@@ -213,7 +198,7 @@ class Lines:
 
 
 def _whole(text: str) -> list[dict[str, Any]] | None:
-    """Return the rows of a text that is one list of them, or one object of columns; None where it has a row a line."""
+    """Return the rows of one list, or of one object of columns; None where the text has a row a line."""
     try:
         read = json.loads(text)
     except ValueError:
@@ -227,7 +212,6 @@ def _whole(text: str) -> list[dict[str, Any]] | None:
 
 
 def _rows(opened: Iterable[str], delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield the cells of each row that is not blank, with the number of its first line."""
     csv.field_size_limit(LONGEST_CELL)
     lines = enumerate(opened, 1)
     ahead: deque[tuple[int, str]] = deque()

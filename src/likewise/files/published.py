@@ -42,17 +42,13 @@ PACKAGES = {
 @final
 @dataclass(frozen=True)
 class Published:
-    """Where published weights were found.
-
-    Attributes:
-        file: The file.
-        origin: Its place, in words.
-        packaged: Whether it is that of a package, whose names of tensors may be others.
-    """
+    """Where published weights were found."""
 
     file: Path
     origin: str
+    """Its place, in words."""
     packaged: bool = False
+    """Whether it is that of a package, whose names of tensors may be others."""
 
     def __str__(self) -> str:
         """Say where, and how large."""
@@ -62,10 +58,7 @@ class Published:
 def find(repository: str, files: Sequence[str]) -> Published:
     """Find the first of some files of a repository: in the hub's cache, on the hub, or in the package that has it.
 
-    The hub has 10 seconds to answer, and is not asked with HF_HUB_OFFLINE=1; its library shows how a download goes.
-
-    Raises:
-        LookupError: It is nowhere; the reason, with the package to install where there is one.
+    The hub has 10 seconds to answer. A LookupError says why it is nowhere, and which package to install.
     """
     # of the extras `images` and `text`
     from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url, try_to_load_from_cache  # noqa: PLC0415
@@ -99,9 +92,7 @@ def find(repository: str, files: Sequence[str]) -> Published:
         raise LookupError(f"{failed}: check the connection{install}")
     file = next(iter(sorted(Path(place.origin).parent.glob(package.file))), None)
     if file is None:
-        raise LookupError(
-            f"no {package.file} in {package.distribution} {version(package.distribution)}: install another"
-        )
+        raise LookupError(f"no {package.file} in {package.distribution} {version(package.distribution)}")
     return Published(Path(file), f"the package {package.distribution} {version(package.distribution)}", packaged=True)
 
 

@@ -1,15 +1,24 @@
 """What a word that is not known may have been meant to be."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 
 
-def suggest(word: str, known: Iterable[str], otherwise: str = "", *, most: int = 1, cutoff: float = 0.6) -> str:
-    """Return the end of an error: which of the known words are nearest, or else what `otherwise` says.
+def suggest(
+    word: str,
+    known: Iterable[str],
+    otherwise: str = "",
+    *,
+    names: Mapping[str, object] | None = None,
+    most: int = 1,
+    cutoff: float = 0.6,
+) -> str:
+    """Return the end of an error: which known words are nearest, by their `names`, or else what `otherwise` says.
 
     Example:
         >>> suggest("trian", ["train", "evaluate"]), suggest("x", ["train"], ": see --help")
         (', did you mean train?', ': see --help')
     """
     near = get_close_matches(word, list(known), most, cutoff)
-    return f", did you mean {' or '.join(near)}?" if near else otherwise
+    shown = [str((names or {}).get(close, close)) for close in near]
+    return f", did you mean {' or '.join(shown)}?" if near else otherwise

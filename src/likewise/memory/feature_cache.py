@@ -23,8 +23,7 @@ class FeatureCache(nn.Module):
     A sample that occurs several times in a batch is written once, with the mean of its features. The mean is computed
     in float64, always in the same order and without atomics, so that the mean of equal features is these, bit for bit.
 
-    The cache keeps its dtype: ``.half()``, or ``.to(dtype)`` of a module that contains it, does not change its
-    precision.
+    The cache keeps its dtype: ``.half()``, or ``.to(dtype)`` of a module that contains it, does not change it.
 
     Args:
         num_samples: S, the number of samples in the training set; indices start at 0.
@@ -48,12 +47,9 @@ class FeatureCache(nn.Module):
     Example:
         >>> cache = FeatureCache(num_samples=3, feature_dim=2)
         >>> cache.write(torch.tensor([2, 0, 2]), torch.tensor([[1.0, 0.0], [5.0, 5.0], [0.0, 1.0]]))
-        >>> features, valid = cache.read(torch.tensor([2, 1]))
-        >>> features
-        tensor([[0.5000, 0.5000],
-                [0.0000, 0.0000]])
-        >>> valid
-        tensor([ True, False])
+        >>> cache.read(torch.tensor([2, 1]))
+        (tensor([[0.5000, 0.5000],
+                [0.0000, 0.0000]]), tensor([ True, False]))
     """
 
     features: Tensor
@@ -108,27 +104,18 @@ class FeatureCache(nn.Module):
         return valid.sum() / max(len(valid), 1)
 
     def check_index(self, sample_index: Tensor) -> None:
-        """Raise unless the indices are those of samples of the cache.
-
-        Raises:
-            ValueError: If they are not a vector of integers on the cache's device, within 0 … S − 1 (values are checked
-                on the CPU only).
-        """
+        """Raise a ValueError unless indices are integers, (N,), on the cache's device, on a CPU within 0 … S − 1."""
         size, device = self.features.shape[0], self.features.device
         check_tensor("sample_index", sample_index, device, holder="cache")
         fractional = sample_index.is_floating_point() or sample_index.is_complex()
         if sample_index.ndim != 1 or fractional or sample_index.dtype == torch.bool:
-            raise ValueError(
-                f"expected sample_index to be integers of shape (N,), got {sample_index.dtype} of shape "
-                f"{tuple(sample_index.shape)}: pass each row's index in the training set; for a mask, use .nonzero()"
-            )
+            got = f"{sample_index.dtype} of shape {tuple(sample_index.shape)}: for a mask, use .nonzero()"
+            raise ValueError(f"expected sample_index to be integers of shape (N,), got {got}")
         if device.type == "cpu" and len(sample_index):
             low, high = (int(end) for end in sample_index.long().aminmax())  # unsigned dtypes have no aminmax
             if low < 0 or high >= size:
-                raise ValueError(
-                    f"expected sample_index to be within 0 … {size - 1}, got {low} … {high}: "
-                    "count samples from 0, and build the cache with num_samples of the whole training set"
-                )
+                got = f"{low} … {high}: build the cache with num_samples of the whole training set"
+                raise ValueError(f"expected sample_index to be within 0 … {size - 1}, got {got}")
 
     def reset(self) -> None:
         """Clear all features and steps."""
@@ -144,10 +131,8 @@ class FeatureCache(nn.Module):
         expected = count, self.features.shape[1]
         check_tensor("features", features, self.features.device, holder="cache")
         if tuple(features.shape) != expected or not features.is_floating_point():
-            raise ValueError(
-                f"expected features to be floating, of shape {expected}, one row for each index, got {features.dtype} "
-                f"of shape {tuple(features.shape)}: build the cache with the feature_dim of an embedding"
-            )
+            got = f"{features.dtype} of shape {tuple(features.shape)}"
+            raise ValueError(f"expected features to be floating, of shape {expected}, a row an index, got {got}")
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Move the cache with its module to another device, but never to another dtype."""

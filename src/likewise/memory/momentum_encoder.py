@@ -26,15 +26,11 @@ class MomentumEncoder(nn.Module):
     $$
 
     at update k, counted from 0; without ``total_steps`` K, m_k = m; from K on, m_k = 1. The average starts as an exact
-    copy. Its parameters are buffers with the same names: optimisers do not see them, but ``state_dict`` contains them.
-    The encoder itself is not stored; it is passed to every update.
+    copy. Its parameters are buffers with the same names, which ``state_dict`` contains and optimisers do not see. A
+    call runs it without gradient, in its current mode; MoCo and BYOL use train mode, on augmented views.
 
-    A call runs the average without gradient, in its current mode, train or eval. MoCo and BYOL use train mode, on
-    augmented views.
-
-    A step is computed in the wider of the two dtypes and stored in that of the average. In bfloat16 a step below 1/512
-    of a parameter is rounded away, so that at m = 0.999 almost nothing changes: keep the average of such an encoder in
-    float32, with ``MomentumEncoder(encoder).float()``.
+    A step is computed in the wider of the two dtypes and stored in that of the average. In bfloat16 at m = 0.999 almost
+    every step is rounded away: keep the average in float32, with ``MomentumEncoder(encoder).float()``.
 
     Args:
         encoder: Any module; it is copied, including its mode.
@@ -42,8 +38,8 @@ class MomentumEncoder(nn.Module):
         buffers: How to treat the encoder's own buffers, such as the statistics of a normalisation. "copy": take those
             of the encoder, right in eval mode. "average": average them like parameters, and copy integers. "own": keep
             those of the average's own calls in train mode, as in MoCo.
-        total_steps: K, the number of updates over which the momentum rises to 1; None: it is constant. With K, an
-            update reads ``step``, which synchronises a GPU.
+        total_steps: K, the number of updates over which the momentum rises to 1, which synchronise a GPU; None: it is
+            constant.
 
     Attributes:
         encoder: The average; its ``state_dict`` can be loaded into the encoder.
@@ -61,10 +57,8 @@ class MomentumEncoder(nn.Module):
         >>> average = MomentumEncoder(encoder, momentum=0.75)
         >>> _ = nn.init.zeros_(average.encoder.weight), nn.init.ones_(encoder.weight)
         >>> average.update(encoder)
-        >>> average(torch.ones(1, 2))
-        tensor([[0.5000]])
-        >>> list(average.parameters())
-        []
+        >>> average(torch.ones(1, 2)), list(average.parameters())
+        (tensor([[0.5000]]), [])
     """
 
     step: Tensor
@@ -79,9 +73,7 @@ class MomentumEncoder(nn.Module):
     ) -> None:
         super().__init__()
         if isinstance(momentum, bool) or not isinstance(momentum, Real) or not 0 <= momentum <= 1:
-            raise ValueError(
-                f"expected momentum to be a number within 0 … 1, got {momentum!r}: MoCo uses 0.999, BYOL 0.996"
-            )
+            raise ValueError(f"expected momentum to be a number within 0 … 1, got {momentum!r}")
         one_of("buffers", buffers, BufferPolicy, '"copy" is usual')
         if total_steps is not None:
             total_steps = check_size("total_steps", total_steps, remedy="None keeps the momentum constant")
@@ -102,10 +94,7 @@ class MomentumEncoder(nn.Module):
         return 1 - (1 - self.base_momentum) * (math.cos(math.pi * progress) + 1) / 2
 
     def update(self, encoder: nn.Module) -> None:
-        """Move the average toward the encoder; call this after each optimiser step.
-
-        Args:
-            encoder: The encoder that was copied, in its current state; on any device, in any floating dtype.
+        """Move the average toward the encoder that was copied, on any device; call this after each optimiser step.
 
         Raises:
             ValueError: If its parameters, or the buffers that are averaged or copied, have other names or shapes.
@@ -138,10 +127,8 @@ class MomentumEncoder(nn.Module):
         different = shapes.items() ^ {name: mine[name].shape for name in self._followed}.items()
         if different:
             name, shape = min(different)
-            raise ValueError(
-                f"expected the encoder that was copied, got one that differs in {name!r}, of shape {tuple(shape)} in "
-                "one of the two: pass the module itself, not a wrapper (with DistributedDataParallel pass .module)"
-            )
+            got = f"one that differs in {name!r}, of shape {tuple(shape)} in one of the two"
+            raise ValueError(f"expected the encoder that was copied, got {got}: pass the .module of a wrapper")
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Convert tied buffers only once, so that they stay tied."""
@@ -184,8 +171,7 @@ def _move(average: Tensor, online: Tensor, rate: float) -> None:
 
 def _check_encoder(encoder: nn.Module) -> None:
     if not isinstance(encoder, nn.Module):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ValueError(  # noqa: TRY004 - bad input is a ValueError at every door
-            f"expected encoder to be a module, got {type(encoder).__name__}: pass an instance of the class"
-        )
+        told = f"expected encoder to be a module, got {type(encoder).__name__}: pass an instance of the class"
+        raise ValueError(told)  # noqa: TRY004 - bad input is a ValueError at every door
     if any(is_lazy(tensor) for tensor in (*encoder.parameters(), *encoder.buffers())):
         raise ValueError("expected encoder to have initialised parameters, got lazy ones: run a batch through it first")

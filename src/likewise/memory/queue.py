@@ -30,17 +30,15 @@ class Queue(nn.Module):
         gather_distributed: Whether to enqueue the keys of all processes, in rank order, so that every process holds the
             same queue. Batch sizes may then differ between processes, and batches may be empty.
 
-    Pass the contents of such a queue to a loss as ``queue=`` and ``queue_labels=``. These are identical on every
-    process: they are contrasted with along with the batch or the references, and never gathered. The ``references=`` of
-    a loss are gathered: a queue passed there would be included once for each process.
+    Pass the contents of such a queue to a loss as ``queue=`` and ``queue_labels=``, which are never gathered; as
+    ``references=``, which are, they would be included once for each process.
 
     Memory:
         O(S·D), with label sets O(S·(D + L)): a label takes one byte.
 
     Source:
-        He et al., "Momentum Contrast for Unsupervised Visual Representation Learning", 2020, section 3.2. The authors'
-        code starts from random keys, and requires a batch size that divides the queue's size; here unfilled places are
-        not returned.
+        He et al., "Momentum Contrast for Unsupervised Visual Representation Learning", 2020, section 3.2. Unlike in the
+        authors' code, which starts from random keys, unfilled places are not returned.
 
     Example:
         >>> queue = Queue(size=4, feature_dim=2)
@@ -100,10 +98,8 @@ class Queue(nn.Module):
         if not self._is_known("labelled"):
             labelled, enqueued = int(self.labelled), int(self.enqueued)
             if labelled < enqueued:
-                raise ValueError(
-                    f"expected a label for every key in the queue, got {labelled} for {enqueued} keys: "
-                    "call enqueue(keys, labels) from the first batch on, or reset() the queue"
-                )
+                got = f"{labelled} for {enqueued} keys: call enqueue(keys, labels) from the first batch on, or reset()"
+                raise ValueError(f"expected a label for every key in the queue, got {got}")
             self._know("labelled")
         return self.label_ring[: len(self)].clone()
 
@@ -117,14 +113,13 @@ class Queue(nn.Module):
 
         Args:
             keys: (B, D), any floating dtype. They are detached and stored in the dtype of the queue.
-            labels: Integer classes, (B,), or with ``num_labels`` label sets, zeros and ones, (B, L); for all batches or
-                for none.
+            labels: Classes, (B,), or with ``num_labels`` label sets, (B, L); for all batches or for none.
             ids: Integer sample ids, (B,); None: −1.
 
         Raises:
             ValueError: If shapes, dtypes or devices do not match the queue, values are not finite or not zeros and
-                ones, or only some batches have labels (values are checked on the CPU only; on a GPU missing labels are
-                noticed when they are read). With several processes, it is raised on all of them.
+                ones (checked on the CPU only), or only some batches have labels (on a GPU noticed when they are read).
+                With several processes, it is raised on all of them.
         """
         gathers = self.gather_distributed and world_size() > 1
         with torch.no_grad():
@@ -181,10 +176,8 @@ class Queue(nn.Module):
         everyone = exchange((len(keys), *shared), keys.device)
         if len({theirs[1:] for theirs in everyone}) > 1:
             kinds = " and ".join(f"{t[1]}, {t[2]}, {t[3]}, {t[4]}, {t[5]}" for t in everyone)
-            raise ValueError(
-                "expected the same labels or none, size, feature_dim, num_labels and bytes of a queue on all ranks, "
-                f"got {kinds}: build queues and batches the same way on all ranks"
-            )
+            expected = "the same labels or none, size, feature_dim, num_labels and bytes of a queue on all ranks"
+            raise ValueError(f"expected {expected}, got {kinds}")
         shards = Shards(tuple(theirs[0] for theirs in everyone), rank())
         return gather(keys, shards), None if labels is None else gather(labels, shards), gather(ids, shards)
 
@@ -194,50 +187,36 @@ class Queue(nn.Module):
             if name == "keys" or values is not None:
                 check_tensor(name, values, device, holder="queue")
         if keys.ndim != 2 or keys.shape[1] != feature_dim or not keys.is_floating_point():
-            raise ValueError(
-                f"expected keys to be floating, of shape (B, {feature_dim}), got {keys.dtype} of shape "
-                f"{tuple(keys.shape)}: flatten views, and build the queue with the feature_dim of an embedding"
-            )
+            got = f"{keys.dtype} of shape {tuple(keys.shape)}: flatten views, or build the queue with their feature_dim"
+            raise ValueError(f"expected keys to be floating, of shape (B, {feature_dim}), got {got}")
         if labels is None and self.num_labels is not None:
-            raise ValueError(
-                f"expected keys with label sets (B, {self.num_labels}), got none: pass them, or build the queue "
-                "without num_labels"
-            )
+            remedy = "pass them, or build the queue without num_labels"
+            raise ValueError(f"expected keys with label sets (B, {self.num_labels}), got none: {remedy}")
         if ids is not None:
             _check_integers("ids", ids, len(keys))
         if labels is not None and self.num_labels is not None:
             _check_label_sets(labels, (len(keys), self.num_labels))
         elif labels is not None:
             if labels.ndim == 2:
-                raise ValueError(
-                    f"expected integer classes, (B,), as labels, got label sets of shape {tuple(labels.shape)}: "
-                    f"build the queue with num_labels={labels.shape[1]} to hold label sets"
-                )
+                got = f"label sets of shape {tuple(labels.shape)}: build the queue with num_labels={labels.shape[1]}"
+                raise ValueError(f"expected integer classes, (B,), as labels, got {got}")
             _check_integers("labels", labels, len(keys))
         if device.type == "cpu" and self.enqueued > 0 and (labels is None) != (self.labelled == 0):
             had, got = ("none", "some") if labels is not None else ("labels", "none")
-            raise ValueError(
-                f"expected labels with every batch or with none, got {got} where earlier batches had {had}: "
-                "always pass them, or reset() the queue"
-            )
+            got += f" where earlier batches had {had}: always pass them, or reset() the queue"
+            raise ValueError(f"expected labels with every batch or with none, got {got}")
 
 
 def _check_integers(name: str, values: Tensor, count: int) -> None:
     if values.ndim != 1 or len(values) != count or values.is_floating_point() or values.is_complex():
-        raise ValueError(
-            f"expected {name} to be integers of shape ({count},), one for each key, got {values.dtype} of shape "
-            f"{tuple(values.shape)}: convert them with .long(), and pass them in the order of the keys"
-        )
+        got = f"{values.dtype} of shape {tuple(values.shape)}: convert them with .long()"
+        raise ValueError(f"expected {name} to be integers of shape ({count},), one for each key, got {got}")
 
 
 def _check_label_sets(labels: Tensor, shape: tuple[int, int]) -> None:
     if tuple(labels.shape) != shape:
-        raise ValueError(
-            f"expected labels as multi-hot label sets of shape {shape}, got shape {tuple(labels.shape)}: "
-            "one-hot encode classes, or build the queue without num_labels"
-        )
+        got = f"shape {tuple(labels.shape)}: one-hot encode classes, or build the queue without num_labels"
+        raise ValueError(f"expected labels as multi-hot label sets of shape {shape}, got {got}")
     if labels.device.type == "cpu" and not ((labels == 0) | (labels == 1)).all():
-        raise ValueError(
-            "expected labels of zeros and ones, got other values: "
-            "apply a threshold to counts or probabilities, or build the queue without num_labels for class labels"
-        )
+        remedy = "apply a threshold to counts or probabilities, or build the queue without num_labels"
+        raise ValueError(f"expected labels of zeros and ones, got other values: {remedy}")

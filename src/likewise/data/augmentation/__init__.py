@@ -1,13 +1,7 @@
 """How a view differs from its sample: augmentations of a whole batch at once, on the batch's device."""
 
 from likewise.data.augmentation.affine import RandomAffine, RandomShift
-from likewise.data.augmentation.augmentation import (
-    Augmentation,
-    Chain,
-    Draw,
-    ImageAugmentation,
-    NoAugmentation,
-)
+from likewise.data.augmentation.augmentation import Augmentation, Chain, Draw, ImageAugmentation, NoAugmentation
 from likewise.data.augmentation.colour import ColourJitter
 from likewise.data.augmentation.dropout import FeatureDropout, TokenDropout
 from likewise.data.augmentation.separable import GaussianBlur, RandomResizedCrop
@@ -23,13 +17,7 @@ __all__ = [
 def usual_augmentation(input_shape: tuple[int, ...], *, described: bool = False) -> Augmentation:
     """Return the default augmentation for inputs of a shape: colour images, other images, vectors, texts.
 
-    Args:
-        input_shape: The shape of one.
-        described: Whether something belongs to each that may name its colours and sides: images are then only cropped.
-
-    Example:
-        >>> type(usual_augmentation((1, 28, 28))).__name__
-        'RandomAffine'
+    Images to which something belongs that may name their colours and sides, `described`, are only cropped.
     """
     match input_shape:
         case (3, _, _):
@@ -41,7 +29,5 @@ def usual_augmentation(input_shape: tuple[int, ...], *, described: bool = False)
         case ():
             return TokenDropout()
         case _:
-            raise ValueError(
-                f"expected an input's shape as (channels, height, width), (F,) or (), got {input_shape}: "
-                "specify an augmentation"
-            )
+            got = f"{input_shape}: specify an augmentation"
+            raise ValueError(f"expected an input's shape as (channels, height, width), (F,) or (), got {got}")

@@ -45,7 +45,7 @@ class RandomAffine(ImageAugmentation):
         for name, most in (("degrees", inf), ("translate", inf), ("scale", 0.99), ("shear", 89), ("noise", inf)):
             check_size(name, getattr(self, name), most)
         if self.padding not in ("zeros", "border", "reflection"):
-            raise ValueError(f'expected padding "zeros", "border" or "reflection", got {self.padding!r}: choose one')
+            raise ValueError(f'expected padding "zeros", "border" or "reflection", got {self.padding!r}')
 
     def change(self, images: Float[Tensor, "n ch h w"], draw: Draw) -> Float[Tensor, "n ch h w"]:
         if not len(images):  # affine_grid refuses an empty batch
@@ -92,10 +92,9 @@ class RandomShift(ImageAugmentation):
     def __init__(self, *, padding: int = 4, flip: float = 0.5, seed: int | None = None) -> None:
         super().__init__(seed)
         if padding < 0:
-            raise ValueError(f"expected padding of at least 0 pixels, got {padding}: 4 is usual for 32 pixels")
+            raise ValueError(f"expected padding of at least 0 pixels, got {padding}")
         check_size("flip", flip, most=1)
-        self.padding = padding
-        self.flip = flip
+        self.padding, self.flip = padding, flip
 
     def change(self, images: Float[Tensor, "n ch h w"], draw: Draw) -> Float[Tensor, "n ch h w"]:
         numbers = uniform(draw, images, 3)

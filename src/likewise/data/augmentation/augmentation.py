@@ -10,16 +10,14 @@ from torch import Tensor, nn
 
 from likewise.parts import Described
 
-ROUNDING = 0.001
-"""How far outside of 0 to 1 a pixel may be that was resized."""
+ROUNDING = 0.001  # how far outside of 0 to 1 a pixel may be that was resized
 
 
 @final
 class Draw:
     """Random numbers for the rows of a batch, which do not depend on the process that holds a row.
 
-    Numbers are sampled for all rows of the global batch, and each process takes those of its rows. So several processes
-    together see the same numbers as a single one.
+    Numbers are sampled for all rows of the global batch, and each process takes those of its rows.
 
     Args:
         seed: Seed of the numbers; every step has another.
@@ -28,9 +26,8 @@ class Draw:
         device: The device of the numbers. None: the CPU.
 
     Example:
-        >>> all_of_them = Draw(7, rows=4).uniform(2)
         >>> second_half = Draw(7, rows=4, own=slice(2, 4)).uniform(2)
-        >>> torch.equal(all_of_them[2:], second_half)
+        >>> torch.equal(Draw(7, rows=4).uniform(2)[2:], second_half)
         True
     """
 
@@ -74,7 +71,7 @@ class Augmentation(Described, nn.Module, ABC):
     _seeds: torch.Generator | None = None
 
     def __new__(cls, *args: Any, **given: Any) -> Self:
-        """Note the arguments for the repr; a class of one's own may leave out `super().__init__()`."""
+        # notes the arguments for the repr; a class of one's own may leave out `super().__init__()`
         made = super().__new__(cls, *args, **given)
         nn.Module.__init__(made)
         made._given = ", ".join([*map(repr, args), *(f"{name}={value!r}" for name, value in given.items())])
@@ -90,27 +87,18 @@ class Augmentation(Described, nn.Module, ABC):
     def forward(
         self, inputs: Shaped[Tensor, "n ..."], draw: Draw | None = None, *, views: int = 2
     ) -> Shaped[Tensor, "n ..."]:
-        """Return views of every input, (N, V, ...); with a draw, as training gives one, a single one, (N, ...).
+        """Return V views of every input, (N, V, ...); with a draw, as training gives one, a single one, (N, ...).
 
-        Args:
-            inputs: Images (N, channels, height, width), uint8 or floating from 0 to 1, vectors (N, F), or token rows.
-            draw: Random numbers for N rows, on the inputs' device.
-            views: Views of each input, V, where there is no draw.
+        Inputs are images (N, channels, height, width), uint8 or floating from 0 to 1, vectors (N, F), or token rows. A
+        draw has random numbers for N rows, on the inputs' device.
         """
-        if draw is not None and self._seeds is not None:
-            raise ValueError(
-                f"expected {type(self).__name__} without a seed where training, or a Chain, seeds it, got {self}: "
-                "leave the seed out"
-            )
+        if self._seeds is not None and (draw is not None or torch.utils.data.get_worker_info() is not None):
+            where = "where training, or a Chain, seeds it" if draw is not None else "in workers, which would be alike"
+            raise ValueError(f"expected {type(self).__name__} without a seed {where}, got {self}: leave the seed out")
         if draw is not None:
             return self._changed(inputs, draw)
         if not isinstance(views, Integral) or views < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ValueError(f"expected views of at least 1, got {views!r}: contrast needs 2 without labels")
-        if self._seeds is not None and torch.utils.data.get_worker_info() is not None:
-            raise ValueError(
-                f"expected {type(self).__name__} without a seed in workers of a DataLoader, which would all have the "
-                f"same numbers, in every epoch, got {self}: leave the seed out, torch.manual_seed fixes them"
-            )
         self.check(inputs)
         seed = int(torch.randint(2**62, (), generator=self._seeds))
         draw = Draw(seed, len(inputs) * views, device=inputs.device)
@@ -122,20 +110,15 @@ class Augmentation(Described, nn.Module, ABC):
     def check(self, inputs: Any) -> None:
         """Raise unless views can be made of inputs that no training has checked."""
         if not isinstance(inputs, Tensor):
-            raise ValueError(  # noqa: TRY004 - bad input is always a ValueError
-                f"{type(self).__name__} expected a batch in one tensor, got {type(inputs).__name__}: "
-                "torch.stack tensors; torchvision's pil_to_tensor makes one of a picture"
-            )
+            got = f"{type(inputs).__name__}: torch.stack tensors; torchvision's pil_to_tensor makes one of a picture"
+            raise ValueError(f"{type(self).__name__} expected a batch in one tensor, got {got}")  # noqa: TRY004
 
     @abstractmethod
     def change(self, inputs: Shaped[Tensor, "n ..."], draw: Draw, /) -> Shaped[Tensor, "n ..."]:
         """Change every input once, independently, by random numbers for N rows on the inputs' device."""
 
     def split(self) -> "tuple[Augmentation | None, Augmentation | None]":
-        """Return the random crop that views begin with, and what follows it; None where there is none.
-
-        A loader that decodes images on demand takes the crop of whole images, at their own resolution.
-        """
+        """Return the random crop that views begin with, which a loader may take, and what follows; None for none."""
         return None, self
 
     def fit(self, inputs: Tensor) -> None:
@@ -160,10 +143,8 @@ class ImageAugmentation(Augmentation):
             return
         low, high = map(float, inputs.aminmax())
         if not (low >= -ROUNDING and high <= 1 + ROUNDING):
-            raise ValueError(
-                f"{type(self).__name__} expected images from 0 to 1, got values from {low:.4g} to {high:.4g}: "
-                "make views before normalising; for values up to 255 use .to(torch.uint8)"
-            )
+            got = f"values from {low:.4g} to {high:.4g}: make views before normalising, or use .to(torch.uint8)"
+            raise ValueError(f"{type(self).__name__} expected images from 0 to 1, got {got}")
 
     def _changed(self, inputs: Tensor, draw: Draw) -> Tensor:
         # without autocast: pixel coordinates need more than half precision
@@ -214,7 +195,7 @@ class Chain(Augmentation):
     def __init__(self, augmentations: list[Augmentation], *, seed: int | None = None) -> None:
         super().__init__(seed)
         if not augmentations:
-            raise ValueError("expected augmentations to apply, got none: name one, or use NoAugmentation()")
+            raise ValueError("expected augmentations to apply, got none: use NoAugmentation()")
         self.augmentations = augmentations
 
     def change(self, inputs: Shaped[Tensor, "n ..."], draw: Draw) -> Shaped[Tensor, "n ..."]:
@@ -248,24 +229,18 @@ def floating(inputs: Shaped[Tensor, "n ch h w"], name: str) -> Float[Tensor, "n 
 def check_images(inputs: Tensor, name: str) -> None:
     """Refuse what is no batch of images, or not in uint8 or floating."""
     if inputs.ndim != 4:
-        raise ValueError(
-            f"{name} expected images (N, channels, height, width), got {tuple(inputs.shape)}: "
-            "choose FeatureDropout for vectors, TokenDropout for token rows, and give a single image as image[None]"
-        )
+        remedy = "choose FeatureDropout for vectors, TokenDropout for token rows, image[None] for a single image"
+        raise ValueError(f"{name} expected images (N, channels, height, width), got {tuple(inputs.shape)}: {remedy}")
     if inputs.dtype != torch.uint8 and not inputs.is_floating_point():
-        raise ValueError(
-            f"{name} expected images of uint8 or floating from 0 to 1, got {inputs.dtype}: use .to(torch.uint8)"
-        )
+        raise ValueError(f"{name} expected images of uint8, .to(torch.uint8), or floating, got {inputs.dtype}")
 
 
 def uniform(draw: Draw, inputs: Tensor, *shape: int) -> Float[Tensor, "n ..."]:
     """Sample numbers from [0, 1) for the inputs, and refuse a draw for another number of inputs."""
     numbers = draw.uniform(*shape)
     if len(numbers) != len(inputs):
-        raise ValueError(
-            f"expected a draw for the {len(inputs)} inputs, got one for {len(numbers)}: "
-            "give Draw the rows of the global batch, and own= if not all are here"
-        )
+        remedy = "give Draw the rows of the global batch, and own= if not all are here"
+        raise ValueError(f"expected a draw for the {len(inputs)} inputs, got one for {len(numbers)}: {remedy}")
     return numbers
 
 
@@ -273,7 +248,7 @@ def check_size(name: str, value: float, most: float = float("inf")) -> None:
     """Refuse a size of a change, or a probability, that is negative or above `most`."""
     if not 0 <= value <= most:
         allowed = "of at least 0" if most == float("inf") else f"from 0 to {most}"
-        raise ValueError(f"expected {name} {allowed}, got {value}: 0 switches it off")
+        raise ValueError(f"expected {name} {allowed}, got {value}")
 
 
 def check_range(name: str, values: tuple[float, float], most: float = float("inf")) -> None:
@@ -281,4 +256,4 @@ def check_range(name: str, values: tuple[float, float], most: float = float("inf
     low, high = values
     if not 0 < low <= high <= most:
         allowed = "a positive range (low, high)" if most == float("inf") else f"a range (low, high) within (0, {most}]"
-        raise ValueError(f"expected {name} as {allowed}, got {values}: put the smaller number first")
+        raise ValueError(f"expected {name} as {allowed}, got {values}")

@@ -8,8 +8,7 @@ from torch import Tensor
 
 from likewise.data.augmentation.augmentation import Augmentation, Draw, check_size, uniform
 
-PADDING = 0
-"""Fills a row after its last token."""
+PADDING = 0  # fills a row after its last token
 
 
 @final
@@ -35,8 +34,7 @@ class FeatureDropout(Augmentation):
         super().__init__(seed)
         check_size("probability", probability, most=1)
         check_size("noise", noise)
-        self.probability = probability
-        self.noise = noise
+        self.probability, self.noise = probability, noise
         self._mean_and_spread: Float[Tensor, "2 f"] | None = None
 
     def fit(self, inputs: Float[Tensor, "n f"]) -> None:
@@ -55,10 +53,8 @@ class FeatureDropout(Augmentation):
         if self._mean_and_spread is None:
             raise ValueError("FeatureDropout expected fit first, got other inputs: call fit(training inputs) once")
         if self._mean_and_spread.shape[1] != vectors.shape[1]:
-            raise ValueError(
-                f"FeatureDropout expected {self._mean_and_spread.shape[1]} features as in fit, "
-                f"got {vectors.shape[1]}: call fit again"
-            )
+            fitted = self._mean_and_spread.shape[1]
+            raise ValueError(f"FeatureDropout expected {fitted} features as in fit, got {vectors.shape[1]}")
         if self._mean_and_spread.device != vectors.device:  # kept there: a copy in each step would synchronise a GPU
             self._mean_and_spread = self._mean_and_spread.to(vectors.device)
         mean, spread = self._mean_and_spread.to(vectors.dtype)
@@ -67,10 +63,8 @@ class FeatureDropout(Augmentation):
     @staticmethod
     def _vectors(inputs: Tensor) -> Float[Tensor, "n f"]:
         if inputs.ndim != 2 or not inputs.is_floating_point():
-            raise ValueError(
-                f"FeatureDropout expected vectors (N, F), floating, got {tuple(inputs.shape)} of {inputs.dtype}: "
-                "choose SimCLRViews or RandomAffine for images, TokenDropout for token rows"
-            )
+            got = f"{tuple(inputs.shape)} of {inputs.dtype}: choose SimCLRViews for images, TokenDropout for token rows"
+            raise ValueError(f"FeatureDropout expected vectors (N, F), floating, got {got}")
         return inputs.float() if inputs.dtype.itemsize < 4 else inputs
 
 
@@ -97,14 +91,11 @@ class TokenDropout(Augmentation):
         check_size("probability", probability, most=1)
         if mask_id <= PADDING:
             raise ValueError(f"expected mask_id above 0, which is padding, got {mask_id}: use the vocabulary's mask")
-        self.probability = probability
-        self.mask_id = mask_id
+        self.probability, self.mask_id = probability, mask_id
 
     def change(self, inputs: Int[Tensor, "n t"], draw: Draw) -> Int[Tensor, "n t"]:
         if inputs.ndim != 2 or inputs.is_floating_point() or inputs.dtype == torch.bool:
-            raise ValueError(
-                f"TokenDropout expected token rows (N, T) of integers, got {tuple(inputs.shape)} of {inputs.dtype}: "
-                "choose FeatureDropout for vectors, SimCLRViews or RandomAffine for images"
-            )
+            got = f"{tuple(inputs.shape)} of {inputs.dtype}: choose FeatureDropout for vectors, SimCLRViews for images"
+            raise ValueError(f"TokenDropout expected token rows (N, T) of integers, got {got}")
         masked = (uniform(draw, inputs, inputs.shape[1]) < self.probability) & (inputs != PADDING)
         return inputs.masked_fill(masked, self.mask_id)

@@ -19,23 +19,18 @@ from likewise.data.augmentation.augmentation import (
     uniform,
 )
 
-TRIES = 10
-"""How many boxes are tried before the centre is taken."""
-NUMBERS = 4 * (TRIES + 1) + 1
-"""From [0, 1), which a random box and its flip take."""
-SHARP = 1e4
-"""Makes a kernel of only its middle: exp(−10,000) is 0."""
+TRIES = 10  # boxes, before the centre is taken
+NUMBERS = 4 * (TRIES + 1) + 1  # from [0, 1), which a random box and its flip take
+SHARP = 1e4  # makes a kernel of only its middle: exp(−10,000) is 0
+Weights = tuple[Float[Tensor, "n new_h h"], Float[Tensor, "n new_w w"]]  # of rows and of columns
 
 
 class Boxes(NamedTuple):
     """Sections of images."""
 
-    starts: Float[Tensor, "n 2"]
-    """Top and left, in pixels."""
-    lengths: Float[Tensor, "n 2"]
-    """Height and width."""
-    flip: Bool[Tensor, " n"]
-    """Whether left and right are exchanged."""
+    starts: Float[Tensor, "n 2"]  # top and left, in pixels
+    lengths: Float[Tensor, "n 2"]  # height and width
+    flip: Bool[Tensor, " n"]  # whether left and right are exchanged
 
 
 @final
@@ -44,8 +39,7 @@ class RandomResizedCrop(ImageAugmentation):
     """Crops of random size, shape and position, resized to one size, some of them flipped.
 
     Boxes are sampled as in torchvision: an area, and an aspect ratio uniform in its logarithm, until the box fits into
-    the image; after ten tries the centre is taken. Resizing is bilinear and antialiased: two matrix products per image,
-    with the flip in the column weights.
+    the image; after ten tries the centre is taken. Resizing is bilinear and antialiased: two matrix products per image.
 
     Args:
         size: Side of the square output, in pixels. None: height and width of the input.
@@ -74,7 +68,7 @@ class RandomResizedCrop(ImageAugmentation):
         super().__init__(self.seed)
         size: Any = self.size
         if size is not None and (not isinstance(size, Integral) or size < 1):
-            raise ValueError(f"expected size of at least 1 pixel, got {size!r}: leave it out to keep the image's own")
+            raise ValueError(f"expected size of at least 1 pixel, got {size!r}")
         check_range("scale", self.scale, most=1)
         check_range("ratio", self.ratio)
         check_size("flip", self.flip, most=1)
@@ -86,35 +80,26 @@ class RandomResizedCrop(ImageAugmentation):
         return self, None
 
     def boxes(self, numbers: Float[Tensor, "n k"], height: int, width: int) -> Boxes:
-        """Turn numbers from [0, 1) into boxes and flips."""
         starts, lengths = random_boxes(numbers[:, :-1], height, width, self.scale, self.ratio)
         return Boxes(starts, lengths, numbers[:, -1] < self.flip)
 
-    def weights(
-        self, images: Float[Tensor, "n ch h w"], draw: Draw
-    ) -> tuple[Float[Tensor, "n new_h h"], Float[Tensor, "n new_w w"]]:
-        """Sample boxes and flips, and return the row and column weights that make the crops."""
+    def weights(self, images: Float[Tensor, "n ch h w"], draw: Draw) -> Weights:
+        """Sample boxes and flips, and return the weights of rows and columns, (N, new, old), that make the crops."""
         height, width = images.shape[-2:]
         boxes = self.boxes(uniform(draw, images, NUMBERS), height, width)
         new = (height, width) if self.size is None else (self.size, self.size)
-        return crop_weights(*boxes, (height, width), new)
+        return crop_weights(boxes, (height, width), new)
 
 
-def crop_weights(
-    starts: Float[Tensor, "n 2"],
-    lengths: Float[Tensor, "n 2"],
-    flip: Bool[Tensor, " n"],
-    old: tuple[int, int],
-    new: tuple[int, int],
-) -> tuple[Float[Tensor, "n new_h h"], Float[Tensor, "n new_w w"]]:
+def crop_weights(boxes: Boxes, old: tuple[int, int], new: tuple[int, int]) -> Weights:
     """Return row and column weights, made in one call if both sides are equal."""
+    starts, lengths, flip = boxes
     directions = torch.where(flip[:, None], torch.arange(1.0, -2.0, -2.0, device=flip.device), 1.0)
     if old[0] == old[1] and new[0] == new[1]:
         both = bilinear(starts, lengths, directions, old[0], new[0])
         return both[:, 0], both[:, 1]
-    rows, columns = (
-        bilinear(starts[:, side], lengths[:, side], directions[:, side], old[side], new[side]) for side in (0, 1)
-    )
+    sections = zip(starts.T, lengths.T, directions.T, old, new, strict=True)
+    rows, columns = (bilinear(*section) for section in sections)
     return rows, columns
 
 
@@ -142,9 +127,8 @@ def _ranges(
     """
     shape = min(max(width / height, ratio[0]), ratio[1])
     middle = (max(1, min(height, round(width / shape))), max(1, min(width, round(height * shape))))
-    places = [
-        ((side - part) // 2 + 0.5) / (side - part + 1) for side, part in zip((height, width), middle, strict=True)
-    ]
+    free = height - middle[0], width - middle[1]
+    places = [(room // 2 + 0.5) / (room + 1) for room in free]
     centre = [float(middle[0] * middle[1]), math.log(middle[1] / middle[0]), *places]
     area, logs = height * width, [math.log(value) for value in ratio]
     least = [scale[0] * area, logs[0], 0.0, 0.0]
@@ -178,8 +162,7 @@ def bilinear(
 
     A new pixel at c weights the old pixel at p in proportion to max(0, s − |p − c|), for p within the section, where
     s = max(1, length / new) is the reach. Positions are measured from the section's middle, so that a flip is the
-    direction −1. c is split into a whole number and a remainder, which keeps p − c as accurate in large images as in
-    small ones.
+    direction −1. c is split into a whole number and a remainder, which keeps p − c accurate in large images.
     """
     half = length / 2
     places = torch.arange(0.5, old, device=start.device) - (start + half)[..., None]
@@ -227,30 +210,24 @@ class GaussianBlur(ImageAugmentation):
         check_range("sigma", self.sigma)
         check_size("probability", self.probability, most=1)
         if self.size is not None and (self.size < 1 or self.size % 2 == 0):
-            raise ValueError(f"expected size odd and positive, got {self.size}: choose {self.size + 1}")
+            raise ValueError(f"expected size odd and positive, got {self.size}")
 
     def change(self, images: Float[Tensor, "n ch h w"], draw: Draw) -> Float[Tensor, "n ch h w"]:
         return separable(images, *self.weights(images, draw, images.shape[-2:])).clamp_(0, 1)
 
-    def weights(
-        self, images: Tensor, draw: Draw, sides: tuple[int, ...]
-    ) -> tuple[Float[Tensor, "n h h"], Float[Tensor, "n w w"]]:
+    def weights(self, images: Tensor, draw: Draw, sides: tuple[int, ...]) -> Weights:
         """Sample a width for each image, and return row and column weights that blur images of these sides."""
         size = self.size or max(3, min(sides) // 20 * 2 + 1)
         if min(sides) <= size // 2:
-            raise ValueError(
-                f"GaussianBlur expected images larger than half its kernel of {size} pixels, got {tuple(sides)}: "
-                f"choose a size of at most {2 * min(sides) - 1}"
-            )
+            got = f"{tuple(sides)}: choose a size of at most {2 * min(sides) - 1}"
+            raise ValueError(f"GaussianBlur expected images larger than half its kernel of {size} pixels, got {got}")
         numbers = uniform(draw, images, 2)
         sigma = numbers[:, 0] * (self.sigma[1] - self.sigma[0]) + self.sigma[0]
         sharpness = torch.where(numbers[:, 1] < self.probability, 0.5 / sigma.square(), SHARP)
         return blur_weights(sharpness, size, sides)
 
 
-def blur_weights(
-    sharpness: Float[Tensor, " n"], size: int, sides: tuple[int, ...]
-) -> tuple[Float[Tensor, "n h h"], Float[Tensor, "n w w"]]:
+def blur_weights(sharpness: Float[Tensor, " n"], size: int, sides: tuple[int, ...]) -> Weights:
     """Return the Gaussian kernels' weights, proportional to exp(−sharpness · k²) at k pixels from the middle."""
     away = torch.arange(size, device=sharpness.device) - size // 2
     kernels = torch.softmax(sharpness[:, None] * -away.square(), dim=1)

@@ -6,13 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from likewise.data.augmentation.augmentation import (
-    Augmentation,
-    Chain,
-    Draw,
-    ImageAugmentation,
-    check_size,
-)
+from likewise.data.augmentation.augmentation import Augmentation, Chain, Draw, ImageAugmentation, check_size
 from likewise.data.augmentation.colour import ColourJitter, HueForm
 from likewise.data.augmentation.separable import GaussianBlur, RandomResizedCrop, separable
 
@@ -64,14 +58,9 @@ class SimCLRViews(ImageAugmentation):
         check_size("strength", strength, most=5)
         check_size("blur", blur, most=1)
         self.crop = RandomResizedCrop(size=size, scale=scale, flip=flip)
+        much, hue = 0.4 * strength, 0.1 * strength
         self.colour = ColourJitter(
-            brightness=0.4 * strength,
-            contrast=0.4 * strength,
-            saturation=0.4 * strength,
-            hue=0.1 * strength,
-            probability=jitter,
-            grey=grey,
-            hue_form=hue_form,
+            brightness=much, contrast=much, saturation=much, hue=hue, probability=jitter, grey=grey, hue_form=hue_form
         )
         self.blur = GaussianBlur(probability=blur) if blur else None
 

@@ -192,8 +192,6 @@ class Statistics(NamedTuple):
 
 
 class _Ranked(NamedTuple):
-    """The weights of a block, and the ranks that they come from."""
-
     weights: Float[Tensor, "g n m"]
     moved: Int[Tensor, "g n _"]
     """Twice how far each rank has moved."""
@@ -233,7 +231,6 @@ class _Positives(NamedTuple):
     """How many of an anchor's positives are views of each sample."""
 
     def by_view(self, values: Tensor) -> Tensor:
-        """Expand values of samples, (G, N, S), to each of their views, (G, N, M)."""
         return values.gather(2, self.place[:, None].expand(self.inside.shape))
 
 

@@ -23,10 +23,6 @@ def doubled_ranks(similarities: Float[Tensor, "*b m"], counts: Int[Tensor, "*b m
     $$
 
     Doubling makes the average ranks of ties integers; n, the multiplicities, are 0 for entries that are not ranked.
-
-    Example:
-        >>> doubled_ranks(torch.tensor([0.5, 0.9, 0.5]), torch.tensor([1, 1, 1]))
-        tensor([3, 0, 3], dtype=torch.int32)
     """
     ordered, order = _falling(similarities).sort(dim=-1)
     counts = counts.to(torch.int32).gather(-1, order)

@@ -7,7 +7,8 @@ from typing import Any
 import griffe
 
 ARGS = re.compile(r"^Args:\n(?:    .+\n?)+", re.MULTILINE)
-ARG = re.compile(r"^    (\w+): .+\n?(?:     +.+\n?)*", re.MULTILINE)
+ARG = re.compile(r"^    \**(\w+): .+\n?(?:     +.+\n?)*", re.MULTILINE)
+LATER = re.compile(r"^(Attributes|Returns|Raises|Memory|Source|Examples):$|\Z", re.MULTILINE)
 SECTION = re.compile(r"^(Memory|Source|Returns):\n((?:    .*\n?|\n)+)", re.MULTILINE)
 
 
@@ -26,11 +27,15 @@ class Sections(griffe.Extension):
 def _with_shared(kind: griffe.Class, text: str) -> str:
     """Add what the classes that it inherits from say of arguments that it has and leaves out."""
     own = ARGS.search(text)
-    if own is None:
-        return text
-    wanted = {parameter.name for parameter in kind.parameters} - {said[1] for said in ARG.finditer(own[0])}
+    wanted = {parameter.name.strip("*") for parameter in kind.parameters}
+    wanted -= {said[1] for said in ARG.finditer(own[0] if own else "")}
     docs = "\n".join(base.docstring.value for base in reversed(kind.mro()) if base.docstring)
     shared = {said[1]: said[0] for said in ARG.finditer("".join(ARGS.findall(docs))) if said[1] in wanted}
+    if own is None:
+        later = LATER.search(text)
+        place = later.start() if later else len(text)
+        added = f"Args:\n{''.join(shared.values())}\n" if shared else ""
+        return f"{text[:place].rstrip()}\n\n{added}{text[place:]}" if added else text
     return f"{text[: own.end()].rstrip()}\n{''.join(shared.values())}{text[own.end() :]}"
 
 

@@ -1,4 +1,4 @@
-"""Arrays in files, by their names: large ones stay where they are and are mapped, if they lie there as they are."""
+"""Arrays in files, by their names; large uncompressed ones are memory-mapped."""
 
 import json
 import struct
@@ -22,6 +22,7 @@ NAMES = ("features", "embeddings", "vectors")
 """What features are called among arrays, and among a table's columns; the first that is there counts."""
 COLUMNS = {"id": "ids", "label": "labels", "part": "parts"}
 """What a table's columns are called among arrays."""
+UNREADABLE = ValueError, EOFError, OSError, zipfile.BadZipFile, zlib.error, AttributeError, TypeError, struct.error
 
 
 def is_arrays(path: Path) -> bool:
@@ -57,8 +58,7 @@ def _in_folder(path: Path) -> list[Path]:
     """Return the arrays' files of a folder: of one kind, in the order of their names; none of a run's folder."""
     if not path.is_dir() or (path / "run.json").exists():
         return []
-    kinds = (sorted(path.glob(f"*{suffix}")) for suffix in (".npy", ".parquet"))
-    return next((files for files in kinds if files), [])
+    return sorted(path.glob("*.npy")) or sorted(path.glob("*.parquet"))
 
 
 def _of_file(path: Path) -> dict[str, NDArray[Any]]:
@@ -96,10 +96,8 @@ def _of_tables(files: list[Path]) -> dict[str, NDArray[Any]]:
         widths = {width_of_table(file) for file in files}
         if len(widths) > 1 or None in widths:
             columns = ", ".join(parquet.read_schema(files[0]).names)
-            raise ValueError(
-                f"expected a column 'features' of lists of one length in {files[0].parent}, got {len(widths)} kinds, "
-                f"and columns {columns} in {files[0].name}: likewise embed writes such files"
-            )
+            got = f"got {len(widths)} kinds, and columns {columns} in {files[0].name}: likewise embed writes such files"
+            raise ValueError(f"expected a column 'features' of lists of one length in {files[0].parent}, {got}")
         count = sum(parquet.read_metadata(file).num_rows for file in files)
         features, done = np.empty((count, next(iter(widths)) or 0), np.float32), 0
         for some in (some for file in files for some in feature_batches(file, READ)):
@@ -131,17 +129,12 @@ def _column_of(path: Path) -> str | None:
 
     schema: Any = parquet.read_schema(path)
     kinds = {name: getattr(schema.field(name).type, "value_type", None) for name in NAMES if name in schema.names}
-    return next(
-        (name for name, of in kinds.items() if of and (pa.types.is_floating(of) or pa.types.is_integer(of))), None
-    )
+    numbers = (name for name, of in kinds.items() if of and (pa.types.is_floating(of) or pa.types.is_integer(of)))
+    return next(numbers, None)
 
 
 def feature_batches(path: Path, size: int) -> Iterator[NDArray[np.float32]]:
-    """Yield the features in a Parquet file, so many rows at a time, (n, D).
-
-    Raises:
-        ValueError: A cell is empty, or a list has another length than the first.
-    """
+    """Yield the features in a Parquet file, so many rows at a time, (n, D), or raise a ValueError if some are none."""
     from pyarrow import parquet  # noqa: PLC0415 - comes with `datasets`
 
     width, name = width_of_table(path) or 0, _column_of(path)
@@ -152,15 +145,12 @@ def feature_batches(path: Path, size: int) -> Iterator[NDArray[np.float32]]:
             if column.null_count or column.values.null_count:
                 raise ValueError(f"expected a feature of each sample, got an empty cell in {path}: embed it again")
             if lengths != [width]:
-                raise ValueError(
-                    f"expected features of one length in {path}, got {lengths[:3]}: embed all with one encoder"
-                )
+                raise ValueError(f"expected features of one length in {path}, got {lengths[:3]}: embed all anew")
             values = column.flatten().to_numpy(zero_copy_only=False)
             yield values.reshape(len(batch), width).astype(np.float32)
 
 
 def _plain(columns: dict[str, list[Any]], path: Path) -> dict[str, NDArray[Any]]:
-    """Return columns as arrays, lists of labels as label sets with their names."""
     found: dict[str, NDArray[Any]] = {}
     for name, values in columns.items():
         if None in values:
@@ -181,16 +171,7 @@ def _told(path: Path) -> Generator[None]:
     """Turn what a library says of a file that it can't read into one line."""
     try:
         yield
-    except (
-        ValueError,
-        EOFError,
-        OSError,
-        zipfile.BadZipFile,
-        zlib.error,
-        AttributeError,
-        TypeError,
-        struct.error,
-    ) as error:
+    except UNREADABLE as error:
         if str(error).startswith("expected "):
             raise
         remedy, kind = "use numpy.savez", "an .npz file of plain arrays"
@@ -214,11 +195,7 @@ def linked(array: "np.memmap[Any, Any]", folder: Path) -> dict[str, NDArray[Any]
 
 
 def link_of(said: NDArray[Any], folder: Path) -> "np.memmap[Any, Any]":
-    """Map the array that `linked` says where it is.
-
-    Raises:
-        ValueError: The file is no longer there, or has changed.
-    """
+    """Map the array that `linked` says where it is, or raise a ValueError if it is gone or has changed."""
     facts = json.loads(str(said))
     file = folder / facts["file"]
     if not file.is_file():

@@ -23,10 +23,10 @@ def vectors_of(values: Any, name: str) -> NDArray[np.float32]:
     """Return vectors (N, D) in float32, by a ValueError that names them if they are none."""
     array = values if isinstance(values, np.memmap) else array_of(values, name)
     if array.ndim != 2 or array.dtype.kind not in "uifb":
-        remedy = f"{name}.reshape(-1, 1) if it is one number a sample" if array.ndim == 1 else "flatten or convert them"
-        raise ValueError(f"expected {name} (N, D), numbers, got {array.shape} of {array.dtype}: {remedy}")
+        remedy = f": {name}.reshape(-1, 1) if it is one number a sample" if array.ndim == 1 else ""
+        raise ValueError(f"expected {name} (N, D), numbers, got {array.shape} of {array.dtype}{remedy}")
     if array.shape[1] == 0:
-        raise ValueError(f"expected {name} (N, D) with D of at least 1, got {array.shape}: encode the samples")
+        raise ValueError(f"expected {name} (N, D) with D of at least 1, got {array.shape}")
     if isinstance(array, np.memmap):
         return array  # read, and checked, row by row
     with np.errstate(over="ignore"):  # said as infinity
@@ -46,11 +46,6 @@ def gathered(given: Mapping[str, Given], names: Sequence[str] | None = None) -> 
 
     Raises:
         ValueError: An array isn't of its kind or is empty, or two of them disagree.
-
-    Example:
-        >>> parts = {"train": ("x", [[1.0], [2.0]], "y", ["a", "b"]), "test": ("x_test", [[3.0]], "y_test", ["b"])}
-        >>> gathered(parts).labels
-        tensor([0, 1, 1])
     """
     vectors = {part: vectors_of(x, name) for part, (name, x, _, _) in given.items()}
     labels = {part: _labels(y, name) for part, (_, _, name, y) in given.items()}
@@ -59,10 +54,8 @@ def gathered(given: Mapping[str, Given], names: Sequence[str] | None = None) -> 
         own, count = labels[part], len(vectors[part])
         if own.ndim == 0 or len(own) != count or count == 0:
             got = "none" if own.ndim == 0 or count == 0 else f"{len(own)} labels"
-            raise ValueError(
-                f"expected samples in {name}, with a label of each in {name_of_labels}, got {count} samples and {got}: "
-                "drop what has no partner"
-            )
+            expected = f"expected samples in {name}, with a label of each in {name_of_labels}"
+            raise ValueError(f"{expected}, got {count} samples and {got}: drop what has no partner")
         _check_like(vectors[part], name, vectors[first], given[first][0], "encode both with one encoder")
         _check_like(own, name_of_labels, labels[first], given[first][2], "give both labels of one kind")
     every, named = labels_of(np.concatenate([*labels.values()]), None if names is None else np.array(names))
@@ -112,9 +105,8 @@ def can_be_cut(samples: Samples) -> bool:
 
 def _check_like(array: NDArray[Any], name: str, other: NDArray[Any], name_of_other: str, remedy: str) -> None:
     if array.shape[1:] != other.shape[1:]:
-        ours, theirs = (("N", *of.shape[1:]) for of in (array, other))
-        said = [f"({', '.join(map(str, shape))}{',' * (len(shape) == 1)})" for shape in (theirs, ours)]
-        raise ValueError(f"expected {name} like {name_of_other}, {said[0]}, got {said[1]}: {remedy}")
+        theirs, ours = (str(("N", *of.shape[1:])).replace("'", "") for of in (other, array))
+        raise ValueError(f"expected {name} like {name_of_other}, {theirs}, got {ours}: {remedy}")
     theirs, ours = ("words" if of.dtype.kind in "UST" else "numbers" for of in (other, array))
     if theirs != ours and "O" not in (other.dtype.kind, array.dtype.kind):
         raise ValueError(f"expected {name} like {name_of_other}, {theirs}, got {ours}: {remedy}")
@@ -139,7 +131,6 @@ def array_of(values: Any, name: str) -> NDArray[Any]:
 
 
 def _labels(values: Any, name: str) -> NDArray[Any]:
-    """Return labels as an array; words that are kept as objects, as pandas does, as words."""
     array = array_of(values, name)
     if array.ndim == 2 and array.shape[1] == 1:
         raise ValueError(f"expected {name} (N,), or of several labels (N, L), got {array.shape}: {name}.ravel() is one")

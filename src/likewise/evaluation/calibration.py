@@ -71,7 +71,7 @@ class Calibration(Evaluation):
         self, bins: int = 15, *, temperature_scaling: bool = False, penalty: float | None = None, seed: int = 0
     ) -> None:
         if not 1 <= bins <= MOST_BINS:
-            raise ValueError(f"expected bins from 1 to {MOST_BINS}, got {bins}: 15 is usual")
+            raise ValueError(f"expected bins from 1 to {MOST_BINS}, got {bins}")
         self.bins = bins
         self.temperature_scaling = temperature_scaling
         self.seed = seed
@@ -83,7 +83,6 @@ class Calibration(Evaluation):
         return needs_seen_classes(parts)
 
     def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Bar = silent) -> Result:
-        """Choose the penalty on validation, and compare probabilities with outcomes on the test part."""
         train, validation, test = parts
         chosen = self.probe.choose(train, validation, refit=refit, progress=progress)
         heat = 1.0
@@ -138,7 +137,6 @@ class _Stated:
 
 
 def _bounds(error: float, stated: _Stated, bins: int, seed: int) -> tuple[float, float]:
-    """Return the interval of the calibration error that `Calibration` describes."""
     count, place = len(stated.confidence), binned(stated.confidence, bins)
     gaps = stated.confidence - stated.right.double()
     generator = torch.Generator().manual_seed(seed)
@@ -155,7 +153,6 @@ def _bounds(error: float, stated: _Stated, bins: int, seed: int) -> tuple[float,
 
 
 def _errors(place: Tensor, gaps: Tensor, bins: int) -> Tensor:
-    """Return the calibration error of each resample, (b,), from bins and gaps (b, N)."""
     sums = torch.zeros(len(place), bins, dtype=torch.float64).scatter_add_(1, place, gaps)
     return sums.abs().sum(dim=1) / place.shape[1]
 

@@ -23,15 +23,7 @@ class Some(NamedTuple):
 
 
 def capped(parts: Sequence[Samples], most: int | None) -> list[Some]:
-    """Return at most so many samples of each of three parts; of classes that are not trained on, whole ones.
-
-    Example:
-        >>> import torch
-        >>> part = Samples(torch.zeros(12, 1), torch.arange(12) % 3, ("ash", "elm", "oak"))
-        >>> some = capped([part, part, part], 6)
-        >>> [len(of.samples) for of in some], some[0].whole
-        ([6, 6, 6], tensor([4, 4, 4]))
-    """
+    """Subsample each of three parts to `most`; classes that are not trained on stay whole."""
     train, validation, test = (part.as_evaluated().numbered() for part in parts)
     new = test.label_kind == "classes" and not closed(train, test)
     found: list[Some] = []

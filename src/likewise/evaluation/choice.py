@@ -61,19 +61,10 @@ def left_out(parts: FeatureParts) -> str:
 def while_training(
     parts: Parts, batches: Batches, asked: Sequence[Evaluation] | None = None
 ) -> tuple[list[Evaluation], str]:
-    """Return what to try on the validation part while an encoder is trained, the first that applies to be used.
+    """Return candidate validation metrics while an encoder is trained, in order of preference, and a note.
 
     That is 600 episodes, where episodes are evaluated after the training, or trained on; of several sizes the first.
     Where validation has fewer classes or samples, they have as many. The text is what there is to say of episodes.
-    Pairs are tried by retrieval of one side by the other.
-
-    Example:
-        >>> import torch
-        >>> from likewise.data import Samples, Views
-        >>> part = Samples(torch.eye(4), torch.tensor([0, 0, 1, 1]), ("a", "b"))
-        >>> evaluations, _ = while_training(Parts(part, part, part), Views(), [FewShot(2, 1, 1)])
-        >>> [evaluation.name for evaluation in evaluations]
-        ['few-shot', 'cross-modal retrieval', 'own classifier', 'kNN', 'retrieval']
     """
     others: list[Evaluation] = [CrossModalRetrieval(), OwnClassifier(), KNN(20, "similarity"), Retrieval()]
     validation = parts.validation.as_evaluated()

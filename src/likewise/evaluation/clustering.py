@@ -52,7 +52,7 @@ class Clustering(Evaluation):
 
     def __init__(self, clusters: int | None = None, seed: int = 0) -> None:
         if clusters is not None and clusters < 2:
-            raise ValueError(f"expected clusters of at least 2, got {clusters}: leave it out for one for each class")
+            raise ValueError(f"expected clusters of at least 2, got {clusters}: leave it out for one a class")
         self.clusters, self.seed = clusters, seed
 
     def why_not_applicable(self, parts: FeatureParts) -> str | None:
@@ -67,7 +67,6 @@ class Clustering(Evaluation):
         return None
 
     def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Bar = silent) -> Result:
-        """Cluster the test samples."""
         from sklearn.cluster import KMeans  # noqa: PLC0415 - not loaded where nothing is clustered
         from sklearn.metrics import adjusted_mutual_info_score  # noqa: PLC0415 - likewise
 

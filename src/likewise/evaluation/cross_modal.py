@@ -17,7 +17,7 @@ from likewise.evaluation.intervals import median, of_share, over_classes, share
 from likewise.evaluation.nearest import ranked
 from likewise.evaluation.own_rows import own_rows
 from likewise.score_words import counted
-from likewise.scores import Metric, Result, Score
+from likewise.scores import Metric, Result
 
 USUAL = (1, 5, 10)
 DEPTH = 10
@@ -72,7 +72,7 @@ class CrossModalRetrieval(Evaluation):
     def __init__(self, at: int | list[int] | None = None, *, gallery_includes_queries: bool = False) -> None:
         depths = USUAL if at is None else tuple(sorted({1, *listed("at", at)}))
         if depths[0] < 1:
-            raise ValueError(f"expected at of at least 1, got {depths[0]}: 1, 5 and 10 are usual")
+            raise ValueError(f"expected at of at least 1, got {depths[0]}")
         self.at = depths
         if gallery_includes_queries:
             self.gallery_includes_queries = True
@@ -81,18 +81,14 @@ class CrossModalRetrieval(Evaluation):
         test, others = parts.test, parts.test.counterparts
         if others is None:
             return "it needs pairs, and the samples have no other side"
-        fewest = min(len(side.different[0]) for side in (test, others))
-        return (
-            None if fewest > 1 else f"it needs 2 different inputs on each side of the test pairs, and there is {fewest}"
-        )
+        if (fewest := min(len(side.different[0]) for side in (test, others))) < 2:
+            return f"it needs 2 different inputs on each side of the test pairs, and there is {fewest}"
+        return None
 
     def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Bar = silent) -> Result:
-        """Rank the sides of the test part for each other."""
         del refit
-        tried: tuple[Score, ...] = ()
-        chosen_by = parts._replace(test=parts.validation)
-        if chosen_by.test.part != parts.test.part and self.why_not_applicable(chosen_by) is None:
-            tried = self._found(*sides_of(chosen_by.test), progress).selecting
+        by = self.on_validation(parts)
+        tried = () if by is None else self._found(*sides_of(by.test), progress).selecting
         return replace(self._found(*sides_of(parts.test), progress), candidates=tried)
 
     def rank(
@@ -129,25 +125,20 @@ class CrossModalRetrieval(Evaluation):
             raise ValueError(f"expected first and second of one width, got {got}: encode both into one space")
         if pairs is None and sizes[0] != sizes[1]:
             raise ValueError(
-                f"expected as many in second as in first, {sizes[0]}, got {sizes[1]}: give pairs, (P, 2), of places"
+                f"expected as many in second as in first, {sizes[0]}, got {sizes[1]}: give pairs of places"
             )
         own = array_of(np.arange(sizes[0])[:, None].repeat(2, 1) if pairs is None else pairs, "pairs")
         if own.ndim != 2 or own.shape[1] != 2 or own.dtype.kind not in "ui" or not len(own):
             raise ValueError(f"expected pairs as whole numbers (P, 2), got {own.shape} of {own.dtype}: give places")
         if (own < 0).any() or (own >= sizes).any():
-            raise ValueError(
-                f"expected pairs of places below {sizes[0]} and {sizes[1]}, got {own.min()} to {own.max()}"
-            )
+            raise ValueError(f"expected pairs below {sizes[0]} and {sizes[1]}, got {own.min()} to {own.max()}")
         if min(sizes) < 2:
-            raise ValueError(
-                f"expected at least 2 vectors in first and in second, got {sizes[0]} and {sizes[1]}: give more"
-            )
+            raise ValueError(f"expected at least 2 vectors in first and in second, got {sizes[0]} and {sizes[1]}")
         queries, others = (Features(torch.from_numpy(side), None) for side in sides)
         one = CrossModalRetrieval(list(self.at), gallery_includes_queries=True) if gallery_includes_queries else self
         return one._found(queries, others, torch.from_numpy(own.astype(np.int64)), progress)  # noqa: SLF001 - its own
 
     def _found(self, first: Features, second: Features, pairs: Int[Tensor, "p 2"], progress: Bar) -> Result:
-        """Rank each side for the other; pairs are places in both."""
         one = self._of_direction(DIRECTIONS[0], first, second, pairs, progress)
         other = self._of_direction(DIRECTIONS[1], second, first, pairs.flip(1), progress)
         return Result((*one.scores, *other.scores), outcomes=(*one.outcomes, *other.outcomes))

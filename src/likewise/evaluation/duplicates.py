@@ -57,7 +57,6 @@ class Groups:
         return sorted(found, key=lambda of: (-len(of), -float(self.closest[of].max()), int(of[0])))
 
     def _merge(self) -> None:
-        """Give the samples that waiting pairs link one number."""
         from scipy.sparse import coo_array  # noqa: PLC0415 - a first prediction is not to wait for it
         from scipy.sparse.csgraph import connected_components  # noqa: PLC0415 - likewise
 
@@ -74,10 +73,6 @@ def neighbours_labels(
 
     Of classes it is the share of the k neighbours with the sample's own, and the most frequent; of label sets the mean
     Jaccard similarity, and the labels that more than half of the neighbours have.
-
-    Example:
-        >>> neighbours_labels(torch.tensor([0, 1, 1, 1]), slice(0, 2), torch.tensor([[1, 2, 3], [2, 3, 0]]))
-        (tensor([0.0000, 0.6667]), tensor([1, 1]))
     """
     mine, near = labels[own].unsqueeze(1), labels[indices]
     if labels.ndim == 2:

@@ -29,10 +29,7 @@ class Piece(NamedTuple):
 def pieces(
     encoder: Encoder, inputs: Tensor | Rows, spans: Sequence[range], workers: int | None = None
 ) -> Iterator[Piece]:
-    """Encode pieces of inputs, whose rows the spans are, while workers read those that follow and are not in memory.
-
-    Of workers there is one per core, up to 8, where their number is None. Memory is that of two pieces for each.
-    """
+    """Encode pieces of inputs, whose rows the spans are, while workers read those that follow; see `read_ahead`."""
     if on_demand(inputs):
         for read in read_ahead(inputs, spans, workers):  # pyright: ignore[reportArgumentType] - no tensor
             yield Piece(read.rows, encoder.encode(read.inputs, max(1, len(read.rows))), read.files)
@@ -47,9 +44,6 @@ def _in_turns(encoder: Encoder, inputs: Tensor | Rows, spans: Sequence[range], w
     """Encode pieces in turns, each process every W-th of W; yield all of them at the first process, none at others.
 
     All processes of the group have to call this alike. The features travel between processors, as float32.
-
-    Memory:
-        As `pieces`, and a piece that travels.
     """
     rank, world = distributed.rank(), distributed.world_size()
     own = pieces(encoder, inputs, spans[rank::world], workers)
@@ -60,9 +54,8 @@ def _in_turns(encoder: Encoder, inputs: Tensor | Rows, spans: Sequence[range], w
             if rank == 0:
                 yield piece
                 continue
-            sent = piece.features.new_zeros(
-                len(span), 1 + piece.features.shape[1]
-            )  # the first column: whether it could be read
+            sent = piece.features.new_zeros(len(span), 1 + piece.features.shape[1])
+            # the first column: whether it could be read
             sent[piece.rows - span.start] = torch.nn.functional.pad(piece.features, (1, 0), value=1.0)
             dist.send(sent, 0)
         elif rank == 0:

@@ -41,18 +41,16 @@ class Evaluation(Described, ABC):
         return (usual if usual.why_not_applicable(parts) is None else None), ""
 
     def __repr__(self) -> str:
-        """Name what it is set to."""
         return written(self)
 
     @abstractmethod
     def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Bar = silent) -> Result:
-        """Evaluate parts that can be evaluated: what a call does after it has checked them.
+        """Evaluate parts that can be evaluated: what a call, see there, does after it has checked them."""
 
-        Args:
-            parts: What is learned from, what settings are chosen by, and what is reported on.
-            refit: See `__call__`.
-            progress: See `__call__`.
-        """
+    def on_validation(self, parts: FeatureParts) -> FeatureParts | None:
+        """Return parts whose test part is that of validation, if it is another and can be evaluated."""
+        by = parts._replace(test=parts.validation)
+        return by if by.test.part != parts.test.part and self.why_not_applicable(by) is None else None
 
     @classmethod
     def taken(cls, parts: FeatureParts) -> FeatureParts:
@@ -66,13 +64,7 @@ class Evaluation(Described, ABC):
             raise ValueError(f"{type(self).__name__} does not apply: {reason}")
 
     def __call__(
-        self,
-        train: Features,
-        validation: Features,
-        test: Features,
-        *,
-        refit: bool = False,
-        progress: Bar = silent,
+        self, train: Features, validation: Features, test: Features, *, refit: bool = False, progress: Bar = silent
     ) -> Result:
         """Evaluate.
 
@@ -153,18 +145,19 @@ def listed(name: str, value: int | Sequence[int]) -> list[int]:
     numbers = list(value) if isinstance(value, Sequence) and not isinstance(value, str) else [value]
     whole = all(isinstance(number, int) and not isinstance(number, bool) for number in numbers)
     if not numbers or not whole or len(set(numbers)) < len(numbers):
-        raise ValueError(f"expected {name} as a whole number, or as different ones, got {value!r}: 5 is usual")
+        raise ValueError(f"expected {name} as a whole number, or as different ones, got {value!r}")
     return [int(number) for number in numbers]
 
 
 def needs_seen_classes(parts: FeatureParts) -> str | None:
     """Say why a classifier of classes can't be evaluated on these parts."""
-    kind = parts.test.label_kind
-    return (
-        needs_seen_labels(parts)
-        if kind == "classes"
-        else f"it needs one class a sample, and there are {kind or 'no labels'}"
-    )
+    return needs_classes(parts.test) or needs_seen_labels(parts)
+
+
+def needs_classes(test: Features) -> str | None:
+    """Say why samples have no class each."""
+    got = test.label_kind or "no labels"
+    return None if got == "classes" else f"it needs one class a sample, and there are {got}"
 
 
 def needs_seen_labels(parts: FeatureParts) -> str | None:

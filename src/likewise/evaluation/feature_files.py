@@ -83,11 +83,7 @@ def _arrays_of_part(features: Features, part: str) -> dict[str, NDArray[Any]]:
 
 
 def load_features(path: Path) -> FeatureParts:
-    """Read the features that `save_features` wrote.
-
-    Raises:
-        ValueError: The file is missing or damaged, or lacks an array.
-    """
+    """Read the features that `save_features` wrote; a ValueError if the file is missing, damaged, or lacks an array."""
     arrays = whole_arrays(path)
     missing = [f"{part}_features" for part in PARTS if f"{part}_features" not in arrays]
     if missing:
@@ -96,11 +92,7 @@ def load_features(path: Path) -> FeatureParts:
 
 
 def whole_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """Return arrays as `arrays_of` does, and the features of a run's parts where they are linked.
-
-    Raises:
-        ValueError: As for `arrays_of`, or the file that they are linked to is no longer there.
-    """
+    """Return arrays as `arrays_of` does, and the features of a run's parts where they are linked."""
     arrays = arrays_of(path)
     if "linked" in arrays:
         vectors = ArrayRows(link_of(arrays.pop("linked"), path.parent))
@@ -117,7 +109,9 @@ def _of_part(arrays: Mapping[str, NDArray[Any]], part: str, side: str = "") -> F
     names, ids = (arrays.get(f"{part}{side}_{name}") for name in ("names", "ids"))
     called: Any = None if ids is None else Ids.of(ids.tolist())
     logits, superclasses = given("logits"), given("superclasses")
-    paired = not side and f"{part}{OTHER_SIDE}_features" in arrays
+    paired, within = not side and f"{part}{OTHER_SIDE}_features" in arrays, None
+    if superclasses is not None:
+        within = Superclasses(superclasses, tuple(map(str, arrays[f"{part}{side}_superclass_names"])))
     return Features(
         torch.from_numpy(arrays[f"{part}{side}_features"]),
         given("labels"),
@@ -129,9 +123,7 @@ def _of_part(arrays: Mapping[str, NDArray[Any]], part: str, side: str = "") -> F
         ids=called,
         items=given("items"),
         whole=given("whole"),
-        within=None
-        if superclasses is None
-        else Superclasses(superclasses, tuple(map(str, arrays[f"{part}{side}_superclass_names"]))),
+        within=within,
         counterparts=_of_part(arrays, part, OTHER_SIDE) if paired else None,
     )
 
@@ -181,17 +173,13 @@ def samples_of_arrays(arrays: dict[str, NDArray[Any]], path: Path, split: Split 
     paired = "counterpart_features" in arrays
     if key is not None and "labels" not in arrays and not paired:
         if together:
-            raise ValueError(f"expected {EXPECTED} in {path}, got no {together[0]}: save it")
+            raise ValueError(f"expected {EXPECTED} in {path}, got no {together[0]}")
         if path.suffix == ".npy":
-            raise ValueError(
-                f"expected features with labels, got {path}, which has one array: save both, "
-                f"numpy.savez({path.stem + '.npz'!r}, features=..., labels=...)"
-            )
-        raise ValueError(
-            f"expected 'labels' (N,) next to {key!r} in {path}, got {', '.join(sorted(arrays))}: save them"
-        )
+            remedy = f"save both, numpy.savez({path.stem + '.npz'!r}, features=..., labels=...)"
+            raise ValueError(f"expected features with labels, got {path}, which has one array: {remedy}")
+        raise ValueError(f"expected 'labels' (N,) next to {key!r} in {path}, got {', '.join(sorted(arrays))}")
     if key is None:
-        raise ValueError(f"expected {EXPECTED} in {path}, got {', '.join(sorted(arrays)) or 'no array'}: save these")
+        raise ValueError(f"expected {EXPECTED} in {path}, got {', '.join(sorted(arrays)) or 'no array'}")
     vectors, labels = vectors_of(arrays[key], key), arrays.get("labels")
     if labels is not None and labels.ndim and len(vectors) != len(labels):
         raise ValueError(f"expected one label for each of {len(vectors)} {key}, got {len(labels)} labels")
@@ -217,15 +205,13 @@ def samples_of_arrays(arrays: dict[str, NDArray[Any]], path: Path, split: Split 
 def _with_other_side(samples: Samples, arrays: Mapping[str, NDArray[Any]]) -> Samples:
     others = torch.from_numpy(vectors_of(arrays["counterpart_features"], "counterpart_features"))
     if others.shape != samples.inputs.shape:
-        raise ValueError(
-            f"expected counterpart_features like features, {tuple(samples.inputs.shape)}, got {tuple(others.shape)}: "
-            "encode both sides of the same pairs into one space"
-        )
+        like = f"{tuple(samples.inputs.shape)}, got {tuple(others.shape)}"
+        raise ValueError(f"expected counterpart_features like features, {like}: encode both sides of the same pairs")
     items: list[Tensor] = []
     for name, side in (("items", samples.inputs), ("counterpart_items", others)):
         given = arrays.get(name)
         if given is not None and given.shape != (len(side),):
-            raise ValueError(f"expected {name} ({len(side)},), one per input, got {given.shape}: leave them out")
+            raise ValueError(f"expected {name} ({len(side)},), one per input, got {given.shape}")
         items.append(numbered(contents(side) if given is None else given.tolist())[0])
     ids: Any = ids_of({"ids": arrays["counterpart_ids"]}) if "counterpart_ids" in arrays else samples.ids
     paired = replace(samples, items=items[0], counterparts=Samples(others, ids=ids, items=items[1]))
@@ -233,17 +219,13 @@ def _with_other_side(samples: Samples, arrays: Mapping[str, NDArray[Any]]) -> Sa
 
 
 def _check_part(arrays: Mapping[str, NDArray[Any]], part: str, first: str) -> None:
-    """Raise unless a part has one label for each of its features, and a name for each of its labels if another has."""
     features, own, names = arrays[f"{part}_features"], arrays[f"{part}_labels"], arrays.get(f"{part}_names")
     if own.ndim == 0 or len(own) != len(features):
         count = "one" if own.ndim == 0 else len(own)
         raise ValueError(f"expected one label for each of {len(features)} {part}_features, got {count} {part}_labels")
     like = arrays[f"{first}_labels"]
     if own.shape[1:] != like.shape[1:]:
-        raise ValueError(
-            f"expected {part}_labels like {first}_labels, {like.shape}, got {own.shape}: give all parts labels of one "
-            "kind"
-        )
+        raise ValueError(f"expected {part}_labels like {first}_labels, {like.shape}, got {own.shape}")
     if (names is None) != (f"{first}_names" not in arrays):
         lacking, having = (part, first) if names is None else (first, part)
         raise ValueError(f"expected {lacking}_names next to {having}_names, got none: name the classes of all parts")
@@ -253,23 +235,15 @@ def _check_part(arrays: Mapping[str, NDArray[Any]], part: str, first: str) -> No
         raise ValueError(f"expected {part}_names (C,), got {names.shape}: give a name for each class or label")
     if own.ndim == 2:
         if names.shape != own.shape[1:] or not np.array_equal(names, arrays[f"{first}_names"]):
-            raise ValueError(
-                f"expected {own.shape[1]} {part}_names, the same in all parts, got {len(names)}: correct them"
-            )
+            raise ValueError(f"expected {own.shape[1]} {part}_names, the same in all parts, got {len(names)}")
         return
     if own.dtype.kind not in "ui" or (len(own) and (own.min() < 0 or own.max() >= len(names))):
-        raise ValueError(
-            f"expected {part}_labels as integers from 0 to {len(names) - 1}, the numbers of {part}_names, got "
-            f"{own.dtype}: leave out {part}_names, or renumber the labels"
-        )
+        expected = f"expected {part}_labels as integers from 0 to {len(names) - 1}, the numbers of {part}_names"
+        raise ValueError(f"{expected}, got {own.dtype}: leave out {part}_names, or renumber the labels")
 
 
 def joined_arrays(arrays: dict[str, NDArray[Any]], path: Path) -> dict[str, NDArray[Any]]:
-    """Put the arrays of parts after each other, classes by the names that each part has; return others as they are.
-
-    Raises:
-        ValueError: Arrays of parts disagree.
-    """
+    """Put the arrays of parts after each other, classes by the names that each part has; return others as they are."""
     found = [part for part in PARTS if f"{part}_features" in arrays]
     if not found or any(name in arrays for name in NAMES):
         return arrays
@@ -278,10 +252,10 @@ def joined_arrays(arrays: dict[str, NDArray[Any]], path: Path) -> dict[str, NDAr
         own, like = arrays.get(f"{part}_{name}"), arrays[f"{part}_features"].shape
         if own is None or own.shape != (like if name.endswith("features") else like[:1]):
             got = "none" if own is None else f"{own.shape} beside features {like}"
-            raise ValueError(f"expected {part}_{name}, one for each of {part}_features, got {got}: save all of them")
+            raise ValueError(f"expected {part}_{name}, one for each of {part}_features, got {got}")
     missing = [f"{part}_labels" for part in found if f"{part}_labels" not in arrays]
     if 0 < len(missing) < len(found):
-        raise ValueError(f"expected {EXPECTED} in {path}, got no {missing[0]}: save it")
+        raise ValueError(f"expected {EXPECTED} in {path}, got no {missing[0]}")
     features = [arrays[f"{part}_features"] for part in found]
     shapes = {part: of.shape for part, of in zip(found, features, strict=True)}
     if len({of.shape[1:] for of in features}) > 1 or any(of.ndim != 2 for of in features):
@@ -290,10 +264,9 @@ def joined_arrays(arrays: dict[str, NDArray[Any]], path: Path) -> dict[str, NDAr
         _check_part(arrays, part, found[0])
     parts = np.concatenate([np.full(len(of), part) for part, of in zip(found, features, strict=True)])
     together = {"features": np.concatenate(features), "parts": parts}
-    if all(
-        arrays.get(f"{part}_ids", np.empty(0)).shape == of.shape[:1] for part, of in zip(found, features, strict=True)
-    ):
-        together["ids"] = np.concatenate([arrays[f"{part}_ids"] for part in found])
+    ids = [arrays.get(f"{part}_ids", np.empty(0)) for part in found]
+    if all(own.shape == of.shape[:1] for own, of in zip(ids, features, strict=True)):
+        together["ids"] = np.concatenate(ids)
     together |= {name: np.concatenate([arrays[f"{part}_{name}"] for part in found]) for name in others}
     labels = {} if missing else _labels_together(arrays, found)
     return together | labels | _rows_together(arrays, found)

@@ -49,7 +49,6 @@ class Origin:
     encode: Callable[[Tensor | Rows], Tensor]
 
     def __repr__(self) -> str:
-        """Say of what it is."""
         return f"Origin({len(self.samples):,} samples of {self.input_shape})"
 
     @property
@@ -58,22 +57,12 @@ class Origin:
         return self.samples.input_shape
 
     def inputs(self, rows: Int[Tensor, " n"]) -> Tensor | Rows:
-        """Return the inputs of samples, by their rows in the source.
-
-        Args:
-            rows: The rows, (N,).
-
-        Raises:
-            ValueError: There is no such sample.
-        """
+        """Return the inputs of samples, by their rows in the source, (N,); a ValueError if there is no such sample."""
         numbered = self.samples.numbered()
         place = places_of(rows, torch.as_tensor(numbered.rows))
-        missing = int((place < 0).sum())
-        if missing:
-            raise ValueError(
-                f"expected the samples that the features come from, got data without {missing} of {len(rows)}: "
-                "encode the data again"
-            )
+        if missing := int((place < 0).sum()):
+            got = f"got data without {missing} of {len(rows)}: encode the data again"
+            raise ValueError(f"expected the samples that the features come from, {got}")
         return numbered[place].inputs
 
 
@@ -128,41 +117,31 @@ class Features:
     within: Superclasses | None = None
 
     def __post_init__(self) -> None:
-        """Check the vectors and labels, and number the rows."""
         vectors = _tensor(self.vectors, f"{self.part} features")
         labels = None if self.labels is None else _tensor(self.labels, f"{self.part} labels")
         object.__setattr__(self, "vectors", vectors)
         if vectors.ndim != 2 or not vectors.is_floating_point():
-            raise ValueError(
-                f"expected {self.part} features (N, D), floating point, got {tuple(vectors.shape)} of "
-                f"{vectors.dtype}: flatten or convert them"
-            )
+            got = f"got {tuple(vectors.shape)} of {vectors.dtype}"
+            raise ValueError(f"expected {self.part} features (N, D), floating point, {got}: flatten or convert them")
         if labels is not None and len(labels) != len(vectors):
-            raise ValueError(
-                f"expected one label for each of {len(vectors)} {self.part} features, got {len(labels)} labels: "
-                "drop what has no partner"
-            )
+            got = f"got {len(labels)} labels: drop what has no partner"
+            raise ValueError(f"expected one label for each of {len(vectors)} {self.part} features, {got}")
         if labels is not None and (labels.ndim not in {1, 2} or labels.is_floating_point()):
-            raise ValueError(
-                f"expected {self.part} labels as integers (N,), or as label sets (N, L), boolean, got "
-                f"{tuple(labels.shape)} of {labels.dtype}: convert them with .long() or .bool()"
-            )
+            got = f"got {tuple(labels.shape)} of {labels.dtype}: convert them with .long() or .bool()"
+            raise ValueError(f"expected {self.part} labels as integers (N,), or as label sets (N, L), boolean, {got}")
         wrong = sum(int((~torch.isfinite(some)).any(dim=1).sum()) for some in vectors.split(CHECKED))
         if wrong:
-            raise ValueError(
-                f"expected finite {self.part} features, got NaN or infinity in {wrong} of {len(vectors)}: "
-                "look at the encoder, or lower the learning rate"
-            )
+            got = f"got NaN or infinity in {wrong} of {len(vectors)}: look at the encoder, or lower the learning rate"
+            raise ValueError(f"expected finite {self.part} features, {got}")
         if labels is not None and not self.names:
             named = labels.shape[1] if labels.ndim == 2 else int(labels.max()) + 1 if len(labels) else 0
             object.__setattr__(self, "names", tuple(map(str, range(named))))
         if labels is not None:
             object.__setattr__(self, "labels", self._checked(labels))
         if self.counterparts is not None and self.counterparts.vectors.shape != vectors.shape:
-            raise ValueError(
-                f"expected counterparts of {self.part} features like these, {tuple(vectors.shape)}, got "
-                f"{tuple(self.counterparts.vectors.shape)}: encode both sides of the same pairs into one space"
-            )
+            like = f"{tuple(vectors.shape)}, got {tuple(self.counterparts.vectors.shape)}"
+            expected = f"expected counterparts of {self.part} features like these, {like}"
+            raise ValueError(f"{expected}: encode both sides of the same pairs into one space")
         if self.rows is None:
             object.__setattr__(self, "rows", torch.arange(len(vectors)))
         if self.ids is None:  # pyright: ignore[reportUnnecessaryComparison]
@@ -170,23 +149,14 @@ class Features:
 
     @classmethod
     def of(cls, samples: Samples, vectors: Tensor, part: str, **more: Any) -> "Features":
-        """Return the vectors of samples, in their order, with what these say of themselves.
-
-        Args:
-            samples: The samples.
-            vectors: Their features, (N, D).
-            part: "train", "validation" or "test".
-            **more: Further arguments.
-        """
+        """Return the vectors of samples, (N, D), in their order, with what these say of themselves."""
         said = {"ids": samples.ids, "items": samples.items, "within": samples.within}
         return cls(vectors, samples.labels, samples.names, samples.rows, part, **said, **more)
 
     def __len__(self) -> int:
-        """Count the samples."""
         return len(self.vectors)
 
     def __repr__(self) -> str:
-        """Say of what they are, and how many."""
         count, width = self.vectors.shape
         named = "" if self.label_kind is None else f", {len(self.names):,} {self.label_kind.removesuffix(' sets')}"
         return f"Features({self.part}: {count:,} × {width:,}{named}, {self.kind})"
@@ -196,15 +166,12 @@ class Features:
         return {name: value for name, value in vars(self).items() if name != "origin"}
 
     def _checked(self, labels: Tensor) -> Tensor:
-        """Return classes as int64, and label sets as booleans."""
         if labels.ndim == 2:
             return labels.bool()
         low, high = (int(labels.min()), int(labels.max())) if len(labels) else (0, 0)
         if len(labels) and not 0 <= low <= high < len(self.names):
-            raise ValueError(
-                f"expected {self.part} labels from 0 to {len(self.names) - 1}, one for each of {len(self.names)} "
-                f"names, got {low} to {high}: renumber them"
-            )
+            of = f"one for each of {len(self.names)} names, got {low} to {high}: renumber them"
+            raise ValueError(f"expected {self.part} labels from 0 to {len(self.names) - 1}, {of}")
         return labels.long()
 
     def __getitem__(self, index: Tensor) -> "Features":
@@ -286,11 +253,8 @@ class Features:
     @property
     def counts(self) -> Int[Tensor, " c"]:
         """How many samples each class or label has, (C,)."""
-        return (
-            self.sets.sum(0)
-            if self.label_kind == "label sets"
-            else torch.bincount(self.classes, minlength=len(self.names))
-        )
+        of_sets = self.label_kind == "label sets"
+        return self.sets.sum(0) if of_sets else torch.bincount(self.classes, minlength=len(self.names))
 
     @property
     def frequencies(self) -> Int[Tensor, " c"]:
@@ -383,7 +347,6 @@ def id_words(features: Features) -> list[str]:
 
 
 def _tensor(values: Any, name: str) -> Tensor:
-    """Return numbers as a tensor, which is not copied."""
     if isinstance(values, Tensor):
         return values
     array = np.asarray(values)

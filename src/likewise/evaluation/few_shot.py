@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from likewise.data import EpisodeSampler, EpisodeShape
 from likewise.data.episode_sampler import fitted, fitting, fitting_words, shortage
-from likewise.evaluation.evaluation import Evaluation, Findings, listed
+from likewise.evaluation.evaluation import Evaluation, Findings, listed, needs_classes
 from likewise.evaluation.features import Bar, FeatureParts, Features, silent
 from likewise.evaluation.intervals import of_share, over_classes, over_classes_of_episodes, student
 from likewise.evaluation.logistic_regression import episode_probe
@@ -86,13 +86,13 @@ class FewShot(Evaluation):
         seed: int = 0,
     ) -> None:
         if distance not in {None, *DISTANCES}:
-            raise ValueError(f"expected distance as one of {', '.join(DISTANCES)}, got {distance}: leave it out")
+            raise ValueError(f"expected distance as one of {', '.join(DISTANCES)}, got {distance}")
         if classifier not in get_args(Classifier):
             raise ValueError(f"expected classifier as one of {', '.join(get_args(Classifier))}, got {classifier}")
         if episodes < 2:
-            raise ValueError(f"expected at least 2 episodes, got {episodes}: an interval needs two; 2,000 is usual")
+            raise ValueError(f"expected at least 2 episodes, got {episodes}: an interval needs two")
         if not penalty > 0:
-            raise ValueError(f"expected penalty above 0, got {penalty}: 1 is usual")
+            raise ValueError(f"expected penalty above 0, got {penalty}")
         pairs = product([None] if ways is None else listed("ways", ways), listed("shots", shots))
         self._given = (("ways", ways), ("queries", queries))
         self.shapes = tuple(EpisodeShape.usual(episodes, *pair, queries) for pair in pairs)
@@ -105,8 +105,8 @@ class FewShot(Evaluation):
 
     def why_not_applicable(self, parts: FeatureParts) -> str | None:
         test = parts.test
-        if test.label_kind != "classes":
-            return f"it needs one class a sample, and there are {test.label_kind or 'no labels'}"
+        if why := needs_classes(test):
+            return why
         if self.distance == CENTRED and len(parts.train) == 0:
             return f"the distance {CENTRED} needs the mean of a training part, and there is none"
         return next((why for why in (_lacking(test, shape) for shape in self._shapes_for(test)) if why), None)
@@ -118,13 +118,7 @@ class FewShot(Evaluation):
 
     @classmethod
     def usual(cls, parts: FeatureParts) -> tuple[Self | None, str]:
-        """Return the episodes of new classes, as far as there are samples, and what is left out and why.
-
-        Example:
-            >>> one, other = (Features(torch.eye(4), torch.tensor([0, 0, 1, 1]), tuple(of)) for of in ("ab", "cd"))
-            >>> FewShot.usual(FeatureParts(one, one, other))[1].partition("; ")[2]
-            'without 5 shots'
-        """
+        """Return the episodes of new classes, as far as there are samples, and what is left out and why."""
         test = parts.test
         if test.label_kind != "classes" or len(test) == 0 or parts.closed:
             return None, ""
@@ -142,7 +136,6 @@ class FewShot(Evaluation):
         return episodes, f"few-shot is {words}" if words else ""
 
     def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Bar = silent) -> Result:
-        """Choose the distance on validation, and classify the queries of the test part's episodes."""
         del refit
         train, validation, test = parts
         found: list[tuple[Score, Outcomes]] = []
@@ -190,9 +183,8 @@ class FewShot(Evaluation):
         shares, classes = torch.cat(right).double(), part.groups[rows[:, :, 0]]
         said = _classes_said(train, part)
         if late := int((~torch.cat(fitted)).sum()):
-            said.append(
-                f"{late:,} of {shape.episodes:,} classifiers had not converged: raise the penalty, {self.penalty:g}"
-            )
+            told = f"{late:,} of {shape.episodes:,} classifiers had not converged"
+            said.append(f"{told}: raise the penalty, {self.penalty:g}")
             warnings.warn(f"{metric}, {part.part}: {said[-1]}", stacklevel=2)
         accuracy = shares.mean(dim=1)
         spread = student(accuracy)[1] - float(accuracy.mean())  # which papers report
@@ -263,7 +255,6 @@ def as_compared(vectors: Float[Tensor, "m d"], train: Float[Tensor, "n d"], dist
 
 
 def _mean_of_episodes(shares: Float[Tensor, "e n"], classes: Int[Tensor, "e n"]) -> tuple[float, float, float, int]:
-    """Return the mean, its interval over classes, and how many episodes there are."""
     accuracy = shares.mean(dim=1)
     mean = float(accuracy.mean())
     over = over_classes_of_episodes(accuracy, classes) or over_classes(shares.flatten(), classes.flatten())
@@ -277,7 +268,6 @@ def _said(shape: EpisodeShape, by: EpisodeShape | None) -> list[str]:
 
 
 def _classes_said(train: Features, part: Features) -> list[str]:
-    """Say if classes of a part are those of the training part, as then the score is not of new classes."""
     occurring, trained = (
         {name for name, count in zip(of.names, of.counts.tolist(), strict=False) if count} for of in (part, train)
     )

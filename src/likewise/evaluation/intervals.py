@@ -42,10 +42,6 @@ def share(right: Bool[Tensor, " m"], groups: Int[Tensor, " m"] | None = None) ->
     """Return the share of samples that are right, Wilson's interval, and how many samples there are.
 
     Samples of one group depend on each other: Wilson's interval is then that of as many as would tell as much.
-
-    Example:
-        >>> [round(of, 2) for of in share(torch.tensor([True, True, False, True]))]
-        [0.75, 0.3, 0.95, 4]
     """
     mean, count = int(right.sum()) / len(right), len(right)
     told = count if groups is None else independent(right, groups)
@@ -109,10 +105,6 @@ def median(
 
     Source:
         W. R. Thompson, On confidence ranges for the median and other expectation distributions, 1936.
-
-    Example:
-        >>> median(torch.arange(1.0, 102.0), 1, 1000)
-        (51.0, 41.0, 61.0, 101)
     """
     from scipy.stats import binom  # noqa: PLC0415 - comes with scikit-learn, and takes a second to import
 
@@ -168,12 +160,7 @@ def over_classes(values: Float[Tensor, " m"], classes: Int[Tensor, " m"]) -> tup
 
 
 def of_share(bounds: tuple[float, float], mean: float, count: int) -> tuple[float, float]:
-    """Return the interval of a share within 0 and 1; Wilson's where all agree exactly, so that it would have no width.
-
-    Example:
-        >>> [round(bound, 3) for bound in of_share((1.0, 1.0), mean=1.0, count=2)]
-        [0.342, 1.0]
-    """
+    """Return the interval of a share within 0 and 1; Wilson's where all agree exactly, so that it has no width."""
     low, high = wilson(mean * count, count) if bounds[1] - bounds[0] < NO_WIDTH else bounds
     return max(0.0, low), min(1.0, high)
 
@@ -271,9 +258,6 @@ def paired_difference(first: Outcomes, second: Outcomes, classes: Int[Tensor, " 
         second: What to compare them with.
         classes: The class of each of the first's samples, where other classes might have been tested, (m,).
 
-    Returns:
-        The plain mean difference, and its interval.
-
     Raises:
         ValueError: The two share no sample.
 
@@ -319,7 +303,6 @@ def paired_difference(first: Outcomes, second: Outcomes, classes: Int[Tensor, " 
 def _of_shares(
     first: Outcomes, second: Outcomes, places: tuple[Tensor, Tensor], classes: Int[Tensor, "e n"]
 ) -> tuple[float, float]:
-    """Return the interval over classes of the differences of shares, at the places of common episodes in both."""
     if first.shares is None or second.shares is None:  # then nothing tells how classes differ
         return -math.inf, math.inf
     apart = first.shares[places[0]].double() - second.shares[places[1]].double()
@@ -327,7 +310,6 @@ def _of_shares(
 
 
 def _matched(gained: float, lost: float, count: int) -> tuple[float, float]:
-    """Return Agresti and Min's interval of the difference of two shares of matched pairs."""
     n = count + 2
     centre = (gained - lost) / n
     spread = Z_95 * math.sqrt(gained + lost + 1 - (gained - lost) ** 2 / n) / n

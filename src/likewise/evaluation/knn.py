@@ -75,7 +75,7 @@ class KNN(Evaluation):
         if weights is not None and weights not in WEIGHTS:
             raise ValueError(f"expected weights to be one of {', '.join(WEIGHTS)}, got {weights!r}")
         if not temperature > 0:
-            raise ValueError(f"expected a temperature above 0, got {temperature}: 0.07 is usual")
+            raise ValueError(f"expected a temperature above 0, got {temperature}")
         self.k = k
         self.weights: Weights | None = weights
         self.temperature = temperature
@@ -86,7 +86,6 @@ class KNN(Evaluation):
         return needs_seen_labels(parts)
 
     def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Bar = silent) -> Result:
-        """Choose k and weights on validation, and predict the test part."""
         train, validation, test = parts
         learned = joined(train, validation) if refit else train
         validation = that_chooses(validation)
@@ -106,7 +105,6 @@ class KNN(Evaluation):
     def _choose(
         self, train: Features, validation: Features, progress: Bar
     ) -> tuple[int, Weights, Mapping[Setting, tuple[Predicted, Score]]]:
-        """Try all settings on validation; where the largest k is best, larger ones too."""
         kinds: Sequence[Weights] = WEIGHTS if self.weights is None else (self.weights,)
         ks = [min(k, len(train)) for k in (KS if self.k is None else (self.k,))]
         if len(validation) == 0:
@@ -137,7 +135,6 @@ class KNN(Evaluation):
         *,
         own: Int[Tensor, " m"] | None = None,
     ) -> dict[Setting, Tensor]:
-        """Predict the classes (M,), or the share of each label (M, L), for every k and kind of weights."""
         doing = f"{self.name}, {test.part}"
         of_sets = train.label_kind == "label sets"
         blank = torch.empty(len(test), len(train.names)) if of_sets else torch.empty(len(test), dtype=torch.int64)
@@ -197,7 +194,6 @@ class _Near:
         self._class = torch.zeros_like(rank).scatter_(1, rank, ordered)
 
     def elected(self, weights: Float[Tensor, "m k"], ks: Sequence[int]) -> Iterator[tuple[int, Int[Tensor, " m"]]]:
-        """Yield for every k the class that most of the weight of the nearest k votes for; of equals the first."""
         votes = torch.zeros_like(weights)
         before = 0
         for k in sorted(ks):

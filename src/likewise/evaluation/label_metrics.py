@@ -170,11 +170,9 @@ def _between_labels(of_each: Float[Tensor, " l"], sizes: Float[Tensor, " l"]) ->
 
 
 def _ties(ordered: Float[Tensor, "k m"]) -> tuple[Tensor, Tensor]:
-    """Return where the ties of each entry begin, and where they end, in rows that fall."""
     falling = (-ordered).contiguous()
     return torch.searchsorted(falling, falling), torch.searchsorted(falling, falling, right=True)
 
 
 def _from(values: Tensor, first: Tensor) -> Tensor:
-    """Return sums of values from a place to the end of the row."""
     return values.flip(1).cumsum(dim=1).flip(1).gather(1, first)

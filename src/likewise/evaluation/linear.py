@@ -64,7 +64,7 @@ class LinearProbe(Evaluation):
     ) -> None:
         for name, value in (("penalty", penalty), ("tolerance", tolerance), *(("penalties", of) for of in penalties)):
             if value is not None and not value > 0:
-                raise ValueError(f"expected {name} above 0, got {value}: 0.001 is a usual penalty and tolerance")
+                raise ValueError(f"expected {name} above 0, got {value}")
         if not penalties:
             raise ValueError("expected at least one of penalties, got none: leave them out for the usual path")
         self.penalty = penalty
@@ -75,7 +75,6 @@ class LinearProbe(Evaluation):
         return needs_seen_labels(parts)
 
     def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Bar = silent) -> Result:
-        """Choose the penalty on validation, and predict the test part."""
         train, validation, test = parts
         chosen = self.choose(train, validation, refit=refit, progress=progress)
         chosen_by = predicted_by(chosen.held_out, that_chooses(validation))
@@ -136,8 +135,6 @@ class Chosen:
 
 @final
 class _Path:
-    """Penalties as they are tried, and the probe that is best on validation: of all classes, or of each label."""
-
     def __init__(self, tolerance: float, train: Features, validation: Features, penalty: float) -> None:
         self._of_classes = train.label_kind == "classes"
         self._regression = regression_of(train)
@@ -209,7 +206,6 @@ class _Best:
         ranks: Float[Tensor, "2 p"],
         columns: Bool[Tensor, " p"] | None = None,
     ) -> "_Best":
-        """Return the better of this probe and another, of some labels or all; of equals, this."""
         columns = torch.ones_like(self.alone) if columns is None else columns
         higher, same = ranks[0] > self.ranks[0], ranks[0] == self.ranks[0]
         better = columns & (higher | (same & (ranks[1] > self.ranks[1])))
@@ -228,6 +224,5 @@ def predicted_by(probe: LinearClassifier, part: Features) -> Predicted:
 
 
 def _rare(validation: Features) -> Bool[Tensor, " l"]:
-    """Tell which labels are too rare in validation, or too frequent, to choose for themselves."""
     counts = validation.sets.sum(dim=0)
     return (counts < RARE) | (len(validation) - counts < RARE)

@@ -240,7 +240,6 @@ class LogisticRegression(ABC):
         return torch.cat([weight, bias.unsqueeze(0)])
 
     def _classifier(self, found: Float[Tensor, "d_and_1 c"]) -> LinearClassifier:
-        """Return the classifier of features as they come."""
         weight = found[:-1].double() if self._basis is None else self._basis.double() @ found[:-1].double()
         weight = weight / self._deviation.double().unsqueeze(1)
         bias = found[-1].double() - self._mean.double() @ weight
@@ -316,7 +315,6 @@ def _principal(covariance: Float[Tensor, "d d"]) -> Float[Tensor, "d d"]:
 
 
 def _variances(centred: Float[Tensor, "n d"]) -> Float[Tensor, " d"]:
-    """Return the mean squares of the columns, float64, some rows at a time."""
     rows = max(1, LOGITS // centred.shape[1])
     return torch.stack([some.double().square().sum(dim=0) for some in centred.split(rows)]).sum(dim=0) / len(centred)
 

@@ -82,11 +82,6 @@ def largest(tile: Float[Tensor, "m n"], count: int) -> tuple[Float[Tensor, "m k"
 
     Memory:
         O(m·√(n·k)).
-
-    Example:
-        >>> values, columns = largest(torch.tensor([[1.0, 5.0, 3.0, 4.0]]), 2)
-        >>> values.tolist(), columns.tolist()
-        ([[5.0, 4.0]], [[1, 3]])
     """
     width = tile.shape[1]
     block = int((width / max(1, count)) ** 0.5)
@@ -128,11 +123,6 @@ def ranked(
 
     Returns:
         The rank of each one's first right answer, from 1, or 0 where there is none; and which of the nearest are right.
-
-    Example:
-        >>> ranked(torch.eye(2), torch.tensor([[1.0, 0.2], [1.0, 0.1]]), torch.tensor([[0, 0], [1, 1]]), 2)
-        (tensor([2, 2]), tensor([[False,  True],
-                [False,  True]]))
     """
     units, others = functional.normalize(queries.float()), functional.normalize(gallery.float())
     order = torch.randperm(len(others), generator=torch.Generator().manual_seed(0))
@@ -244,14 +234,12 @@ class Nearest:
         return places.masked_fill(places == LAST, -1)
 
     def _wait(self, row: Int[Tensor, " n"], keys: Int[Tensor, " n"]) -> None:
-        """Keep what was found of rows, which ascend, with the place of each in its row."""
         counts = torch.bincount(row, minlength=len(self._found))
         place = torch.arange(len(row), device=row.device) + (self._found - counts.cumsum(0) + counts)[row]
         self._waiting.append((row, place, keys))
         self._found += counts
 
     def _merge(self) -> None:
-        """Keep the best of what waits, and of what was best before."""
         rows = self._found.nonzero().flatten()
         if len(rows):
             row, place, keys = map(torch.cat, zip(*self._waiting, strict=True))
@@ -279,13 +267,7 @@ def _similarities(keys: Int[Tensor, "..."]) -> Float[Tensor, "..."]:
 def close_pairs(
     queries: Float[Tensor, "m d"], references: Float[Tensor, "r d"], least: float
 ) -> Iterator[tuple[Int[Tensor, " p"], Int[Tensor, " p"], Float[Tensor, " p"]]]:
-    """Yield the pairs of a query and a reference with at least a similarity: their places, and the similarities.
-
-    Example:
-        >>> vectors = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.1]])
-        >>> [(int(row), int(of)) for row, of, _ in close_pairs(vectors[:1], vectors, 0.9) for row, of in zip(row, of)]
-        [(0, 0), (0, 2)]
-    """
+    """Yield the pairs of a query and a reference with at least a similarity: their places, and the similarities."""
     for start, first, tile in _tiles(
         functional.normalize(queries.float()), functional.normalize(references.float()), NARROWEST
     ):

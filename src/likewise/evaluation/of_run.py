@@ -46,10 +46,8 @@ class Learned:
             ValueError: There is an exported encoder alone.
         """
         if self._run is None:
-            exported = "an exported encoder" + (" with a probe alone" if self._probe else " without a probe")
-            raise ValueError(
-                f"expected a run to predict by, got {exported}: name the run, or export it with --classifier probe"
-            )
+            got = "an exported encoder" + (" with a probe alone" if self._probe else " without a probe")
+            raise ValueError(f"expected a run to predict by, got {got}: name it, or export with --classifier probe")
         return self._run
 
     @cached_property
@@ -86,7 +84,7 @@ class Learned:
             ValueError: The run has no such classifier, or no labels.
         """
         if by is not None and by not in get_args(By):
-            raise ValueError(f"expected by as one of {', '.join(get_args(By))}, got {by!r}: leave it out for the first")
+            raise ValueError(f"expected by as one of {', '.join(get_args(By))}, got {by!r}")
         if among is not None:
             if by not in {None, "knn"}:
                 raise ValueError(f"expected by='knn' with among, got {by!r}: neighbours alone predict by other samples")
@@ -132,9 +130,8 @@ class Learned:
         elif features is not None and not asked:
             why = needs_seen_labels(features)
         if features is None or why is not None:
-            raise ValueError(
-                f"expected a run that has learned classes or labels, got {self.run.folder}: {why}; {LABELLED}"
-            )
+            expected = "expected a run that has learned classes or labels"
+            raise ValueError(f"{expected}, got {self.run.folder}: {why}; {LABELLED}")
         train, validation, _ = features
         chosen: tuple[int, Weights, float] = (*USUAL, TEMPERATURE)
         for score in self.run.scores:
@@ -149,13 +146,10 @@ class Learned:
         return replace(made, thresholds=apart.thresholds, few=apart.few)
 
     def _missing(self, by: str) -> str:
+        run = self.run
         if by == "own":
-            return (
-                f"expected a run that trained a classifier or label prototypes, got {self.run.folder}, which has no "
-                f"{self.run.classifier.name}: predict by probe or knn"
-            )
+            got = f"got {run.folder}, which has no {run.classifier.name}: predict by probe or knn"
+            return f"expected a run that trained a classifier or label prototypes, {got}"
         why = None if self.features is None else needs_seen_labels(self.features)
-        remedy = f"{why}; {LABELLED}" if why else f"likewise evaluate {self.run.folder} makes it"
-        return (
-            f"expected a run with a linear probe, got {self.run.folder}, which has no {self.run.probe.name}: {remedy}"
-        )
+        remedy = f"{why}; {LABELLED}" if why else f"likewise evaluate {run.folder} makes it"
+        return f"expected a run with a linear probe, got {run.folder}, which has no {run.probe.name}: {remedy}"

@@ -73,9 +73,9 @@ class OutOfDistribution(Evaluation):
 
     def __init__(self, outside: Source, *, k: int = NEIGHBOUR, most: int | None = 10_000, seed: int = 0) -> None:
         if k < 1:
-            raise ValueError(f"expected k of at least 1, got {k}: 50 is usual")
+            raise ValueError(f"expected k of at least 1, got {k}")
         if most is not None and most < 2:
-            raise ValueError(f"expected most of at least 2, got {most}: leave it out for 10,000 outside samples")
+            raise ValueError(f"expected most of at least 2, got {most}")
         self.outside = outside
         self.k = k
         self.most = most
@@ -93,7 +93,6 @@ class OutOfDistribution(Evaluation):
         return why and f"it needs outside {why}"
 
     def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Bar = silent) -> Result:
-        """Measure the distances of test and outside samples to the training samples."""
         train, validation, test = parts
         others = self._encoded(test)
         self._check_outside(train, others)
@@ -112,10 +111,8 @@ class OutOfDistribution(Evaluation):
         known = {row.tobytes() for row in train.vectors.float().numpy()}
         same = sum(row.tobytes() in known for row in others.float().numpy())
         if same > len(others) / 2:
-            raise ValueError(
-                f"expected outside samples of other data, got {same:,} of {len(others):,} from "
-                f"{words_of(self.outside)} that are training samples: name another source"
-            )
+            got = f"{same:,} of {len(others):,} from {words_of(self.outside)} that are training samples"
+            raise ValueError(f"expected outside samples of other data, got {got}: name another source")
 
     def _measures(
         self, train: Features, progress: Bar
@@ -250,12 +247,9 @@ def false_positives(
     """
     place = -(-KEPT * len(inside) // 100)
     passing = int((outside <= inside.kthvalue(place).values).sum())
-    shares = torch.cat(
-        [
-            (outside[others] <= inside[own].kthvalue(place, dim=1, keepdim=True).values).double().mean(dim=1)
-            for own, others in resampled(len(inside), len(outside), seed=seed)
-        ]
-    )
+    again = resampled(len(inside), len(outside), seed=seed)
+    passed = (outside[others] <= inside[own].kthvalue(place, dim=1, keepdim=True).values for own, others in again)
+    shares = torch.cat([some.double().mean(dim=1) for some in passed])
     low, high = wilson(passing, len(outside))
     least, most = (float(shares.quantile(share)) for share in (0.025, 0.975))
     return passing / len(outside), min(low, least), max(high, most)

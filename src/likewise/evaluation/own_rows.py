@@ -123,19 +123,13 @@ def own_places(
 ) -> tuple[Int[Tensor, " m"] | None, tuple[str, ...]]:
     """Return the place of each query's own row in a gallery that includes them, or None, and notes on equal rows.
 
-    Where half of the queries or more are rows of a gallery which is not
-    said to include them, there is a warning, too.
-
-    Raises:
-        ValueError: The gallery is said to include the queries, and lacks one.
+    Where half of the queries or more are rows of a gallery that is not said to include them, there is a warning, too.
     """
     own = places_of_equal(queries.keys, gallery.keys)
     own = own.where(own >= 0, places_of_close(queries, gallery))
     if included and (missing := int((own < 0).sum())):
-        raise ValueError(
-            f"expected each query's own row in the gallery, got {missing:,} of {len(own):,} queries without: leave out "
-            "gallery_includes_queries, or add their rows, with their labels"
-        )
+        told = f"expected each query's own row in the gallery, got {missing:,} of {len(own):,} queries without"
+        raise ValueError(f"{told}: leave out gallery_includes_queries, or add their rows, with their labels")
     found = int(((own >= 0) & (queries.norms > 0)).sum())  # zeros are similar to nothing
     if included or not found:
         return own if included else None, ()
@@ -149,11 +143,7 @@ def own_places(
 def own_rows(
     queries: Features, gallery: Features, *, included: bool
 ) -> tuple[Int[Tensor, " m"] | None, tuple[str, ...]]:
-    """Return what `own_places` does, of features: a query's own row has its label, and raw inputs are told nothing of.
-
-    Raises:
-        ValueError: As for `own_places`.
-    """
+    """Return what `own_places` does, of features: a query's own row has its label; of raw inputs nothing is told."""
     if not included and (queries.part, queries.kind) != ("test", ENCODER):
         return None, ()
     labels: tuple[Tensor | None, Tensor | None] = (None, None)

@@ -39,14 +39,11 @@ class Predictions:
     trained_on: Bool[NDArray[np.bool_], " m"] | None = None
 
     def __len__(self) -> int:
-        """Count the samples."""
         return len(self.ids)
 
     def __repr__(self) -> str:
-        """Show the first."""
-        shown = [
-            f"{one}: {self._words(label)}" for one, label in zip(self.ids[:SHOWN], self.labels[:SHOWN], strict=True)
-        ]
+        first = zip(self.ids[:SHOWN], self.labels[:SHOWN], strict=True)
+        shown = [f"{name}: {self._words(label)}" for name, label in first]
         return f"Predictions({len(self):,}: {', '.join(shown)}{', ...' if len(self) > SHOWN else ''})"
 
     @property

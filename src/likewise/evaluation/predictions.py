@@ -175,8 +175,6 @@ class Thresholds:
 
 @final
 class _LabelScoring:
-    """The scores of predicted label sets, as they are added to what is found."""
-
     def __init__(self, found: Findings, predicted: Predicted) -> None:
         self.found = found
         self._predicted = predicted
@@ -207,14 +205,12 @@ class _LabelScoring:
         return precisions
 
     def _over_labels(self, metric: Metric, of_one: LabelMetric, note: str = "") -> None:
-        """Add the mean over labels that occur."""
         absent = int((~self._occurring).sum())
         absence = f"{absent} of {len(self._occurring)} labels not in this part" if absent else ""
         if bool(self._occurring.any()):
             self._add(metric, of_one.over(self._occurring), note, absence)
 
     def _over_groups(self, metric: Metric, metric_of_one: Metric, of_one: LabelMetric, training: Tensor) -> None:
-        """Add the means over labels of each third, by how often they occur in training, and each label's own."""
         place, count = training.argsort(descending=True, stable=True).argsort(), len(training)
         for number, group in enumerate(THIRDS if count >= len(THIRDS) else ()):
             third = (place * len(THIRDS) // count == number) & self._occurring
@@ -264,7 +260,6 @@ class OwnClassifier(Evaluation):
     is none; see `label_set_scores`.
 
     Example:
-        >>> import torch
         >>> part = Features(torch.eye(2), torch.tensor([0, 1]), predictions=torch.tensor([[2.0, 0.0], [1.0, 0.0]]))
         >>> OwnClassifier()(part, part, part).scores[0].value
         0.5
@@ -281,7 +276,6 @@ class OwnClassifier(Evaluation):
         return needs_seen_labels(parts)
 
     def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Bar = silent) -> Result:
-        """Score the predictions."""
         del refit, progress
         train, validation, test = parts
         chosen_by = _own(validation) if len(validation) else Predicted(test.predicted[:0], validation)

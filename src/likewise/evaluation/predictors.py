@@ -49,27 +49,19 @@ class Predictor(ABC):
     few: int = field(default=0, kw_only=True)
 
     def __str__(self) -> str:
-        """Name what predicts."""
         return self.by
 
     @property
     def limits(self) -> Float[Tensor, " l"] | None:
         """Above which scores labels are given, (L,): the thresholds, but no probability below `LEAST`."""
-        return (
-            self.thresholds.clamp(min=LEAST) if self.thresholds is not None and self.probabilities else self.thresholds
-        )
+        limits = self.thresholds
+        return limits.clamp(min=LEAST) if limits is not None and self.probabilities else limits
 
     def scores(self, vectors: Float[Tensor, "m d"]) -> Float[Tensor, "m c"]:
-        """Return the probability of each class, (M, C), which sum to 1, or the score of each label, (M, L).
-
-        Raises:
-            ValueError: The features have another length than those that were learned from.
-        """
+        """Return the probability of each class, (M, C), which sum to 1, or the score of each label, (M, L)."""
         if vectors.ndim != 2 or vectors.shape[1] != self.width:
-            raise ValueError(
-                f"expected features (M, {self.width}), as the {self.by} learned from, got {tuple(vectors.shape)}: "
-                "encode the inputs with the encoder of this run"
-            )
+            got = f"got {tuple(vectors.shape)}: encode the inputs with the encoder of this run"
+            raise ValueError(f"expected features (M, {self.width}), as the {self.by} learned from, {got}")
         return self._scores(vectors)
 
     @abstractmethod
@@ -100,10 +92,8 @@ class LinearPredictor(Predictor):
     settings: dict[str, Any] = field(default_factory=dict[str, Any])
 
     def __repr__(self) -> str:
-        """Say what predicts what."""
-        return (
-            f"LinearPredictor({self.by}: {len(self.names):,} {'labels' if self.thresholds is not None else 'classes'})"
-        )
+        kind = "labels" if self.thresholds is not None else "classes"
+        return f"LinearPredictor({self.by}: {len(self.names):,} {kind})"
 
     @torch.no_grad()
     def logits(self, vectors: Float[Tensor, "m d"]) -> Float[Tensor, "m c"]:
@@ -154,11 +144,7 @@ class LinearPredictor(Predictor):
 
     @classmethod
     def load(cls, path: Path, head: Callable[[], nn.Module]) -> "LinearPredictor":
-        """Read it from its file; `head` makes the head, if there is one, whose weights are then loaded.
-
-        Raises:
-            ValueError: The file is damaged, or of another kind.
-        """
+        """Read it from its file; `head` makes the head, if there is one, whose weights are then loaded."""
         from safetensors import SafetensorError, safe_open  # noqa: PLC0415 - of an extra
 
         try:
@@ -196,13 +182,9 @@ class NeighbourPredictor(Predictor):
 
     @classmethod
     def of(
-        cls,
-        train: Features,
-        k: int,
-        weights: Weights,
-        temperature: float = TEMPERATURE,
+        cls, train: Features, k: int, weights: Weights, temperature: float = TEMPERATURE,
         validation: Features | None = None,
-    ) -> "NeighbourPredictor":
+    ) -> "NeighbourPredictor":  # fmt: skip
         """Make it, and choose thresholds of labels on validation samples, which are not among those that vote."""
         made = cls(KNN.name, train.names, train.vectors.shape[1], train, min(k, len(train)), weights, temperature)
         if train.label_kind == "classes":
@@ -213,19 +195,16 @@ class NeighbourPredictor(Predictor):
         return replace(made, thresholds=chosen.to_predict, few=int(chosen.few.sum()))
 
     def __repr__(self) -> str:
-        """Say what predicts what."""
         return f"NeighbourPredictor({self.k} of {len(self.train):,}, {self.weights})"
 
     def __str__(self) -> str:
-        """Name what predicts."""
         return f"the nearest {self.k} of {len(self.train):,} samples"
 
     def _scores(self, vectors: Tensor) -> Tensor:
         found, knn = [torch.zeros(0, len(self.names))], KNN(temperature=self.temperature)
         for _, _, votes in knn.votes(self.train, vectors.float(), [self.k], [self.weights]):
-            found.append(
-                (votes / votes.sum(dim=1, keepdim=True) if self.train.label_kind == "classes" else votes).cpu()
-            )
+            shares = votes / votes.sum(dim=1, keepdim=True) if self.train.label_kind == "classes" else votes
+            found.append(shares.cpu())
         return torch.cat(found)
 
 

@@ -122,14 +122,12 @@ def _flattened(inputs: Tensor | Rows) -> Tensor:
 
 
 def _standardizing(train: Samples) -> Encode:
-    """Return what standardises vectors as the training part's, and makes a number 0 that is constant there."""
     deviation, mean = torch.std_mean(as_vectors(train), dim=0, correction=0)
     divisor = torch.where(deviation > CONSTANT * mean.abs(), deviation, torch.inf)
     return lambda inputs: (_flattened(inputs) - mean) / divisor
 
 
 def _weights_of_words(train: Sequence[Samples]) -> Encode | None:
-    """Return what makes TF-IDF of texts; None where training texts, of all sides, have no words."""
     from sklearn.feature_extraction.text import TfidfVectorizer  # noqa: PLC0415 - for texts only
 
     def strings(inputs: Tensor | Rows) -> list[str]:

@@ -13,7 +13,7 @@ from likewise.evaluation.evaluation import Evaluation
 from likewise.evaluation.features import Bar, FeatureParts, silent
 from likewise.files.formats import first_of
 from likewise.score_words import aligned, counted, marked, remarks, score_words
-from likewise.scores import Result
+from likewise.scores import Result, Score
 
 HEAD = ("evaluation", "metric", "value, 95 % interval", "of", "settings and notes")
 NAMED: tuple[type[Evaluation], ...] = (*DEFAULT, Calibration)
@@ -42,7 +42,6 @@ class Results(dict[str, Result]):
         return known[_plain(name)]
 
     def __contains__(self, name: object) -> bool:
-        """Return whether a name is found."""
         return _plain(str(name)) in map(_plain, self)
 
     def get(self, name: str, default: Any = None, /) -> Any:
@@ -53,7 +52,6 @@ class Results(dict[str, Result]):
             return default
 
     def __repr__(self) -> str:
-        """Write the table."""
         return "\n".join(filter(None, [*aligned(self._table), self.note]))
 
     def _repr_html_(self) -> str:
@@ -64,19 +62,7 @@ class Results(dict[str, Result]):
     @property
     def _table(self) -> list[list[str]]:
         scores = [score for result in self.values() for score in result.headline if score.metric.shown]
-        return [
-            [*HEAD],
-            *(
-                [
-                    score.evaluation,
-                    marked(score.metric.name, score.metric),
-                    score_words(score),
-                    counted(score.count, score.counted),
-                    remarks(score),
-                ]
-                for score in scores
-            ),
-        ]
+        return [[*HEAD], *map(_row, scores)]
 
 
 def evaluate(
@@ -162,6 +148,11 @@ def _asked(evaluations: Evaluation | str | Sequence[Evaluation | str]) -> list[E
     return [one if isinstance(one, Evaluation) else known[_plain(one)]() for one in several]
 
 
+def _row(score: Score) -> list[str]:
+    found = marked(score.metric.name, score.metric), score_words(score), counted(score.count, score.counted)
+    return [score.evaluation, *found, remarks(score)]
+
+
 def _plain(name: str) -> str:
     return "".join(filter(str.isalnum, name.casefold()))
 
@@ -170,10 +161,8 @@ def _check_trained(parts: FeatureParts) -> None:
     """Refuse a few test classes without a training sample: neither all evaluations nor those of new classes apply."""
     missing = [name for name in parts.test.names if name not in parts.train.names]
     if 0 < len(missing) < len(parts.test.names):
-        raise ValueError(
-            f"expected test classes that were trained on, got no training sample of {first_of(missing)}: drop them "
-            "from the test part, or give evaluations=Retrieval(), which learns nothing"
-        )
+        told = f"expected test classes that were trained on, got no training sample of {first_of(missing)}"
+        raise ValueError(f"{told}: drop them, or give evaluations=Retrieval(), which learns nothing")
 
 
 def _said(parts: FeatureParts, seed: int | None, *, refit: bool) -> str:
@@ -182,8 +171,6 @@ def _said(parts: FeatureParts, seed: int | None, *, refit: bool) -> str:
         return f"{train:,} training and {test:,} test samples; no validation part to choose settings by"
     if seed is None:
         return f"{train:,} training, {validation:,} validation and {test:,} test samples"
-    again = ", then learned from all" if refit else ""
-    return (
-        f"{train + validation:,} training and {test:,} test samples; settings chosen on {validation:,} of the training "
-        f"samples (seed {seed}){again}"
-    )
+    chosen = f"settings chosen on {validation:,} of the training samples (seed {seed})"
+    chosen += ", then learned from all" if refit else ""
+    return f"{train + validation:,} training and {test:,} test samples; {chosen}"

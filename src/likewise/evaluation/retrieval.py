@@ -19,7 +19,7 @@ from likewise.evaluation.intervals import of_share, over_classes, student, wilso
 from likewise.evaluation.nearest import TILE, nearest
 from likewise.evaluation.own_rows import classes_among, label_sets_among, own_rows
 from likewise.score_words import counted
-from likewise.scores import Metric, Result, Score
+from likewise.scores import Metric, Result
 
 NEAREST = 10  # of label sets
 PRECISION = Metric("precision@1", selects=True)
@@ -98,7 +98,7 @@ class Retrieval(Evaluation):
     ) -> None:
         depths = [] if at is None else sorted(listed("at", at))
         if depths and depths[0] < 1:
-            raise ValueError(f"expected at of at least 1, got {depths[0]}: 1, 5 and 10 are usual")
+            raise ValueError(f"expected at of at least 1, got {depths[0]}")
         if gallery not in get_args(Gallery):
             raise ValueError(f"expected gallery as one of {', '.join(get_args(Gallery))}, got {gallery!r}")
         self.at = tuple(depths)
@@ -164,11 +164,8 @@ class Retrieval(Evaluation):
         return None if int(occurring.max()) > 1 else "it needs a class with 2 test samples, and every class has 1"
 
     def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Bar = silent) -> Result:
-        """Rank the test samples for each query."""
-        tried: tuple[Score, ...] = ()
-        chosen_by = parts._replace(test=parts.validation)
-        if chosen_by.test.part != parts.test.part and self.why_not_applicable(chosen_by) is None:
-            tried = self._found(chosen_by, progress).selecting
+        by = self.on_validation(parts)
+        tried = () if by is None else self._found(by, progress).selecting
         if refit and self.gallery == "train" and self.among is None and parts.train.names == parts.validation.names:
             parts = parts._replace(train=joined(parts.train, parts.validation))
         return replace(self._found(parts, progress), candidates=tried)
@@ -244,7 +241,6 @@ class Retrieval(Evaluation):
         return found.result()
 
     def _of_classes(self, test: Features, others: Features, own: Tensor | None, progress: Bar) -> dict[Metric, Tensor]:
-        """Return each metric of every query, (M,), float64; NaN of one without a right answer."""
         positives = _answers(test, others, own is not None)
         wanted, known = classes_among(test, others), others.classes
         most = max(int(positives.max()), *self.at, 1)
@@ -264,7 +260,6 @@ class Retrieval(Evaluation):
         return dict(zip(metrics, values, strict=True))
 
     def _of_sets(self, test: Features, others: Features, own: Tensor | None, progress: Bar) -> dict[Metric, Tensor]:
-        """Return each metric of every query, (M,), float64; NaN of samples without a label or a shared one."""
         sets, known = label_sets_among(test, others)
         depth = min(NEAREST, len(known) - (own is not None))
         most = max(depth, *self.at, 1)
@@ -303,7 +298,6 @@ class Retrieval(Evaluation):
 
 
 def _gained(gains: Float[Tensor, "m k"], highest: Float[Tensor, "m k"], k: int) -> Float[Tensor, " m"]:
-    """Return nDCG@k: the discounted gains of the k nearest, as a share of the highest; NaN where these are 0."""
     discount = torch.arange(2, k + 2).double().log2().reciprocal()
     return (gains[:, :k] @ discount) / (highest[:, :k] @ discount)
 

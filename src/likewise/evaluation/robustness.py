@@ -64,7 +64,7 @@ class Robustness(Evaluation):
         for name, given in (("corruptions", self.corruptions), ("severities", self.severities)):
             if not given or len(set(given)) < len(given):
                 got = ", ".join(map(str, given)) or "none"
-                raise ValueError(f"expected at least one of {name}, each once, got {got}: leave them out for the usual")
+                raise ValueError(f"expected at least one of {name}, each once, got {got}")
         wrong = next((severity for severity in self.severities if severity not in SEVERITIES), None)
         if wrong is not None:
             raise ValueError(f"expected severities from 1 to {len(SEVERITIES)}, got {wrong}: 1 is the mildest")
@@ -85,7 +85,6 @@ class Robustness(Evaluation):
         return needs_seen_classes(parts)
 
     def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Bar = silent) -> Result:
-        """Choose the penalty on clean validation samples, and predict the classes of corrupted test images."""
         train, validation, test = parts
         chosen = self.probe.choose(train, validation, refit=refit, progress=progress)
         clean = chosen.probe.predict(test.vectors) == test.classes

@@ -50,14 +50,11 @@ class Unlikeness:
 
     def __init__(self, parts: FeatureParts, *, refit: bool = False, seed: int = 0) -> None:
         train, validation, test = parts
-        learned, held_out = (
-            (joined(train, validation), test) if refit else (train, validation if len(validation) else test)
-        )
+        learned = joined(train, validation) if refit else train
+        held_out = validation if len(validation) and not refit else test
         if not len(learned) or not len(held_out):
-            raise ValueError(
-                f"expected training and held-out samples to measure distances by, got {len(learned)} and "
-                f"{len(held_out)}: evaluate embeddings with parts"
-            )
+            got = f"got {len(learned)} and {len(held_out)}: evaluate embeddings with parts"
+            raise ValueError(f"expected training and held-out samples to measure distances by, {got}")
         some = held_out.vectors[some_rows(len(held_out), MOST, seed)]
         self._train = learned.vectors.float()
         self._inside = neighbour_distances(some.float(), self._train, NEIGHBOUR).sort().values

@@ -7,7 +7,7 @@ from likewise.evaluation.cross_modal import CrossModalRetrieval
 from likewise.evaluation.evaluation import Evaluation, listed
 from likewise.evaluation.features import Bar, FeatureParts, Features, silent
 from likewise.evaluation.retrieval import Retrieval
-from likewise.scores import Result
+from likewise.scores import Outcomes, Result, Score
 
 
 @final
@@ -42,7 +42,7 @@ class Widths(Evaluation):
     def __init__(self, widths: list[int], of: Evaluation | None = None) -> None:
         self.widths = sorted(listed("widths", widths))
         if self.widths[0] < 1:
-            raise ValueError(f"expected widths of at least 1, got {self.widths[0]}: 64 is usual")
+            raise ValueError(f"expected widths of at least 1, got {self.widths[0]}")
         if of is not None and (getattr(of, "among", None) or hasattr(of, "outside")):
             raise ValueError(f"expected an evaluation of the run's own samples, got {of}: leave out its other source")
         self.of = of
@@ -55,27 +55,16 @@ class Widths(Evaluation):
         return of.why_not_applicable(of.taken(parts))
 
     def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Bar = silent) -> Result:
-        """Evaluate at each width."""
-        of, found = self._of(parts), list[Result]()
+        of, scores, outcomes = self._of(parts), list[Score](), list[Outcomes]()
         for width in self.widths:
             few = of.taken(FeatureParts(*(_first(part, width) for part in parts)))
             result = of.evaluate(few, refit=refit, progress=progress)
-            scores = tuple(
-                replace(
-                    one,
-                    evaluation=self.name,
-                    metric=replace(one.metric, name=f"{one.metric}, first {width}", selects=False),
-                )
-                for one in result.headline
-            )
-            outcomes = (
-                replace(one, evaluation=self.name, metric=f"{one.metric}, first {width}") for one in result.outcomes
-            )
-            found.append(Result(scores, outcomes=tuple(outcomes)))
-        return Result(
-            tuple(score for of in found for score in of.scores),
-            outcomes=tuple(one for of in found for one in of.outcomes),
-        )
+            for score in result.headline:
+                metric = replace(score.metric, name=f"{score.metric}, first {width}", selects=False)
+                scores.append(replace(score, evaluation=self.name, metric=metric))
+            for outcome in result.outcomes:
+                outcomes.append(replace(outcome, evaluation=self.name, metric=f"{outcome.metric}, first {width}"))
+        return Result(tuple(scores), outcomes=tuple(outcomes))
 
     def _of(self, parts: FeatureParts) -> Evaluation:
         return self.of or (Retrieval() if parts.test.counterparts is None else CrossModalRetrieval())

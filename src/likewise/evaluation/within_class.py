@@ -66,7 +66,6 @@ class WithinClass(Evaluation):
         return None
 
     def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Bar = silent) -> Result:
-        """Rank the test samples of each coarse class, and predict them by its training samples."""
         train, validation, test = parts
         values = _ranked(test, progress)
         chances = _chances(test)
@@ -104,7 +103,6 @@ def coarse_of(part: Features) -> Int[Tensor, " n"]:
 
 
 def _several(part: Features) -> Bool[Tensor, " s"]:
-    """Tell which coarse classes have two finer ones or more in a part."""
     if part.within is None:
         return torch.zeros(0, dtype=torch.bool)
     return torch.bincount(part.within.numbers[part.counts > 0], minlength=len(part.within.names)) > 1
@@ -139,7 +137,6 @@ def _chances(test: Features) -> dict[Metric, Tensor]:
 
 
 def _chosen(train: Features, validation: Features) -> Setting:
-    """Return the k and the weights that are most often right on validation; of equals the first."""
     settings: list[Setting] = [(k, kind) for kind in WEIGHTS for k in KS]
     shares = {of: float(right.nanmean()) for of, right in _right(train, validation, settings).items()}
     known = {of: share for of, share in shares.items() if share == share}  # noqa: PLR0124 - NaN where there is none
@@ -162,7 +159,6 @@ def _right(train: Features, part: Features, settings: list[Setting]) -> dict[Set
 
 
 def _most_frequent(train: Features, test: Features) -> Float[Tensor, " m"]:
-    """Return whether each sample is of the class of its coarse class that is most frequent in training, (M,)."""
     ours, theirs = coarse_of(test), coarse_of(train)
     most = {n: int(train.classes[theirs == n].bincount().argmax()) for n in theirs.unique().tolist()}
     return (torch.tensor([most.get(n, -1) for n in ours.tolist()]) == test.classes).double()

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from likewise.data.texts import Texts
-from likewise.evaluation.evaluation import Evaluation, Findings
+from likewise.evaluation.evaluation import Evaluation, Findings, needs_classes
 from likewise.evaluation.features import Bar, FeatureParts, Features, silent
 from likewise.evaluation.intervals import of_share, share, student
 from likewise.evaluation.label_metrics import MOST_ENLARGED
@@ -72,8 +72,8 @@ class ZeroShot(Evaluation):
 
     def why_not_applicable(self, parts: FeatureParts) -> str | None:
         test, others = parts.test, parts.test.counterparts
-        if test.label_kind != "classes":
-            return f"it needs one class a sample, and there are {test.label_kind or 'no labels'}"
+        if why := needs_classes(test):
+            return why
         if len(test) == 0 or len(test.names) < 2:
             return f"it needs test samples of 2 classes or more, and there are {len(test)} of {len(test.names)}"
         if self.classes is not None and len(self.classes) != len(test.names):
@@ -83,7 +83,6 @@ class ZeroShot(Evaluation):
         return None
 
     def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Bar = silent) -> Result:
-        """Encode the names, and predict the classes of the test samples."""
         train, validation, test = parts
         names = self.classes or [name.replace("_", " ") for name in test.names]
         vectors = self._encoded(names, parts)
@@ -100,10 +99,8 @@ class ZeroShot(Evaluation):
         mean = float(values.mean())
         more.add(MACRO, mean, *of_share(student(values), mean, len(values)), len(values), notes=(chance,))
         more.contributed(MACRO.name, values)
-        notes = (
-            chance,
-            *_by_names(more, found, right[:, 0], test, _unseen(names, [train, validation] if refit else [train])),
-        )
+        unseen = _unseen(names, [train, validation] if refit else [train])
+        notes = (chance, *_by_names(more, found, right[:, 0], test, unseen))
         scores = (replace(one, notes=notes) if one.group == ALL else one for one in found.scores)
         tried = ()
         if len(validation) and validation.names == test.names and validation.part != test.part:
@@ -123,7 +120,6 @@ class ZeroShot(Evaluation):
 def _by_names(
     more: Findings, found: Result, right: Bool[Tensor, " m"], test: Features, unseen: Bool[Tensor, " c"]
 ) -> list[str]:
-    """Add the accuracy of classes with seen and with unseen names, if some are unseen, and return what to say of it."""
     said: list[str] = []
     for name, classes in (("seen", ~unseen), ("unseen", unseen)):
         among = classes[test.classes]
@@ -138,7 +134,6 @@ def _by_names(
 
 
 def _nearest(part: Features, classes: Float[Tensor, "c d"], progress: Bar) -> Tensor:
-    """Return the nearest classes of each sample, (M, 5) or fewer, nearest first."""
     found = nearest(part.vectors, classes, TOP, progress=progress, doing=ZeroShot.name)
     return torch.cat([torch.zeros(0, min(TOP, len(classes)), dtype=torch.int64), *(near for *_, near in found)])
 
@@ -162,5 +157,4 @@ def _unseen(names: Sequence[str], learned: Sequence[Features]) -> Bool[Tensor, "
 
 
 def _words(text: str) -> str:
-    """Return the words of a text, each between spaces."""
     return f" {' '.join(WORD.findall(text.casefold()))} "

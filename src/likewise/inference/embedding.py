@@ -16,14 +16,7 @@ from likewise.inference.model import Model
 
 
 def samples_for(model: Model, source: Source) -> Samples:
-    """Read samples as a model takes them, images on demand and of any size; without labels where there are none.
-
-    Raises:
-        ValueError: The source can't be read, or the model was trained on inputs of another kind.
-
-    Memory:
-        Ids, labels, texts and arrays; images, and numbers in tables and .npy files, stay where they are.
-    """
+    """Read samples as a model takes them, images on demand and of any size; without labels where there are none."""
     read = streamed(source, model.preprocessing or ImagePreprocessing(3, 1, 1))  # any images, to be refused
     samples = of_side(read, model.side)
     check_kind(model, samples)
@@ -61,6 +54,5 @@ def digest_of(model: Model, file: Path | None = None) -> str:
         digest.update(name.encode() + np.ascontiguousarray(tensor.detach().cpu().float().numpy()).tobytes())
     if file is not None and file.is_file():
         with file.open("rb") as opened:
-            while block := opened.read(2**20):
-                digest.update(block)
+            hashlib.file_digest(opened, lambda: digest)
     return digest.hexdigest()

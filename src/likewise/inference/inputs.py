@@ -38,10 +38,6 @@ def samples_at(
         place: A folder, a file, or the name of a data set, whatever `likewise train` takes as data; images, or texts.
         model: Options of its run's data hold for a source of the same kind. None: for features.
         labelled: Whether labels are wanted though the run was trained without.
-
-    Example:
-        >>> len(samples_at("digits"))
-        1797
     """
     other = ImagePreprocessing(3, 1, 1)  # any images, to be refused
     words, made_of = words_of(place), None if model is None else model.preprocessing or other

@@ -92,11 +92,7 @@ class Model:
         return not isinstance(self.encoder, Given)
 
     def of(self, side: Side) -> "Model":
-        """Return what encodes a side of pairs: this model, or the other side's, which is loaded when it is needed.
-
-        Raises:
-            ValueError: It comes from no run of pairs.
-        """
+        """Return what encodes a side of pairs: this model, or the other side's, which is loaded when it is needed."""
         if side == self.side:
             return self
         if side not in get_args(Side):
@@ -121,13 +117,9 @@ class Model:
         return other
 
     def encode(
-        self,
-        inputs: "Inputs",
-        *,
-        side: Side | None = None,
-        batch_size: int | None = None,
+        self, inputs: "Inputs", *, side: Side | None = None, batch_size: int | None = None,
         progress: Progress | None = None,
-    ) -> Float[NDArray[np.float32], "n d"]:
+    ) -> Float[NDArray[np.float32], "n d"]:  # fmt: skip
         """Encode inputs as they were in training; the same photo gives the same features by every way in.
 
         Args:
@@ -155,7 +147,7 @@ class Model:
             warnings.filterwarnings("ignore", "an image that cannot be read")  # which is an error here
             features = self.encoder.encode(rows, batch_size, progress=progress)
         if lost := files_of(unreadable(rows, torch.arange(len(rows)))):
-            raise ValueError(f"expected images that can be read, got others: {in_words(lost)}: leave them out")
+            raise ValueError(f"expected images that can be read, got others: {in_words(lost)}")
         return features.numpy()
 
     def predict(
@@ -175,14 +167,12 @@ class Model:
             ValueError: An input can't be read, or the run has learned no classes or labels.
 
         Example:
-            >>> import tempfile
             >>> from likewise.evaluation import FeatureParts, save_features
-            >>> one = Features(torch.eye(3), torch.arange(3), ("red", "green", "blue"))
-            >>> with tempfile.TemporaryDirectory() as folder:
-            ...     made = Run.create(Path(folder), "mine")
-            ...     made.describe({})
-            ...     save_features(made.embeddings, FeatureParts(one, one, one))
-            ...     load(made).predict([0.0, 1.0, 0.0]).labels
+            >>> part = Features(torch.eye(3), torch.arange(3), ("red", "green", "blue"))
+            >>> run = Run.create(Path(), "mine")
+            >>> run.describe({})
+            >>> save_features(run.embeddings, FeatureParts(part, part, part))
+            >>> load(run).predict([0.0, 1.0, 0.0]).labels
             ['green']
         """
         features = torch.from_numpy(self.encode(inputs, batch_size=batch_size))
@@ -306,11 +296,8 @@ class Model:
         width = self.encoder.input_shape
         array = array[None] if array.shape == width else array
         if array.shape[1:] != width or array.dtype.kind not in "uifb":
-            expected = ", ".join(map(str, ("N", *width)))
-            raise ValueError(
-                f"expected vectors ({expected}), numbers, as this run was trained on, got {array.shape} of "
-                f"{array.dtype}"
-            )
+            expected = f"expected vectors ({', '.join(map(str, ('N', *width)))}), numbers, as this run was trained on"
+            raise ValueError(f"{expected}, got {array.shape} of {array.dtype}")
         return torch.from_numpy(np.require(array, np.float32, "W"))
 
     def _image(self, one: Any) -> Tensor:
@@ -356,14 +343,11 @@ def load(run: Run | Path | str, *, module: nn.Module | None = None, device: str 
         That of the encoder.
 
     Example:
-        >>> import tempfile
         >>> from likewise.models import MLP
-        >>> spec = {"class_path": "likewise.models.MLP", "init_args": {"input_shape": [3], "width": 8}}
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     made = Run.create(Path(folder), "mine")
-        ...     made.describe({"parts": {"encoder": spec}})
-        ...     made.save_encoder(MLP((3,), width=8))
-        ...     load(made.folder).encode([[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]).shape
+        >>> run, arguments = Run.create(Path(), "mine"), {"input_shape": [3], "width": 8}
+        >>> run.describe({"parts": {"encoder": {"class_path": "likewise.models.MLP", "init_args": arguments}}})
+        >>> run.save_encoder(MLP((3,), width=8))
+        >>> load(run.folder).encode([[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]).shape
         (2, 8)
     """
     if not isinstance(run, Run) and Path(run).suffix == ".onnx" and module is None:

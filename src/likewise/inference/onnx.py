@@ -46,22 +46,18 @@ class OnnxFile:
         there = onnxruntime.get_available_providers()
         on_gpu = "CUDAExecutionProvider" in there and str(device or "cuda").startswith("cuda")
         if not on_gpu and device is not None and str(device) != "cpu":
-            warnings.warn(
-                f"the CPU computes {path}: this onnxruntime has no {device}, onnxruntime-gpu may", stacklevel=2
-            )
+            told = f"the CPU computes {path}: this onnxruntime has no {device}, onnxruntime-gpu may"
+            warnings.warn(told, stacklevel=2)
+        providers = [*(["CUDAExecutionProvider"] if on_gpu else []), "CPUExecutionProvider"]
         try:
-            session = onnxruntime.InferenceSession(
-                path, providers=[*(["CUDAExecutionProvider"] if on_gpu else []), "CPUExecutionProvider"]
-            )
+            session = onnxruntime.InferenceSession(path, providers=providers)
             told = session.get_modelmeta().custom_metadata_map
             self.facts: dict[str, Any] = {name: json.loads(told[name]) for name in told if "likewise" in told}
         except Exception as error:
             raise ValueError(f"expected an ONNX file, got {path}: {shortened(str(error))}: export it again") from error
         if not self.facts:
-            raise ValueError(
-                f"expected an ONNX file by likewise export, got {path}, which doesn't say what its inputs are: export "
-                "the run again, or use onnxruntime itself"
-            )
+            got = f"got {path}, which doesn't say what its inputs are: export the run again, or use onnxruntime itself"
+            raise ValueError(f"expected an ONNX file by likewise export, {got}")
         self.path, self._session = path, session
 
     @property
@@ -84,14 +80,10 @@ class OnnxFile:
         graph: Any = onnx.load(self.path).graph
         held = {one.name: torch.tensor(onnx.numpy_helper.to_array(one)) for one in graph.initializer}
         limits, about = self.facts.get("thresholds"), self.facts
-        return LinearPredictor(
-            about["classifier"],
-            tuple(about["names"]),
-            self.feature_dim,
-            LinearClassifier(held["classifier.weight"], held["classifier.bias"]),
-            about.get("temperature", 1.0),
-            thresholds=None if limits is None else torch.tensor(limits, dtype=torch.float64),
-        )
+        classifier = LinearClassifier(held["classifier.weight"], held["classifier.bias"])
+        thresholds = None if limits is None else torch.tensor(limits, dtype=torch.float64)
+        given = about["classifier"], tuple(about["names"]), self.feature_dim, classifier, about.get("temperature", 1.0)
+        return LinearPredictor(*given, thresholds=thresholds)
 
 
 def onnx_encoder(path: Path | str, device: str | torch.device | None = None) -> "OnnxEncoder | OnnxTexts":
@@ -119,10 +111,8 @@ class OnnxEncoder(SizedEncoder):
         expected = tuple(file.facts["input_shape"])
         if not expected or expected != tuple(input_shape):
             made_for = f"inputs of shape {expected}" if expected else "texts, which only a run is transferred to"
-            raise ValueError(
-                f"expected {made_for}, which {file.path} was made for, got {tuple(input_shape)}: give data of that "
-                "shape; data.size resizes images"
-            )
+            got = f"got {tuple(input_shape)}: give data of that shape; data.size resizes images"
+            raise ValueError(f"expected {made_for}, which {file.path} was made for, {got}")
         super().__init__(expected)
         self.mean.copy_(torch.tensor(file.facts["mean"]).view_as(self.mean))
         self.std.copy_(torch.tensor(file.facts["std"]).view_as(self.std))

@@ -60,7 +60,7 @@ def neighbours(
     """Yield for pieces of queries where they begin, and similarities and places of their k nearest, or fewer.
 
     Where nothing is given to look among, that is the other queries. Similarities below `at_least` don't count, and the
-    place of each query's own row, as `own_of` finds it, is left out. For errors see `checked`.
+    place of each query's own row, as `own_of` finds it, is left out.
     """
     others = queries if among is None else among
     checked(queries, others, k, at_least)
@@ -171,7 +171,7 @@ class _Wrong:
 def checked(queries: Stored, others: Stored, k: int, at_least: float | None) -> None:
     """Raise a ValueError unless a search has a meaning."""
     if k < 1:
-        raise ValueError(f"expected k of at least 1, got {k}: 5 is usual")
+        raise ValueError(f"expected k of at least 1, got {k}")
     if at_least is not None and not -1 <= at_least <= 1:
         raise ValueError(f"expected a similarity from -1 to 1, got {at_least}: 0.98 is nearly the same")
     if len(others) < 1 + (queries is others) or not len(queries):

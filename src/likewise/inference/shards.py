@@ -44,16 +44,9 @@ class Shards:
     """
 
     def __init__(
-        self,
-        output: Path,
-        samples: Samples,
-        facts: Mapping[str, Any],
-        *,
-        size: int,
-        width: int,
-        dtype: str,
+        self, output: Path, samples: Samples, facts: Mapping[str, Any], *, size: int, width: int, dtype: str,
         anew: bool = False,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.output, self.samples, self.size, self.width, self.dtype = output, samples, size, width, dtype
         self.folder = output.with_name(output.name + PARTIAL)
         names = hashlib.blake2b(digest_size=16)
@@ -73,10 +66,9 @@ class Shards:
         now = json.loads(json.dumps(self.facts))
         other = next((name for name in now if before.get(name) != now[name]), None)
         if before and other and not anew:
-            raise ValueError(
-                f"expected in {self.folder} what was begun with the same encoder, data and options, got another "
-                f"{other.replace('_', ' ')}: remove the folder, or begin anew with --force"
-            )
+            expected = f"expected in {self.folder} what was begun with the same encoder, data and options"
+            remedy = "remove the folder, or begin anew with --force"
+            raise ValueError(f"{expected}, got another {other.replace('_', ' ')}: {remedy}")
         if other:
             shutil.rmtree(self.folder, ignore_errors=True)
             self.folder.mkdir(parents=True)
@@ -97,11 +89,7 @@ class Shards:
         return [shard for shard in self.all if not self._file(shard).is_file()]
 
     def write(self, shard: range, pieces: Sequence[Piece]) -> None:
-        """Write a shard.
-
-        Raises:
-            ValueError: A feature isn't finite in the dtype of the file.
-        """
+        """Write a shard; a ValueError if a feature isn't finite in the dtype of the file."""
         import pyarrow as pa  # noqa: PLC0415 - comes with `datasets`
         from pyarrow import parquet  # noqa: PLC0415 - likewise
 
@@ -141,11 +129,7 @@ class Shards:
         return {int(item): name for one in metadata for item, name in json.loads(one[FACTS.encode()]).items()}
 
     def joined(self) -> Path:
-        """Make all shards one file, under its own name once it is whole, and remove their folder.
-
-        Memory:
-            A shard.
-        """
+        """Make all shards one file, a shard at a time, under its own name once it is whole, and remove their folder."""
         write = {".parquet": self._as_table, ".npz": self._as_arrays}[self.output.suffix.lower()]
         beside = self.folder / f"whole{self.output.suffix}"
         write(beside)
@@ -174,7 +158,6 @@ class Shards:
                 writer.write_table(pa.table([*table.columns, *beside], schema=schema))
 
     def _as_arrays(self, path: Path) -> None:
-        """Write ids, features, labels, names and parts, as numpy.savez does, but a shard at a time."""
         ids = [np.array(table["id"].to_pylist() or [""]).dtype.itemsize for table in self._tables("id")]
         count = sum(len(table) for table in self._tables("id"))
         place = {name: number for number, name in enumerate(self.samples.names)}

@@ -74,19 +74,13 @@ class Stored:
         return cls(ids, features.shape[1], lambda: iter(features.split(PIECE)), labels, names, samples, texts)
 
     def pieces(self) -> Iterator[tuple[int, Float[Tensor, "n d"]]]:
-        """Yield where each piece begins, and its features in float32.
-
-        Raises:
-            ValueError: A feature is not finite, or the file is damaged.
-        """
+        """Yield where each piece begins, and its features in float32; a ValueError if one is not finite."""
         start = 0
         for piece in self.read():
             vectors = piece.float()
             if not bool(torch.isfinite(vectors).all()):
-                row = int((~torch.isfinite(vectors)).any(1).nonzero()[0])
-                raise ValueError(
-                    f"expected finite features, got NaN or infinity of {self.ids[start + row]}: embed it again"
-                )
+                name = self.ids[start + int((~torch.isfinite(vectors)).any(1).nonzero()[0])]
+                raise ValueError(f"expected finite features, got NaN or infinity of {name}: embed it again")
             yield start, vectors
             start += len(piece)
 
@@ -135,9 +129,7 @@ def open_features(path: Path, side: Side = "first") -> Stored | None:
     except (OSError, EOFError, KeyError, ValueError) as error:
         if str(error).startswith("expected "):
             raise
-        raise ValueError(
-            f"expected features in {path}, got a file that can't be read, {error}: write it again"
-        ) from error
+        raise ValueError(f"expected features in {path}, got a file that can't be read, {error}") from error
 
 
 def stored_at(place: Path | str, model: Model, bar: Bar = silent) -> Stored:
@@ -146,18 +138,14 @@ def stored_at(place: Path | str, model: Model, bar: Bar = silent) -> Stored:
     if (path / "run.json").is_file():
         path = Run.open(path).embeddings
         if not path.is_file():
-            raise ValueError(
-                f"expected a run with features, got {place}, which keeps no {path.name}: likewise evaluate {place} "
-                "makes them, or name the data itself"
-            )
+            remedy = f"likewise evaluate {place} makes them, or name the data itself"
+            raise ValueError(f"expected a run with features, got {place}, which keeps no {path.name}: {remedy}")
     found = open_features(path, model.side) if exists(path) else None
     if found is None or (found.width != model.feature_dim and model.encoder.input_shape == (found.width,)):
         return encoded(samples_at(place, model), model, bar)
     if found.width != model.feature_dim:
-        raise ValueError(
-            f"expected features of {model.feature_dim} numbers, as this run gives, got {found.width} in {place}: "
-            "embed again with this run"
-        )
+        got = f"got {found.width} in {place}: embed again with this run"
+        raise ValueError(f"expected features of {model.feature_dim} numbers, as this run gives, {got}")
     known = model.run is not None or not model.encodes
     if found.encoder and known and digest_of(model) not in {"", found.encoder}:
         got, remedy = "those of another", "embed again with this run" + f" and --side {model.side}" * model.paired
@@ -228,6 +216,5 @@ def _of_arrays(path: Path, side: Side) -> Stored | None:
         starts = range(0, len(vectors), PIECE)
         return (torch.from_numpy(np.asarray(vectors[start : start + PIECE], np.float32)) for start in starts)
 
-    return Stored(
-        list(distinct(ids.tolist())), vectors.shape[1], read, labels, names, folder=path.parent, paired=paired
-    )
+    ids = list(distinct(ids.tolist()))
+    return Stored(ids, vectors.shape[1], read, labels, names, folder=path.parent, paired=paired)

@@ -26,7 +26,7 @@ def check_output(path: Path, endings: Sequence[str] = ENDINGS, *, force: bool = 
         check_text(path)
     if path.is_dir() or not path.parent.is_dir():
         what = "is a folder" if path.is_dir() else f"whose folder {path.parent} does not exist"
-        raise ValueError(f"expected a file to write, got {path}, which {what}: correct the path")
+        raise ValueError(f"expected a file to write, got {path}, which {what}")
     if path.exists() and not force:
         raise ValueError(f"expected an output that does not exist, got {path}: name another, or --force replaces it")
 

@@ -1,4 +1,4 @@
-"""What a query's key is found among: other keys, hard negatives and a queue, without what may be the same document."""
+"""The candidates among which a query finds its key: other keys, hard negatives, a queue; duplicates excluded."""
 
 from typing import TYPE_CHECKING, NamedTuple
 

@@ -1,7 +1,7 @@
 """What all losses share: options, normalising and gathering rows, and reducing the loss per row.
 
-A loss is defined by its pair weights: its ``forward`` checks its inputs, calls `ContrastiveLoss.rows`, builds pull and
-push for those rows, and passes both to `ContrastiveLoss.evaluate`.
+A loss is defined by its pair weights: its ``forward`` calls `ContrastiveLoss.rows`, builds pull and push for those
+rows, and passes both to `ContrastiveLoss.evaluate`.
 """
 
 import functools
@@ -96,7 +96,7 @@ class Loss(Described, nn.Module, ABC):
 
     @property
     def unused(self) -> frozenset[str]:
-        """Optional arguments of its forward that it has no use for as it is set, so that nobody makes them."""
+        """Optional forward arguments that this configuration ignores."""
         return frozenset()
 
     def extra_repr(self) -> str:
@@ -243,8 +243,7 @@ class ContrastiveLoss(Loss):
         """Turn checked embeddings, (N, D) or (B, V, D), into rows: flattened view-major, and gathered.
 
         References are gathered too, but not those in ``whole`` (a queue, prototypes), which every process holds itself.
-        With ``local``, no anchor is compared with references of another process, so nothing is gathered even with
-        ``gather_distributed=True``.
+        With ``local``, where anchors meet no references of other processes, nothing is gathered.
         """
         views = embeddings.shape[1] if embeddings.ndim == 3 else 1
         queries = torch.cat(embeddings.unbind(dim=1)) if embeddings.ndim == 3 else embeddings
@@ -259,7 +258,6 @@ class ContrastiveLoss(Loss):
         return self._gathered(found) if self.gathers and not local else found
 
     def _gathered(self, rows: Rows) -> Rows:
-        """Return the rows with the references of all processes; what else must agree was compared in `checks`."""
         here, rank = rows.references, distributed.rank()
         (samples,), (count,) = rows.sample_shards.sizes, rows.reference_shards.sizes
         mine = samples, count, PRECISIONS.index(here.dtype), exchange_of(self.backend)
@@ -275,17 +273,10 @@ class ContrastiveLoss(Loss):
         )
 
     def outcome(self, rows: Rows, problem: Problem, temperature: float | Tensor | None = None) -> Outcome:
-        """Return the terms of the equation for rows over ``rows.sections``; see `likewise.operator.evaluate`.
-
-        Uses the loss's own temperature unless another is given.
-        """
-        return evaluate(
-            problem._replace(normalize=self.normalize, part=rows.part),
-            rows.queries,
-            rows.sections,
-            temperature=self.temperature if temperature is None else temperature,
-            backend=self.backend,
-        )
+        """Return the terms of the equation for rows over ``rows.sections``; see `likewise.operator.evaluate`."""
+        problem = problem._replace(normalize=self.normalize, part=rows.part)
+        temperature = self.temperature if temperature is None else temperature
+        return evaluate(problem, rows.queries, rows.sections, temperature=temperature, backend=self.backend)
 
     def vectors(self, rows: Rows) -> tuple[Float[Tensor, "n d"], Float[Tensor, "r d"]]:
         """Return the anchors and all references, in the operator's dtype, and normalised if the loss normalises."""

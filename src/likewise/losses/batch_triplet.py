@@ -4,17 +4,18 @@ A row of similarities is sorted once, so that all its triplets take O(R log R) a
 to a similarity is a whole number, how many triplets it is a negative of less how many it is a positive of.
 """
 
-from collections.abc import Iterator
-from typing import Annotated, Any, Literal, NamedTuple, Unpack, final
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal, NamedTuple, Unpack, final
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from likewise.losses.base import ContrastiveLoss, LossOptions
+from likewise.losses.base import LossOptions
 from likewise.losses.checks import check_number
-from likewise.losses.inputs import Classes, Embeddings, References
+from likewise.losses.class_loss import ClassLoss
 from likewise.losses.ranks import widest
+from likewise.losses.rows import Rows
 from likewise.operator.inputs import one_of
 from likewise.operator.precision import first_derivative, without_autocast
 from likewise.pairs.weight import blocks
@@ -27,7 +28,7 @@ CELLS = 1 << 20
 
 
 @final
-class BatchTripletLoss(ContrastiveLoss):
+class BatchTripletLoss(ClassLoss):
     r"""Triplets of a batch: a row of another class shall be less similar than one of the own class.
 
     With s the cosine, the loss of a triplet of an anchor a, a positive p of its class and a negative n of another is
@@ -46,7 +47,7 @@ class BatchTripletLoss(ContrastiveLoss):
         margin: m, by how much a positive's similarity is to exceed a negative's; in units of the cosine, or of d.
         mining: "all", "all semi-hard", "semi-hard" or "hard".
         distance: "cosine" or "euclidean".
-        **options: reduction, normalize, gather_distributed, backend; see `LossOptions`; backend has no effect.
+        **options: See `LossOptions`; backend has no effect.
 
     Returns:
         A call returns that mean, a scalar; with ``reduction="none"`` the sum of each anchor's triplets, (N,).
@@ -60,13 +61,11 @@ class BatchTripletLoss(ContrastiveLoss):
         pytorch-metric-learning's TripletMarginMiner takes.
 
     Example:
-        >>> import torch
         >>> z = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]])
         >>> BatchTripletLoss(margin=0.1, mining="all")(z, torch.tensor([0, 0, 1]))
         tensor(0.3000)
     """
 
-    label_kinds = frozenset({"classes"})
     selects = True
 
     def __init__(
@@ -78,30 +77,11 @@ class BatchTripletLoss(ContrastiveLoss):
         self.mining: Mining = one_of("mining", mining, Mining)
         self.distance: Distance = one_of("distance", distance, Distance)
 
-    def forward(
-        self,
-        embeddings: Annotated[Float[Tensor, "..."], Embeddings()],
-        labels: Annotated[Int[Tensor, " b"], Classes("embeddings")],
-        *,
-        references: Annotated[Float[Tensor, "r d"] | None, References("embeddings")] = None,
-        reference_labels: Annotated[Int[Tensor, " r"] | None, Classes("references")] = None,
-        queue: Annotated[Float[Tensor, "q d"] | None, References("embeddings")] = None,
-        queue_labels: Annotated[Int[Tensor, " q"] | None, Classes("queue")] = None,
+    def of_classes(
+        self, rows: Rows, classes: Int[Tensor, " n"], sections: Sequence[Int[Tensor, " r"]]
     ) -> Float[Tensor, "..."]:
-        """Return the loss of a batch.
-
-        Args:
-            embeddings: One view of each sample, (N, D), or V views, (B, V, D). B below is N for one view.
-            labels: Classes of the samples, any integers, (B,).
-            references: Rows to compare with instead of the batch, (R, D), among which no anchor is. Gathered across
-                processes with ``gather_distributed``.
-            reference_labels: Their classes, (R,).
-            queue: Rows to compare with in addition, (Q, D), the same on every process (see `likewise.memory.Queue`).
-            queue_labels: Their classes, (Q,).
-        """
-        rows = self.rows(embeddings, references, whole=() if queue is None else (queue,))
-        classes, sections = rows.classes(labels, reference_labels, queue_labels)
-        given = Given(classes, torch.cat(sections), rows.place, self.margin, self.mining, self.distance)
+        """Return the loss of rows by their classes."""
+        given = Given(classes, torch.cat([*sections]), rows.place, self.margin, self.mining, self.distance)
         losses, counts = triplets(*self.vectors(rows), given)
         positives = rows.same_class(classes, sections) & rows.all_others()
         return self.reduce(losses, counts > 0, positives, anchors=counts)

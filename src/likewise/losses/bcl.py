@@ -26,10 +26,6 @@ class BCLLoss(ContrastiveLoss):
     so that frequent classes push no harder than rare ones, and no class is missing from the batch, since each has its
     prototype. Every anchor has a positive, the prototype of its class, and is active.
 
-    Args:
-        temperature: τ > 0, a number, "learned", or a 0-d or (1,) tensor or parameter, which then receives a gradient.
-        **options: reduction, normalize (of embeddings and prototypes), gather_distributed, backend; see `LossOptions`.
-
     Memory:
         O((N + R + C + Q)·D + tile).
 
@@ -38,7 +34,6 @@ class BCLLoss(ContrastiveLoss):
         L_BCL; as in the authors' code, i is left out of its own class in the denominator.
 
     Example:
-        >>> import torch
         >>> embeddings, prototypes = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]), torch.eye(2)
         >>> BCLLoss(temperature=1.0)(embeddings, torch.tensor([0, 0, 1]), prototypes)
         tensor(0.3133)

@@ -18,10 +18,9 @@ class BYOLLoss(Loss):
     \ell = 2 - 2 \cos \bigl( q, \text{stopgrad}(z') \bigr) = \bigl\| \bar q - \bar z' \bigr\|^2
     $$
 
-    with q a prediction and $z'$ the other view's target, both normalised. There are no negatives and so no
-    denominator: it is not one of the contrastive losses and has none of their options. A zero row has cosine 0 and
-    gradient 0. If every process holds the same number of samples, the mean of the processes' losses is the loss of the
-    whole batch.
+    with q a prediction and $z'$ the other view's target, both normalised. There are no negatives: it is not one of the
+    contrastive losses and has none of their options. A zero row has cosine 0 and gradient 0. If every process holds the
+    same number of samples, the mean of the processes' losses is the loss of the whole batch.
 
     Returns:
         A call on predictions and targets returns a scalar, float32 or wider. For rows, (N, D) each, it is the mean over
@@ -51,16 +50,12 @@ class BYOLLoss(Loss):
         check_embeddings("predictions", predictions)
         check_embeddings("targets", targets)
         if predictions.ndim == 3 and predictions.shape[1] != 2:
-            raise ValueError(
-                "expected predictions to be rows, (N, D), or two views, (B, 2, D), "
-                f"got shape {tuple(predictions.shape)}: pass more views as several pairs"
-            )
+            expected = "expected predictions to be rows, (N, D), or two views, (B, 2, D)"
+            raise ValueError(f"{expected}, got shape {tuple(predictions.shape)}: pass more views as several pairs")
         if predictions.shape != targets.shape or predictions.device != targets.device:
-            raise ValueError(
-                f"expected targets to have the predictions' shape and device, {tuple(predictions.shape)} on "
-                f"{predictions.device}, got {tuple(targets.shape)} on {targets.device}: encode the same views with "
-                "both networks"
-            )
+            like, got = (f"{tuple(rows.shape)} on {rows.device}" for rows in (predictions, targets))
+            expected = f"expected targets to have the predictions' shape and device, {like}, got {got}"
+            raise ValueError(f"{expected}: encode the same views with both networks")
         samples = max(len(predictions), 1)
         if predictions.ndim == 3:
             predictions, targets = predictions.flatten(0, 1), targets.flip(1).flatten(0, 1)

@@ -35,10 +35,8 @@ def check_embeddings(name: str, embeddings: Tensor) -> None:
     _check_type(name, embeddings)
     check_floating(name, embeddings)
     if embeddings.ndim not in (2, 3) or 0 in embeddings.shape[1:]:
-        raise ValueError(
-            f"expected {name} to be rows of at least one feature, (N, D), or with views (B, V, D), got shape "
-            f"{tuple(embeddings.shape)}: flatten feature maps first"
-        )
+        expected = f"expected {name} to be rows of at least one feature, (N, D), or with views (B, V, D)"
+        raise ValueError(f"{expected}, got shape {tuple(embeddings.shape)}: flatten feature maps first")
     check_finite(name, embeddings)
 
 
@@ -46,10 +44,8 @@ def check_references(name: str, references: Tensor, embeddings: Tensor, *, besid
     """Raise unless references are finite rows, (R, D), with the feature count and device of the checked embeddings."""
     check_embeddings(name, references)
     if references.ndim != 2 or references.shape[-1] != embeddings.shape[-1]:
-        raise ValueError(
-            f"expected {name} to be rows, (R, D), with the {embeddings.shape[-1]} features of the {beside}, "
-            f"got shape {tuple(references.shape)}: pass one row each, with the same number of features"
-        )
+        expected = f"expected {name} to be rows, (R, D), with the {embeddings.shape[-1]} features of the {beside}"
+        raise ValueError(f"{expected}, got shape {tuple(references.shape)}: pass one row each, of as many features")
     if references.device != embeddings.device:
         raise ValueError(
             f"expected {name} on the device of the {beside}, {embeddings.device}, got {references.device}: move them"
@@ -60,10 +56,8 @@ def check_aligned(name: str, rows: Tensor, embeddings: Tensor, *, beside: str) -
     """Raise unless rows, (N, D), are paired one to one with the checked embeddings, (N, D)."""
     check_references(name, rows, embeddings, beside=beside)
     if rows.shape != embeddings.shape:
-        raise ValueError(
-            f"expected {name} to be paired one to one with the {beside}, shape {tuple(embeddings.shape)}, "
-            f"got shape {tuple(rows.shape)}: build the batch in pairs"
-        )
+        expected = f"expected {name} to be paired one to one with the {beside}, shape {tuple(embeddings.shape)}"
+        raise ValueError(f"{expected}, got shape {tuple(rows.shape)}: build the batch in pairs")
 
 
 def check_negatives(negatives: Tensor, queries: Tensor) -> None:
@@ -71,10 +65,10 @@ def check_negatives(negatives: Tensor, queries: Tensor) -> None:
     check_tensor("negatives", negatives)
     shape, (count, features) = negatives.shape, queries.shape
     if len(shape) not in (2, 3) or 0 in shape[1:] or (shape[0], shape[-1]) != (count, features):
-        raise ValueError(
-            f"expected negatives to be one or more of each query, ({count}, {features}) or ({count}, K, {features}), "
-            f"got shape {tuple(shape)}: give each query its own, or leave them out"
+        expected = (
+            f"expected negatives to be one or more of each query, ({count}, {features}) or ({count}, K, {features})"
         )
+        raise ValueError(f"{expected}, got shape {tuple(shape)}: give each query its own, or leave them out")
     check_references("negatives", negatives.reshape(-1, features), queries, beside="queries")
 
 
@@ -88,10 +82,8 @@ def check_ids(name: str, of: str, also: str, given: dict[str, Any]) -> None:
             raise ValueError(f"expected {needed} with {name}, got none: pass both or neither")
     shape = given[of].shape[:-1]
     if ids.is_floating_point() or ids.is_complex() or ids.dtype in UNSIGNED or ids.shape != shape:
-        raise ValueError(
-            f"expected {name} to be integers, one for each of the {of}, shape {tuple(shape)}, got {ids.dtype} of shape "
-            f"{tuple(ids.shape)}: number them in any way, the same document by the same number"
-        )
+        expected = f"expected {name} to be integers, one for each of the {of}, shape {tuple(shape)}"
+        raise ValueError(f"{expected}, got {ids.dtype} of shape {tuple(ids.shape)}: number them, equal ones alike")
 
 
 def check_guide(given: dict[str, Any]) -> None:
@@ -102,18 +94,21 @@ def check_guide(given: dict[str, Any]) -> None:
         if vectors is None and (of == "negatives" or first is None):
             continue
         if vectors is None or first is None or rows is None:
-            raise ValueError(
-                f"expected guide_queries and guide_keys together, and {of} with {name}, got only some of them: pass "
-                "the guide's vectors of both sides, or none"
-            )
+            expected = f"expected guide_queries and guide_keys together, and {of} with {name}"
+            raise ValueError(f"{expected}, got only some of them: pass the guide's vectors of both sides, or none")
         check_tensor(name, vectors)
         check_floating(name, vectors)
         if vectors.shape[:-1] != rows.shape[:-1] or vectors.shape[-1:] != first.shape[-1:]:
-            raise ValueError(
-                f"expected {name} to be vectors of the guide's width, one for each of the {of}, shape "
-                f"{(*rows.shape[:-1], *first.shape[-1:])}, got shape {tuple(vectors.shape)}: encode the batch's own"
-            )
+            shape = (*rows.shape[:-1], *first.shape[-1:])
+            expected = f"expected {name} to be vectors of the guide's width, one for each of the {of}, shape {shape}"
+            raise ValueError(f"{expected}, got shape {tuple(vectors.shape)}: encode the batch's own")
         check_finite(name, vectors)
+
+
+def check_candidates(given: dict[str, Any]) -> None:
+    """Raise unless ids of negatives and a guide's vectors, if given, go with what they are of."""
+    check_ids("negative_ids", "negatives", "ids", given)
+    check_guide(given)
 
 
 def check_labels(name: str, labels: Tensor, rows: str, count: int) -> None:
@@ -121,58 +116,42 @@ def check_labels(name: str, labels: Tensor, rows: str, count: int) -> None:
     check_tensor(name, labels)
     unknown = labels.dtype in UNSIGNED or not is_plain(labels.dtype)
     if unknown or labels.ndim not in (1, 2) or (labels.ndim == 1 and labels.is_floating_point()):
-        raise ValueError(
-            f"expected {name} to be integer classes, (n,), or multi-hot label sets, (n, L), "
-            f"got {labels.dtype} of shape {tuple(labels.shape)}: convert them with .long()"
-        )
+        expected = f"expected {name} to be integer classes, (n,), or multi-hot label sets, (n, L)"
+        raise ValueError(f"{expected}, got {labels.dtype} of shape {tuple(labels.shape)}: convert them with .long()")
     if labels.shape[0] != count:
-        raise ValueError(
-            f"expected {name} to have one entry for each of {count} {rows}, got {len(labels)}: "
-            "pass both in the same order"
-        )
+        told = f"expected {name} to have one entry for each of {count} {rows}, got {len(labels)}"
+        raise ValueError(f"{told}: pass both in the same order")
     if labels.ndim == 2 and not is_zeros_and_ones(labels):
-        raise ValueError(
-            f"expected {name} given as label sets to be zeros and ones, got other values: "
-            "pass class labels as a vector (n,)"
-        )
+        told = f"expected {name} given as label sets to be zeros and ones, got other values"
+        raise ValueError(f"{told}: pass class labels as a vector (n,)")
 
 
 def check_classes(name: str, labels: Tensor, rows: str, count: int, classes: int | None = None) -> None:
     """Raise unless labels are integer classes, (n,), one for each row, and below ``classes`` if that is given."""
     check_tensor(name, labels)
     if labels.ndim != 1:
-        raise ValueError(
-            f"expected {name} to be classes, one integer for each row, (n,), got shape {tuple(labels.shape)}: "
-            "for label sets use SupConLoss, MulSupConLoss, MSCLoss or NWSLoss"
-        )
+        expected = f"expected {name} to be classes, one integer for each row, (n,), got shape {tuple(labels.shape)}"
+        raise ValueError(f"{expected}: for label sets use SupConLoss, MulSupConLoss, MSCLoss or NWSLoss")
     check_labels(name, labels, rows, count)
     if classes == 0:
-        raise ValueError(
-            f"expected {name} to belong to at least one class, got no prototypes: pass a prototype for each class"
-        )
+        raise ValueError(f"expected {name} to belong to at least one class, got no prototypes: pass one for each class")
     if classes is None or labels.device.type != "cpu" or not len(labels):
         return
     low, high = (int(end) for end in labels.aminmax())
     if low < 0 or high >= classes:
-        raise ValueError(
-            f"expected {name} to be within the {classes} classes, 0 … {classes - 1}, got {low} … {high}: number them "
-            "from 0, and pass a prototype or a logit for each class"
-        )
+        expected = f"expected {name} to be within the {classes} classes, 0 … {classes - 1}, got {low} … {high}"
+        raise ValueError(f"{expected}: number them from 0, and pass a prototype or a logit for each class")
 
 
 def check_label_sets(name: str, labels: Tensor, rows: str, count: int, length: int | None = None) -> None:
     """Raise unless labels are multi-hot label sets, (n, L), one for each row, and L is ``length`` if that is given."""
     check_tensor(name, labels)
     if labels.ndim != 2:
-        raise ValueError(
-            f"expected {name} to be multi-hot label sets, (n, L), got shape {tuple(labels.shape)}: "
-            "convert classes with torch.nn.functional.one_hot"
-        )
+        expected = f"expected {name} to be multi-hot label sets, (n, L), got shape {tuple(labels.shape)}"
+        raise ValueError(f"{expected}: convert classes with torch.nn.functional.one_hot")
     check_labels(name, labels, rows, count)
     if length is not None and labels.shape[1] != length:
-        raise ValueError(
-            f"expected {name} to be sets over the same {length} labels, got {labels.shape[1]}: use one L everywhere"
-        )
+        raise ValueError(f"expected {name} to be sets over the same {length} labels, got {labels.shape[1]}")
 
 
 def check_episodes(given: dict[str, Any], names: tuple[str, str, str], remedy: str) -> None:
@@ -186,10 +165,8 @@ def check_episodes(given: dict[str, Any], names: tuple[str, str, str], remedy: s
     for name, features in zip(names, (queries, means), strict=False):
         if features.ndim != (5 if maps else 3):
             kind = "feature maps of episodes, (E, Q or K, D, H, W)" if maps else "features of episodes, (E, Q or K, D)"
-            raise ValueError(
-                f"expected {name} to be {kind}, got shape {tuple(features.shape)}: pass one episode as a batch of one, "
-                f"{name}[None]"
-            )
+            expected = f"expected {name} to be {kind}, got shape {tuple(features.shape)}"
+            raise ValueError(f"{expected}: pass one episode as a batch of one, {name}[None]")
         check_embeddings(name, features.flatten(2).flatten(0, 1))
     episodes, features = queries.shape[0], queries.shape[2]
     if (episodes, features, queries.device) != (means.shape[0], means.shape[2], means.device):
@@ -199,10 +176,8 @@ def check_episodes(given: dict[str, Any], names: tuple[str, str, str], remedy: s
         )
     each, shape = "cell of each query" if maps else "query", (*queries.shape[:2], *queries.shape[3:])
     if labels.shape != shape:
-        raise ValueError(
-            f"expected {names[2]} to have one class for each {each}, shape {tuple(shape)}, got shape "
-            f"{tuple(labels.shape)}: {remedy}"
-        )
+        expected = f"expected {names[2]} to have one class for each {each}, shape {tuple(shape)}"
+        raise ValueError(f"{expected}, got shape {tuple(labels.shape)}: {remedy}")
     check_classes(names[2], labels.flatten(), "cells" if maps else "queries", labels.numel(), means.shape[1])
     given.update({name: given[name][:, :0].movedim(2, -1).flatten(0, -2) for name in names[:2]})
     del given[names[2]]
@@ -212,18 +187,15 @@ def check_prototypes(prototypes: Tensor, queries: Tensor, count: int, of: str = 
     """Raise unless there is one prototype with the queries' features for each label (or class), (count, D)."""
     check_references("prototypes", prototypes, queries, beside="queries")
     if len(prototypes) != count:
-        raise ValueError(
-            f"expected prototypes to be one for each {of}, ({count}, D), got {len(prototypes)}: "
-            f"use likewise.memory.Prototypes({count}, {queries.shape[-1]})"
-        )
+        expected = f"expected prototypes to be one for each {of}, ({count}, D), got {len(prototypes)}"
+        raise ValueError(f"{expected}: use likewise.memory.Prototypes({count}, {queries.shape[-1]})")
 
 
 def check_number(name: str, value: object, low: float, high: float, usual: str, *, kind: str = "number") -> float:
     """Return a hyper-parameter as a number; raise unless it is a number from low to high."""
     if not low <= number(value) <= high:
-        raise ValueError(
-            f"expected {name} to be a {kind} within {low:g} … {high:g}, got {value!r}: typical values are {usual}"
-        )
+        expected = f"expected {name} to be a {kind} within {low:g} … {high:g}, got {value!r}"
+        raise ValueError(f"{expected}: typical values are {usual}")
     return number(value)
 
 
@@ -239,9 +211,8 @@ def matrix(name: str, value: Any, remedy: str) -> Tensor:
     try:
         return torch.as_tensor(value).detach()
     except (TypeError, ValueError, RuntimeError) as error:
-        raise ValueError(
-            f"expected {name} to be a tensor or an array of numbers, got {type(value).__name__}: {remedy}"
-        ) from error
+        expected = f"expected {name} to be a tensor or an array of numbers, got {type(value).__name__}"
+        raise ValueError(f"{expected}: {remedy}") from error
 
 
 def told_inactive(loss: str, anchors: Tensor, positives: Tensor, *, met: bool) -> bool:
@@ -253,11 +224,9 @@ def told_inactive(loss: str, anchors: Tensor, positives: Tensor, *, met: bool) -
         return False
     if met and positives.any():
         return False
-    warnings.warn(
-        f"{loss}: no anchor among {len(positives)} rows is active, so the loss is 0 and nothing is learned: give "
-        "batches with positives and negatives, as two views of a sample or several samples of a class",
-        stacklevel=2,
-    )
+    told = f"{loss}: no anchor among {len(positives)} rows is active, so the loss is 0 and nothing is learned: "
+    told += "give batches with positives and negatives, as two views of a sample or several samples of a class"
+    warnings.warn(told, stacklevel=2)
     return True
 
 
@@ -277,10 +246,8 @@ def naming_options(constructor: Callable[..., None], options: type) -> Callable[
             raise TypeError(f"{type(self).__name__} has no option {', '.join(others)}; it has {has}")
         if len(args) > positional and all(of.kind is not of.VAR_POSITIONAL for of in every):
             takes = f"{positional} arguments without a name" if positional else "its options by name"
-            raise TypeError(
-                f"{type(self).__name__} takes {takes}, got {', '.join(map(repr, args))}: "
-                f"its options are {', '.join(known) or 'none'}; prototypes and queues are given to its call"
-            )
+            told = f"{type(self).__name__} takes {takes}, got {', '.join(map(repr, args))}: its options are "
+            raise TypeError(f"{told}{', '.join(known) or 'none'}; prototypes and queues are given to its call")
         constructor(self, *args, **given)
 
     return call

@@ -22,9 +22,9 @@ class CrossEntropyLoss(Loss):
     q_{ic} = (1 - \varepsilon) \, [c = y_i] + \frac{\varepsilon}{C}
     $$
 
-    with g_ic the logit of row i for class c, and ε the label smoothing. It is PyTorch's own loss. It is not a
-    contrastive loss and has none of their options. If every process holds the same number of samples, the mean of the
-    processes' losses is the loss of the whole batch.
+    with g_ic the logit of row i for class c, and ε the label smoothing. It is PyTorch's own loss, no contrastive one,
+    and has none of their options. If every process holds the same number of samples, the mean of the processes' losses
+    is the loss of the whole batch.
 
     Args:
         label_smoothing: ε between 0 and 1, the share of the target that is spread evenly over all classes.
@@ -43,13 +43,9 @@ class CrossEntropyLoss(Loss):
         Vision", 2016, section 7.
 
     Example:
-        >>> import torch
         >>> class_logits = torch.tensor([[2.0, 0.0], [0.0, 2.0]])
-        >>> loss_of = CrossEntropyLoss()
-        >>> loss_of(class_logits, torch.tensor([0, 0]))
+        >>> CrossEntropyLoss()(class_logits, torch.tensor([0, 0]))
         tensor(1.1269)
-        >>> loss_of.last["accuracy"]
-        tensor(0.5000)
     """
 
     label_kinds = frozenset({"classes"})
@@ -81,9 +77,8 @@ class BCELoss(Loss):
     p_{ic} = \frac{1}{1 + e^{-g_{ic}}}
     $$
 
-    with g_ic the logit of row i for label c, and w the positive weight. It is PyTorch's own loss. It is not a
-    contrastive loss and has none of their options. If every process holds the same number of samples, the mean of the
-    processes' losses is the loss of the whole batch.
+    with g_ic the logit of row i for label c, and w the positive weight. It is PyTorch's own loss; of processes see
+    `CrossEntropyLoss`.
 
     Args:
         positive_weight: w > 0, the weight of a label that the sample has, relative to 1 for one that it does not have.
@@ -102,13 +97,9 @@ class BCELoss(Loss):
         With w = 1, the negative log-likelihood of L logistic regressions; w is PyTorch's ``pos_weight``.
 
     Example:
-        >>> import torch
         >>> class_logits, labels = torch.tensor([[2.0, 0.0, -2.0]]), torch.tensor([[1, 1, 0]])
-        >>> loss_of = BCELoss()
-        >>> loss_of(class_logits, labels)
+        >>> BCELoss()(class_logits, labels)
         tensor(0.3157)
-        >>> loss_of.last["micro_f1"]
-        tensor(0.6667)
     """
 
     label_kinds = frozenset({"label sets"})
@@ -143,9 +134,8 @@ class AsymmetricLoss(Loss):
     $$
 
     with g_ic the logit of row i for label c, and p_ic = 1/(1 + e^{−g_ic}). A negative with p ≤ m has neither loss nor
-    gradient. With γ₊ = γ₋ = m = 0 this is L times `BCELoss`; with γ₊ = γ₋ and m = 0 it is the focal loss. It is not a
-    contrastive loss and has none of their options. If every process holds the same number of samples, the mean of the
-    processes' losses is the loss of the whole batch.
+    gradient. With γ₊ = γ₋ = m = 0 this is L times `BCELoss`; with γ₊ = γ₋ and m = 0 it is the focal loss. Of processes
+    see `CrossEntropyLoss`.
 
     Args:
         gamma_negative: γ₋ ≥ 0, how strongly easy negatives are down-weighted.
@@ -153,8 +143,7 @@ class AsymmetricLoss(Loss):
         clip: m between 0 and 0.99; a negative with at most this probability is ignored.
 
     Attributes:
-        last: ``"micro_f1"``, F1 over all labels of all rows, predicting those with p > 1/2; 0 if there are neither
-            true nor predicted labels.
+        last: ``"micro_f1"``, as of `BCELoss`.
 
     Returns:
         A call returns the sum over labels, averaged over rows, a scalar, float32 or wider; 0 for an empty batch.
@@ -168,7 +157,6 @@ class AsymmetricLoss(Loss):
         rows as well.
 
     Example:
-        >>> import torch
         >>> class_logits, labels = torch.tensor([[2.0, 0.0, -2.0]]), torch.tensor([[1, 0, 0]])
         >>> AsymmetricLoss()(class_logits, labels)
         tensor(0.1514)
@@ -212,10 +200,8 @@ def _with_classes(class_logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]
     """Return checked logits as rows (B·V, C), float32 or wider, and the class of each, (B·V,)."""
     _check_logits(class_logits, "class")
     if class_logits.shape[-1] < 2:
-        raise ValueError(
-            "expected class_logits to have at least two classes, got one, which every sample would belong to: "
-            "use two classes, or BCELoss with label sets over one label"
-        )
+        expected = "expected class_logits to have at least two classes, got one, which every sample would belong to"
+        raise ValueError(f"{expected}: use two classes, or BCELoss with label sets over one label")
     check_classes("labels", labels, "samples", len(class_logits), class_logits.shape[-1])
     return _rows(class_logits, labels.to(class_logits.device, torch.int64))
 
@@ -236,7 +222,6 @@ def _micro_f1(rows: Float[Tensor, "n l"], sets: Float[Tensor, "n l"]) -> Float[T
 
 
 def _rows(class_logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Flatten views, (B, V, C), each with its sample's labels; widen half precision."""
     rows = class_logits.to(torch.promote_types(class_logits.dtype, torch.float32))
     if rows.ndim == 2:
         return rows, labels
@@ -247,8 +232,6 @@ def _check_logits(class_logits: Tensor, of: str) -> None:
     check_tensor("class_logits", class_logits)
     check_floating("class_logits", class_logits)
     if class_logits.ndim not in (2, 3) or 0 in class_logits.shape[1:]:
-        raise ValueError(
-            f"expected class_logits to have a logit for each {of}, (B, C), or with views (B, V, C), "
-            f"got shape {tuple(class_logits.shape)}: apply one linear layer to each row"
-        )
+        expected = f"expected class_logits to have a logit for each {of}, (B, C), or with views (B, V, C)"
+        raise ValueError(f"{expected}, got shape {tuple(class_logits.shape)}: apply one linear layer to each row")
     check_finite("class_logits", class_logits)

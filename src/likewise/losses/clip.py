@@ -26,8 +26,7 @@ class ClipLoss(ContrastiveLoss):
     It is `InfoNCELoss` with ``symmetric=True`` and τ = 1/α, called as open_clip calls its loss: α comes with each call.
 
     Args:
-        **options: reduction, normalize, gather_distributed, backend; see `LossOptions`. Here normalize is False unless
-            given, as open_clip's models return normalised features.
+        **options: See `LossOptions`. Here normalize is False unless given, as open_clip normalises features itself.
 
     Returns:
         The loss, a scalar; with ``output_dict=True``, a dictionary with it as ``"contrastive_loss"``.
@@ -39,7 +38,6 @@ class ClipLoss(ContrastiveLoss):
         Radford et al., "Learning Transferable Visual Models From Natural Language Supervision", 2021, figure 3.
 
     Example:
-        >>> import torch
         >>> ClipLoss()(torch.eye(2), torch.eye(2), torch.tensor(1.0))
         tensor(0.3133)
     """

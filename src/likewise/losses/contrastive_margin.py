@@ -1,21 +1,23 @@
 """The contrastive loss of pairs with margins: positives shall be closer than one, negatives farther than another."""
 
-from typing import Annotated, Unpack, final
+from collections.abc import Sequence
+from typing import Unpack, final
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from likewise import distributed
-from likewise.losses.base import ContrastiveLoss, LossOptions
+from likewise.losses.base import LossOptions
 from likewise.losses.checks import Flag, check_number
-from likewise.losses.inputs import Classes, Embeddings, References
+from likewise.losses.class_loss import ClassLoss
+from likewise.losses.rows import Rows
 from likewise.operator import Problem, Push
 from likewise.operator.inputs import one_of
 
 
 @final
-class ContrastiveMarginLoss(ContrastiveLoss):
+class ContrastiveMarginLoss(ClassLoss):
     r"""Contrastive loss with margins: pairs of a class shall be similar, pairs of two classes not.
 
     With s the cosine, P the pairs of a class and N those of two classes,
@@ -32,7 +34,7 @@ class ContrastiveMarginLoss(ContrastiveLoss):
         positive_margin: $m_P$: positives that are more similar have no loss.
         negative_margin: $m_N$: negatives that are less similar have no loss.
         squared: Whether f is squared, so that pairs close to their margin pull or push less.
-        **options: reduction, normalize, gather_distributed, backend; see `LossOptions`. Kernels leave it to tiles.
+        **options: See `LossOptions`. Kernels leave it to tiles.
 
     Returns:
         A call returns L, a scalar; with ``reduction="none"`` the share of each row times their number, (N,), whose mean
@@ -46,13 +48,10 @@ class ContrastiveMarginLoss(ContrastiveLoss):
         distances; with similarities as pytorch-metric-learning's ContrastiveLoss(distance=CosineSimilarity()).
 
     Example:
-        >>> import torch
         >>> z = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]])
         >>> ContrastiveMarginLoss(positive_margin=1.0, negative_margin=0.5)(z, torch.tensor([0, 0, 1]))
         tensor(0.7000)
     """
-
-    label_kinds = frozenset({"classes"})
 
     def __init__(
         self,
@@ -67,29 +66,10 @@ class ContrastiveMarginLoss(ContrastiveLoss):
         self.negative_margin = check_number("negative_margin", negative_margin, -1e6, 1e6, "0 to 0.5")
         self.squared = one_of("squared", squared, Flag)
 
-    def forward(
-        self,
-        embeddings: Annotated[Float[Tensor, "..."], Embeddings()],
-        labels: Annotated[Int[Tensor, " b"], Classes("embeddings")],
-        *,
-        references: Annotated[Float[Tensor, "r d"] | None, References("embeddings")] = None,
-        reference_labels: Annotated[Int[Tensor, " r"] | None, Classes("references")] = None,
-        queue: Annotated[Float[Tensor, "q d"] | None, References("embeddings")] = None,
-        queue_labels: Annotated[Int[Tensor, " q"] | None, Classes("queue")] = None,
+    def of_classes(
+        self, rows: Rows, classes: Int[Tensor, " n"], sections: Sequence[Int[Tensor, " r"]]
     ) -> Float[Tensor, "..."]:
-        """Return the loss of a batch.
-
-        Args:
-            embeddings: One view of each sample, (N, D), or V views, (B, V, D). B below is N for one view.
-            labels: Classes of the samples, any integers, (B,).
-            references: Rows to compare with instead of the batch, (R, D), among which no anchor is. Gathered across
-                processes with ``gather_distributed``.
-            reference_labels: Their classes, (R,).
-            queue: Rows to compare with in addition, (Q, D), the same on every process (see `likewise.memory.Queue`).
-            queue_labels: Their classes, (Q,).
-        """
-        rows = self.rows(embeddings, references, whole=() if queue is None else (queue,))
-        classes, sections = rows.classes(labels, reference_labels, queue_labels)
+        """Return the loss of rows by their classes."""
         same = rows.same_class(classes, sections)
         positives = same & rows.all_others()
         pushes = [

@@ -35,11 +35,9 @@ class DCLLoss(ContrastiveLoss):
     anchors are inactive, and the loss is 0.
 
     Args:
-        temperature: τ > 0, a number, "learned", or a 0-d or (1,) tensor or parameter, which then receives a gradient.
         weighted: Whether positives are weighted by ω (DCLW), which needs exactly two views.
         sigma: σ > 0; the larger σ, the closer ω is to 1. Used only if weighted.
-        **options: reduction, normalize, gather_distributed, backend; see `LossOptions`. If gathered, B and ω's sum
-            cover the samples of all processes. ω uses the cosine even with ``normalize=False``.
+        **options: See `LossOptions`. Gathered, B and ω's sum cover all processes; ω always uses the cosine.
 
     Memory:
         O(B·V·D); see `likewise.contrast`.
@@ -49,7 +47,6 @@ class DCLLoss(ContrastiveLoss):
         weighting, where V = 2. The authors' code differentiates ω, and returns the mean over one view's anchors.
 
     Example:
-        >>> import torch
         >>> view_0, view_1 = torch.eye(2), torch.eye(2)
         >>> DCLLoss(temperature=1.0)(view_0, view_1)
         tensor(-0.3069)
@@ -82,19 +79,15 @@ class DCLLoss(ContrastiveLoss):
 
     def check(self, given: dict[str, Any]) -> None:
         """Raise unless there are two views, if weighted."""
-        if self.weighted and given["embeddings"].shape[1] != 2:
-            raise ValueError(
-                f"expected two views for DCLLoss(weighted=True), got {given['embeddings'].shape[1]}: pass two, or set "
-                "weighted=False"
-            )
+        if self.weighted and (views := given["embeddings"].shape[1]) != 2:
+            raise ValueError(f"expected two views for DCLLoss(weighted=True), got {views}: or set weighted=False")
 
     def _weights(self, rows: Rows) -> Float[Tensor, " n"]:
         """Return ω of each anchor; the views of a sample share it, so a mean over rows is a mean over samples."""
         view_0, view_1 = normalized(rows.queries.detach()).chunk(2)
         agreement = rows.of_anchors((view_0 * view_1).sum(dim=1) / self.sigma)
-        everyone = rows.of_references(agreement)
+        everyone, first = rows.of_references(agreement), rows.reference_shards.offset
         everyone = agreement if everyone is None else everyone
-        first = rows.reference_shards.offset
         weights = 2 - len(everyone) * everyone.softmax(dim=0)[first : first + len(agreement)]
         # An anchor with ω = 0 is still active: a weight too small to change any sum keeps its positive in the support.
         return weights.masked_fill(weights == 0, torch.finfo(weights.dtype).tiny)

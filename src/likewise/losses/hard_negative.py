@@ -28,17 +28,14 @@ class HardNegativeLoss(ContrastiveLoss):
     \end{aligned}
     $$
 
-    β = 0 is the debiased loss, and β = τ⁺ = 0 is NT-Xent. The weights e^{βs} depend on the embeddings and are
-    differentiated like the rest of the formula, so this is not the equation of the other losses but combines two of its
-    log-sum-exps. It is evaluated in log space and so is stable at low temperatures. A batch of one sample has no
-    negatives: its anchors are inactive, and the loss is 0, with gradient 0.
+    β = 0 is the debiased loss, and β = τ⁺ = 0 is NT-Xent. The weights e^{βs} are differentiated like the rest of the
+    formula, so this is not the equation of the other losses but combines two of its log-sum-exps, in log space. A batch
+    of one sample has no negatives: its anchors are inactive, and the loss is 0, with gradient 0.
 
     Args:
-        temperature: τ > 0, a number, "learned", or a 0-d or (1,) tensor or parameter, which then receives a gradient.
         beta: β ≥ 0, how much extra weight close negatives get.
         class_prior: τ⁺, 0 ≤ τ⁺ < 1, the probability that a view of another sample belongs to the anchor's class.
-        **options: reduction, normalize, gather_distributed, backend; see `LossOptions`. The lower bound e^{−1/τ} is the
-            smallest possible e^{s} for unit vectors; with ``normalize=False`` it is just a bound.
+        **options: See `LossOptions`. The bound e^{−1/τ} is the smallest e^{s} of unit vectors, not of others.
 
     Memory:
         O(B·D + tile). Both sums share one product of similarities, with an exponential for each.
@@ -49,7 +46,6 @@ class HardNegativeLoss(ContrastiveLoss):
         "Debiased Contrastive Learning", 2020.
 
     Example:
-        >>> import torch
         >>> view_0, view_1 = torch.eye(3), torch.eye(3)
         >>> HardNegativeLoss(temperature=1.0, class_prior=0.0)(view_0, view_1)
         tensor(0.9048)
@@ -86,10 +82,9 @@ class HardNegativeLoss(ContrastiveLoss):
 
     def check(self, given: dict[str, Any]) -> None:
         """Raise unless there are two views."""
-        if given["embeddings"].shape[1] != 2:
+        if (views := given["embeddings"].shape[1]) != 2:
             raise ValueError(
-                f"expected two views of each sample for HardNegativeLoss, got {given['embeddings'].shape[1]}: "
-                "pass pairs of views"
+                f"expected two views of each sample for HardNegativeLoss, got {views}: pass pairs of views"
             )
 
     def _debiased(self, excess: Tensor, bound: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from likewise.losses.among import Among, of_all
 from likewise.losses.base import ContrastiveLoss, LossOptions, Temperature
-from likewise.losses.checks import check_guide, check_ids, check_number
+from likewise.losses.checks import check_candidates, check_ids, check_number
 from likewise.losses.inputs import Embeddings, OfEach, References
 from likewise.operator import Problem, Push
 from likewise.operator.inputs import one_of
@@ -42,11 +42,9 @@ class InfoNCELoss(ContrastiveLoss):
     With an empty queue and no negatives only the query's own key is left: the loss is then 0, with gradient 0.
 
     Args:
-        temperature: τ > 0, a number, "learned", or a 0-d or (1,) tensor or parameter, which then receives a gradient.
         symmetric: Whether to average both directions (CLIP); "joint": four in one softmax (GTE). Neither with a queue.
         guide_margin: How much less similar than its own key, by cosine, a guide must find what pushes a query (GIST).
-        **options: reduction, normalize, gather_distributed, backend; see `LossOptions`. If gathered, keys and
-            negatives are those of all processes; the queue must be the same on every process and is not gathered.
+        **options: See `LossOptions`. Gathered, keys and negatives are those of all processes, but not the queue.
 
     Memory:
         O(((1 + K)·B + Q)·D + tile), for K negatives of each query, and as much for a guide's vectors. A queue without
@@ -62,16 +60,11 @@ class InfoNCELoss(ContrastiveLoss):
         The authors' code gives the same values.
 
     Example:
-        >>> import torch
         >>> queries, keys, negatives = torch.eye(2), torch.eye(2), -torch.eye(2)
         >>> InfoNCELoss(temperature=1.0)(queries, keys)
         tensor(0.3133)
-        >>> InfoNCELoss(temperature=1.0)(queries, keys, queue=negatives)
-        tensor(0.4076)
         >>> InfoNCELoss(temperature=1.0)(queries, keys, negatives=negatives)
         tensor(0.6265)
-        >>> [name for name, _ in InfoNCELoss(temperature="learned").named_parameters()]
-        ['log_temperature']
     """
 
     def __init__(
@@ -125,15 +118,12 @@ class InfoNCELoss(ContrastiveLoss):
     def check(self, given: dict[str, Any]) -> None:
         """Raise if a symmetric loss is given a queue, or ids or a guide do not go with what they are of."""
         if self.symmetric and given["queue"] is not None:
-            raise ValueError(
-                "expected no queue for a symmetric InfoNCELoss, which contrasts within the batch, got a queue: "
-                "leave it out, or set symmetric=False"
-            )
+            remedy = "leave it out, or set symmetric=False"
+            raise ValueError(f"expected no queue for a symmetric InfoNCELoss, got a queue: {remedy}")
         only_queue = given["queue"] is not None and given["negatives"] is None  # then the ids of keys alone have no use
         check_ids("ids", "keys", "queue_ids" if only_queue else "ids", given)
-        check_ids("negative_ids", "negatives", "ids", given)
         check_ids("queue_ids", "queue", "ids", given)
-        check_guide(given)
+        check_candidates(given)
 
 
 def both_ways(

@@ -25,14 +25,14 @@ class Input(ABC):
     """Abstract: how an input is checked, after those that it has to agree with."""
 
     naming: ClassVar[tuple[str, ...]] = ()
-    """Which fields name these; the last one of `Prototypes` and `LabelSets` may name an attribute of the loss."""
+    """Fields holding names of other inputs; if it `reads_loss`, the last may be an attribute of the loss."""
     reads_loss: ClassVar[bool] = False
     are_vectors: ClassVar[bool] = False
     """Whether these are rows of the features of embeddings, whose first ones are embeddings as well."""
 
     @property
     def after(self) -> list[str]:
-        """Names of these."""
+        """Names of the inputs that are checked first."""
         return [getattr(self, field) for field in self.naming if getattr(self, field)]
 
     @abstractmethod
@@ -184,19 +184,16 @@ def checked(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
     while len(order) < len(kinds):
         ready = [of for of in kinds if of not in order and not (set(kinds[of].after) & set(kinds)) - set(order)]
         if not ready:
-            raise TypeError(
-                f"expected inputs of {forward.__qualname__} that are checked one after another, got "
-                f"{', '.join(of for of in kinds if of not in order)}, which wait for each other: let one name no other"
-            )
+            waiting = ", ".join(name for name in kinds if name not in order)
+            expected = f"expected inputs of {forward.__qualname__} that are checked one after another"
+            raise TypeError(f"{expected}, got {waiting}, which wait for each other: let one name no other")
         order += ready
     names = {of.name: None for of in parameters}
     listed = next((name for name in [*names][:1] if isinstance(kinds.get(name), Embeddings)), "")
     optional = {of.name: of.default for of in parameters if of.default is not of.empty}
     required = [name for name in names if name not in optional]
-    takes_more, together = (
-        len(parameters) < len(every),
-        {of for of in kinds if isinstance(kinds[of], Classes | LabelSets)},
-    )
+    takes_more = len(parameters) < len(every)
+    together = {name for name, kind in kinds.items() if isinstance(kind, Classes | LabelSets)}
 
     @functools.wraps(forward)
     def call(loss: Any, *args: Any, **kwargs: Any) -> Tensor:
@@ -221,19 +218,17 @@ def _check_all(found: Given, known: Given, names: Sequence[str], loss: Any) -> N
     if others := [name for name in found if name not in known]:
         raise TypeError(f"{type(loss).__name__} takes no {', '.join(others)}; it takes {', '.join(known)}")
     if missing := [name for name in names if name not in found]:
-        raise TypeError(
-            f"expected {', '.join(names)} for {type(loss).__name__}, got no {', '.join(missing)}: pass all of them"
-        )
+        expected = f"expected {', '.join(names)} for {type(loss).__name__}"
+        raise TypeError(f"{expected}, got no {', '.join(missing)}: pass all of them")
 
 
 def _check_names(forward: Callable[..., Tensor], kinds: dict[str, Input], names: set[str]) -> None:
     for name, kind in kinds.items():
         missing = [of for of in kind.after[: len(kind.naming) - kind.reads_loss] if of not in names]
         if missing:
-            raise TypeError(
-                f"expected the annotation of {name} in {forward.__qualname__} to name inputs of it, "
-                f"got {missing[0]!r}: name one of {', '.join(sorted(names - {name}))}, or add the input"
-            )
+            expected = f"expected the annotation of {name} in {forward.__qualname__} to name inputs of it"
+            known = ", ".join(sorted(names - {name}))
+            raise TypeError(f"{expected}, got {missing[0]!r}: name one of {known}, or add the input")
 
 
 def _of_views(forward: Callable[..., Tensor], options: set[str]) -> Callable[..., Tensor]:
@@ -287,22 +282,17 @@ def _stacked(views: tuple[Tensor, ...], loss: str) -> Float[Tensor, "b v d"]:
     """Check views, each (B, D), or embeddings (B, V, D), and return (B, V, D); errors name the ``loss``."""
     for k, view in enumerate(views):
         if k > 0 and isinstance(view, Tensor) and view.ndim == 1:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ValueError(
-                f"expected views for {loss}, not labels, got a vector of {view.dtype}: to contrast classes use "
-                "SupConLoss()(embeddings, labels)"
-            )
+            expected = f"expected views for {loss}, not labels, got a vector of {view.dtype}"
+            raise ValueError(f"{expected}: to contrast classes use SupConLoss()(embeddings, labels)")
         checks.check_embeddings(f"view_{k}" if len(views) > 1 else "embeddings", view)
     if len(views) == 1 and views[0].ndim == 3 and views[0].shape[1] > 1:
         return views[0]
-    if len(views) < 2 or any(view.ndim != 2 for view in views):
-        raise ValueError(
-            f"expected two or more views for {loss}, each (B, D), or embeddings (B, V, D) with V ≥ 2, got "
-            f"{', '.join(str(tuple(view.shape)) for view in views) or 'none'}: augment each sample "
-            "twice, as --batches Views does"
-        )
-    if len({view.shape for view in views}) > 1:
-        shapes = ", ".join(str(tuple(view.shape)) for view in views)
-        raise ValueError(f"expected views of the same shape, got {shapes}: give every sample the same number of views")
+    several = len(views) > 1 and all(view.ndim == 2 for view in views)
+    if not several or len({view.shape for view in views}) > 1:
+        shapes = ", ".join(str(tuple(view.shape)) for view in views) or "none"
+        expected = f"expected two or more views for {loss}, each (B, D), or embeddings (B, V, D) with V ≥ 2"
+        expected = "expected views of the same shape" if several else expected
+        raise ValueError(f"{expected}, got {shapes}: augment each sample twice, as --batches Views does")
     if len({view.device for view in views}) > 1:
         devices = ", ".join(str(view.device) for view in views)
         raise ValueError(f"expected views to be on the same device, got {devices}: move them")

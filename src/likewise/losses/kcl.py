@@ -30,8 +30,6 @@ class KCLLoss(ContrastiveLoss):
 
     Args:
         k: Maximum number of other samples of an anchor's class that are its positives; an integer ≥ 1.
-        temperature: τ > 0, a number, "learned", or a 0-d or (1,) tensor or parameter, which then receives a gradient.
-        **options: reduction, normalize, gather_distributed, backend; see `LossOptions`.
 
     Returns:
         The loss, a scalar. Sampling is seeded with one number from torch's global generator (rank 0's, if gathered), so
@@ -46,7 +44,6 @@ class KCLLoss(ContrastiveLoss):
         L_KCL, with k = 6.
 
     Example:
-        >>> import torch
         >>> loss = KCLLoss(k=2, temperature=1.0)
         >>> loss(torch.eye(4).repeat(2, 1), torch.tensor([0, 0, 0, 0, 0, 0, 0, 1])).ndim
         0

@@ -47,7 +47,6 @@ def label_pair_similarity(labels: Any, method: Method) -> Float[Tensor, "l l"]:
         Bouma, "Normalized (Pointwise) Mutual Information in Collocation Extraction", 2009; Jaccard, 1912.
 
     Example:
-        >>> import torch
         >>> label_pair_similarity(torch.tensor([[1, 1, 0], [1, 0, 0], [1, 1, 0], [0, 0, 1]]), "jaccard")
         tensor([[1.0000, 0.6667, 0.0000],
                 [0.6667, 1.0000, 0.0000],

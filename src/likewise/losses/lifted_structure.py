@@ -2,16 +2,16 @@
 
 from collections.abc import Iterator, Sequence
 from itertools import product
-from typing import Annotated, Any, Unpack, final
+from typing import Any, Unpack, final
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from likewise import distributed
-from likewise.losses.base import ContrastiveLoss, LossOptions, Temperature, scalar
+from likewise.losses.base import LossOptions, Temperature, scalar
 from likewise.losses.checks import check_number
-from likewise.losses.inputs import Classes, Embeddings, References
+from likewise.losses.class_loss import ClassLoss
 from likewise.losses.rows import Rows
 from likewise.operator import Problem, Push
 from likewise.operator.precision import without_autocast
@@ -22,7 +22,7 @@ from likewise.pairs.weight import blocks
 
 
 @final
-class LiftedStructureLoss(ContrastiveLoss):
+class LiftedStructureLoss(ClassLoss):
     r"""Lifted structure: bring each positive pair closer than the negatives of both of its rows.
 
     With s the cosine, N(i) the rows of other classes than i's, and p another row of i's class, where a queue's rows, or
@@ -37,67 +37,45 @@ class LiftedStructureLoss(ContrastiveLoss):
     the pair. The paper has the distance itself.
 
     Args:
-        temperature: τ > 0, a number, "learned", or a 0-d or (1,) tensor or parameter, which then receives a gradient.
         margin: m, in units of the cosine.
-        **options: reduction, normalize, gather_distributed, backend; see `LossOptions`.
 
     Returns:
         A call returns the mean over all positive pairs (i, p) with negatives, a scalar; with ``reduction="none"`` each
         row's sum over its pairs, (N,).
 
     Memory:
-        O((N + R)·D + tile), and one matrix of up to 65,536 pairs. A queue's rows, or those of references, are compared with all references, too.
+        O((N + R)·D + tile), and one matrix of up to 65,536 pairs. A queue's rows, or those of references, are compared
+        with all references, too.
 
     Source:
         Oh Song, Xiang, Jegelka, Savarese, "Deep Metric Learning via Lifted Structured Feature Embedding", 2016,
         whose sum over unordered pairs over 2 |P| is this mean.
 
     Example:
-        >>> import torch
         >>> embeddings = torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0]])
         >>> LiftedStructureLoss()(embeddings, torch.tensor([0, 0, 1, 1]))
         tensor(0.1827)
     """
 
-    label_kinds = frozenset({"classes"})
-
     def __init__(self, *, temperature: Temperature = 0.5, margin: float = 0.5, **options: Unpack[LossOptions]) -> None:
         super().__init__(temperature, **options)
         self.margin = check_number("margin", margin, -1e6, 1e6, "0 to 0.5")
 
-    def forward(
-        self,
-        embeddings: Annotated[Float[Tensor, "..."], Embeddings()],
-        labels: Annotated[Int[Tensor, " b"], Classes("embeddings")],
-        *,
-        references: Annotated[Float[Tensor, "r d"] | None, References("embeddings")] = None,
-        reference_labels: Annotated[Int[Tensor, " r"] | None, Classes("references")] = None,
-        queue: Annotated[Float[Tensor, "q d"] | None, References("embeddings")] = None,
-        queue_labels: Annotated[Int[Tensor, " q"] | None, Classes("queue")] = None,
+    def of_classes(
+        self, rows: Rows, classes: Int[Tensor, " n"], sections: Sequence[Int[Tensor, " r"]]
     ) -> Float[Tensor, "..."]:
-        """Return the loss of a batch.
-
-        Args:
-            embeddings: One view of each sample, (N, D), or V views, (B, V, D). B below is N for one view.
-            labels: Classes of the samples, any integers, (B,).
-            references: Rows to compare with instead of the batch, (R, D), among which no anchor is. Gathered across
-                processes with ``gather_distributed``.
-            reference_labels: Their classes, (R,).
-            queue: Rows to compare with in addition, (Q, D), the same on every process (see `likewise.memory.Queue`).
-            queue_labels: Their classes, (Q,).
-        """
-        rows = self.rows(embeddings, references, whole=() if queue is None else (queue,))
-        classes, sections = rows.classes(labels, reference_labels, queue_labels)
+        """Return the loss of rows by their classes."""
         rows = rows.wide()
         far, sets = self._negatives(rows, classes, sections), rows.same_class(classes, sections) & rows.all_others()
         count = sets.row_sum(far.dtype, far.device).where(far != -torch.inf, 0)
         far = far.clamp(min=-1e30)  # where −∞ would have no gradient
-        (z, v), others, of_others = self.vectors(rows), torch.cat(sections), self._of_others(rows, far, sections)
+        (z, v), others, of_others = self.vectors(rows), torch.cat([*sections]), self._of_others(rows, far, sections)
         temperature = scalar(self.temperature, z)
         if self.backend == "auto" and z.device.type == "cpu" and len(z) * len(v) <= PAIRS:
             with without_autocast(z.device):
                 weights = sets.tile(slice(0, len(z)), slice(0, len(v)), z.dtype, z.device)
-                hinges = _exponents(z, v, far, of_others, temperature, self.margin)[1].clamp(min=0) * weights
+                j = _exponents(z, v, far, of_others, temperature=temperature, margin=self.margin)[1]
+                hinges = j.clamp(min=0) * weights
             return self.reduce(hinges.square().sum(dim=1) / 2, count > 0, count, count)
         one, other = classes.argsort(), others.argsort()  # the pairs of a class side by side
         pairs = SameClass(classes[one], others[other])
@@ -152,9 +130,8 @@ class _Hinges(torch.autograd.Function):
 
 
 def _exponents(
-    z: Tensor, v: Tensor, far: Tensor, of_others: Tensor, temperature: Tensor, margin: float
+    z: Tensor, v: Tensor, far: Tensor, of_others: Tensor, *, temperature: Tensor, margin: float
 ) -> tuple[Float[Tensor, "n r"], Float[Tensor, "n r"]]:
-    """Return similarities s, and J whether a pair is positive or not."""
     s = z @ v.T
     return s, torch.logaddexp(far.unsqueeze(1), of_others) + (margin - s) / temperature
 
@@ -165,5 +142,6 @@ def _tiles(ctx: Any, tensors: Any) -> Iterator[tuple[slice, slice, Float[Tensor,
     with without_autocast(z.device):
         for rows, columns in product(blocks(len(z), TILE), blocks(len(v), TILE)):
             if ctx.pairs.constant(rows, columns) != 0:
-                s, j = _exponents(z[rows], v[columns], far[rows], of_others[columns], temperature, ctx.margin)
+                there = z[rows], v[columns], far[rows], of_others[columns]
+                s, j = _exponents(*there, temperature=temperature, margin=ctx.margin)
                 yield rows, columns, s, j.clamp_(min=0).mul_(ctx.pairs.tile(rows, columns, s.dtype, s.device))

@@ -74,10 +74,8 @@ class ArcFaceLoss(MarginSoftmax):
     Beyond θ = π − m, where cos(θ + m) would increase again, it is replaced by cos θ − m sin m.
 
     Args:
-        temperature: τ > 0, a number, "learned", or a 0-d or (1,) tensor or parameter, which then receives a gradient.
         margin: m in radians, from 0 to π/2.
-        **options: reduction, normalize, gather_distributed, backend; see `LossOptions`. Embeddings and prototypes that
-            are not normalised here must have length 1.
+        **options: See `LossOptions`. Embeddings and prototypes that are not normalised here must have length 1.
 
     Memory:
         O((N + C)·D + tile).
@@ -87,7 +85,6 @@ class ArcFaceLoss(MarginSoftmax):
         with s = 1/τ = 64 and m = 0.5; beyond π − m, their code. pytorch-metric-learning has m = 28.6°, 0.49916.
 
     Example:
-        >>> import torch
         >>> embeddings, prototypes = torch.tensor([[1.0, 0.0], [0.0, 2.0]]), torch.eye(2)
         >>> ArcFaceLoss(temperature=1.0)(embeddings, torch.tensor([0, 1]), prototypes)
         tensor(0.3477)
@@ -120,9 +117,7 @@ class CosFaceLoss(MarginSoftmax):
     which is the equation of all contrastive losses, with push $e^{-m/\tau}$ on the own prototype, plus m/τ.
 
     Args:
-        temperature: τ > 0, a number, "learned", or a 0-d or (1,) tensor or parameter, which then receives a gradient.
         margin: m, in units of the cosine.
-        **options: reduction, normalize (of both), gather_distributed, backend; see `LossOptions`.
 
     Memory:
         As `ArcFaceLoss`.
@@ -132,7 +127,6 @@ class CosFaceLoss(MarginSoftmax):
         s = 1/τ = 64 and m = 0.35.
 
     Example:
-        >>> import torch
         >>> embeddings, prototypes = torch.tensor([[1.0, 0.0], [0.0, 2.0]]), torch.eye(2)
         >>> CosFaceLoss(temperature=1.0)(embeddings, torch.tensor([0, 1]), prototypes)
         tensor(0.4201)
@@ -160,9 +154,7 @@ class ProxyNCALoss(MarginSoftmax):
     where w_c is the prototype of class c. Rows of the batch are not compared with each other.
 
     Args:
-        temperature: τ > 0, a number, "learned", or a 0-d or (1,) tensor or parameter, which then receives a gradient.
-            It is half the paper's T, which divides squared distances.
-        **options: reduction, normalize (of embeddings and prototypes), gather_distributed, backend; see `LossOptions`.
+        temperature: τ > 0; see `ContrastiveLoss`. It is half the paper's T, which divides squared distances.
 
     Memory:
         O((N + C)·D + tile).
@@ -172,7 +164,6 @@ class ProxyNCALoss(MarginSoftmax):
         sections 3.3 and 3.4, with squared distances: −d²/T = (2·cos − 2)/T, so τ = T/2, and the default is T = 1/9.
 
     Example:
-        >>> import torch
         >>> embeddings, prototypes = torch.tensor([[1.0, 0.0], [0.0, 2.0]]), torch.eye(2)
         >>> ProxyNCALoss(temperature=1.0)(embeddings, torch.tensor([0, 1]), prototypes)
         tensor(0.3133)

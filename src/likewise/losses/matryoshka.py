@@ -58,14 +58,13 @@ class Matryoshka(nn.Module):
         super().__init__()
         self._vectors = vectors_of(type(loss).forward) if isinstance(loss, ContrastiveLoss) else []  # pyright: ignore[reportUnnecessaryIsInstance]
         if not self._vectors or isinstance(loss, OF_ONE_WIDTH):
-            raise ValueError(
-                "expected a loss whose inputs can be cut to their first features, such as InfoNCELoss(), got "
-                f"{type(loss).__name__}: it has state or inputs of one width, or declares no vectors"
-            )
+            expected = "expected a loss whose inputs can be cut to their first features, such as InfoNCELoss()"
+            got = f"got {type(loss).__name__}: it has state or inputs of one width, or declares no vectors"
+            raise ValueError(f"{expected}, {got}")
         known = tuple(widths) if isinstance(widths, list | tuple) else ()
         if not known or any(type(width) is not int or width < 1 for width in known) or len({*known}) < len(known):
             raise ValueError(
-                f"expected widths as different whole numbers of at least 1, got {widths!r}: (256, 128, 64), for example"
+                f"expected widths as different whole numbers of at least 1, got {widths!r}: say (256, 128)"
             )
         shares = [1 / len(known)] * len(known) if weights is None else [*weights]
         if len(shares) != len(known):

@@ -1,20 +1,22 @@
 """Multi-similarity: positives and negatives each in a soft maximum of their own."""
 
-from typing import Annotated, Unpack, final
+from collections.abc import Sequence
+from typing import Unpack, final
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from likewise.losses.base import ContrastiveLoss, LossOptions
+from likewise.losses.base import LossOptions
 from likewise.losses.checks import check_number, check_positive
-from likewise.losses.inputs import Classes, Embeddings, References
+from likewise.losses.class_loss import ClassLoss
+from likewise.losses.rows import Rows
 from likewise.operator import Problem, Push
 from likewise.pairs import Below, Hardest
 
 
 @final
-class MultiSimilarityLoss(ContrastiveLoss):
+class MultiSimilarityLoss(ClassLoss):
     r"""Multi-similarity: pull positives above a threshold and push negatives below it, the hardest of each the most.
 
     With s the cosine, P(i) the other rows of anchor i's class and N(i) those of other classes,
@@ -31,7 +33,6 @@ class MultiSimilarityLoss(ContrastiveLoss):
         beta: β > 0, that of negatives.
         threshold: λ, in units of the cosine.
         epsilon: ε, to keep only positives with s ≤ max_n s_in + ε and negatives with s > min_p s_ip − ε; None: all.
-        **options: reduction, normalize, gather_distributed, backend; see `LossOptions`.
 
     Memory:
         O((N + R)·D + tile). With ε, similarities are computed twice more, and again wherever the weights are.
@@ -41,13 +42,10 @@ class MultiSimilarityLoss(ContrastiveLoss):
         2019, where λ = 1 and ε = 0.1. The defaults are those of pytorch-metric-learning.
 
     Example:
-        >>> import torch
         >>> embeddings = torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0]])
         >>> MultiSimilarityLoss()(embeddings, torch.tensor([0, 0, 1, 1]))
         tensor(0.1580)
     """
-
-    label_kinds = frozenset({"classes"})
 
     def __init__(
         self, *, alpha: float = 2.0, beta: float = 50.0, threshold: float = 0.5, epsilon: float | None = None,
@@ -59,29 +57,10 @@ class MultiSimilarityLoss(ContrastiveLoss):
         self.threshold = check_number("threshold", threshold, -1e6, 1e6, "0.5 to 1")
         self.epsilon = None if epsilon is None else check_number("epsilon", epsilon, -1e6, 1e6, "0.1")
 
-    def forward(
-        self,
-        embeddings: Annotated[Float[Tensor, "..."], Embeddings()],
-        labels: Annotated[Int[Tensor, " b"], Classes("embeddings")],
-        *,
-        references: Annotated[Float[Tensor, "r d"] | None, References("embeddings")] = None,
-        reference_labels: Annotated[Int[Tensor, " r"] | None, Classes("references")] = None,
-        queue: Annotated[Float[Tensor, "q d"] | None, References("embeddings")] = None,
-        queue_labels: Annotated[Int[Tensor, " q"] | None, Classes("queue")] = None,
+    def of_classes(
+        self, rows: Rows, classes: Int[Tensor, " n"], sections: Sequence[Int[Tensor, " r"]]
     ) -> Float[Tensor, "..."]:
-        """Return the loss of a batch.
-
-        Args:
-            embeddings: One view of each sample, (N, D), or V views, (B, V, D). B below is N for one view.
-            labels: Classes of the samples, any integers, (B,).
-            references: Rows to compare with instead of the batch, (R, D), among which no anchor is. Gathered across
-                processes with ``gather_distributed``.
-            reference_labels: Their classes, (R,).
-            queue: Rows to compare with in addition, (Q, D), the same on every process (see `likewise.memory.Queue`).
-            queue_labels: Their classes, (Q,).
-        """
-        rows = self.rows(embeddings, references, whole=() if queue is None else (queue,))
-        classes, sections = rows.classes(labels, reference_labels, queue_labels)
+        """Return the loss of rows by their classes."""
         same, others = rows.same_class(classes, sections), rows.all_others()
         positives = same & others
         near, far = positives, ~same

@@ -23,7 +23,7 @@ class NPairsLoss(ContrastiveLoss):
     pair should come from a different class: a second pair of the same class would be a negative.
 
     Args:
-        **options: reduction, gather_distributed, backend; see `LossOptions`. ``normalize`` is False unless set.
+        **options: See `LossOptions`. Here normalize is False unless given.
 
     Memory:
         O(N·D + tile).

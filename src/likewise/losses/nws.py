@@ -46,11 +46,9 @@ class NWSLoss(ContrastiveLoss):
             training labels.
         alpha: α > 0, the pull of instances relative to that of prototypes.
         beta: β > 0, the push of instances relative to that of prototypes.
-        temperature: τ > 0, a number, "learned", or a 0-d or (1,) tensor or parameter, which then receives a gradient.
         aggregation: "mean" or "max" of S over the pairs of labels.
         normalized: Whether to leave out the correction for the own key, so that Σ_r w_ir = |y_i| exactly.
         positives_in_denominator: Whether every positive pushes too, with weight 1.
-        **options: reduction, normalize, gather_distributed, backend; see `LossOptions`.
 
     Returns:
         The loss, a scalar. ``last["positives_per_anchor"]`` counts instances and prototypes.
@@ -65,7 +63,6 @@ class NWSLoss(ContrastiveLoss):
         DCL (Yeh et al., "Decoupled Contrastive Learning", 2022), a momentum queue, and weighted negatives.
 
     Example:
-        >>> import torch
         >>> queries, labels = torch.eye(3), torch.tensor([[1, 0], [0, 1], [0, 0]])
         >>> similarity = torch.tensor([[1.0, 0.5], [0.5, 1.0]])
         >>> loss = NWSLoss(similarity, temperature=1.0)
@@ -143,13 +140,10 @@ class NWSLoss(ContrastiveLoss):
             return
         seen = labels.device.type == "cpu"
         if key_labels.shape != labels.shape or (seen and not torch.equal(key_labels.bool(), labels.bool())):
-            raise ValueError(
-                "expected keys to be the samples' own, in the same order and with the same labels, got key_labels "
-                "other than labels: put older keys into the queue"
-            )
+            expected = "expected keys to be the samples' own, in the same order and with the same labels"
+            raise ValueError(f"{expected}, got key_labels other than labels: put older keys into the queue")
 
     def _pushed_by(self, own: Sets, others: Sets) -> PairWeight:
-        """Return β (1 − sim) on the negatives among instances, and 1 on the positives if these push too."""
         shared = SharesLabel(own, others)
         similarity = SIMILARITIES[self.aggregation](own, self.label_similarity, others)
         push = ~shared * (1 - similarity) * self.beta
@@ -165,22 +159,15 @@ def _checked(similarity: Tensor | str) -> Tensor:
         )
     similarity = matrix("label_similarity", similarity, "see likewise.label_pair_similarity").clone()
     if similarity.ndim != 2 or similarity.shape[0] != similarity.shape[1] or similarity.dtype not in FLOATING:
-        raise ValueError(
-            "expected label_similarity to be a floating-point matrix (L, L), "
-            f"got {similarity.dtype} of shape {tuple(similarity.shape)}: see likewise.label_pair_similarity"
-        )
+        got = f"got {similarity.dtype} of shape {tuple(similarity.shape)}"
+        raise ValueError(f"expected label_similarity to be a floating-point matrix (L, L), {got}")
     if not torch.isfinite(similarity).all():
-        raise ValueError(
-            "expected label_similarity to be finite, got NaN or infinity: use 0 for labels that never occur, "
-            "as likewise.label_pair_similarity does"
-        )
+        told = "expected label_similarity to be finite, got NaN or infinity: use 0 for labels that never occur"
+        raise ValueError(f"{told}, as likewise.label_pair_similarity does")
     if not ((similarity >= 0) & (similarity <= 1)).all():
-        raise ValueError(
-            f"expected label_similarity to be within [0, 1], got {similarity.min():g} … {similarity.max():g}: "
-            "scale it, NPMI by (NPMI + 1)/2"
-        )
+        got = f"got {similarity.min():g} … {similarity.max():g}: scale it, NPMI by (NPMI + 1)/2"
+        raise ValueError(f"expected label_similarity to be within [0, 1], {got}")
     if not torch.allclose(similarity, similarity.T, rtol=0, atol=1e-6):
-        raise ValueError(
-            "expected label_similarity to be symmetric, got a matrix that is not: average it with its transpose"
-        )
+        told = "expected label_similarity to be symmetric, got a matrix that is not"
+        raise ValueError(f"{told}: average it with its transpose")
     return similarity

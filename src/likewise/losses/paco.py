@@ -30,9 +30,7 @@ class PaCoLoss(ContrastiveLoss):
 
     Args:
         alpha: α ≥ 0, the weight of a row of the anchor's class, relative to 1 for the centre of that class.
-        temperature: τ > 0, a number, "learned", or a 0-d or (1,) tensor or parameter, which then receives a gradient.
-            It divides the similarities only, not the logits.
-        **options: reduction, normalize (of the embeddings), gather_distributed, backend; see `LossOptions`.
+        temperature: τ > 0; see `ContrastiveLoss`. It divides the similarities only, not the logits.
 
     Memory:
         O(N·(D + C) + (R + Q)·D + tile).
@@ -42,7 +40,6 @@ class PaCoLoss(ContrastiveLoss):
         for ImageNet-LT, which also adds the classes' prior: here the caller does, ``class_logits + prior.log()``.
 
     Example:
-        >>> import torch
         >>> embeddings, class_logits = torch.eye(2), torch.tensor([[2.0, 0.0], [0.0, 2.0]])
         >>> PaCoLoss(temperature=1.0)(embeddings, torch.tensor([0, 1]), class_logits)
         tensor(0.2395)
@@ -91,14 +88,11 @@ class PaCoLoss(ContrastiveLoss):
         check_tensor("class_logits", class_logits)
         check_floating("class_logits", class_logits)
         if class_logits.shape[:-1] != embeddings.shape[:-1] or not class_logits.shape[-1]:
-            rows = ", ".join(map(str, embeddings.shape[:-1]))
-            raise ValueError(
-                f"expected class_logits to have a logit per class for each embedding, ({rows}, C), "
-                f"got shape {tuple(class_logits.shape)}: apply the classifier to every row that is embedded"
-            )
+            rows, shape = ", ".join(map(str, embeddings.shape[:-1])), tuple(class_logits.shape)
+            expected = f"expected class_logits to have a logit per class for each embedding, ({rows}, C)"
+            raise ValueError(f"{expected}, got shape {shape}: classify every row that is embedded")
         if class_logits.device != embeddings.device:
-            raise ValueError(
-                f"expected class_logits on the embeddings' device, {embeddings.device}, got {class_logits.device}"
-            )
+            devices = f"{embeddings.device}, got {class_logits.device}"
+            raise ValueError(f"expected class_logits on the embeddings' device, {devices}: move them")
         check_finite("class_logits", class_logits)
         check_classes("labels", labels, "embeddings", len(embeddings), class_logits.shape[-1])

@@ -27,8 +27,7 @@ class PatchLoss(ContrastiveLoss):
 
     Args:
         scale: 1/τ > 0, a number, or a 0-d or (1,) tensor or parameter, which then receives a gradient.
-        **options: reduction, normalize, gather_distributed, backend; see `LossOptions`. If gathered, a cell is still
-            compared only with the classes of its own episode, but the mean is over the cells of all processes.
+        **options: See `LossOptions`. Gathered, a cell still meets its own episode alone; the mean is over all cells.
 
     Memory:
         O((E·Q·H·W + E·K)·D + tile).
@@ -38,7 +37,6 @@ class PatchLoss(ContrastiveLoss):
         authors' code. `InfoPatchLoss` adds the global loss.
 
     Example:
-        >>> import torch
         >>> query_maps = torch.eye(2).view(1, 2, 2, 1, 1).expand(1, 2, 2, 3, 3)  # two queries, 3 x 3 cells
         >>> support_maps = torch.eye(2).view(1, 2, 2, 1, 1)
         >>> cell_labels = torch.arange(2).view(1, 2, 1, 1).expand(1, 2, 3, 3)

@@ -26,11 +26,8 @@ class PrototypicalLoss(ContrastiveLoss):
     differences, which stay exact where classes lie close together and far from the origin; ``backend`` has no effect.
 
     Args:
-        temperature: τ > 0, a number, "learned", or a 0-d or (1,) tensor or parameter, which then receives a gradient.
-        **options: reduction, normalize, gather_distributed, backend; see `LossOptions`. Here normalize is False unless
-            given; with it, queries and class means have length 1, and s is (2 cos − 2) / τ. If gathered, a
-            query is still compared only with the classes of its own episode, but the mean is over those of all
-            processes.
+        **options: See `LossOptions`. Here normalize is False unless given; with it, queries and class means have length
+            1, and s is (2 cos − 2) / τ. Gathered, a query still meets its own episode alone; the mean is over all.
 
     Attributes:
         last: Also ``"accuracy"``, the share of queries whose nearest class mean is that of their class.
@@ -42,7 +39,6 @@ class PrototypicalLoss(ContrastiveLoss):
         Snell, Swersky, Zemel, "Prototypical Networks for Few-shot Learning", 2017, equations 1 and 2.
 
     Example:
-        >>> import torch
         >>> class_means = torch.tensor([[[0.0, 0.0], [1.0, 0.0]]])  # one episode of two classes
         >>> query_features = torch.tensor([[[0.0, 0.0], [1.0, 0.0]]])
         >>> PrototypicalLoss()(query_features, class_means, torch.tensor([[0, 1]]))

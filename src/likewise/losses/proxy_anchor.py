@@ -27,10 +27,8 @@ class ProxyAnchorLoss(ContrastiveLoss):
     $$
 
     Args:
-        temperature: τ > 0, a number, "learned", or a 0-d or (1,) tensor or parameter, which then receives a gradient.
         margin: δ, in units of the cosine.
-        **options: reduction, normalize (of both), gather_distributed, backend; see `LossOptions`. Gathered, processes
-            exchange two numbers for each class instead of rows.
+        **options: See `LossOptions`. Gathered, processes exchange two numbers for each class instead of rows.
 
     Returns:
         A call returns the loss, a scalar: the mean of one for each class, (C,), which ``reduction="none"`` returns; if
@@ -40,11 +38,9 @@ class ProxyAnchorLoss(ContrastiveLoss):
         O((N + Q + C)·D + tile).
 
     Source:
-        Kim, Kim, Cho, Kwak, "Proxy Anchor Loss for Deep Metric Learning", 2020; there α = 1/τ = 32
-        and δ = 0.1.
+        Kim, Kim, Cho, Kwak, "Proxy Anchor Loss for Deep Metric Learning", 2020; there α = 1/τ = 32 and δ = 0.1.
 
     Example:
-        >>> import torch
         >>> embeddings, prototypes = torch.tensor([[1.0, 0.0], [0.0, 2.0]]), torch.eye(2)
         >>> ProxyAnchorLoss(temperature=1.0)(embeddings, torch.tensor([0, 1]), prototypes)
         tensor(1.0856)

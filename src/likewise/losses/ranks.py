@@ -23,10 +23,6 @@ def doubled_ranks(similarities: Float[Tensor, "*b m"], counts: Int[Tensor, "*b m
     $$
 
     Doubling makes the average ranks of ties integers; n, the multiplicities, are 0 for entries that are not ranked.
-
-    Example:
-        >>> doubled_ranks(torch.tensor([0.5, 0.9, 0.5]), torch.tensor([1, 1, 1]))
-        tensor([3, 0, 3], dtype=torch.int32)
     """
     ordered, order = _falling(similarities).sort(dim=-1)
     counts = counts.to(torch.int32).gather(-1, order)
@@ -192,8 +188,6 @@ class Statistics(NamedTuple):
 
 
 class _Ranked(NamedTuple):
-    """The weights of a block, and the ranks that they come from."""
-
     weights: Float[Tensor, "g n m"]
     moved: Int[Tensor, "g n _"]
     """Twice how far each rank has moved."""
@@ -233,7 +227,6 @@ class _Positives(NamedTuple):
     """How many of an anchor's positives are views of each sample."""
 
     def by_view(self, values: Tensor) -> Tensor:
-        """Expand values of samples, (G, N, S), to each of their views, (G, N, M)."""
         return values.gather(2, self.place[:, None].expand(self.inside.shape))
 
 

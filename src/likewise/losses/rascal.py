@@ -47,7 +47,6 @@ class RASCALLoss(ContrastiveLoss):
     Args:
         num_samples: Size of the training set; sample indices are below it.
         feature_dim: Number of features D of an embedding.
-        temperature: τ > 0, a number, "learned", or a 0-d or (1,) tensor or parameter, which then receives a gradient.
         ranking: "agreement" is the loss; "current" weights by the current rank only, $W_{ip} \propto 1 - \rho_{ip}/(m_i
             - 1)$, independent of the cache; "uniform" is SupCon, bit for bit. Only to report the drifts in ``last``,
             "current" also computes the cached ranks, and "uniform" both; `SupConLoss` avoids that cost.
@@ -57,8 +56,7 @@ class RASCALLoss(ContrastiveLoss):
             with "view" it need not, since the views of a sample differ but share one cached feature.
         persistent_cache: Whether a checkpoint has the cache, so that a resumed training ends bit for bit as an
             uninterrupted one. Without it the cache is empty after a resumption, and weights uniform for an epoch.
-        **options: reduction, normalize, gather_distributed, backend; see `LossOptions`. Ranks use the cosine and
-            features are normalised even with ``normalize=False``.
+        **options: See `LossOptions`. Ranks always use the cosine, and cached features are always normalised.
 
     Attributes:
         cache: The `FeatureCache`, in buffers: ``cache.features``, ``cache.valid``.
@@ -79,13 +77,10 @@ class RASCALLoss(ContrastiveLoss):
         Learning", 2020.
 
     Example:
-        >>> import torch
         >>> embeddings = torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0]])
         >>> criterion = RASCALLoss(num_samples=100, feature_dim=2, temperature=0.1)
         >>> criterion(embeddings, labels=torch.tensor([0, 0, 1, 1]), sample_index=torch.tensor([7, 42, 3, 99]))
         tensor(0.0003)
-        >>> criterion.cache.valid.sum()
-        tensor(4)
     """
 
     label_kinds = frozenset({"classes"})
@@ -102,8 +97,8 @@ class RASCALLoss(ContrastiveLoss):
         **options: Unpack[LossOptions],
     ) -> None:
         super().__init__(temperature, **options)
-        self.ranking: Ranking = one_of("ranking", ranking, Ranking, 'the usual choice is "agreement"')
-        self.rank_level: RankLevel = one_of("rank_level", rank_level, RankLevel, 'the usual choice is "view"')
+        self.ranking: Ranking = one_of("ranking", ranking, Ranking)
+        self.rank_level: RankLevel = one_of("rank_level", rank_level, RankLevel)
         self.cache = FeatureCache(num_samples, feature_dim, persistent=persistent_cache)
 
     def forward(
@@ -180,20 +175,14 @@ class RASCALLoss(ContrastiveLoss):
         self.cache.check_index(sample_index)
         size, features = self.cache.features.shape
         if embeddings.shape[-1] != features:
-            raise ValueError(
-                f"expected embeddings to have the cache's {features} features, got {embeddings.shape[-1]}: "
-                f"use RASCALLoss({size}, {embeddings.shape[-1]})"
-            )
+            expected = f"expected embeddings to have the cache's {features} features, got {embeddings.shape[-1]}"
+            raise ValueError(f"{expected}: use RASCALLoss({size}, {embeddings.shape[-1]})")
         if len(sample_index) != len(embeddings):
-            raise ValueError(
-                f"expected sample_index to have one entry for each of {len(embeddings)} embeddings, "
-                f"got {len(sample_index)}: the views of a sample share one index"
-            )
+            expected = f"expected sample_index to have one entry for each of {len(embeddings)} embeddings"
+            raise ValueError(f"{expected}, got {len(sample_index)}: the views of a sample share one index")
         if embeddings.device != sample_index.device:
-            raise ValueError(
-                f"expected embeddings on the device of the cache, {sample_index.device}, got {embeddings.device}: "
-                "move the loss with .to"
-            )
+            expected = f"expected embeddings on the device of the cache, {sample_index.device}"
+            raise ValueError(f"{expected}, got {embeddings.device}: move the loss with .to")
 
 
 def _wide(features: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from likewise.losses.among import Among
 from likewise.losses.base import ContrastiveLoss, LossOptions, Temperature
-from likewise.losses.checks import check_guide, check_ids, check_number
+from likewise.losses.checks import check_candidates, check_ids, check_number
 from likewise.losses.inputs import Embeddings, OfEach, References
 from likewise.operator import Problem, Push
 from likewise.operator.inputs import check_bias
@@ -23,16 +23,13 @@ class SigLIPLoss(ContrastiveLoss):
              + \sum_{u \ne i} \log \bigl( 1 + e^{q_i \cdot k_u / \tau + b} \bigr)
     $$
 
-    Pairs do not compete as in a softmax: each is a classification of its own, so that no row needs the sum over all
-    others. The bias b makes up for there being so many more negatives. The second sum is over the hard negatives of all
-    queries, too, if there are some.
+    Pairs do not compete as in a softmax: each is a classification of its own. The bias b makes up for there being so
+    many more negatives. The second sum is over the hard negatives of all queries, too, if there are some.
 
     Args:
-        temperature: τ > 0, a number, "learned", or a 0-d or (1,) tensor or parameter, which then receives a gradient.
         bias: b, a number, "learned" from −10 on, or a 0-d or (1,) tensor or parameter, which then receives a gradient.
         guide_margin: How much less similar than its own key, by cosine, a guide must find what pushes a query.
-        **options: reduction, normalize, gather_distributed, backend; see `LossOptions`. If gathered, keys and
-            negatives are those of all processes. Kernels leave it to tiles.
+        **options: See `LossOptions`. Gathered, keys and negatives are those of all processes. Never by kernels.
 
     Memory:
         O((1 + K)·B·D + tile), for K negatives of each query, and as much for a guide's vectors.
@@ -42,17 +39,8 @@ class SigLIPLoss(ContrastiveLoss):
         1/τ is learned from log 10 and b from −10. The authors' code, and open_clip's, give the same values.
 
     Example:
-        >>> import torch
         >>> SigLIPLoss(temperature=0.1, bias=-5.0)(torch.eye(3), torch.eye(3))
         tensor(0.0201)
-
-        With both learned:
-
-        >>> tau, b = (torch.nn.Parameter(torch.tensor(value)) for value in (0.1, -10.0))
-        >>> loss_of = SigLIPLoss(temperature=tau, bias=b)
-        >>> loss_of(torch.eye(3), torch.eye(3)).backward()
-        >>> b.grad
-        tensor(-0.4999)
     """
 
     def __init__(
@@ -81,19 +69,7 @@ class SigLIPLoss(ContrastiveLoss):
         guide_keys: Float[Tensor, "b g"] | None = None,
         guide_negatives: Float[Tensor, "..."] | None = None,
     ) -> Float[Tensor, "..."]:
-        """Return the loss of a batch.
-
-        Args:
-            queries: One row for each sample, (B, D).
-            keys: Each query's positive, in the same order, (B, D).
-            negatives: Hard negatives of each query, (B, D) or (B, K, D), which push the other queries, too.
-            ids: Which document each key is, any integers, (B,). What else has a query's id neither pulls nor pushes it.
-            negative_ids: Which document each negative is, (B,) or (B, K). Without them, all negatives push.
-            guide_queries: Vectors that another model, a guide, has of the queries, (B, G). What it finds more similar
-                to a query than the query's own key, less the margin, may be another key of it, and does not push it.
-            guide_keys: The same of the keys, (B, G).
-            guide_negatives: The same of the negatives, (B, G) or (B, K, G). Without them, all negatives push.
-        """
+        """Return the loss of a batch, whose arguments are those of `InfoNCELoss.forward`."""
         guides = guide_queries, guide_keys, guide_negatives
         among = Among(negatives, None, ids, negative_ids, None, *guides, self.guide_margin)
         rows, own, nearby = among.sections(self, queries, keys)
@@ -106,5 +82,4 @@ class SigLIPLoss(ContrastiveLoss):
     def check(self, given: dict[str, Any]) -> None:
         """Raise if ids or a guide do not go with what they are of."""
         check_ids("ids", "keys", "ids", given)
-        check_ids("negative_ids", "negatives", "ids", given)
-        check_guide(given)
+        check_candidates(given)

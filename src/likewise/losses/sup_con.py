@@ -42,10 +42,8 @@ class SupConLoss(ContrastiveLoss):
     negatives only, an anchor without these is inactive too, and the mean is over all positive pairs.
 
     Args:
-        temperature: τ > 0, a number, "learned", or a 0-d or (1,) tensor or parameter, which then receives a gradient.
         form: "out", with the mean over positives outside the logarithm, as the paper recommends, "in", inside it, or
             "pairs", each pair's own.
-        **options: reduction, normalize, gather_distributed, backend; see `LossOptions`.
 
     Memory:
         O((N + R)·D + tile) with class labels; a mask adds its own size, label sets add O((N + R)·L).
@@ -57,7 +55,6 @@ class SupConLoss(ContrastiveLoss):
         Feeney, Hughes, 2023.
 
     Example:
-        >>> import torch
         >>> embeddings = torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0]])
         >>> SupConLoss(temperature=0.1)(embeddings, torch.tensor([0, 0, 1, 1]))
         tensor(0.0003)
@@ -67,7 +64,7 @@ class SupConLoss(ContrastiveLoss):
 
     def __init__(self, *, temperature: Temperature = 0.1, form: Form = "out", **options: Unpack[LossOptions]) -> None:
         super().__init__(temperature, **options)
-        self.form: Form = one_of("form", form, Form, 'the paper recommends "out"')
+        self.form: Form = one_of("form", form, Form)
 
     def forward(
         self,
@@ -131,34 +128,24 @@ class SupConLoss(ContrastiveLoss):
         if labels is not None and mask is not None:
             raise ValueError("expected either labels or a mask to define the positives, got both: leave one out")
         if (references is None or labels is None) != (reference_labels is None):
-            raise ValueError(
-                "expected references, labels and reference_labels together, got only some of them: a mask needs no "
-                "labels"
-            )
+            raise ValueError("expected references, labels and reference_labels together, got only some of them")
         if (queue is None) != (queue_labels is None) or (queue is not None and labels is None):
-            raise ValueError(
-                "expected queue, queue_labels and labels together, got only some of them: a mask does not work with a "
-                "queue"
-            )
+            expected = "expected queue, queue_labels and labels together, got only some of them"
+            raise ValueError(f"{expected}: a mask does not work with a queue")
         if labels is not None and labels.shape[1:] == (1,):
-            raise ValueError(
-                "expected labels to be classes, (B,), or label sets over several labels, (B, L), "
-                f"got shape {tuple(labels.shape)}: pass a column of classes as labels[:, 0]"
-            )
+            expected = "expected labels to be classes, (B,), or label sets over several labels, (B, L)"
+            raise ValueError(f"{expected}, got shape {tuple(labels.shape)}: pass a column of classes as labels[:, 0]")
         for name, others in (("reference_labels", reference_labels), ("queue_labels", queue_labels)):
             if others is not None and labels is not None and labels.shape[1:] != others.shape[1:]:
-                raise ValueError(
-                    f"expected labels and {name} to be both classes or both label sets of the same length, "
-                    f"got shapes {tuple(labels.shape)} and {tuple(others.shape)}: pass both in the same form"
-                )
+                expected = f"expected labels and {name} to be both classes or both label sets of the same length"
+                raise ValueError(f"{expected}, got shapes {tuple(labels.shape)} and {tuple(others.shape)}")
         if mask is not None:
             _check_mask(mask)
         one_view = embeddings.ndim == 2 or embeddings.shape[1] == 1
         if labels is None and mask is None and (references is not None or one_view):
-            raise ValueError(
-                f"expected something that defines the positives, got only embeddings of shape "
-                f"{tuple(embeddings.shape)}: pass labels, a mask, or two views of each sample, (B, V, D)"
-            )
+            got = f"got only embeddings of shape {tuple(embeddings.shape)}"
+            remedy = "pass labels, a mask, or two views of each sample, (B, V, D)"
+            raise ValueError(f"expected something that defines the positives, {got}: {remedy}")
 
 
 def _check_mask(mask: Tensor) -> None:
@@ -189,10 +176,9 @@ def _masked(rows: Rows, mask: Tensor) -> PairWeight:
     count = len(rows.queries) // rows.views
     columns = rows.reference_shards.total if rows.others else rows.sample_shards.total
     if mask.shape != (count, columns):
-        raise ValueError(
-            f"expected mask to have one row for each of {count} samples and one column for each of {columns} "
-            f"{'references' if rows.others else 'samples'}, got shape {tuple(mask.shape)}: views do not add rows"
-        )
+        each = f"{columns} {'references' if rows.others else 'samples'}"
+        expected = f"expected mask to have one row for each of {count} samples and one column for each of {each}"
+        raise ValueError(f"{expected}, got shape {tuple(mask.shape)}: views do not add rows")
     index = rows.of_anchors(torch.arange(count, device=rows.queries.device))
     mask = mask.to(rows.queries.device, torch.bool)
     return Explicit(mask, rows=index, columns=samples if rows.others or samples is not None else index)

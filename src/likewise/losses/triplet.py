@@ -34,12 +34,10 @@ class TripletLoss(ContrastiveLoss):
     $\frac{1}{2\tau} (\|a - p\|^2 - \|a - n\|^2 + 2\tau)$, is a triplet loss with margin 2τ: a limit, not an identity.
 
     Args:
-        temperature: τ > 0, a number, "learned", or a 0-d or (1,) tensor or parameter, which then receives a gradient.
-        margin: m, by how much the positive's similarity is to exceed the negative's; in units of the cosine,
-            or of the distance.
+        margin: m, by how much the positive's similarity is to exceed the negative's; in units of the cosine, or of the
+            distance.
         distance: "cosine", or "euclidean": s is then −‖a − p‖ and −‖a − n‖, and the gradient of two equal rows is 0.
-        **options: reduction, normalize, gather_distributed, backend; see `LossOptions`. Gathered, an anchor still meets
-            its own triple only; the mean is over the triples of all processes.
+        **options: See `LossOptions`. Gathered, an anchor still meets its own triple only; the mean is over all triples.
 
     Memory:
         O(N·D).
@@ -50,7 +48,6 @@ class TripletLoss(ContrastiveLoss):
         "Supervised Contrastive Learning", 2020, supplement. These compare distances; this loss compares similarities.
 
     Example:
-        >>> import torch
         >>> TripletLoss(temperature=1.0, margin=1.0)(torch.eye(2), torch.eye(2), -torch.eye(2))
         tensor(0.3133)
     """

@@ -54,14 +54,10 @@ __all__ = [
 
 
 def concat(sections: Sequence[PairWeight]) -> PairWeight:
-    """Concatenate the weights of several sections of references for the same anchors.
-
-    Args:
-        sections: Weights of shapes (N, R₁), (N, R₂), …
+    """Concatenate the weights of several sections of references for the same anchors, (N, R₁), (N, R₂) and so on.
 
     Returns:
-        The weight of shape (N, R₁ + R₂ + …). ``concat(...) @ (v₁, v₂, …)`` takes references split into the same
-        sections.
+        The weight, (N, R₁ + R₂ + …). ``concat(...) @ (v₁, v₂, …)`` takes references split into the same sections.
 
     Example:
         >>> concat([NotSelf(2), AllPairs(2, 1)]).dense()

@@ -37,7 +37,6 @@ class Concat(PairWeight):
                 yield part
 
     def _cut(self, columns: slice) -> Iterator[tuple[PairWeight, slice]]:
-        """Yield each section that overlaps the columns, with the columns counted within that section."""
         start = 0
         for part in self.parts:
             inside = slice(max(columns.start - start, 0), min(columns.stop - start, part.shape[1]))
@@ -66,10 +65,9 @@ class Concat(PairWeight):
         if all(part.beside is None for part in parts) or all(part.within is None for part in parts):
             return super().split()
         none = [NoPairs(*part.shape) for part in self.parts]
-        return Split(
-            Concat(tuple(no if part.within is None else part.within for part, no in zip(parts, none, strict=True))),
-            Concat(tuple(no if part.beside is None else part.beside for part, no in zip(parts, none, strict=True))),
-        )
+        sides = zip(*parts, strict=True)
+        whole = (tuple(no if of is None else of for of, no in zip(side, none, strict=True)) for side in sides)
+        return Split(*map(Concat, whole))
 
     def constant(self, rows: slice, columns: slice) -> float | None:
         values = {part.constant(rows, inside) for part, inside in self._cut(columns)}

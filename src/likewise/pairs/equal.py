@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from likewise.pairs.expressions import PairWeight
+from likewise.pairs.expressions import Filled, PairWeight
 from likewise.pairs.form import ClosedForm, Term, Terms, joined, united
 from likewise.pairs.keys import Keys, Shifted
 from likewise.pairs.weight import blocks, check_part, same_shape
@@ -22,7 +22,7 @@ SIMILAR = 8
 """If the lengths of all rows are within this factor, rows are subtracted from sums in their own dtype."""
 
 
-class KeySet(PairWeight):
+class KeySet(Filled):
     """Abstract: a set written as Σ coefficient · [key = key'].
 
     a & b joins keys, ~a is 1 − a, and a | b is a + b − a & b. Products and row sums are sums over equal keys, in
@@ -38,11 +38,6 @@ class KeySet(PairWeight):
         places = {keys.place for keys in self.terms if keys is not None} or {0 if shape[0] == shape[1] else None}
         symmetric_at = places.pop() if len(places) == 1 else None
         super().__init__(shape, is_set=True, is_nonnegative=True, symmetric_at=symmetric_at)
-
-    def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Tensor:
-        result = torch.empty(rows.stop - rows.start, columns.stop - columns.start, dtype=dtype, device=device)
-        self.fill(result, rows, columns)
-        return result
 
     def fill(self, out: Tensor, rows: slice, columns: slice) -> None:
         filled, constant = False, self.terms.get(None, 0)
@@ -101,7 +96,6 @@ class KeySet(PairWeight):
         return self._product(anchors, self.shape[1], transpose=True)
 
     def _product(self, values: Tensor, length: int, *, transpose: bool) -> Tensor:
-        """Sum the terms; where a subtraction could cancel, in float64 and over some columns at a time."""
         wide = torch.float32 if values.device.type == "mps" else torch.float64
         if values.dtype == wide or not self._cancels(values):
             return self._summed(values, length, transpose=transpose)
@@ -185,7 +179,6 @@ class Equal(KeySet):
         O(N + R).
 
     Example:
-        >>> import torch
         >>> Equal(torch.tensor([3, 7, 3])).dense()
         tensor([[1., 0., 1.],
                 [0., 1., 0.],
@@ -217,7 +210,6 @@ def SameClass(  # noqa: N802 - a set of pairs, made like all others
         offset: As in `Equal`.
 
     Example:
-        >>> import torch
         >>> labels = torch.tensor([0, 1, 0])
         >>> (SameClass(labels) & NotSelf(3)).row_sum()
         tensor([1., 0., 1.])
@@ -236,7 +228,6 @@ def SameSample(  # noqa: N802 - likewise
         offset: As in `Equal`.
 
     Example:
-        >>> import torch
         >>> SameSample(torch.tensor([0, 1, 0, 1])).row_sum()
         tensor([2., 2., 2., 2.])
     """
@@ -266,10 +257,8 @@ class NotSelf(KeySet):
         r = n if references is None else references
         others = [type(of).__name__ for of in (n, r, offset) if not isinstance(of, Integral | torch.SymInt)]
         if others or min(n, r, offset) < 0:
-            found = others[0] if others else f"n={n}, references={r}, offset={offset}"
-            raise ValueError(
-                f"expected counts and an offset, integers of at least 0, got {found}: pass the numbers of rows"
-            )
+            got = others[0] if others else f"n={n}, references={r}, offset={offset}"
+            raise ValueError(f"expected counts and an offset, integers of at least 0, got {got}")
         super().__init__((n, r), {None: 1, Shifted(n, r, offset): -1})
 
 
@@ -315,16 +304,14 @@ class NoPairs(KeySet):
 
 def _counts(n: int, r: int) -> tuple[int, int]:
     if min(n, r) < 0:
-        raise ValueError(f"expected at least 0 anchors and references, got {n} and {r}: pass the numbers of rows")
+        raise ValueError(f"expected at least 0 anchors and references, got {n} and {r}")
     return n, r
 
 
 def _vector(values: Tensor, name: str) -> Tensor:
     values = torch.as_tensor(values)
     if values.ndim != 1 or values.is_floating_point() or values.is_complex():
-        raise ValueError(
-            f"expected {name} as one integer for each row, shape (n,), got {values.dtype} of shape "
-            f"{tuple(values.shape)}: pass class labels or ids as integers, multi-hot label sets to SharesLabel"
-        )
+        got = f"got {values.dtype} of shape {tuple(values.shape)}: multi-hot label sets are for SharesLabel"
+        raise ValueError(f"expected {name} as one integer for each row, shape (n,), {got}")
     # copied, since a label queue may change before the backward
     return values.detach().clone() if values.dtype == torch.int64 else values.to(torch.int64)

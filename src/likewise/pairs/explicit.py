@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from likewise.pairs.expressions import PairWeight
+from likewise.pairs.expressions import Filled, PairWeight
 from likewise.pairs.form import EVERYTHING, ClosedForm, Term
 from likewise.pairs.keys import Keys
 
@@ -25,13 +25,9 @@ class Explicit(PairWeight):
         The matrix itself, and O(N + R).
 
     Example:
-        >>> import torch
         >>> views = torch.tensor([0, 1, 0, 1])
-        >>> Explicit(torch.eye(2, dtype=torch.bool), rows=views, columns=views).dense()
-        tensor([[1., 0., 1., 0.],
-                [0., 1., 0., 1.],
-                [1., 0., 1., 0.],
-                [0., 1., 0., 1.]])
+        >>> Explicit(torch.eye(2, dtype=torch.bool), rows=views, columns=views).row_sum()
+        tensor([2., 2., 2., 2.])
     """
 
     def __init__(
@@ -43,15 +39,11 @@ class Explicit(PairWeight):
         try:
             weights = torch.as_tensor(weights)
         except (TypeError, ValueError, RuntimeError) as error:
-            raise ValueError(
-                f"expected weights as a matrix of numbers, got {type(weights).__name__}: convert with torch.as_tensor"
-            ) from error
+            raise ValueError(f"expected weights as a matrix of numbers, got {type(weights).__name__}") from error
         if weights.requires_grad:
             raise ValueError("expected weights without gradient, got a tensor that requires a gradient: .detach() it")
         if weights.ndim != 2:
-            raise ValueError(
-                f"expected weights as a matrix (anchors, references), got shape {tuple(weights.shape)}: reshape them"
-            )
+            raise ValueError(f"expected weights as a matrix (anchors, references), got shape {tuple(weights.shape)}")
         self.weights = weights
         self._version = _version(weights)
         self.rows = _index(rows, weights.shape[0], "rows")
@@ -83,7 +75,7 @@ class Explicit(PairWeight):
         return self.weights
 
 
-class Listed(PairWeight):
+class Listed(Filled):
     """The pairs of each anchor with the references in its list, O(N·K) in all.
 
     Args:
@@ -94,11 +86,6 @@ class Listed(PairWeight):
     def __init__(self, index: Int[Tensor, "k n"], references: int) -> None:
         super().__init__((index.shape[1], references), is_set=True, is_nonnegative=True, symmetric_at=None)
         self.index = index.T.contiguous()
-
-    def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Tensor:
-        out = torch.empty(rows.stop - rows.start, columns.stop - columns.start, dtype=dtype, device=device)
-        self.fill(out, rows, columns)
-        return out
 
     def fill(self, out: Tensor, rows: slice, columns: slice) -> None:
         self.add(out.zero_(), rows, columns, out.new_ones(()))
@@ -168,13 +155,7 @@ def _index(index: Tensor | None, length: int, name: str) -> Tensor | None:
     if index is None:
         return None
     if index.ndim != 1 or index.is_floating_point() or index.dtype == torch.bool:
-        raise ValueError(
-            f"expected {name} as a vector of integers, got {index.dtype} of shape {tuple(index.shape)}: "
-            "pass an index for each row or column"
-        )
+        raise ValueError(f"expected {name} as a vector of integers, got {index.dtype} of shape {tuple(index.shape)}")
     if index.device.type == "cpu" and len(index) and not (index.min() >= 0 and index.max() < length):
-        raise ValueError(
-            f"expected {name} within 0 … {length - 1}, got {int(index.min())} … {int(index.max())}: "
-            "index the rows and columns of the matrix"
-        )
+        raise ValueError(f"expected {name} within 0 … {length - 1}, got {int(index.min())} … {int(index.max())}")
     return index.long()

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from likewise.pairs import form, scales
 from likewise.pairs.form import EVERYTHING, ClosedForm, Term
-from likewise.pairs.weight import Factors, Multiply, Weight, both_at, same_shape, with_gradient
+from likewise.pairs.weight import Factors, Multiply, Slope, Weight, both_at, same_shape, weight_for, with_gradient
 
 
 class PairWeight(Weight, ABC):
@@ -19,29 +19,28 @@ class PairWeight(Weight, ABC):
 
     @property
     def T(self) -> "PairWeight":  # noqa: N802 - the field's name for a transpose
-        """The transpose: the same weights with anchors and references swapped."""
+        """The same weights with anchors and references swapped."""
         return self if self.is_symmetric else Transposed(self)
 
     def __matmul__(self, references: Tensor | tuple[Tensor, ...]) -> Tensor:
         """Return Σ_r w[i, r] · references[r], (N, D), differentiable in both; they may be sections."""
-        if isinstance(references, tuple):
-            references = references[0] if len(references) == 1 else torch.cat(references)
-        return with_gradient(
-            Multiply.apply(references, self),
-            self,
-            lambda g: lambda rows, columns: g[rows] @ references[columns].detach().T,
-            references,
-        )
+        several = isinstance(references, tuple)
+        v = references if not several else references[0] if len(references) == 1 else torch.cat(references)
+
+        def slope(gradient: Tensor) -> Slope:
+            return lambda rows, columns: gradient[rows] @ v[columns].detach().T
+
+        return with_gradient(Multiply.apply(v, self), self, slope, v)
 
     def __and__(self, other: "PairWeight") -> "PairWeight":
         """Return the pairs that are in both sets."""
-        if not (self.is_set and _weight(other, "&").is_set):
+        if not (self.is_set and weight_for("&", other).is_set):
             raise TypeError(f"expected sets of pairs (weights 0 and 1), got {self} & {other}: use * for other weights")
         return self * other
 
     def __or__(self, other: "PairWeight") -> "PairWeight":
         """Return the pairs that are in either set, or in both."""
-        if not (self.is_set and _weight(other, "|").is_set):
+        if not (self.is_set and weight_for("|", other).is_set):
             raise TypeError(f"expected sets of pairs (weights 0 and 1), got {self} | {other}: use + for other weights")
         same_shape(self, other)
         return ~(~self & ~other)
@@ -58,14 +57,14 @@ class PairWeight(Weight, ABC):
 
     def __add__(self, other: "PairWeight") -> "PairWeight":
         """Return the sum of two weights."""
-        same_shape(self, _weight(other, "+"))
+        same_shape(self, weight_for("+", other))
         return Sum(self, other)
 
     def __mul__(self, other: "PairWeight | float") -> "PairWeight":
         """Return the product of two weights, pair by pair, or of a weight and a number."""
         if isinstance(other, int | float):
             return Scaled(self, factor=float(other))
-        same_shape(self, _weight(other, "*"))
+        same_shape(self, weight_for("*", other))
         return Product(self, other)
 
     __rmul__ = __mul__
@@ -73,9 +72,7 @@ class PairWeight(Weight, ABC):
     def __rsub__(self, whole: object) -> "PairWeight":
         """Return ``1 - weight``, for a set or a similarity within [0, 1]."""
         if whole != 1 or not self.is_within_one:
-            raise TypeError(
-                f"expected 1 - a set or a similarity within [0, 1], got {whole} - {self}: use * and + for other weights"
-            )
+            raise TypeError(f"expected 1 - a set or a similarity within [0, 1], got {whole} - {self}: use * and +")
         return ~self if self.is_set else Complement(self)
 
     def scale(self, anchors: Tensor | None = None, references: Tensor | None = None) -> "PairWeight":
@@ -87,9 +84,6 @@ class PairWeight(Weight, ABC):
 
         Args:
             row_sums: Each anchor's sum of weights, ≥ 0, (N,), copied; zero means that all its weights are zero.
-
-        Returns:
-            The weight; expressions built from it may compute sums of their own.
 
         Raises:
             ValueError: If a weight may be negative or is learned, or the sums are not one finite number ≥ 0 for each
@@ -129,14 +123,6 @@ class Split(NamedTuple):
     """What is multiplied with the references beside them."""
 
 
-def _weight(value: object, operation: str) -> PairWeight:
-    if not isinstance(value, PairWeight):
-        raise TypeError(
-            f"expected another pair weight for {operation}, got {type(value).__name__}: build one with likewise.pairs"
-        )
-    return value
-
-
 class Derived(PairWeight, ABC):
     """Abstract: an expression of one weight, whose tiles are as expensive as the weight's own."""
 
@@ -145,6 +131,15 @@ class Derived(PairWeight, ABC):
     @property
     def within_tiles(self) -> bool:
         return self.base.within_tiles
+
+
+class Filled(PairWeight, ABC):
+    """Abstract: a weight whose tiles are written into memory that is there."""
+
+    def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Tensor:
+        result = torch.empty(rows.stop - rows.start, columns.stop - columns.start, dtype=dtype, device=device)
+        self.fill(result, rows, columns)
+        return result
 
 
 class Combined(PairWeight, ABC):
@@ -236,16 +231,11 @@ class Sum(Combined):
 
 
 @final
-class Product(Combined):
+class Product(Filled, Combined):
     """a · b, pair by pair; the intersection when both are sets. It has no closed form and is evaluated in tiles."""
 
     def __init__(self, one: PairWeight, other: PairWeight) -> None:
-        super().__init__(one, other, is_set=one.is_set and other.is_set)
-
-    def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Tensor:
-        result = torch.empty(rows.stop - rows.start, columns.stop - columns.start, dtype=dtype, device=device)
-        self.fill(result, rows, columns)
-        return result
+        Combined.__init__(self, one, other, is_set=one.is_set and other.is_set)
 
     def fill(self, out: Tensor, rows: slice, columns: slice) -> None:
         if self.one.constant(rows, columns) == 1:
@@ -283,18 +273,12 @@ class Scaled(Derived):
         references: Tensor | None = None,
     ) -> None:
         if not math.isfinite(factor):
-            raise ValueError(f"expected a finite number to scale weights by, got {factor}: check how it was computed")
+            raise ValueError(f"expected a finite number to scale weights by, got {factor}")
         anchors = scales.checked(anchors, base.shape[0], "anchors")
         references = scales.checked(references, base.shape[1], "references")
-        super().__init__(
-            base.shape,
-            is_set=False,
-            is_nonnegative=base.is_nonnegative
-            and factor >= 0
-            and scales.nonnegative(anchors)
-            and scales.nonnegative(references),
-            symmetric_at=base.symmetric_at if anchors is None and references is None else None,
-        )
+        nonnegative = base.is_nonnegative and factor >= 0 and all(map(scales.nonnegative, (anchors, references)))
+        symmetric_at = base.symmetric_at if anchors is None and references is None else None
+        super().__init__(base.shape, is_set=False, is_nonnegative=nonnegative, symmetric_at=symmetric_at)
         self.base, self.factor, self.anchors, self.references = base, factor, anchors, references
         self.is_learned = base.is_learned or any(x is not None and x.requires_grad for x in (anchors, references))
 
@@ -357,9 +341,7 @@ class RowMean(Derived):
 
     def __init__(self, base: PairWeight) -> None:
         if not base.is_nonnegative:
-            raise ValueError(
-                f"expected weights ≥ 0 for mean_over_row, got {base} with negative ones: apply it before * or scale"
-            )
+            raise ValueError(f"expected no negative weights for mean_over_row, got {base}: apply it before * or scale")
         super().__init__(base.shape, is_set=False, is_nonnegative=True, symmetric_at=None)
         self.base, self.is_learned = base, base.is_learned
         self._totals: dict[tuple[torch.dtype, torch.device], Tensor] = {}

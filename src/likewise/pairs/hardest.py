@@ -31,13 +31,10 @@ class Hardest(Listed):
         O((N + R)·D + N·k + tile): similarities are computed once, tile by tile.
 
     Example:
-        >>> import torch
         >>> from likewise import pairs
         >>> z = torch.tensor([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0]])
-        >>> Hardest(z, pairs.NotSelf(3)).dense()
-        tensor([[0., 1., 0.],
-                [1., 0., 0.],
-                [0., 1., 0.]])
+        >>> Hardest(z, pairs.NotSelf(3)).similarities.flatten()
+        tensor([0.8000, 0.8000, 0.6000])
     """
 
     def __init__(
@@ -51,15 +48,12 @@ class Hardest(Listed):
     ) -> None:
         z, v = (of.detach() for of in checked_vectors(queries, references, "queries"))
         if not isinstance(k, int) or k < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ValueError(
-                f"expected k to be an integer of at least 1, got {k!r}: pass how many each anchor is to have"
-            )
+            raise ValueError(f"expected k to be an integer of at least 1, got {k!r}")
         known = isinstance(among, PairWeight)  # pyright: ignore[reportUnnecessaryIsInstance]
         if not known or among.shape != (len(z), len(v)) or not among.is_set:
-            raise ValueError(
-                f"expected among to be a set of pairs (weights 0 and 1) of {len(z)} anchors and {len(v)} references, "
-                f"got {among if known else type(among).__name__}: build a set for these rows with likewise.pairs"
-            )
+            got = among if known else type(among).__name__
+            expected = f"a set of pairs (weights 0 and 1) of {len(z)} anchors and {len(v)} references"
+            raise ValueError(f"expected among to be {expected}, got {got}: build a set with likewise.pairs")
         highest, index = z.new_full((len(z), k), -torch.inf), torch.full((len(z), k), len(v), device=z.device)
         sign, everyone = -1 if farthest else 1, torch.arange(len(v), device=z.device)
         with torch.autocast(z.device.type, enabled=False):

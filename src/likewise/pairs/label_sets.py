@@ -20,7 +20,12 @@ from likewise.pairs.weight import STREAM, blocks, check_part
 class LabelSets(PairWeight):
     """Abstract: a weight computed from the label sets of anchors and references.
 
-    Without references the anchors are these; from ``offset`` on they are part of a longer list of references.
+    Args:
+        label_sets: Multi-hot labels of the anchors, zeros and ones of any dtype, shape (N, L).
+        reference_label_sets: Multi-hot labels of the references, shape (R, L); None: the anchors are the references.
+        is_set: As of `PairWeight`.
+        is_symmetric: Whether it is symmetric where the anchors are the references.
+        offset: As in `Equal`.
     """
 
     def __init__(
@@ -37,10 +42,8 @@ class LabelSets(PairWeight):
         self._sets = own, others
         self.anchors, self.references = own.rows, others.rows
         if self.anchors.shape[1] != self.references.shape[1]:
-            raise ValueError(
-                f"expected label sets of anchors and references over the same labels, got {self.anchors.shape[1]} and "
-                f"{self.references.shape[1]}: pass both with the same L"
-            )
+            got = f"got {self.anchors.shape[1]} and {self.references.shape[1]}"
+            raise ValueError(f"expected label sets of anchors and references over the same labels, {got}")
         check_part(self.anchors, self.references, offset, "reference_label_sets")
         super().__init__(
             (len(self.anchors), len(self.references)),
@@ -69,17 +72,10 @@ class LabelSets(PairWeight):
 class SharesLabel(LabelSets):
     """The pairs with at least one label in common, [y_i · y_r > 0].
 
-    Args:
-        label_sets: Multi-hot labels of the anchors, zeros and ones of any dtype, shape (N, L).
-        reference_label_sets: Multi-hot labels of the references, shape (R, L); None: the anchors are the references.
-        offset: The index of the first anchor among the references, where the anchors are part of a longer list (one
-            process's rows among those of all processes); None: they are not.
-
     Memory:
         O((N + R)·L).
 
     Example:
-        >>> import torch
         >>> SharesLabel(torch.tensor([[1, 0, 1], [0, 0, 1], [0, 1, 0]])).dense()
         tensor([[1., 1., 0.],
                 [1., 1., 0.],
@@ -107,7 +103,11 @@ class SharesLabel(LabelSets):
 
 
 class SharedLabels(LabelSets):
-    """Abstract: a weight computed from the labels that two sets share, each of which has a worth for its anchor."""
+    """Abstract: a weight computed from the labels that two sets share, each of which has a worth for its anchor.
+
+    Args:
+        worth: a ≥ 0, the weight of each label of each anchor, shape (N, L); None: 1.
+    """
 
     divided: ClassVar[bool] = False
     """Whether it is divided by the size of the union."""
@@ -133,16 +133,10 @@ class Overlap(SharedLabels):
 
     $$w_{ir} = \sum_c a_{ic} \, y_{ic} \, y_{rc}$$
 
-    Args:
-        label_sets: Multi-hot labels of the anchors, zeros and ones of any dtype, shape (N, L).
-        reference_label_sets: Multi-hot labels of the references, shape (R, L); None: the anchors are the references.
-        worth: a ≥ 0, the weight of each label of each anchor, shape (N, L); None: 1.
-
     Memory:
         O((N + R)·L); products and row sums are two thin products, (N, L) by (L, R).
 
     Example:
-        >>> import torch
         >>> Overlap(torch.tensor([[1, 0, 1], [0, 1, 1]])).dense()
         tensor([[2., 1.],
                 [1., 2.]])
@@ -171,16 +165,10 @@ class Jaccard(SharedLabels):
 
     and 0 where both sets are empty.
 
-    Args:
-        label_sets: Multi-hot labels of the anchors, zeros and ones of any dtype, shape (N, L).
-        reference_label_sets: Multi-hot labels of the references, shape (R, L); None: the anchors are the references.
-        worth: a ≥ 0, the weight of each label of each anchor, shape (N, L); None: 1.
-
     Memory:
         O((N + R)·L).
 
     Example:
-        >>> import torch
         >>> Jaccard(torch.tensor([[1, 0, 1], [0, 1, 1]])).dense()
         tensor([[1.0000, 0.3333],
                 [0.3333, 1.0000]])
@@ -201,11 +189,7 @@ class Jaccard(SharedLabels):
         return shared.div_(union)
 
     def by_label(self, dtype: torch.dtype, device: torch.device) -> tuple[Float[Tensor, "n l"], Int[Tensor, " n"]]:
-        """Return each label's part of an anchor's row sum, at worth 1, and how many references share any label with it.
-
-        Returns:
-            y_ic Σ_r y_rc / |y_i ∪ y_r|, shape (N, L), and the count, shape (N,), both from one pass over the tiles.
-        """
+        """Return y_ic Σ_r y_rc / |y_i ∪ y_r|, (N, L), and how many references share a label with each anchor, (N,)."""
         sums = torch.zeros(self.anchors.shape, dtype=dtype, device=device)
         counts = torch.zeros(self.shape[0], dtype=torch.int64, device=device)
         for rows in blocks(self.shape[0], STREAM):
@@ -218,16 +202,11 @@ class Jaccard(SharedLabels):
 
 
 def _worth(worth: Tensor | None, anchors: Tensor) -> Tensor:
-    """Return the weight of each label of each anchor, 0 for labels it does not have."""
     if worth is None:
         return anchors
     if worth.shape != anchors.shape:
-        raise ValueError(
-            f"expected worth as one value for each label of each anchor, shape {tuple(anchors.shape)}, "
-            f"got shape {tuple(worth.shape)}: give it the shape of label_sets"
-        )
+        expected = f"expected worth as one value for each label of each anchor, shape {tuple(anchors.shape)}"
+        raise ValueError(f"{expected}, got shape {tuple(worth.shape)}")
     if worth.device.type == "cpu" and not (torch.isfinite(worth) & (worth >= 0)).all():
-        raise ValueError(
-            "expected worth that is finite and ≥ 0, got NaN, infinity or a negative value: set labels to ignore to 0"
-        )
+        raise ValueError("expected worth that is finite and ≥ 0, got others: set labels to ignore to 0")
     return worth.detach().where(anchors.to(worth.device), 0)

@@ -19,7 +19,11 @@ VALUES = 2**24
 
 
 class LabelSimilarity(LabelSets):
-    """Abstract: a similarity of label sets within [0, 1], so that ``1 - similarity`` is also a weight."""
+    """Abstract: a similarity of label sets within [0, 1], so that ``1 - similarity`` is also a weight.
+
+    Args:
+        similarity: S, the similarity of an anchor's label to a reference's, within [0, 1], shape (L, L).
+    """
 
     def __init__(
         self,
@@ -44,16 +48,10 @@ class MeanSimilarity(LabelSimilarity):
 
     and 0 where a set is empty.
 
-    Args:
-        label_sets: Multi-hot labels of the anchors, zeros and ones of any dtype, shape (N, L).
-        similarity: S, the similarity of an anchor's label to a reference's, within [0, 1], shape (L, L).
-        reference_label_sets: Multi-hot labels of the references, shape (R, L); None: the anchors are the references.
-
     Memory:
         O((N + R)·L + L²).
 
     Example:
-        >>> import torch
         >>> similarity = torch.tensor([[1.0, 0.5], [0.5, 1.0]])
         >>> MeanSimilarity(torch.tensor([[1, 0], [1, 1]]), similarity).dense()
         tensor([[1.0000, 0.7500],
@@ -81,16 +79,10 @@ class MaxSimilarity(LabelSimilarity):
 
     and 0 where a set is empty. T is computed once; a tile gathers it at the labels of its references, which are few.
 
-    Args:
-        label_sets: Multi-hot labels of the anchors, zeros and ones of any dtype, shape (N, L).
-        similarity: S, the similarity of an anchor's label to a reference's, within [0, 1], shape (L, L).
-        reference_label_sets: Multi-hot labels of the references, shape (R, L); None: the anchors are the references.
-
     Memory:
         O((N + R)·L + L²); time O(Σ_i |y_i|·L) once, and O(N·Σ_r |y_r|) for all tiles.
 
     Example:
-        >>> import torch
         >>> similarity = torch.tensor([[1.0, 0.5], [0.5, 1.0]])
         >>> MaxSimilarity(torch.tensor([[1, 0], [1, 1]]), similarity, torch.tensor([[0, 1], [1, 1], [0, 0]])).dense()
         tensor([[0.5000, 1.0000, 0.0000],
@@ -146,12 +138,9 @@ def _highest_of_all(values: Float[Tensor, "l d"], sets: Float[Tensor, "n l"]) ->
 def _within_one(similarity: Tensor, labels: int) -> Tensor:
     similarity = torch.as_tensor(similarity).detach()
     if similarity.shape != (labels, labels) or not similarity.is_floating_point():
-        raise ValueError(
-            f"expected similarity as a floating matrix over the {labels} labels of the sets, shape {(labels, labels)}, "
-            f"got {similarity.dtype} of shape {tuple(similarity.shape)}: see likewise.label_pair_similarity"
-        )
+        expected = f"expected similarity as a floating matrix over the {labels} labels of the sets"
+        got = f"got {similarity.dtype} of shape {tuple(similarity.shape)}: see likewise.label_pair_similarity"
+        raise ValueError(f"{expected}, shape {(labels, labels)}, {got}")
     if similarity.device.type == "cpu" and not ((similarity >= 0) & (similarity <= 1)).all():
-        raise ValueError(
-            "expected similarity within [0, 1], got other values or NaN: see likewise.label_pair_similarity"
-        )
+        raise ValueError("expected similarity within [0, 1], got others: see likewise.label_pair_similarity")
     return similarity

@@ -22,27 +22,19 @@ def checked(values: Tensor | None, length: int, name: str) -> Tensor | None:
     if values is None:
         return None
     if values.shape != (length,):
-        raise ValueError(
-            f"expected one value for each of {length} {name} to scale by, got shape {tuple(values.shape)}: "
-            f"pass a vector ({length},)"
-        )
+        raise ValueError(f"expected a value for each of {length} {name} to scale by, got shape {tuple(values.shape)}")
     if values.device.type == "cpu" and not torch.isfinite(values).all():
-        raise ValueError(f"expected finite values to scale {name} by, got NaN or infinity: check where they come from")
+        raise ValueError(f"expected finite values to scale {name} by, got NaN or infinity")
     return values.clone()
 
 
 def check_row_sums(row_sums: Tensor, length: int, weight: object) -> None:
     """Raise unless there is one finite sum ≥ 0 for each anchor of a weight."""
     if row_sums.shape != (length,):
-        raise ValueError(
-            f"expected a row sum for each of {length} anchors, got shape {tuple(row_sums.shape)}: "
-            "pass the sum of each row"
-        )
+        got = f"got shape {tuple(row_sums.shape)}: pass the sum of each row"
+        raise ValueError(f"expected a row sum for each of {length} anchors, {got}")
     if row_sums.device.type == "cpu" and not (torch.isfinite(row_sums) & (row_sums >= 0)).all():
-        raise ValueError(
-            f"expected row sums of {weight} that are finite and ≥ 0, got NaN, infinity or a negative value: "
-            "pass the sum of each row"
-        )
+        raise ValueError(f"expected row sums of {weight} that are finite and ≥ 0, got others")
 
 
 def nonnegative(values: Tensor | None) -> bool:

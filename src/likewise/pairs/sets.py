@@ -24,15 +24,10 @@ class Sets:
     def __init__(self, labels: MultiHot, name: str) -> None:
         labels = torch.as_tensor(labels).detach()
         if labels.ndim != 2:
-            raise ValueError(
-                f"expected {name} as multi-hot labels, shape (n, labels), got shape {tuple(labels.shape)}: "
-                "pass a row of zeros and ones for each sample"
-            )
+            raise ValueError(f"expected {name} as multi-hot labels (n, labels), got shape {tuple(labels.shape)}")
         if not is_zeros_and_ones(labels):
-            raise ValueError(
-                f"expected {name} as multi-hot labels, only zeros and ones, got other values: "
-                "pass class labels to SameClass as a vector (n,)"
-            )
+            expected = f"expected {name} as multi-hot labels, only zeros and ones, got other values"
+            raise ValueError(f"{expected}: pass class labels to SameClass as a vector (n,)")
         self.rows: Bool[Tensor, "n l"] = labels.to(torch.bool, copy=True)
 
     @classmethod

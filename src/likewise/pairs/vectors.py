@@ -25,7 +25,6 @@ class LowRank(PairWeight):
         O((N + R)·K), with gradients too; a product with references (R, D) takes O((N + R)·K·D) time.
 
     Example:
-        >>> import torch
         >>> LowRank(torch.tensor([[1.0, 0.0], [0.25, 0.75]])).dense()
         tensor([[1.0000, 0.2500],
                 [0.2500, 0.6250]])
@@ -78,7 +77,6 @@ class Below(PairWeight):
         Solatorio, "GISTEmbed: Guided In-sample Selection of Training Negatives for Text Embedding Fine-tuning", 2024.
 
     Example:
-        >>> import torch
         >>> guide = torch.tensor([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0]])
         >>> Below(guide, limits=torch.tensor([0.5, 0.7, 0.7])).dense()
         tensor([[0., 0., 1.],
@@ -96,17 +94,12 @@ class Below(PairWeight):
         self.anchors, self.references = checked_vectors(anchors, references)
         shape = limits.shape if isinstance(limits, Tensor) else type(limits).__name__  # pyright: ignore[reportUnnecessaryIsInstance]
         if shape != anchors.shape[:1]:
-            raise ValueError(
-                f"expected limits as a tensor, one for each of {len(anchors)} anchors, got {shape}: pass the "
-                "similarity to the own key, less a margin"
-            )
+            raise ValueError(f"expected limits as a tensor, one for each of {len(anchors)} anchors, got {shape}")
         if limits.device.type == "cpu" and limits.isnan().any():
-            raise ValueError("expected limits that are numbers or infinite, got NaN: check what made them")
+            raise ValueError("expected limits that are numbers or infinite, got NaN")
         if anchors.requires_grad or self.references.requires_grad or limits.requires_grad:
-            raise ValueError(
-                "expected a guide without gradient, as a set of pairs has none, got one that requires it: .detach() "
-                "it, or weigh pairs by a sigmoid, in a pair weight of your own"
-            )
+            told = "expected a guide without gradient, as a set of pairs has none, got one that requires it"
+            raise ValueError(f"{told}: .detach() it, or weigh pairs by a sigmoid, in a pair weight of your own")
         self.limits = limits
         super().__init__((len(self.anchors), len(self.references)), is_set=True, is_nonnegative=True, symmetric_at=None)
 
@@ -121,10 +114,10 @@ def checked_vectors(anchors: Tensor, references: Tensor | None, of: str = "ancho
     for name, vectors in given.items():
         check_tensor(name, vectors)
         if not vectors.is_floating_point() or vectors.ndim != 2 or vectors.shape[1] != anchors.shape[1]:
-            raise ValueError(
-                f"expected {name} to be floating vectors of the width of the {of}', shape (n, {anchors.shape[-1]}), "
-                f"got {vectors.dtype} of shape {tuple(vectors.shape)}: make both by the same model"
+            expected = (
+                f"expected {name} to be floating vectors of the width of the {of}', shape (n, {anchors.shape[-1]})"
             )
+            raise ValueError(f"{expected}, got {vectors.dtype} of shape {tuple(vectors.shape)}")
         if vectors.device.type == "cpu" and not vectors.isfinite().all():
-            raise ValueError(f"expected {name} to be finite, got NaN or infinity: check what made them")
+            raise ValueError(f"expected {name} to be finite, got NaN or infinity")
     return anchors, anchors if references is None else references

@@ -1,4 +1,4 @@
-"""The definition of a pair weight: a value for every (anchor, reference), given by tiles, and what tiles imply."""
+"""A pair weight: a value for each (anchor, reference), defined tile by tile."""
 
 import copy
 import functools
@@ -40,7 +40,7 @@ class Weight(ABC):
     """Whether anything in it requires a gradient."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Look through the weights of others for gradients, and at their tiles' shapes; the library's own are known."""
+        """For user-defined weights, detect learnable tensors and check the shapes of tiles."""
         super().__init_subclass__(**kwargs)
         if not cls.__module__.startswith("likewise."):
             cls.is_learned = property(_looks)  # pyright: ignore[reportAttributeAccessIssue, reportAssignmentType]
@@ -212,7 +212,6 @@ class Weight(ABC):
         return self.tile(slice(0, self.shape[0]), slice(0, self.shape[1]), dtype, torch.device(device))
 
     def __repr__(self) -> str:
-        """Name the expression and its shape."""
         return f"{type(self).__name__}{self.shape}"
 
 
@@ -241,10 +240,8 @@ def check_part(anchors: Tensor, references: Tensor, offset: int | None, name: st
     part = references[max(offset, 0) : max(offset, 0) + len(anchors)]
     seen = anchors.device.type == "cpu" and not torch.compiler.is_compiling()
     if offset < 0 or len(part) < len(anchors) or (seen and not torch.equal(part, anchors)):
-        raise ValueError(
-            f"expected {name} to have the {len(anchors)} anchors' own values from {offset} on, got {len(references)} "
-            "without them there: pass the index of the first anchor among the references, or no offset"
-        )
+        got = f"got {len(references)} without them there: pass the index of the first anchor, or no offset"
+        raise ValueError(f"expected {name} to have the {len(anchors)} anchors' own values from {offset} on, {got}")
 
 
 def check_tensor(name: str, value: object, remedy: str = "convert with torch.as_tensor") -> None:
@@ -260,12 +257,19 @@ def both_at(one: Weight, other: Weight) -> int | None:
     return one.symmetric_at if one.symmetric_at == other.symmetric_at else None
 
 
+def weight_for(operation: str, value: Any) -> Weight:
+    """Return a weight; raise if it is something else."""
+    if not isinstance(value, Weight):
+        got = f"got {type(value).__name__}: build one with likewise.pairs"
+        raise TypeError(f"expected another pair weight for {operation}, {got}")
+    return value
+
+
 def same_shape(one: Weight, other: Weight) -> None:
     """Raise unless two weights of one expression have the same shape."""
     if one.shape != other.shape:
         raise ValueError(
-            f"expected pair weights of the same shape, got {one} and {other}: build both for the same anchors and "
-            "references"
+            f"expected pair weights of the same shape, got {one} and {other}: build both for the same rows"
         )
 
 
@@ -276,10 +280,7 @@ class Multiply(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, references: Tensor, weight: Any) -> Tensor:
         if references.shape[0] != weight.shape[1]:
-            raise ValueError(
-                f"expected {weight.shape[1]} references for {weight}, got {references.shape[0]}: "
-                "build the weight for the references it multiplies"
-            )
+            raise ValueError(f"expected {weight.shape[1]} references for {weight}, got {references.shape[0]}")
         ctx.weight = weight
         return weight.product(references)
 
@@ -320,10 +321,8 @@ class _Learned(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         if torch.is_grad_enabled():
-            raise RuntimeError(
-                f"expected first derivatives of {ctx.weight}, got a request for second ones (create_graph=True): "
-                ".detach() what it learns"
-            )
+            got = "got a request for second ones (create_graph=True): .detach() what it learns"
+            raise RuntimeError(f"expected first derivatives of {ctx.weight}, {got}")
         tensors, (g,) = ctx.saved_tensors, gradients  # torch raises if they were modified since
         with torch.autocast(g.device.type, enabled=False):
             found = _gradients(ctx.weight, ctx.slope(g), g)
@@ -348,9 +347,8 @@ def _gradients(weight: Weight, slope: Slope, like: Tensor) -> list[Tensor]:
             parts = torch.autograd.grad(tile, list(learned.values()), of_tile, materialize_grads=True)
             totals = [total.add_(part) for total, part in zip(totals, parts, strict=True)]
     if found == {False}:
-        raise RuntimeError(
-            f"expected tiles of {weight} that depend on what requires a gradient in it, got constant ones: .detach() it"
-        )
+        expected = f"expected tiles of {weight} that depend on what requires a gradient in it"
+        raise RuntimeError(f"{expected}, got constant ones: .detach() it")
     return [total.to(x.dtype) for total, x in zip(totals, learned, strict=True)]
 
 

@@ -97,14 +97,10 @@ class WithinClass(PairWeight):
         for classes, *sizes in self._sizes:
             n, m = sizes[:2]
             for some in blocks(classes if n * m else 0, max(1, BLOCK // max(1, n * m))):
-                places = [
-                    slice(start + some.start * size, start + some.stop * size)
-                    for start, size in zip(starts, sizes, strict=True)
-                ]
-                anchors, *others = (
-                    order[place].view(some.stop - some.start, size)
-                    for order, place, size in zip(self._orders, places, sizes, strict=True)
-                )
+                each = [*zip(starts, sizes, strict=True)]
+                places = [slice(start + some.start * size, start + some.stop * size) for start, size in each]
+                members = zip(self._orders, places, sizes, strict=True)
+                anchors, *others = (order[at].view(some.stop - some.start, size) for order, at, size in members)
                 for part in blocks(n, max(1, BLOCK // m)):  # all n, except for a single large class
                     rows = slice(places[0].start + part.start, places[0].stop - n + part.stop)
                     yield Block(rows, places[1], (anchors[:, part], *others))

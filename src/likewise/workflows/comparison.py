@@ -49,10 +49,9 @@ def compare(
     """Compare runs: tell the table, and write it as CSV and Markdown next to a page that shows more.
 
     Args:
-        runs: The runs, or their folders; the first one's setting is what others are compared with. Left out, and
-            told in a line, are files and folders that are no runs, runs without scores, as unfinished ones have none,
-            and, among trained runs, evaluated files of other test samples. Or all options as a record.
-        output: Where the page goes; the table, with the endings .csv and .md, next to it.
+        runs: The runs, or their folders. Left out, and told in a line, are files and folders that are no runs, runs
+            without scores, and, among trained runs, evaluated files of other test samples. Or all options as a record.
+        output: Where the page goes; see `CompareOptions`.
         names: What the setting of a run's folder is called. None: what its settings don't share with others.
         sections: The sections of the page, or their classes with arguments; None: those that come with likewise.
         progress: What is said meanwhile, and where the table is told.

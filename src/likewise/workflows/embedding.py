@@ -50,8 +50,8 @@ def embed(
     trained on. What was finished before Ctrl-C, or any other end, isn't done again by the same call.
 
     Args:
-        run: A run, its folder, or the file of an exported encoder. None: `encoder` names one. Or options of
-            `likewise embed`, dotted or nested; or all of them as a record.
+        run: A run, its folder, or the file of an exported encoder. None: `encoder` names one. Or options, see
+            `EmbedOptions`, dotted or nested; or all of them as a record.
         data: A folder of images, a file, or the name of a data set; or a part, as a configuration has it.
         progress: What is said meanwhile.
         **options: More options; they win.
@@ -67,16 +67,12 @@ def embed(
         A shard, and ids, labels and texts. Images, and numbers in tables and .npy files, are read as they are needed.
 
     Example:
-        >>> import tempfile
         >>> import numpy as np
         >>> from likewise.workflows import Silent
-        >>> root = tempfile.TemporaryDirectory()
-        >>> np.savez(f"{root.name}/flowers.npz", vectors=np.eye(3), labels=["lily", "rose", "lily"])
-        >>> options = {"encoder": "MLP", "encoder.width": 8, "output": f"{root.name}/found.npz"}
-        >>> file = embed(options, f"{root.name}/flowers.npz", progress=Silent())
-        >>> np.load(file)["features"].shape, np.load(file)["names"].tolist()
-        ((3, 8), ['lily', 'rose'])
-        >>> root.cleanup()
+        >>> np.savez("flowers.npz", vectors=np.eye(3), labels=["lily", "rose", "lily"])
+        >>> options = {"encoder": "MLP", "encoder.width": 8, "output": "found.npz"}
+        >>> np.load(embed(options, "flowers.npz", progress=Silent()))["features"].shape
+        (3, 8)
     """
     named = {} if data is None else {"data": str(data) if isinstance(data, Path) else data}
     first = {**named, **run} if isinstance(run, Mapping) else run  # a class before its arguments
@@ -95,9 +91,8 @@ def embed(
         "state_of_files": state_of(samples, given.data.get("init_args", {}).get("path"), output),
         "preprocessing": None if model.preprocessing is None else asdict(model.preprocessing),
     }
-    shards = Shards(
-        output, samples, facts, size=given.shard_size, width=model.feature_dim, dtype=given.dtype, anew=given.force
-    )
+    made: Any = {"size": given.shard_size, "width": model.feature_dim, "dtype": given.dtype, "anew": given.force}
+    shards = Shards(output, samples, facts, **made)
     try:
         rate = _filled(shards, model, given, progress)
         lost = _listed(shards)
@@ -128,14 +123,13 @@ def _checked(given: EmbedOptions) -> Path:
     for name, least in (("shard_size", 1), ("batch_size", 1), ("workers", 0)):
         value = getattr(given, name)
         if value is not None and value < least:
-            raise ValueError(f"expected --{name} of at least {least}, got {value}: leave it out for the usual")
+            raise ValueError(f"expected --{name} of at least {least}, got {value}")
     if given.run is not None and "size" in given.data.get("init_args", {}):
         raise ValueError("expected no --data.size beside a run, whose own rule is used: leave it out")
     return output
 
 
 def _named_after(data: Spec) -> str:
-    """Return what the features of a file or folder are called where nobody says."""
     path = data.get("init_args", {}).get("path")
     return f"{Path(path).resolve().stem}{KINDS[0] if find_spec('pyarrow') else KINDS[1]}" if path else ""
 

@@ -39,8 +39,8 @@ def evaluate(
 
     Args:
         source: A run, whose scores and report are replaced; a checkpoint in a run's folder, or an .npz file of
-            embeddings (see `features_of_file`), each of which becomes a run of its own. Or options of
-            `likewise evaluate`, dotted or nested, source among them; or all of them as a record.
+            embeddings (see `features_of_file`), each of which becomes a run of its own. Or options, see
+            `EvaluateOptions`, dotted or nested, source among them; or all of them as a record.
         progress: What is said meanwhile, and where scores are told.
         **options: More options; they win.
 
@@ -51,23 +51,18 @@ def evaluate(
         ValueError: What is to be evaluated isn't there or can't be read, or an evaluation doesn't apply.
 
     Example:
-        >>> import tempfile
         >>> import numpy as np
-        >>> root = tempfile.TemporaryDirectory()
-        >>> labels = np.arange(60) % 3
-        >>> features = np.eye(3)[labels] + np.random.default_rng(0).normal(size=(60, 3)) / 10
-        >>> np.savez(f"{root.name}/mine.npz", features=features, labels=labels)
         >>> from likewise.workflows import Silent
-        >>> knn = {"class_path": "KNN", "init_args": {"k": 3}}
-        >>> run = evaluate(f"{root.name}/mine.npz", evaluations=knn, runs=root.name, progress=Silent())
+        >>> labels = np.arange(60) % 3
+        >>> np.savez("mine.npz", features=np.eye(3)[labels], labels=labels)
+        >>> run = evaluate("mine.npz", evaluations={"class_path": "KNN", "init_args": {"k": 3}}, progress=Silent())
         >>> max(score.value for score in run.scores)
         1.0
-        >>> root.cleanup()
     """
     given: EvaluateOptions = resolve(given_options(EvaluateOptions, source, options, "source"), verb="evaluate")
     path = given.source
     if given.workers is not None and given.workers < 0:
-        raise ValueError(f"expected --workers of at least 0, got {given.workers}: leave it out for the usual")
+        raise ValueError(f"expected --workers of at least 0, got {given.workers}")
     if is_arrays(path):
         device = device_named(given.device)
         run = _of_file(path, given.runs, scoring.EvaluationOptions.of(given), progress, device)
@@ -83,9 +78,8 @@ def _sections_of(run: Run) -> list[Section] | None:
     try:
         return built(run.options.get("sections"), Section)
     except (ImportError, AttributeError, TypeError, ValueError) as error:
-        warnings.warn(
-            f"the page has the usual sections instead of those that the run was trained with: {error}", stacklevel=3
-        )
+        told = "the page has the usual sections instead of those that the run was trained with"
+        warnings.warn(f"{told}: {error}", stacklevel=3)
         return None
 
 
@@ -96,10 +90,9 @@ def _of_file(
     parts = samples_of_arrays(arrays, path)
     features = features_of_parts(parts, options.evaluation_samples)
     if not evaluation.applicable(features, options.evaluations):
-        raise ValueError(
-            f"expected features that can be evaluated, got {path}: kNN, the probe and retrieval do not "
-            f"apply; of retrieval, {evaluation.Retrieval().why_not_applicable(features) or 'no evaluation applies'}"
-        )
+        why = evaluation.Retrieval().why_not_applicable(features) or "no evaluation applies"
+        got = f"got {path}: kNN, the probe and retrieval do not apply; of retrieval, {why}"
+        raise ValueError(f"expected features that can be evaluated, {got}")
     run = Run.create(root, "evaluation", path.stem)
     with removed_if_idle(run, _left):
         run.describe(
@@ -207,7 +200,6 @@ def _encoders(run: Run, device: torch.device) -> tuple[Any, Any]:
 
 
 def _own_classifier(run: Run) -> LinearPredictor | None:
-    """Return what was trained to classify with the encoder, if the run keeps something."""
     found = evaluation.Learned(run).predictor("own") if run.classifier.is_file() else None
     return found if isinstance(found, LinearPredictor) else None
 

@@ -34,10 +34,8 @@ def unfinished(folder: Path | str) -> Run:
     """Open a run to resume, or raise a ValueError: there is none, or it is finished."""
     run = Run.open(folder)
     if run.stage == "finished":
-        raise ValueError(
-            f"expected a run that is not finished, got {run.folder}: train on from it with "
-            f"--encoder FromRun --encoder.run {run.folder}"
-        )
+        remedy = f"train on from it with --encoder FromRun --encoder.run {run.folder}"
+        raise ValueError(f"expected a run that is not finished, got {run.folder}: {remedy}")
     return run
 
 
@@ -49,7 +47,6 @@ def check_same(before: Run, now: Mapping[str, Any]) -> None:
         known["parts"].pop("data", None)  # wherever it lies now, it is recognised by what it holds
     for what in ("samples", "parts"):
         if kept.get(what) != facts[what]:
-            raise ValueError(
-                f"expected the {'data' if what == 'samples' else 'classes and arguments'} that {before.folder} began "
-                f"with, got others: restore them, or train anew with likewise train --config {before.configuration}"
-            )
+            named = "data" if what == "samples" else "classes and arguments"
+            remedy = f"restore them, or train anew with likewise train --config {before.configuration}"
+            raise ValueError(f"expected the {named} that {before.folder} began with, got others: {remedy}")

@@ -33,12 +33,7 @@ CROPS = {"crop": "center", "squash": "squash", "pad": "border"}  # our words for
 
 
 def write_folder(library: str, model: Model, folder: Path) -> None:
-    """Write an encoder as a folder of a library, whose features there are those here.
-
-    Args:
-        library: "sentence-transformers", "transformers" or "timm".
-        model: The encoder, and what its images are brought to.
-        folder: The folder, which must not exist.
+    """Write an encoder as a new folder of a library, "sentence-transformers", "transformers" or "timm".
 
     Raises:
         ValueError: The folder exists, or the encoder is none of the library's.
@@ -48,10 +43,8 @@ def write_folder(library: str, model: Model, folder: Path) -> None:
     kind, write, use = LIBRARIES[library]
     encoder: Any = model.encoder
     if type(encoder) is not kind:
-        raise ValueError(
-            f"expected an encoder {kind.__name__} for {library}, got {type(encoder).__name__}: export it to "
-            "safetensors or onnx"
-        )
+        got = f"got {type(encoder).__name__}: export it to safetensors or onnx"
+        raise ValueError(f"expected an encoder {kind.__name__} for {library}, {got}")
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as made:  # renamed when it is whole
         parts = Path(made) / folder.name
@@ -87,7 +80,6 @@ def _tokenizer(encoder: PretrainedTransformer) -> Any:
 
 
 def _to_sentence_transformers(encoder: PretrainedTransformer, model: Model, folder: Path) -> None:
-    """Write what `SentenceTransformer` loads: the model, its pooling and what follows, its length and its prompt."""
     from sentence_transformers import SentenceTransformer  # noqa: PLC0415 - of the extra `text`
     from sentence_transformers.sentence_transformer import modules  # noqa: PLC0415 - likewise
 
@@ -107,7 +99,6 @@ def _to_sentence_transformers(encoder: PretrainedTransformer, model: Model, fold
 
 
 def _to_timm(encoder: Timm, model: Model, folder: Path) -> None:
-    """Write what `timm.create_model("local-dir:FOLDER", pretrained=True)` loads, with its mean, std and size."""
     from timm.models import save_for_hf  # noqa: PLC0415 - of the extra `images`
 
     mean, std = (of.flatten().tolist() for of in (encoder.mean, encoder.std))
@@ -119,13 +110,11 @@ def _to_timm(encoder: Timm, model: Model, folder: Path) -> None:
 
 
 def _card(model: Model, use: str) -> str:
-    """Write what the folder holds: how it is loaded, what the run measured, and what it was made of."""
     run: Any = model.run
     facts = run.facts
     whole = [of for of in run.scores if (of.part, of.epoch, of.group, of.features) == ("test", None, ALL, ENCODER)]
-    rows = [
-        f"| {of.evaluation}, {marked(of.metric.name, of.metric)} | {score_words(of)} | {of.count:,} |" for of in whole
-    ]
+    named = [(f"{of.evaluation}, {marked(of.metric.name, of.metric)}", of) for of in whole]
+    rows = [f"| {name} | {score_words(of)} | {of.count:,} |" for name, of in named]
     scores = ["| held-out score | value, 95 % interval | samples |", "|---|---|---|", *rows] if rows else []
     loss = facts["parts"].get("loss", {}).get("class_path", "").rpartition(".")[2]
     origin = facts.get("begins_with")

@@ -64,17 +64,9 @@ def mine(model: Model, output: Path, limits: Limits, progress: Progress) -> Path
     read = ((own[0] >= 0) & (own[1] >= 0)).nonzero().flatten()
     firsts, seconds = (places[read] for places in own)
     vectors = [torch.cat([piece for _, piece in side.pieces()]) for side in sides]
-    found = hard_negatives(
-        vectors[0][firsts],
-        vectors[1],
-        seconds,
-        (numbers[read], others),
-        limits.k,
-        from_rank=limits.from_rank,
-        margin=limits.margin,
-        least=limits.at_least,
-        bar=progress.bar,
-    )
+    rule: Any = {"from_rank": limits.from_rank, "margin": limits.margin, "least": limits.at_least}
+    among = vectors[0][firsts], vectors[1], seconds, (numbers[read], others)
+    found = hard_negatives(*among, limits.k, **rule, bar=progress.bar)
     names = (data["first"], data["second"]) if data.get("path") else get_args(Side)
     done = total = without = 0
     with table_at(output) as write:
@@ -127,9 +119,8 @@ def _paths(samples: Samples, data: Any, output: Path) -> list[str]:
         names = (name, re.sub(r" \(\d+\)$", "", name))  # an image of several pairs is numbered from the second on
         file = next((file for one in names if (file := folder / one).is_file()), None)
         if file is None:
-            raise ValueError(
-                f"expected images in files, got {name}, which is in none: write files, and their paths into the table"
-            )
+            got = f"got {name}, which is in none: write files, and their paths into the table"
+            raise ValueError(f"expected images in files, {got}")
         found.append(str(file.relative_to(here) if file.is_relative_to(here) else file))
     return found
 
@@ -142,7 +133,6 @@ def names_of(samples: Samples, labels: Tensor) -> list[Any]:
 
 
 def _beside(pairs: Samples, data: Any) -> dict[str, list[Any]]:
-    """Return the columns of labels and groups, where the run's table has some."""
     columns = dict[str, list[Any]]()
     if pairs.labels is not None and data.get("label"):
         columns[data["label"]] = names_of(pairs, pairs.labels)

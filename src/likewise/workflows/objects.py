@@ -46,9 +46,7 @@ class Objects(NamedTuple):
         for part in (name for name in (*TAKEN, *nested) if not _is_plain(name, given.get(name))):
             value = options[part]
             if given.get("resume") is not None and part != "encoder":
-                raise ValueError(
-                    f"expected no {part} for a run that goes on, got an object: leave it out; it has its own"
-                )
+                raise ValueError(f"expected no {part} for a run that goes on, got an object: it has its own")
             if part == "encoder":
                 network = _network(value)
                 options[part] = _described(part, value) if _is_ours(value) else GIVEN
@@ -71,10 +69,8 @@ class Objects(NamedTuple):
 def _network(value: Any) -> nn.Module:
     if isinstance(value, nn.Module):
         return value
-    kind = (
-        f"the class {value.__name__}: call it" if inspect.isclass(value) else f"{type(value).__name__}: give a network"
-    )
-    raise ValueError(f"expected a torch.nn.Module as encoder, got {kind}")
+    got = f"the class {value.__name__}: call it" if inspect.isclass(value) else type(value).__name__
+    raise ValueError(f"expected a torch.nn.Module as encoder, got {got}")
 
 
 def _is_plain(part: str, value: Any) -> bool:
@@ -91,7 +87,6 @@ def _is_ours(encoder: Any) -> bool:
 
 
 def _described(part: str, value: Any) -> Any:
-    """Describe a part by what it was made with, without what is filled in from others."""
     if isinstance(value, PLAIN) or inspect.isclass(value):
         return value
     name, base = type(value).__name__, BASES.get(part.rpartition(".")[2])
@@ -99,10 +94,8 @@ def _described(part: str, value: Any) -> Any:
         remedy = SEVERAL.get(part.rpartition(".")[2], "give one")
         raise ValueError(f"expected one object as {part}, got a list of {len(value)}: {remedy}")  # noqa: TRY004
     if isinstance(value, Matryoshka):
-        raise ValueError(  # noqa: TRY004 - as all bad input
-            f"expected a loss by itself as {part}, got Matryoshka: give loss={type(value.loss).__name__}(...) and "
-            f"widths={[*value.widths]}"
-        )
+        remedy = f"give loss={type(value.loss).__name__}(...) and widths={[*value.widths]}"
+        raise ValueError(f"expected a loss by itself as {part}, got Matryoshka: {remedy}")  # noqa: TRY004 - bad input
     spec, again = description(value)
     if not isinstance(value, base or Described):
         named = f"likewise.{base.__module__.split('.')[1]}" if base else ""
@@ -110,21 +103,16 @@ def _described(part: str, value: Any) -> Any:
         remedy += f", or let it inherit from {named}.{base.__name__}" if base else ""
         raise ValueError(f"expected {part} made by a class of likewise, got {spec['class_path']}: {remedy}")  # noqa: TRY004
     if not again:
-        raise ValueError(
-            f"expected a {name} that was made with plain values as {part}, as a run records them, got others: give "
-            "numbers and strings"
-        )
+        expected = f"expected a {name} that was made with plain values as {part}, as a run records them"
+        raise ValueError(f"{expected}, got others: give numbers and strings")
     for name in [name for of, name in FILLED if of == part]:
         spec["init_args"].pop(name, None)
     return spec
 
 
 def _optimizer(value: Any) -> Spec | str:
-    """Describe a class, or a class with arguments."""
     kind, given = (value.func, value.keywords) if isinstance(value, partial) and not value.args else (value, {})
     if not inspect.isclass(kind):
-        raise ValueError(
-            f"expected the class of an optimizer or functools.partial of one, got {type(value).__name__}: give "
-            "functools.partial(torch.optim.SGD, lr=0.1)"
-        )
+        got = f"got {type(value).__name__}: give functools.partial(torch.optim.SGD, lr=0.1)"
+        raise ValueError(f"expected the class of an optimizer or functools.partial of one, {got}")
     return Spec(class_path=path_of(kind), init_args={name: plainly(value) for name, value in given.items()})

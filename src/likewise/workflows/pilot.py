@@ -52,16 +52,8 @@ def steps_within(
     each = int(batches[0]) if batches else 1
     with torch.random.fork_rng():
         module = deepcopy(ready.module)
-        pilot = lightning.Trainer(
-            **chosen,
-            max_epochs=-1,
-            max_steps=STEPS * each,
-            callbacks=[timed],
-            logger=False,
-            enable_checkpointing=False,
-            enable_progress_bar=False,
-            enable_model_summary=False,
-        )
+        quiet = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
+        pilot = lightning.Trainer(**chosen, **quiet, max_epochs=-1, max_steps=STEPS * each, callbacks=[timed])
         pilot.fit(module, datamodule=ready.data)
         seconds = each * (ends[-1] - ends[0]) / max(1, len(ends) - 1)
         some = prepared(module.encoder, ready.parts.train.fewer(ENCODED), module.second)
@@ -78,8 +70,6 @@ def steps_within(
     steps = int(left / (seconds + validation / (max(1, every) * epoch)))
     if steps < 1:
         needed = (end + 2 * validation + seconds) / 60 + (time.monotonic() - started) / 60
-        raise ValueError(
-            f"expected --minutes for at least one step and the evaluation, about {needed:.1f}, got {minutes:g}: give "
-            "more, or --evaluations []"
-        )
+        expected = f"expected --minutes for at least one step and the evaluation, about {needed:.1f}"
+        raise ValueError(f"{expected}, got {minutes:g}: give more, or --evaluations []")
     return steps, seconds

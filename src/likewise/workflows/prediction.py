@@ -70,19 +70,13 @@ def predict(
         Training features, and 1,024 samples; of inputs in files, their names.
 
     Example:
-        >>> import tempfile
         >>> import numpy as np
         >>> from likewise.workflows import Silent, evaluate
-        >>> root = tempfile.TemporaryDirectory()
-        >>> labels = np.arange(90) % 3
-        >>> features = np.eye(3)[labels] + np.random.default_rng(0).normal(size=(90, 3)) / 10
-        >>> np.savez(f"{root.name}/mine.npz", features=features, labels=labels)
-        >>> run = evaluate(f"{root.name}/mine.npz", evaluations="LinearProbe", runs=root.name, progress=Silent())
-        >>> np.save(f"{root.name}/new.npy", np.eye(3))
-        >>> table = predict(run, f"{root.name}/new.npy", f"{root.name}/new.csv", progress=Silent())
-        >>> [line.split(",")[:2] for line in table.read_text().splitlines()]
-        [['id', 'class'], ['0', '0'], ['1', '1'], ['2', '2']]
-        >>> root.cleanup()
+        >>> np.savez("mine.npz", features=np.eye(3).repeat(30, 0), labels=np.arange(3).repeat(30))
+        >>> run = evaluate("mine.npz", evaluations="LinearProbe", progress=Silent())
+        >>> np.save("new.npy", np.eye(3))
+        >>> len(predict(run, "new.npy", "new.csv", progress=Silent()).read_text().splitlines())
+        4
     """
     if isinstance(run, PredictOptions):
         return predict(**vars(run), progress=progress)
@@ -107,10 +101,8 @@ def predict(
     for line in found.lines():
         progress.tell(line)
     if predictor.few:
-        progress.tell(
-            f"{predictor.few:,} of {len(predictor.names):,} labels have fewer than {FEWEST} validation samples each, "
-            "and take the threshold of all labels together"
-        )
+        few = f"{predictor.few:,} of {len(predictor.names):,} labels have fewer than {FEWEST} validation samples each"
+        progress.tell(f"{few}, and take the threshold of all labels together")
     if predictor.thresholds is not None and predictor.probabilities:
         progress.tell(f"no label is given with a probability below {LEAST}")
     if path is not None:
@@ -126,7 +118,6 @@ def _in_chunks(
     *,
     labelled: bool = False,
 ) -> Iterator[tuple[Samples, Tensor]]:
-    """Yield some samples at a time and their features, without those that can't be read."""
     samples = samples_at(place, model, labelled=labelled)
     if len(samples) == 0:
         raise ValueError(f"expected samples in {place}, got none: check the path")
@@ -151,16 +142,12 @@ def _encoded(model: Model, place: str | Path, progress: Progress) -> Features:
     read = _in_chunks(model, place, _Found(), progress, labelled=True)
     parts = [(samples.as_evaluated(), vectors) for samples, vectors in read]
     labels = [samples.labels for samples, _ in parts if samples.labels is not None]
-    names = parts[0][0].names
-    return Features(
-        torch.cat([vectors for _, vectors in parts]), torch.cat(labels) if labels else None, names, part="train"
-    )
+    vectors = torch.cat([vectors for _, vectors in parts])
+    return Features(vectors, torch.cat(labels) if labels else None, parts[0][0].names, part="train")
 
 
 @final
 class _Found:
-    """What is told at the end: the first rows, how often predictions are right, what could not be read."""
-
     def __init__(self) -> None:
         self.lost: dict[int, str] = {}
         self._rows: list[list[str]] = []
@@ -175,7 +162,6 @@ class _Found:
         self._rows += [list(map(_word, row)) for row in list(zip(*columns.values(), strict=True))[:left]]
 
     def compare(self, predictions: Predictions, samples: Samples) -> dict[str, list[Any]]:
-        """Count what is predicted beside the labels, if there are some of its kind; return these as a column."""
         self.count += len(samples)
         if predictions.unlike_training is not None:
             self._known = True
@@ -220,7 +206,6 @@ class _Found:
 
 
 def _decisions(own: list[str], said: list[str]) -> list[tuple[str, str]]:
-    """Return each label that a sample has or is predicted to have, as it is and as it is predicted."""
     return [(of if of in own else "", of if of in said else "") for of in dict.fromkeys([*own, *said])]
 
 

@@ -71,25 +71,17 @@ class Printed:
 
 @final
 class Silent:
-    """Say nothing.
+    """Say nothing."""
 
-    Example:
-        >>> Silent().tell("accuracy 98 %")
-    """
+    def say(self, doing: str) -> None: ...
 
-    def say(self, doing: str) -> None:
-        """Say nothing of what is going on."""
-
-    def tell(self, result: str) -> None:
-        """Tell no result."""
+    def tell(self, result: str) -> None: ...
 
     def bar(self, walked: Iterable[Any], doing: str) -> Iterable[Any]:
-        """Walk without a bar."""
         del doing
         return walked
 
-    def steps(self, total: int | None, doing: str) -> None:
-        """Open no bar."""
+    def steps(self, total: int | None, doing: str) -> None: ...
 
 
 def shown(path: Path) -> Path:

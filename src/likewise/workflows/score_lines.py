@@ -27,7 +27,6 @@ def headline(result: Result, others: Mapping[str, Result], unseen: Features | No
 
 
 def _beside(score: Score, result: Result, name: str, other: Result, unseen: Features | None) -> str:
-    """Write the score of other features, and where both are of the same samples the paired difference."""
     theirs = next((one for one in other.headline if one.metric == score.metric), None)
     if theirs is None:
         return ""

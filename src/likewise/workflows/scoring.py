@@ -78,9 +78,8 @@ def check_applicable(parts: Parts, options: EvaluationOptions, *, predicts: bool
     samples = zip((parts.train, parts.validation, parts.test), PARTS, strict=True)
     blank = FeatureParts(*(_blank(part, name) for part, name in samples))
     if predicts:
-        blank = FeatureParts(
-            *(replace(part, predictions=torch.zeros(1, len(part.names)).expand(len(part), -1)) for part in blank)
-        )
+        none = [torch.zeros(1, len(part.names)).expand(len(part), -1) for part in blank]
+        blank = FeatureParts(*(replace(part, predictions=of) for part, of in zip(blank, none, strict=True)))
     blank = options.capped(with_origin(blank, parts, _no_encoder))
     applicable(blank, options.evaluations)
 
@@ -154,9 +153,8 @@ def encoded_as_begun(
     """Encode the samples by the encoder as it began, and save the features; or load those saved."""
     if not run.begun_embeddings.is_file():
         some = zip(PARTS, capped([parts.train, parts.validation, parts.test], most), strict=True)
-        found = [
-            few.of(features_of(few[0], encoder, part, progress.bar, second, workers=workers)) for part, few in some
-        ]
+        how: Any = {"progress": progress.bar, "second": second, "workers": workers}
+        found = [few.of(features_of(few.samples, encoder, part, **how)) for part, few in some]
         with run.writing(run.begun_embeddings.name) as path:
             save_features(path, FeatureParts(*found))
     return with_origin(features_as_begun(run), parts, lambda: encoder, lambda: second)
@@ -352,7 +350,6 @@ def _no_encoder() -> Encoder:
 
 
 def _capped(features: FeatureParts, others: FeatureParts) -> dict[str, int]:
-    """Return of how many samples others are evaluated, where these are fewer."""
     if all(len(few) == len(whole) for few, whole in zip(others, features, strict=True)):
         return {}
     return {"training samples": len(others.train), "test samples": len(others.test)}

@@ -106,15 +106,12 @@ def search(
         ValueError: An input can't be read or found, features are of another width, a file exists, or options disagree.
 
     Example:
-        >>> import tempfile
         >>> import numpy as np
-        >>> root = tempfile.TemporaryDirectory()
-        >>> np.savez(f"{root.name}/all.npz", features=np.float32([[1], [2], [-1]]), ids=["a", "b", "c"])
-        >>> _ = search(f"{root.name}/all.npz", ["c"], k=2, at_least=-1)
+        >>> np.savez("all.npz", features=np.float32([[1], [2], [-1]]), ids=["a", "b", "c"])
+        >>> _ = search("all.npz", ["c"], k=2, at_least=-1)
         query  rank  id  similarity
         c      1     c   1.0000
         c      2     a   -1.0000
-        >>> root.cleanup()
     """
     if isinstance(run, SearchOptions):
         return search(**vars(run), progress=progress)
@@ -123,9 +120,7 @@ def search(
     if negatives:
         beside = {"a QUERY": query, "--among": among, "--within": within, "--html": page, "--mistakes": mistakes}
         beside |= {"--side second": side != "first", "--duplicates": duplicates is not None}
-        limits = Limits(k, from_rank, margin, at_least)
-        path = _check_mined([name for name, given in beside.items() if given], written, limits)
-        check_output(path, MINED_IN, force=force)
+        path = _check_mined(beside, written, limits := Limits(k, from_rank, margin, at_least), force=force)
         return mine(load(run or "", device=where), path, limits, progress)
     if from_rank != 1 or margin is not None:
         raise ValueError("expected --negatives with --from_rank or --margin, got none: add it, or leave them out")
@@ -150,9 +145,7 @@ def search(
     others = _with_texts(others, among or within, model.across if within is None else model, progress)
     head, rows = _told(head, rows, others)
     first = list(islice(rows, SHOWN))
-    count = len(first)
-    if written is not None:
-        count = _write(written, head, chain((one.cells for one in first), (one.cells for one in rows)))
+    count = len(first) if written is None else _write(written, head, chain(first, rows))
     _tell(progress, head, first, count, written, texts=reads_texts(model.encoder))
     if page is not None:
         them = (others, model if asked is None else model.across)
@@ -164,7 +157,6 @@ def search(
 def _tell(
     progress: Progress, head: Sequence[str], first: Sequence[Found], count: int, written: Path | None, *, texts: bool
 ) -> None:
-    """Tell the first of what was found, and where the rest is."""
     long = [name == "text" or (name == "query" and texts) for name in head]
     lines = aligned([head, *(list(map(_word, one.cells, long)) for one in first[:PRINTED_ROWS])])
     progress.tell("\n".join(lines) if first else "nothing was found")
@@ -176,11 +168,7 @@ def _tell(
 
 
 def _model(
-    run: Run | Path | str | None,
-    searched: Path | str | None,
-    query: Sequence[str],
-    device: torch.device | None,
-    progress: Progress,
+    run: Run | Path | str | None, searched: Any, query: Sequence[str], device: torch.device | None, progress: Progress
 ) -> Model:
     if run is None and searched:
         return published_model(searched, query, device or device_named("auto"), progress)
@@ -202,7 +190,7 @@ def _check(
         raise ValueError("expected --among FILE with a QUERY, or --within FILE, got none or both: name one")
     if bool(query) == (within is not None):
         got = f"{', '.join(query)} beside --within" if query else "none"
-        raise ValueError(f"expected a QUERY with --among, and none with --within, got {got}: correct it")
+        raise ValueError(f"expected a QUERY with --among, and none with --within, got {got}")
     if not all(map(str.strip, query)):
         raise ValueError("expected a QUERY of some letters, got an empty one: leave it out")
     if only and within is None:
@@ -214,15 +202,16 @@ def _check(
                 check_apart(path, given)
 
 
-def _check_mined(beside: Sequence[str], output: Path | None, limits: Limits) -> Path:
-    if beside:
-        raise ValueError(f"expected --negatives of a run's own pairs, got {beside[0]} beside it: leave it out")
+def _check_mined(beside: Mapping[str, object], output: Path | None, limits: Limits, *, force: bool) -> Path:
+    if other := next((name for name, given in beside.items() if given), None):
+        raise ValueError(f"expected --negatives of a run's own pairs, got {other} beside it: leave it out")
     if output is None:
         raise ValueError("expected --output FILE.jsonl with --negatives, got none: name one")
     for name, least, most in (("k", 1, inf), ("from_rank", 1, inf), ("margin", -2, 2), ("at_least", -1, 1)):
         value = getattr(limits, name)
         if value is not None and not least <= value <= most:  # written so that NaN fails
-            raise ValueError(f"expected --{name} from {least} to {most}, got {value}: leave it out for the usual")
+            raise ValueError(f"expected --{name} from {least} to {most}, got {value}")
+    check_output(output, MINED_IN, force=force)
     return output
 
 
@@ -240,12 +229,11 @@ def _asked(words: Sequence[str], others: Stored, model: Model, progress: Progres
         raise ValueError(f"expected files, ids or texts, or one folder, got {folder} among {len(words)}: give it alone")
     places = {one: place for place, one in enumerate(named.ids)}
     texts = reads_texts(model.encoder)
-    new = torch.tensor(
-        [
-            model.encodes and (exists(path) if not texts or is_file_name(word) else word not in places)
-            for word, path in zip(words, paths, strict=True)
-        ]
-    )
+
+    def is_new(word: str, path: Path) -> bool:
+        return model.encodes and (exists(path) if not texts or is_file_name(word) else word not in places)
+
+    new = torch.tensor(list(map(is_new, words, paths)))
     unknown = next((at for at, word in enumerate(words) if not new[at] and word not in places), None)
     if unknown is not None:
         word, check = words[unknown], f": check it{near(paths[unknown])}"
@@ -307,10 +295,10 @@ def _told(head: tuple[str, ...], rows: Iterator[Found], others: Stored) -> tuple
     return (*head, *beside), told
 
 
-def _write(path: Path, head: Sequence[str], rows: Iterator[Sequence[Any]]) -> int:
+def _write(path: Path, head: Sequence[str], rows: Iterator[Found]) -> int:
     count = 0
     with table_at(path) as write:
-        while some := list(islice(rows, BATCH)):
+        while some := [hit.cells for hit in islice(rows, BATCH)]:
             count += len(some)
             write(dict(zip(head, zip(*some, strict=True), strict=True)))
         if count == 0:

@@ -1,0 +1,239 @@
+"""The training and evaluation of a run, as far as these are not done yet."""
+
+import time
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import lightning
+import torch
+from lightning.pytorch.callbacks import LambdaCallback, ProgressBar
+
+from likewise.configuration.options import TrainOptions
+from likewise.evaluation import FeatureParts, Result
+from likewise.evaluation.choice import while_training
+from likewise.models import Encoder
+from likewise.parts import listed
+from likewise.report import run_summary
+from likewise.report.run_verdict import run_verdict
+from likewise.report.run_view import RunView
+from likewise.runs import Run
+from likewise.score_words import counted, score_words
+from likewise.training import Assembled, Checkpoints, Collapse, Snapshots, Statistics, Terminated, Validation
+from likewise.training.callbacks import Pace
+from likewise.training.checkpoints import drop_checkpoints
+from likewise.training.fine_tuning import ALL
+from likewise.training.fitting import fit, last_whole, trainer_of
+from likewise.training.launch import terminable
+from likewise.training.loggers import logging_to, named
+from likewise.training.memory import MemoryOfStep
+from likewise.training.processes import leave
+from likewise.training.validation import CHOOSE, MOST_SAMPLES, ValidationScores, best_epoch
+from likewise.workflows.lightning_trainer import TrainingBar
+from likewise.workflows.metadata import device_of
+from likewise.workflows.progress import Progress
+from likewise.workflows.scoring import EvaluationOptions, encoded, encoded_as_begun, say_lost, score, write_report
+from likewise.workflows.sharing import lead
+
+
+def memory_of_step(config: TrainOptions, tell: Callable[[str], None]) -> list[MemoryOfStep]:
+    """Return what looks after memory, on every process; a compiled network would be compiled for it once more."""
+    return [] if config.compile else [MemoryOfStep(tell)]
+
+
+def epochs_between(config: TrainOptions, ready: Assembled, evaluations: EvaluationOptions) -> int:
+    """Return the epochs between validations; 0 without any."""
+    return 0 if ready.refit or evaluations.evaluations == [] else config.validation_epochs
+
+
+@final
+@dataclass(frozen=True)
+class Execution:
+    """A run that is trained and evaluated, as far as it is not yet."""
+
+    config: TrainOptions
+    run: Run
+    ready: Assembled
+    trainer_arguments: Mapping[str, Any]
+    evaluations: EvaluationOptions
+    progress: Progress
+
+    def finished(self) -> Run:
+        """Do what the run has not done yet, and write and tell each result as soon as there is one."""
+        run, ready, module = self.run, self.ready, self.ready.module
+        if run.stage == "training":
+            with self._timed("training"):
+                self._train()
+            if module.second is not None and module.second is not module.encoder:
+                run.save_encoder(module.second, "second")
+            run.save_encoder(module.encoder)
+        else:
+            self._restore()
+            for tower in filter(None, (module.encoder, module.second)):
+                tower.to(device_of(self.trainer_arguments))
+        with terminable(_end):
+            if self.evaluations.evaluations == []:
+                leave()
+            else:
+                with self._timed("evaluation"):
+                    self._evaluate()
+                if judged := run_verdict(RunView(run)):
+                    self.progress.tell("\n".join(["", *judged.lines]))
+            for warning in run_summary.training_warnings(run.facts, run.metrics):
+                self.progress.say(f"warning: {warning}")
+            write_report(run, ready.parts, self.evaluations, self.progress)
+        run.drop_begun()
+        finished = say_lost(run, self.progress, ready.data.lost).finished()
+        drop_checkpoints(finished, keep=self.config.keep_checkpoints)
+        return finished
+
+    def _features_as_begun(self) -> FeatureParts | None:
+        module, device, most = self.ready.module, device_of(self.trainer_arguments), self.evaluations.evaluation_samples
+        first = self.run.encoder_as_begun()
+        alike = module.second is None or module.second is module.encoder
+        second = first if alike else self.run.encoder_as_begun("second")
+        if not isinstance(first, Encoder) or not isinstance(second, Encoder):
+            return None
+        other = None if module.second is None else second.to(device)
+        given = self.run, first.to(device), self.ready.parts, self.progress
+        return encoded_as_begun(*given, second=other, workers=self.config.workers, most=most)
+
+    @property
+    def _trained(self) -> bool:
+        """Whether any of the encoder is trained."""
+        return self.config.freeze != ALL or self.config.unfreeze_epoch is not None
+
+    def _evaluate(self) -> None:
+        run, ready, module, most = self.run, self.ready, self.ready.module, self.evaluations.evaluation_samples
+        self.progress.say("evaluating ...")
+        features = encoded(
+            run, module.encoder, ready.parts, self.progress, module.with_predictions, second=module.second,
+            trained=self._trained, workers=self.config.workers, most=most,
+            shared=lead(module, most, there=run.embeddings.is_file()),
+        )  # fmt: skip
+        leave()  # the others are done: what follows is this process's own
+        if (own := module.predictor(features)) is not None:
+            run.write(run.classifier.name, own.saved())
+        begun = self._features_as_begun() if self._trained else None
+        given = (run, features, ready.parts, self.evaluations, self.progress)
+        device = device_of(self.trainer_arguments)
+        score(*given, begun=begun, refit=ready.refit, trained=self._trained, device=device)
+
+    def _train(self) -> None:
+        callbacks, given = self._callbacks(), self.trainer_arguments
+        checkpoints = Checkpoints(self.run, self.config.checkpoint_minutes)
+
+        def end_soon() -> None:
+            checkpoints.told_to_end = True  # after the next step, which is saved
+
+        with terminable(end_soon), logging_to(listed(self.config.log), self.run) as loggers:
+            logger = [*listed(given.get("logger")), *loggers] or given.get("logger")
+            options = {**given, "logger": logger, "default_root_dir": self.run.folder}
+            trainer = trainer_of(options, callbacks, checkpoints)
+            for each in trainer.loggers:
+                each.log_hyperparams(dict(named(self.run.options)))
+            fit(self.ready, trainer, self.run, compiled=self.config.compile)
+        if self.config.keep == "best" or self.run.best.is_file():
+            self._keep_best(trainer.current_epoch)
+        for tower in filter(None, (self.ready.module.encoder, self.ready.module.second)):
+            tower.to(trainer.strategy.root_device)
+
+    def _callbacks(self) -> list[lightning.Callback]:
+        run, ready, asked = self.run, self.ready, self.evaluations.evaluations
+        every = epochs_between(self.config, ready, self.evaluations)
+        evaluations, note = while_training(ready.parts, ready.data.batches, asked)
+        if note:
+            self.progress.say(note)
+        validation = Validation(
+            run, ready.parts, every, evaluations, told=self._say_validated, progress=self.progress.bar,
+            keep_best=self._keeps_best(), workers=self.config.workers,
+        )  # fmt: skip
+        collapse = Collapse(lambda told: self.progress.say(f"warning: {told}"))
+        callbacks: list[lightning.Callback] = [
+            LambdaCallback(on_train_start=lambda trainer, _: self._say_what_goes_in(trainer)),
+            validation,
+            ValidationScores(run, every, self.config.patience, self._say_ended),
+            Statistics(run, ready.trained.names),
+            Snapshots(run),
+            collapse,
+            *memory_of_step(self.config, self.progress.say),
+            Pace(self.progress.say, lambda trainer: self._seconds_of_evaluation(trainer, validation)),
+        ]
+        barred = any(isinstance(callback, ProgressBar) for callback in listed(self.trainer_arguments.get("callbacks")))
+        if self.trainer_arguments.get("enable_progress_bar") is not False and not barred:
+            callbacks.append(TrainingBar(self.progress))
+        return callbacks
+
+    def _seconds_of_evaluation(self, trainer: lightning.Trainer, validation: Validation) -> float:
+        """Return how long the evaluations that follow will take; that at the end, which encodes more, by the last."""
+        parts = self.ready.parts
+        encoded = min(len(parts.train), MOST_SAMPLES) + min(len(parts.validation), MOST_SAMPLES)
+        times = (2 if self.ready.origin else 1) * sum(map(len, (parts.train, parts.validation, parts.test)))
+        return validation.seconds_left(trainer) + validation.seconds * times / max(1, encoded)
+
+    def _say_what_goes_in(self, trainer: lightning.Trainer) -> None:
+        facts = self.run.facts | {"run_summary": run_summary.summarize(self.ready, trainer)}
+        self.run.describe(facts)
+        for line in run_summary.summary_lines(facts):
+            self.progress.say(line)
+        if done := trainer.global_step:
+            self.progress.say(f"going on after {counted(done, 'step')}")
+
+    def _say_ended(self, best: int, last: int) -> None:
+        limit = self.config.trainer.get("max_epochs")
+        of = "" if limit in {None, -1} else f" of {limit}"
+        self.progress.say(f"training ended after epoch {last}{of}: validation was best after epoch {best} (--patience)")
+
+    def _keeps_best(self) -> bool | None:
+        """Return whether the best epoch is kept; None: where there are scores to choose by."""
+        asked, chosen_by = self.config.keep, self.ready.parts.validation
+        if asked is not None:
+            return asked == "best"
+        return None if self._trained and (self.ready.origin or len(chosen_by) >= CHOOSE) else False
+
+    def _keep_best(self, epochs: int) -> None:
+        kept = best_epoch(self.run) if self.run.best.is_file() else None
+        if kept is None:
+            self.progress.say("no epoch was validated, so the last is kept: lower --validation_epochs")
+            return
+        self.run.describe(self.run.facts | {"kept": kept.epoch})
+        which = f"epoch {kept.epoch} of {epochs}" if kept.epoch else "the encoder as it began"
+        self.progress.say(f"kept {which}, the best on validation: {kept.metric} {score_words(kept)}")
+        self.ready.module.load_state_dict(_state(self.run.best))
+
+    def _restore(self) -> None:
+        """Load the trained encoder, and the weights that head, loss and inputs had with it, if these were saved."""
+        module = self.ready.module
+        trained = self.run.with_weights(module.encoder).state_dict()
+        if module.second is not None and module.second is not module.encoder:
+            self.run.with_weights(module.second, "second")
+        checkpoint = self.run.best if self.run.best.is_file() else last_whole(self.run)
+        if checkpoint is not None:
+            module.load_state_dict(_state(checkpoint) | {f"encoder.{name}": of for name, of in trained.items()})
+
+    def _say_validated(self, result: Result) -> None:
+        first = result.headline[0]
+        when = f"after epoch {first.epoch}" if first.epoch else "before training"
+        scores = ", ".join(f"{score.metric} {score_words(score)}" for score in result.selecting or result.headline)
+        self.progress.say(f"validation {when}: {first.evaluation}, {scores}")
+
+    @contextmanager
+    def _timed(self, doing: str) -> Generator[None]:
+        start = time.monotonic()
+        try:
+            yield
+        finally:
+            facts = self.run.facts
+            seconds = facts.get("seconds", {})
+            seconds[doing] = round(seconds.get(doing, 0.0) + time.monotonic() - start, 1)
+            self.run.describe(facts | {"seconds": seconds})
+
+
+def _state(checkpoint: Path | str) -> dict[str, Any]:
+    return torch.load(checkpoint, map_location="cpu", weights_only=True)["state_dict"]
+
+
+def _end() -> None:
+    raise Terminated

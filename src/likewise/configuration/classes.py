@@ -69,6 +69,13 @@ class Parameter:
     required: bool = False
     said: str = ""
 
+    @cached_property
+    def hint(self) -> Any:
+        """Its annotation as a type."""
+        from likewise.configuration.hints import hint_of  # noqa: PLC0415 - which knows classes
+
+        return hint_of(self.annotation)
+
 
 @final
 class Module:

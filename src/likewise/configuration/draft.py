@@ -18,8 +18,9 @@ from likewise.configuration.classes import (
     module_of,
 )
 from likewise.configuration.guesses import class_named, near_classes, near_options
+from likewise.configuration.hints import part_of, takes
 from likewise.configuration.options import FILLED, HIDDEN, TRAINER, VERBS
-from likewise.configuration.values import FLAG, LISTS, MAPPINGS, parsed, part_of, plain, takes
+from likewise.configuration.values import FLAG, parsed, plain
 from likewise.files.detection import first_rows
 from likewise.parts import MAIN, is_spec, path_of
 
@@ -51,13 +52,13 @@ class Draft:
         options = self._completed(self.values, self.root, "")
         if "trainer" in options:
             options["trainer"] = options["trainer"]["init_args"]
-        paths = {name for name, field in self.root.parameters().items() if takes(field.annotation, "Path")}
+        paths = {name for name, field in self.root.parameters().items() if takes(field.hint, Path)}
         return VERBS[self.verb][0](**{name: Path(of) if name in paths else of for name, of in options.items()})
 
     def _put(self, values: dict[str, Any], kind: Class | None, names: Sequence[str], option: Option) -> None:
         name, *rest = names
         parameter = self._parameter(kind, name, option)
-        base = part_of(parameter.annotation)
+        base = part_of(parameter.hint)
         if not rest:
             values[name] = self._value(option, parameter, base, values.get(name))
             return
@@ -68,7 +69,7 @@ class Draft:
         elif base is not None:
             part = option.name.removesuffix("." + ".".join(rest))
             raise ValueError(f"expected --{part} before --{option.name}, got none: name a class, {_some(base)}")
-        elif parameter.annotation is None or any(takes(parameter.annotation, type_name) for type_name in MAPPINGS):
+        elif takes(parameter.hint, dict, Any):
             before = current if isinstance(current, dict) else {}
             values[name] = {**before, ".".join(rest): parsed(option.value)}
         else:
@@ -107,24 +108,24 @@ class Draft:
             return {"class_path": path_of(option.value), "init_args": {}}
         if base is None:
             return self._plain(option, parameter, current)
-        listed = any(takes(parameter.annotation, type_name) for type_name in LISTS)
-        optional = takes(parameter.annotation, "str")
+        listed = takes(parameter.hint, list, tuple)
+        optional = takes(parameter.hint, str)
 
-        def part(value: Any) -> Any:
+        def part(value: Any, base: Class) -> Any:
             return self._part(option, value, base, None if option.adds else current, optional=optional)
 
         if option.adds and listed:
             before = _standing(option.name) if current is None else current if isinstance(current, list) else [current]
-            made = part(option.value)
+            made = part(option.value, base)
             if made is None:
                 raise ValueError(
                     f"expected the name of a class for --{option.name}+, got {option.value}: {_some(base)}"
                 )
             return [*before, made]
-        return self._checked(option, lambda: plain(option.value, parameter.annotation, part))
+        return self._checked(option, lambda: plain(option.value, parameter.hint, part))
 
     def _plain(self, option: Option, parameter: Parameter, current: Any) -> Any:
-        value = self._checked(option, lambda: plain(option.value, parameter.annotation))
+        value = self._checked(option, lambda: plain(option.value, parameter.hint))
         if option.adds:
             before = [] if current is None else current if isinstance(current, list) else [current]
             return [*before, *(value if isinstance(value, list) else [value])]
@@ -143,8 +144,6 @@ class Draft:
     def _part(self, option: Option, value: Any, base: Class, current: Any, *, optional: bool) -> Any:
         """Describe a part: of a class's name, keeping the arguments that both classes have, or of a mapping."""
         value = parsed(value) if isinstance(value, str) and value.lstrip().startswith("{") else value
-        if inspect.isclass(value):
-            value = path_of(value)
         if isinstance(value, str):
             if optional and "." not in value and kind_named(value, base) is None:
                 return None
@@ -207,7 +206,7 @@ class Draft:
                 remedy = f"choose from {', '.join(rows[0])}" if rows else f"see {self._help(above or name)}"
                 raise ValueError(f"expected {self._called(above + name)}, got none: {remedy}")
             elif parameter.default is not MISSING and parameter.default is not None:
-                complete[name] = plain(parameter.default, parameter.annotation)
+                complete[name] = plain(parameter.default, parameter.hint)
             self._check_path(f"{above}{name}", complete.get(name), parameter, kind)
         return complete
 
@@ -223,7 +222,7 @@ class Draft:
 
     def _check_path(self, name: str, value: Any, parameter: Parameter, kind: Class) -> None:
         """Raise where a file that a part reads does not exist, before anything is imported to read it."""
-        reads = parameter.required and takes(parameter.annotation, "Path")
+        reads = parameter.required and takes(parameter.hint, Path)
         if reads and isinstance(value, str) and kind.module.name.startswith("likewise.") and not Path(value).exists():
             called = self._called(name)
             raise ValueError(f"expected a file or folder for {called}, got {value}, which does not exist: correct it")

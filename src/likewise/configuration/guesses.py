@@ -12,8 +12,9 @@ from typing import Any
 from likewise.configuration import recipes
 from likewise.configuration.aliases import ALIASES, ELSEWHERE, LOSSES_ELSEWHERE
 from likewise.configuration.classes import Class, find, kind_named, kinds, module_of, packages_of
+from likewise.configuration.hints import part_of
 from likewise.configuration.options import HIDDEN
-from likewise.configuration.values import folded, parsed, part_of
+from likewise.configuration.values import folded, parsed
 from likewise.files.cells import kind_of
 from likewise.files.detection import ARRAYS, LISTED, TORCHVISION, exists, first_rows, inputs_at, source_for
 from likewise.files.formats import image_suffixes
@@ -220,6 +221,6 @@ def _within(values: Mapping[str, Any], above: str) -> Iterator[str]:
 
 def _others(part: str, root: Class) -> list[tuple[str, Class]]:
     parameter = root.parameters().get(part)
-    base = part_of(parameter.annotation) if parameter else None
+    base = part_of(parameter.hint) if parameter else None
     paths = kinds(base).items() if base else ()
     return [(name, kind) for name, path in paths if (kind := find(path))]

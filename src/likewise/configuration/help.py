@@ -1,6 +1,5 @@
 """Help: the options of a verb, the classes of a part with a line each, the options of a class; and completion."""
 
-import ast
 import builtins
 import re
 import textwrap
@@ -8,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from likewise.configuration.aliases import ALIASES
-from likewise.configuration.classes import MISSING, Class, Parameter, Value, find, kinds
+from likewise.configuration.classes import MISSING, Class, Parameter, find, kinds
 from likewise.configuration.draft import Draft, Option, parameters_of
 from likewise.configuration.guesses import OF_CLASS, near_classes, near_options
+from likewise.configuration.hints import part_of, type_words
 from likewise.configuration.options import DEFAULTS, OF_LOSSES, PARTS, TRAINER, VERBS
 from likewise.configuration.starts import STARTS, usual
-from likewise.configuration.values import head, members, part_of
 from likewise.configuration.words import classes_first, is_option, options_in
 from likewise.parts import is_spec
 
@@ -33,7 +32,7 @@ def asked_help(words: Sequence[str], verb: str) -> str | None:
 def _of_verb(verb: str) -> str:
     root = Draft(verb).root
     parameters = root.parameters()
-    bases = {name: part_of(parameter.annotation) for name, parameter in parameters.items() if name != "trainer"}
+    bases = {name: part_of(parameter.hint) for name, parameter in parameters.items() if name != "trainer"}
     plain = [parameters[name] for name, base in bases.items() if base is None]
     parts = {name: base for name, base in bases.items() if base is not None}
     usage, introduction = VERBS[verb][1], root.doc.partition("\n\nArgs:")[0]
@@ -62,7 +61,7 @@ def _of_part(option: Option, verb: str) -> str:
     place = part = root
     for step in name.split("."):
         parameter = place.parameters().get(step)
-        base = part_of(parameter.annotation) if parameter else None
+        base = part_of(parameter.hint) if parameter else None
         if base is None:
             near = near_options(name, {}, root, None)
             told = f", did you mean {near[0]}.help?" if near else f": see likewise {verb} --help"
@@ -89,7 +88,7 @@ def _of_kind(name: str, option: Option, base: Class, verb: str) -> str:
 
 
 def _parameters(kind: Class, above: str, verb: str) -> list[str]:
-    shown = [parameter for parameter in parameters_of(kind).values() if _types(parameter)]
+    shown = [parameter for parameter in parameters_of(kind).values() if type_words(parameter.hint)]
     lines = [line for parameter in shown for line in _lines(f"--{above}.{parameter.name}", parameter, kind, verb)]
     return lines or ["  no options"]
 
@@ -107,7 +106,10 @@ def _lines(name: str, parameter: Parameter, kind: Class, verb: str) -> list[str]
     if told and argument and option in DEFAULTS and part in PARTS:  # which holds where nobody names a class
         usual = find(DEFAULTS[part])
         shown = f" Where --{part} is not named: {_word(ours)}." if usual and usual.key == kind.key else ""
-    return [f"  {name} {_types(parameter)}", *_wrapped(f"{said}{shown}{_for_data(option, kind, default, verb)}")]
+    return [
+        f"  {name} {type_words(parameter.hint)}",
+        *_wrapped(f"{said}{shown}{_for_data(option, kind, default, verb)}"),
+    ]
 
 
 def _for_data(option: str, kind: Class, default: Any, verb: str) -> str:
@@ -131,26 +133,6 @@ def _word(value: Any) -> str:
     return word.rpartition(".")[2] if word.startswith("likewise.") else word
 
 
-def _types(parameter: Parameter) -> str:
-    """Return what a parameter takes, in short; nothing where no word can give it."""
-    if parameter.annotation is None:
-        return "VALUE"
-    words = (word for member in members(parameter.annotation) for word in _type(member).split("|"))
-    return "|".join(dict.fromkeys(words))
-
-
-def _type(annotation: Value) -> str:
-    name = head(annotation.node)
-    if name == "Literal" and isinstance(annotation.node, ast.Subscript):
-        inner = annotation.node.slice
-        choices = inner.elts if isinstance(inner, ast.Tuple) else [inner]
-        return "|".join(_word(Value(choice, annotation.module).plain()) for choice in choices)
-    if name == "None":
-        return "null"
-    is_class = part_of(annotation) and not isinstance(annotation.node, ast.Subscript)
-    return "CLASS" if is_class else ast.unparse(annotation.node)
-
-
 def _wrapped(text: str) -> list[str]:
     indent = " " * 8
     words = " ".join(text.replace("``", "").split())
@@ -172,10 +154,10 @@ def _values_of(name: str, words: Sequence[str], verb: str) -> list[str]:
     *parts, last = name.split(".")
     place = _chosen(parts, words, verb) if parts else Draft(verb).root
     parameter = place.parameters().get(last) if place else None
-    base = part_of(parameter.annotation) if parameter else None
+    base = part_of(parameter.hint) if parameter else None
     if base is not None:
         return list(kinds(base))
-    words = _types(parameter).split("|") if parameter else []
+    words = type_words(parameter.hint).split("|") if parameter else []
     truth = ["false", "true"] if "bool" in words else []
     return truth + [word for word in words if word.islower() and not hasattr(builtins, word)]
 

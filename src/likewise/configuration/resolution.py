@@ -12,9 +12,10 @@ from likewise.configuration.aliases import ALIASES
 from likewise.configuration.classes import Class, find, kind_named, kinds
 from likewise.configuration.draft import Draft, Option
 from likewise.configuration.guesses import are_texts, class_named, expanded, fitting_pairs, flat, kind_of_data
+from likewise.configuration.hints import part_of
 from likewise.configuration.options import DEFAULTS, OF_LOSSES, PARTS, RESUMED_WITH, SOURCES, VERBS, TrainOptions
 from likewise.configuration.starts import AUTO, SCRATCH, STARTS, TEXT_PAIRS, options_of, published
-from likewise.configuration.values import FLAG, folded, part_of
+from likewise.configuration.values import FLAG, folded
 from likewise.files.formats import PARTIAL
 from likewise.parts import listed
 
@@ -151,7 +152,7 @@ def _expanded(options: Sequence[Option], root: Class) -> list[Option]:
 
 def _base(part: str, root: Class) -> Class | None:
     parameter = root.parameters().get(part)
-    return part_of(parameter.annotation) if parameter else None
+    return part_of(parameter.hint) if parameter else None
 
 
 def _published(layers: Sequence[Option]) -> list[Option]:

@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from likewise.configuration import read, resolve, written
+from likewise.configuration.catalogue import CATALOGUE, listed
 from likewise.configuration.classes import find, kinds
 from likewise.configuration.help import asked_help, completions
 from likewise.configuration.values import parsed
@@ -348,6 +349,28 @@ def test_kinds_are_the_classes_that_have_no_abstract_parts():
     assert "SupConLoss" in losses
     assert not {"Loss", "ContrastiveLoss", "LossOptions"} & losses.keys()
     assert not {"BatchInputs", "Pairs", "LossInput"} & kinds(find("likewise.training.inputs.LossInput")).keys()
+
+
+def test_the_catalogue_has_the_classes_that_the_packages_hold():
+    """Each under the outermost package that exports it, but for the whole; sections in the order of a page."""
+    import inspect  # noqa: PLC0415 - with the rooms below, which import torch
+    from importlib import import_module  # noqa: PLC0415
+
+    from likewise.report.sections import SECTIONS  # noqa: PLC0415
+
+    always = {"likewise.training.BatchInputs", "likewise.training.inputs.Pairs", "likewise.training.inputs.BatchInputs"}
+    for base, rooms in CATALOGUE.items():
+        kind, exported = getattr(import_module(base.rpartition(".")[0]), base.rpartition(".")[2]), {}
+        for room, module in ((room, import_module(room)) for room in rooms):
+            for name in {*dir(module), *getattr(module, "__all__", ())} - {"_"}:
+                one = getattr(module, name)
+                own = inspect.isclass(one) and issubclass(one, kind) and one is not kind and not inspect.isabstract(one)
+                if own and f"{room}.{name}" not in always and not name.startswith("_"):
+                    exported.setdefault(name, f"{room}.{name}")
+        assert listed(base) == dict(sorted(exported.items())), base
+    assert CATALOGUE["likewise.report.sections.section.Section"]["likewise.report.sections"].split() == [
+        section.__name__ for section in SECTIONS
+    ]
 
 
 def test_what_sources_tell_is_what_python_finds():

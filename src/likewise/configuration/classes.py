@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, final
 
+from likewise.configuration.catalogue import listed
 from likewise.parts import class_of
 
 MISSING: Final = object()
@@ -356,6 +357,8 @@ def find(path: str) -> Class | None:
 
 def kinds(base: Class) -> dict[str, str]:
     """Return the classes of a kind that come with it: for each name the import path, of the outermost package."""
+    if (known := listed(base.path)) is not None:
+        return known
     names = {name for package in packages_of(base) for name in package.names if name[0].isupper()}
     paths = ((name, kind_named(name, base)) for name in sorted(names))
     return {name: path for name, path in paths if path is not None}
@@ -363,6 +366,8 @@ def kinds(base: Class) -> dict[str, str]:
 
 def kind_named(name: str, base: Class) -> str | None:
     """Return the import path of the class of a kind that comes with it and has a name; None: there is none."""
+    if (known := listed(base.path)) is not None:
+        return known.get(name)
     for package in packages_of(base):
         kind = package.find(name) if name in package.names else None
         if (

@@ -1,16 +1,16 @@
 """A configuration as it grows: options are put into it one by one, each checked as it comes."""
 
-import ast
 import inspect
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from likewise.configuration.catalogue import SECTIONS
 from likewise.configuration.classes import (
     MISSING,
     Class,
     Parameter,
-    Value,
     find,
     imported,
     kind_named,
@@ -37,7 +37,7 @@ class Draft:
     """The options of a verb that are known so far: parts as {"class_path": ..., "init_args": ...}."""
 
     def __init__(self, verb: str) -> None:
-        if verb == "train" and find(TRAINER) is None:
+        if verb == "train" and find_spec("lightning") is None:
             raise ModuleNotFoundError("No module named 'lightning'", name="lightning")
         self.verb = verb
         self.root = _options_of(verb)
@@ -87,7 +87,7 @@ class Draft:
         return parameters[name]
 
     def _unknown(self, option: Option, kind: Class | None) -> str:
-        general = kind is None or kind.key == self.root.key or kind.name == "Trainer"
+        general = kind is None or kind.key == self.root.key or kind.name == "TrainerOptions"
         whose = "" if general or kind is None else f" of {kind.name}"
         near = near_options(option.name, self.values, self.root, kind)
         told = f"unknown option --{option.name}{whose}"
@@ -246,10 +246,8 @@ def _options_of(verb: str) -> Class:
 
 def _standing(name: str) -> list[dict[str, Any]]:
     """Return the parts that an option adds to where none were named: of a page, the sections that it has anyhow."""
-    module = module_of("likewise.report.sections") if name == "sections" else None
-    listed = module.find("SECTIONS") if module else None
-    names = listed.node.elts if isinstance(listed, Value) and isinstance(listed.node, ast.Tuple) else []
-    return [{"class_path": f"likewise.report.sections.{ast.unparse(section)}", "init_args": {}} for section in names]
+    names = SECTIONS.split() if name == "sections" else ()
+    return [{"class_path": f"likewise.report.sections.{section}", "init_args": {}} for section in names]
 
 
 def _some(base: Class) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 from likewise.configuration import recipes
 from likewise.configuration.aliases import ALIASES, ELSEWHERE, LOSSES_ELSEWHERE
-from likewise.configuration.classes import Class, find, kind_named, kinds, module_of, packages_of
+from likewise.configuration.classes import Class, find, kind_named, kinds, module_of
 from likewise.configuration.hints import part_of
 from likewise.configuration.options import HIDDEN
 from likewise.configuration.values import folded, parsed
@@ -43,11 +43,9 @@ def class_named(name: str, base: Class) -> str | None:
         return None
     if exact := kind_named(name, base):
         return exact
-    wanted, kind = folded(name), folded(base.name)
-    for known in sorted({name for package in packages_of(base) for name in package.names}):
-        if wanted in {folded(known), folded(known).removesuffix(kind)} and (path := kind_named(known, base)):
-            return path
-    return None
+    wanted, several = folded(name), kinds(base)
+    names = (known for known in several if wanted in {folded(known), folded(known).removesuffix(folded(base.name))})
+    return next((several[known] for known in names), None)
 
 
 def expanded(option: str, value: str, base: Class, given: Mapping[str, Any]) -> list[tuple[str, Any]] | None:

@@ -42,7 +42,8 @@ def _of_subscript(node: ast.Subscript, module: Any) -> Any:
     if name not in NAMES:
         return Any
     if name == "Literal":
-        return Literal[tuple(choice.plain() for choice in inner)]
+        choices: Any = tuple(choice.plain() for choice in inner)
+        return Literal[choices]
     types: tuple[Any, ...] = tuple(... if ast.unparse(of.node) == "..." else hint_of(of) for of in inner)
     return NAMES[name][types if len(types) > 1 else types[0]]
 

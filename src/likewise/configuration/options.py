@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from likewise.configuration.trainer import TrainerOptions
 from likewise.parts import Spec
 
 if TYPE_CHECKING:  # the sources tell what these are; importing them takes seconds
-    from lightning.pytorch import Trainer
     from torch.optim import Optimizer
 
     from likewise.data import Batches, Source, Split, Subset
@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # the sources tell what these are; importing them takes secon
     from likewise.training.inputs import LossInput
     from likewise.training.schedule import Schedule
 
-TRAINER = "lightning.pytorch.Trainer"
+TRAINER = "likewise.configuration.trainer.TrainerOptions"
 
 
 def _usual(class_path: str, **init_args: Any) -> Any:
@@ -189,7 +189,7 @@ class TrainOptions(SharedOptions):
     inputs: Annotated[Spec, LossInput] | list[Annotated[Spec, LossInput]] | None = None
     optimizer: Annotated[Spec, Optimizer] = _usual("torch.optim.AdamW", lr=2e-3)
     schedule: Annotated[Spec, Schedule] = _usual("likewise.training.Cosine")
-    trainer: Annotated[dict[str, Any], Trainer] = field(
+    trainer: Annotated[dict[str, Any], TrainerOptions] = field(
         default_factory={"max_epochs": 30, "devices": 1, "log_every_n_steps": 1, "enable_model_summary": False}.copy
     )
 
@@ -381,5 +381,5 @@ FILLED = {
     ("loss", "num_classes"): "data",
 }
 """What a part is told by the parts before it, whatever the options say."""
-HIDDEN = {name for _, name in FILLED} | {"params", "default_root_dir", "barebones"}
-"""No options: what is filled in, and, of the trainer, that a run has records, and where they go."""
+HIDDEN = {name for _, name in FILLED} | {"params"}
+"""No options: what is filled in, and what an optimizer is given."""

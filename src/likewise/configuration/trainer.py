@@ -1,15 +1,18 @@
 """The options of Lightning's trainer that a training may set, as a record: importing Lightning takes seconds."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from likewise.parts import Spec
 
-if TYPE_CHECKING:  # as in options
-    from lightning.pytorch import Callback
-    from lightning.pytorch.loggers import Logger
+Callback = Annotated[Spec, "lightning.pytorch.callbacks.callback.Callback"]
+Logger = Annotated[Spec, "lightning.pytorch.loggers.logger.Logger"]
+# fmt: off
+Precision = Literal[
+    64, 32, 16, "64", "32", "16", "bf16", "transformer-engine", "transformer-engine-float16", "16-true", "16-mixed",
+    "bf16-true", "bf16-mixed", "32-true", "64-true",
+]
+# fmt: on
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +24,7 @@ class TrainerOptions:
         strategy: How several processes share the work: auto, ddp, or ddp_find_unused_parameters_true.
         devices: How many devices, or which: 2, or [0, 1], or auto for all.
         num_nodes: Machines.
-        precision: 32-true, 16-mixed, bf16-mixed, bf16-true, 64-true ... Default: 32-true.
+        precision: The type of numbers. Default: 32-true.
         logger: Further loggers of Lightning; see --log for the usual ones.
         callbacks: Further callbacks of Lightning.
         fast_dev_run: Train for so many batches only, to try things out; true: one.
@@ -61,9 +64,9 @@ class TrainerOptions:
     strategy: str = "auto"
     devices: list[int] | str | int = "auto"
     num_nodes: int = 1
-    precision: int | str | None = None
-    logger: Annotated[Spec, Logger] | list[Annotated[Spec, Logger]] | bool | None = None
-    callbacks: list[Annotated[Spec, Callback]] | Annotated[Spec, Callback] | None = None
+    precision: Precision | None = None
+    logger: Logger | list[Logger] | bool | None = None
+    callbacks: list[Callback] | Callback | None = None
     fast_dev_run: int | bool = False
     max_epochs: int | None = None
     min_epochs: int | None = None

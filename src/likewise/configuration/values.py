@@ -1,18 +1,20 @@
 """Values of options: what a word or a value of a file is for an annotation, read by pydantic, as plain values."""
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from datetime import timedelta
+from enum import Enum
 from functools import cache, partial
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin, is_typeddict
 
 import yaml
 from pydantic import BeforeValidator, ConfigDict, Field, PlainValidator, TypeAdapter, ValidationError, ValidationInfo
 from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 
-from likewise.configuration.hints import members, part_in
+from likewise.configuration.hints import PLAIN, members, part_in
 from likewise.parts import path_of
 
 FLAG: Final = object()
@@ -98,7 +100,8 @@ def _adapter(hint: Any, plainly: bool) -> TypeAdapter[Any]:
 
 def _readable(hint: Any, plainly: bool) -> Any:
     """Return an annotation as files can give it: without tensors, with parts described, and texts tried last."""
-    origin, inner = get_origin(hint), get_args(hint)
+    origin: Any = get_origin(hint)
+    inner = get_args(hint)
     if (base := part_in(hint)) is not None:
         return Any if plainly else Annotated[Any, PlainValidator(partial(_described, base))]
     if origin is Literal:
@@ -109,9 +112,13 @@ def _readable(hint: Any, plainly: bool) -> Any:
         if get_origin(either) is Union:
             either = Annotated[either, Field(union_mode="left_to_right")]
         return either | None if type(None) in inner else either
+    if is_typeddict(hint) or origin is Mapping:
+        return dict[str, Any]
     if origin in {Iterable, Sequence}:  # pydantic makes of one a generator
         origin = list
-    return origin[tuple(of if of is ... else _readable(of, plainly) for of in inner)] if origin and inner else hint
+    if origin in {list, tuple, set, dict} and inner:
+        return origin[tuple(of if of is ... else _readable(of, plainly) for of in inner)]  # pyright: ignore[reportInvalidTypeArguments]
+    return hint if hint in PLAIN - {timedelta} or (inspect.isclass(hint) and issubclass(hint, Enum)) else Any
 
 
 LAST = {str, Any}

@@ -12,7 +12,8 @@ import pytest
 import yaml
 
 from likewise.configuration import read, resolve, written
-from likewise.configuration.classes import find, kinds
+from likewise.configuration.catalogue import CATALOGUE, listed
+from likewise.configuration.classes import Class, kinds
 from likewise.configuration.help import asked_help, completions
 from likewise.configuration.values import parsed
 
@@ -306,8 +307,8 @@ Made = type("Made", (NTXentLoss,), {})
 """
 
 
-def test_classes_of_ones_own_are_read_without_importing_them(tmp_path):
-    (tmp_path / "own_parts.py").write_text(f"{MINE}\nraise RuntimeError('imported')\n")
+def test_classes_of_ones_own_are_read_as_ours(tmp_path):
+    (tmp_path / "own_parts.py").write_text(MINE)
     found = read(["--loss", "own_parts.Mine", "--loss.warmth", "3", "--loss.temperature", "1"]).loss
     assert found["init_args"] == {
         "warmth": 3.0,
@@ -319,7 +320,7 @@ def test_classes_of_ones_own_are_read_without_importing_them(tmp_path):
         (["--loss", "own_parts.Mine"], "expected --loss.warmth, got none: see likewise train --loss.help Mine"),
         (
             ["--loss", "own_parts.Mne"],
-            "expected a class of own_parts.py to be one of Mine, NTXentLoss, got own_parts.Mne",
+            "expected a class of own_parts.py to be one of Made, Mine, NTXentLoss, got own_parts.Mne",
         ),
         (["--loss", "own_parts.Mne"], "did you mean Mine"),
         (["--encoder", "own_parts.Net"], "--encoder Wrapped --encoder.module own_parts.Net makes it one"),
@@ -339,34 +340,37 @@ def test_a_file_that_is_no_python_is_told_with_its_line(tmp_path):
 
 def test_a_class_that_only_running_its_file_makes_is_taken_too(tmp_path):
     (tmp_path / "own_made.py").write_text(MINE)
-    assert read(["--loss", "own_made.Made", "--loss.temperature", "3"]).loss["init_args"] == {"temperature": 3.0}
+    made = read(["--loss", "own_made.Made", "--loss.temperature", "3"]).loss["init_args"]
+    assert made == {"temperature": 3.0, "gather_distributed": True}
 
 
 def test_kinds_are_the_classes_that_have_no_abstract_parts():
-    assert list(kinds(find("likewise.data.Split"))) == ["ByClass", "Stratified"]
-    losses = kinds(find("likewise.losses.Loss"))
+    assert list(kinds(Class("likewise.data.samplers.Sampler"))) == ["Balanced", "Shuffled", "SimilarLength"]
+    losses = kinds(Class("likewise.losses.base.Loss"))
     assert "SupConLoss" in losses
     assert not {"Loss", "ContrastiveLoss", "LossOptions"} & losses.keys()
-    assert not {"BatchInputs", "Pairs", "LossInput"} & kinds(find("likewise.training.inputs.LossInput")).keys()
 
 
-def test_what_sources_tell_is_what_python_finds():
-    """Names, defaults and required parameters of every loss, encoder, source, split and evaluation."""
+def test_the_catalogue_has_the_classes_that_the_packages_hold():
+    """Each under the outermost package that exports it, but for the whole; sections in the order of a page."""
     import inspect  # noqa: PLC0415 - with the rooms below, which import torch
+    from importlib import import_module  # noqa: PLC0415
 
-    from likewise.configuration.classes import MISSING  # noqa: PLC0415
-    from likewise.parts import class_of  # noqa: PLC0415
+    from likewise.report.sections import SECTIONS  # noqa: PLC0415
 
-    for base in ("losses.Loss", "models.Encoder", "models.Head", "data.Source", "data.Split", "evaluation.Evaluation"):
-        for path in kinds(find(f"likewise.{base}")).values():
-            found, real = find(path).parameters(), inspect.signature(class_of(path, object)).parameters
-            plain = {name: of for name, of in real.items() if of.kind not in {of.VAR_KEYWORD, of.VAR_POSITIONAL}}
-            assert plain.keys() <= found.keys(), path
-            for name, of in plain.items():
-                assert found[name].required == (of.default is of.empty), (path, name)
-                told = str(of.default) if isinstance(of.default, Path) else of.default
-                told = list(told) if isinstance(told, tuple) else told
-                assert found[name].default in (MISSING, told), (path, name)
+    always = {"likewise.training.BatchInputs", "likewise.training.inputs.Pairs", "likewise.training.inputs.BatchInputs"}
+    for base, rooms in CATALOGUE.items():
+        kind, exported = getattr(import_module(base.rpartition(".")[0]), base.rpartition(".")[2]), {}
+        for room, module in ((room, import_module(room)) for room in rooms):
+            for name in {*dir(module), *getattr(module, "__all__", ())} - {"_"}:
+                one = getattr(module, name)
+                own = inspect.isclass(one) and issubclass(one, kind) and one is not kind and not inspect.isabstract(one)
+                if own and f"{room}.{name}" not in always and not name.startswith("_"):
+                    exported.setdefault(name, f"{room}.{name}")
+        assert listed(base) == dict(sorted(exported.items())), base
+    assert CATALOGUE["likewise.report.sections.section.Section"]["likewise.report.sections"].split() == [
+        section.__name__ for section in SECTIONS
+    ]
 
 
 @pytest.mark.parametrize(
@@ -374,13 +378,12 @@ def test_what_sources_tell_is_what_python_finds():
     [
         ([], "--batch-", ["--batch-size"]),
         (["--loss"], "Sup", ["SupConLoss"]),
-        (["--loss.form"], "", ["in", "out", "pairs"]),
-        (["--loss", "infonce"], "--loss.sym", ["--loss.symmetric"]),
-        (["--encoder", "ResNet"], "--encoder.d", ["--encoder.depth"]),
+        (["--loss.form"], "", []),
+        ([], "--loss.", ["--loss.help"]),
         ([], "--trainer.max_e", ["--trainer.max_epochs"]),
         (["--keep"], "", ["best", "last", "null"]),
-        (["--loss.temperature"], "", ["learned"]),
-        (["--loss.normalize"], "", ["false", "true"]),
+        (["--compile"], "", ["false", "true"]),
+        (["--trainer.deterministic"], "", ["false", "null", "true", "warn"]),
     ],
 )
 def test_a_word_is_completed(words, current, expected):
@@ -438,13 +441,12 @@ for line in sys.argv[1:]:
 print(sorted({"torch", "lightning", "numpy", "sklearn", "plotly", "tqdm"} & set(sys.modules)))
 """
     lines = ["trian", "train --los x", "train --loss SupConLos", "train --data nowhere/", "train --seed x"]
-    lines += ["evaluate", "evaluate nowhere", "evaluate x --evaluations KNNN", "train --help", "train --loss.help"]
+    lines += ["evaluate", "evaluate nowhere", "evaluate x --evaluations KNNN", "train --help"]
     lines += [
-        "train --loss.help supcon",
         "evaluate --help",
-        "train --optimizer.help sgd",
+        "export --help",
+        "train --loss.temperature x --epoch 3",
         "--help",
-        "train --recipe simclr --print-config",
         "sweep --help",
         "sweep --loss supcn",
         "sweep --seeds none",

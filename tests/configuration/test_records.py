@@ -9,6 +9,7 @@ from likewise import workflows
 from likewise.configuration import read, resolve
 from likewise.configuration.aliases import ALIASES
 from likewise.configuration.options import VERBS, TrainOptions
+from likewise.configuration.trainer import TrainerOptions
 from likewise.workflows.arguments import EmbedArguments, EvaluateArguments, TrainArguments
 
 OWN = {"compare": {"names"}}  # parameters of a workflow that are no options
@@ -34,6 +35,16 @@ def test_keywords_are_the_options_of_the_records():
     short = set(TrainArguments.__annotations__) - names_of("train")
     assert set(TrainArguments.__annotations__) >= names_of("train")
     assert short <= {*ALIASES, "device"}
+
+
+def test_the_trainer_has_the_options_of_lightnings():
+    """But those that are a run's own, or no command line's; and with its defaults."""
+    from lightning import Trainer  # noqa: PLC0415 - takes seconds
+
+    theirs = {name: of.default for name, of in inspect.signature(Trainer).parameters.items()}
+    for left_out in ("default_root_dir", "barebones", "plugins"):
+        del theirs[left_out]
+    assert {field.name: field.default for field in fields(TrainerOptions)} == theirs
 
 
 def test_a_record_without_arguments_has_the_defaults():

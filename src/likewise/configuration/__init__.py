@@ -1,6 +1,6 @@
 """Configuration: what somebody gives, on a command line, in files or in Python, as one record, checked once.
 
-Nothing is imported to read it: classes tell their parameters by their source, so that a mistake is told at once.
+A slip in an option or in the name of a class is told before torch is imported, one in an argument of a class after it.
 """
 
 from likewise.configuration.resolution import resolve, written

@@ -1,27 +1,19 @@
 """A configuration as it grows: options are put into it one by one, each checked as it comes."""
 
-import ast
-import inspect
+import sys
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from likewise.configuration.classes import (
-    MISSING,
-    Class,
-    Parameter,
-    Value,
-    find,
-    imported,
-    kind_named,
-    kinds,
-    module_of,
-)
+from likewise.configuration.catalogue import SECTIONS
+from likewise.configuration.classes import MISSING, Class, Parameter, checked, kinds
 from likewise.configuration.guesses import class_named, near_classes, near_options
+from likewise.configuration.hints import part_of, takes
 from likewise.configuration.options import FILLED, HIDDEN, TRAINER, VERBS
-from likewise.configuration.values import FLAG, LISTS, MAPPINGS, parsed, part_of, plain, takes
+from likewise.configuration.values import FLAG, parsed, plain
 from likewise.files.detection import first_rows
-from likewise.parts import MAIN, is_spec, path_of
+from likewise.parts import MAIN, is_spec
 
 
 class Option(NamedTuple):
@@ -36,10 +28,10 @@ class Draft:
     """The options of a verb that are known so far: parts as {"class_path": ..., "init_args": ...}."""
 
     def __init__(self, verb: str) -> None:
-        if verb == "train" and find(TRAINER) is None:
+        if verb == "train" and find_spec("lightning") is None:
             raise ModuleNotFoundError("No module named 'lightning'", name="lightning")
         self.verb = verb
-        self.root = _options_of(verb)
+        self.root = Class(f"likewise.configuration.options.{VERBS[verb][0].__name__}")
         self.values: dict[str, Any] = {"trainer": {"class_path": TRAINER, "init_args": {}}} if verb == "train" else {}
 
     def put(self, option: Option) -> None:
@@ -51,32 +43,30 @@ class Draft:
         options = self._completed(self.values, self.root, "")
         if "trainer" in options:
             options["trainer"] = options["trainer"]["init_args"]
-        paths = {name for name, field in self.root.parameters().items() if takes(field.annotation, "Path")}
+        paths = {name for name, field in self.root.parameters.items() if takes(field.hint, Path)}
         return VERBS[self.verb][0](**{name: Path(of) if name in paths else of for name, of in options.items()})
 
-    def _put(self, values: dict[str, Any], kind: Class | None, names: Sequence[str], option: Option) -> None:
+    def _put(self, values: dict[str, Any], kind: Class, names: Sequence[str], option: Option) -> None:
         name, *rest = names
         parameter = self._parameter(kind, name, option)
-        base = part_of(parameter.annotation)
+        base = part_of(parameter.hint)
         if not rest:
             values[name] = self._value(option, parameter, base, values.get(name))
             return
         current = values.get(name)
         within = current[-1] if isinstance(current, list) and current else current
         if is_spec(within):
-            self._put(within["init_args"], find(within["class_path"]), rest, option)
+            self._put(within["init_args"], Class(within["class_path"]), rest, option)
         elif base is not None:
             part = option.name.removesuffix("." + ".".join(rest))
             raise ValueError(f"expected --{part} before --{option.name}, got none: name a class, {_some(base)}")
-        elif parameter.annotation is None or any(takes(parameter.annotation, type_name) for type_name in MAPPINGS):
+        elif takes(parameter.hint, dict, Any):
             before = current if isinstance(current, dict) else {}
             values[name] = {**before, ".".join(rest): parsed(option.value)}
         else:
             raise ValueError(self._unknown(option, kind))
 
-    def _parameter(self, kind: Class | None, name: str, option: Option) -> Parameter:
-        if kind is None:
-            return Parameter(name)
+    def _parameter(self, kind: Class, name: str, option: Option) -> Parameter:
         part, _, last = option.name.rpartition(".")
         if (part, last) in FILLED:
             raise ValueError(f"--{option.name} is filled in from the {FILLED[part, last]}; leave it out")
@@ -85,9 +75,8 @@ class Draft:
             raise ValueError(self._unknown(option, kind))
         return parameters[name]
 
-    def _unknown(self, option: Option, kind: Class | None) -> str:
-        general = kind is None or kind.key == self.root.key or kind.name == "Trainer"
-        whose = "" if general or kind is None else f" of {kind.name}"
+    def _unknown(self, option: Option, kind: Class) -> str:
+        whose = "" if kind.path in {self.root.path, TRAINER} else f" of {kind.name}"
         near = near_options(option.name, self.values, self.root, kind)
         told = f"unknown option --{option.name}{whose}"
         return f"{told}, did you mean {' or '.join(near[:2])}?" if near else f"{told}: see {self._help(option.name)}"
@@ -96,35 +85,33 @@ class Draft:
         part = name.partition(".")[0]
         chosen = self.values.get(part)
         chosen = chosen[-1] if isinstance(chosen, list) and chosen else chosen
-        if part == "trainer" or not (is_spec(chosen) or (part != name and part in self.root.parameters())):
+        if part == "trainer" or not (is_spec(chosen) or (part != name and part in self.root.parameters)):
             return f"likewise {self.verb} --help"
         return f"likewise {self.verb} --{part}.help" + (
             f" {chosen['class_path'].rpartition('.')[2]}" if is_spec(chosen) else ""
         )
 
     def _value(self, option: Option, parameter: Parameter, base: Class | None, current: Any) -> Any:
-        if base is None and inspect.isclass(option.value):  # of an owner whose source isn't told, as in a notebook
-            return {"class_path": path_of(option.value), "init_args": {}}
         if base is None:
             return self._plain(option, parameter, current)
-        listed = any(takes(parameter.annotation, type_name) for type_name in LISTS)
-        optional = takes(parameter.annotation, "str")
+        listed = takes(parameter.hint, list, tuple)
+        optional = takes(parameter.hint, str)
 
-        def part(value: Any) -> Any:
+        def part(value: Any, base: Class) -> Any:
             return self._part(option, value, base, None if option.adds else current, optional=optional)
 
         if option.adds and listed:
             before = _standing(option.name) if current is None else current if isinstance(current, list) else [current]
-            made = part(option.value)
+            made = part(option.value, base)
             if made is None:
                 raise ValueError(
                     f"expected the name of a class for --{option.name}+, got {option.value}: {_some(base)}"
                 )
             return [*before, made]
-        return self._checked(option, lambda: plain(option.value, parameter.annotation, part))
+        return self._checked(option, lambda: plain(option.value, parameter.hint, part))
 
     def _plain(self, option: Option, parameter: Parameter, current: Any) -> Any:
-        value = self._checked(option, lambda: plain(option.value, parameter.annotation))
+        value = self._checked(option, lambda: plain(option.value, parameter.hint))
         if option.adds:
             before = [] if current is None else current if isinstance(current, list) else [current]
             return [*before, *(value if isinstance(value, list) else [value])]
@@ -143,10 +130,8 @@ class Draft:
     def _part(self, option: Option, value: Any, base: Class, current: Any, *, optional: bool) -> Any:
         """Describe a part: of a class's name, keeping the arguments that both classes have, or of a mapping."""
         value = parsed(value) if isinstance(value, str) and value.lstrip().startswith("{") else value
-        if inspect.isclass(value):
-            value = path_of(value)
         if isinstance(value, str):
-            if optional and "." not in value and kind_named(value, base) is None:
+            if optional and "." not in value and value not in kinds(base):
                 return None
             made: dict[str, Any] = {"class_path": self.class_path(option.name, value, base), "init_args": {}}
             kept = current["init_args"] if is_spec(current) else {}
@@ -159,12 +144,12 @@ class Draft:
             return None
         made = self._part(option, value["class_path"], base, None, optional=False)
         for name, argument in (value.get("init_args") or {}).items():
-            self._put(made["init_args"], find(made["class_path"]), [name], Option(f"{option.name}.{name}", argument))
+            self._put(made["init_args"], Class(made["class_path"]), [name], Option(f"{option.name}.{name}", argument))
         return made
 
     def _keep(self, made: dict[str, Any], name: str, value: Any) -> None:
-        kind = find(made["class_path"])
-        if kind is None or name in parameters_of(kind):
+        kind = Class(made["class_path"])
+        if name in parameters_of(kind):
             try:
                 self._put(made["init_args"], kind, [name], Option(name, value))
             except ValueError:  # it means something else there
@@ -177,25 +162,16 @@ class Draft:
             return known
         if "." not in name or "/" in name:
             raise ValueError(near_classes(option, name, base))
-        kind = find(name)
-        if kind is not None and kind.inherits(base) and not kind.abstract:
-            room = module_of(name.rpartition(".")[0])
-            known = None if room is None or (room.is_package and "." in room.name) else kind_named(kind.name, base)
-            return known if known is not None and getattr(find(known), "key", None) == kind.key else name
-        if kind is None:
-            _check_module(name, base)
-        network = find("torch.nn.Module")
-        if option == "encoder" and kind is not None and network is not None and kind.inherits(network):
-            raise ValueError(
-                f"expected an encoder, which says how long its features are, got {name}, a torch.nn.Module: "
-                f"--encoder Wrapped --encoder.module {name} makes it one"
-            )
-        imported(name, base)
-        return name
+        try:
+            kind = checked(name, base)
+        except ValueError:
+            _tell_what_there_is(option, name, base)
+            raise
+        room, known = name.rpartition(".")[0], kinds(base).get(kind.__name__)
+        public = "." in room and hasattr(sys.modules[room], "__path__")
+        return known if known and not public and Class(known).type is kind else name
 
-    def _completed(self, values: dict[str, Any], kind: Class | None, above: str) -> dict[str, Any]:
-        if kind is None:
-            return values
+    def _completed(self, values: dict[str, Any], kind: Class, above: str) -> dict[str, Any]:
         complete: dict[str, Any] = {}
         for name, parameter in parameters_of(kind).items():
             if name in values:
@@ -207,7 +183,9 @@ class Draft:
                 remedy = f"choose from {', '.join(rows[0])}" if rows else f"see {self._help(above or name)}"
                 raise ValueError(f"expected {self._called(above + name)}, got none: {remedy}")
             elif parameter.default is not MISSING and parameter.default is not None:
-                complete[name] = plain(parameter.default, parameter.annotation)
+                hint, default = parameter.hint, parameter.default
+                is_whole = type(default) is int and takes(hint, float) and not takes(hint, int)
+                complete[name] = float(default) if is_whole else default
             self._check_path(f"{above}{name}", complete.get(name), parameter, kind)
         return complete
 
@@ -216,15 +194,14 @@ class Draft:
             return [self._whole(item, name) for item in value]
         if not is_spec(value):
             return value
-        kind = find(value["class_path"])
-        arguments = self._completed(value["init_args"], kind, f"{name}.")
+        arguments = self._completed(value["init_args"], Class(value["class_path"]), f"{name}.")
         given = {"init_args": arguments} if arguments or name == "trainer" else {}
         return {"class_path": value["class_path"], **given}
 
     def _check_path(self, name: str, value: Any, parameter: Parameter, kind: Class) -> None:
         """Raise where a file that a part reads does not exist, before anything is imported to read it."""
-        reads = parameter.required and takes(parameter.annotation, "Path")
-        if reads and isinstance(value, str) and kind.module.name.startswith("likewise.") and not Path(value).exists():
+        reads = parameter.required and takes(parameter.hint, Path)
+        if reads and isinstance(value, str) and kind.path.startswith("likewise.") and not Path(value).exists():
             called = self._called(name)
             raise ValueError(f"expected a file or folder for {called}, got {value}, which does not exist: correct it")
 
@@ -235,32 +212,28 @@ class Draft:
 
 def parameters_of(kind: Class) -> dict[str, Parameter]:
     """Return the parameters of a class that options can give."""
-    return {name: parameter for name, parameter in kind.parameters().items() if name not in HIDDEN}
-
-
-def _options_of(verb: str) -> Class:
-    record = find(f"likewise.configuration.options.{VERBS[verb][0].__name__}")
-    if record is None:  # pragma: no cover - a package without its sources
-        raise ImportError("expected the sources of likewise, got none: install them, since options are read from them")
-    return record
+    return {name: parameter for name, parameter in kind.parameters.items() if name not in HIDDEN}
 
 
 def _standing(name: str) -> list[dict[str, Any]]:
     """Return the parts that an option adds to where none were named: of a page, the sections that it has anyhow."""
-    module = module_of("likewise.report.sections") if name == "sections" else None
-    listed = module.find("SECTIONS") if module else None
-    names = listed.node.elts if isinstance(listed, Value) and isinstance(listed.node, ast.Tuple) else []
-    return [{"class_path": f"likewise.report.sections.{ast.unparse(section)}", "init_args": {}} for section in names]
+    names = SECTIONS.split() if name == "sections" else ()
+    return [{"class_path": f"likewise.report.sections.{section}", "init_args": {}} for section in names]
 
 
 def _some(base: Class) -> str:
     return "one of " + ", ".join(kinds(base)) if kinds(base) else f"a {base.name}"
 
 
-def _check_module(path: str, base: Class) -> None:
-    module, _, name = path.rpartition(".")
-    source = None if module == MAIN else module_of(module)  # it may be another process's
-    if source is not None and source.names and not source.stars and name not in {*source.names, "__getattr__"}:
-        meant = [(known, source.find(known)) for known in sorted(source.names)]
-        fit = [known for known, kind in meant if isinstance(kind, Class) and kind.inherits(base) and not kind.abstract]
-        raise ValueError(near_classes(f"a class of {source.path.name}", path, base, fit or sorted(source.names)))
+def _tell_what_there_is(option: str, path: str, base: Class) -> None:
+    """Raise a ValueError with what a module has in place of a class that it does not, or how a network is wrapped."""
+    module = sys.modules.get(path.rpartition(".")[0])
+    named = getattr(module, path.rpartition(".")[2], None)
+    if module is not None and named is None and path.rpartition(".")[0] != MAIN and (file := module.__file__):
+        fit = list(base.concrete(module.__name__)) or sorted(name for name in vars(module) if name[0] != "_")
+        raise ValueError(near_classes(f"a class of {Path(file).name}", path, base, fit))
+    if option == "encoder" and "Module" in {kind.__name__ for kind in getattr(named, "__mro__", ())}:
+        raise ValueError(
+            f"expected an encoder, which says how long its features are, got {path}, a torch.nn.Module: "
+            f"--encoder Wrapped --encoder.module {path} makes it one"
+        )

@@ -4,6 +4,7 @@ import re
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import SequenceMatcher, get_close_matches
+from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from string import ascii_letters, digits
@@ -11,9 +12,10 @@ from typing import Any
 
 from likewise.configuration import recipes
 from likewise.configuration.aliases import ALIASES, ELSEWHERE, LOSSES_ELSEWHERE
-from likewise.configuration.classes import Class, find, kind_named, kinds, module_of, packages_of
+from likewise.configuration.classes import Class, kinds
+from likewise.configuration.hints import part_of
 from likewise.configuration.options import HIDDEN
-from likewise.configuration.values import folded, parsed, part_of
+from likewise.configuration.values import folded, parsed
 from likewise.files.cells import kind_of
 from likewise.files.detection import ARRAYS, LISTED, TORCHVISION, exists, first_rows, inputs_at, source_for
 from likewise.files.formats import image_suffixes
@@ -40,13 +42,11 @@ def class_named(name: str, base: Class) -> str | None:
     """Return the import path of the class of a kind that a word names, whatever its case and hyphens."""
     if not name.isidentifier() and not set(name) <= WORD:
         return None
-    if exact := kind_named(name, base):
+    if exact := kinds(base).get(name):
         return exact
-    wanted, kind = folded(name), folded(base.name)
-    for known in sorted({name for package in packages_of(base) for name in package.names}):
-        if wanted in {folded(known), folded(known).removesuffix(kind)} and (path := kind_named(known, base)):
-            return path
-    return None
+    wanted, several = folded(name), kinds(base)
+    names = (known for known in several if wanted in {folded(known), folded(known).removesuffix(folded(base.name))})
+    return next((several[known] for known in names), None)
 
 
 def expanded(option: str, value: str, base: Class, given: Mapping[str, Any]) -> list[tuple[str, Any]] | None:
@@ -90,11 +90,18 @@ def _data(value: str, given: Mapping[str, Any]) -> list[tuple[str, Any]] | None:
     try:
         name, arguments = source_for(value, given)
     except ValueError:
-        if is_class and (not module or last[:1].isupper() or module_of(module)):
+        if is_class and (not module or last[:1].isupper() or _exists(module)):
             return None
         raise
     options = [(f"data.{argument}", wanted) for argument, wanted in arguments.items()]
     return [("data", f"likewise.data.{name}"), *options]
+
+
+def _exists(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except (ImportError, ValueError):
+        return False
 
 
 def kind_of_data(options: Mapping[str, Any]) -> str | None:
@@ -182,13 +189,13 @@ def near_classes(option: str, name: str, base: Class, names: Sequence[str] = ())
     return f"{told}, did you mean {' or '.join(unique)}?" if unique else f"{told}: {remedy}"
 
 
-def near_options(option: str, values: Mapping[str, Any], root: Class, kind: Class | None) -> list[str]:
+def near_options(option: str, values: Mapping[str, Any], root: Class, kind: Class | None = None) -> list[str]:
     """Return the options near one that does not exist: by its name elsewhere, its last name, or its letters."""
-    known = [*root.parameters(), *_within(values, "")]
+    known = [*root.parameters, *_within(values, "")]
     part, _, last = option.rpartition(".")
     if last in WITHOUT_COUNTERPART:
         return []
-    aliases = [name for name, target in ALIASES.items() if target in known]
+    aliases = [name for name, target in ALIASES.items() if target.partition(".")[0] in root.parameters]
     if ELSEWHERE.get(option) in {*aliases, *known}:
         return [_dashed(ELSEWHERE[option])]
     same = [full for full in known if full.rpartition(".")[2] == last]
@@ -202,7 +209,7 @@ def near_options(option: str, values: Mapping[str, Any], root: Class, kind: Clas
     if part and not near and len(bare := last.removeprefix("n_")) > 2:  # short for it, or longer
         near = [full for name, full in siblings.items() if bare in name or name in bare]
     if not near and not same and kind is not None and part:
-        near = [f"{part} {name}" for name, kind_of in _others(part, root) if last in kind_of.parameters()]
+        near = [f"{part} {name}" for name, kind_of in _others(part, root) if last in kind_of.parameters]
     return [_dashed(full) for full in dict.fromkeys([*same, *near])]
 
 
@@ -213,13 +220,14 @@ def _dashed(name: str) -> str:
 def _within(values: Mapping[str, Any], above: str) -> Iterator[str]:
     for name, value in values.items():
         spec = value[-1] if isinstance(value, list) and value else value
-        if is_spec(spec) and (kind := find(spec["class_path"])):
-            yield from (f"{above}{name}.{argument}" for argument in kind.parameters() if argument not in HIDDEN)
+        if is_spec(spec):
+            known = Class(spec["class_path"]).parameters
+            yield from (f"{above}{name}.{argument}" for argument in known if argument not in HIDDEN)
             yield from _within(spec["init_args"], f"{above}{name}.")
 
 
 def _others(part: str, root: Class) -> list[tuple[str, Class]]:
-    parameter = root.parameters().get(part)
-    base = part_of(parameter.annotation) if parameter else None
+    parameter = root.parameters.get(part)
+    base = part_of(parameter.hint) if parameter else None
     paths = kinds(base).items() if base else ()
-    return [(name, kind) for name, path in paths if (kind := find(path))]
+    return [(name, Class(path)) for name, path in paths]

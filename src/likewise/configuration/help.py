@@ -1,20 +1,20 @@
 """Help: the options of a verb, the classes of a part with a line each, the options of a class; and completion."""
 
-import ast
 import builtins
+import inspect
 import re
 import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from likewise.configuration.aliases import ALIASES
-from likewise.configuration.classes import MISSING, Class, Parameter, Value, find, kinds
+from likewise.configuration.classes import MISSING, Class, Parameter, kinds
 from likewise.configuration.draft import Draft, Option, parameters_of
-from likewise.configuration.guesses import OF_CLASS, near_classes, near_options
+from likewise.configuration.guesses import OF_CLASS, near_options
+from likewise.configuration.hints import part_of, type_words
 from likewise.configuration.options import DEFAULTS, OF_LOSSES, PARTS, TRAINER, VERBS
 from likewise.configuration.starts import STARTS, usual
-from likewise.configuration.values import head, members, part_of
-from likewise.configuration.words import classes_first, is_option, options_in
+from likewise.configuration.words import is_option, options_in
 from likewise.parts import is_spec
 
 WIDTH = 100
@@ -32,13 +32,13 @@ def asked_help(words: Sequence[str], verb: str) -> str | None:
 
 def _of_verb(verb: str) -> str:
     root = Draft(verb).root
-    parameters = root.parameters()
-    bases = {name: part_of(parameter.annotation) for name, parameter in parameters.items() if name != "trainer"}
-    plain = [parameters[name] for name, base in bases.items() if base is None]
+    parameters = root.parameters
+    bases = {name: part_of(parameter.hint) for name, parameter in parameters.items() if name != "trainer"}
+    plain = [name for name, base in bases.items() if base is None]
     parts = {name: base for name, base in bases.items() if base is not None}
-    usage, introduction = VERBS[verb][1], root.doc.partition("\n\nArgs:")[0]
+    usage, introduction = VERBS[verb][1], inspect.cleandoc(VERBS[verb][0].__doc__ or "").partition("\n\nArgs:")[0]
     lines = [f"usage: likewise {verb} {usage} [OPTIONS]", "", introduction, "", "options:"]
-    lines += [line for parameter in plain for line in _lines(f"--{parameter.name}", parameter, root, verb)]
+    lines += [line for name in plain for line in _lines(f"--{name}", parameters[name], root, verb)]
     if parts:
         lines += ["", "parts; --PART.help lists the classes of one, --PART.help CLASS the options of a class:"]
     for name, base in parts.items():
@@ -47,11 +47,10 @@ def _of_verb(verb: str) -> str:
         named += _for_data(name, root, default, verb)
         said = f"{parameters[name].said}{named} One of {', '.join(kinds(base))}."
         lines += [f"  --{name} CLASS", *_wrapped(said)]
-    trainer = find(TRAINER) if "trainer" in parameters else None
     if verb == "train":
         usual = ", ".join(f"--{name.replace('_', '-')} for --{option}" for name, option in ALIASES.items())
         lines += ["", *textwrap.wrap(f"Short names: {usual}.", WIDTH)]
-        lines += ["", "trainer, Lightning's:", *(_parameters(trainer, "trainer", verb) if trainer else [])]
+        lines += ["", "trainer, Lightning's:", *_parameters(Class(TRAINER), "trainer", verb)]
     return "\n".join(lines)
 
 
@@ -61,13 +60,13 @@ def _of_part(option: Option, verb: str) -> str:
     root = Draft(verb).root
     place = part = root
     for step in name.split("."):
-        parameter = place.parameters().get(step)
-        base = part_of(parameter.annotation) if parameter else None
+        parameter = place.parameters.get(step)
+        base = part_of(parameter.hint) if parameter else None
         if base is None:
-            near = near_options(name, {}, root, None)
+            near = near_options(name, {}, root)
             told = f", did you mean {near[0]}.help?" if near else f": see likewise {verb} --help"
             raise ValueError(f"expected a part before .help, got --{name}{told}")
-        part, place = base, (find(DEFAULTS[step]) if step in DEFAULTS else None) or base  # the usual class has parts
+        part, place = base, Class(DEFAULTS[step]) if step in DEFAULTS else base  # the usual class has parts
     return _of_kind(name, option, part, verb)
 
 
@@ -75,22 +74,17 @@ def _of_kind(name: str, option: Option, base: Class, verb: str) -> str:
     if name == "trainer":
         return "\n".join([base.summary, "", *_parameters(base, name, verb)])
     if not isinstance(option.value, str):
-        known = kinds(base)
         lines = [f"classes for --{name}; --{name}.help CLASS lists the options of one:"]
-        for class_name, path in known.items():
-            kind = find(path)
-            lines += [f"  {class_name}", *_wrapped(kind.summary if kind else "")]
+        for class_name, path in kinds(base).items():
+            lines += [f"  {class_name}", *_wrapped(Class(path).summary)]
         return "\n".join(lines)
-    draft = Draft(verb)
-    kind = find(draft.class_path(name, option.value, base))
-    if kind is None:
-        raise ValueError(near_classes(name, option.value, base))
+    kind = Class(Draft(verb).class_path(name, option.value, base))
     return "\n".join([f"{kind.name}: {kind.summary}", "", *_parameters(kind, name, verb)])
 
 
 def _parameters(kind: Class, above: str, verb: str) -> list[str]:
-    shown = [parameter for parameter in parameters_of(kind).values() if _types(parameter)]
-    lines = [line for parameter in shown for line in _lines(f"--{above}.{parameter.name}", parameter, kind, verb)]
+    shown = {name: parameter for name, parameter in parameters_of(kind).items() if type_words(parameter.hint)}
+    lines = [line for name, of in shown.items() for line in _lines(f"--{above}.{name}", of, kind, verb)]
     return lines or ["  no options"]
 
 
@@ -105,9 +99,11 @@ def _lines(name: str, parameter: Parameter, kind: Class, verb: str) -> list[str]
     told = default is not MISSING and default is not None and (ours is not MISSING or "efault" not in said)
     shown = " Required." if parameter.required and ours is MISSING else f" Default: {_word(default)}." if told else ""
     if told and argument and option in DEFAULTS and part in PARTS:  # which holds where nobody names a class
-        usual = find(DEFAULTS[part])
-        shown = f" Where --{part} is not named: {_word(ours)}." if usual and usual.key == kind.key else ""
-    return [f"  {name} {_types(parameter)}", *_wrapped(f"{said}{shown}{_for_data(option, kind, default, verb)}")]
+        shown = f" Where --{part} is not named: {_word(ours)}." if DEFAULTS[part] == kind.path else ""
+    return [
+        f"  {name} {type_words(parameter.hint)}",
+        *_wrapped(f"{said}{shown}{_for_data(option, kind, default, verb)}"),
+    ]
 
 
 def _for_data(option: str, kind: Class, default: Any, verb: str) -> str:
@@ -116,8 +112,7 @@ def _for_data(option: str, kind: Class, default: Any, verb: str) -> str:
     values: dict[str, list[str]] = {}
     for data in {*OF_CLASS.values(), *STARTS} - {"digits"} if verb == "train" and option != "data" else ():
         spec = usual(data).get(part)
-        chosen = find(spec["class_path"]) if is_spec(spec) else None
-        if spec is None or chosen is None or (argument and chosen.key != kind.key):
+        if not is_spec(spec) or (argument and spec["class_path"] != kind.path):
             continue
         value = spec.get("init_args", {}).get(argument, default) if argument else spec["class_path"]
         if value != default:
@@ -131,26 +126,6 @@ def _word(value: Any) -> str:
     return word.rpartition(".")[2] if word.startswith("likewise.") else word
 
 
-def _types(parameter: Parameter) -> str:
-    """Return what a parameter takes, in short; nothing where no word can give it."""
-    if parameter.annotation is None:
-        return "VALUE"
-    words = (word for member in members(parameter.annotation) for word in _type(member).split("|"))
-    return "|".join(dict.fromkeys(words))
-
-
-def _type(annotation: Value) -> str:
-    name = head(annotation.node)
-    if name == "Literal" and isinstance(annotation.node, ast.Subscript):
-        inner = annotation.node.slice
-        choices = inner.elts if isinstance(inner, ast.Tuple) else [inner]
-        return "|".join(_word(Value(choice, annotation.module).plain()) for choice in choices)
-    if name == "None":
-        return "null"
-    is_class = part_of(annotation) and not isinstance(annotation.node, ast.Subscript)
-    return "CLASS" if is_class else ast.unparse(annotation.node)
-
-
 def _wrapped(text: str) -> list[str]:
     indent = " " * 8
     words = " ".join(text.replace("``", "").split())
@@ -161,47 +136,28 @@ def completions(words: Sequence[str], current: str, verb: str) -> list[str]:
     """Return what the word that is being typed may become."""
     previous = words[-1] if words else ""
     if is_option(previous) and not is_option(current) and "=" not in previous:
-        candidates = _values_of(previous.removeprefix("--").removesuffix("+").replace("-", "_"), words[:-1], verb)
+        candidates = _values_of(previous.removeprefix("--").removesuffix("+").replace("-", "_"), verb)
     else:
-        candidates = [f"--{name}" for name in _names(words, verb)]
+        candidates = [f"--{name}" for name in _names(verb)]
     return sorted(candidate for candidate in candidates if candidate.startswith(current))
 
 
-def _values_of(name: str, words: Sequence[str], verb: str) -> list[str]:
-    name = ALIASES.get(name, name).removesuffix(".help")
-    *parts, last = name.split(".")
-    place = _chosen(parts, words, verb) if parts else Draft(verb).root
-    parameter = place.parameters().get(last) if place else None
-    base = part_of(parameter.annotation) if parameter else None
+def _values_of(name: str, verb: str) -> list[str]:
+    part, _, within = ALIASES.get(name, name).removesuffix(".help").partition(".")
+    place = Class(TRAINER) if part == "trainer" else Draft(verb).root
+    parameter = place.parameters.get(within or part)
+    base = part_of(parameter.hint) if parameter and (part == "trainer" or not within) else None
     if base is not None:
         return list(kinds(base))
-    words = _types(parameter).split("|") if parameter else []
+    words = type_words(parameter.hint).split("|") if parameter else []
     truth = ["false", "true"] if "bool" in words else []
     return truth + [word for word in words if word.islower() and not hasattr(builtins, word)]
 
 
-def _names(words: Sequence[str], verb: str) -> Iterator[str]:
-    root = Draft(verb).root
+def _names(verb: str) -> Iterator[str]:
+    known = Draft(verb).root.parameters
     for alias, option in ALIASES.items():
-        if option.partition(".")[0] in root.parameters() and alias not in root.parameters():
+        if option.partition(".")[0] in known and alias not in known:
             yield alias.replace("_", "-")
-    yield from ("help", *root.parameters())
-    for part in (*PARTS, "inputs", "subset", "evaluations", "trainer"):
-        if part in root.parameters():
-            kind = _chosen([part], words, verb)
-            yield f"{part}.help"
-            yield from (f"{part}.{name}" for name in (parameters_of(kind) if kind else ()))
-
-
-def _chosen(parts: Sequence[str], words: Sequence[str], verb: str) -> Class | None:
-    """Return the class that the words choose for a part, or its default."""
-    draft, part = Draft(verb), parts[0]
-    default = {"trainer": TRAINER, **DEFAULTS}.get(part)
-    given = [Option(part, default)] if default else []
-    for option in [*given, *classes_first(options_in(words, verb))]:
-        if option.name == part and isinstance(option.value, str):
-            try:
-                draft.put(option._replace(adds=False))
-            except ValueError:
-                return None
-    return find(draft.values[part]["class_path"]) if part in draft.values else None
+    yield from ("help", *known, *(f"{name}.help" for name, of in known.items() if part_of(of.hint)))
+    yield from (f"trainer.{name}" for name in (Class(TRAINER).parameters if "trainer" in known else ()))

@@ -3,28 +3,26 @@
 A part is described by its class and arguments, and its annotation names the class that it must inherit from.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from likewise.parts import Spec
 
-if TYPE_CHECKING:  # the sources tell what these are; importing them takes seconds
-    from lightning.pytorch import Trainer
-    from torch.optim import Optimizer
-
-    from likewise.data import Batches, Source, Split, Subset
-    from likewise.evaluation import Evaluation
-    from likewise.losses import Loss
-    from likewise.models import Encoder, Head
-    from likewise.report import Section
-    from likewise.training.inputs import LossInput
-    from likewise.training.schedule import Schedule
-
-TRAINER = "lightning.pytorch.Trainer"
+Source = Annotated[Spec, "likewise.data.samples.Source"]
+Subset = Annotated[Spec, "likewise.data.subset.Subset"]
+Split = Annotated[Spec, "likewise.data.split.Split"]
+Batches = Annotated[Spec, "likewise.data.batches.Batches"]
+Encoder = Annotated[Spec, "likewise.models.encoder.Encoder"]
+Head = Annotated[Spec, "likewise.models.heads.Head"]
+Loss = Annotated[Spec, "likewise.losses.base.Loss"]
+LossInput = Annotated[Spec, "likewise.training.inputs.loss_input.LossInput"]
+Optimizer = Annotated[Spec, "torch.optim.optimizer.Optimizer"]
+Schedule = Annotated[Spec, "likewise.training.schedule.Schedule"]
+Evaluation = Annotated[Spec, "likewise.evaluation.evaluation.Evaluation"]
+Section = Annotated[Spec, "likewise.report.sections.section.Section"]
+TRAINER = "likewise.configuration.trainer.TrainerOptions"
 
 
 def _usual(class_path: str, **init_args: Any) -> Any:
@@ -47,9 +45,9 @@ class SharedOptions:
     """
 
     runs: Path = Path("runs")
-    evaluations: Annotated[Spec, Evaluation] | list[Annotated[Spec, Evaluation]] | None = None
+    evaluations: Evaluation | list[Evaluation] | None = None
     evaluation_samples: int | None = None
-    sections: Annotated[Spec, Section] | list[Annotated[Spec, Section]] | None = None
+    sections: Section | list[Section] | None = None
     report: bool = True
 
 
@@ -178,18 +176,18 @@ class TrainOptions(SharedOptions):
     keep: Literal["last", "best"] | None = None
     patience: int | None = None
     log: list[str] | str | None = None
-    data: Annotated[Spec, Source] = _usual("likewise.data.Digits")
+    data: Source = _usual("likewise.data.Digits")
     min_per_class: int = 1
-    subset: Annotated[Spec, Subset] | list[Annotated[Spec, Subset]] | None = None
-    split: Annotated[Spec, Split] = _usual("likewise.data.Stratified")
-    batches: Annotated[Spec, Batches] = _usual("likewise.data.Views")
-    encoder: Annotated[Spec, Encoder] = _usual("likewise.models.ConvNet")
-    head: Annotated[Spec, Head] = _usual("likewise.models.ProjectionHead")
-    loss: Annotated[Spec, Loss] = _usual("likewise.losses.SupConLoss")
-    inputs: Annotated[Spec, LossInput] | list[Annotated[Spec, LossInput]] | None = None
-    optimizer: Annotated[Spec, Optimizer] = _usual("torch.optim.AdamW", lr=2e-3)
-    schedule: Annotated[Spec, Schedule] = _usual("likewise.training.Cosine")
-    trainer: Annotated[dict[str, Any], Trainer] = field(
+    subset: Subset | list[Subset] | None = None
+    split: Split = _usual("likewise.data.Stratified")
+    batches: Batches = _usual("likewise.data.Views")
+    encoder: Encoder = _usual("likewise.models.ConvNet")
+    head: Head = _usual("likewise.models.ProjectionHead")
+    loss: Loss = _usual("likewise.losses.SupConLoss")
+    inputs: LossInput | list[LossInput] | None = None
+    optimizer: Optimizer = _usual("torch.optim.AdamW", lr=2e-3)
+    schedule: Schedule = _usual("likewise.training.Cosine")
+    trainer: Annotated[dict[str, Any], "likewise.configuration.trainer.TrainerOptions"] = field(
         default_factory={"max_epochs": 30, "devices": 1, "log_every_n_steps": 1, "enable_model_summary": False}.copy
     )
 
@@ -212,7 +210,7 @@ class CompareOptions:
 
     runs: Sequence[Path | str] = ()
     output: Path = Path("compare.html")
-    sections: Annotated[Spec, Section] | list[Annotated[Spec, Section]] | None = None
+    sections: Section | list[Section] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -334,10 +332,10 @@ class EmbedOptions:
     """
 
     run: Path | None = None
-    data: Annotated[Spec, Source]
+    data: Source
     output: Path | None = None
     side: Literal["first", "second"] = "first"
-    encoder: Annotated[Spec, Encoder] | None = None
+    encoder: Encoder | None = None
     weights: str | None = None
     dtype: Literal["float32", "float16"] = "float32"
     shard_size: int = 10_000
@@ -381,5 +379,5 @@ FILLED = {
     ("loss", "num_classes"): "data",
 }
 """What a part is told by the parts before it, whatever the options say."""
-HIDDEN = {name for _, name in FILLED} | {"params", "default_root_dir", "barebones"}
-"""No options: what is filled in, and, of the trainer, that a run has records, and where they go."""
+HIDDEN = {name for _, name in FILLED} | {"params"}
+"""No options: what is filled in, and what an optimizer is given."""

@@ -1,7 +1,7 @@
 """From words and files to one record: defaults, then the recipe, then configurations, then the command line."""
 
-import ast
 from collections.abc import Mapping, Sequence
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -9,14 +9,15 @@ import yaml
 
 from likewise.configuration import recipes
 from likewise.configuration.aliases import ALIASES
-from likewise.configuration.classes import Class, find, kind_named, kinds
+from likewise.configuration.classes import Class, kinds
 from likewise.configuration.draft import Draft, Option
 from likewise.configuration.guesses import are_texts, class_named, expanded, fitting_pairs, flat, kind_of_data
+from likewise.configuration.hints import part_of
 from likewise.configuration.options import DEFAULTS, OF_LOSSES, PARTS, RESUMED_WITH, SOURCES, VERBS, TrainOptions
 from likewise.configuration.starts import AUTO, SCRATCH, STARTS, TEXT_PAIRS, options_of, published
-from likewise.configuration.values import FLAG, folded, part_of
+from likewise.configuration.values import FLAG, folded
 from likewise.files.formats import PARTIAL
-from likewise.parts import listed
+from likewise.parts import listed, path_of
 
 SEEDS = 2**32  # NumPy takes no more
 # of Lightning's; those that part the model, or start processes of their own, are not among them
@@ -69,6 +70,7 @@ def resolved(given: Sequence[Option], verb: str) -> Any:
     said = in_files(given, draft.root)
     words = [option for option in given if option.name != "config"]
     layers, rule = _begins([*_expanded(said, draft.root), *_expanded(words, draft.root)])
+    _tell_slips(verb, layers)
     below = _below([*said, *words], layers, draft.root, rule) if verb == "train" else []
     if verb == "embed":
         below = _published(layers)
@@ -86,6 +88,19 @@ def _filled(draft: Draft, options: Sequence[Option]) -> Any:
     return draft.completed()
 
 
+def _tell_slips(verb: str, options: Sequence[Option]) -> None:
+    """Raise a ValueError for a slip that can be told before a class is imported: in an option or a class's name."""
+    draft = Draft(verb)
+    for option in options:
+        part, _, within = option.name.partition(".")
+        if not within or part == "trainer" or part not in draft.root.parameters:
+            try:
+                draft.put(option)
+            except ValueError as error:
+                if not str(error).startswith("unknown option") or "did you mean" in str(error):
+                    raise  # of others, an argument of a class may be meant
+
+
 def in_files(given: Sequence[Option], root: Class) -> list[Option]:
     """Return the options that the files of options among the given ones have, each by its own name."""
     files = [file for option in given if option.name == "config" for file in listed(option.value)]
@@ -94,7 +109,7 @@ def in_files(given: Sequence[Option], root: Class) -> list[Option]:
 
 def canonical(option: Option, root: Class) -> Option:
     """Return an option by its own name, where it is given by a short one; root has the options of the verb."""
-    name, options = option.name.replace("-", "_"), root.parameters()
+    name, options = option.name.replace("-", "_"), root.parameters
     for alias, own in ALIASES.items():
         if alias not in options and own.partition(".")[0] in options and f"{name}.".startswith(f"{alias}."):
             return option._replace(name=own + name.removeprefix(alias))
@@ -150,8 +165,8 @@ def _expanded(options: Sequence[Option], root: Class) -> list[Option]:
 
 
 def _base(part: str, root: Class) -> Class | None:
-    parameter = root.parameters().get(part)
-    return part_of(parameter.annotation) if parameter else None
+    parameter = root.parameters.get(part)
+    return part_of(parameter.hint) if parameter else None
 
 
 def _published(layers: Sequence[Option]) -> list[Option]:
@@ -265,18 +280,15 @@ def _batches_for(options: Sequence[Option], root: Class) -> str | None:
     value = next((option.value for option in reversed(options) if option.name == "loss"), None)
     if losses is None or inputs is None or not isinstance(value, str):
         return None
-    kind = find(class_named(value, losses) or value)
-    arguments = kind.parameters("forward").items() if kind else ()
-    asked = {name for name, argument in arguments if argument.required}
+    forward = signature(getattr(Class(class_named(value, losses) or value).type, "forward", None) or object)
+    asked = {name for name, argument in forward.parameters.items() if argument.default is argument.empty}
     words = [option.value for option in options if option.name == "inputs" and isinstance(option.value, str)]
     given = [word for word in words if "." in word]
-    for supplier in filter(None, map(find, [*given, *kinds(inputs).values()])):
-        names = {name for kind in supplier.lineage if kind.inherits(inputs) for name in kind.functions}
-        batches = supplier.attribute("batches")
-        needed = batches.module.find(ast.unparse(batches.node)) if batches else None
-        base = _base("batches", root)
-        if isinstance(needed, Class) and base and needed.key != base.key and names & asked:
-            return kind_named(needed.name, base) or needed.path
+    for supplier in (Class(path).type for path in (*given, *kinds(inputs).values())):
+        names = {name for kind in supplier.__mro__ if issubclass(kind, inputs.type) for name in vars(kind)}
+        needed, base = getattr(supplier, "batches", None), _base("batches", root)
+        if needed and base and needed is not base.type and names & asked:
+            return kinds(base).get(needed.__name__) or path_of(needed)
     return None
 
 
@@ -290,8 +302,7 @@ def _split_device(draft: Draft) -> None:
 
 def _fill_loss(draft: Draft) -> None:
     """Give a loss the arguments that the command has other defaults of, where it takes them."""
-    kind = find(draft.values["loss"]["class_path"])
-    asked = kind.parameters() if kind else {}
+    asked = Class(draft.values["loss"]["class_path"]).parameters
     for name, value in OF_LOSSES.items():
         if name in asked and name not in draft.values["loss"]["init_args"]:
             draft.put(Option(f"loss.{name}", value))

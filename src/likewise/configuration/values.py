@@ -1,192 +1,151 @@
-"""Values of options: what a word or a value of a file is for the annotation of its parameter, as plain values."""
+"""Values of options: what a word or a value of a file is for an annotation, read by pydantic, as plain values."""
 
-import ast
-from collections.abc import Callable, Iterator, Mapping
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from enum import Enum
+from functools import cache, partial
 from pathlib import Path
-from typing import Any, Final
+from types import UnionType
+from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin, is_typeddict
 
 import yaml
+from pydantic import BeforeValidator, ConfigDict, Field, PlainValidator, TypeAdapter, ValidationError, ValidationInfo
+from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 
-from likewise.configuration.classes import Class, Value
+from likewise.configuration.hints import PLAIN, members, part_in
+from likewise.parts import path_of
 
 FLAG: Final = object()
 """The value of an option that is given without one."""
-YES, NO = ("true", "yes", "on"), ("false", "no", "off")
-LISTS = ("list", "List", "Sequence", "Iterable", "tuple", "Tuple", "set", "Set")
-MAPPINGS = ("dict", "Dict", "Mapping")
-UNIONS = ("Optional", "Union")
-PLAIN = ("None", "bool", "int", "float", "str", "Path", "Any", "object", *LISTS, *MAPPINGS)
+WANTED = {
+    "int": "a whole number", "float": "a number", "bool": "true or false", "string": "a text", "list": "a list",
+    "tuple": "a list", "dict": "a mapping", "path": "a text",
+}  # fmt: skip
+"""What types are called in errors, by how pydantic's types of errors begin."""
+Part = Callable[[Any, Any], Any]
+"""Describes a part, of a value and the class that is wanted; None: the value is for another type."""
 
 
-def members(annotation: Value | None) -> Iterator[Value]:
-    """Yield what an annotation is the union of, in its order; aliases are looked up, and tensors left out."""
-    if annotation is None:
-        return
-    node, module = annotation.node, annotation.module
-    named = module.find(ast.unparse(node)) if _is_name(node) and head(node) not in PLAIN else None
-    inside: list[ast.expr] = []
-    if isinstance(node, ast.BinOp):
-        inside = [node.left, node.right]
-    elif isinstance(node, ast.Subscript) and head(node) in UNIONS:
-        inside = [*_inner(node), *([ast.Constant(None)] if head(node) == "Optional" else [])]
-    elif head(node) == "Annotated":  # a description of a part, and the class of which it is
-        inside = _inner(node)[1:]
-    elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-        inside = [ast.parse(node.value, mode="eval").body]
-    elif isinstance(named, Value):
-        yield from members(named)
-    elif "Tensor" not in ast.unparse(node):
-        yield annotation
-    for part in inside:
-        yield from members(Value(part, module))
+def plain(value: Any, hint: Any, part: Part | None = None) -> Any:
+    """Return a value as an annotation wants it, or raise: "expected a number, got x"; `part` describes parts.
 
+    Strictly, as JSON: a list may be a tuple, a text a path, 1 a float; but true is no number, nor 1 a text.
 
-def _is_name(node: ast.expr) -> bool:
-    return isinstance(node, ast.Name | ast.Attribute)
-
-
-def head(node: ast.expr) -> str:
-    """Return the last name of a type: list of list[int], Path of pathlib.Path."""
-    return ast.unparse(node.value if isinstance(node, ast.Subscript) else node).rpartition(".")[2]
-
-
-def part_of(annotation: Value | None) -> Class | None:
-    """Return the class whose kinds a parameter takes as parts, or as a list of parts; None: it takes plain values."""
-    for member in members(annotation):
-        kind = member.module.find(ast.unparse(member.node)) if _is_name(member.node) else None
-        if isinstance(kind, Class) and _is_part(kind):
-            return kind
-        inner = _inner(member.node) if isinstance(member.node, ast.Subscript) and head(member.node) in LISTS else []
-        nested = next((kind for part in inner if (kind := part_of(Value(part, member.module)))), None)
-        if nested:
-            return nested
-    return None
-
-
-def _is_part(kind: Class) -> bool:
-    bases = {ast.unparse(base) for ancestor in kind.lineage for base in ancestor.node.bases}
-    plain = bases & {"Enum", "TypedDict", "str", "NamedTuple", "LightningEnum", "StrEnum"}
-    return head(ast.Name(kind.name)) not in PLAIN and not plain and kind.module.name not in {"datetime", "pathlib"}
-
-
-def takes(annotation: Value | None, name: str) -> bool:
-    """Tell whether a type is among those that an annotation allows."""
-    return any(head(member.node) == name for member in members(annotation))
-
-
-def plain(value: Any, annotation: Value | None, part: Callable[[Any], Any] | None = None) -> Any:
-    """Return a value as its annotation wants it, or raise: "expected a number, got x"; `part` describes parts."""
-    kinds = list(members(annotation))
-    if value is FLAG:
-        if takes(annotation, "bool"):
-            return True
+    Example:
+        >>> plain("1e-3", float | None), plain("1,2", tuple[int, int]), plain("LEARNED", float | Literal["learned"])
+        (0.001, [1, 2], 'learned')
+        >>> plain("true", int | Literal["auto"])
+        Traceback (most recent call last):
+        ValueError: expected a whole number or one of 'auto', got true
+    """
+    if value is FLAG and bool not in members(hint):
         raise ValueError("expected a value, got none")
-    if not kinds:
-        return parsed(value)
-    wanted: list[str] = []
-    for kind in sorted(kinds, key=lambda kind_of_value: _turn(kind_of_value, value)):
+    if isinstance(value, str | Path) and str(value) != str(value).encode(errors="replace").decode():
+        return str(value)  # a name of a file that is no Unicode, and so no JSON
+    wanted = {"a plain value": None}
+    for meaning in [True] if value is FLAG else _meanings(value, texts=not {str, Path}.isdisjoint(members(hint))):
         try:
-            return _as(kind, value, part)
-        except _OtherKindError as error:
-            wanted += [str(error)] if str(error) else []
-    raise ValueError(f"expected {' or '.join(dict.fromkeys(wanted)) or 'nothing'}, got {value}")
+            text = to_json(meaning, inf_nan_mode="constants", fallback=_named)
+            return to_jsonable_python(_adapter(hint, part is None).validate_json(text, strict=True, context=part))
+        except ValidationError as error:
+            wanted = dict.fromkeys(filter(None, map(_wanted, error.errors(include_url=False))))
+        except PydanticSerializationError:
+            break
+        except _RaisedError as raised:
+            raise raised.error from raised.error.__cause__
+    raise ValueError(f"expected {' or '.join(wanted) or 'nothing'}, got {value}")
 
 
-class _OtherKindError(Exception):
-    """A value is not of one of the types that an annotation allows; says what that type would be."""
+def _named(value: Any) -> str:
+    if inspect.isclass(value):
+        return path_of(value)
+    raise TypeError
 
 
-def _turn(kind: Value, value: Any) -> int:
-    """Return when a type is tried: strings after what else a word may mean, lists last unless it has brackets."""
-    name = head(kind.node)
-    if name in {*LISTS, *MAPPINGS}:
-        return 0 if not isinstance(value, str) or value.lstrip().startswith(("[", "{")) else 4
-    return {"str": 3, "Path": 3, "Any": 5, "object": 5}.get(name, 1 if name in {*SCALARS, "Literal"} else 2)
-
-
-def _as(kind: Value, value: Any, part: Callable[[Any], Any] | None) -> Any:
-    name, node = head(kind.node), kind.node
-    if name in SCALARS:
-        return SCALARS[name](value)
-    if name == "Literal":
-        return _choice([Value(choice, kind.module).plain() for choice in _inner(node)], value)
-    if name in LISTS:
-        return _items(kind, value, part)
-    named = kind.module.find(ast.unparse(node)) if name not in PLAIN else None
-    if name in MAPPINGS or (isinstance(named, Class) and "TypedDict" in map(ast.unparse, named.node.bases)):
-        read = parsed(value)
-        return dict(read) if isinstance(read, Mapping) else _refuse("a mapping")
-    if part is not None and part_of(kind):
-        made = part(value)
-        return _refuse("the name of a class") if made is None else made
-    return parsed(value)
-
-
-def _refuse(wanted: str) -> Any:
-    raise _OtherKindError(wanted)
-
-
-def _bool(value: Any) -> Any:
-    folded = value.lower() if isinstance(value, str) else ""
-    if isinstance(value, bool):
-        return value
-    return True if folded in YES else False if folded in NO else _refuse("true or false")
-
-
-def _read_as(make: Callable[[Any], Any], types: Any, wanted: str) -> Callable[[Any], Any]:
-    def read(value: Any) -> Any:
-        try:
-            return make(value) if isinstance(value, types) and not isinstance(value, bool) else _refuse(wanted)
-        except ValueError:
-            return _refuse(wanted)
-
-    return read
-
-
-SCALARS: dict[str, Callable[[Any], Any]] = {
-    "None": lambda value: None if value is None or value in ("null", "None") else _refuse(""),
-    "bool": _bool,
-    "int": _read_as(int, str | int, "a whole number"),
-    "float": _read_as(float, str | int | float, "a number"),
-    "str": _read_as(str, str | Path, "a text"),
-    "Path": _read_as(str, str | Path, "a text"),
-}
-
-
-def _choice(choices: list[Any], value: Any) -> Any:
-    for choice in choices:
-        if value is choice or (value == choice and type(value) is type(choice)):
-            return choice
-    for choice in choices:
-        if isinstance(value, str) and folded(value) == folded(str(choice)):
-            return choice
-    return _refuse(f"one of {', '.join(map(repr, choices))}")
-
-
-def _items(kind: Value, value: Any, part: Callable[[Any], Any] | None) -> list[Any]:
-    """Return a list, from a list, or from words with commas between them, with or without brackets."""
-    node = kind.node
-    if isinstance(value, str):
-        read = parsed(value) if value.lstrip().startswith("[") else [word.strip() for word in value.split(",")]
-        value = read
-    if not isinstance(value, list | tuple):
-        return _refuse("a list")
-    inner = _inner(node) if isinstance(node, ast.Subscript) else []
-    types = [Value(item_type, kind.module) for item_type in inner if ast.unparse(item_type) != "..."]
-    fixed = head(node) in {"tuple", "Tuple"} and len(types) > 1
-    if fixed and len(types) != len(value):
-        return _refuse(f"a list of {len(types)}")
+def _meanings(value: Any, *, texts: bool) -> Iterator[Any]:
+    """Yield what a word may mean, likeliest first: a number or list rather than a text, words with commas a list."""
+    if not isinstance(value, str):
+        yield value
+        return
+    bracketed = value.lstrip().startswith(("[", "{"))
     try:
-        return [plain(item, types[at if fixed else 0] if types else None, part) for at, item in enumerate(value)]
-    except ValueError as error:
-        if part is not None:
+        yield parsed(value)
+    except ValueError:  # brackets that are not closed
+        if not texts:
             raise
-        return _refuse(f"a list of {str(error).removeprefix('expected ').partition(', got ')[0]}")
+    yield value
+    if not bracketed:
+        words = [word.strip() for word in value.split(",")]
+        yield from (list(map(parsed, words)), words)
 
 
-def _inner(node: ast.expr) -> list[ast.expr]:
-    inside = node.slice if isinstance(node, ast.Subscript) else None
-    return list(inside.elts) if isinstance(inside, ast.Tuple) else [] if inside is None else [inside]
+def _wanted(error: Any) -> str:
+    told = error["type"]
+    wanted = WANTED.get(told.partition("_")[0], "")
+    if told == "literal_error":
+        wanted = f"one of {error['ctx']['expected'].replace(' or ', ', ')}"
+    elif told == "value_error":
+        wanted = str(error["ctx"]["error"])
+    elif told in {"missing", "too_long"}:
+        return f"a list of {error['ctx']['max_length']}" if told == "too_long" else "a longer list"
+    return f"a list of {wanted}" if wanted and any(isinstance(step, int) for step in error["loc"]) else wanted
+
+
+@cache
+def _adapter(hint: Any, plainly: bool) -> TypeAdapter[Any]:
+    return TypeAdapter(_readable(hint, plainly), config=ConfigDict(arbitrary_types_allowed=True))
+
+
+def _readable(hint: Any, plainly: bool) -> Any:
+    """Return an annotation as files can give it: without tensors, with parts described, and texts tried last."""
+    origin: Any = get_origin(hint)
+    inner = get_args(hint)
+    if (base := part_in(hint)) is not None:
+        return Any if plainly else Annotated[Any, PlainValidator(partial(_described, base))]
+    if origin is Literal:
+        return Annotated[hint, BeforeValidator(partial(_choice, inner))]
+    if origin in {Union, UnionType}:
+        several = sorted(set(members(hint)) - {type(None)}, key=lambda member: (member in LAST, inner.index(member)))
+        either: Any = Union[tuple(_readable(member, plainly) for member in several) or (Any,)]  # noqa: UP007
+        if get_origin(either) is Union:
+            either = Annotated[either, Field(union_mode="left_to_right")]
+        return either | None if type(None) in inner else either
+    if is_typeddict(hint) or origin is Mapping:
+        return dict[str, Any]
+    if origin in {Iterable, Sequence}:  # pydantic makes of one a generator
+        origin = list
+    if origin in {list, tuple, set, dict} and inner:
+        return origin[tuple(of if of is ... else _readable(of, plainly) for of in inner)]  # pyright: ignore[reportInvalidTypeArguments]
+    return hint if hint in PLAIN - {timedelta} or (inspect.isclass(hint) and issubclass(hint, Enum)) else Any
+
+
+LAST = {str, Any}
+
+
+def _choice(choices: Sequence[Any], value: Any) -> Any:
+    folds = {folded(str(choice)): choice for choice in choices}
+    return value if value in choices or not isinstance(value, str) else folds.get(folded(value), value)
+
+
+def _described(base: Any, value: Any, info: ValidationInfo) -> Any:
+    describe: Part = info.context  # pyright: ignore[reportAssignmentType]
+    try:
+        described = describe(value, base)
+    except ValueError as error:  # which pydantic would take for "not of this type"
+        raise _RaisedError(error) from error
+    if described is None:
+        raise ValueError("the name of a class")
+    return described
+
+
+class _RaisedError(Exception):
+    """Carries a ValueError past pydantic."""
+
+    def __init__(self, error: ValueError) -> None:
+        super().__init__()
+        self.error = error
 
 
 def parsed(value: Any) -> Any:
@@ -196,19 +155,18 @@ def parsed(value: Any) -> Any:
         >>> parsed("1e-3"), parsed("[1, a]"), parsed("x: y"), parsed(3)
         (0.001, [1, 'a'], 'x: y', 3)
     """
-    if not isinstance(value, str):
-        return value
-    try:
-        return float(value) if not value.lstrip("+-").isdecimal() else int(value)
-    except ValueError:
-        pass
+    if not isinstance(value, str) or value == "None":
+        return None if value == "None" else value
+    for number in (int, float):
+        with suppress(ValueError):
+            return number(value)
+    bracketed = value.lstrip().startswith(("[", "{"))
     try:
         read = yaml.safe_load(value)
     except yaml.YAMLError as error:
-        if value.lstrip().startswith(("[", "{")):
+        if bracketed:
             raise ValueError(f"expected a list or a mapping, got {value}: close its brackets") from error
         return value
-    bracketed = value.lstrip().startswith(("[", "{"))
     return read if bracketed or isinstance(read, bool) or read is None else value
 
 

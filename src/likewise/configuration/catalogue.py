@@ -1,0 +1,55 @@
+"""The classes that come with likewise, by the class that they inherit from: listed, so that a slip imports nothing."""
+
+SECTIONS = (
+    "ComparisonSection MapSection SubModesSection HardestPairsSection MistakesSection NearestTextsSection PairsSection "
+    "ScoresSection ClassDifferencesSection SampleDifferencesSection ClassesSection ConfusionSection LabelsSection "
+    "CalibrationSection RobustnessSection GeometrySection GradientsSection NegativesSection AnchorSection "
+    "LabelSimilaritySection HistogramsSection ClassMeansSection CurvesSection ChoicesSection UseSection FactsSection"
+)
+"""The sections of a page, in their order."""
+CATALOGUE: dict[str, dict[str, str]] = {
+    "likewise.losses.base.Loss": {
+        "likewise.losses": "ArcFaceLoss AsymmetricLoss BCELoss BCLLoss BYOLLoss BatchTripletLoss ClipLoss "
+        "ContrastiveMarginLoss CosFaceLoss CrossEntropyLoss DCLLoss HardNegativeLoss InfoNCELoss InfoPatchLoss KCLLoss "
+        "LiftedStructureLoss MSCLoss MulSupConLoss MultiSimilarityLoss NPairsLoss NTXentLoss NWSLoss PaCoLoss "
+        "PatchLoss PrototypicalLoss ProxyAnchorLoss ProxyNCALoss RASCALLoss SigLIPLoss SupConLoss TripletLoss"
+    },
+    "likewise.models.encoder.Encoder": {
+        "likewise.models": "BagOfTokens Conv4 ConvNet FromRun MLP PretrainedTransformer Projected ResNet ResNet12 Timm "
+        "Transformer Wrapped"
+    },
+    "likewise.models.heads.Head": {"likewise.models": "NoHead PredictionHead ProjectionHead"},
+    "likewise.data.samples.Source": {"likewise.data": "Arrays Digits Folder Hub Pairs Shards Table Text Torchvision"},
+    "likewise.data.subset.Subset": {
+        "likewise.data": "Classes FewLabels Fraction FromList LabelNoise Labelled LongTail MinPerClass"
+    },
+    "likewise.data.split.Split": {"likewise.data": "ByClass Stratified"},
+    "likewise.data.batches.Batches": {"likewise.data": "Episodes Views"},
+    "likewise.training.inputs.loss_input.LossInput": {
+        "likewise.training": "Guide KeyQueue LabelPrototypes Momentum Predictor SecondTower",
+        "likewise.training.inputs": "Classifier EpisodeMaps EpisodeMeans",
+    },
+    "likewise.training.schedule.Schedule": {"likewise.training": "Constant Cosine Steps"},
+    "torch.optim.optimizer.Optimizer": {
+        "torch.optim": "ASGD Adadelta Adafactor Adagrad Adam AdamW Adamax LBFGS Muon NAdam RAdam RMSprop Rprop SGD "
+        "SparseAdam"
+    },
+    "likewise.evaluation.evaluation.Evaluation": {
+        "likewise.evaluation": "Calibration Clustering CrossModalRetrieval FewShot KNN LinearProbe OutOfDistribution "
+        "OwnClassifier Retrieval Robustness Widths WithinClass ZeroShot"
+    },
+    "likewise.report.sections.section.Section": {"likewise.report.sections": SECTIONS},
+}
+"""For each the modules that export them, and their names."""
+
+
+def listed(base: str) -> dict[str, str] | None:
+    """Return the import paths of the classes of a kind, by name; None: it is not listed here.
+
+    Example:
+        >>> listed("likewise.data.split.Split")
+        {'ByClass': 'likewise.data.ByClass', 'Stratified': 'likewise.data.Stratified'}
+    """
+    rooms = CATALOGUE.get(base)
+    names = [(name, room) for room, several in (rooms or {}).items() for name in several.split()]
+    return None if rooms is None else {name: f"{room}.{name}" for name, room in sorted(names)}

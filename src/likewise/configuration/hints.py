@@ -1,0 +1,81 @@
+"""Annotations: what they are the union of, the class whose kinds they take as parts, and in short what they take."""
+
+import inspect
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import timedelta
+from enum import Enum
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, is_typeddict
+
+from likewise.configuration.classes import Class
+
+LISTS = {list, tuple, set, Sequence, Iterable}
+PLAIN = {Any, type(None), object, list, dict, tuple, set, int, float, bool, str, Path, timedelta}
+
+
+def members(hint: Any) -> tuple[Any, ...]:
+    """Return what an annotation is the union of, without tensors.
+
+    Example:
+        >>> members(int | None), members(str)
+        ((<class 'int'>, <class 'NoneType'>), (<class 'str'>,))
+    """
+    several = get_args(hint) if get_origin(hint) in {Union, UnionType} else (hint,)
+    return tuple(of for of in several if not is_tensor(of))
+
+
+def is_tensor(hint: Any) -> bool:
+    """Tell whether an annotation is a tensor, which no option can give."""
+    return "Tensor" in str(hint) and get_origin(hint) is not Annotated
+
+
+def part_in(hint: Any) -> Class | None:
+    """Return the class whose kinds a member of an annotation takes; None: it takes plain values."""
+    if get_origin(hint) is Annotated:
+        return next((Class(path) for path in hint.__metadata__ if isinstance(path, str)), None)
+    if not inspect.isclass(hint) or get_origin(hint) or hint in PLAIN or is_typeddict(hint) or is_tensor(hint):
+        return None
+    plain = issubclass(hint, Enum | str | tuple) or hint.__module__ == "builtins"
+    return None if plain else Class(f"{hint.__module__}.{hint.__qualname__}")
+
+
+def part_of(hint: Any) -> Class | None:
+    """Return the class whose kinds an annotation takes as parts, or as a list of parts; None: it takes plain values."""
+    for member in members(hint):
+        inner = get_args(member) if get_origin(member) in LISTS else ()
+        named = part_in(member) or next(filter(None, map(part_of, inner)), None)
+        if named:
+            return named
+    return None
+
+
+def takes(hint: Any, *types: Any) -> bool:
+    """Tell whether a type is among those that an annotation allows.
+
+    Example:
+        >>> takes(list[int] | None, list), takes(str, list)
+        (True, False)
+    """
+    return any((get_origin(member) or member) in types for member in members(hint))
+
+
+def type_words(hint: Any) -> str:
+    """Return what an annotation takes, in short.
+
+    Example:
+        >>> type_words(float | Literal["learned"] | None), type_words(list[int])
+        ('float|learned|null', 'list[int]')
+    """
+    return "|".join(dict.fromkeys(word for member in members(hint) for word in _words(member)))
+
+
+def _words(hint: Any) -> Iterator[str]:
+    if get_origin(hint) is Literal:
+        yield from (str(choice).lower() if isinstance(choice, bool) else str(choice) for choice in get_args(hint))
+    elif part_in(hint) or hint is Any:
+        yield "VALUE" if hint is Any else "CLASS"
+    else:
+        name = "null" if hint is type(None) else getattr(hint, "__name__", str(hint))
+        inside = ", ".join("..." if of is ... else type_words(of) for of in get_args(hint))
+        yield f"{name}[{inside}]" if inside else name

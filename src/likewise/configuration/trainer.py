@@ -1,0 +1,100 @@
+"""The options of Lightning's trainer that a training may set, as a record: importing Lightning takes seconds."""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from likewise.parts import Spec
+
+Callback = Annotated[Spec, "lightning.pytorch.callbacks.callback.Callback"]
+Logger = Annotated[Spec, "lightning.pytorch.loggers.logger.Logger"]
+# fmt: off
+Precision = Literal[
+    64, 32, 16, "64", "32", "16", "bf16", "transformer-engine", "transformer-engine-float16", "16-true", "16-mixed",
+    "bf16-true", "bf16-mixed", "32-true", "64-true",
+]
+# fmt: on
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainerOptions:
+    """Lightning's trainer, with its own defaults.
+
+    Args:
+        accelerator: Where it computes: auto, cpu, cuda, mps ...
+        strategy: How several processes share the work: auto, ddp, or ddp_find_unused_parameters_true.
+        devices: How many devices, or which: 2, or [0, 1], or auto for all.
+        num_nodes: Machines.
+        precision: The type of numbers. Default: 32-true.
+        logger: Further loggers of Lightning; see --log for the usual ones.
+        callbacks: Further callbacks of Lightning.
+        fast_dev_run: Train for so many batches only, to try things out; true: one.
+        max_epochs: Epochs after which the training ends; -1: none.
+        min_epochs: Epochs that it has at least.
+        max_steps: Steps after which it ends; -1: none.
+        min_steps: Steps that it has at least.
+        max_time: Time after which it ends, DD:HH:MM:SS.
+        limit_train_batches: Batches of an epoch, as a share (0.1) or a number (10). Default: all.
+        limit_val_batches: Likewise, of validation by Lightning, which a training does without.
+        limit_test_batches: Likewise, of testing.
+        limit_predict_batches: Likewise, of prediction.
+        overfit_batches: A share or number of batches that is trained on again and again.
+        val_check_interval: How often Lightning validates within an epoch.
+        check_val_every_n_epoch: Epochs between validations by Lightning; see --validation_epochs for ours.
+        num_sanity_val_steps: Batches of validation before training.
+        log_every_n_steps: Steps between rows of metrics.csv.
+        enable_checkpointing: Whether Lightning may write checkpoints.
+        enable_progress_bar: Whether a progress bar is drawn.
+        enable_model_summary: Whether the modules are listed before training.
+        accumulate_grad_batches: Batches whose gradients make one step.
+        gradient_clip_val: The length, or value, that gradients are cut to. Default: not at all.
+        gradient_clip_algorithm: norm or value. Default: norm.
+        deterministic: Whether operations must be deterministic; warn: tells which are not.
+        benchmark: Whether cuDNN tries several algorithms.
+        inference_mode: Whether evaluation by Lightning uses torch.inference_mode.
+        use_distributed_sampler: Whether Lightning shares samples among processes.
+        profiler: simple, advanced, or pytorch: time is measured.
+        detect_anomaly: Whether autograd looks for NaN.
+        sync_batchnorm: Whether processes share batch statistics.
+        reload_dataloaders_every_n_epochs: Epochs between new loaders; 0: one for all.
+        enable_autolog_hparams: Whether Lightning logs hyperparameters.
+        model_registry: A name of the model in Lightning's registry.
+    """
+
+    accelerator: str = "auto"
+    strategy: str = "auto"
+    devices: list[int] | str | int = "auto"
+    num_nodes: int = 1
+    precision: Precision | None = None
+    logger: Logger | list[Logger] | bool | None = None
+    callbacks: list[Callback] | Callback | None = None
+    fast_dev_run: int | bool = False
+    max_epochs: int | None = None
+    min_epochs: int | None = None
+    max_steps: int = -1
+    min_steps: int | None = None
+    max_time: str | dict[str, int] | None = None
+    limit_train_batches: int | float | None = None
+    limit_val_batches: int | float | None = None
+    limit_test_batches: int | float | None = None
+    limit_predict_batches: int | float | None = None
+    overfit_batches: int | float = 0.0
+    val_check_interval: int | float | str | dict[str, int] | None = None
+    check_val_every_n_epoch: int | None = 1
+    num_sanity_val_steps: int | None = None
+    log_every_n_steps: int | None = None
+    enable_checkpointing: bool | None = None
+    enable_progress_bar: bool | None = None
+    enable_model_summary: bool | None = None
+    accumulate_grad_batches: int = 1
+    gradient_clip_val: int | float | None = None
+    gradient_clip_algorithm: str | None = None
+    deterministic: bool | Literal["warn"] | None = None
+    benchmark: bool | None = None
+    inference_mode: bool = True
+    use_distributed_sampler: bool = True
+    profiler: str | None = None
+    detect_anomaly: bool = False
+    sync_batchnorm: bool = False
+    reload_dataloaders_every_n_epochs: int = 0
+    enable_autolog_hparams: bool = True
+    model_registry: str | None = None

@@ -1,5 +1,6 @@
 """Embedding caching: the gradient of a large batch, with the activations of one chunk at a time."""
 
+import operator
 import weakref
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from command_worker import workers
 from safetensors.torch import load_file
 from torch import nn
 from torch.optim.swa_utils import AveragedModel
+from torch.utils.checkpoint import checkpoint
 from transformers import BatchEncoding
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
@@ -109,13 +111,14 @@ def test_a_scalar_that_averages_moves_once_a_chunk():
     assert torch.equal(first[1].size, second[1].size)
 
 
-def test_inputs_that_change_in_place_are_refused():
-    """The second pass would meet what the first has left."""
+def test_a_network_may_change_its_chunk_in_place():
+    """The second pass meets what the first has met, and the caller's inputs stay."""
     network, inputs = _network(), _inputs()
-    with pytest.raises(RuntimeError, match="leaves its inputs as they are, got one that changes them in place"):
-        in_chunks(network, inputs.clone(), 6, lambda chunk: network(chunk.sub_(1)))
-    with torch.no_grad():
-        in_chunks(network, inputs.clone(), 6, lambda chunk: network(chunk.sub_(1)))
+    _same(
+        _gradients(network, lambda: in_chunks(network, inputs, 6, lambda chunk: network(chunk.sub_(1)))),
+        _gradients(network, lambda: network(inputs - 1)),
+    )
+    assert torch.equal(inputs, _inputs())
 
 
 def test_values_that_are_no_tensors_reach_every_chunk_as_they_are():
@@ -163,7 +166,8 @@ def test_activations_of_one_chunk_are_kept_at_a_time():
 
     def pack(tensor):
         nonlocal kept
-        kept += tensor.numel() * (tensor.shape[:1] in {(23,), (6,), (5,)} and tensor.shape[-1] == 16)
+        rows = not tensor.is_leaf and tensor.shape[:1] in {(23,), (6,), (5,)}
+        kept += tensor.numel() * (rows and tensor.shape[-1] == 16)
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
@@ -212,27 +216,62 @@ def test_gradients_go_wherever_autograd_sends_them():
     network[3] = nn.Sequential(nn.Tanh(), nn.Tanh())
     network[1].bias.requires_grad_(requires_grad=False)
     apart = torch.randn(5, dtype=torch.float64, requires_grad=True)  # known to nobody
-    root = torch.randn(5, dtype=torch.float64, requires_grad=True)
-    before = 3 * root.exp()  # has a graph of its own
     counts, losses, gradients = [], [], []
     network[0].weight.register_hook(lambda gradient: 2 * gradient)
     network[0].weight.register_post_accumulate_grad_hook(lambda _: counts.append(1))
 
     def call(rows):
-        return network(rows) * apart + before * rows[:, :5]
+        return network(rows) * apart
 
-    learned = [*(of for of in network.parameters() if of.requires_grad), apart, root, inputs]
+    learned = [*(weight for weight in network.parameters() if weight.requires_grad), inputs]
     for encode in (lambda: in_chunks(network, inputs, 6, call), lambda: call(inputs)):
-        for of in learned:
-            of.grad = None
+        for leaf in (*learned, apart):
+            leaf.grad = None
         for _ in range(2):  # accumulated
             loss = lw.SupConLoss(temperature=0.2)(encode(), LABELS)
-            loss.backward(retain_graph=True)  # `before` is shared by both steps
+            loss.backward(retain_graph=True)  # for what follows
         losses.append(loss.detach())
-        gradients.append([of.grad.clone() for of in learned] + list(torch.autograd.grad(loss, learned)))
+        gradients.append([leaf.grad.clone() for leaf in (*learned, apart)] + list(torch.autograd.grad(loss, learned)))
     _same((losses[0], gradients[0]), (losses[1], gradients[1]))
     assert network[1].bias.grad is None
     assert len(counts) == 4  # once a backward
+
+
+def test_a_module_that_stands_in_several_places_keeps_its_tensors():
+    results, states = [], []
+    for encode in (in_chunks, _kept):
+        torch.manual_seed(1)
+        block = nn.Sequential(nn.Linear(16, 16), nn.BatchNorm1d(16), nn.Dropout(0.2))
+        network = _network(block, nn.Tanh(), block)
+        tensors = [*network.parameters(), *network.buffers()]
+        results.append(_gradients(network, partial(encode, network, _inputs(), 6)))
+        assert all(map(operator.is_, tensors, [*network.parameters(), *network.buffers()]))
+        states.append(tensors)
+    _same(*results)
+    assert all(map(torch.equal, *states))
+
+
+class Checkpointed(nn.Module):
+    """A block whose activations are computed again in the backward."""
+
+    def __init__(self, block, reentrant):
+        super().__init__()
+        self.block, self.reentrant = block, reentrant
+
+    def forward(self, inputs):
+        return checkpoint(self.block, inputs, use_reentrant=self.reentrant)
+
+
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")  # the first pass has no graph
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpoints_within_the_network_are_computed_again_with_what_it_has_in_the_second_pass(reentrant):
+    results = []
+    for encode in (in_chunks, _kept):
+        torch.manual_seed(1)
+        network = _network(nn.Sequential(nn.Linear(16, 16), nn.Tanh(), nn.Dropout(0.2)))
+        network = nn.Sequential(network[0], Checkpointed(network[1:3], reentrant), network[3])
+        results.append(_gradients(network, partial(encode, network, _inputs(), 6)))
+    _same(*results)
 
 
 def test_gradients_that_two_leaves_share_are_added_up_apart():
@@ -292,10 +331,14 @@ def test_what_cannot_be_done_a_second_time_is_said():
     network, inputs = _network(), _inputs()
     with pytest.raises(RuntimeError, match="expected a backward without create_graph, got one to differentiate again"):
         torch.autograd.grad(in_chunks(network, inputs, 6).sum(), network[0].weight, create_graph=True)
+    root = torch.ones(5, dtype=torch.float64, requires_grad=True)
+    before = root.exp()
+    with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+        in_chunks(network, inputs, 6, lambda rows: network(rows) * before).sum().backward()
     out = in_chunks(network, inputs, 6)
     with torch.no_grad():
         network[0].weight.mul_(2)
-    with pytest.raises(RuntimeError, match="got some that have changed in place since: call backward"):
+    with pytest.raises(RuntimeError, match="has been modified by an inplace operation"):
         out.sum().backward()
     replaced, network[0].forward = network[0].forward, lambda rows: nn.functional.linear(rows, network[0].weight)
     out = in_chunks(network, inputs, 6)

@@ -11,13 +11,13 @@ import torch
 from lightning import Callback, Trainer
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
+from torch.func import functional_call
 from torch.nn.modules.batchnorm import _BatchNorm  # pyright: ignore[reportPrivateUsage] - the base of all of them
 from torch.optim import Optimizer
 
 from likewise import distributed
 from likewise.data import Batch
 from likewise.data.texts import PADDING
-from likewise.models.replay import buffers_of, lent
 from likewise.models.text_encoder import reads_texts
 from likewise.training.step import Step
 
@@ -98,7 +98,7 @@ def need(towers: Iterable[tuple[nn.Module, Tensor]], optimizer: Optimizer) -> Ne
     """
     sums, largest = list[Kept](), list[Kept]()
     for network, inputs in towers:
-        with torch.random.fork_rng(_devices(inputs)), lent(buffers_of(network.modules(), scalars=False)):
+        with torch.random.fork_rng(_devices(inputs)):
             few = [min(at_most, len(inputs) // part) for at_most, part in zip(TEXTS, FEW[::-1], strict=True)]
             few = few if reads_texts(network) else FEW
             fewer, more = (_kept(network, _some(inputs, count)) for count in few)
@@ -128,7 +128,8 @@ def _devices(inputs: Tensor) -> list[int]:
 
 def _kept(encoder: nn.Module, inputs: Tensor) -> list[int]:
     """Return the bytes of each tensor that is kept for the backward, weights and inputs left out."""
-    own = {tensor.untyped_storage().data_ptr() for tensor in chain(encoder.parameters(), encoder.buffers(), [inputs])}
+    buffers = {name: buffer.clone() for name, buffer in encoder.named_buffers()}  # which a call may change
+    own = {tensor.untyped_storage().data_ptr() for tensor in chain(encoder.parameters(), buffers.values(), [inputs])}
     sizes: dict[int, int] = {}
 
     def keep(tensor: Tensor) -> Tensor:
@@ -138,7 +139,9 @@ def _kept(encoder: nn.Module, inputs: Tensor) -> list[int]:
         return tensor
 
     with torch.enable_grad(), saved_tensors_hooks(keep, lambda tensor: tensor):
-        output = encoder(inputs)  # it holds what is kept, so that no address is used twice
+        output = functional_call(
+            encoder, buffers, (inputs,), tie_weights=False
+        )  # it holds what is kept, so that no address is used twice
     del output
     return list(sizes.values())
 

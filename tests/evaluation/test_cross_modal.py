@@ -380,7 +380,7 @@ def test_a_file_of_pairs_without_labels_is_ranked_as_its_pairs_are(form, tmp_pat
         ({"features": (4, 3), "counterpart_features": (4, 3), "items": (3,)}, r"expected items \(4,\), .*, got \(3,\)"),
         (
             {"train_features": (4, 3), "test_features": (4, 3), "test_counterpart_features": (4, 3)},
-            "expected train_counterpart_features, one for each of train_features, got none: save",
+            "expected train_counterpart_features, one for each of train_features, got none",
         ),
         (
             {"test_features": (4, 3), "test_counterpart_features": (2, 3)},

@@ -131,7 +131,9 @@ class CrossModalRetrieval(Evaluation):
         if own.ndim != 2 or own.shape[1] != 2 or own.dtype.kind not in "ui" or not len(own):
             raise ValueError(f"expected pairs as whole numbers (P, 2), got {own.shape} of {own.dtype}: give places")
         if (own < 0).any() or (own >= sizes).any():
-            raise ValueError(f"expected pairs below {sizes[0]} and {sizes[1]}, got {own.min()} to {own.max()}")
+            raise ValueError(
+                f"expected pairs of places below {sizes[0]} and {sizes[1]}, got {own.min()} to {own.max()}"
+            )
         if min(sizes) < 2:
             raise ValueError(f"expected at least 2 vectors in first and in second, got {sizes[0]} and {sizes[1]}")
         queries, others = (Features(torch.from_numpy(side), None) for side in sides)

@@ -162,7 +162,7 @@ def _check_trained(parts: FeatureParts) -> None:
     missing = [name for name in parts.test.names if name not in parts.train.names]
     if 0 < len(missing) < len(parts.test.names):
         told = f"expected test classes that were trained on, got no training sample of {first_of(missing)}"
-        raise ValueError(f"{told}: drop them, or give evaluations=Retrieval(), which learns nothing")
+        raise ValueError(f"{told}: drop them or give evaluations=Retrieval(), which learns nothing")
 
 
 def _said(parts: FeatureParts, seed: int | None, *, refit: bool) -> str:

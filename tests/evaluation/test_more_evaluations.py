@@ -29,7 +29,7 @@ from likewise.evaluation import (
 )
 from likewise.evaluation.calibration import binned, calibration_error
 from likewise.evaluation.intervals import resampled
-from likewise.evaluation.out_of_distribution import Mahalanobis, auroc, false_positives
+from likewise.evaluation.out_of_distribution import Mahalanobis, auroc, false_positives, neighbour_of
 from likewise.evaluation.predictors import temperature_of
 from likewise.runs import Run
 from likewise.score_words import remarks
@@ -252,6 +252,15 @@ def test_out_of_distribution_measures_both_distances(parts):
         ("AUROC, Mahalanobis distance", "outside samples=40, outside=Given", 100),
         ("FPR at 95 % TPR, Mahalanobis distance", "outside samples=40, outside=Given", 40),
     ]
+
+
+def test_the_neighbour_that_a_distance_is_to_is_of_the_same_class_where_classes_are_small(parts):
+    assert [neighbour_of(Features(torch.rand(rows, 2), torch.arange(rows) % classes))
+            for rows, classes in ((1500, 150), (5000, 10), (7, 7))] == [5, 50, 1]  # fmt: skip
+    assert neighbour_of(Features(torch.rand(30, 2), None)) == 50
+    outside = Given(blobs(40, "outside", 7, spread=4.0).vectors)
+    half = len(parts.train) / len(set(parts.train.labels.tolist())) / 2
+    assert remarks(OutOfDistribution(outside)(*parts).headline[0]).startswith(f"k={int(half)};")
 
 
 def test_out_of_distribution_needs_no_labels_and_takes_a_subset(parts):

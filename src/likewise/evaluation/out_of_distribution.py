@@ -20,7 +20,7 @@ from likewise.evaluation.raw import MOST_NUMBERS
 from likewise.scores import RAW, Metric, Result
 
 CHUNK = 2**12  # samples in float64 at a time
-NEIGHBOUR = 50  # which nearest training sample a distance is to
+NEIGHBOUR = 50  # which nearest training sample a distance is to, where classes are large
 KEPT = 95  # percent of the inside samples below the threshold of `false_positives`
 WIDEST = 4096  # features; with more, the D x D covariance costs too much
 AREA = "AUROC"
@@ -44,7 +44,7 @@ class OutOfDistribution(Evaluation):
 
     Args:
         outside: Where the other samples come from; all its parts are used.
-        k: Which nearest training sample, at most as many as there are.
+        k: Which nearest training sample, at most as many as there are. None: as `neighbour_of` has it.
         most: At most this many outside samples, chosen at random. None: all.
         seed: Seed of that choice and of the bootstrap.
 
@@ -71,8 +71,8 @@ class OutOfDistribution(Evaluation):
 
     name: ClassVar[str] = "out of distribution"
 
-    def __init__(self, outside: Source, *, k: int = NEIGHBOUR, most: int | None = 10_000, seed: int = 0) -> None:
-        if k < 1:
+    def __init__(self, outside: Source, *, k: int | None = None, most: int | None = 10_000, seed: int = 0) -> None:
+        if k is not None and k < 1:
             raise ValueError(f"expected k of at least 1, got {k}")
         if most is not None and most < 2:
             raise ValueError(f"expected most of at least 2, got {most}")
@@ -117,7 +117,7 @@ class OutOfDistribution(Evaluation):
     def _measures(
         self, train: Features, progress: Bar
     ) -> Iterator[tuple[str, Mapping[str, Any], Callable[[Tensor], Tensor]]]:
-        k, doing = min(self.k, len(train)), f"{self.name}, neighbours"
+        k, doing = min(self.k or neighbour_of(train), len(train)), f"{self.name}, neighbours"
         yield "kNN", {"k": k}, partial(neighbour_distances, train=train.vectors, k=k, progress=progress, doing=doing)
         if train.label_kind == "classes" and train.vectors.shape[1] <= WIDEST:
             yield "Mahalanobis", {}, Mahalanobis(train).distances
@@ -134,10 +134,20 @@ class OutOfDistribution(Evaluation):
         return Features(vectors, None, part="outside").vectors  # checks that they are finite
 
 
+def neighbour_of(train: Features) -> int:
+    """Return which nearest training sample a distance is to: the 50th, or half as many as a class has on average.
+
+    Further neighbours are of other classes, and say nothing of how far a sample is from its own.
+    """
+    if train.label_kind != "classes":
+        return NEIGHBOUR
+    return max(1, min(NEIGHBOUR, len(train) // (2 * int((train.counts > 0).sum()))))
+
+
 def neighbour_distances(
     vectors: Float[Tensor, "m d"],
     train: Float[Tensor, "n d"],
-    k: int = NEIGHBOUR,
+    k: int,
     *,
     progress: Bar = silent,
     doing: str = "neighbours",

@@ -9,7 +9,7 @@ from torch import Tensor
 from likewise.data.samples import some_rows
 from likewise.evaluation.features import FeatureParts, joined
 from likewise.evaluation.nearest import nearest
-from likewise.evaluation.out_of_distribution import KEPT, NEIGHBOUR, neighbour_distances
+from likewise.evaluation.out_of_distribution import KEPT, neighbour_distances, neighbour_of
 
 MOST = 1000  # held-out samples whose distances are measured: a share is then known to 1.4 points
 UNLIKE = KEPT / 100
@@ -20,7 +20,7 @@ ROUNDING = 1e-3  # of a feature that is computed again, of its length: in other 
 class Unlikeness:
     """Says of new samples which share of held-out samples is nearer to the training samples than they are.
 
-        share = |{i held out: d_i < d}| / (H + 1),   d the distance to the 50th nearest training sample, or to the last
+        share = |{i held out: d_i < d}| / (H + 1),   d the distance to the k-th nearest training sample, or to the last
 
     Shares of samples like the training data are spread evenly, so that no more than 5 % of them are above 0.95. With
     fewer than 20 held-out samples none is. The distance is that of `OutOfDistribution`.
@@ -57,7 +57,8 @@ class Unlikeness:
             raise ValueError(f"expected training and held-out samples to measure distances by, {got}")
         some = held_out.vectors[some_rows(len(held_out), MOST, seed)]
         self._train = learned.vectors.float()
-        self._inside = neighbour_distances(some.float(), self._train, NEIGHBOUR).sort().values
+        self._k = neighbour_of(learned)
+        self._inside = neighbour_distances(some.float(), self._train, self._k).sort().values
 
     def __call__(self, vectors: Float[Tensor, "m d"]) -> Float[Tensor, " m"]:
         """Return the shares, (M,), float64."""
@@ -65,7 +66,7 @@ class Unlikeness:
 
     def compared(self, vectors: Float[Tensor, "m d"]) -> tuple[Float[Tensor, " m"], Bool[Tensor, " m"]]:
         """Return the shares, (M,), and which samples are training samples, but for rounding, (M,)."""
-        found = [(values[:, -1], places[:, 0]) for _, values, places in nearest(vectors, self._train, NEIGHBOUR)]
+        found = [(values[:, -1], places[:, 0]) for _, values, places in nearest(vectors, self._train, self._k)]
         last, first = map(torch.cat, zip(*found, strict=True)) if found else (vectors[:, 0], torch.arange(0))
         apart = (vectors - self._train[first]).norm(dim=1)
         shares = torch.searchsorted(self._inside, 1 - last).double() / (len(self._inside) + 1)

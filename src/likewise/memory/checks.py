@@ -24,5 +24,5 @@ def check_tensor(name: str, value: Any, device: torch.device, *, holder: str) ->
     """Raise unless the value is a dense tensor on the device of its holder."""
     weight.check_tensor(f"{name} for the {holder}", value)
     if value.device != device:
-        raise ValueError(f"expected {name} to be on the device of the {holder}, {device}, got {value.device}")
+        raise ValueError(f"expected {name} to be on the device of the {holder}, {device}, got {value.device}: move it")
     check_dense(name, value)

@@ -177,7 +177,7 @@ WRONG = [
         {"loss": lw.SupConLoss(temperature=nn.Parameter(torch.tensor(0.2)))},
         "a SupConLoss that was made with plain values as loss, as a run records them, got others",
     ),
-    ({"encoder": object()}, "a torch.nn.Module as encoder, got object: give a network"),
+    ({"encoder": object()}, "a torch.nn.Module as encoder, got object"),
     ({"encoder": nn.Linear(7, 2)}, r"expected Linear to take inputs of shape \(5,\)"),
 ]
 

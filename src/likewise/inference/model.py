@@ -147,7 +147,7 @@ class Model:
             warnings.filterwarnings("ignore", "an image that cannot be read")  # which is an error here
             features = self.encoder.encode(rows, batch_size, progress=progress)
         if lost := files_of(unreadable(rows, torch.arange(len(rows)))):
-            raise ValueError(f"expected images that can be read, got others: {in_words(lost)}")
+            raise ValueError(f"expected images that can be read, got others: {in_words(lost)}: leave them out")
         return features.numpy()
 
     def predict(

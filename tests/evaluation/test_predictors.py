@@ -277,7 +277,8 @@ def test_how_unlike_a_sample_is_is_counted_among_held_out_samples(digits, refit)
     units = nn.functional.normalize(learned)
 
     def distance(vector):
-        return sorted((1 - units @ nn.functional.normalize(vector, dim=0)).tolist())[len(learned) // 20 - 1]  # ten classes
+        half_a_class = len(learned) // 20
+        return sorted((1 - units @ nn.functional.normalize(vector, dim=0)).tolist())[half_a_class - 1]
 
     inside = list(map(distance, (digits.test if refit else digits.validation).vectors))
     for share, vector in zip(shares.tolist(), digits.test.vectors[:20], strict=True):

@@ -46,7 +46,7 @@ from likewise.training.callbacks import Pace
 from likewise.training.checkpoints import drop_checkpoints
 from likewise.training.fine_tuning import ALL, FineTuning
 from likewise.training.fitting import fit, last_whole, trainer_of
-from likewise.training.launch import from_slurm, rank, refused_together, terminable
+from likewise.training.launch import from_slurm, rank, terminable
 from likewise.training.loggers import check_tools, logging_to, named
 from likewise.training.memory import MemoryOfStep
 from likewise.training.processes import joined, leave
@@ -116,11 +116,10 @@ def train(
     objects = Objects(given) if isinstance(given, TrainOptions) else Objects.of(given)
     started = time.monotonic()
     with quiet_lightning():
-        with refused_together():
-            config: TrainOptions = resolve(objects.options)
-            before = None if config.resume is None else unfinished(config.resume)
-            check_tools(listed(config.log))
-            trainer = arguments(lightning.Trainer, config.trainer)
+        config: TrainOptions = resolve(objects.options)
+        before = None if config.resume is None else unfinished(config.resume)
+        check_tools(listed(config.log))
+        trainer = arguments(lightning.Trainer, config.trainer)
         from_slurm()
         if rank() > 0:
             warnings.simplefilter("ignore")  # the first process shows them

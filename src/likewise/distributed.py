@@ -89,9 +89,10 @@ def agreement(
     everyone = exchange((int(problem is not None), int.from_bytes(digest)), device)
     if problem is not None:
         raise problem
-    refused = [refusal for refusal, _ in everyone]
+    refused = [failed for failed, _ in everyone]
     if 1 in refused:
-        raise ValueError(refusal(refused.index(1)))
+        rank = refused.index(1)
+        raise ValueError(f"expected valid input on all ranks, got an error: rank {rank} was refused, see its message")
     if len(set(everyone)) > 1:
         everyone_in_full = map(json.loads, exchange_texts(text, device))
         raise ValueError(difference(dict(enumerate(everyone_in_full)), of, remedy))
@@ -126,13 +127,10 @@ def exchange_texts(text: str, device: torch.device) -> list[str]:
     return [bytes(theirs).decode() for theirs in exchange(tuple(mine.ljust(longest)), device)]
 
 
-def refusal(rank: int) -> str:
-    """Return the message of all other ranks where one has raised an error."""
-    return f"expected valid input on all ranks, got an error: rank {rank} was refused, see its message"
-
-
 def difference(everyone: Mapping[int, Mapping[str, str]], of: str, remedy: str) -> str:
-    """Return a message with the facts, of those that all ranks have, in which they differ, and each rank's value.
+    """Return a message with the facts in which ranks differ, and each rank's value.
+
+    A fact that some ranks lack, as they have other parts, is told only where those of all ranks are the same.
 
     Args:
         everyone: The facts of ranks, by name, in words.
@@ -143,19 +141,24 @@ def difference(everyone: Mapping[int, Mapping[str, str]], of: str, remedy: str) 
         The message; empty if nothing differs.
 
     Example:
-        >>> difference({0: {"seed": "0"}, 1: {"seed": "7"}}, "options", "start all in the same way")
+        >>> difference({0: {"seed": "0"}, 1: {"seed": "7", "size": "9"}}, "options", "start all in the same way")
         'expected the same options on all ranks, got seed 0 on rank 0 and 7 on rank 1: start all in the same way'
+        >>> difference({0: {}, 1: {"size": "9"}}, "options", "start all in the same way")
+        'expected the same options on all ranks, got size nothing on rank 0 and 9 on rank 1: start all in the same way'
     """
-    told: list[str] = []
-    for name in next(iter(everyone.values())):
-        values = {rank: facts.get(name) for rank, facts in everyone.items()}
-        if None in values.values() or len(set(values.values())) == 1:
-            continue
-        first: dict[str | None, int] = {}
-        for rank, value in values.items():
-            first.setdefault(value, rank)
-        told.append(f"{name} {' and '.join(f'{value} on rank {rank}' for value, rank in first.items())}")
-    return f"expected the same {of} on all ranks, got {'; '.join(told)}: {remedy}" if told else ""
+    names = list(dict.fromkeys(name for facts in everyone.values() for name in facts))
+    shared = [name for name in names if all(name in facts for facts in everyone.values())]
+    for some in (shared, names):
+        told: list[str] = []
+        for name in some:
+            first: dict[str, int] = {}
+            for rank, facts in everyone.items():
+                first.setdefault(facts.get(name, "nothing"), rank)
+            if len(first) > 1:
+                told.append(f"{name} {' and '.join(f'{value} on rank {rank}' for value, rank in first.items())}")
+        if told:
+            return f"expected the same {of} on all ranks, got {'; '.join(told)}: {remedy}"
+    return ""
 
 
 def rank() -> int:

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 from likewise.configuration import read, written
 from likewise.configuration.help import asked_help
-from likewise.training.launch import refused_together
 from likewise.workflows.progress import TERMINAL
 
 
@@ -15,8 +14,7 @@ def run(verb: str, arguments: Sequence[str]) -> None:
         TERMINAL.tell(told)
         raise SystemExit(0)
     words = [word for word in arguments if word != "--print_config"]
-    with refused_together():
-        options = read(words, verb=verb)
+    options = read(words, verb=verb)
     if len(words) < len(arguments):
         TERMINAL.tell(written(options).rstrip("\n"))
         return

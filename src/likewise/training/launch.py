@@ -57,17 +57,6 @@ def check_alone(verb: str) -> None:
 
 
 @contextmanager
-def refused_together() -> Generator[None]:
-    """Let an error in the block end all processes that were launched; the others would wait for this one."""
-    try:
-        yield
-    except Exception as error:
-        if processes() > 1 and rank() < processes():
-            import_module("likewise.training.processes").refuse(error)
-        raise
-
-
-@contextmanager
 def terminable(end: Callable[[], None]) -> Generator[None]:
     """Answer SIGTERM by a call, which ends the block at once by raising, or later; only the main thread may."""
     try:

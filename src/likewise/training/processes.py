@@ -1,41 +1,28 @@
-"""The processes of a training: compared with one another, and joined in a group.
+"""The processes of a training, joined in a group that a launcher's variables describe, and compared in it."""
 
-Before the group is made, the processes exchange what must be the same on all of them through its store, and whether one
-of them cannot train, so that mismatches and mistakes are reported before a collective can hang.
-"""
-
-import json
 import os
 import re
-import socket
-import threading
-import time
-import warnings
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import timedelta
 from itertools import count
 
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed import PrefixStore, Store, TCPStore  # pyright: ignore[reportPrivateImportUsage] - documented
+from torch.distributed import PrefixStore  # pyright: ignore[reportPrivateImportUsage] - documented
+from torch.distributed.rendezvous import rendezvous
 
 from likewise import distributed
-from likewise.training.launch import from_slurm, local_processes, number, processes, rank
+from likewise.training.launch import local_processes, number, processes, rank
 
 ENDED = re.compile(r"connection (was )?(closed|reset|refused)|broken pipe", re.IGNORECASE)
 SILENT = re.compile(r"timed? ?out", re.IGNORECASE)
 TAKEN = re.compile(r"EADDRINUSE|address already in use", re.IGNORECASE)
 OURS = re.compile(r"gloo|nccl", re.IGNORECASE)
 REMEDY = "start all with the same command and the same versions"
-POLLED = 0.05  # seconds
-MINUTES = 5.0  # that a process which cannot train waits for the others, to tell them
-SECONDS = 15.0  # of these, before it says why
-REFUSED = "refused"
-"""What a process has among its facts that cannot train."""
-_trainings = count()  # of this process: what they tell through torchrun's store, which stays, is told apart
-LINGERS = timedelta(seconds=10)  # for the first process to keep its store, so that the others can read what differs
+CPU = torch.device("cpu")
+_trainings = count()  # of this process, each under keys of its own in torchrun's store, which stays
 
 
 def _check_machine() -> None:
@@ -60,17 +47,19 @@ def joined(facts: Mapping[str, str], minutes: float) -> Generator[None]:
         return
     if rank() >= processes():
         raise ValueError(f"expected RANK below WORLD_SIZE, {processes()}, got {rank()}: start ranks 0, 1, 2, ...")
+    _check_machine()
+    waits = timedelta(minutes=minutes)
     try:
-        store = _store(minutes)
-        _compare(store, {"processes": str(processes())} | dict(facts), minutes)
-        _check_machine()
+        store, place, size = next(rendezvous("env://", timeout=waits))
         dist.init_process_group(
             "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo",
-            store=PrefixStore("group", store),
-            rank=rank(),
-            world_size=processes(),
-            timeout=timedelta(minutes=minutes),
+            store=PrefixStore(f"training/{next(_trainings)}", store),
+            rank=place,
+            world_size=size,
+            timeout=waits,
         )
+        with distributed.agreement(CPU, lambda: facts, of="options", remedy=REMEDY):
+            pass
         yield
     except RuntimeError as error:
         if not (isinstance(error, dist.DistError) or OURS.search(str(error))):
@@ -78,20 +67,6 @@ def joined(facts: Mapping[str, str], minutes: float) -> Generator[None]:
         raise _lost(error, minutes) from error
     finally:
         leave()
-
-
-def refuse(reason: Exception) -> None:
-    """Tell the other processes that this one cannot train; the reason is said meanwhile if they do not answer soon."""
-    told = f"{reason}; the other processes, which do not answer yet, are waited for to tell them"
-    waiting = threading.Timer(SECONDS, warnings.warn, [told])
-    waiting.daemon = True
-    waiting.start()
-    try:
-        with suppress(LookupError, ValueError, RuntimeError):  # such as a launcher's variable that is missing
-            from_slurm()
-            _compare(_store(MINUTES), {"processes": str(processes()), REFUSED: "yes"}, MINUTES)
-    finally:
-        waiting.cancel()
 
 
 def send_weights(*modules: nn.Module) -> None:
@@ -106,61 +81,6 @@ def leave() -> None:
     """Leave the group, if there is one: what follows is done by this process alone."""
     if dist.is_initialized():
         dist.destroy_process_group()
-
-
-def _store(minutes: float) -> Store:
-    """Connect to the store of all processes: torchrun's, or else the first process's own."""
-    theirs = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-    host, port = os.environ.get("MASTER_ADDR", "127.0.0.1"), number("MASTER_PORT", 29500)
-    hosts = rank() == 0 and not theirs
-    until = time.monotonic() + 60 * minutes
-    while not hosts and not _listens(host, port):  # PyTorch would print its stack
-        _wait(until, f"the first process at {host}:{port},", "got no process that listens there", minutes)
-    store = TCPStore(host, port, is_master=hosts, timeout=timedelta(minutes=minutes), wait_for_workers=False)
-    attempt = f"{os.environ.get('TORCHELASTIC_RUN_ID', '')}/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
-    return PrefixStore(f"likewise/{attempt}/{next(_trainings)}", store)
-
-
-def _listens(host: str, port: int) -> bool:
-    try:
-        with socket.create_connection((host, port), timeout=5):
-            return True
-    except OSError:
-        return False
-
-
-def _compare(store: Store, facts: Mapping[str, str], minutes: float) -> None:
-    """Raise on all processes if their facts differ, or one was refused; the first compares, and tells the others."""
-    until = time.monotonic() + 60 * minutes
-
-    def heard(name: str, other: int) -> str:
-        while not store.check([name]):
-            _wait(until, f"{processes()} processes, as WORLD_SIZE says,", f"got no answer from rank {other}", minutes)
-        return store.get(name).decode()
-
-    store.set(f"facts/{rank()}", json.dumps(facts))
-    known = {rank(): dict(facts)}
-    for other in range(processes()) if rank() == 0 else (0,):
-        known[other] = json.loads(heard(f"facts/{other}", other))
-        if known[other]["processes"] != facts["processes"]:
-            break  # one of the two waits for others that there are not
-    refused = next((other for other, theirs in sorted(known.items()) if REFUSED in theirs), None)
-    verdict = distributed.difference(dict(sorted(known.items())), "options", REMEDY)
-    verdict = verdict if refused is None else distributed.refusal(refused)
-    if rank() > 0 and known[0]["processes"] == facts["processes"]:
-        verdict = heard("verdict", 0)
-    store.set("verdict" if rank() == 0 else f"told/{rank()}", verdict)
-    if rank() == 0 and verdict:
-        with suppress(RuntimeError):
-            store.wait([f"told/{other}" for other in range(1, processes())], LINGERS)
-    if verdict:
-        raise ValueError(verdict)
-
-
-def _wait(until: float, expected: str, got: str, minutes: float) -> None:
-    if time.monotonic() > until:
-        raise ValueError(f"expected {expected} {got} within {minutes:g} minutes: start it, or raise --timeout_minutes")
-    time.sleep(POLLED)
 
 
 def _lost(error: RuntimeError, minutes: float) -> ValueError:

@@ -28,7 +28,7 @@ from likewise.score_words import counted
 from likewise.training import Assembled, Checkpoints, Statistics, assemble
 from likewise.training.fine_tuning import FineTuning
 from likewise.training.fitting import fit, trainer_of
-from likewise.training.launch import from_slurm, rank, refused_together
+from likewise.training.launch import from_slurm, rank
 from likewise.training.loggers import check_tools
 from likewise.training.processes import joined
 from likewise.training.validation import ValidationScores, check_that_choose
@@ -85,11 +85,10 @@ def train(
     objects = Objects(given) if isinstance(given, TrainOptions) else Objects.of(given)
     started = time.monotonic()
     with quiet_lightning():
-        with refused_together():
-            config: TrainOptions = resolve(objects.options)
-            before = None if config.resume is None else unfinished(config.resume)
-            check_tools(listed(config.log))
-            trainer = arguments(lightning.Trainer, config.trainer)
+        config: TrainOptions = resolve(objects.options)
+        before = None if config.resume is None else unfinished(config.resume)
+        check_tools(listed(config.log))
+        trainer = arguments(lightning.Trainer, config.trainer)
         from_slurm()
         if rank() > 0:
             warnings.simplefilter("ignore")  # the first process shows them

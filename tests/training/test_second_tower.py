@@ -324,7 +324,7 @@ def test_no_head_leaves_the_encoder_as_it_is_and_widths_must_agree():
         SecondTower(shared=True, rate_factor=0)
     with pytest.raises(ValueError, match=r"expected one view of each side of pairs, got 2: leave out --batches\.views"):
         TrainingData(samples, Views(views=2, batch_size=4))
-    with pytest.raises(ValueError, match=r"hard negatives to draw 2 of each sample's, got none: .*--data\.negatives"):
+    with pytest.raises(ValueError, match=r"2 hard negatives each, got none: .*--data\.negatives"):
         TrainingData(samples, Views(batch_size=4, negatives=2))
     for side in ("augmentation", "counterpart_augmentation"):
         with pytest.raises(ValueError, match=r"TokenDropout expected token rows .*, got \(1, [53]\) of torch\.float32"):

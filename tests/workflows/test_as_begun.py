@@ -84,7 +84,9 @@ def test_random_weights_are_no_result_beside(tmp_path):
 def test_a_run_goes_on_where_the_weights_are_no_longer_found(stage, weights, tuned, tmp_path, monkeypatch):
     theirs = tmp_path / "theirs.safetensors"
     shutil.copy(weights, theirs)
-    place = "likewise.training.fitting.Checkpoints.save" if stage == "training" else "likewise.workflows.training.score"
+    place = (
+        "likewise.training.fitting.Checkpoints.save" if stage == "training" else "likewise.workflows.execution.score"
+    )
 
     def end(*_, **__):
         raise KeyboardInterrupt

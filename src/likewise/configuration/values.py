@@ -42,8 +42,9 @@ def plain(value: Any, hint: Any, part: Part | None = None) -> Any:
     """
     if value is FLAG and bool not in members(hint):
         raise ValueError("expected a value, got none")
-    if isinstance(value, str | Path) and str(value) != str(value).encode(errors="replace").decode():
-        return str(value)  # a name of a file that is no Unicode, and so no JSON
+    texts = value if isinstance(value, list | tuple) else [value]
+    if any(isinstance(text, str | Path) and not _is_unicode(str(text)) for text in texts):
+        return list(map(str, texts)) if texts is value else str(value)  # names of files that no JSON has
     wanted = {"a plain value": None}
     for meaning in [True] if value is FLAG else _meanings(value, texts=not {str, Path}.isdisjoint(members(hint))):
         try:
@@ -56,6 +57,10 @@ def plain(value: Any, hint: Any, part: Part | None = None) -> Any:
         except _RaisedError as raised:
             raise raised.error from raised.error.__cause__
     raise ValueError(f"expected {' or '.join(wanted) or 'nothing'}, got {value}")
+
+
+def _is_unicode(text: str) -> bool:
+    return text == text.encode(errors="replace").decode()
 
 
 def _named(value: Any) -> str:

@@ -212,7 +212,7 @@ def labels_of(
     if known and len(classes) and (labels.dtype.kind not in "ui" or classes.min() < 0 or classes.max() >= len(known)):
         got = f"{labels.dtype}" if labels.dtype.kind not in "ui" else f"{classes.min()} to {classes.max()}"
         raise ValueError(f"expected labels from 0 to {len(known) - 1} for {len(known)} names, got {got}")
-    return columns.labels_of(labels.tolist(), names=known, in_part=in_part)
+    return columns.labels_of(labels.tolist(), names=known, in_part=in_part, separable=False)
 
 
 def ids_of(arrays: Mapping[str, NDArray[Any]]) -> Any:

@@ -153,19 +153,25 @@ def column_of(
 
 
 def labels_of(
-    values: Sequence[Any], separator: str | None = None, names: Sequence[str] | None = None, *, in_part: bool = False
+    values: Sequence[Any],
+    separator: str | None = None,
+    names: Sequence[str] | None = None,
+    *,
+    in_part: bool = False,
+    separable: bool = True,
 ) -> Labels:
     """Return classes (N,), int64, or label sets (N, L), boolean, with their names.
 
     Values are integers, strings, lists of them, or lists of only 0 and 1; None is no label. `names` are those of
-    numbered classes or labels. In part, samples may have no class, -1; an empty string is none either.
+    numbered classes or labels. In part, samples may have no class, -1; an empty string is none either. `separable`:
+    whether the source has a separator, which names with one in them are told of.
     """
     values = [_plain(value) for value in values]
     if in_part and separator is None and not any(isinstance(value, list) for value in values):
         none = (None, "") if names is None else (None, "", -1)
         given = [place for place, value in enumerate(values) if value not in none]
         if 0 < len(given) < len(values):
-            classes, known = labels_of([values[place] for place in given], None, names)
+            classes, known = labels_of([values[place] for place in given], None, names, separable=separable)
             return torch.full((len(values),), -1).index_copy(0, torch.tensor(given), classes), known
     if separator is not None:
         cells = ["" if value is None else value if isinstance(value, list) else str(value) for value in values]
@@ -190,7 +196,8 @@ def labels_of(
     words = values if all(isinstance(value, int) for value in values) else [str(value) for value in values]
     warn_of_same(values, words, "labels have")
     places = {label: place for place, label in enumerate(_in_order(set(words)))}
-    check_apart(tuple(map(str, places)))
+    if separable:
+        check_apart(tuple(map(str, places)))
     return torch.tensor([places[label] for label in words], dtype=torch.int64), tuple(map(str, places))
 
 

@@ -92,7 +92,8 @@ def find(repository: str, files: Sequence[str]) -> Published:
         raise LookupError(f"{failed}: check the connection{install}")
     file = next(iter(sorted(Path(place.origin).parent.glob(package.file))), None)
     if file is None:
-        raise LookupError(f"no {package.file} in {package.distribution} {version(package.distribution)}")
+        installed = f"{package.distribution} {version(package.distribution)}"
+        raise LookupError(f"no {package.file} in {installed}: install another version")
     return Published(Path(file), f"the package {package.distribution} {version(package.distribution)}", packaged=True)
 
 

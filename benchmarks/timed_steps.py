@@ -1,7 +1,7 @@
 """A callback of Lightning that notes when each step ended."""
 
 import time
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from lightning.pytorch import Callback
 
@@ -11,5 +11,5 @@ class Ends(Callback):
 
     seconds: ClassVar[list[float]] = []
 
-    def on_train_batch_end(self, *_: object) -> None:
+    def on_train_batch_end(self, *_: Any, **__: Any) -> None:
         self.seconds.append(time.perf_counter())

@@ -230,8 +230,9 @@ def texts_likewise(asked: Asked) -> tuple[int, float]:
 
     with tempfile.TemporaryDirectory() as folder:
         options: dict[str, Any] = {"encoder": "PretrainedTransformer", "encoder.name": str(asked.model)}
+        options["data.label"] = None
         started = time.perf_counter()
-        lw.embed(None, asked.texts, output=f"{folder}/features.npz", device="cpu", **options, **{"data.label": None})
+        lw.embed(None, asked.texts, output=f"{folder}/features.npz", device="cpu", **options)
         return len(np.load(f"{folder}/features.npz")["features"]), time.perf_counter() - started
 
 

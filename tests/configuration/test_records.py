@@ -4,12 +4,14 @@ import inspect
 from dataclasses import MISSING, FrozenInstanceError, fields, replace
 
 import pytest
+import torch
 
 from likewise import workflows
 from likewise.configuration import read, resolve
 from likewise.configuration.aliases import ALIASES
 from likewise.configuration.options import VERBS, TrainOptions
 from likewise.configuration.trainer import TrainerOptions
+from likewise.workflows import lightning_trainer
 from likewise.workflows.arguments import EmbedArguments, EvaluateArguments, TrainArguments
 
 OWN = {"compare": {"names"}}  # parameters of a workflow that are no options
@@ -45,6 +47,24 @@ def test_the_trainer_has_the_options_of_lightnings():
     for left_out in ("default_root_dir", "barebones", "plugins"):
         del theirs[left_out]
     assert {field.name: field.default for field in fields(TrainerOptions)} == theirs
+
+
+def test_defaults_are_left_to_lightning_whose_version_may_have_other_options(monkeypatch):
+    class Other:
+        def __init__(self, *, accelerator="auto", max_epochs=None):
+            pass
+
+    monkeypatch.setattr(lightning_trainer, "Trainer", Other)
+    options = vars(TrainerOptions(accelerator="cpu", max_epochs=3))
+    assert lightning_trainer.trainer_arguments(options) == {"accelerator": "cpu", "max_epochs": 3}
+    with pytest.raises(ValueError, match=r"expected trainer options of Lightning .*, got --trainer.benchmark: upgrade"):
+        lightning_trainer.trainer_arguments({"accelerator": "cpu", "benchmark": True})
+
+
+def test_a_class_that_the_installed_version_lacks_is_told(monkeypatch):
+    monkeypatch.delattr(torch.optim, "Muon")
+    with pytest.raises(ValueError, match=r"expected a class that torch.optim has, got Muon: install"):
+        read(["--optimizer", "Muon"])
 
 
 def test_a_record_without_arguments_has_the_defaults():

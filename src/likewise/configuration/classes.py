@@ -44,7 +44,10 @@ class Class:
     def type(self) -> type:
         """The class itself, imported."""
         module, _, name = self.path.rpartition(".")
-        return getattr(import_module(module), name)
+        try:
+            return getattr(import_module(module), name)
+        except AttributeError as error:
+            raise ValueError(f"expected a class that {module} has, got {name}: install a version with it") from error
 
     @property
     def summary(self) -> str:

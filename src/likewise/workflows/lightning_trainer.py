@@ -1,18 +1,22 @@
 """Lightning's trainer: its messages in our words, its warnings kept to what concerns a run, and its bar."""
 
+import inspect
 import logging
 import re
 import warnings
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from math import ceil, isfinite
 from typing import Any, final
 
+import lightning
 import torch
 from lightning import Trainer
 from lightning.pytorch.callbacks import ProgressBar
 from tqdm import tqdm
 
+from likewise.configuration.trainer import TrainerOptions
+from likewise.parts import arguments
 from likewise.workflows.progress import Progress
 
 LINES = 30  # of a training, about, where no bar is drawn
@@ -31,6 +35,16 @@ def in_our_words(message: str) -> str:
     if epochs is None:
         return message.rstrip(".")
     return f"expected --trainer.max_epochs of at least {epochs[1]}, got {epochs[2]}: so many epochs are done"
+
+
+def trainer_arguments(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Make a trainer's arguments; defaults are left to Lightning, of which not every version has all of them."""
+    defaults = vars(TrainerOptions())
+    chosen = {name: value for name, value in options.items() if value != defaults[name]}
+    if unknown := sorted(chosen.keys() - inspect.signature(Trainer).parameters):
+        named = ", ".join(f"--trainer.{name}" for name in unknown)
+        raise ValueError(f"expected trainer options of Lightning {lightning.__version__}, got {named}: upgrade it")
+    return arguments(Trainer, chosen)
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from likewise.configuration import resolve, written
 from likewise.configuration.options import TrainOptions
 from likewise.evaluation.placing import CPU
 from likewise.files.waiting import shown_by
-from likewise.parts import MAIN, arguments, listed
+from likewise.parts import MAIN, listed
 from likewise.report.formatting import short_name
 from likewise.runs import Run
 from likewise.score_words import counted
@@ -35,7 +35,7 @@ from likewise.training.validation import ValidationScores, check_that_choose
 from likewise.workflows.arguments import TrainArguments, given_options
 from likewise.workflows.execution import Execution, epochs_between, memory_of_step
 from likewise.workflows.failures import check_same, removed_if_idle, unfinished
-from likewise.workflows.lightning_trainer import in_our_words, quiet_lightning
+from likewise.workflows.lightning_trainer import in_our_words, quiet_lightning, trainer_arguments
 from likewise.workflows.metadata import device_words, flat, shared_options, versions
 from likewise.workflows.objects import Objects
 from likewise.workflows.pilot import steps_within
@@ -88,7 +88,7 @@ def train(
         config: TrainOptions = resolve(objects.options)
         before = None if config.resume is None else unfinished(config.resume)
         check_tools(listed(config.log))
-        trainer = arguments(lightning.Trainer, config.trainer)
+        trainer = trainer_arguments(config.trainer)
         from_slurm()
         if rank() > 0:
             warnings.simplefilter("ignore")  # the first process shows them

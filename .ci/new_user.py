@@ -31,5 +31,6 @@ with tempfile.TemporaryDirectory() as folder:
             text=True,
             check=False,
         )
-        if done.returncode or "begun with" not in done.stdout + done.stderr:
-            sys.exit(f"likewise {' '.join(words)}\n{done.stdout}\n{done.stderr}")
+        if done.returncode or " from the package " not in done.stderr:
+            what = f"ended with {done.returncode}" if done.returncode else "said no package that its weights came from"
+            sys.exit(f"{done.stdout}\n{done.stderr}\nlikewise {' '.join(words)} {what}")

@@ -12,7 +12,7 @@ from sklearn.datasets import load_digits
 import likewise as lw
 from likewise.report import RunView, write_page
 from likewise.report.formatting import part_words
-from likewise.report.run_summary import INDENT, WIDTH, summary_table, training_warnings
+from likewise.report.run_summary import INDENT, WIDTH, summary_lines, summary_table, training_warnings
 from likewise.workflows import Silent
 
 pytestmark = [
@@ -88,7 +88,7 @@ def test_facts_are_said_before_the_first_step(run):
         "device": made.facts["device"],
     }
     assert expected.items() <= record.table.items()
-    assert {record.table[name].partition(" ")[0] for name in ("largest", "smallest")} == {"16"}
+    assert {record.table[name].partition(" ")[0] for name in ("most frequent", "least frequent")} == {"16"}
     assert record.table["augmentation"].startswith("RandomAffine(degrees=12.0, ")
     assert f"only {steps} steps" in record.table["few steps"]
     count = len(record.table)
@@ -97,14 +97,16 @@ def test_facts_are_said_before_the_first_step(run):
 
 def test_the_page_and_run_json_have_the_same_table(run):
     made, record = run
-    assert dict(summary_table(json.loads((made.folder / "run.json").read_text()))) == record.table
+    facts = json.loads((made.folder / "run.json").read_text())
+    few_steps = {name: value for name, value in record.table.items() if name == "few steps"}
+    assert dict(summary_table(facts)) | few_steps == record.table
     write_page(made.report, [RunView(made)])
     top, _, below = html.unescape(made.report.read_text()).partition("95 % interval")
-    for name, value in record.table.items():
+    for name, value in summary_table(facts):
         assert f"<dt>{name}</dt><dd>{value}</dd>" in top
     assert below
     (warned,) = (line for line in record.said if line.startswith("warning: "))
-    assert warned.removeprefix("warning: ") in top
+    assert top.count(warned.removeprefix("warning: ")) == 1
 
 
 def test_a_network_of_others_is_told_by_its_name_and_not_by_its_whole_configuration(run):
@@ -134,7 +136,7 @@ def test_parts_that_the_data_gives_are_told_from_those_that_are_cut(tmp_path):
         _, record = trained(tmp_path, data=vectors(tmp_path, parts=splits), encoder="MLP")
         assert record.table["given"] == named
         assert ("split" in record.table) is cut
-    told = {"samples": "150 vectors", "inputs": "vectors 64", "largest": "70 (0)", "smallest": "30 (2)"}
+    told = {"samples": "150 vectors", "inputs": "vectors 64", "most frequent": "70 (0)", "least frequent": "30 (2)"}
     assert told.items() <= record.table.items()
     options = {"split.refit": True, "subset": "Fraction", "subset.fraction": 0.5}
     _, record = trained(tmp_path, data=vectors(tmp_path), encoder="MLP", **options)
@@ -169,9 +171,9 @@ def test_label_sets_are_labels_and_texts_are_texts(tmp_path):
     file.write_text("\n".join(map(json.dumps, lines)))
     with warnings.catch_warnings(action="ignore"):
         _, record = trained(tmp_path, data=str(file), loss="NWSLoss", epochs=1)
-    told = {"samples": "120 texts", "label sets": "3", "largest": "60 (oil)", "without labels": "30"}
+    told = {"samples": "120 texts", "label sets": "3", "most frequent": "60 (oil)", "without labels": "30"}
     assert told.items() <= record.table.items()
-    assert record.table["smallest"] in {"30 (wheat)", "30 (gas)"}
+    assert record.table["least frequent"] in {"30 (wheat)", "30 (gas)"}
     assert record.table["augmentation"] == "TokenDropout(probability=0.1, mask_id=1)"
 
 
@@ -200,9 +202,14 @@ def test_images_say_what_they_were_in_their_files_and_what_was_made_of_them(opti
         run, record = trained(tmp_path, data=photos(tmp_path / "photos"), **given | options)
     colours = {"36 RGB", "9 grey", "6 CMYK", "3 with alpha", "3 with a palette", "3 grey of 12 bits"}
     assert set(record.table["colours"].split(", ")) == colours
-    told = {"samples": "60 images", "files": "4 sizes, 30 x 40 to 72 x 90", "resized": resized, "largest": "20 (ash)"}
+    told = {
+        "samples": "60 images",
+        "files": "4 sizes, 30 x 40 to 72 x 90",
+        "resized": resized,
+        "most frequent": "20 (ash)",
+    }
     assert told.items() <= record.table.items()
-    assert dict(summary_table(run.facts)) == record.table
+    assert dict(summary_table(run.facts)).items() <= record.table.items()
 
 
 def test_a_subset_is_counted_beside_its_files(tmp_path):
@@ -213,7 +220,7 @@ def test_a_subset_is_counted_beside_its_files(tmp_path):
     options = {"data": str(tmp_path / "grey"), "encoder": "ConvNet", "encoder.width": 4, "batch_size": 8}
     options |= {"data.size": None, "batches.augmentation": "RandomAffine"}
     _, record = trained(tmp_path, **options, **{"subset": "Fraction", "subset.fraction": 0.5})
-    told = {"samples": "50 images", "inputs": "images 1 x 8 x 9", "colours": "80 grey", "smallest": "25 (b)"}
+    told = {"samples": "50 images", "inputs": "images 1 x 8 x 9", "colours": "80 grey", "least frequent": "25 (b)"}
     assert told.items() <= record.table.items()
 
 
@@ -312,7 +319,7 @@ def test_a_training_that_goes_on_says_so_once(tmp_path, monkeypatch):
     before, record = lw.runs.Run.open(folder).facts, Record()
     resumed = lw.train(resume=folder, progress=record)
     assert resumed.facts["run_summary"] == before["run_summary"]
-    assert record.table == dict(summary_table(resumed.facts))
+    assert dict(summary_table(resumed.facts)).items() <= record.table.items()
     assert [line for line in record.said if line.startswith("going on")] == ["going on after 3 steps"]
 
 
@@ -327,5 +334,5 @@ def test_a_sweep_says_once_what_goes_into_several_runs(tmp_path):
     runs = [json.loads(file.read_text()) for file in (tmp_path / "sweep").rglob("run.json")]
     assert len(runs) == 4
     assert said.count("loss") == 2
-    assert len(said) == len({row for facts in runs for row in summary_table(facts)})
+    assert len(said) == len({line for facts in runs for line in summary_lines(facts)})
     assert sum(line.startswith("evaluating") for line in record.said) == 4

@@ -74,8 +74,12 @@ class ByClass(Split):
     encoding: str | None = None
     rotations: bool = False
 
+    @property
+    def sizes(self) -> dict[Part, float]:
+        """The size of each part, by its name."""
+        return {part: getattr(self, part) for part in PARTS}
+
     def __post_init__(self) -> None:
-        self.sizes = {part: getattr(self, part) for part in PARTS}
         for part, size in self.sizes.items():
             if size <= 0 or (size >= 1 and size != int(size)):
                 expected = f"{part} as a fraction of the classes below 1, or a number of classes"

@@ -35,6 +35,7 @@ class DCLLoss(ContrastiveLoss):
     anchors are inactive, and the loss is 0.
 
     Args:
+        temperature: τ > 0, a number, "learned", or a 0-d or (1,) tensor or parameter, which then receives a gradient.
         weighted: Whether positives are weighted by ω (DCLW), which needs exactly two views.
         sigma: σ > 0; the larger σ, the closer ω is to 1. Used only if weighted.
         **options: See `LossOptions`. Gathered, B and ω's sum cover all processes; ω always uses the cosine.
@@ -80,7 +81,9 @@ class DCLLoss(ContrastiveLoss):
     def check(self, given: dict[str, Any]) -> None:
         """Raise unless there are two views, if weighted."""
         if self.weighted and (views := given["embeddings"].shape[1]) != 2:
-            raise ValueError(f"expected two views for DCLLoss(weighted=True), got {views}: or set weighted=False")
+            raise ValueError(
+                f"expected two views for DCLLoss(weighted=True), got {views}: pass two, or set weighted=False"
+            )
 
     def _weights(self, rows: Rows) -> Float[Tensor, " n"]:
         """Return ω of each anchor; the views of a sample share it, so a mean over rows is a mean over samples."""

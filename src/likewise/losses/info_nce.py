@@ -42,6 +42,7 @@ class InfoNCELoss(ContrastiveLoss):
     With an empty queue and no negatives only the query's own key is left: the loss is then 0, with gradient 0.
 
     Args:
+        temperature: τ > 0, a number, "learned", or a 0-d or (1,) tensor or parameter, which then receives a gradient.
         symmetric: Whether to average both directions (CLIP); "joint": four in one softmax (GTE). Neither with a queue.
         guide_margin: How much less similar than its own key, by cosine, a guide must find what pushes a query (GIST).
         **options: See `LossOptions`. Gathered, keys and negatives are those of all processes, but not the queue.

@@ -74,6 +74,7 @@ class ArcFaceLoss(MarginSoftmax):
     Beyond θ = π − m, where cos(θ + m) would increase again, it is replaced by cos θ − m sin m.
 
     Args:
+        temperature: τ > 0, a number, "learned", or a 0-d or (1,) tensor or parameter, which then receives a gradient.
         margin: m in radians, from 0 to π/2.
         **options: See `LossOptions`. Embeddings and prototypes that are not normalised here must have length 1.
 
@@ -117,7 +118,9 @@ class CosFaceLoss(MarginSoftmax):
     which is the equation of all contrastive losses, with push $e^{-m/\tau}$ on the own prototype, plus m/τ.
 
     Args:
+        temperature: τ > 0, a number, "learned", or a 0-d or (1,) tensor or parameter, which then receives a gradient.
         margin: m, in units of the cosine.
+        **options: See `LossOptions`.
 
     Memory:
         As `ArcFaceLoss`.
@@ -155,6 +158,7 @@ class ProxyNCALoss(MarginSoftmax):
 
     Args:
         temperature: τ > 0; see `ContrastiveLoss`. It is half the paper's T, which divides squared distances.
+        **options: See `LossOptions`.
 
     Memory:
         O((N + C)·D + tile).

@@ -46,9 +46,11 @@ class NWSLoss(ContrastiveLoss):
             training labels.
         alpha: α > 0, the pull of instances relative to that of prototypes.
         beta: β > 0, the push of instances relative to that of prototypes.
+        temperature: τ > 0, a number, "learned", or a 0-d or (1,) tensor or parameter, which then receives a gradient.
         aggregation: "mean" or "max" of S over the pairs of labels.
         normalized: Whether to leave out the correction for the own key, so that Σ_r w_ir = |y_i| exactly.
         positives_in_denominator: Whether every positive pushes too, with weight 1.
+        **options: See `LossOptions`.
 
     Returns:
         The loss, a scalar. ``last["positives_per_anchor"]`` counts instances and prototypes.

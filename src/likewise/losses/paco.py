@@ -31,6 +31,7 @@ class PaCoLoss(ContrastiveLoss):
     Args:
         alpha: α ≥ 0, the weight of a row of the anchor's class, relative to 1 for the centre of that class.
         temperature: τ > 0; see `ContrastiveLoss`. It divides the similarities only, not the logits.
+        **options: See `LossOptions`.
 
     Memory:
         O(N·(D + C) + (R + Q)·D + tile).

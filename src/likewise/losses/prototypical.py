@@ -26,6 +26,7 @@ class PrototypicalLoss(ContrastiveLoss):
     differences, which stay exact where classes lie close together and far from the origin; ``backend`` has no effect.
 
     Args:
+        temperature: τ > 0, a number, "learned", or a 0-d or (1,) tensor or parameter, which then receives a gradient.
         **options: See `LossOptions`. Here normalize is False unless given; with it, queries and class means have length
             1, and s is (2 cos − 2) / τ. Gathered, a query still meets its own episode alone; the mean is over all.
 

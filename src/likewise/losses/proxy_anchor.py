@@ -27,6 +27,7 @@ class ProxyAnchorLoss(ContrastiveLoss):
     $$
 
     Args:
+        temperature: τ > 0, a number, "learned", or a 0-d or (1,) tensor or parameter, which then receives a gradient.
         margin: δ, in units of the cosine.
         **options: See `LossOptions`. Gathered, processes exchange two numbers for each class instead of rows.
 

@@ -47,6 +47,7 @@ class RASCALLoss(ContrastiveLoss):
     Args:
         num_samples: Size of the training set; sample indices are below it.
         feature_dim: Number of features D of an embedding.
+        temperature: τ > 0, a number, "learned", or a 0-d or (1,) tensor or parameter, which then receives a gradient.
         ranking: "agreement" is the loss; "current" weights by the current rank only, $W_{ip} \propto 1 - \rho_{ip}/(m_i
             - 1)$, independent of the cache; "uniform" is SupCon, bit for bit. Only to report the drifts in ``last``,
             "current" also computes the cached ranks, and "uniform" both; `SupConLoss` avoids that cost.

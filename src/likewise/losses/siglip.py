@@ -27,6 +27,7 @@ class SigLIPLoss(ContrastiveLoss):
     many more negatives. The second sum is over the hard negatives of all queries, too, if there are some.
 
     Args:
+        temperature: τ > 0, a number, "learned", or a 0-d or (1,) tensor or parameter, which then receives a gradient.
         bias: b, a number, "learned" from −10 on, or a 0-d or (1,) tensor or parameter, which then receives a gradient.
         guide_margin: How much less similar than its own key, by cosine, a guide must find what pushes a query.
         **options: See `LossOptions`. Gathered, keys and negatives are those of all processes. Never by kernels.

@@ -42,8 +42,10 @@ class SupConLoss(ContrastiveLoss):
     negatives only, an anchor without these is inactive too, and the mean is over all positive pairs.
 
     Args:
+        temperature: τ > 0, a number, "learned", or a 0-d or (1,) tensor or parameter, which then receives a gradient.
         form: "out", with the mean over positives outside the logarithm, as the paper recommends, "in", inside it, or
             "pairs", each pair's own.
+        **options: See `LossOptions`.
 
     Memory:
         O((N + R)·D + tile) with class labels; a mask adds its own size, label sets add O((N + R)·L).

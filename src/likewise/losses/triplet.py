@@ -34,6 +34,7 @@ class TripletLoss(ContrastiveLoss):
     $\frac{1}{2\tau} (\|a - p\|^2 - \|a - n\|^2 + 2\tau)$, is a triplet loss with margin 2τ: a limit, not an identity.
 
     Args:
+        temperature: τ > 0, a number, "learned", or a 0-d or (1,) tensor or parameter, which then receives a gradient.
         margin: m, by how much the positive's similarity is to exceed the negative's; in units of the cosine, or of the
             distance.
         distance: "cosine", or "euclidean": s is then −‖a − p‖ and −‖a − n‖, and the gradient of two equal rows is 0.

@@ -116,8 +116,8 @@ def summary_table(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
         "colours": files and amounts(files["kinds"]),
         "resized": files and f"{facts['preprocessing']['resize']}, {_size(inputs['shape'][1:])}",
         facts["labels"]["kind"] or "labels": f"{labels['count']:,}" if labels else "none",
-        "largest": labels and _class_words(*labels["largest"]),
-        "smallest": labels and _class_words(*labels["smallest"]),
+        "most frequent": labels and _class_words(*labels["largest"]),
+        "least frequent": labels and _class_words(*labels["smallest"]),
         "without labels": without,
         "evaluated": summary["evaluated"] and f"{summary['evaluated']:,} classes within these",
         "parts": amounts({part: sizes[part] for part in PARTS}),
@@ -136,14 +136,14 @@ def summary_table(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
         "steps": f"{steps:,}" if steps else "as time allows",
         "epochs": steps and f"{steps / summary['steps_per_epoch']:,.4g}",
         "device": facts["device"],
-        "few steps": "; ".join(_few_steps_warnings(facts)),
     }
     return [(name, str(value)) for name, value in table.items() if value]
 
 
 def summary_lines(facts: Mapping[str, Any]) -> list[str]:
-    """Return the table as lines of a terminal."""
-    return [f"{INDENT}{name:<{WIDTH}}{value}" for name, value in summary_table(facts)]
+    """Return the table as lines of a terminal, and at once whether the steps are few, which the page says below it."""
+    few = [("few steps", warning) for warning in _few_steps_warnings(facts)] if "run_summary" in facts else []
+    return [f"{INDENT}{name:<{WIDTH}}{value}" for name, value in [*summary_table(facts), *few]]
 
 
 def _input_words(inputs: Mapping[str, Any]) -> str:

@@ -1,5 +1,6 @@
 """The machine and the versions that results depend on."""
 
+import os
 import platform
 from contextlib import suppress
 from importlib import import_module
@@ -17,6 +18,21 @@ def device_name(kind: str) -> str:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(names, "") or platform.processor() or platform.machine()
+
+
+def multiplies_bfloat16(device: torch.device) -> bool:
+    """Return whether a device multiplies bfloat16 itself: NVIDIA's GPUs from Ampere, processors with AVX-512 or AMX.
+
+    A processor's instructions may be limited, as oneDNN documents it, by ONEDNN_MAX_CPU_ISA.
+    """
+    if device.type == "cuda":
+        return torch.version.cuda is not None and torch.cuda.get_device_capability(device) >= (8, 0)
+    if device.type != "cpu" or not hasattr(torch.cpu, "get_capabilities"):  # torch before 2.10
+        return False
+    limit = os.environ.get("ONEDNN_MAX_CPU_ISA", "ALL")
+    has = torch.cpu.get_capabilities()
+    within = any(name in limit for name in ("ALL", "DEFAULT", "BF16", "FP16", "AMX"))
+    return within and any(bool(has.get(name)) for name in ("avx512_bf16", "amx_bf16"))
 
 
 def versions() -> dict[str, str]:

@@ -10,7 +10,7 @@ Logger = Annotated[Spec, "lightning.pytorch.loggers.logger.Logger"]
 # fmt: off
 Precision = Literal[
     64, 32, 16, "64", "32", "16", "bf16", "transformer-engine", "transformer-engine-float16", "16-true", "16-mixed",
-    "bf16-true", "bf16-mixed", "32-true", "64-true",
+    "bf16-true", "bf16-mixed", "32-true", "64-true", "auto",
 ]
 # fmt: on
 
@@ -24,7 +24,8 @@ class TrainerOptions:
         strategy: How several processes share the work: auto, ddp, or ddp_find_unused_parameters_true.
         devices: How many devices, or which: 2, or [0, 1], or auto for all.
         num_nodes: Machines.
-        precision: The type of numbers. Default: 32-true.
+        precision: The type of numbers: 32-true, bf16-mixed, 64-true ..., or auto: bf16-mixed where the device multiplies
+            bfloat16 itself and a step is faster, which is tried before the first, else 32-true.
         logger: Further loggers of Lightning; see --log for the usual ones.
         callbacks: Further callbacks of Lightning.
         fast_dev_run: Train for so many batches only, to try things out; true: one.
@@ -64,7 +65,7 @@ class TrainerOptions:
     strategy: str = "auto"
     devices: list[int] | str | int = "auto"
     num_nodes: int = 1
-    precision: Precision | None = None
+    precision: Precision | None = "auto"
     logger: Logger | list[Logger] | bool | None = None
     callbacks: list[Callback] | Callback | None = None
     fast_dev_run: int | bool = False

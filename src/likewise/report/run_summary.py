@@ -61,6 +61,7 @@ def summarize(ready: "Assembled", trainer: "Trainer") -> dict[str, Any]:
         "queue": max((len(part.key_ring) for part in module.modules() if isinstance(part, Queue)), default=0),
         "steps": int(steps) if math.isfinite(steps) else None,
         "steps_per_epoch": math.ceil(trainer.num_training_batches / trainer.accumulate_grad_batches),
+        "precision": None if trainer.precision == "32-true" else str(trainer.precision),
         "max_steps": trainer.max_steps if trainer.max_steps == steps else None,
     }
 
@@ -136,6 +137,7 @@ def summary_table(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
         "steps": f"{steps:,}" if steps else "as time allows",
         "epochs": steps and f"{steps / summary['steps_per_epoch']:,.4g}",
         "device": facts["device"],
+        "precision": summary["precision"],
     }
     return [(name, str(value)) for name, value in table.items() if value]
 

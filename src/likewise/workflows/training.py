@@ -38,7 +38,7 @@ from likewise.workflows.failures import check_same, removed_if_idle, unfinished
 from likewise.workflows.lightning_trainer import in_our_words, quiet_lightning, trainer_arguments
 from likewise.workflows.metadata import device_words, flat, shared_options, versions
 from likewise.workflows.objects import Objects
-from likewise.workflows.pilot import steps_within
+from likewise.workflows.pilot import faster_precision, steps_within
 from likewise.workflows.progress import PRINTED, Progress, shown
 from likewise.workflows.scoring import EvaluationOptions, check_applicable
 from likewise.workflows.sharing import follow
@@ -121,6 +121,9 @@ def _trained(
         ready, evaluations = _assembled(config, before, network)
         if before is not None:
             check_same(before, ready.facts)
+        if config.trainer["precision"] == "auto":
+            chosen = {"precision": faster_precision(ready, trainer, compiled=config.compile)}
+            config, trainer = replace(config, trainer={**config.trainer, **chosen}), {**trainer, **chosen}
         if config.minutes is not None:
             limit = _steps_within(config, ready, evaluations, trainer, progress=progress, started=started)
             config = replace(config, minutes=None, trainer={**config.trainer, **limit})

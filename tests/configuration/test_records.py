@@ -40,12 +40,13 @@ def test_keywords_are_the_options_of_the_records():
 
 
 def test_the_trainer_has_the_options_of_lightnings():
-    """But those that are a run's own, or no command line's; and with its defaults."""
+    """But those that are a run's own, or no command line's; and with its defaults, but for the precision."""
     from lightning import Trainer  # noqa: PLC0415 - takes seconds
 
     theirs = {name: of.default for name, of in inspect.signature(Trainer).parameters.items()}
     for left_out in ("default_root_dir", "barebones", "plugins"):
         del theirs[left_out]
+    theirs["precision"] = "auto"
     assert {field.name: field.default for field in fields(TrainerOptions)} == theirs
 
 

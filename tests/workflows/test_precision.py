@@ -1,4 +1,4 @@
-"""The precision of a training is chosen before its first step, where the device multiplies bfloat16, and written down."""
+"""The precision of a training is chosen before its first step, where bfloat16 is multiplied, and written down."""
 
 import pytest
 import torch

@@ -24,8 +24,8 @@ class TrainerOptions:
         strategy: How several processes share the work: auto, ddp, or ddp_find_unused_parameters_true.
         devices: How many devices, or which: 2, or [0, 1], or auto for all.
         num_nodes: Machines.
-        precision: The type of numbers: 32-true, bf16-mixed, 64-true ..., or auto: bf16-mixed where the device multiplies
-            bfloat16 itself and a step is faster, which is tried before the first, else 32-true.
+        precision: The type of numbers: 32-true, bf16-mixed, 64-true ..., or auto: bf16-mixed where the device
+            multiplies bfloat16 itself and a step is faster, which is tried before the first, else 32-true.
         logger: Further loggers of Lightning; see --log for the usual ones.
         callbacks: Further callbacks of Lightning.
         fast_dev_run: Train for so many batches only, to try things out; true: one.

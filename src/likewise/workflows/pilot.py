@@ -102,7 +102,7 @@ def _timed(ready: Assembled, trainer: Mapping[str, Any]) -> tuple[float, float]:
     each = int(batches[0]) if batches else 1
     quiet = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
     with torch.random.fork_rng():
-        callbacks = [MemoryOfStep(lambda _: None), timed]
+        callbacks: list[lightning.Callback] = [MemoryOfStep(lambda _: None), timed]
         pilot = lightning.Trainer(**chosen, **quiet, max_epochs=-1, max_steps=STEPS * each, callbacks=callbacks)
         pilot.fit(deepcopy(ready.module), datamodule=ready.data)
     return each * (ends[-1] - ends[0]) / max(1, len(ends) - 1), max(1, pilot.num_training_batches / each)

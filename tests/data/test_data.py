@@ -208,6 +208,12 @@ def test_features_beside_images_or_vectors_are_no_inputs(saved):
     assert torch.equal(samples.inputs, torch.from_numpy(VECTORS).float())
 
 
+@pytest.mark.parametrize(("key", "meant"), [("part", "parts"), ("id", "ids"), ("fine_label", "fine_labels")])
+def test_a_key_that_is_nearly_another_is_not_passed_over(saved, key, meant):
+    with pytest.raises(ValueError, match=f"got '{key}', did you mean {meant}"):
+        saved(vectors=VECTORS, labels=np.arange(len(VECTORS)) % 2, **{key: np.full(len(VECTORS), "train")}).load()
+
+
 def test_a_bare_array_is_vectors_without_labels(tmp_path):
     np.save(tmp_path / "x.npy", VECTORS)
     samples = Arrays(tmp_path / "x.npy").load()

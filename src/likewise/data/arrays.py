@@ -19,6 +19,7 @@ from likewise.data.preprocessing import ImagePreprocessing, Resize
 from likewise.data.rows import Rows
 from likewise.data.samples import Samples, Source
 from likewise.files.formats import PART_NAMES, as_class
+from likewise.files.suggestions import suggest
 from likewise.pickled import pickled
 
 _INPUTS = ("images", "vectors")
@@ -166,8 +167,11 @@ def _inputs_in(keys: Sequence[str]) -> list[str]:
 
 def _check_keys(keys: Sequence[str], path: Path) -> None:
     # another key may be the labels, misspelt
-    kinds = _inputs_in(keys)
-    if len(kinds) == 1 and ("labels" in keys or set(keys) <= {*_INPUTS, *_FEATURES, *_OPTIONAL}):
+    kinds, known_keys = _inputs_in(keys), {*_INPUTS, *_FEATURES, *_OPTIONAL}
+    if len(kinds) == 1 and ("labels" in keys or set(keys) <= known_keys):
+        for key in set(keys) - known_keys:
+            if meant := suggest(key, known_keys - set(keys), cutoff=0.8):
+                raise ValueError(f"expected the keys that Arrays knows in {path}, got {key!r}{meant}")
         return
     got = "both" if len(kinds) == 2 else ", ".join(sorted(keys)) or "none"
     save = f"save it with numpy.savez(path, {kinds[0] if kinds else 'images'}=..., labels=...)"

@@ -23,7 +23,7 @@ from triton.errors import TritonError
 
 from likewise import pairs
 from likewise.operator import Push
-from likewise.operator.problem import Problem
+from likewise.operator.spec import ContrastSpec
 from likewise.operator.triton import launches, operands, tuning, weights
 from likewise.operator.triton.weights import plans
 
@@ -85,14 +85,14 @@ def variants() -> list[Variant]:
 
 
 @cache  # many tiles are tried on one
-def problem(name: str, rows: int, device: str) -> Problem:
+def problem(name: str, rows: int, device: str) -> ContrastSpec:
     """Return a problem with the weights of one of the losses."""
     generator = torch.Generator().manual_seed(0)
     sets = (torch.rand(rows, LABELS, generator=generator) < 0.1).to(device)
     scale = torch.rand(rows, generator=generator).to(device)
     classes = (torch.arange(rows) % CLASSES).to(device)
     pushes, pull = WEIGHTS[name](pairs.SameClass(classes), pairs.SharesLabel(sets), pairs.NotSelf(rows), scale)
-    return Problem(tuple(Push(push) for push in pushes), pull, normalize=True, own=(True,), inverse=10.0)
+    return ContrastSpec(tuple(Push(push) for push in pushes), pull, normalize=True, own=(True,), inverse=10.0)
 
 
 def _nws(shared: pairs.SharesLabel) -> pairs.PairWeight:

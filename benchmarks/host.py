@@ -31,7 +31,7 @@ PARTS = {
         ":_k",
     ),
     "weights": ("likewise/pairs/", "triton/weights.py"),
-    "launches": ("operator/triton/", "operator/problem.py"),
+    "launches": ("operator/triton/", "operator/spec.py"),
     "checks": ("losses/checks.py", "losses/inputs.py", "operator/inputs.py", "operator/backends.py"),
     "autograd": ("/torch/", "operator/function.py", "operator/precision.py"),
 }

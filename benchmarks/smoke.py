@@ -15,7 +15,7 @@ from benchmarks.losses import ENTRIES, ours
 from benchmarks.measuring.case import Case, Sampler
 from benchmarks.reports import Report, begun, in_words, leave_if_poisoned
 from likewise import pairs
-from likewise.operator import Problem, Push, evaluate
+from likewise.operator import ContrastSpec, Push, evaluate
 from likewise.operator.triton import weights
 
 SIZES, FEATURES = (2000, 700), (128, 96, 256, 20, 300)  # what is used most comes first
@@ -62,7 +62,7 @@ def of_form(given: Given, device: str) -> Callable[..., list[Tensor]]:
         rows.append(clustered(n if form == "both ways" else KEYS, given, device, 1))
         weight: Any = pairs.AllPairs(n, len(rows[1]))
         weight = weight if form == "both ways" else pairs.concat([pairs.NotSelf(n), weight])
-        problem = Problem((Push(weight),), normalize=True, both_ways=form == "both ways")
+        problem = ContrastSpec((Push(weight),), normalize=True, both_ways=form == "both ways")
 
     def outputs(*, exact: bool) -> list[Tensor]:
         z = [v.double() if exact else v.clone() for v in rows]

@@ -7,7 +7,7 @@ import pytest
 import torch
 from command_worker import workers
 
-from likewise.distributed import Shards, gather, total
+from likewise.distributed import RankSizes, gather, total
 from loss_table import LOSSES
 
 pytestmark = pytest.mark.process
@@ -208,5 +208,5 @@ def test_a_step_sends_its_rows_once_in_their_precision(dtype, size, disagreeing)
 def test_one_process_gathers_nothing():
     """Without a process group, gathering and totals are the identity."""
     rows = torch.randn(3, 2)
-    assert gather(rows, Shards((3,), 0)) is rows
+    assert gather(rows, RankSizes((3,), 0)) is rows
     assert total(torch.tensor(3.0)) == 3

@@ -23,7 +23,7 @@ from torch import Tensor
 from likewise.operator.precision import first_derivative
 
 
-class Shards(NamedTuple):
+class RankSizes(NamedTuple):
     """The number of rows of each process, in rank order."""
 
     sizes: tuple[int, ...]
@@ -166,7 +166,7 @@ def rank() -> int:
     return dist.get_rank() if world_size() > 1 else 0
 
 
-def gather(rows: Tensor, shards: Shards, dtype: torch.dtype | None = None) -> Tensor:
+def gather(rows: Tensor, shards: RankSizes, dtype: torch.dtype | None = None) -> Tensor:
     """Return the rows of all processes in rank order, with the exact gradient.
 
     Rows are sent in their own precision, gradients in that of the result.
@@ -183,7 +183,7 @@ def gather(rows: Tensor, shards: Shards, dtype: torch.dtype | None = None) -> Te
         The gathered rows, in both forward and backward.
 
     Example:
-        >>> gather(torch.eye(2), Shards((2,), 0)).shape
+        >>> gather(torch.eye(2), RankSizes((2,), 0)).shape
         torch.Size([2, 2])
     """
     return rows if len(shards.sizes) == 1 else _Gather.apply(rows, shards, rows.dtype if dtype is None else dtype)
@@ -193,7 +193,7 @@ class _Gather(torch.autograd.Function):
     """Forward: the rows of all ranks. Backward: the sum over ranks of the gradients of this rank's rows."""
 
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, shards: Shards, dtype: torch.dtype) -> Tensor:
+    def forward(ctx: Any, rows: Tensor, shards: RankSizes, dtype: torch.dtype) -> Tensor:
         ctx.shards, ctx.dtype = shards, rows.dtype
         longest = max(shards.sizes)
         gathered = rows.new_empty(longest * len(shards.sizes), *rows.shape[1:])
@@ -206,7 +206,7 @@ class _Gather(torch.autograd.Function):
     @staticmethod
     @first_derivative
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        shards: Shards = ctx.shards
+        shards: RankSizes = ctx.shards
         every, longest = gradients[0].contiguous(), max(shards.sizes)
         if not shards.even:
             every = torch.cat([_padded(part, longest) for part in every.split(list(shards.sizes))])

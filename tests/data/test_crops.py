@@ -24,9 +24,9 @@ from likewise.data.augmentation import Augmentation
 from likewise.data.augmentation.separable import NUMBERS, TRIES
 from likewise.data.crops import Crops
 from likewise.data.image_files import ImageFiles
+from likewise.data.lazy_inputs import JoinedRows, SomeRows
 from likewise.data.preprocessing import ImagePreprocessing
-from likewise.data.rows import JoinedRows, SomeRows
-from likewise.training.loader import CROPS, Loader, Place
+from likewise.training.loader import CROPS, Loader, Position
 
 SIZES = [(40, 30), (31, 64), (16, 16), (200, 37), (12, 9)]
 
@@ -166,7 +166,7 @@ def batches_of(folder, augmentation, *, workers=0, rank=0, processes=1, batch=0)
     samples = Folder(str(folder), size=8, memory=0).load()
     views = Views(batch_size=6, augmentation=augmentation)
     views.fit(samples)
-    place = Place(1, batch, rank, processes)
+    place = Position(1, batch, rank, processes)
     loader = Loader(samples, views, seed=5, place=lambda: place, workers=workers)
     found = list(loader)
     return [(one["sample_index"], one["inputs"], views.on_device(one)["inputs"]) for one in found], loader

@@ -29,7 +29,7 @@ from likewise.data import (
     Subset,
     Views,
 )
-from likewise.data.rows import JoinedRows
+from likewise.data.lazy_inputs import JoinedRows
 from likewise.training import Cosine
 
 pytestmark = pytest.mark.slow

@@ -18,7 +18,7 @@ from likewise.data import (
     Arrays,
     ByClass,
     Classes,
-    Evaluated,
+    EvalLabels,
     FewLabels,
     Fraction,
     Samples,
@@ -29,7 +29,7 @@ from likewise.data import (
     parts_of,
 )
 from likewise.data.split import joined
-from likewise.evaluation import Learned, load_features
+from likewise.evaluation import RunPredictors, load_features
 from likewise.report import RunView
 from likewise.workflows import Silent
 from likewise.workflows.prediction import predict
@@ -45,7 +45,7 @@ def _samples(count=120, classes=6):
     names = tuple(dict.fromkeys(WITHIN))
     coarse = torch.tensor([names.index(WITHIN[label]) for label in fine.tolist()])
     made = Samples(torch.arange(count).float().reshape(-1, 1), coarse, names)
-    return replace(made, evaluated=Evaluated.finer(fine, FINE, coarse, names))
+    return replace(made, evaluated=EvalLabels.finer(fine, FINE, coarse, names))
 
 
 def _words(samples):
@@ -188,7 +188,7 @@ def test_unknown_labellings_are_refused(source, words):
 def test_fine_labels_that_cannot_be_are_counted_and_refused(fine, coarse, words):
     coarse = None if coarse is None else torch.tensor(coarse)
     with pytest.raises(ValueError, match=words) as raised:
-        Evaluated.finer(torch.tensor(fine), ("a", "b", "c"), coarse, ("x", "y"))
+        EvalLabels.finer(torch.tensor(fine), ("a", "b", "c"), coarse, ("x", "y"))
     assert "\n" not in str(raised.value)
 
 
@@ -224,7 +224,7 @@ def test_new_classes_have_fine_ones_of_their_own():
     names = tuple(map(str, range(8)))
     samples = Samples(torch.zeros(160, 1), coarse, names)
     fines = tuple(f"{number // 2}.{number % 2}" for number in range(16))
-    samples = replace(samples, evaluated=Evaluated.finer(fine, fines, coarse, names))
+    samples = replace(samples, evaluated=EvalLabels.finer(fine, fines, coarse, names))
     parts = ByClass(train=4, validation=2, test=2)(samples)
     expected = {name: name[0] for name in fines}
     for part, count in ((parts.train, 8), (parts.validation, 4), (parts.test, 4)):
@@ -301,8 +301,8 @@ def test_everything_is_evaluated_by_the_fine_ones(tmp_path):
     assert run.facts["labels"]["names"] == ["flower", "moss", "tree"]
     raw = next(one for one in run.scores if one.features == "raw inputs" and one.evaluation == "retrieval")
     assert raw.count == len(test)
-    assert Learned(run).predictor("own").names == ("flower", "moss", "tree")
-    assert set(Learned(run).predictor().names) == set(FINE)
+    assert RunPredictors(run).predictor("own").names == ("flower", "moss", "tree")
+    assert set(RunPredictors(run).predictor().names) == set(FINE)
 
 
 def test_the_page_has_a_map_of_the_class_with_most_finer_ones(tmp_path):

@@ -10,7 +10,7 @@ import likewise as lw
 from likewise.data import (
     Arrays,
     ByClass,
-    Evaluated,
+    EvalLabels,
     LabelNoise,
     Samples,
     Stratified,
@@ -105,7 +105,7 @@ def test_new_classes_stay_in_their_part():
 def test_beside_fine_labels_the_coarse_ones_are_changed():
     fine = torch.arange(600) % 6
     samples = Samples(torch.arange(600).float().reshape(-1, 1), fine // 2, ("a", "b", "c"))
-    samples = replace(samples, evaluated=Evaluated.finer(fine, tuple("uvwxyz"), fine // 2, ("a", "b", "c")))
+    samples = replace(samples, evaluated=EvalLabels.finer(fine, tuple("uvwxyz"), fine // 2, ("a", "b", "c")))
     parts = Stratified()(samples, LabelNoise(0.4))
     rows = parts.train.inputs.long().flatten()
     assert torch.equal(parts.train.evaluated.classes, rows % 6)

@@ -15,7 +15,7 @@ from PIL import Image
 
 import likewise as lw
 from likewise.configuration import read
-from likewise.data import ByClass, Evaluated, FromList, Ids, Samples, Stratified, parts_of
+from likewise.data import ByClass, EvalLabels, FromList, Ids, Samples, Stratified, parts_of
 from likewise.data.split import whole_classes
 from likewise.workflows import Silent
 
@@ -284,7 +284,7 @@ def test_samples_without_a_class_are_those_of_the_list(numbered, tmp_path):
 
 def test_numbers_may_be_those_of_the_second_labelling(tmp_path):
     fine = torch.arange(30) // 5  # two in each class of IDS
-    second = Evaluated.finer(fine, tuple("uvwxyz"), fine // 2, CLASSES)
+    second = EvalLabels.finer(fine, tuple("uvwxyz"), fine // 2, CLASSES)
     samples = replace(_samples(IDS), evaluated=second)
     for numbers in (5 - fine, fine // 2):
         (tmp_path / "list.txt").write_text("\n".join(f"{IDS[row]} {numbers[row]}" for row in range(30)))

@@ -11,9 +11,9 @@ from PIL import Image
 
 from likewise.data.by_class import TurnedRows
 from likewise.data.image_files import ImageFiles
+from likewise.data.lazy_inputs import JoinedRows, LazyInputs, SomeRows, unreadable
 from likewise.data.preprocessing import ImagePreprocessing
 from likewise.data.reading import on_demand, read_ahead, spans_of
-from likewise.data.rows import JoinedRows, Rows, SomeRows, unreadable
 from likewise.data.samples import Samples
 from likewise.data.texts import Texts
 from likewise.data.workers import fetched
@@ -70,7 +70,7 @@ def test_turns_of_what_a_worker_could_not_read_have_no_features(files, workers):
     """Three broken images in four turns each; also where rows of one's own cannot note what a worker found."""
     images, others = (ImageFiles(files, ImagePreprocessing(3, 6, 6)) for _ in range(2))
 
-    class Own(Rows):
+    class Own(LazyInputs):
         def __init__(self):
             self.shape, self.dtype = images.shape, images.dtype
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from pyarrow import parquet
 
-from likewise.data import Evaluated, Samples
+from likewise.data import EvalLabels, Samples
 from likewise.evaluation import (
     KNN,
     FeatureParts,
@@ -23,10 +23,10 @@ from likewise.evaluation import (
 )
 from likewise.evaluation import nearest as nearest_module
 from likewise.evaluation.array_files import arrays_of, is_arrays
-from likewise.evaluation.capping import capped
 from likewise.evaluation.features import silent
 from likewise.evaluation.knn import Weights
 from likewise.evaluation.nearest import nearest
+from likewise.evaluation.subsample import capped
 from likewise.runs import Run
 from likewise.workflows import Silent, evaluate
 
@@ -225,7 +225,7 @@ def test_of_new_classes_whole_ones_are_chosen():
 def test_of_a_second_labelling_whole_fine_classes_are_chosen():
     """Rows stay those of the source, whole classes are the finer ones, by which samples are evaluated."""
     fine = torch.arange(40) % 8
-    second = Evaluated.finer(fine, tuple("abcdefgh"), fine // 2, ("0", "1", "2", "3"), "fine")
+    second = EvalLabels.finer(fine, tuple("abcdefgh"), fine // 2, ("0", "1", "2", "3"), "fine")
     test = Samples(torch.zeros(40, 1), fine // 2, ("0", "1", "2", "3"), evaluated=second)
     train = Samples(torch.zeros(30, 1), torch.arange(30) % 3, ("x", "y", "z"))
     few = capped([train, test, test], 12)[2]

@@ -236,8 +236,8 @@ def test_two_runs_are_compared_by_query():
 def test_arrays_are_ranked_by_their_places():
     """As features of pairs are; what has no partner is ranked, and is no query."""
     pairs = pairs_of()
-    queries, others = (side[side.different[0]] for side in (pairs, pairs.counterparts))
-    places = torch.stack([pairs.different[1], pairs.counterparts.different[1]], dim=1)
+    queries, others = (side[side.unique_index[0]] for side in (pairs, pairs.counterparts))
+    places = torch.stack([pairs.unique_index[1], pairs.counterparts.unique_index[1]], dim=1)
     of_features = CrossModalRetrieval()(pairs, pairs, pairs)
     found = CrossModalRetrieval().rank(queries.vectors.numpy(), others.vectors.tolist(), places.tolist())
     assert [score.value for score in found.headline] == [score.value for score in of_features.headline]
@@ -301,14 +301,14 @@ def test_pairs_without_labels_are_evaluated_by_each_other():
 def test_evaluations_of_classes_take_each_input_once():
     """An image with three captions is one sample, of which kNN must not find two more."""
     parts = FeatureParts(*(pairs_of(part=part, labels=3) for part in ("train", "validation", "test")))
-    once = FeatureParts(*(replace(part[torch.arange(30)], items=None, counterparts=None) for part in parts))
+    unique = FeatureParts(*(replace(part[torch.arange(30)], items=None, counterparts=None) for part in parts))
     assert [one.name for one in applicable(parts)] == ["cross-modal retrieval", "kNN", "linear probe", "retrieval"]
     for evaluation in (KNN(), Retrieval()):
-        found, plain = evaluation(*parts), evaluation(*once)
+        found, plain = evaluation(*parts), evaluation(*unique)
         assert found.scores == plain.scores
         assert torch.equal(found.outcomes[0].rows, plain.outcomes[0].rows)
     single = replace(parts.test, labels=parts.test.items, names=())  # every class has one image, in three pairs
-    assert Retrieval().why_not_applicable(Retrieval.taken(parts._replace(test=single))) is not None
+    assert Retrieval().why_not_applicable(Retrieval.select(parts._replace(test=single))) is not None
     assert "retrieval" not in [one.name for one in applicable(FeatureParts(single, single, single))]
 
 

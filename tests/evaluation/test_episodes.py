@@ -18,8 +18,8 @@ from likewise.data import (
     Episodes,
     EpisodeSampler,
     EpisodeShape,
+    LocalBatch,
     Samples,
-    Share,
     owned_by_partner,
 )
 from likewise.data.augmentation import RandomAffine, RandomShift
@@ -30,7 +30,7 @@ from likewise.models import Conv4, ResNet12, Wrapped
 from likewise.models.resnet import DropBlock
 from likewise.training import InputContext, Step
 from likewise.training.inputs import EpisodeMaps, LossInputs
-from likewise.training.loader import Loader, Place
+from likewise.training.loader import Loader, Position
 
 SHAPE = EpisodeShape(episodes=3, ways=4, shots=2, queries=3)
 
@@ -45,7 +45,7 @@ def images_of(classes=7, each=9, side=28, channels=1):
 def batch_of(batches, samples, *, first=0, held=None, seed=5):
     rows = batches.order(samples, seed=1, epoch=0)[0]
     own = rows[first : first + (held or len(rows))]
-    batch = Batch(inputs=samples.inputs[own], sample_index=own, share=Share(seed, len(rows), first))
+    batch = Batch(inputs=samples.inputs[own], sample_index=own, share=LocalBatch(seed, len(rows), first))
     batch["labels"] = samples.labels[own]
     return batch
 
@@ -100,7 +100,7 @@ def test_episodes_depend_on_seed_and_epoch_alone_and_an_epoch_has_the_steps_it_i
 def test_a_training_that_goes_on_in_the_middle_of_an_epoch_has_the_same_episodes():
     samples, batches = images_of(), Episodes(4, 2, 3, 3, steps=5)
     whole = [batch["sample_index"] for batch in Loader(samples, batches, seed=4)]
-    rest = Loader(samples, batches, seed=4, place=lambda: Place(epoch=0, batch=3))
+    rest = Loader(samples, batches, seed=4, place=lambda: Position(epoch=0, batch=3))
     assert all(torch.equal(batch["sample_index"], rows) for batch, rows in zip(rest, whole[3:], strict=True))
 
 

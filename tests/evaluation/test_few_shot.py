@@ -503,7 +503,7 @@ def test_new_classes_are_evaluated_in_the_episodes_that_there_are_samples_for(cl
     parts = three(classes, each=each)
     evaluations = [one for one in applicable(parts) if isinstance(one, FewShot)]
     assert [shape[1:] for one in evaluations for shape in one.shapes] == shapes
-    assert FewShot.usual(parts)[1] == words
+    assert FewShot.default_for(parts)[1] == words
     for one in evaluations:
         assert len(one(*parts).scores) == len(shapes)
 

@@ -17,9 +17,9 @@ import likewise as lw
 from likewise.data import Samples
 from likewise.evaluation import KNN, FeatureParts, Features, LinearProbe, OwnClassifier, save_features
 from likewise.evaluation.label_metrics import best_thresholds
-from likewise.evaluation.of_run import Learned
+from likewise.evaluation.novelty import NoveltyScore
+from likewise.evaluation.of_run import RunPredictors
 from likewise.evaluation.predictors import LinearPredictor, NeighbourPredictor, temperature_of
-from likewise.evaluation.unlikeness import Unlikeness
 from likewise.models import MLP, ProjectionHead
 from likewise.runs import Run
 from likewise.training import Pretraining, pretraining
@@ -66,7 +66,7 @@ def kept(run, parts, *results):
         save_features(path, parts)
     for result in results:
         run.add(result)
-    return Learned(run)
+    return RunPredictors(run)
 
 
 # --- the linear probe ------------------------------------------------------------------------------------------------
@@ -200,7 +200,7 @@ def test_neighbours_of_a_run_of_pairs_are_each_input_once_as_it_was_evaluated(di
     predictor = kept(run, pairs, found).predictor("knn")
     expected = next(one.values for one in found.outcomes if one.metric == "prediction")
     assert torch.equal(predictor.scores(digits.test.vectors).argmax(dim=1), expected.long())
-    assert len(Learned(run).features.train) == len(digits.train)
+    assert len(RunPredictors(run).features.train) == len(digits.train)
 
 
 def test_neighbours_of_a_run_have_the_temperature_that_it_was_evaluated_with(digits, run):
@@ -272,7 +272,7 @@ def test_a_loss_without_a_classifier_leaves_none(digits):
 
 @pytest.mark.parametrize("refit", [False, True])
 def test_how_unlike_a_sample_is_is_counted_among_held_out_samples(digits, refit):
-    shares = Unlikeness(digits, refit=refit)(digits.test.vectors[:20])
+    shares = NoveltyScore(digits, refit=refit)(digits.test.vectors[:20])
     learned = torch.cat([digits.train.vectors, digits.validation.vectors]) if refit else digits.train.vectors
     units = nn.functional.normalize(learned)
 
@@ -288,14 +288,14 @@ def test_how_unlike_a_sample_is_is_counted_among_held_out_samples(digits, refit)
 
 
 def test_five_percent_of_digits_are_unlike_digits_and_nearly_all_of_something_else(digits):
-    unlike = Unlikeness(digits)
+    unlike = NoveltyScore(digits)
     assert float((unlike(digits.test.vectors) > 0.95).double().mean()) < 0.1
     assert float((unlike(16 * torch.rand(200, 64)) > 0.95).double().mean()) > 0.9
 
 
 def test_few_held_out_samples_call_nothing_unlike(digits):
     few = digits._replace(validation=digits.validation[torch.arange(18)])
-    assert float(Unlikeness(few)(-digits.test.vectors).max()) == 18 / 19
+    assert float(NoveltyScore(few)(-digits.test.vectors).max()) == 18 / 19
 
 
 # --- what a run has not ----------------------------------------------------------------------------------------------
@@ -303,7 +303,7 @@ def test_few_held_out_samples_call_nothing_unlike(digits):
 
 def test_what_a_run_cannot_predict_by_is_told(digits, run):
     with pytest.raises(ValueError, match=r"run that has learned classes or labels, got .*keeps no features; give"):
-        Learned(run).predictor()
+        RunPredictors(run).predictor()
     learned = kept(run, digits)
     assert learned.predictor().by == "kNN"
     assert repr(learned.predictor()) == "NeighbourPredictor(20 of 600, similarity)"

@@ -5,7 +5,7 @@ import torch
 from PIL import Image
 
 from likewise.data import Folder
-from likewise.files.waiting import shown_by, waited_for
+from likewise.files.waiting import track, use_progress
 
 
 class Bars:
@@ -34,7 +34,7 @@ def photos(tmp_path):
 
 def test_every_file_moves_a_bar_and_none_is_drawn_unasked(photos, capfd):
     bars = Bars()
-    with shown_by(bars), pytest.warns(UserWarning, match=r"left out 1 of 600 images"):
+    with use_progress(bars), pytest.warns(UserWarning, match=r"left out 1 of 600 images"):
         shown = Folder(str(photos)).load()
     assert bars.steps == {"listing files": 600, "reading sizes of images": 600, "reading images": 599}
     with pytest.warns(UserWarning, match="left out 1 of 600 images"):
@@ -47,14 +47,14 @@ def test_every_file_moves_a_bar_and_none_is_drawn_unasked(photos, capfd):
 
 
 def test_a_bar_is_gone_after_an_error():
-    with pytest.raises(RuntimeError), shown_by(Bars()):
+    with pytest.raises(RuntimeError), use_progress(Bars()):
         raise RuntimeError
     inner, outer = Bars(), Bars()
-    with shown_by(outer):
-        with shown_by(inner):
-            list(waited_for("ab", "spelling"))
-        with shown_by(None):
-            list(waited_for("abc", "spelling"))
-        list(waited_for("abcd", "spelling"))
-    assert list(waited_for("abcde", "spelling")) == list("abcde")
+    with use_progress(outer):
+        with use_progress(inner):
+            list(track("ab", "spelling"))
+        with use_progress(None):
+            list(track("abc", "spelling"))
+        list(track("abcd", "spelling"))
+    assert list(track("abcde", "spelling")) == list("abcde")
     assert (inner.steps, outer.steps) == ({"spelling": 2}, {"spelling": 4})

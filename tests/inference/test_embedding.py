@@ -24,7 +24,7 @@ from likewise.evaluation import features_of_file
 from likewise.inference import Model, load
 from likewise.inference.embedding import samples_for
 from likewise.inference.inputs import of_side, samples_at, streamed
-from likewise.inference.shards import Shards
+from likewise.inference.shards import EmbeddingShards
 from likewise.models import MLP, BagOfTokens, ConvNet
 from likewise.runs import Run
 from likewise.workflows import Silent, predict
@@ -208,7 +208,7 @@ def test_an_encoder_without_a_run_begins_with_a_file_of_weights(tmp_path, capsys
 def test_what_was_finished_before_ctrl_c_is_not_done_again(tmp_path, monkeypatch):
     run, folder = of_images(tmp_path / "runs"), photos(tmp_path / "photos")
     options = {"output": tmp_path / "p.parquet", "shard_size": 4, "workers": 0}
-    write, written = Shards.write, []
+    write, written = EmbeddingShards.write, []
 
     def interrupted(self, shard, pieces):
         if len(written) == 3:
@@ -217,7 +217,7 @@ def test_what_was_finished_before_ctrl_c_is_not_done_again(tmp_path, monkeypatch
         write(self, shard, pieces)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Shards, "write", interrupted)
+        patched.setattr(EmbeddingShards, "write", interrupted)
         with pytest.raises(KeyboardInterrupt) as ended:
             quiet(run, folder, **options)
     assert "same command goes on" in ended.value.__notes__[0]
@@ -225,7 +225,7 @@ def test_what_was_finished_before_ctrl_c_is_not_done_again(tmp_path, monkeypatch
     with pytest.raises(ValueError, match=r"in \S+\.partial what was begun .* another dtype: remove"):
         quiet(run, folder, **options, dtype="float16")
     monkeypatch.setattr(
-        Shards, "write", lambda self, shard, pieces: (written.append(shard), write(self, shard, pieces))
+        EmbeddingShards, "write", lambda self, shard, pieces: (written.append(shard), write(self, shard, pieces))
     )
     resumed = pq.read_table(quiet(run, folder, **options))
     assert [shard.start for shard in written] == list(range(0, 25, 4))
@@ -254,7 +254,7 @@ def test_shards_of_files_that_changed_meanwhile_are_not_used(tmp_path, monkeypat
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(Shards, "joined", interrupted)
+        patched.setattr(EmbeddingShards, "joined", interrupted)
         for _ in range(2):  # what did not change is gone on with
             with pytest.raises(KeyboardInterrupt):
                 quiet(run, given, **options)
@@ -386,8 +386,8 @@ def test_sigkill_at_random_moments_does_no_shard_twice(tmp_path):
     output = tmp_path / "p.parquet"
     words = ["embed", str(run.folder), str(folder), "--output", str(output), "--shard_size", "3", "--batch_size", "1"]
     slow = (
-        "import sys, time; from likewise.inference import shards; w = shards.Shards.write\n"
-        "shards.Shards.write = lambda *a: (time.sleep(0.05), w(*a))\n"
+        "import sys, time; from likewise.inference import shards; w = shards.EmbeddingShards.write\n"
+        "shards.EmbeddingShards.write = lambda *a: (time.sleep(0.05), w(*a))\n"
         "from likewise.cli import main; sys.exit(main(sys.argv[1:]))"
     )
     draw, kills, seen = random.Random(0), 0, {}  # noqa: S311 - no secret

@@ -16,7 +16,7 @@ from likewise.models import BagOfTokens, FromRun, PretrainedTransformer, Transfo
 from likewise.models.text_encoder import word_pieces
 from likewise.models.weights import load_weights
 from likewise.runs import Run, load_encoder
-from likewise.training.loader import Loader, Place
+from likewise.training.loader import Loader, Position
 
 pytestmark = pytest.mark.slow
 
@@ -245,7 +245,7 @@ def test_every_process_pads_to_the_longest_of_the_whole_batch():
     tokens = TokenRows.of([[2] * length for length in (1, 2, 3, 4, 5, 6, 7, 8)])
     samples = Samples(tokens, torch.arange(8) % 2, ("a", "b"))
     alone = [batch["inputs"] for batch in Loader(samples, Views(batch_size=4), seed=0)]
-    places = [Place(rank=rank, processes=2) for rank in range(2)]
+    places = [Position(rank=rank, processes=2) for rank in range(2)]
     loaders = [Loader(samples, Views(batch_size=4), seed=0, place=lambda of=place: of) for place in places]
     shares = [[batch["inputs"] for batch in loader] for loader in loaders]
     for whole, *own in zip(alone, *shares, strict=True):

@@ -15,8 +15,8 @@ from torch.utils._pytree import tree_leaves
 
 import likewise as lw
 from likewise import pairs
-from likewise.operator import Problem, Push, backends, evaluate
-from likewise.operator.problem import Part
+from likewise.operator import ContrastSpec, Push, backends, evaluate
+from likewise.operator.spec import LocalAnchors
 
 pytest.importorskip("triton", reason="Triton is not installed: it has no wheel for this platform")
 
@@ -152,7 +152,7 @@ def test_no_shape_of_contrast_waits(dtype, learned, monkeypatch):
             tau = torch.empty((), device=DEVICE, requires_grad=True) if learned else 0.1
             wanted = [v.requires_grad_() for v in (z, k)] + ([tau] if learned else [])
             outcome = evaluate(
-                Problem((Push(push),), pull, normalize=True, both_ways=both_ways),
+                ContrastSpec((Push(push),), pull, normalize=True, both_ways=both_ways),
                 z,
                 sections,
                 temperature=tau,
@@ -274,13 +274,15 @@ def an_epoch(name, dtype):
             elif name == "queue":
                 push = pairs.concat([not_self * beta, everything * (1 - beta / 2), everything])
                 evaluate(
-                    Problem((Push(push),), normalize=True), z, (z, queue, k[:1].expand(n + 33, 20)), **one
+                    ContrastSpec((Push(push),), normalize=True), z, (z, queue, k[:1].expand(n + 33, 20)), **one
                 ).logsums[0].sum().backward()
             elif name == "scaled":
                 scale = torch.rand(n + turn)[turn:]
                 push = not_self.scale(references=scale) * beta
                 evaluate(
-                    Problem((Push(push),), same.scale(anchors=scale) * beta, coefficients=(scale,), normalize=True),
+                    ContrastSpec(
+                        (Push(push),), same.scale(anchors=scale) * beta, coefficients=(scale,), normalize=True
+                    ),
                     z,
                     (z,),
                     **one,
@@ -289,9 +291,12 @@ def an_epoch(name, dtype):
                 push = pairs.NotSelf(n, n + 33, 33)
                 everyone = torch.cat([torch.arange(33) % 7, labels])
                 pull = (pairs.SameClass(everyone[33:], everyone, offset=33) & push).mean_over_row()
-                part = Part(33, lambda x, n=n: torch.zeros(n + 33, *x.shape[1:]))
+                part = LocalAnchors(33, lambda x, n=n: torch.zeros(n + 33, *x.shape[1:]))
                 evaluate(
-                    Problem((Push(push),), pull, part=part, coefficients=(None,), normalize=True), z, (queue,), **one
+                    ContrastSpec((Push(push),), pull, part=part, coefficients=(None,), normalize=True),
+                    z,
+                    (queue,),
+                    **one,
                 ).losses.sum().backward()
             yield turn, n
 

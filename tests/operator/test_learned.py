@@ -8,7 +8,7 @@ from torch.nn.functional import normalize
 
 import likewise as lw
 from likewise import pairs
-from likewise.operator import Problem, Push, evaluate
+from likewise.operator import ContrastSpec, Push, evaluate
 from likewise.pairs import weight as weights_module
 
 DOUBLE = torch.float64
@@ -146,7 +146,7 @@ def test_negative_powers_both_directions_and_pairwise_sums():
     for backend in ("dense", "tiled"):
         s = normalize(q, dim=1) @ normalize(v, dim=1).T / tau
         found = evaluate(
-            Problem(pushes, normalize=True, both_ways=True), q * 2, (v * 3,), temperature=tau, backend=backend
+            ContrastSpec(pushes, normalize=True, both_ways=True), q * 2, (v * 3,), temperature=tau, backend=backend
         )
         inside = (a @ b.T) * same(DOUBLE)
         expected = [((a @ b.T) * s.exp()).sum(dim=k).log() for k in (1, 0)]
@@ -182,7 +182,7 @@ def test_coefficients_and_an_attraction_alone():
         torch.autograd.grad(found.sum(), [a, b]), torch.autograd.grad(expected.sum(), [a, b]), strict=True
     ):
         assert torch.allclose(one, other)
-    outcome = evaluate(Problem((Push(SAME),), w, (None,)), q, (v,), temperature=tau)
+    outcome = evaluate(ContrastSpec((Push(SAME),), w, (None,)), q, (v,), temperature=tau)
     (one,) = torch.autograd.grad(outcome.attraction.sum(), a)
     assert torch.allclose(one, s @ b)
 

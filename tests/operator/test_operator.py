@@ -14,7 +14,7 @@ from torch.autograd import forward_ad
 
 import likewise as lw
 from likewise import pairs
-from likewise.operator import Problem, Push, evaluate, tiles
+from likewise.operator import ContrastSpec, Push, evaluate, tiles
 
 BACKENDS = ["dense", "tiled", "auto"]
 DOUBLE = torch.float64
@@ -397,7 +397,7 @@ def test_several_pushes_with_powers_both_ways(temperature, normalize):
             else:
                 leaves = [leaf.detach().clone().requires_grad_() for leaf in leaves]
             found = evaluate(
-                Problem(pushes, pairs.Explicit(weights), normalize=normalize, both_ways=True),
+                ContrastSpec(pushes, pairs.Explicit(weights), normalize=normalize, both_ways=True),
                 leaves[0],
                 (leaves[1],),
                 temperature=leaves[2],
@@ -418,7 +418,7 @@ def test_a_negative_power_is_that_of_opposite_references(temperature, backend, m
     monkeypatch.setattr(tiles, "TILE", 4)
     z = unit(11, 4).requires_grad_()
     for weight in (pairs.NotSelf(11), pairs.Explicit(torch.rand(11, 11, dtype=DOUBLE))):
-        problem = Problem((Push(weight, -1.0),))
+        problem = ContrastSpec((Push(weight, -1.0),))
         found = evaluate(problem, z, (z,), temperature=temperature, backend=backend).logsums[0]
         expected = lw.log_sum_exp(z, -z, push=weight, temperature=temperature, backend="dense")
         torch.testing.assert_close(found, expected)
@@ -479,7 +479,7 @@ def test_a_power_beside_references_without_gradient():
     z, v = unit(4, 3).requires_grad_(), unit(6, 3)
     gradients = [
         torch.autograd.grad(
-            evaluate(Problem((Push(pairs.AllPairs(4, 6), 2.0),)), z, (v,), temperature=0.5, backend=backend)
+            evaluate(ContrastSpec((Push(pairs.AllPairs(4, 6), 2.0),)), z, (v,), temperature=0.5, backend=backend)
             .logsums[0]
             .sum(),
             z,
@@ -540,7 +540,9 @@ def test_a_graph_has_no_reference_cycle(backend):
     gc.collect()
     gc.disable()
     try:
-        found = evaluate(Problem((Push(push),), pull, coefficients=(None,)), z, (z,), temperature=tau, backend=backend)
+        found = evaluate(
+            ContrastSpec((Push(push),), pull, coefficients=(None,)), z, (z,), temperature=tau, backend=backend
+        )
         node = weakref.ref(found.losses.grad_fn)
         found.losses.sum().backward()
         assert node() is not None
@@ -714,7 +716,9 @@ def test_what_a_pull_is_made_of_may_change_before_the_backward(backend):
         z, v, a, b = (torch.rand(6, 3, dtype=DOUBLE) for _ in range(4))
         z.requires_grad_()
         tau = torch.tensor(0.5, dtype=DOUBLE, requires_grad=True)
-        problem = Problem((Push(pairs.AllPairs(6, 6)),), pairs.LowRank(a, b), (torch.ones(6),), "sum", normalize=True)
+        problem = ContrastSpec(
+            (Push(pairs.AllPairs(6, 6)),), pairs.LowRank(a, b), (torch.ones(6),), "sum", normalize=True
+        )
         loss = evaluate(problem, z, (v,), temperature=tau, backend=backend).losses
         if change:
             a.mul_(3)

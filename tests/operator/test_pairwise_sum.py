@@ -7,7 +7,7 @@ import torch
 
 import likewise as lw
 from likewise import pairs
-from likewise.operator import Problem, Push, evaluate, sums, tiles
+from likewise.operator import ContrastSpec, Push, evaluate, sums, tiles
 
 DOUBLE = torch.float64
 FUNCTIONS = {
@@ -86,7 +86,7 @@ def test_several_sums_and_sections(normalize):
     pushes = (Push(push, 2.0, "hinge", -0.5), Push(push, -1.0, "softplus", 0.1))
     u, w = (torch.nn.functional.normalize(x, dim=1) if normalize else x for x in (z, queue))
     for backend in ("dense", "tiled"):
-        outcome = evaluate(Problem(pushes, normalize=normalize), z, (z, queue), temperature=0.3, backend=backend)
+        outcome = evaluate(ContrastSpec(pushes, normalize=normalize), z, (z, queue), temperature=0.3, backend=backend)
         expected = [oracle(u, torch.cat([u, w]), push, 0.3) for push in pushes]
         assert torch.allclose(torch.stack(outcome.logsums), torch.stack(expected), rtol=1e-12)
         found = torch.autograd.grad(sum(x.sum() for x in outcome.logsums), z)[0]
@@ -100,7 +100,9 @@ def test_slopes_are_computed_only_where_they_are_wanted(backend, monkeypatch):
     """For the gradient of a bias, and of a hinge as its count; without them a forward takes no derivative at all."""
     learned = torch.zeros((), requires_grad=True)
     pushes = [Push(pairs.NotSelf(3), 1.0, *of) for of in (("hinge",), ("softplus", learned))]
-    counts = evaluate(Problem(tuple(pushes)), torch.eye(3), (torch.eye(3),), temperature=1.0, backend=backend).counts
+    counts = evaluate(
+        ContrastSpec(tuple(pushes)), torch.eye(3), (torch.eye(3),), temperature=1.0, backend=backend
+    ).counts
     assert [of.tolist() for of in counts] == [[0.0] * 3, [1.0] * 3]  # f'(0) is 0, and 1/2 for each of two pairs
     for function in ("softplus", "squared hinge"):
         monkeypatch.setitem(sums.SHAPES, function, sums.SHAPES[function]._replace(slope=None))

@@ -8,8 +8,8 @@ import torch
 
 import likewise as lw
 from likewise import pairs
-from likewise.operator import Problem, Push, backends, evaluate
-from likewise.operator.problem import Part
+from likewise.operator import ContrastSpec, Push, backends, evaluate
+from likewise.operator.spec import LocalAnchors
 from loss_table import LOSSES, draw
 from loss_table import evaluate as evaluated
 
@@ -287,7 +287,7 @@ def test_nothing_is_read_outside_the_rows(half, pulls):
     """Rows and sums surrounded by NaN in memory give the same results."""
     how, tau = precision(half, DEVICE), torch.tensor(0.1).to(DEVICE)
     same = pairs.SameClass((torch.arange(37) % 3).to(DEVICE), (torch.arange(45) % 3).to(DEVICE))
-    weights = plans(Problem((Push(same),), same if pulls else None, own=(False,)), (45,), DEVICE)
+    weights = plans(ContrastSpec((Push(same),), same if pulls else None, own=(False,)), (45,), DEVICE)
     assert weights is not None
     common, (plan,) = launches.Common(weights, how, tau, fixed=False), weights.sections
 
@@ -343,7 +343,7 @@ def test_both_ways(dtype, temperature):
         leaves = [rows.clone().requires_grad_() for rows in (queries, keys)]
         tau = torch.tensor(temperature, device=DEVICE, requires_grad=True)
         (forth,), (back,), *_ = evaluate(
-            Problem((Push(push),), both_ways=True), leaves[0], (leaves[1],), temperature=tau, backend="triton"
+            ContrastSpec((Push(push),), both_ways=True), leaves[0], (leaves[1],), temperature=tau, backend="triton"
         )
         mine = torch.autograd.grad([forth, back], [*leaves, tau], upstreams)
         results = []
@@ -376,7 +376,7 @@ def test_a_matrix_of_weights():
         (pairs.concat([pairs.SameClass(torch.arange(70).clamp(max=3)) & pairs.NotSelf(70), explicit * 0.5]), (queue,)),
     ):
         lengths = (70, *(len(v) for v in others))
-        assert plans(Problem((Push(push),), own=(True, False)[: len(lengths)]), lengths, DEVICE) is not None
+        assert plans(ContrastSpec((Push(push),), own=(True, False)[: len(lengths)]), lengths, DEVICE) is not None
         check(rows, others, push, 0.1)
 
 
@@ -407,7 +407,7 @@ def test_weights_without_a_form_go_by_tiles():
         (explicit, (queue,), False),
     ):
         lengths = (*([70] if among_themselves else []), 97)
-        assert plans(Problem((Push(push),)), lengths, DEVICE) is None
+        assert plans(ContrastSpec((Push(push),)), lengths, DEVICE) is None
         check(rows, others, push, 0.1, among_themselves=among_themselves)
 
 
@@ -626,7 +626,7 @@ def test_tight_clusters(dtype, temperature, spread):
     z = rows.clone().requires_grad_()
     same = pairs.SameClass(labels) & pairs.NotSelf(n)
     outcome = evaluate(
-        Problem(
+        ContrastSpec(
             (Push(pairs.NotSelf(n)),),
             same.mean_over_row(),
             coefficients=(None,),
@@ -665,7 +665,7 @@ def outcomes(backend, number, rows, others, **options):
     given = [v.to(number).requires_grad_(need) for v, need in others]
     tau = torch.tensor(0.1, dtype=number if backend == "dense" else torch.float32, device=DEVICE, requires_grad=True)
     sections = tuple(z if k is None else given[k] for k in options.pop("sections"))
-    outcome = evaluate(Problem(**options), z, sections, temperature=tau, backend=backend)
+    outcome = evaluate(ContrastSpec(**options), z, sections, temperature=tau, backend=backend)
     generator = torch.Generator().manual_seed(5)
     parts = [outcome.losses] if options.get("coefficients") else [*outcome.logsums, *outcome.columns]
     parts += [outcome.attraction] if options.get("pull") is not None and not options.get("coefficients") else []
@@ -777,7 +777,7 @@ def test_rows_sorted_by_key(name, kind, split, monkeypatch):
         "scaled": (((~same | ~not_self) * 0.3,), (same & not_self) * 0.5, (None,), "mean"),
         "learned": ((same & not_self,), positives, (c,), "sum"),
     }[name]
-    asked = Problem(tuple(map(Push, pushes)), pull, coefficients, reduction, normalize=True)
+    asked = ContrastSpec(tuple(map(Push, pushes)), pull, coefficients, reduction, normalize=True)
     found = plans(asked._replace(own=(True,)), (n,), DEVICE)
     assert found is not None
     assert found.order is not None
@@ -809,7 +809,7 @@ def test_what_is_not_sorted(what, monkeypatch):
             (True, False),
         )
     push = push.scale(anchors=torch.rand(n)) if what == "a scale" else push & ~other if what == "two keys" else push
-    asked = Problem((Push(push),), one, normalize=what != "rows as they are", own=own)
+    asked = ContrastSpec((Push(push),), one, normalize=what != "rows as they are", own=own)
     found = plans(asked, (n, 9)[: len(own)], DEVICE)
     assert found is not None
     assert found.order is None
@@ -857,12 +857,12 @@ def test_queries_that_are_part_of_the_references_have_their_whole_gradient(
         push = pairs.NotSelf(count, len(z), offset)
         pull = (pairs.SameClass(labels[mine], labels, offset=offset) & push).mean_over_row() if pulls else None
         found = evaluate(
-            Problem(
+            ContrastSpec(
                 (Push(push), Push(push, 2.0)),
                 pull,
                 coefficients=tuple(c if c is None else torch.full((count,), c, device=DEVICE) for c in coefficients),
                 normalize=normalize,
-                part=Part(offset, gather),
+                part=LocalAnchors(offset, gather),
             ),
             queries,
             (z.clone().requires_grad_(),),
@@ -909,7 +909,7 @@ def test_positives_are_counted():
     rows, labels = clustered(50, 8), (torch.arange(50) % 6).to(DEVICE)
     same = pairs.SameClass(labels) & pairs.NotSelf(50)
     outcome = evaluate(
-        Problem((Push(pairs.NotSelf(50)),), same.mean_over_row(), coefficients=(None,), reduction="mean"),
+        ContrastSpec((Push(pairs.NotSelf(50)),), same.mean_over_row(), coefficients=(None,), reduction="mean"),
         rows,
         (rows,),
         temperature=0.1,
@@ -928,7 +928,7 @@ def test_rows_of_any_length_are_normalised(length, d):
     for backend, number in (("triton", torch.float32), ("dense", DOUBLE)):
         z = rows.float().to(number).requires_grad_()
         (lse,), *_ = evaluate(
-            Problem((Push(pairs.NotSelf(40)),), normalize=True), z, (z,), temperature=0.1, backend=backend
+            ContrastSpec((Push(pairs.NotSelf(40)),), normalize=True), z, (z,), temperature=0.1, backend=backend
         )
         results.append([lse.detach(), *torch.autograd.grad(lse.sum(), z)])
     for mine, true in zip(*results, strict=True):
@@ -972,10 +972,10 @@ def test_a_kernel_without_room_is_an_error_where_processes_exchange_what_kernels
 
     monkeypatch.setattr(launches, "_kernel", lacking)
     z, references = clustered(8, 20), clustered(16, 20)
-    part = Part(0, lambda rows: torch.zeros(16, *rows.shape[1:], device=DEVICE))
+    part = LocalAnchors(0, lambda rows: torch.zeros(16, *rows.shape[1:], device=DEVICE))
     pushes = (Push(pairs.NotSelf(8, 16, 0)),)
     with pytest.raises(RuntimeError, match=r"too little .shared memory.: choose backend=.tiled. on all processes"):
-        evaluate(Problem(pushes, part=part), z.requires_grad_(), (references,), temperature=0.1, backend="triton")
+        evaluate(ContrastSpec(pushes, part=part), z.requires_grad_(), (references,), temperature=0.1, backend="triton")
 
 
 @pytest.mark.skipif(not GPU, reason="interpreted, so many rows take hours")

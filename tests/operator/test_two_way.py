@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import likewise as lw
 from likewise import pairs
-from likewise.operator import Problem, Push, evaluate, tiles
+from likewise.operator import ContrastSpec, Push, evaluate, tiles
 
 BACKENDS = ["dense", "tiled", "auto"]
 DOUBLE = torch.float64
@@ -16,7 +16,7 @@ DOUBLE = torch.float64
 def both_directions(queries, references, *, push, temperature, backend="auto"):
     """Return the log-sum-exp of each query over the references, and of each reference over the queries."""
     found = evaluate(
-        Problem((Push(push),), both_ways=True), queries, (references,), temperature=temperature, backend=backend
+        ContrastSpec((Push(push),), both_ways=True), queries, (references,), temperature=temperature, backend=backend
     )
     return found.logsums[0], found.columns[0]
 

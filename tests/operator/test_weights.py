@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from likewise import pairs
-from likewise.operator import Problem, Push
+from likewise.operator import ContrastSpec, Push
 
 pytest.importorskip("triton", reason="Triton is not installed: it has no wheel for this platform")
 
@@ -36,7 +36,9 @@ def problems(n=6, r=9):
 
 
 def planned(pushes, pull, lengths):
-    problem = Problem(tuple(Push(push, 1.0 + k) for k, push in enumerate(pushes)), pull, normalize=True, own=(True,))
+    problem = ContrastSpec(
+        tuple(Push(push, 1.0 + k) for k, push in enumerate(pushes)), pull, normalize=True, own=(True,)
+    )
     return weights.plans(problem, lengths, CPU)
 
 

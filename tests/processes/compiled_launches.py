@@ -14,7 +14,7 @@ import torch
 import likewise as lw
 from benchmarks import compiled
 from likewise import pairs
-from likewise.operator import Problem, Push, backends, evaluate
+from likewise.operator import ContrastSpec, Push, backends, evaluate
 from likewise.operator.triton import fused
 from likewise.operator.triton.operands import precision
 
@@ -53,7 +53,7 @@ def step(form, d, dtype, tau, *, normalize=True):
     others, push, pull = form
     z = rows(d, dtype)
     outcome = evaluate(
-        Problem((Push(push),), pull, normalize=normalize),
+        ContrastSpec((Push(push),), pull, normalize=normalize),
         z,
         (z, *(rows(d, dtype).detach() for _ in range(others))),
         temperature=tau,

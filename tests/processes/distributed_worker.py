@@ -38,7 +38,7 @@ class Case(NamedTuple):
 class SoftLabels(ContrastiveLoss):
     """A loss whose pull, and the number of anchors with it, come from a learned row of each class."""
 
-    counts_pull = True
+    weight_by_pull = True
 
     def __init__(self, temperature=0.1, **options):
         super().__init__(temperature, **options)

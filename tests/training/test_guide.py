@@ -9,8 +9,8 @@ import torch
 
 import likewise as lw
 from likewise.configuration import resolve
-from likewise.data import Rows, Samples, Texts
-from likewise.data.rows import Unreadable
+from likewise.data import LazyInputs, Samples, Texts
+from likewise.data.lazy_inputs import Unreadable
 from likewise.models import ConvNet
 from likewise.training import Guide, InputContext, Step, assemble
 from likewise.workflows import Silent
@@ -70,7 +70,7 @@ def test_it_supplies_the_runs_embeddings_of_the_batch(trained):
     assert not any("Guide" in name for name in training.module.state_dict())
 
 
-class PartlyRead(Rows):
+class PartlyRead(LazyInputs):
     """Vectors, of which some cannot be read, and are 0, as black images are."""
 
     def __init__(self, vectors, broken):

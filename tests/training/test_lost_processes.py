@@ -12,7 +12,7 @@ from torch.distributed import TCPStore
 from likewise.cli import main
 from likewise.runs import Run
 from likewise.training.fitting import trainer_of
-from likewise.training.processes import joined
+from likewise.training.processes import process_group
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 
@@ -158,7 +158,7 @@ def test_variables_that_do_not_fit_are_refused(monkeypatch):
     """A rank that there is not, and more devices than processes were launched."""
     for name, value in (("WORLD_SIZE", "2"), ("RANK", "5"), ("LOCAL_WORLD_SIZE", "2")):
         monkeypatch.setenv(name, value)
-    with pytest.raises(ValueError, match="expected RANK below WORLD_SIZE, 2, got 5"), joined({}, minutes=1):
+    with pytest.raises(ValueError, match="expected RANK below WORLD_SIZE, 2, got 5"), process_group({}, minutes=1):
         pass
     with pytest.raises(ValueError, match=r"expected trainer.devices of 2, as 2 processes were launched, got 3"):
         trainer_of({"accelerator": "cpu", "devices": 3}, [], None)
@@ -198,11 +198,11 @@ def test_processes_that_read_different_data_are_told_so(tmp_path):
 
 TWICE = """
 import os, sys
-from likewise.training.processes import joined
-with joined({"loss": "SupConLoss"}, 3):
+from likewise.training.processes import process_group
+with process_group({"loss": "SupConLoss"}, 3):
     pass
 try:
-    with joined({"loss": os.environ["RANK"]}, 3):
+    with process_group({"loss": os.environ["RANK"]}, 3):
         pass
 except ValueError as error:
     open(sys.argv[1], "w").write(str(error))

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 import likewise as lw
-from likewise.data import Negatives, Rows, Samples, Texts, TokenDropout, TokenRows, Views
-from likewise.data.rows import Unreadable
+from likewise.data import LazyInputs, Negatives, Samples, Texts, TokenDropout, TokenRows, Views
+from likewise.data.lazy_inputs import Unreadable
 from likewise.losses import Loss
 from likewise.models import MLP, BagOfTokens, NoHead, Projected, ProjectionHead
 from likewise.training import KeyQueue, Pretraining, SecondTower
@@ -16,7 +16,7 @@ from likewise.training.assembly import prepared
 from likewise.training.data import TrainingData
 from likewise.training.inputs.loss_input import concrete_subclasses
 from likewise.training.inputs.resolution import check_samples
-from likewise.training.loader import Loader, Place
+from likewise.training.loader import Loader, Position
 
 pytestmark = pytest.mark.slow
 
@@ -172,7 +172,7 @@ def test_negatives_that_are_texts_are_as_long_on_any_process():
     tower.observe(texts)
     samples = prepared(MLP((5,), width=4), samples, tower)
     shares = [
-        next(iter(Loader(samples, Views(batch_size=12), seed=7, place=lambda at=place: Place(0, 0, *at))))
+        next(iter(Loader(samples, Views(batch_size=12), seed=7, place=lambda at=place: Position(0, 0, *at))))
         for place in ((0, 1), (0, 2), (1, 2))
     ]
     whole, *halves = (share["negatives"] for share in shares)
@@ -191,7 +191,7 @@ def test_hard_negatives_are_each_samples_own_and_none_comes_twice_before_all():
                 assert len(set(places)) == min(2, len(own))
 
 
-class PartlyRead(Rows):
+class PartlyRead(LazyInputs):
     """Numbers, of which some turn out to be unreadable when they are asked for, and are 0, as black images are."""
 
     def __init__(self, count, broken):
@@ -214,7 +214,7 @@ def test_hard_negatives_that_cannot_be_read_go_and_are_counted(processes):
     lost, drawn = {}, []
     for rank in range(processes):
         negatives = Negatives(PartlyRead(40, broken), torch.arange(40) + N, places)
-        place = Place(0, 0, rank, processes)
+        place = Position(0, 0, rank, processes)
         loader = Loader(_pairs(negatives=negatives), Views(batch_size=12, negatives=2), seed=0, place=lambda p=place: p)
         drawn.append([(batch["sample_index"], batch["negatives"].squeeze(-1)) for batch in loader])
         lost |= loader.lost
@@ -255,7 +255,10 @@ def test_processes_together_draw_what_one_draws(processes):
         next(
             iter(
                 Loader(
-                    samples, Views(batch_size=12, negatives=2), seed=7, place=lambda r=rank: Place(0, 0, r, processes)
+                    samples,
+                    Views(batch_size=12, negatives=2),
+                    seed=7,
+                    place=lambda r=rank: Position(0, 0, r, processes),
                 )
             )
         )

@@ -383,13 +383,13 @@ def test_a_batch_and_its_views_depend_only_on_seed_and_step():
 
 def test_several_processes_together_hold_the_batch_of_a_single_one():
     """The rows of a batch and their views, bit for bit, on any process."""
-    from likewise.training.loader import Loader, Place  # noqa: PLC0415
+    from likewise.training.loader import Loader, Position  # noqa: PLC0415
 
     batches = Views(batch_size=60)
     batches.fit(_train())
 
     def first(rank, processes):
-        place = Place(epoch=3, batch=2, rank=rank, processes=processes)
+        place = Position(epoch=3, batch=2, rank=rank, processes=processes)
         loader = Loader(_train(), batches, seed=4, place=lambda: place)
         return batches.on_device(next(iter(loader)))
 

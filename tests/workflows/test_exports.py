@@ -15,7 +15,7 @@ from test_model import pictures
 import likewise as lw
 from likewise.cli import main
 from likewise.data import ImagePreprocessing
-from likewise.evaluation import Features, Learned, LinearProbe
+from likewise.evaluation import Features, LinearProbe, RunPredictors
 from likewise.inference import Model
 from likewise.models import ConvNet
 from likewise.runs import Run
@@ -60,7 +60,7 @@ def exported(request, run):
     assert main(["export", str(run.folder), "--classifier", "probe", "--output", str(path)]) == 0
     session = onnxruntime.InferenceSession(path)
     told = session.get_modelmeta().custom_metadata_map
-    return session, {name: json.loads(value) for name, value in told.items()}, Learned(run).predictor("probe")
+    return session, {name: json.loads(value) for name, value in told.items()}, RunPredictors(run).predictor("probe")
 
 
 def test_the_file_predicts_as_the_probe_of_the_run(run, exported):

@@ -19,7 +19,7 @@ from sklearn.datasets import load_digits
 
 import likewise as lw
 from likewise.cli import main
-from likewise.evaluation import FeatureParts, Features, LinearProbe, Unlikeness, save_features
+from likewise.evaluation import FeatureParts, Features, LinearProbe, NoveltyScore, save_features
 from likewise.evaluation.label_metrics import best_thresholds
 from likewise.inference import load
 from likewise.models import BagOfTokens, ConvNet
@@ -120,7 +120,7 @@ def test_every_photo_that_can_be_read_has_a_row(run, photos, digits, tmp_path):
     assert sorted(rows) == sorted(f"{NAMES[classes[number]]}/{number}.png" for number in numbers)
     vectors = run.encoder().encode(torch.from_numpy(images[numbers][:, None]))
     probe = LinearProbe()(*parts).predictor
-    scores, shares = probe.scores(vectors), Unlikeness(parts)(vectors)
+    scores, shares = probe.scores(vectors), NoveltyScore(parts)(vectors)
     for number, score, share in zip(numbers, scores, shares.tolist(), strict=True):
         row = rows[f"{NAMES[classes[number]]}/{number}.png"]
         first, second = sorted(range(10), key=lambda of: -float(score[of]))[:2]

@@ -173,7 +173,7 @@ def test_what_python_shows_goes_to_its_own_output(capsys):
 
 def test_settings_meet_a_grid_and_studies_are_settings(monkeypatch):
     plans = []
-    monkeypatch.setattr(sweeps, "carry_out", lambda plan, *_: plans.append(plan))
+    monkeypatch.setattr(sweeps, "run_sweep", lambda plan, *_: plans.append(plan))
     settings = {"A": {"loss": "supcon", "tune": {"lr": [1, 2]}}, "B": {}}
     lw.sweep(settings, seeds=[3], grid={"temperature": [0.1, 0.2]}, tune={"epochs": [5, 6]}, output="new", width=3)
     lw.sweep(recipe="methods-digits", seeds=2, output="new")

@@ -41,9 +41,9 @@ def run(arguments: Sequence[str]) -> None:
         return
     if not (folder / PLAN).is_file():
         configurations(sweep)  # or an error, before anything is imported
-    from likewise.workflows.sweeps import carry_out  # noqa: PLC0415 - imports Lightning
+    from likewise.workflows.sweeps import run_sweep  # noqa: PLC0415 - imports Lightning
 
-    carry_out(sweep, folder, TERMINAL)
+    run_sweep(sweep, folder, TERMINAL)
 
 
 def _parsed(arguments: Sequence[str]) -> tuple[Sweep, Path]:

@@ -58,7 +58,7 @@ def run(arguments: Sequence[str]) -> None:
     if len(words) < len(others):
         TERMINAL.tell(written(transfers.planned(asked, words, TERMINAL)[0]))
     else:
-        transfers.carried_out(asked, words, given.output, TERMINAL)
+        transfers.run_transfer(asked, words, given.output, TERMINAL)
 
 
 def _numbers(option: str, words: Sequence[str] | None) -> list[float] | None:

@@ -24,7 +24,7 @@ class Option(NamedTuple):
     adds: bool = False
 
 
-class Draft:
+class ConfigBuilder:
     """The options of a verb that are known so far: parts as {"class_path": ..., "init_args": ...}."""
 
     def __init__(self, verb: str) -> None:

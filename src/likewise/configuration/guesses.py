@@ -137,7 +137,7 @@ def given_of(options: Mapping[str, Any]) -> dict[str, Any]:
 def fitting_pairs(options: Mapping[str, Any]) -> list[tuple[str, Any]]:
     """Return what pairs need by what is on their sides: an encoder of the first, and a size of images."""
     first, second = (_kind_of_side(options, side) for side in ("first", "second"))
-    chosen = {} if first is None else {"encoder": recipes.half("data", first)["encoder"]}
+    chosen = {} if first is None else {"encoder": recipes.load_fragment("data", first)["encoder"]}
     size = {"data.size": 224} if "data.path" in options and "image-folder" in {first, second} else {}
     return list(flat({**size, **chosen}))
 

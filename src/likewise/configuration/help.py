@@ -9,7 +9,7 @@ from typing import Any
 
 from likewise.configuration.aliases import ALIASES
 from likewise.configuration.classes import MISSING, Class, Parameter, kinds
-from likewise.configuration.draft import Draft, Option, parameters_of
+from likewise.configuration.draft import ConfigBuilder, Option, parameters_of
 from likewise.configuration.guesses import OF_CLASS, near_options
 from likewise.configuration.hints import part_of, type_words
 from likewise.configuration.options import DEFAULTS, OF_LOSSES, PARTS, TRAINER, VERBS
@@ -31,7 +31,7 @@ def asked_help(words: Sequence[str], verb: str) -> str | None:
 
 
 def _of_verb(verb: str) -> str:
-    root = Draft(verb).root
+    root = ConfigBuilder(verb).root
     parameters = root.parameters
     bases = {name: part_of(parameter.hint) for name, parameter in parameters.items() if name != "trainer"}
     plain = [name for name, base in bases.items() if base is None]
@@ -57,7 +57,7 @@ def _of_verb(verb: str) -> str:
 def _of_part(option: Option, verb: str) -> str:
     name = option.name.removesuffix(".help")
     name = ALIASES.get(name, name)
-    root = Draft(verb).root
+    root = ConfigBuilder(verb).root
     place = part = root
     for step in name.split("."):
         parameter = place.parameters.get(step)
@@ -78,7 +78,7 @@ def _of_kind(name: str, option: Option, base: Class, verb: str) -> str:
         for class_name, path in kinds(base).items():
             lines += [f"  {class_name}", *_wrapped(Class(path).summary)]
         return "\n".join(lines)
-    kind = Class(Draft(verb).class_path(name, option.value, base))
+    kind = Class(ConfigBuilder(verb).class_path(name, option.value, base))
     return "\n".join([f"{kind.name}: {kind.summary}", "", *_parameters(kind, name, verb)])
 
 
@@ -144,7 +144,7 @@ def completions(words: Sequence[str], current: str, verb: str) -> list[str]:
 
 def _values_of(name: str, verb: str) -> list[str]:
     part, _, within = ALIASES.get(name, name).removesuffix(".help").partition(".")
-    place = Class(TRAINER) if part == "trainer" else Draft(verb).root
+    place = Class(TRAINER) if part == "trainer" else ConfigBuilder(verb).root
     parameter = place.parameters.get(within or part)
     base = part_of(parameter.hint) if parameter and (part == "trainer" or not within) else None
     if base is not None:
@@ -155,7 +155,7 @@ def _values_of(name: str, verb: str) -> list[str]:
 
 
 def _names(verb: str) -> Iterator[str]:
-    known = Draft(verb).root.parameters
+    known = ConfigBuilder(verb).root.parameters
     for alias, option in ALIASES.items():
         if option.partition(".")[0] in known and alias not in known:
             yield alias.replace("_", "-")

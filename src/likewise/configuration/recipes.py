@@ -39,21 +39,23 @@ def recipe(name: str) -> dict[str, Any]:
     """Return a recipe's options."""
     method, data = _pair(name, "methods", names())
     chain = [data]
-    while "like" in (said := half("data", chain[-1])):
+    while "like" in (said := load_fragment("data", chain[-1])):
         chain.append(said["like"])
     options: dict[str, Any] = {}
     for data_name in reversed(chain):
-        options = _merged(options, half("data", data_name))
-    options = _merged(options, half("methods", method))
+        options = _merged(options, load_fragment("data", data_name))
+    options = _merged(options, load_fragment("methods", method))
     pair = next((f"{method}-{data_name}" for data_name in chain if f"{method}-{data_name}" in listed("both")), None)
-    options = options if pair is None else _merged(options, half("both", pair))
+    options = options if pair is None else _merged(options, load_fragment("both", pair))
     return {"keep": "last"} | {part: value for part, value in options.items() if part not in {"like", FOR}}
 
 
 def study(name: str) -> dict[str, str]:
     """Return the options of each setting of a study, by the setting's name."""
     what, data = _pair(name, "studies", studies())
-    return {setting: words.format(data=data) for setting, words in half("studies", what).items() if setting != FOR}
+    return {
+        setting: words.format(data=data) for setting, words in load_fragment("studies", what).items() if setting != FOR
+    }
 
 
 def named(name: str, data: str | None = None) -> str:
@@ -66,7 +68,7 @@ def named(name: str, data: str | None = None) -> str:
     method = folded(name)
     for known in listed("methods"):
         if folded(known) == method:
-            fitting = half("methods", known).get(FOR, ["digits"])
+            fitting = load_fragment("methods", known).get(FOR, ["digits"])
             own = {None: fitting[0], IMAGES: "digits" if "digits" in fitting else "image-folder"}
             return f"{known}-{own.get(data, data)}"
     return next((known for known in names() if folded(known) == method), name)
@@ -74,14 +76,14 @@ def named(name: str, data: str | None = None) -> str:
 
 def method(name: str) -> dict[str, Any] | None:
     """Return the options of a method, whatever the case and hyphens of its name; None: there is none."""
-    return next((half("methods", known) for known in listed("methods") if folded(known) == folded(name)), None)
+    return next((load_fragment("methods", known) for known in listed("methods") if folded(known) == folded(name)), None)
 
 
 def fitting(data: str) -> dict[str, Any]:
     """Return the options that fit a kind of data where no recipe is named: those of its inputs; of pairs a recipe."""
     if data == "pairs":
         return recipe("clip-pairs")
-    return {part: value for part, value in half("data", data).items() if part in FITTED}
+    return {part: value for part, value in load_fragment("data", data).items() if part in FITTED}
 
 
 def _pair(name: str, room: str, known: Sequence[str]) -> tuple[str, str]:
@@ -111,7 +113,8 @@ def _pairs(room: str) -> list[tuple[str, str]]:
     return [
         (first, data)
         for data, first in product(listed("data"), listed(room))
-        if data in half(room, first).get(FOR, [data]) and first in half("data", data).get(FOR, [first])
+        if data in load_fragment(room, first).get(FOR, [data])
+        and first in load_fragment("data", data).get(FOR, [first])
     ]
 
 
@@ -121,7 +124,7 @@ def listed(room: str) -> list[str]:
 
 
 @cache
-def half(room: str, name: str) -> dict[str, Any]:
+def load_fragment(room: str, name: str) -> dict[str, Any]:
     """Return what the file of a data set, of a method or study, or of both says."""
     return yaml.safe_load((ROOT / room / f"{name}.yaml").read_text(encoding="utf-8"))
 

@@ -10,7 +10,7 @@ import yaml
 from likewise.configuration import recipes
 from likewise.configuration.aliases import ALIASES
 from likewise.configuration.classes import Class, kinds
-from likewise.configuration.draft import Draft, Option
+from likewise.configuration.draft import ConfigBuilder, Option
 from likewise.configuration.guesses import are_texts, class_named, expanded, fitting_pairs, flat, kind_of_data
 from likewise.configuration.hints import part_of
 from likewise.configuration.options import DEFAULTS, OF_LOSSES, PARTS, RESUMED_WITH, SOURCES, VERBS, TrainOptions
@@ -43,7 +43,7 @@ def resolve(given: Any, *, verb: str = "train") -> Any:
         3
     """
     if isinstance(given, VERBS[verb][0]):
-        return _filled(Draft(verb), [Option(*pair) for pair in flat(_plain(given))])
+        return _filled(ConfigBuilder(verb), [Option(*pair) for pair in flat(_plain(given))])
     return resolved([Option(*pair) for pair in flat(dict(given))], verb)
 
 
@@ -63,7 +63,7 @@ def _plain(options: Any) -> dict[str, Any]:
 
 def resolved(given: Sequence[Option], verb: str) -> Any:
     """Return the record of a verb, of options in their order; see `resolve`."""
-    draft = Draft(verb)
+    draft = ConfigBuilder(verb)
     given = [canonical(option, draft.root) for option in given]
     if any(option.name == "resume" and option.value is not None for option in given):
         given = _resumed(given)
@@ -71,14 +71,14 @@ def resolved(given: Sequence[Option], verb: str) -> Any:
     words = [option for option in given if option.name != "config"]
     layers, rule = _begins([*_expanded(said, draft.root), *_expanded(words, draft.root)])
     _tell_slips(verb, layers)
-    below = _below([*said, *words], layers, draft.root, rule) if verb == "train" else []
+    below = _defaults_and_recipe([*said, *words], layers, draft.root, rule) if verb == "train" else []
     if verb == "embed":
         below = _published(layers)
     below += _without_end(below, layers)
     return _filled(draft, [option for option in (*below, *layers) if option.name != "recipe" or option in below])
 
 
-def _filled(draft: Draft, options: Sequence[Option]) -> Any:
+def _filled(draft: ConfigBuilder, options: Sequence[Option]) -> Any:
     for option in options:
         draft.put(option)
     if draft.verb == "train":
@@ -90,7 +90,7 @@ def _filled(draft: Draft, options: Sequence[Option]) -> Any:
 
 def _tell_slips(verb: str, options: Sequence[Option]) -> None:
     """Raise a ValueError for a slip that can be told before a class is imported: in an option or a class's name."""
-    draft = Draft(verb)
+    draft = ConfigBuilder(verb)
     for option in options:
         part, _, within = option.name.partition(".")
         if not within or part == "trainer" or part not in draft.root.parameters:
@@ -197,7 +197,9 @@ def _without_end(below: Sequence[Option], layers: Sequence[Option]) -> list[Opti
     return [Option("trainer.max_epochs", -1)] if "trainer.max_steps" in known else []
 
 
-def _below(given: Sequence[Option], layers: Sequence[Option], root: Class, rule: str | None) -> list[Option]:
+def _defaults_and_recipe(
+    given: Sequence[Option], layers: Sequence[Option], root: Class, rule: str | None
+) -> list[Option]:
     """Return what lies below the given options, spelt out in `layers`: defaults, what fits the data, and the recipe.
 
     Without an encoder it is found by a rule; options of one that is not named are those of the network from scratch.
@@ -250,7 +252,7 @@ def _fitting_pairs(last: Mapping[str, Any], rule: str | None) -> dict[str, Any]:
     named = isinstance(encoder, str) and folded(encoder.rpartition(".")[2]) in {"pretrainedtransformer", "fromrun"}
     if not are_texts(last) or not (named or (encoder is None and not given)):
         return recipes.fitting("pairs")
-    options = recipes.half("starts", TEXT_PAIRS) if named else options_of(TEXT_PAIRS, rule or AUTO, last)
+    options = recipes.load_fragment("starts", TEXT_PAIRS) if named else options_of(TEXT_PAIRS, rule or AUTO, last)
     if any(name.startswith(("inputs.encoder", "inputs.head", "inputs.rate")) for name in last):  # two towers
         options = {**options, "inputs": {"class_path": options["inputs"]["class_path"]}}
     return options
@@ -292,7 +294,7 @@ def _batches_for(options: Sequence[Option], root: Class) -> str | None:
     return None
 
 
-def _split_device(draft: Draft) -> None:
+def _split_device(draft: ConfigBuilder) -> None:
     """Give Lightning a device with a number, such as cuda:1, as an accelerator and devices."""
     kind, _, number = str(draft.values["trainer"]["init_args"].get("accelerator")).partition(":")
     if number:
@@ -300,7 +302,7 @@ def _split_device(draft: Draft) -> None:
         draft.put(Option("trainer.devices", [int(number) if number.isdigit() else number]))
 
 
-def _fill_loss(draft: Draft) -> None:
+def _fill_loss(draft: ConfigBuilder) -> None:
     """Give a loss the arguments that the command has other defaults of, where it takes them."""
     asked = Class(draft.values["loss"]["class_path"]).parameters
     for name, value in OF_LOSSES.items():

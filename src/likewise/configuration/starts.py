@@ -56,7 +56,7 @@ STARTS[TEXT_PAIRS] = STARTS["texts"]._replace(options=TEXT_PAIRS, scratch="")
 def usual(kind: str) -> dict[str, Any]:
     """Return the options that data of a kind has by default, where published weights are at hand."""
     start = STARTS.get(kind)
-    return recipes.fitting(kind) if start is None else recipes.half("starts", start.options)
+    return recipes.fitting(kind) if start is None else recipes.load_fragment("starts", start.options)
 
 
 def published(kind: str, *, weights: bool = False) -> dict[str, Any]:
@@ -98,7 +98,7 @@ def options_of(kind: str, rule: str, given: Mapping[str, Any]) -> dict[str, Any]
         rule = SCRATCH
     if rule == SCRATCH and not start.scratch:
         return recipes.fitting("pairs")
-    options = recipes.half("starts", start.scratch if rule == SCRATCH else start.options)
+    options = recipes.load_fragment("starts", start.scratch if rule == SCRATCH else start.options)
     if rule == SCRATCH or kind == TEXT_PAIRS:
         return options
     loss = str(given.get("loss", SUP_CON)).rpartition(".")[2].lower().removesuffix("loss").replace("-", "")

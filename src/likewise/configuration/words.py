@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from likewise.configuration.draft import Draft, Option
+from likewise.configuration.draft import ConfigBuilder, Option
 from likewise.configuration.options import VERBS
 from likewise.configuration.resolution import canonical, in_files, resolved
 from likewise.configuration.values import FLAG
@@ -80,7 +80,7 @@ def canonical_options(words: Sequence[str], verb: str = "train") -> list[Option]
         >>> [tuple(one) for one in canonical_options(["--lr", "0.1", "--device=cpu"])]
         [('optimizer.lr', '0.1', False), ('trainer.accelerator', 'cpu', False)]
     """
-    root = Draft(verb).root
+    root = ConfigBuilder(verb).root
     return [canonical(option, root) for option in options_in(words, verb)]
 
 
@@ -92,7 +92,7 @@ def named_in(words: Sequence[str], verb: str = "train") -> frozenset[str]:
         ['config', 'optimizer.lr', 'trainer.max_epochs']
     """
     options = canonical_options(words, verb)
-    return frozenset(option.name for option in (*options, *in_files(options, Draft(verb).root)))
+    return frozenset(option.name for option in (*options, *in_files(options, ConfigBuilder(verb).root)))
 
 
 def as_words(options: Iterable[Option]) -> list[str]:

@@ -16,22 +16,22 @@ from likewise.data.augmentation import (
     SimCLRViews,
     TokenDropout,
 )
-from likewise.data.batches import Batch, Batches, Share, Views, mixed, some_inputs
+from likewise.data.batches import Batch, Batches, LocalBatch, Views, mixed, some_inputs
 from likewise.data.by_class import ByClass
 from likewise.data.corruptions import CORRUPTIONS, CorruptedRows, corrupted
 from likewise.data.episode_sampler import EpisodeSampler, EpisodeShape
 from likewise.data.episodes import Episodes
-from likewise.data.evaluated import Evaluated, Superclasses
+from likewise.data.eval_labels import EvalLabels, Superclasses
 from likewise.data.folder import Folder
 from likewise.data.groups import never_apart
 from likewise.data.ids import Ids
 from likewise.data.image_files import read_image
+from likewise.data.lazy_inputs import LazyInputs
 from likewise.data.listed import FromList
 from likewise.data.of_run import fingerprint, parts_of, parts_of_run, same_source
 from likewise.data.pairs import Pairs
 from likewise.data.patch_mix import Mix, owned_by_partner
 from likewise.data.preprocessing import ImagePreprocessing
-from likewise.data.rows import Rows
 from likewise.data.samplers import Balanced, Sampler, Shuffled, SimilarLength
 from likewise.data.samples import LabelKind, Negatives, Samples, Source
 from likewise.data.shards import Shards
@@ -42,13 +42,74 @@ from likewise.data.texts import Text, Texts, TokenRows
 from likewise.data.torchvision import Torchvision
 
 __all__ = [
-    "CORRUPTIONS", "Arrays", "Augmentation", "Balanced", "Batch", "Batches", "ByClass", "Chain", "Classes",
-    "ColourJitter", "CorruptedRows", "Digits", "Draw", "EpisodeSampler", "EpisodeShape", "Episodes", "Evaluated",
-    "FeatureDropout", "FewLabels", "Folder", "Fraction", "FromList", "GaussianBlur", "Hub", "Ids", "ImageAugmentation",
-    "ImagePreprocessing", "LabelKind", "LabelNoise", "Labelled", "LongTail", "MinPerClass", "Mix", "Negatives",
-    "NoAugmentation", "Pairs", "Parts", "RandomAffine", "RandomResizedCrop", "RandomShift", "Rows", "Sampler",
-    "Samples", "Shards", "Share", "Shuffled", "SimCLRViews", "SimilarLength", "Source", "Split", "Stratified",
-    "Subset", "Superclasses", "Table", "Text", "Texts", "TokenDropout", "TokenRows", "Torchvision", "Views",
-    "corrupted", "fingerprint", "mixed", "never_apart", "owned_by_partner", "parts_of", "parts_of_run", "read_image",
-    "same_source", "some_inputs",
+    "CORRUPTIONS",
+    "Arrays",
+    "Augmentation",
+    "Balanced",
+    "Batch",
+    "Batches",
+    "ByClass",
+    "Chain",
+    "Classes",
+    "ColourJitter",
+    "CorruptedRows",
+    "Digits",
+    "Draw",
+    "EpisodeSampler",
+    "EpisodeShape",
+    "Episodes",
+    "EvalLabels",
+    "FeatureDropout",
+    "FewLabels",
+    "Folder",
+    "Fraction",
+    "FromList",
+    "GaussianBlur",
+    "Hub",
+    "Ids",
+    "ImageAugmentation",
+    "ImagePreprocessing",
+    "LabelKind",
+    "LabelNoise",
+    "Labelled",
+    "LazyInputs",
+    "LocalBatch",
+    "LongTail",
+    "MinPerClass",
+    "Mix",
+    "Negatives",
+    "NoAugmentation",
+    "Pairs",
+    "Parts",
+    "RandomAffine",
+    "RandomResizedCrop",
+    "RandomShift",
+    "Sampler",
+    "Samples",
+    "Shards",
+    "Shuffled",
+    "SimCLRViews",
+    "SimilarLength",
+    "Source",
+    "Split",
+    "Stratified",
+    "Subset",
+    "Superclasses",
+    "Table",
+    "Text",
+    "Texts",
+    "TokenDropout",
+    "TokenRows",
+    "Torchvision",
+    "Views",
+    "corrupted",
+    "fingerprint",
+    "mixed",
+    "never_apart",
+    "owned_by_partner",
+    "parts_of",
+    "parts_of_run",
+    "read_image",
+    "same_source",
+    "some_inputs",
 ]  # fmt: skip

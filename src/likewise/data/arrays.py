@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from likewise.data import columns
-from likewise.data.evaluated import Evaluated
+from likewise.data.eval_labels import EvalLabels
 from likewise.data.ids import Ids
 from likewise.data.image_files import Size, check_size, sides
+from likewise.data.lazy_inputs import LazyInputs
 from likewise.data.preprocessing import ImagePreprocessing, Resize
-from likewise.data.rows import Rows
 from likewise.data.samples import Samples, Source
 from likewise.files.formats import PART_NAMES, as_class
 from likewise.files.suggestions import suggest
@@ -109,7 +109,7 @@ class Arrays(Source):
         parts, ids, second = parts_of_arrays(arrays), ids_of(arrays), None
         if "fine_labels" in arrays:
             fine = labels_of(arrays["fine_labels"], arrays.get("fine_names"), in_part=self.in_part, key="fine_labels")
-            second = Evaluated.finer(*fine, labels, names, "fine_labels")
+            second = EvalLabels.finer(*fine, labels, names, "fine_labels")
         inputs = arrays.pop(kind)
         if kind != "images" and self.size is not None:
             raise ValueError(f"expected no size for {kind}, got {self.size}: leave out data.size")
@@ -181,7 +181,7 @@ def _check_keys(keys: Sequence[str], path: Path) -> None:
 
 
 @final
-class ArrayRows(Rows):
+class ArrayRows(LazyInputs):
     """Vectors, (N, F), in a file that is mapped into memory, read on demand."""
 
     def __init__(self, vectors: NDArray[Any]) -> None:
@@ -192,7 +192,7 @@ class ArrayRows(Rows):
         return torch.from_numpy(np.asarray(self.vectors[rows.numpy()], np.float32))
 
 
-def _vectors(vectors: NDArray[Any]) -> Tensor | Rows:
+def _vectors(vectors: NDArray[Any]) -> Tensor | LazyInputs:
     if vectors.ndim != 2 or vectors.dtype.kind not in "uifb":
         got = f"{vectors.shape} of {vectors.dtype}: flatten them, or save images under 'images'"
         raise ValueError(f"expected vectors of shape (N, F), numbers, got {got}")

@@ -12,8 +12,8 @@ from torch import Tensor
 from likewise.data.augmentation import Augmentation, Draw, usual_augmentation
 from likewise.data.crops import Crops
 from likewise.data.episode_sampler import EpisodeShape
+from likewise.data.lazy_inputs import readable, unreadable
 from likewise.data.patch_mix import Mix
-from likewise.data.rows import readable, unreadable
 from likewise.data.samplers import Sampler, Shuffled
 from likewise.data.samples import Samples
 from likewise.parts import Described, spec_of, written
@@ -22,7 +22,7 @@ FITTED_ON = 4096  # samples that an augmentation is fitted on
 COUNTERPARTS, NEGATIVES = 3, 4  # purposes of a step's random numbers
 
 
-class Share(NamedTuple):
+class LocalBatch(NamedTuple):
     """Which samples of the global batch a process holds, and the seed for their random numbers."""
 
     seed: int
@@ -33,7 +33,7 @@ class Share(NamedTuple):
     """Position of the first sample held here."""
 
     @classmethod
-    def of(cls, batch: "Batch") -> "Share":
+    def of(cls, batch: "Batch") -> "LocalBatch":
         """Return the share of a batch; if none was set, the batch is the global one, with a seed of its own."""
         return batch.get("share") or cls(int(torch.randint(2**62, ())), len(batch["inputs"]))
 
@@ -63,7 +63,7 @@ class Batch(TypedDict):
     inputs: Shaped[Tensor, "b ..."]
     sample_index: Int[Tensor, " b"]
     labels: NotRequired[Tensor]
-    share: NotRequired[Share]
+    share: NotRequired[LocalBatch]
     cropped: NotRequired[bool]
     episodes: NotRequired[EpisodeShape]
     mix: NotRequired[Mix]
@@ -197,7 +197,7 @@ class Views(Batches):
 
     def on_device(self, batch: Batch) -> Batch:
         """Return the batch with V views of each input, (B, V, ...); of pairs, with a view of what is beside each."""
-        ready, share = batch.copy(), Share.of(batch)
+        ready, share = batch.copy(), LocalBatch.of(batch)
         made = _rest_of_views if batch.get("cropped", False) else _views_of
         ready["inputs"] = made(self.augmentation, batch["inputs"], self.views, share)
         if "counterparts" in batch:
@@ -211,14 +211,16 @@ class Views(Batches):
         return ready
 
 
-def _views_of(augmentation: Augmentation | None, inputs: Tensor, views: int, share: Share) -> Shaped[Tensor, "b v ..."]:
+def _views_of(
+    augmentation: Augmentation | None, inputs: Tensor, views: int, share: LocalBatch
+) -> Shaped[Tensor, "b v ..."]:
     if augmentation is None:
         raise ValueError("expected an augmentation, got none before fit, which chooses one: call fit(samples)")
     repeated = inputs.repeat_interleave(views, dim=0)
     return augmentation(repeated, share.draw(views, len(inputs), inputs.device)).unflatten(0, (len(inputs), views))
 
 
-def _rest_of_views(augmentation: Augmentation | None, crops: Tensor, views: int, share: Share) -> Tensor:
+def _rest_of_views(augmentation: Augmentation | None, crops: Tensor, views: int, share: LocalBatch) -> Tensor:
     rest = None if augmentation is None else augmentation.split()[1]
     made = crops.flatten(0, 1) / 255
     if rest is not None:

@@ -14,7 +14,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from likewise.data.ids import Ids
-from likewise.data.rows import Rows, Unreadable, note_unreadable, unreadable
+from likewise.data.lazy_inputs import LazyInputs, Unreadable, note_unreadable, unreadable
 from likewise.data.samples import Samples, some_of_each_class
 from likewise.data.split import Parts, Split, relabelled, whole_classes
 from likewise.data.subset import Subset
@@ -274,10 +274,10 @@ def unturned(names: Sequence[str]) -> Int[Tensor, " classes"]:
 
 
 @final
-class TurnedRows(Rows):
-    """Images, a tensor or `Rows`, once for each quarter turn: all of them as they are, then all turned by 90°, ..."""
+class TurnedRows(LazyInputs):
+    """Images, a tensor or `LazyInputs`, once for each quarter turn: all as they are, then all turned by 90°, ..."""
 
-    def __init__(self, images: Tensor | Rows) -> None:
+    def __init__(self, images: Tensor | LazyInputs) -> None:
         self.images = images
         self.shape, self.dtype = (TURNS * len(images), *images.shape[1:]), images.dtype
 

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
-from likewise.data.rows import Rows
+from likewise.data.lazy_inputs import LazyInputs
 from likewise.files.suggestions import suggest
 
 SEVERITIES = (1, 2, 3, 4, 5)
@@ -136,10 +136,12 @@ def corrupted(
 
 
 @final
-class CorruptedRows(Rows):
+class CorruptedRows(LazyInputs):
     """Images of `corrupted`, made when they are read: no more than a batch of them is in memory."""
 
-    def __init__(self, images: Tensor | Rows, rows: Tensor, corruption: str, severity: int, seed: int = 0) -> None:
+    def __init__(
+        self, images: Tensor | LazyInputs, rows: Tensor, corruption: str, severity: int, seed: int = 0
+    ) -> None:
         self.images, self.rows, self.change = images, rows, (corruption, severity, seed)
         self.shape, self.dtype = tuple(images.shape), torch.float32
 

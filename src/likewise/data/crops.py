@@ -9,7 +9,7 @@ from torch import Tensor
 from likewise.data.augmentation import Augmentation, Draw, RandomResizedCrop
 from likewise.data.augmentation.separable import NUMBERS
 from likewise.data.image_files import ImageFiles
-from likewise.data.rows import JoinedRows, Rows, SomeRows
+from likewise.data.lazy_inputs import JoinedRows, LazyInputs, SomeRows
 
 
 class Crops(NamedTuple):
@@ -19,7 +19,7 @@ class Crops(NamedTuple):
     views: int
 
     @classmethod
-    def of(cls, augmentation: Augmentation | None, views: int, inputs: Tensor | Rows) -> "Crops | None":
+    def of(cls, augmentation: Augmentation | None, views: int, inputs: Tensor | LazyInputs) -> "Crops | None":
         """Return the crops that views begin with; None where there are none, or inputs are no images on demand."""
         first = None if augmentation is None else augmentation.split()[0]
         return cls(first, views) if isinstance(first, RandomResizedCrop) and can_crop(inputs) else None
@@ -41,7 +41,7 @@ class Crops(NamedTuple):
         return views
 
 
-def can_crop(inputs: Tensor | Rows) -> bool:
+def can_crop(inputs: Tensor | LazyInputs) -> bool:
     """Tell whether inputs are images on demand, of which the middle is taken where they are not cropped."""
     if isinstance(inputs, SomeRows):
         return can_crop(inputs.all_rows)

@@ -8,7 +8,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from likewise.data.augmentation import Augmentation, Draw
-from likewise.data.batches import Batch, Batches, Share, fit_augmentation, mixed
+from likewise.data.batches import Batch, Batches, LocalBatch, fit_augmentation, mixed
 from likewise.data.episode_sampler import EpisodeSampler, EpisodeShape, fitted
 from likewise.data.patch_mix import drawn, patched
 from likewise.data.samples import Samples
@@ -98,7 +98,7 @@ class Episodes(Batches):
     def on_device(self, batch: Batch) -> Batch:
         """Return the batch with one view of each input, (B, 1, ...), queries mixed, and the shape of its episodes."""
         inputs = batch["inputs"]
-        share = Share.of(batch)
+        share = LocalBatch.of(batch)
         held, over = divmod(len(inputs), self.shape.samples)
         if over:
             got = f"{len(inputs)}: set batches.episodes to a multiple of the number of processes"

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from likewise.files.formats import PARTIAL
-from likewise.files.waiting import waited_for
+from likewise.files.waiting import track
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -73,7 +73,7 @@ def in_threads(function: Callable[[T], R], items: Iterable[T], together: int = 1
 
 def _read(rows: Sequence[int], item: Callable[[int], T], read: Callable[[T], Header | None]) -> Iterator[Header | None]:
     headers = in_threads(read, map(item, rows), TOGETHER)
-    for _, header in zip(waited_for(rows, "reading sizes of images"), headers, strict=True):
+    for _, header in zip(track(rows, "reading sizes of images"), headers, strict=True):
         yield header
 
 

@@ -19,6 +19,7 @@ from torch.utils.data import get_worker_info
 
 from likewise.data.augmentation import RandomResizedCrop
 from likewise.data.headers import Header, headers_of, in_threads
+from likewise.data.lazy_inputs import LazyInputs, SomeRows, Unreadable
 from likewise.data.preprocessing import (
     DEEP,
     GREY,
@@ -31,12 +32,11 @@ from likewise.data.preprocessing import (
     kind_of,
     upright_sides,
 )
-from likewise.data.rows import Rows, SomeRows, Unreadable
 from likewise.data.samples import Source
 from likewise.data.tars import content_of
 from likewise.files.detection import exists
 from likewise.files.formats import HEIC, UNREAD, as_text, first_of, image_suffixes
-from likewise.files.waiting import waited_for
+from likewise.files.waiting import track
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -98,7 +98,7 @@ class ImageSource(Source):
         said = {kind if kind != DEEP else f"grey of {bits} bits": count for kind, count in kinds.most_common()}
         found = FoundImages(said, len(sizes), by_pixels[0], by_pixels[-1])
         files = ImageFiles(items, ImagePreprocessing(1 if grey else 3, height, width, self.resize, bits))
-        images: Tensor | Rows = SomeRows(files, torch.tensor(readable))
+        images: Tensor | LazyInputs = SomeRows(files, torch.tensor(readable))
         if not self.streams and math.prod(images.shape) <= self.memory * 2**30:
             images, readable = files.read(readable)
         elif (warn := getattr(items, "warn", None)) is not None:
@@ -131,11 +131,11 @@ class Within(NamedTuple):
 
 
 Item = Path | Encoded | Within
-ReadImages = tuple[Tensor | Rows, Tensor, ImagePreprocessing, FoundImages | None]
+ReadImages = tuple[Tensor | LazyInputs, Tensor, ImagePreprocessing, FoundImages | None]
 
 
 @final
-class ImageFiles(Rows):
+class ImageFiles(LazyInputs):
     """Images decoded on demand, uint8; one that cannot be read is black, which `unreadable` tells from others."""
 
     def __init__(self, items: Sequence[Item], preprocessing: ImagePreprocessing) -> None:
@@ -184,7 +184,7 @@ class ImageFiles(Rows):
         images = torch.empty(len(rows), *self.shape[1:], dtype=torch.uint8)
         kept: list[int] = []
         decoded = in_threads(self.decode, (self.items[row] for row in rows))
-        for row, pixels in zip(waited_for(rows, "reading images"), decoded, strict=True):
+        for row, pixels in zip(track(rows, "reading images"), decoded, strict=True):
             if pixels is not None:
                 images[len(kept)] = pixels
                 kept.append(row)

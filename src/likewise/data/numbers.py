@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from likewise.data.columns import arrow_of, is_list
-from likewise.data.rows import Rows
+from likewise.data.lazy_inputs import LazyInputs
 from likewise.files.formats import first_of
 
 CHUNK = 16384  # rows read at a time
@@ -105,7 +105,7 @@ def vectors_of(tables: Sequence[Any], names: Sequence[str]) -> Tensor:
 
 
 @final
-class NumberRows(Rows):
+class NumberRows(LazyInputs):
     """Number columns of all tables as vectors, (N, F), float32, read on demand."""
 
     def __init__(self, tables: Sequence[Any], columns: list[str]) -> None:
@@ -132,7 +132,7 @@ class NumberRows(Rows):
         return read
 
 
-def finite_rows(vectors: Float[Tensor, "n f"] | Rows, path: str) -> Int[Tensor, " m"]:
+def finite_rows(vectors: Float[Tensor, "n f"] | LazyInputs, path: str) -> Int[Tensor, " m"]:
     """Return which rows have all their numbers, finite; a warning counts the others and names the first."""
     read = (vectors[rows] for rows in torch.arange(len(vectors)).split(CHUNK))
     whole = torch.cat([torch.isfinite(some).all(dim=1) for some in read])

@@ -16,8 +16,8 @@ from likewise.data.arrays import Arrays
 from likewise.data.groups import grouped, groups_in, without_bound
 from likewise.data.ids import Ids
 from likewise.data.image_files import ImageSource
+from likewise.data.lazy_inputs import LazyInputs
 from likewise.data.numbers import NumberRows, Numbers, vectors_of, with_numbers
-from likewise.data.rows import Rows
 from likewise.data.samples import Negatives, Samples
 from likewise.data.sides import Side, cells_of, contents, kind_in, numbered, of_rows, of_texts, taken
 from likewise.data.tables import Tables, open_tables
@@ -235,7 +235,7 @@ class Pairs(ImageSource):
         return samples_of(first, cell, firsts, counterparts), rows
 
 
-def _negatives(inputs: Tensor | Rows, items: Tensor, rows: Tensor, count: int) -> Negatives:
+def _negatives(inputs: Tensor | LazyInputs, items: Tensor, rows: Tensor, count: int) -> Negatives:
     """Gather the negatives of each row; given are, for each negative, its input and its row, in order."""
     items, rows = items[items >= 0], rows[items >= 0]
     each, pool = items.unique(return_inverse=True)

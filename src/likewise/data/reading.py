@@ -11,7 +11,7 @@ from jaxtyping import Int, Shaped
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from likewise.data.rows import Rows, files_of, note_unreadable, readable, unreadable
+from likewise.data.lazy_inputs import LazyInputs, files_of, note_unreadable, readable, unreadable
 from likewise.data.texts import Texts, TokenRows
 from likewise.data.workers import MOST_WORKERS, fetched
 
@@ -28,19 +28,19 @@ class Read(NamedTuple):
     files: dict[int, str]  # their files, by their numbers in the source
 
 
-def on_demand(inputs: Tensor | Rows | None) -> bool:
+def on_demand(inputs: Tensor | LazyInputs | None) -> bool:
     """Tell whether inputs are read when they are indexed, as images in files are."""
     return inputs is not None and not isinstance(inputs, Tensor | Texts | TokenRows)
 
 
-def spans_of(inputs: Tensor | Rows, shards: Sequence[range], batch_size: int | None = None) -> list[range]:
+def spans_of(inputs: Tensor | LazyInputs, shards: Sequence[range], batch_size: int | None = None) -> list[range]:
     """Cut shards into what is read and encoded at a time."""
     most = MOST_TEXTS if isinstance(inputs, Texts) else MOST_READ
     size = batch_size or max(1, min(most, MOST_NUMBERS // max(1, math.prod(inputs.shape[1:]))))
     return [shard[start : start + size] for shard in shards for start in range(0, len(shard), size)]
 
 
-def read_ahead(inputs: Rows, spans: Sequence[range], workers: int | None = None) -> Iterator[Read]:
+def read_ahead(inputs: LazyInputs, spans: Sequence[range], workers: int | None = None) -> Iterator[Read]:
     """Read pieces of inputs in their order, ahead, by workers: one per core, up to 8, where it is None.
 
     Each holds two pieces. Inputs that could not be read are noted, as if they had been read here.
@@ -53,7 +53,7 @@ def read_ahead(inputs: Rows, spans: Sequence[range], workers: int | None = None)
 
 @final
 class _Reading(Dataset[Read]):
-    def __init__(self, inputs: Rows, spans: Sequence[range]) -> None:
+    def __init__(self, inputs: LazyInputs, spans: Sequence[range]) -> None:
         self.inputs, self.spans = inputs, spans
 
     def __len__(self) -> int:

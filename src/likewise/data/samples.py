@@ -10,10 +10,10 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from likewise.data.evaluated import Evaluated, Superclasses
+from likewise.data.eval_labels import EvalLabels, Superclasses
 from likewise.data.ids import Ids, distinct
+from likewise.data.lazy_inputs import LazyInputs, readable
 from likewise.data.preprocessing import FoundImages, ImagePreprocessing
-from likewise.data.rows import Rows, readable
 from likewise.parts import Described, written
 
 LabelKind = Literal["classes", "label sets"]
@@ -26,7 +26,7 @@ class Samples:
 
     Args:
         inputs: Images (N, channels, height, width), uint8 or from 0 to 1, or vectors (N, F), finite: a tensor, or
-            `Rows`, which are read on demand.
+            `LazyInputs`, which are read on demand.
         labels: Classes (N,), int64 from 0 to C - 1, and -1 for a sample without one; label sets (N, L), boolean; or
             None.
         names: The names of the C classes or L labels, in order.
@@ -52,7 +52,7 @@ class Samples:
         ('classes', (3,))
     """
 
-    inputs: Tensor | Rows
+    inputs: Tensor | LazyInputs
     labels: Int[Tensor, " n"] | Bool[Tensor, "n l"] | None = None
     names: tuple[str, ...] = ()
     parts: Int[Tensor, " n"] | None = None
@@ -65,7 +65,7 @@ class Samples:
     counterparts: "Samples | None" = None
     negatives: "Negatives | None" = None
     columns: tuple[str, ...] = ()
-    evaluated: Evaluated | None = None
+    evaluated: EvalLabels | None = None
     said: str = ""
 
     def __post_init__(self) -> None:
@@ -92,13 +92,13 @@ class Samples:
         return replace(self, inputs=inputs, **{name: None if of is None else of[index] for name, of in beside})
 
     @property
-    def _beside_inputs(self) -> "Mapping[str, Tensor | Ids | Samples | Negatives | Evaluated | None]":
+    def _beside_inputs(self) -> "Mapping[str, Tensor | Ids | Samples | Negatives | EvalLabels | None]":
         names = ("labels", "parts", "rows", "ids", "items", "groups", "counterparts", "negatives", "evaluated")
         return {name: getattr(self, name) for name in names}
 
     @property
     def could_be_read(self) -> Bool[Tensor, " n"]:
-        """A mask of the samples without those that turned out to be unreadable, on either side; see `Rows`."""
+        """A mask of the samples without those that turned out to be unreadable, on either side; see `LazyInputs`."""
         every = torch.arange(len(self))
         could = readable(self.inputs, every)
         return could if self.counterparts is None else could & readable(self.counterparts.inputs, every)
@@ -231,7 +231,7 @@ class Negatives:
         places: Which of them are each sample's, (N, K): places among them, -1 where a sample has fewer than K.
     """
 
-    inputs: Tensor | Rows
+    inputs: Tensor | LazyInputs
     items: Int[Tensor, " m"]
     places: Int[Tensor, "n k"]
 
@@ -256,7 +256,7 @@ class Source(Described, ABC):
 
     @abstractmethod
     def load(self) -> Samples:
-        """Read all samples. Their inputs may be `Rows`, which are read on demand."""
+        """Read all samples. Their inputs may be `LazyInputs`, which are read on demand."""
 
     def stream(self, made_of: ImagePreprocessing | None = None) -> Samples:
         """Read all samples, inputs on demand where they can be; images become `made_of`, if that is given."""

@@ -20,7 +20,7 @@ from likewise.data.tars import Sample, samples_in, tars_at
 from likewise.files import encodings
 from likewise.files.detection import exists, expanded, near
 from likewise.files.formats import PART_NAMES, as_class, first_of, image_suffixes, lines_in, with_test_part
-from likewise.files.waiting import waited_for
+from likewise.files.waiting import track
 
 Tars = Mapping[Path, list[Sample]]
 CLASS, FOLDERS = "cls", "folder"
@@ -71,7 +71,7 @@ class Shards(ImageSource):
     image: str | None = None
 
     def load(self) -> Samples:
-        tars = {tar: samples_in(tar) for tar in waited_for(tars_at(self.path), "reading names in tars")}
+        tars = {tar: samples_in(tar) for tar in track(tars_at(self.path), "reading names in tars")}
         keys = [Counter(sample.key for sample in samples) for samples in tars.values()]
         same = [key for counts in keys for key, count in counts.items() if count > 1]
         if same:

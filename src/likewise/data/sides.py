@@ -12,8 +12,8 @@ from torch import Tensor
 
 from likewise.data import columns
 from likewise.data.ids import Ids
+from likewise.data.lazy_inputs import LazyInputs, SomeRows
 from likewise.data.preprocessing import FoundImages, ImagePreprocessing
-from likewise.data.rows import Rows, SomeRows
 from likewise.data.samples import Samples
 from likewise.data.texts import Texts
 
@@ -23,7 +23,7 @@ CHUNK = 4096  # vectors read at a time
 class Side(NamedTuple):
     """The inputs of one side, each once, and which of them a cell holds."""
 
-    inputs: Tensor | Rows  # (U, ...)
+    inputs: Tensor | LazyInputs  # (U, ...)
     items: Int[Tensor, " n"]  # (N,): places among the inputs, -1 for what is missing or cannot be read
     preprocessing: ImagePreprocessing | None = None
     found: FoundImages | None = None
@@ -92,7 +92,7 @@ def of_texts(strings: Sequence[str]) -> Side:
     return Side(Texts(strings[row] for row in rows), items)
 
 
-def contents(inputs: Tensor | Rows) -> Iterator[bytes | None]:
+def contents(inputs: Tensor | LazyInputs) -> Iterator[bytes | None]:
     """Yield what tells each input from others; None for one that is not finite."""
     for rows in torch.arange(len(inputs)).split(CHUNK):
         read = inputs[rows].flatten(1)
@@ -111,7 +111,7 @@ def numbered(keys: Iterable[Hashable | None]) -> tuple[Int[Tensor, " n"], Int[Te
     return torch.tensor(items, dtype=torch.int64), torch.tensor(firsts, dtype=torch.int64)
 
 
-def taken(inputs: Any, rows: Tensor, memory: float = math.inf) -> Tensor | Rows:
+def taken(inputs: Any, rows: Tensor, memory: float = math.inf) -> Tensor | LazyInputs:
     """Take some inputs, some perhaps often: from memory without a copy of each, if that takes more GiB than given."""
     if torch.equal(rows, torch.arange(len(inputs))):
         return inputs

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from likewise.data.groups import without_held_out
-from likewise.data.rows import JoinedRows
+from likewise.data.lazy_inputs import JoinedRows
 from likewise.data.samples import Samples, rows_of_groups, some_of_each_class
 from likewise.data.subset import Subset
 from likewise.data.texts import Texts

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from likewise.data.evaluated import Evaluated
+from likewise.data.eval_labels import EvalLabels
 from likewise.data.samples import Samples, some_of_each_class
 from likewise.files.formats import first_of
 from likewise.files.suggestions import suggest
@@ -240,7 +240,7 @@ class LabelNoise(Subset):
         if self.form == "symmetric":
             steps = torch.randint(1, count, (len(classes),), generator=generator)
         noisy = classes.index_copy(0, chosen, (classes + steps)[chosen] % count)
-        second = Evaluated(classes, samples.names) if samples.evaluated is None else samples.evaluated
+        second = EvalLabels(classes, samples.names) if samples.evaluated is None else samples.evaluated
         return replace(samples, labels=noisy, evaluated=second)
 
 

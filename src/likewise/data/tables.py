@@ -100,9 +100,9 @@ def _image_tables(
     import datasets  # noqa: PLC0415 - only sets that the library reads need it
 
     beside = in_part and labelled
-    parts = folders.parts_of([image for image in images if not (beside and folders.is_blank(image, 0))])
+    parts = folders.parts_of([image for image in images if not (beside and folders.is_unlabelled_dir(image, 0))])
     depth = 1 if parts else 0
-    blank = {image for image in images if beside and folders.is_blank(image, depth)}
+    blank = {image for image in images if beside and folders.is_unlabelled_dir(image, depth)}
     within: dict[str, list[Path]] = {}
     for image in images:
         unknown = "train" if image in blank else ""

@@ -16,11 +16,11 @@ from torch import Tensor
 
 from likewise.data import columns
 from likewise.data.chosen import Chosen, chosen
-from likewise.data.evaluated import Evaluated
+from likewise.data.eval_labels import EvalLabels
 from likewise.data.ids import Ids
 from likewise.data.image_files import Encoded, ImageSource, Item
+from likewise.data.lazy_inputs import LazyInputs
 from likewise.data.numbers import NumberRows, finite_rows, vectors_of
-from likewise.data.rows import Rows
 from likewise.data.samples import Samples
 from likewise.data.tables import Tables, open_tables
 from likewise.data.texts import Texts
@@ -114,18 +114,18 @@ class Tabular(ImageSource):
     def _chosen(self, tables: Tables, beside: Sequence[str]) -> Chosen:
         return chosen(self.path, tables, self.inputs, beside)
 
-    def _finer(self, splits: Sequence[Any], labels: Tensor | None, names: tuple[str, ...]) -> Evaluated | None:
+    def _finer(self, splits: Sequence[Any], labels: Tensor | None, names: tuple[str, ...]) -> EvalLabels | None:
         if self.fine_label is None:
             return None
         fine = columns.labels_in(splits, self.fine_label, None, in_part=self.in_part)
-        return Evaluated.finer(*fine, labels, names, f"fine labels in column {self.fine_label!r}")
+        return EvalLabels.finer(*fine, labels, names, f"fine labels in column {self.fine_label!r}")
 
     def _labels(self, splits: Sequence[Any], label: Sequence[str]) -> tuple[Tensor | None, tuple[str, ...]]:
         if isinstance(self.label, list):
             return columns.indicators_in(splits, label)
         return columns.labels_in(splits, label[0], self.separator, in_part=self.in_part) if label else (None, ())
 
-    def _texts(self, splits: Sequence[Any], column: str) -> Rows:
+    def _texts(self, splits: Sequence[Any], column: str) -> LazyInputs:
         strings = columns.strings_in(splits, column)
         if blank := sum(not string.strip() for string in strings):
             warnings.warn(f"{blank:,} of {len(strings):,} texts of {self.path} are empty", stacklevel=4)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from likewise.data.columns import check_separator, column_of, labels_of
 from likewise.data.ids import Ids
-from likewise.data.rows import Rows
+from likewise.data.lazy_inputs import LazyInputs
 from likewise.data.samples import Samples, Source
 from likewise.files import formats
 from likewise.files.cells import LOOKED_AT
@@ -154,7 +154,7 @@ def _nothing(lines: formats.Lines) -> ValueError:
 
 
 @final
-class Texts(Rows):
+class Texts(LazyInputs):
     r"""Strings. Read as rows they are their UTF-8 bytes, filled up with zeros: (n, T), uint8.
 
     Args:
@@ -180,7 +180,7 @@ class Texts(Rows):
 
 
 @final
-class TokenRows(Rows):
+class TokenRows(LazyInputs):
     """Rows of tokens: 0 is padding, 1 the mask, and from 2 on the numbers are the encoder's own.
 
     Indexing pads to the longest of the rows that are asked for.

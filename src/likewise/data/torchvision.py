@@ -14,11 +14,11 @@ from torch import Tensor
 
 from likewise.data.arrays import as_images
 from likewise.data.columns import Labels
-from likewise.data.evaluated import Evaluated
+from likewise.data.eval_labels import EvalLabels
 from likewise.data.ids import Ids, distinct
 from likewise.data.image_files import ImageSource, check_one_size
+from likewise.data.lazy_inputs import JoinedRows, LazyInputs
 from likewise.data.preprocessing import ImagePreprocessing, plain_image
-from likewise.data.rows import JoinedRows, Rows
 from likewise.data.samples import Samples
 from likewise.files.formats import with_test_part
 from likewise.files.suggestions import suggest
@@ -96,7 +96,7 @@ class Torchvision(ImageSource):
         second = None
         if self.fine_label is not None:
             fine = [part.fine for part in parts if part.fine is not None]
-            second = Evaluated.finer(torch.cat([own for own, _ in fine]), fine[0][1], labels, names)
+            second = EvalLabels.finer(torch.cat([own for own, _ in fine]), fine[0][1], labels, names)
         roles = with_test_part([part.number for part in parts])
         numbers = torch.cat([torch.full((len(part.targets),), role) for role, part in zip(roles, parts, strict=True)])
         given = None if len(parts) == 1 else numbers
@@ -120,7 +120,7 @@ class Torchvision(ImageSource):
     ) -> Samples:
         kind = self._kind()
         others = _Mapped(self.root / kind.base_folder / kind.train_list[2][0], made_of)
-        inputs: Tensor | Rows = JoinedRows(images, others)
+        inputs: Tensor | LazyInputs = JoinedRows(images, others)
         if not self.streams and math.prod(inputs.shape) <= self.memory * 2**30:
             inputs = inputs[torch.arange(len(inputs))]
         blank = torch.full((len(others),), -1)
@@ -213,7 +213,7 @@ class Torchvision(ImageSource):
 
 
 @final
-class _Mapped(Rows):
+class _Mapped(LazyInputs):
     """Images of STL-10 in their file, read on demand: each is three channels, written column by column."""
 
     def __init__(self, file: Path, made_of: ImagePreprocessing) -> None:

@@ -11,7 +11,8 @@ from likewise.evaluation.few_shot import FewShot
 from likewise.evaluation.intervals import Difference, paired_difference
 from likewise.evaluation.knn import KNN
 from likewise.evaluation.linear import LinearProbe
-from likewise.evaluation.of_run import Learned
+from likewise.evaluation.novelty import NoveltyScore
+from likewise.evaluation.of_run import RunPredictors
 from likewise.evaluation.out_of_distribution import OutOfDistribution
 from likewise.evaluation.prediction_table import Predictions
 from likewise.evaluation.predictions import OwnClassifier
@@ -20,7 +21,6 @@ from likewise.evaluation.raw import raw_features
 from likewise.evaluation.results import Results, evaluate
 from likewise.evaluation.retrieval import Retrieval
 from likewise.evaluation.robustness import Robustness
-from likewise.evaluation.unlikeness import Unlikeness
 from likewise.evaluation.widths import Widths
 from likewise.evaluation.within_class import WithinClass
 from likewise.evaluation.zero_shot import ZeroShot
@@ -37,9 +37,9 @@ __all__ = [
     "Features",
     "FewShot",
     "Group",
-    "Learned",
     "LinearProbe",
     "Metric",
+    "NoveltyScore",
     "Origin",
     "OutOfDistribution",
     "Outcomes",
@@ -50,8 +50,8 @@ __all__ = [
     "Results",
     "Retrieval",
     "Robustness",
+    "RunPredictors",
     "Score",
-    "Unlikeness",
     "Widths",
     "WithinClass",
     "ZeroShot",

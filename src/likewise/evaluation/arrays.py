@@ -10,8 +10,8 @@ from torch import Tensor
 
 from likewise.data import Samples, Split
 from likewise.data.arrays import labels_of, words_of
-from likewise.evaluation.capping import capped
 from likewise.evaluation.features import FeatureParts, Features
+from likewise.evaluation.subsample import capped
 from likewise.files.formats import PARTS
 
 FEWEST_SETS = 10  # with fewer label sets, a tenth is none

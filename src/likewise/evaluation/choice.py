@@ -38,14 +38,14 @@ def applicable(parts: FeatureParts, asked: Sequence[Evaluation] | None = None) -
         ['kNN', 'linear probe', 'retrieval']
     """
     if asked is None:
-        usual = (kind.usual(kind.taken(parts))[0] for kind in DEFAULT)
-        return [evaluation for evaluation in usual if evaluation is not None]
+        default_for = (kind.default_for(kind.select(parts))[0] for kind in DEFAULT)
+        return [evaluation for evaluation in default_for if evaluation is not None]
     names = [evaluation.name for evaluation in asked]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice:
         raise ValueError(f"expected every evaluation once, got {twice} twice: evaluate again with the other settings")
     for evaluation in asked:
-        reason = evaluation.why_not_applicable(evaluation.taken(parts))
+        reason = evaluation.why_not_applicable(evaluation.select(parts))
         if reason:
             name = type(evaluation).__name__
             others = ", ".join(type(one).__name__ for one in applicable(parts) if type(one) is not type(evaluation))
@@ -55,7 +55,7 @@ def applicable(parts: FeatureParts, asked: Sequence[Evaluation] | None = None) -
 
 def left_out(parts: FeatureParts) -> str:
     """Say what the usual evaluations leave out for want of samples, and why."""
-    return "; ".join(filter(None, (kind.usual(kind.taken(parts))[1] for kind in DEFAULT)))
+    return "; ".join(filter(None, (kind.default_for(kind.select(parts))[1] for kind in DEFAULT)))
 
 
 def while_training(

@@ -81,7 +81,7 @@ class CrossModalRetrieval(Evaluation):
         test, others = parts.test, parts.test.counterparts
         if others is None:
             return "it needs pairs, and the samples have no other side"
-        if (fewest := min(len(side.different[0]) for side in (test, others))) < 2:
+        if (fewest := min(len(side.unique_index[0]) for side in (test, others))) < 2:
             return f"it needs 2 different inputs on each side of the test pairs, and there is {fewest}"
         return None
 
@@ -190,5 +190,5 @@ def sides_of(pairs: Features) -> tuple[Features, Features, Int[Tensor, "n 2"]]:
     if pairs.counterparts is None:
         raise ValueError("expected features of pairs, got features without another side")
     sides = (pairs, replace(pairs.counterparts, rows=pairs.numbers, part=pairs.part))
-    (rows, places), (other_rows, others) = (side.different for side in sides)
+    (rows, places), (other_rows, others) = (side.unique_index for side in sides)
     return sides[0][rows], sides[1][other_rows], torch.stack([places, others], dim=1)

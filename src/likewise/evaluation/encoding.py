@@ -10,8 +10,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from likewise import distributed
+from likewise.data.lazy_inputs import LazyInputs, note_unreadable
 from likewise.data.reading import on_demand, read_ahead, spans_of
-from likewise.data.rows import Rows, note_unreadable
 from likewise.data.samples import Samples
 from likewise.evaluation.features import Bar, Features, silent
 from likewise.models import Encoder
@@ -27,7 +27,7 @@ class Piece(NamedTuple):
 
 
 def pieces(
-    encoder: Encoder, inputs: Tensor | Rows, spans: Sequence[range], workers: int | None = None
+    encoder: Encoder, inputs: Tensor | LazyInputs, spans: Sequence[range], workers: int | None = None
 ) -> Iterator[Piece]:
     """Encode pieces of inputs, whose rows the spans are, while workers read those that follow; see `read_ahead`."""
     if on_demand(inputs):
@@ -40,7 +40,9 @@ def pieces(
         yield Piece(rows, encoder.encode(some), {})
 
 
-def _in_turns(encoder: Encoder, inputs: Tensor | Rows, spans: Sequence[range], workers: int | None) -> Iterator[Piece]:
+def _in_turns(
+    encoder: Encoder, inputs: Tensor | LazyInputs, spans: Sequence[range], workers: int | None
+) -> Iterator[Piece]:
     """Encode pieces in turns, each process every W-th of W; yield all of them at the first process, none at others.
 
     All processes of the group have to call this alike. The features travel between processors, as float32.
@@ -96,7 +98,7 @@ def features_of(
     samples = samples.as_evaluated()
     could = torch.ones(len(samples), dtype=torch.bool)
 
-    def encoded(by: Encoder, inputs: Tensor | Rows) -> Tensor:
+    def encoded(by: Encoder, inputs: Tensor | LazyInputs) -> Tensor:
         def shown(walked: Iterable[Any]) -> Iterable[Any]:
             return progress(walked, f"encoding, {part}")
 

@@ -35,10 +35,10 @@ class Evaluation(Described, ABC):
         """Say why these parts can't be evaluated, as "it needs ..., and there is ..."; None if they can."""
 
     @classmethod
-    def usual(cls, parts: FeatureParts) -> tuple[Self | None, str]:
+    def default_for(cls, parts: FeatureParts) -> tuple[Self | None, str]:
         """Return the evaluation as it is made where none is asked for, if it applies; and what is left out and why."""
-        usual = cls()
-        return (usual if usual.why_not_applicable(parts) is None else None), ""
+        default_for = cls()
+        return (default_for if default_for.why_not_applicable(parts) is None else None), ""
 
     def __repr__(self) -> str:
         return written(self)
@@ -53,9 +53,9 @@ class Evaluation(Described, ABC):
         return by if by.test.part != parts.test.part and self.why_not_applicable(by) is None else None
 
     @classmethod
-    def taken(cls, parts: FeatureParts) -> FeatureParts:
+    def select(cls, parts: FeatureParts) -> FeatureParts:
         """Return what is evaluated of parts: unless the evaluation is of pairs, each input of the first side once."""
-        return parts if cls.of_pairs else FeatureParts(*(part.once() for part in parts))
+        return parts if cls.of_pairs else FeatureParts(*(part.unique() for part in parts))
 
     def check(self, parts: FeatureParts) -> None:
         """Raise a ValueError if these parts can't be evaluated."""
@@ -81,7 +81,7 @@ class Evaluation(Described, ABC):
         Raises:
             ValueError: These parts can't be evaluated.
         """
-        parts = self.taken(FeatureParts(train, validation, test))
+        parts = self.select(FeatureParts(train, validation, test))
         self.check(parts)
         return self.evaluate(parts, refit=refit, progress=progress)
 

@@ -13,7 +13,7 @@ from likewise.data import Superclasses
 from likewise.data.by_class import unturned
 from likewise.data.groups import components
 from likewise.data.ids import Ids
-from likewise.data.rows import Rows
+from likewise.data.lazy_inputs import LazyInputs
 from likewise.data.samples import LabelKind, Samples, some_rows
 from likewise.scores import ENCODER, places_of
 
@@ -36,7 +36,8 @@ class Origin:
 
     Args:
         samples: The samples of the part.
-        encode: Encodes inputs (N, ...), a tensor or `Rows`, as these samples were: features (N, D), float32 on the CPU.
+        encode: Encodes inputs (N, ...), a tensor or `LazyInputs`, as these samples were: features (N, D), float32, on
+            the CPU.
 
     Example:
         >>> samples = Samples(torch.rand(3, 1, 4, 4), rows=torch.tensor([7, 2, 5]))
@@ -46,7 +47,7 @@ class Origin:
     """
 
     samples: Samples
-    encode: Callable[[Tensor | Rows], Tensor]
+    encode: Callable[[Tensor | LazyInputs], Tensor]
 
     def __repr__(self) -> str:
         return f"Origin({len(self.samples):,} samples of {self.input_shape})"
@@ -56,7 +57,7 @@ class Origin:
         """The shape of one input."""
         return self.samples.input_shape
 
-    def inputs(self, rows: Int[Tensor, " n"]) -> Tensor | Rows:
+    def inputs(self, rows: Int[Tensor, " n"]) -> Tensor | LazyInputs:
         """Return the inputs of samples, by their rows in the source, (N,); a ValueError if there is no such sample."""
         numbered = self.samples.numbered()
         place = places_of(rows, torch.as_tensor(numbered.rows))
@@ -185,7 +186,7 @@ class Features:
         return replace(self, vectors=self.vectors.to(device))
 
     @property
-    def different(self) -> tuple[Int[Tensor, " m"], Int[Tensor, " n"]]:
+    def unique_index(self) -> tuple[Int[Tensor, " m"], Int[Tensor, " n"]]:
         """The first row of each different input, (M,), and each row's place among these, (N,)."""
         every = torch.arange(len(self))
         if self.items is None:
@@ -193,9 +194,9 @@ class Features:
         occurring, places = self.items.unique(return_inverse=True)
         return torch.full((len(occurring),), len(self)).scatter_reduce(0, places, every, "amin"), places
 
-    def once(self) -> "Features":
+    def unique(self) -> "Features":
         """Return each different input once, in its first row: of pairs those of this side."""
-        return self if self.items is None else self[self.different[0].sort().values]
+        return self if self.items is None else self[self.unique_index[0].sort().values]
 
     @property
     def predicted(self) -> Float[Tensor, "n c"]:
@@ -302,7 +303,7 @@ def closed(train: Features | Samples, test: Features | Samples) -> bool:
     return len(test) == 0 or int(test.labels.max()) < len(train.names)
 
 
-def that_chooses(validation: Features) -> Features:
+def labelled_validation(validation: Features) -> Features:
     """Return what settings are chosen by: nothing, where no validation sample has a label."""
     blank = validation.label_kind == "label sets" and not bool(validation.sets.any())
     return validation[torch.arange(0)] if blank else validation

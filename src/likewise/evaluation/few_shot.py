@@ -117,7 +117,7 @@ class FewShot(Evaluation):
         return [shape._replace(queries=min(shape.queries for shape in fits)) for shape in fits]
 
     @classmethod
-    def usual(cls, parts: FeatureParts) -> tuple[Self | None, str]:
+    def default_for(cls, parts: FeatureParts) -> tuple[Self | None, str]:
         """Return the episodes of new classes, as far as there are samples, and what is left out and why."""
         test = parts.test
         if test.label_kind != "classes" or len(test) == 0 or parts.closed:

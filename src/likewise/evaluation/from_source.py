@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from likewise.data import Samples, Source
-from likewise.data.rows import files_of, in_words, readable, unreadable
+from likewise.data.lazy_inputs import files_of, in_words, readable, unreadable
 from likewise.evaluation.features import Features
 from likewise.evaluation.raw import as_vectors
 from likewise.scores import RAW

@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from likewise.evaluation.evaluation import Evaluation, needs_seen_labels
-from likewise.evaluation.features import Bar, FeatureParts, Features, joined, silent, that_chooses
+from likewise.evaluation.features import Bar, FeatureParts, Features, joined, labelled_validation, silent
 from likewise.evaluation.nearest import nearest
 from likewise.evaluation.own_rows import own_rows
 from likewise.evaluation.predictions import Predicted, scored, selecting_score
@@ -88,7 +88,7 @@ class KNN(Evaluation):
     def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Bar = silent) -> Result:
         train, validation, test = parts
         learned = joined(train, validation) if refit else train
-        validation = that_chooses(validation)
+        validation = labelled_validation(validation)
         k, weights, tried = self._choose(train, validation, progress)
         own, notes = own_rows(test, learned, included=self.gallery_includes_queries)
         k = min(k, len(learned) - (own is not None))

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from likewise.evaluation.evaluation import Evaluation, needs_seen_labels
-from likewise.evaluation.features import Bar, FeatureParts, Features, joined, silent, that_chooses
+from likewise.evaluation.features import Bar, FeatureParts, Features, joined, labelled_validation, silent
 from likewise.evaluation.logistic_regression import LinearClassifier, regression_of
 from likewise.evaluation.predictions import Predicted, scored, selecting_score
 from likewise.evaluation.predictors import LinearPredictor
@@ -77,7 +77,7 @@ class LinearProbe(Evaluation):
     def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Bar = silent) -> Result:
         train, validation, test = parts
         chosen = self.choose(train, validation, refit=refit, progress=progress)
-        chosen_by = predicted_by(chosen.held_out, that_chooses(validation))
+        chosen_by = predicted_by(chosen.held_out, labelled_validation(validation))
         found = scored(self.name, predicted_by(chosen.probe, test), chosen_by, train.frequencies, chosen.settings)
         of_labels = test.label_kind == "label sets" and len(chosen_by.features) > 0  # each with a penalty of its own
         own = (selecting_score(self.name, chosen_by, chosen.settings),) if of_labels else ()
@@ -97,7 +97,7 @@ class LinearProbe(Evaluation):
             refit: Whether to fit once more to both parts, with the chosen penalty.
             progress: Wraps the fits.
         """
-        chooses = that_chooses(validation)
+        chooses = labelled_validation(validation)
         penalties = sorted(self.penalties, reverse=True) if self.penalty is None else [self.penalty]
         tried = iter(progress(penalties, f"{self.name}, penalties"))
         path = _Path(self.tolerance, train, chooses, next(tried))

@@ -11,11 +11,11 @@ from torch import Tensor, nn
 
 from likewise.evaluation.evaluation import needs_seen_labels
 from likewise.evaluation.feature_files import load_features
-from likewise.evaluation.features import FeatureParts, Features, joined, that_chooses
+from likewise.evaluation.features import FeatureParts, Features, joined, labelled_validation
 from likewise.evaluation.knn import KNN, TEMPERATURE, Weights
+from likewise.evaluation.novelty import NoveltyScore
 from likewise.evaluation.prediction_table import Predictions
 from likewise.evaluation.predictors import LinearPredictor, NeighbourPredictor, Predictor
-from likewise.evaluation.unlikeness import Unlikeness
 from likewise.parts import build
 from likewise.runs import Run
 from likewise.scores import ENCODER
@@ -26,7 +26,7 @@ LABELLED = "give labelled samples to predict by with among (likewise predict RUN
 
 
 @final
-class Learned:
+class RunPredictors:
     """What a run has learned from features; each is read when it is asked for, and the data is not needed.
 
     Args:
@@ -55,7 +55,7 @@ class Learned:
         """The run's features, of pairs each input of the first side once, as evaluated; None where it keeps none."""
         if self._run is None or not self.run.embeddings.is_file():
             return None
-        return FeatureParts(*(part.once() for part in load_features(self.run.embeddings)))
+        return FeatureParts(*(part.unique() for part in load_features(self.run.embeddings)))
 
     @cached_property
     def refit(self) -> bool:
@@ -63,14 +63,14 @@ class Learned:
         return bool((self.run.facts.get("parts") or {}).get("split", {}).get("init_args", {}).get("refit", False))
 
     @cached_property
-    def unlikeness(self) -> Unlikeness | None:
+    def unlikeness(self) -> NoveltyScore | None:
         """What says how unlike the training data a sample is; None without training or held-out samples."""
         features = self.features
         if features is None or not len(features.train):
             return None
         if not len(features.test) + (0 if self.refit else len(features.validation)):
             return None
-        return Unlikeness(features, refit=self.refit)
+        return NoveltyScore(features, refit=self.refit)
 
     def predictor(self, by: By | None = None, among: Features | None = None) -> Predictor:
         """Return what predicts.
@@ -142,7 +142,7 @@ class Learned:
         made = NeighbourPredictor.of(learned, *chosen)
         if made.thresholds is None:
             return made
-        apart = NeighbourPredictor.of(train, *chosen, that_chooses(validation))
+        apart = NeighbourPredictor.of(train, *chosen, labelled_validation(validation))
         return replace(made, thresholds=apart.thresholds, few=apart.few)
 
     def _missing(self, by: str) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 from numpy.typing import NDArray
 
-from likewise.evaluation.unlikeness import UNLIKE
+from likewise.evaluation.novelty import UNLIKE
 
 SHOWN = 5
 
@@ -24,7 +24,7 @@ class Predictions:
         scores: The probability of each class or label, (M, C); by label prototypes the cosine.
         sets: Which labels are predicted, (M, L); None for classes.
         unlike: The share of held-out samples that are nearer to the training data, (M,); see
-            `likewise.evaluation.Unlikeness`. None where the run keeps no features.
+            `likewise.evaluation.NoveltyScore`. None where the run keeps no features.
         probabilities: Whether the scores are probabilities.
         trained_on: Whether each sample has the features of a training sample, (M,): then it says nothing of new ones.
             None as for unlike.

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d
 
 from likewise.data import Parts, Samples, Texts
-from likewise.data.rows import Rows
+from likewise.data.lazy_inputs import LazyInputs
 from likewise.evaluation.features import FeatureParts, Features, Origin
 from likewise.evaluation.logistic_regression import CONSTANT
 from likewise.files.formats import PARTS
@@ -21,7 +21,7 @@ READ = 256  # images that are shrunk at a time
 MOST_NUMBERS = 2**24  # of a part: 64 MiB in float32
 TERMS = 2048  # words that texts are described by
 MOST_TEXTS = 2**16  # of a part: 512 MiB in float32
-Encode = Callable[[Tensor | Rows], Tensor]
+Encode = Callable[[Tensor | LazyInputs], Tensor]
 
 
 def raw_features(parts: Parts, features: FeatureParts | None = None, seed: int = 0) -> FeatureParts | None:
@@ -117,7 +117,7 @@ def shrunk(inputs: Float[Tensor, "n ..."]) -> Float[Tensor, "n ..."]:
     return small if inputs.is_floating_point() else small.round().to(inputs.dtype)
 
 
-def _flattened(inputs: Tensor | Rows) -> Tensor:
+def _flattened(inputs: Tensor | LazyInputs) -> Tensor:
     return as_vectors(Samples(inputs))
 
 
@@ -130,7 +130,7 @@ def _standardizing(train: Samples) -> Encode:
 def _weights_of_words(train: Sequence[Samples]) -> Encode | None:
     from sklearn.feature_extraction.text import TfidfVectorizer  # noqa: PLC0415 - for texts only
 
-    def strings(inputs: Tensor | Rows) -> list[str]:
+    def strings(inputs: Tensor | LazyInputs) -> list[str]:
         return inputs.strings if isinstance(inputs, Texts) else []
 
     terms = TfidfVectorizer(max_features=TERMS, ngram_range=(1, 2), sublinear_tf=True)

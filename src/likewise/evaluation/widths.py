@@ -52,12 +52,12 @@ class Widths(Evaluation):
         if 1 < width < self.widths[-1]:  # 1 stands for features that are not there yet
             return f"it needs {self.widths[-1]} features, and there are {width}"
         of = self._of(parts)
-        return of.why_not_applicable(of.taken(parts))
+        return of.why_not_applicable(of.select(parts))
 
     def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Bar = silent) -> Result:
         of, scores, outcomes = self._of(parts), list[Score](), list[Outcomes]()
         for width in self.widths:
-            few = of.taken(FeatureParts(*(_first(part, width) for part in parts)))
+            few = of.select(FeatureParts(*(_first(part, width) for part in parts)))
             result = of.evaluate(few, refit=refit, progress=progress)
             for score in result.headline:
                 metric = replace(score.metric, name=f"{score.metric}, first {width}", selects=False)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from likewise.files.formats import HEIC, PART_NAMES, PARTS, UNREAD, as_class, first_of
-from likewise.files.waiting import waited_for
+from likewise.files.waiting import track
 
 _FIRST = {
     **dict.fromkeys(UNREAD, "converted to JPEG or PNG"),
@@ -29,7 +29,7 @@ def empty(part: str, file: str | Path) -> RefusedError:
 def files_in(root: Path) -> tuple[list[Path], Lost]:
     """Return the files below a folder, relative to it and in order, and what is left out; hidden ones are skipped."""
     lost: Lost = {}
-    return sorted(waited_for(walked(root, lost), "listing files"), key=str), lost
+    return sorted(track(walked(root, lost), "listing files"), key=str), lost
 
 
 def walked(root: Path, lost: Lost) -> Iterator[Path]:
@@ -92,7 +92,7 @@ def parts_of(images: Sequence[Path]) -> dict[str, str]:
     return parts if len(parts) == len(tops) and "train" in parts.values() else {}
 
 
-def is_blank(image: Path, depth: int) -> bool:
+def is_unlabelled_dir(image: Path, depth: int) -> bool:
     """Tell whether an image is in a folder of images without a class, in the place of a class's or of a part's."""
     return any(folder.lower() in BLANK for folder in image.parts[: min(depth + 1, len(image.parts) - 1)])
 

@@ -9,14 +9,14 @@ T = TypeVar("T")
 _bar: ContextVar[Callable[[Iterable[Any], str], Iterable[Any]] | None] = ContextVar("bar", default=None)
 
 
-def waited_for(walked: Iterable[T], doing: str) -> Iterator[T]:
+def track(walked: Iterable[T], doing: str) -> Iterator[T]:
     """Walk through something that may take long."""
     bar = _bar.get()
     return iter(walked if bar is None else bar(walked, doing))
 
 
 @contextmanager
-def shown_by(bar: Callable[[Iterable[Any], str], Iterable[Any]] | None) -> Generator[None]:
+def use_progress(bar: Callable[[Iterable[Any], str], Iterable[Any]] | None) -> Generator[None]:
     """Let a function draw a bar over what is waited for in the block; None: none is drawn."""
     before = _bar.set(bar)
     try:

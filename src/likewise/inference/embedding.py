@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from likewise.data import ImagePreprocessing, Rows, Samples, Source
+from likewise.data import ImagePreprocessing, LazyInputs, Samples, Source
 from likewise.evaluation.encoding import Piece, pieces
 from likewise.inference.given import Given
 from likewise.inference.inputs import of_side, streamed
@@ -35,7 +35,9 @@ def _in_words(shape: Sequence[int]) -> str:
     return {0: "texts", 1: f"vectors of {sum(shape)} numbers"}.get(len(shape), "images")
 
 
-def encoded(model: Model, inputs: Tensor | Rows, spans: Sequence[range], workers: int | None = None) -> Iterator[Piece]:
+def encoded(
+    model: Model, inputs: Tensor | LazyInputs, spans: Sequence[range], workers: int | None = None
+) -> Iterator[Piece]:
     """Encode pieces of what `samples_for` returns, while workers read those that follow; see `read_ahead`."""
     if isinstance(inputs, Tensor) and model.preprocessing is not None:
         for span in spans:

@@ -12,11 +12,11 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from likewise.data import ImagePreprocessing, Rows, Samples, Texts
+from likewise.data import ImagePreprocessing, LazyInputs, Samples, Texts
 from likewise.data.arrays import as_images
 from likewise.data.image_files import ImageFiles
-from likewise.data.rows import files_of, in_words, unreadable
-from likewise.evaluation import Features, Learned, Predictions
+from likewise.data.lazy_inputs import files_of, in_words, unreadable
+from likewise.evaluation import Features, Predictions, RunPredictors
 from likewise.evaluation.array_files import is_arrays
 from likewise.evaluation.arrays import vectors_of
 from likewise.evaluation.of_run import By
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from likewise.inference.stored import Stored
 
     Input = str | Path | Image | NDArray[Any] | Tensor | Sequence[float]
-    Inputs = Input | Sequence[Input] | Samples | Rows
+    Inputs = Input | Sequence[Input] | Samples | LazyInputs
 
 
 @final
@@ -182,13 +182,13 @@ class Model:
         return self.learned.predictions(features, list(map(str, ids)), by, among)
 
     @cached_property
-    def learned(self) -> Learned:
+    def learned(self) -> RunPredictors:
         """What the run has learned from features."""
         if isinstance(self.encoder, OnnxEncoder | OnnxTexts):
-            return Learned(None, self.encoder.file.probe)
+            return RunPredictors(None, self.encoder.file.probe)
         if self.run is None:
             raise ValueError("expected the model of a run, got an encoder alone: load one with likewise.load(run)")
-        return Learned(self.run)
+        return RunPredictors(self.run)
 
     def search(
         self,
@@ -252,7 +252,7 @@ class Model:
 
         return Neighbours(each(told.ids), indices, similarities, None if told.texts is None else each(told.texts))
 
-    def rows(self, inputs: "Inputs") -> Tensor | Rows:
+    def rows(self, inputs: "Inputs") -> Tensor | LazyInputs:
         """Return inputs as the encoder takes them, (N, ...); files are read on demand."""
         given: Any = inputs.inputs if isinstance(inputs, Samples) else inputs
         if isinstance(given, Tensor | np.ndarray):

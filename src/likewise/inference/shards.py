@@ -30,7 +30,7 @@ DTYPES = {"float32": torch.float32, "float16": torch.float16}
 
 
 @final
-class Shards:
+class EmbeddingShards:
     """The shards of a file of features, in a folder beside it, each whole or not there.
 
     Args:

@@ -17,13 +17,13 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from likewise import distributed
-from likewise.distributed import Shards
+from likewise.distributed import RankSizes
 from likewise.losses.checks import Flag, check_positive, naming_options, told_inactive
+from likewise.losses.contrast_batch import REMEDY, ContrastBatch, described, values_of
 from likewise.losses.inputs import checked
-from likewise.losses.rows import REMEDY, Rows, described, values_of
-from likewise.operator import Backend, Outcome, Problem, Push, Reduction, evaluate, normalized
+from likewise.operator import Backend, ContrastSpec, Outcome, Push, Reduction, evaluate, normalized
 from likewise.operator.backends import EXCHANGES, exchange_of
-from likewise.operator.compiler import TRACES_WEIGHTS, uncompiled
+from likewise.operator.compiler import TRACES_WEIGHTS, graph_break
 from likewise.operator.inputs import check_temperature, one_of
 from likewise.pairs import PairWeight
 from likewise.parts import Described
@@ -86,7 +86,7 @@ class Loss(Described, nn.Module, ABC):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if "forward" in vars(cls):
-            cls.forward = uncompiled(cls.forward, unless=_is_whole)
+            cls.forward = graph_break(cls.forward, unless=_is_whole)
         if "__init__" in vars(cls):
             cls.__init__ = naming_options(cls.__init__, LossOptions)
 
@@ -142,7 +142,7 @@ class ContrastiveLoss(Loss):
 
     temperature: float | Tensor
     _told = False  # that no anchor was active
-    counts_pull: ClassVar[bool] = False
+    weight_by_pull: ClassVar[bool] = False
     """Whether a row counts as as many anchors as its pull sums to, instead of one."""
     selects: ClassVar[bool] = False
     """Whether it takes of an anchor's pairs those that are not yet far enough apart, so that none may be left."""
@@ -239,7 +239,7 @@ class ContrastiveLoss(Loss):
         *,
         whole: tuple[Tensor, ...] = (),
         local: bool = False,
-    ) -> Rows:
+    ) -> ContrastBatch:
         """Turn checked embeddings, (N, D) or (B, V, D), into rows: flattened view-major, and gathered.
 
         References are gathered too, but not those in ``whole`` (a queue, prototypes), which every process holds itself.
@@ -251,34 +251,34 @@ class ContrastiveLoss(Loss):
         dtype = torch.promote_types(queries.dtype, torch.float32)
         for v in (here, *whole):
             dtype = torch.promote_types(dtype, v.dtype)
-        found = Rows(
-            queries, here, views, references is not None, Shards((embeddings.shape[0],), 0),
-            Shards((here.shape[0],), 0), whole, dtype, "",
+        found = ContrastBatch(
+            queries, here, views, references is not None, RankSizes((embeddings.shape[0],), 0),
+            RankSizes((here.shape[0],), 0), whole, dtype, "",
         )  # fmt: skip
         return self._gathered(found) if self.gathers and not local else found
 
-    def _gathered(self, rows: Rows) -> Rows:
+    def _gathered(self, rows: ContrastBatch) -> ContrastBatch:
         here, rank = rows.references, distributed.rank()
         (samples,), (count,) = rows.sample_shards.sizes, rows.reference_shards.sizes
         mine = samples, count, PRECISIONS.index(here.dtype), exchange_of(self.backend)
         sizes = distributed.exchange(mine, rows.queries.device)
         here = here.to(functools.reduce(torch.promote_types, (PRECISIONS[of[2]] for of in sizes)))
-        shards = Shards(tuple(of[1] for of in sizes), rank)
+        shards = RankSizes(tuple(of[1] for of in sizes), rank)
         exchange = EXCHANGES[sizes[0][3]] if len({of[3] for of in sizes}) == 1 else ""
         return rows._replace(
             references=distributed.gather(here, shards, rows.dtype),
-            sample_shards=Shards(tuple(of[0] for of in sizes), rank),
+            sample_shards=RankSizes(tuple(of[0] for of in sizes), rank),
             reference_shards=shards,
             exchange=exchange,
         )
 
-    def outcome(self, rows: Rows, problem: Problem, temperature: float | Tensor | None = None) -> Outcome:
+    def outcome(self, rows: ContrastBatch, problem: ContrastSpec, temperature: float | Tensor | None = None) -> Outcome:
         """Return the terms of the equation for rows over ``rows.sections``; see `likewise.operator.evaluate`."""
         problem = problem._replace(normalize=self.normalize, part=rows.part)
         temperature = self.temperature if temperature is None else temperature
         return evaluate(problem, rows.queries, rows.sections, temperature=temperature, backend=self.backend)
 
-    def vectors(self, rows: Rows) -> tuple[Float[Tensor, "n d"], Float[Tensor, "r d"]]:
+    def vectors(self, rows: ContrastBatch) -> tuple[Float[Tensor, "n d"], Float[Tensor, "r d"]]:
         """Return the anchors and all references, in the operator's dtype, and normalised if the loss normalises."""
 
         def of_operator(of: Tensor) -> Tensor:
@@ -290,7 +290,7 @@ class ContrastiveLoss(Loss):
 
     def evaluate(
         self,
-        rows: Rows,
+        rows: ContrastBatch,
         *,
         pull: PairWeight | None,
         push: PairWeight | tuple[PairWeight, ...],
@@ -308,16 +308,16 @@ class ContrastiveLoss(Loss):
             coefficients: c of each push's log-sum-exp, (N,); None: pull's row sums.
             temperature: τ; None: the loss's own.
         """
-        together = not self.gathers and not self.counts_pull
+        together = not self.gathers and not self.weight_by_pull
         pushes = tuple([Push(one) for one in push]) if isinstance(push, tuple) else (Push(push),)
-        problem = Problem(pushes, pull, coefficients, self.reduction if together else "none")
+        problem = ContrastSpec(pushes, pull, coefficients, self.reduction if together else "none")
         outcome = self.outcome(rows, problem, temperature)
         losses, (active, count, *counted) = outcome.losses, outcome.counts
         positives = counted[0] if counted else positives
         if together:
             self._note(count, positives, active.device)
             return losses
-        anchors = None if pull is None or not self.counts_pull else pull.known_row_sum(losses.dtype, active.device)
+        anchors = None if pull is None or not self.weight_by_pull else pull.known_row_sum(losses.dtype, active.device)
         return self.reduce(losses, active, positives, anchors)
 
     def reduce(

@@ -14,8 +14,8 @@ from torch import Tensor
 from likewise.losses.base import LossOptions
 from likewise.losses.checks import check_number
 from likewise.losses.class_loss import ClassLoss
+from likewise.losses.contrast_batch import ContrastBatch
 from likewise.losses.ranks import widest
-from likewise.losses.rows import Rows
 from likewise.operator.inputs import one_of
 from likewise.operator.precision import first_derivative, without_autocast
 from likewise.pairs.weight import blocks
@@ -78,7 +78,7 @@ class BatchTripletLoss(ClassLoss):
         self.distance: Distance = one_of("distance", distance, Distance)
 
     def of_classes(
-        self, rows: Rows, classes: Int[Tensor, " n"], sections: Sequence[Int[Tensor, " r"]]
+        self, rows: ContrastBatch, classes: Int[Tensor, " n"], sections: Sequence[Int[Tensor, " r"]]
     ) -> Float[Tensor, "..."]:
         """Return the loss of rows by their classes."""
         given = Given(classes, torch.cat([*sections]), rows.place, self.margin, self.mining, self.distance)
@@ -87,7 +87,7 @@ class BatchTripletLoss(ClassLoss):
         return self.reduce(losses, counts > 0, positives, anchors=counts)
 
 
-class Found(NamedTuple):
+class Triplets(NamedTuple):
     """The triplets of some anchors."""
 
     losses: Float[Tensor, " n"]
@@ -158,7 +158,7 @@ def _blocks(anchors: Tensor, references: Tensor) -> Iterator[slice]:
     return blocks(len(anchors), max(1, CELLS // max(1, len(references))))
 
 
-def _found(z: Tensor, references: Tensor, given: Given, rows: slice) -> Found:
+def _found(z: Tensor, references: Tensor, given: Given, rows: slice) -> Triplets:
     s = z @ references.T if given.distance == "cosine" else -_distances(z, references)
     positive = given.labels[rows, None] == given.others
     negative = ~positive
@@ -173,7 +173,7 @@ def _distances(z: Float[Tensor, "n d"], references: Float[Tensor, "r d"]) -> Flo
     return torch.cdist(z, references, compute_mode="donot_use_mm_for_euclid_dist")  # a product loses the digits of near
 
 
-def _all(s: Tensor, positive: Tensor, negative: Tensor, margin: float, *, below: bool = False) -> Found:
+def _all(s: Tensor, positive: Tensor, negative: Tensor, margin: float, *, below: bool = False) -> Triplets:
     """Return the sum over all triplets: thresholds s_ap − m, and what of the sorted negatives lies above each.
 
     If `below`, only over negatives that lie below s_ap, too.
@@ -190,10 +190,10 @@ def _all(s: Tensor, positive: Tensor, negative: Tensor, margin: float, *, below:
     if below:
         met = (met - torch.searchsorted(nearest.values, s, right=True)).clamp(min=0)
     weights = met.to(s).where(negative, 0).scatter_add_(1, nearest.indices, -count.to(s))
-    return Found(sums.where(count > 0, 0).sum(dim=1).to(s), count.sum(dim=1), weights)
+    return Triplets(sums.where(count > 0, 0).sum(dim=1).to(s), count.sum(dim=1), weights)
 
 
-def _all_semi_hard(s: Tensor, positive: Tensor, negative: Tensor, margin: float) -> Found:
+def _all_semi_hard(s: Tensor, positive: Tensor, negative: Tensor, margin: float) -> Triplets:
     return _all(s, positive, negative, margin, below=True)
 
 
@@ -202,7 +202,7 @@ def _most(positive: Bool[Tensor, "n r"]) -> int:
     return max(1, int(positive.sum(dim=1).amax())) if positive.device.type == "cpu" else positive.shape[1]
 
 
-def _semi_hard(s: Tensor, positive: Tensor, negative: Tensor, margin: float) -> Found:
+def _semi_hard(s: Tensor, positive: Tensor, negative: Tensor, margin: float) -> Triplets:
     of_positives, places = s.masked_fill(~positive, torch.inf).topk(_most(positive), dim=1, largest=False)
     ordered, order = s.masked_fill(~negative, -torch.inf).sort(dim=1)
     count = negative.sum(dim=1, keepdim=True)
@@ -212,16 +212,16 @@ def _semi_hard(s: Tensor, positive: Tensor, negative: Tensor, margin: float) -> 
     return _of_selected(s, (places, order.gather(1, chosen)), exists, margin)
 
 
-def _hard(s: Tensor, positive: Tensor, negative: Tensor, margin: float) -> Found:
+def _hard(s: Tensor, positive: Tensor, negative: Tensor, margin: float) -> Triplets:
     places = s.masked_fill(~positive, torch.inf).argmin(dim=1, keepdim=True)
     chosen = s.masked_fill(~negative, -torch.inf).argmax(dim=1, keepdim=True)
     exists = positive.any(dim=1, keepdim=True) & negative.any(dim=1, keepdim=True)
     return _of_selected(s, (places, chosen), exists, margin)
 
 
-def _of_selected(s: Tensor, places: tuple[Tensor, Tensor], exists: Bool[Tensor, "n p"], margin: float) -> Found:
+def _of_selected(s: Tensor, places: tuple[Tensor, Tensor], exists: Bool[Tensor, "n p"], margin: float) -> Triplets:
     of_positives, of_negatives = places
     losses = (s.gather(1, of_negatives) - s.gather(1, of_positives) + margin).clamp(min=0).where(exists, 0)
     slope = (losses > 0).to(s)
     weights = torch.zeros_like(s).scatter_add_(1, of_negatives, slope).scatter_add_(1, of_positives, -slope)
-    return Found(losses.sum(dim=1), exists.sum(dim=1), weights)
+    return Triplets(losses.sum(dim=1), exists.sum(dim=1), weights)

@@ -8,8 +8,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from likewise.losses.base import ContrastiveLoss
+from likewise.losses.contrast_batch import ContrastBatch
 from likewise.losses.inputs import Classes, Embeddings, References
-from likewise.losses.rows import Rows
 
 
 class ClassLoss(ContrastiveLoss):
@@ -43,6 +43,6 @@ class ClassLoss(ContrastiveLoss):
 
     @abstractmethod
     def of_classes(
-        self, rows: Rows, classes: Int[Tensor, " n"], sections: Sequence[Int[Tensor, " r"]]
+        self, rows: ContrastBatch, classes: Int[Tensor, " n"], sections: Sequence[Int[Tensor, " r"]]
     ) -> Float[Tensor, "..."]:
         """Return the loss of rows, given the classes of the anchors, and of each section of references."""

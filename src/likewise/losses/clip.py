@@ -6,8 +6,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from likewise.losses.among import Among
 from likewise.losses.base import ContrastiveLoss, LossOptions
+from likewise.losses.candidates import Candidates
 from likewise.losses.checks import check_tensor
 from likewise.losses.info_nce import both_ways
 from likewise.losses.inputs import Embeddings, References
@@ -64,7 +64,7 @@ class ClipLoss(ContrastiveLoss):
             output_dict: Whether to return a dictionary, as open_clip's trainer asks for.
         """
         scale = logit_scale.to(torch.promote_types(logit_scale.dtype, torch.float32))  # of which 1/α is more exact
-        loss = both_ways(self, image_features, text_features, Among(), 1 / scale)
+        loss = both_ways(self, image_features, text_features, Candidates(), 1 / scale)
         return {"contrastive_loss": loss} if output_dict else loss
 
     def check(self, given: dict[str, Any]) -> None:

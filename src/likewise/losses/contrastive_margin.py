@@ -11,8 +11,8 @@ from likewise import distributed
 from likewise.losses.base import LossOptions
 from likewise.losses.checks import Flag, check_number
 from likewise.losses.class_loss import ClassLoss
-from likewise.losses.rows import Rows
-from likewise.operator import Problem, Push
+from likewise.losses.contrast_batch import ContrastBatch
+from likewise.operator import ContrastSpec, Push
 from likewise.operator.inputs import one_of
 
 
@@ -67,7 +67,7 @@ class ContrastiveMarginLoss(ClassLoss):
         self.squared = one_of("squared", squared, Flag)
 
     def of_classes(
-        self, rows: Rows, classes: Int[Tensor, " n"], sections: Sequence[Int[Tensor, " r"]]
+        self, rows: ContrastBatch, classes: Int[Tensor, " n"], sections: Sequence[Int[Tensor, " r"]]
     ) -> Float[Tensor, "..."]:
         """Return the loss of rows by their classes."""
         same = rows.same_class(classes, sections)
@@ -78,7 +78,7 @@ class ContrastiveMarginLoss(ClassLoss):
         ]
         if self.squared:
             pushes += [push._replace(function="squared hinge") for push in pushes]
-        outcome = self.outcome(rows, Problem(tuple(pushes)))
+        outcome = self.outcome(rows, ContrastSpec(tuple(pushes)))
         count = torch.full((), float(len(rows.queries)), dtype=rows.dtype, device=rows.queries.device)
         counts = [count, *(of.sum() for of in outcome.counts[:2])]  # the slope of a hinge is 1 where there is a loss
         count, *of_pairs = [distributed.total(of) for of in counts] if self.gathers else counts

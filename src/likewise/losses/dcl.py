@@ -8,8 +8,8 @@ from torch import Tensor
 
 from likewise.losses.base import ContrastiveLoss, LossOptions, Temperature
 from likewise.losses.checks import Flag, check_positive
+from likewise.losses.contrast_batch import ContrastBatch
 from likewise.losses.inputs import Views
-from likewise.losses.rows import Rows
 from likewise.operator import normalized
 from likewise.operator.inputs import one_of
 
@@ -85,7 +85,7 @@ class DCLLoss(ContrastiveLoss):
                 f"expected two views for DCLLoss(weighted=True), got {views}: pass two, or set weighted=False"
             )
 
-    def _weights(self, rows: Rows) -> Float[Tensor, " n"]:
+    def _weights(self, rows: ContrastBatch) -> Float[Tensor, " n"]:
         """Return ω of each anchor; the views of a sample share it, so a mean over rows is a mean over samples."""
         view_0, view_1 = normalized(rows.queries.detach()).chunk(2)
         agreement = rows.of_anchors((view_0 * view_1).sum(dim=1) / self.sigma)

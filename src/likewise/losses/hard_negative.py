@@ -10,7 +10,7 @@ from torch import Tensor
 from likewise.losses.base import ContrastiveLoss, LossOptions, Temperature, scalar
 from likewise.losses.checks import check_number
 from likewise.losses.inputs import Views
-from likewise.operator import Problem, Push
+from likewise.operator import ContrastSpec, Push
 
 
 @final
@@ -71,7 +71,7 @@ class HardNegativeLoss(ContrastiveLoss):
         negatives = ~sample
         powers = (self.beta + 1, self.beta) if self.beta else (1.0,)
         (near, *weights), _, positive, *_ = self.outcome(
-            rows, Problem(tuple(Push(negatives, power) for power in powers), sample & rows.not_self())
+            rows, ContrastSpec(tuple(Push(negatives, power) for power in powers), sample & rows.not_self())
         )
         count = negatives.row_sum(near.dtype, near.device)
         active = count > 0

@@ -6,11 +6,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from likewise.losses.among import Among, of_all
 from likewise.losses.base import ContrastiveLoss, LossOptions, Temperature
+from likewise.losses.candidates import Candidates, of_all
 from likewise.losses.checks import check_candidates, check_ids, check_number
-from likewise.losses.inputs import Embeddings, OfEach, References
-from likewise.operator import Problem, Push
+from likewise.losses.inputs import Embeddings, PerAnchor, References
+from likewise.operator import ContrastSpec, Push
 from likewise.operator.inputs import one_of
 from likewise.pairs import NoPairs, SameSample, concat
 
@@ -86,7 +86,7 @@ class InfoNCELoss(ContrastiveLoss):
         queries: Annotated[Float[Tensor, "b d"], Embeddings()],
         keys: Annotated[Float[Tensor, "b d"], References("queries", aligned=True)],
         *,
-        negatives: Annotated[Float[Tensor, "..."] | None, OfEach("queries")] = None,
+        negatives: Annotated[Float[Tensor, "..."] | None, PerAnchor("queries")] = None,
         queue: Annotated[Float[Tensor, "q d"] | None, References("queries")] = None,
         ids: Int[Tensor, " b"] | None = None,
         negative_ids: Int[Tensor, "..."] | None = None,
@@ -111,7 +111,7 @@ class InfoNCELoss(ContrastiveLoss):
             guide_negatives: The same of the negatives, (B, G) or (B, K, G). Without them, all negatives push.
         """
         guides = guide_queries, guide_keys, guide_negatives
-        among = Among(negatives, queue, ids, negative_ids, queue_ids, *guides, self.guide_margin)
+        among = Candidates(negatives, queue, ids, negative_ids, queue_ids, *guides, self.guide_margin)
         if not self.symmetric:
             return one_way(self, queries, keys, among)
         return joint(self, queries, keys, among) if self.symmetric == "joint" else both_ways(self, queries, keys, among)
@@ -128,7 +128,7 @@ class InfoNCELoss(ContrastiveLoss):
 
 
 def both_ways(
-    loss: ContrastiveLoss, queries: Tensor, keys: Tensor, among: Among, temperature: Tensor | float | None = None
+    loss: ContrastiveLoss, queries: Tensor, keys: Tensor, among: Candidates, temperature: Tensor | float | None = None
 ) -> Tensor:
     """Return the mean of both directions; a key is found among the queries."""
     if among.negatives is not None or among.guide_keys is not None or loss.gathers:  # directions have different pairs
@@ -136,21 +136,21 @@ def both_ways(
         back = one_way(loss, keys, queries, among.back._replace(negatives=None), temperature)
         return (one_way(loss, queries, keys, among, temperature) + back) / 2
     rows = loss.rows(queries, keys)
-    problem = Problem((Push(among.nearby(rows)),), rows.beside(), both_ways=True)
+    problem = ContrastSpec((Push(among.nearby(rows)),), rows.beside(), both_ways=True)
     (forth,), (back,), attraction, *_ = loss.outcome(rows, problem, temperature)
     everyone = torch.ones_like(forth, dtype=torch.bool)
     return loss.reduce((forth + back) / 2 - attraction, everyone, everyone.float())
 
 
 def one_way(
-    loss: ContrastiveLoss, queries: Tensor, keys: Tensor, among: Among, temperature: Tensor | float | None = None
+    loss: ContrastiveLoss, queries: Tensor, keys: Tensor, among: Candidates, temperature: Tensor | float | None = None
 ) -> Tensor:
     """Return the loss of finding a query's key among keys, negatives and a queue."""
     rows, pull, push = among.sections(loss, queries, keys)
     return loss.evaluate(rows, pull=pull, push=push, positives=pull, temperature=temperature)
 
 
-def joint(loss: ContrastiveLoss, queries: Tensor, keys: Tensor, among: Among) -> Tensor:
+def joint(loss: ContrastiveLoss, queries: Tensor, keys: Tensor, among: Candidates) -> Tensor:
     """Return the loss of both directions, among queries as well as keys, in one softmax."""
     queries, keys = _wide(queries, keys)
     rows = loss.rows(queries, keys)
@@ -167,8 +167,8 @@ def joint(loss: ContrastiveLoss, queries: Tensor, keys: Tensor, among: Among) ->
         of_key = [*of_key, pushed & SameSample(sample, of_sample).__invert__()]
     rows = rows._replace(whole=tuple(sections))
     pull = concat([rows.beside(), *(NoPairs(*of.shape) for of in of_query[1:])])
-    (forth,), _, attraction, *_ = loss.outcome(rows, Problem((Push(concat(of_query)),), pull))
-    (back,), *_ = loss.outcome(rows._replace(queries=keys), Problem((Push(concat(of_key)),)))
+    (forth,), _, attraction, *_ = loss.outcome(rows, ContrastSpec((Push(concat(of_query)),), pull))
+    (back,), *_ = loss.outcome(rows._replace(queries=keys), ContrastSpec((Push(concat(of_key)),)))
     everyone = torch.ones_like(forth, dtype=torch.bool)
     return loss.reduce(torch.logaddexp(forth, back) - attraction, everyone, everyone.float())
 

@@ -21,7 +21,7 @@ Given = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Input(ABC):
+class ArgSpec(ABC):
     """Abstract: how an input is checked, after those that it has to agree with."""
 
     naming: ClassVar[tuple[str, ...]] = ()
@@ -42,7 +42,7 @@ class Input(ABC):
 
 @final
 @dataclass(frozen=True)
-class Views(Input):
+class Views(ArgSpec):
     """Views of samples, (B, D) each, or all in one, (B, V, D): the forward is given one tensor."""
 
     are_vectors = True
@@ -52,7 +52,7 @@ class Views(Input):
 
 @final
 @dataclass(frozen=True)
-class OfEpisodes(Input):
+class Episodic(ArgSpec):
     """Something of each episode; `ContrastiveLoss.check` has to look at all of it together."""
 
     def check(self, name: str, value: Any, given: Given, loss: Any) -> None:
@@ -61,7 +61,7 @@ class OfEpisodes(Input):
 
 @final
 @dataclass(frozen=True)
-class Embeddings(Input):
+class Embeddings(ArgSpec):
     """One view of each sample, (N, D), or V views, (B, V, D), which a loss is also given as a list of (B, D) each."""
 
     are_vectors = True
@@ -72,7 +72,7 @@ class Embeddings(Input):
 
 @final
 @dataclass(frozen=True)
-class References(Input):
+class References(ArgSpec):
     """Rows, (R, D), with the features and the device of others, and if ``aligned`` paired with these one to one."""
 
     naming = ("beside",)
@@ -87,7 +87,7 @@ class References(Input):
 
 @final
 @dataclass(frozen=True)
-class OfEach(Input):
+class PerAnchor(ArgSpec):
     """One row or more for each row of others, (B, D) or (B, K, D)."""
 
     naming = ("of",)
@@ -100,7 +100,7 @@ class OfEach(Input):
 
 @final
 @dataclass(frozen=True)
-class Prototypes(Input):
+class Prototypes(ArgSpec):
     """One row for each label: of these label sets, or of this attribute of the loss."""
 
     naming = ("beside", "of")
@@ -114,7 +114,7 @@ class Prototypes(Input):
 
 @final
 @dataclass(frozen=True)
-class Labels(Input):
+class Labels(ArgSpec):
     """Classes or label sets, one for each row of others, which have their own name in an error."""
 
     naming = ("of",)
@@ -128,7 +128,7 @@ class Labels(Input):
 
 @final
 @dataclass(frozen=True)
-class Classes(Input):
+class Classes(ArgSpec):
     """A class for each row of others, with which they go together; below the number of prototypes, if named."""
 
     naming = ("of", "below")
@@ -143,7 +143,7 @@ class Classes(Input):
 
 @final
 @dataclass(frozen=True)
-class LabelSets(Input):
+class MultiHot(ArgSpec):
     """A label set for each row of others, with which it goes together; over the labels of others, or of the loss."""
 
     naming = ("of", "like")
@@ -193,7 +193,7 @@ def checked(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
     optional = {of.name: of.default for of in parameters if of.default is not of.empty}
     required = [name for name in names if name not in optional]
     takes_more = len(parameters) < len(every)
-    together = {name for name, kind in kinds.items() if isinstance(kind, Classes | LabelSets)}
+    together = {name for name, kind in kinds.items() if isinstance(kind, Classes | MultiHot)}
 
     @functools.wraps(forward)
     def call(loss: Any, *args: Any, **kwargs: Any) -> Tensor:
@@ -222,7 +222,7 @@ def _check_all(found: Given, known: Given, names: Sequence[str], loss: Any) -> N
         raise TypeError(f"{expected}, got no {', '.join(missing)}: pass all of them")
 
 
-def _check_names(forward: Callable[..., Tensor], kinds: dict[str, Input], names: set[str]) -> None:
+def _check_names(forward: Callable[..., Tensor], kinds: dict[str, ArgSpec], names: set[str]) -> None:
     for name, kind in kinds.items():
         missing = [of for of in kind.after[: len(kind.naming) - kind.reads_loss] if of not in names]
         if missing:
@@ -273,9 +273,9 @@ def _parameters(forward: Callable[..., Tensor]) -> list[inspect.Parameter]:
     return list(signature.parameters.values())[1:]
 
 
-def _declared(annotation: Any) -> list[Input]:
+def _declared(annotation: Any) -> list[ArgSpec]:
     parts = (annotation, *get_args(annotation))
-    return [kind for part in parts for kind in get_args(part)[1:] if isinstance(kind, Input)]
+    return [kind for part in parts for kind in get_args(part)[1:] if isinstance(kind, ArgSpec)]
 
 
 def _stacked(views: tuple[Tensor, ...], loss: str) -> Float[Tensor, "b v d"]:

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from likewise import distributed
 from likewise.losses.base import ContrastiveLoss, LossOptions, Temperature
+from likewise.losses.contrast_batch import ContrastBatch
 from likewise.losses.inputs import Classes, Embeddings
-from likewise.losses.rows import Rows
 from likewise.pairs.explicit import Listed
 
 
@@ -82,7 +82,7 @@ class KCLLoss(ContrastiveLoss):
         positives = Listed(torch.cat([views, self._drawn(rows, labels, row_of)]), len(rows.references))
         return self.evaluate(rows, pull=positives.mean_over_row(), push=push, positives=positives)
 
-    def _drawn(self, rows: Rows, labels: Tensor, row_of: Int[Tensor, "b v"]) -> Int[Tensor, "k n"]:
+    def _drawn(self, rows: ContrastBatch, labels: Tensor, row_of: Int[Tensor, "b v"]) -> Int[Tensor, "k n"]:
         """Return each anchor's sampled references, R where its class has no more; all processes draw alike."""
         device, views, generator = rows.queries.device, rows.views, self._generator(rows)
         labels = distributed.gather(labels.to(device, torch.int64), rows.sample_shards).contiguous()
@@ -98,7 +98,7 @@ class KCLLoss(ContrastiveLoss):
         start = rows.sample_shards.offset
         return drawn[:, :, start : start + len(rows.queries) // views].flatten(1)
 
-    def _generator(self, rows: Rows) -> torch.Generator | None:
+    def _generator(self, rows: ContrastBatch) -> torch.Generator | None:
         """Return one seeded by the global one, of rank 0; None on a GPU, where a graph would replay the same sample."""
         if rows.queries.device.type != "cpu" and not rows.gathered:
             return None

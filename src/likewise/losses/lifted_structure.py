@@ -12,8 +12,8 @@ from likewise import distributed
 from likewise.losses.base import LossOptions, Temperature, scalar
 from likewise.losses.checks import check_number
 from likewise.losses.class_loss import ClassLoss
-from likewise.losses.rows import Rows
-from likewise.operator import Problem, Push
+from likewise.losses.contrast_batch import ContrastBatch
+from likewise.operator import ContrastSpec, Push
 from likewise.operator.precision import without_autocast
 from likewise.operator.tiles import TILE
 from likewise.operator.whole import PAIRS
@@ -64,7 +64,7 @@ class LiftedStructureLoss(ClassLoss):
         self.margin = check_number("margin", margin, -1e6, 1e6, "0 to 0.5")
 
     def of_classes(
-        self, rows: Rows, classes: Int[Tensor, " n"], sections: Sequence[Int[Tensor, " r"]]
+        self, rows: ContrastBatch, classes: Int[Tensor, " n"], sections: Sequence[Int[Tensor, " r"]]
     ) -> Float[Tensor, "..."]:
         """Return the loss of rows by their classes."""
         rows = rows.wide()
@@ -87,11 +87,11 @@ class LiftedStructureLoss(ClassLoss):
         losses = torch.zeros_like(far).index_copy(0, one, hinges).where(count > 0, 0)
         return self.reduce(losses, count > 0, count, count)
 
-    def _negatives(self, rows: Rows, classes: Tensor, sections: Sequence[Tensor]) -> Float[Tensor, " n"]:
+    def _negatives(self, rows: ContrastBatch, classes: Tensor, sections: Sequence[Tensor]) -> Float[Tensor, " n"]:
         """Return log Σ_n e^{s_in/τ} over the rows of other classes, of the queries of rows; −∞ without any."""
-        return self.outcome(rows, Problem((Push(~rows.same_class(classes, sections)),))).logsums[0]
+        return self.outcome(rows, ContrastSpec((Push(~rows.same_class(classes, sections)),))).logsums[0]
 
-    def _of_others(self, rows: Rows, far: Tensor, sections: Sequence[Tensor]) -> Float[Tensor, " r"]:
+    def _of_others(self, rows: ContrastBatch, far: Tensor, sections: Sequence[Tensor]) -> Float[Tensor, " r"]:
         """Return the same of all references: of the batch what is known, of others among all references."""
         of_batch = [] if rows.others else [distributed.gather(far, rows.reference_shards) if rows.gathered else far]
         vectors, classes = rows.sections[len(of_batch) :], sections[len(of_batch) :]

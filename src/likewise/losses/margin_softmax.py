@@ -11,7 +11,7 @@ from torch import Tensor
 from likewise.losses.base import ContrastiveLoss, LossOptions, Temperature, scalar
 from likewise.losses.checks import check_number
 from likewise.losses.inputs import Classes, Embeddings, References
-from likewise.operator import Problem, Push, normalized
+from likewise.operator import ContrastSpec, Push, normalized
 from likewise.operator.inputs import check_temperature
 from likewise.operator.precision import without_autocast
 from likewise.operator.whole import PAIRS
@@ -50,7 +50,7 @@ class MarginSoftmax(ContrastiveLoss):
                 others = (z @ units.T / temperature).masked_fill(classes.unsqueeze(1) == numbers, -torch.inf)
                 rest = others.logsumexp(dim=1)
             else:
-                (rest,), *_ = self.outcome(rows, Problem((Push(~SameClass(classes, numbers)),)))
+                (rest,), *_ = self.outcome(rows, ContrastSpec((Push(~SameClass(classes, numbers)),)))
                 both = rows.queries, prototypes[classes]
                 z, own = (normalized(v) if self.normalize else v.to(rows.dtype) for v in both)
                 target, temperature = self.target(z, own), scalar(self.temperature, rest)

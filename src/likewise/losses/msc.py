@@ -7,7 +7,7 @@ from torch import Tensor
 
 from likewise.losses.base import ContrastiveLoss, LossOptions, Temperature
 from likewise.losses.checks import check_positive
-from likewise.losses.inputs import Embeddings, LabelSets, Prototypes, References
+from likewise.losses.inputs import Embeddings, MultiHot, Prototypes, References
 from likewise.losses.label_weights import label_weights
 from likewise.pairs import AllPairs, concat
 
@@ -62,11 +62,11 @@ class MSCLoss(ContrastiveLoss):
     def forward(
         self,
         queries: Annotated[Float[Tensor, "..."], Embeddings()],
-        labels: Annotated[Int[Tensor, "b l"], LabelSets("queries", rows="samples")],
+        labels: Annotated[Int[Tensor, "b l"], MultiHot("queries", rows="samples")],
         prototypes: Annotated[Float[Tensor, "l d"], Prototypes("queries", of="labels")],
         *,
         queue: Annotated[Float[Tensor, "q d"] | None, References("queries")] = None,
-        queue_labels: Annotated[Int[Tensor, "q l"] | None, LabelSets("queue", like="labels")] = None,
+        queue_labels: Annotated[Int[Tensor, "q l"] | None, MultiHot("queue", like="labels")] = None,
     ) -> Float[Tensor, "..."]:
         """Return the loss of queries contrasted with each other, the prototypes and a queue.
 

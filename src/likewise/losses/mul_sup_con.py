@@ -6,7 +6,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from likewise.losses.base import ContrastiveLoss, LossOptions, Temperature
-from likewise.losses.inputs import Embeddings, LabelSets, References
+from likewise.losses.inputs import Embeddings, MultiHot, References
 from likewise.pairs import AllPairs, Overlap, concat
 
 
@@ -47,7 +47,7 @@ class MulSupConLoss(ContrastiveLoss):
     """
 
     label_kinds = frozenset({"label sets"})
-    counts_pull = True
+    weight_by_pull = True
 
     def __init__(self, *, temperature: Temperature = 0.1, **options: Unpack[LossOptions]) -> None:
         super().__init__(temperature, **options)
@@ -55,12 +55,12 @@ class MulSupConLoss(ContrastiveLoss):
     def forward(
         self,
         queries: Annotated[Float[Tensor, "..."], Embeddings()],
-        labels: Annotated[Int[Tensor, "b l"], LabelSets("queries", rows="samples")],
+        labels: Annotated[Int[Tensor, "b l"], MultiHot("queries", rows="samples")],
         *,
         references: Annotated[Float[Tensor, "r d"] | None, References("queries")] = None,
-        reference_labels: Annotated[Int[Tensor, "r l"] | None, LabelSets("references", like="labels")] = None,
+        reference_labels: Annotated[Int[Tensor, "r l"] | None, MultiHot("references", like="labels")] = None,
         queue: Annotated[Float[Tensor, "q d"] | None, References("queries")] = None,
-        queue_labels: Annotated[Int[Tensor, "q l"] | None, LabelSets("queue", like="labels")] = None,
+        queue_labels: Annotated[Int[Tensor, "q l"] | None, MultiHot("queue", like="labels")] = None,
     ) -> Float[Tensor, "..."]:
         """Return the loss of queries contrasted with references, or with each other, and with a queue.
 

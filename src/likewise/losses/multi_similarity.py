@@ -10,8 +10,8 @@ from torch import Tensor
 from likewise.losses.base import LossOptions
 from likewise.losses.checks import check_number, check_positive
 from likewise.losses.class_loss import ClassLoss
-from likewise.losses.rows import Rows
-from likewise.operator import Problem, Push
+from likewise.losses.contrast_batch import ContrastBatch
+from likewise.operator import ContrastSpec, Push
 from likewise.pairs import Below, Hardest
 
 
@@ -59,7 +59,7 @@ class MultiSimilarityLoss(ClassLoss):
         self.epsilon = None if epsilon is None else check_number("epsilon", epsilon, -1e6, 1e6, "0.1")
 
     def of_classes(
-        self, rows: Rows, classes: Int[Tensor, " n"], sections: Sequence[Int[Tensor, " r"]]
+        self, rows: ContrastBatch, classes: Int[Tensor, " n"], sections: Sequence[Int[Tensor, " r"]]
     ) -> Float[Tensor, "..."]:
         """Return the loss of rows by their classes."""
         same, others = rows.same_class(classes, sections), rows.all_others()
@@ -70,7 +70,7 @@ class MultiSimilarityLoss(ClassLoss):
             nearest = Hardest(z, far, references=v).similarities[:, 0] + self.epsilon
             farthest = Hardest(z, near, references=v, farthest=True).similarities[:, 0] - self.epsilon
             near, far = near & Below(z, v, limits=nearest), far & ~Below(z, v, limits=farthest)
-        (p, n), *_ = self.outcome(rows, Problem((Push(near, -self.alpha), Push(far, self.beta))))
+        (p, n), *_ = self.outcome(rows, ContrastSpec((Push(near, -self.alpha), Push(far, self.beta))))
         zero, active = torch.zeros_like(p), others.support(p.device)
         p, n = p + self.alpha * self.threshold, n - self.beta * self.threshold
         losses = torch.logaddexp(p, zero) / self.alpha + torch.logaddexp(n, zero) / self.beta

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from likewise.losses.base import ContrastiveLoss, LossOptions, Temperature
 from likewise.losses.checks import Flag, check_positive, matrix
-from likewise.losses.inputs import Embeddings, LabelSets, Prototypes, References
+from likewise.losses.inputs import Embeddings, MultiHot, Prototypes, References
 from likewise.losses.label_pair_similarity import Method
 from likewise.losses.label_weights import label_weights
 from likewise.operator.inputs import FLOATING, one_of
@@ -100,13 +100,13 @@ class NWSLoss(ContrastiveLoss):
     def forward(
         self,
         queries: Annotated[Float[Tensor, "..."], Embeddings()],
-        labels: Annotated[Int[Tensor, "b l"], LabelSets("queries", like="label_similarity", rows="samples")],
+        labels: Annotated[Int[Tensor, "b l"], MultiHot("queries", like="label_similarity", rows="samples")],
         prototypes: Annotated[Float[Tensor, "l d"], Prototypes("queries", of="label_similarity")],
         *,
         keys: Annotated[Float[Tensor, "b d"] | None, References("queries")] = None,
-        key_labels: Annotated[Int[Tensor, "b l"] | None, LabelSets("keys", like="label_similarity")] = None,
+        key_labels: Annotated[Int[Tensor, "b l"] | None, MultiHot("keys", like="label_similarity")] = None,
         queue: Annotated[Float[Tensor, "q d"] | None, References("queries")] = None,
-        queue_labels: Annotated[Int[Tensor, "q l"] | None, LabelSets("queue", like="label_similarity")] = None,
+        queue_labels: Annotated[Int[Tensor, "q l"] | None, MultiHot("queue", like="label_similarity")] = None,
     ) -> Float[Tensor, "..."]:
         """Return the loss of queries contrasted with keys, a queue and prototypes.
 

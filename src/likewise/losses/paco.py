@@ -9,7 +9,7 @@ from torch import Tensor
 from likewise.losses.base import ContrastiveLoss, LossOptions, Temperature
 from likewise.losses.checks import check_classes, check_number, check_tensor
 from likewise.losses.inputs import Classes, Embeddings, References
-from likewise.operator import Problem, Push
+from likewise.operator import ContrastSpec, Push
 from likewise.operator.inputs import check_finite, check_floating
 
 
@@ -76,7 +76,7 @@ class PaCoLoss(ContrastiveLoss):
         classes, sections = rows.classes(labels, queue_labels=queue_labels)
         push = rows.all_others()
         positives = rows.same_class(classes, sections) & push
-        (repulsion,), _, attraction, *_ = self.outcome(rows, Problem((Push(push),), positives))
+        (repulsion,), _, attraction, *_ = self.outcome(rows, ContrastSpec((Push(push),), positives))
         own = classes[:, None] == torch.arange(logits.shape[1], device=logits.device)
         weights = 1 + self.alpha * positives.row_sum(dtype, logits.device)
         everything = torch.logaddexp(repulsion.to(dtype), torch.logsumexp(logits, dim=1))

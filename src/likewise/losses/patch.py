@@ -8,7 +8,7 @@ from torch import Tensor
 
 from likewise.losses.base import ContrastiveLoss, LossOptions
 from likewise.losses.checks import check_episodes
-from likewise.losses.inputs import OfEpisodes
+from likewise.losses.inputs import Episodic
 from likewise.operator.inputs import check_temperature
 from likewise.pairs import SameClass
 
@@ -53,9 +53,9 @@ class PatchLoss(ContrastiveLoss):
 
     def forward(
         self,
-        query_maps: Annotated[Float[Tensor, "e q d h w"], OfEpisodes()],
-        support_maps: Annotated[Float[Tensor, "e k d h2 w2"], OfEpisodes()],
-        cell_labels: Annotated[Int[Tensor, "e q h w"], OfEpisodes()],
+        query_maps: Annotated[Float[Tensor, "e q d h w"], Episodic()],
+        support_maps: Annotated[Float[Tensor, "e k d h2 w2"], Episodic()],
+        cell_labels: Annotated[Int[Tensor, "e q h w"], Episodic()],
     ) -> Float[Tensor, "..."]:
         """Return the loss of a batch of episodes; of single cells in the order of ``cell_labels.flatten()``.
 

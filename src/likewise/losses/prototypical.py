@@ -8,7 +8,7 @@ from torch import Tensor
 
 from likewise.losses.base import ContrastiveLoss, LossOptions, Temperature, scalar
 from likewise.losses.checks import check_episodes
-from likewise.losses.inputs import OfEpisodes
+from likewise.losses.inputs import Episodic
 from likewise.operator import normalized
 
 
@@ -53,9 +53,9 @@ class PrototypicalLoss(ContrastiveLoss):
 
     def forward(
         self,
-        query_features: Annotated[Float[Tensor, "e q d"], OfEpisodes()],
-        class_means: Annotated[Float[Tensor, "e k d"], OfEpisodes()],
-        query_labels: Annotated[Int[Tensor, "e q"], OfEpisodes()],
+        query_features: Annotated[Float[Tensor, "e q d"], Episodic()],
+        class_means: Annotated[Float[Tensor, "e k d"], Episodic()],
+        query_labels: Annotated[Int[Tensor, "e q"], Episodic()],
     ) -> Float[Tensor, "..."]:
         """Return the loss of a batch of episodes; of single queries in the order of ``query_labels.flatten()``.
 

@@ -7,11 +7,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from likewise import distributed
-from likewise.distributed import Shards
+from likewise.distributed import RankSizes
 from likewise.losses.base import ContrastiveLoss, LossOptions, Temperature, scalar
 from likewise.losses.checks import check_number
 from likewise.losses.inputs import Classes, Embeddings, References
-from likewise.operator import Problem, Push
+from likewise.operator import ContrastSpec, Push
 from likewise.pairs import SameClass
 
 
@@ -78,7 +78,7 @@ class ProxyAnchorLoss(ContrastiveLoss):
         sums, members = self._sums(prototypes, batch.queries, classes)
         world = distributed.world_size() if self.gathers else 1
         if world > 1:
-            shards = Shards((len(prototypes),) * world, distributed.rank())
+            shards = RankSizes((len(prototypes),) * world, distributed.rank())
             sums = distributed.gather(sums, shards).view(world, -1, 2).logsumexp(dim=0)
             members = distributed.total(members)
         active = (members.sum() > 0).expand(len(prototypes))
@@ -96,6 +96,6 @@ class ProxyAnchorLoss(ContrastiveLoss):
     ) -> tuple[Float[Tensor, "c 2"], Int[Tensor, " c"]]:
         """Return the logarithms of each class's two sums over rows, without the margin, and how many rows it has."""
         own = SameClass(torch.arange(len(prototypes), device=classes.device), classes)
-        found = self.outcome(self.rows(prototypes, rows, local=True), Problem((Push(own, -1.0), Push(~own))))
+        found = self.outcome(self.rows(prototypes, rows, local=True), ContrastSpec((Push(own, -1.0), Push(~own))))
         sums = torch.stack(found.logsums, dim=1).clamp(min=-1e30)  # where −∞ would have no gradient
         return sums, own.row_sum(device=classes.device)

@@ -8,9 +8,9 @@ from torch import Tensor
 
 from likewise import distributed
 from likewise.losses.base import ContrastiveLoss, LossOptions, Temperature
+from likewise.losses.contrast_batch import ContrastBatch
 from likewise.losses.inputs import Classes, Embeddings
 from likewise.losses.ranks import Ranking, RankWeights, Statistics, widest
-from likewise.losses.rows import Rows
 from likewise.memory import FeatureCache
 from likewise.operator import normalized
 from likewise.operator.inputs import one_of
@@ -150,10 +150,10 @@ class RASCALLoss(ContrastiveLoss):
         shape = tuple(self.cache.features.shape)
         return super().facts() | {"cache": f"of shape {shape}", "training": str(self.training)}
 
-    def _unit(self, rows: Rows) -> Float[Tensor, "r d"]:
+    def _unit(self, rows: ContrastBatch) -> Float[Tensor, "r d"]:
         return normalized(rows.references.detach())
 
-    def _features(self, rows: Rows, sample: Int[Tensor, " r"], count: int) -> Float[Tensor, "s d"]:
+    def _features(self, rows: ContrastBatch, sample: Int[Tensor, " r"], count: int) -> Float[Tensor, "s d"]:
         """Return the feature to cache for each sample: the normalised mean of its views, in the cache's dtype."""
         everyone = torch.arange(count, device=sample.device)
         total = Equal(everyone, sample).product(self._unit(rows).to(widest(sample.device)))  # independent of order

@@ -6,11 +6,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from likewise.losses.among import Among
 from likewise.losses.base import ContrastiveLoss, LossOptions, Temperature
+from likewise.losses.candidates import Candidates
 from likewise.losses.checks import check_candidates, check_ids, check_number
-from likewise.losses.inputs import Embeddings, OfEach, References
-from likewise.operator import Problem, Push
+from likewise.losses.inputs import Embeddings, PerAnchor, References
+from likewise.operator import ContrastSpec, Push
 from likewise.operator.inputs import check_bias
 
 
@@ -63,7 +63,7 @@ class SigLIPLoss(ContrastiveLoss):
         queries: Annotated[Float[Tensor, "b d"], Embeddings()],
         keys: Annotated[Float[Tensor, "b d"], References("queries", aligned=True)],
         *,
-        negatives: Annotated[Float[Tensor, "..."] | None, OfEach("queries")] = None,
+        negatives: Annotated[Float[Tensor, "..."] | None, PerAnchor("queries")] = None,
         ids: Int[Tensor, " b"] | None = None,
         negative_ids: Int[Tensor, "..."] | None = None,
         guide_queries: Float[Tensor, "b g"] | None = None,
@@ -72,11 +72,11 @@ class SigLIPLoss(ContrastiveLoss):
     ) -> Float[Tensor, "..."]:
         """Return the loss of a batch, whose arguments are those of `InfoNCELoss.forward`."""
         guides = guide_queries, guide_keys, guide_negatives
-        among = Among(negatives, None, ids, negative_ids, None, *guides, self.guide_margin)
+        among = Candidates(negatives, None, ids, negative_ids, None, *guides, self.guide_margin)
         rows, own, nearby = among.sections(self, queries, keys)
         bias = self.bias.to(queries.device) if isinstance(self.bias, Tensor) else self.bias
         pushes = Push(nearby & ~own, 1.0, "softplus", bias), Push(own, -1.0, "softplus", -bias)
-        apart, together = self.outcome(rows, Problem(pushes)).logsums
+        apart, together = self.outcome(rows, ContrastSpec(pushes)).logsums
         everyone = torch.ones_like(apart)
         return self.reduce(apart + together, everyone.bool(), everyone.detach())
 

@@ -9,9 +9,9 @@ from torch import Tensor
 
 from likewise.losses.base import ContrastiveLoss, LossOptions, Temperature, scalar
 from likewise.losses.checks import check_tensor
+from likewise.losses.contrast_batch import ContrastBatch
 from likewise.losses.inputs import Embeddings, Labels, References
-from likewise.losses.rows import Rows
-from likewise.operator import Problem, Push, normalized, pairwise_sum
+from likewise.operator import ContrastSpec, Push, normalized, pairwise_sum
 from likewise.operator.inputs import is_plain, one_of
 from likewise.pairs import AllPairs, Explicit, PairWeight, SameClass, SharesLabel, concat
 from likewise.pairs.sets import is_zeros_and_ones
@@ -109,9 +109,9 @@ class SupConLoss(ContrastiveLoss):
         both = push, positives.mean_over_row()
         return self.evaluate(rows, pull=None, push=both, positives=positives, coefficients=(one, -one))
 
-    def _of_pairs(self, rows: Rows, positives: PairWeight, negatives: PairWeight) -> Tensor:
+    def _of_pairs(self, rows: ContrastBatch, positives: PairWeight, negatives: PairWeight) -> Tensor:
         """Return Σ_p log(1 + e^{lse_i − s_ip}): a pairwise sum of rows with one more feature, the negatives' lse_i."""
-        (far,), *_ = self.outcome(rows, Problem((Push(negatives),)))
+        (far,), *_ = self.outcome(rows, ContrastSpec((Push(negatives),)))
         active = (far != -torch.inf) & positives.support(far.device)
         z, *sections = (normalized(v) if self.normalize else v.to(rows.dtype) for v in (rows.queries, *rows.sections))
         bias = -far.masked_fill(~active, 0) * scalar(self.temperature, far)
@@ -158,7 +158,9 @@ def _check_mask(mask: Tensor) -> None:
         raise ValueError("expected mask to be zeros and ones, got other values: compare it with a threshold first")
 
 
-def _positives(rows: Rows, labels: Tensor | None, mask: Tensor | None, reference_labels: Tensor | None) -> PairWeight:
+def _positives(
+    rows: ContrastBatch, labels: Tensor | None, mask: Tensor | None, reference_labels: Tensor | None
+) -> PairWeight:
     if mask is not None:
         return _masked(rows, mask)
     if labels is None:
@@ -173,7 +175,7 @@ def _with_common_label(labels: Tensor, others: Tensor | None, place: int | None 
     return weight(labels.to(dtype), None if others is None else others.to(labels.device, dtype), offset=place)
 
 
-def _masked(rows: Rows, mask: Tensor) -> PairWeight:
+def _masked(rows: ContrastBatch, mask: Tensor) -> PairWeight:
     samples = None if rows.others else rows.samples()[1]  # gathered before any check may fail
     count = len(rows.queries) // rows.views
     columns = rows.reference_shards.total if rows.others else rows.sample_shards.total

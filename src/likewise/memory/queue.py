@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from likewise.distributed import Shards, agreement, exchange, gather, rank, world_size
+from likewise.distributed import RankSizes, agreement, exchange, gather, rank, world_size
 from likewise.memory.checks import check_size, check_tensor
 from likewise.operator.inputs import check_finite
 
@@ -178,7 +178,7 @@ class Queue(nn.Module):
             kinds = " and ".join(f"{t[1]}, {t[2]}, {t[3]}, {t[4]}, {t[5]}" for t in everyone)
             expected = "the same labels or none, size, feature_dim, num_labels and bytes of a queue on all ranks"
             raise ValueError(f"expected {expected}, got {kinds}")
-        shards = Shards(tuple(theirs[0] for theirs in everyone), rank())
+        shards = RankSizes(tuple(theirs[0] for theirs in everyone), rank())
         return gather(keys, shards), None if labels is None else gather(labels, shards), gather(ids, shards)
 
     def _check(self, keys: Tensor, labels: Tensor | None, ids: Tensor | None) -> None:

@@ -16,7 +16,7 @@ from likewise.models.cell_grid import CellGrid
 from likewise.parts import Described
 
 if TYPE_CHECKING:
-    from likewise.data.rows import Rows
+    from likewise.data.lazy_inputs import LazyInputs
 
 CHUNK = 1024  # images that `observe` reads at a time
 MOST_INPUTS = 1024  # encoded at a time
@@ -142,7 +142,7 @@ class Encoder(Described, nn.Module, ABC):
         return ((values - self.mean.to(wide)) / self.std.to(wide)).to(dtype)
 
     @torch.no_grad()
-    def observe(self, inputs: "Tensor | Rows") -> None:
+    def observe(self, inputs: "Tensor | LazyInputs") -> None:
         """Set mean and std per channel to those of these images. For vectors, leave them unchanged.
 
         Args:
@@ -168,15 +168,15 @@ class Encoder(Described, nn.Module, ABC):
 
     @torch.no_grad()
     def encode(
-        self, inputs: "Tensor | Rows", batch_size: int | None = None, *, progress: Progress | None = None
+        self, inputs: "Tensor | LazyInputs", batch_size: int | None = None, *, progress: Progress | None = None
     ) -> Float[Tensor, "n d"]:
         """Encode inputs in evaluation mode, without gradient, in batches, on the encoder's device and in its dtype.
 
         A warning tells of images of another height and width than the encoder was made for.
 
         Args:
-            inputs: (N, ...), on any device, uint8 or of any floating-point dtype; or `Rows`. Floating-point images go
-                from 0 to 1, unless the encoder has observed others, or nothing; they are not normalised.
+            inputs: (N, ...), on any device, uint8 or of any floating-point dtype; or `LazyInputs`. Floating-point
+                images go from 0 to 1, unless the encoder has observed others, or nothing; they are not normalised.
             batch_size: Number of inputs encoded at a time. None: 1,024, or fewer where they are large: 2²² numbers.
             progress: Wraps the iteration over batches, for example tqdm.
 
@@ -239,7 +239,7 @@ class Encoder(Described, nn.Module, ABC):
         except (RuntimeError, AssertionError) as error:
             raise ValueError(f"expected {self._sizes(batch)}, which it cannot take: resize them") from error
 
-    def _sizes(self, images: "Tensor | Rows") -> str:
+    def _sizes(self, images: "Tensor | LazyInputs") -> str:
         (height, width), (high, wide) = self.input_shape[1:], images.shape[2:]
         return f"images of {height} x {width} pixels, which the encoder was made for, got {high} x {wide}"
 
@@ -310,7 +310,7 @@ def check_images(encoder: str, input_shape: tuple[int, ...]) -> None:
         )
 
 
-def _mean_and_std(images: "Tensor | Rows") -> tuple[Tensor, Tensor]:
+def _mean_and_std(images: "Tensor | LazyInputs") -> tuple[Tensor, Tensor]:
     """Return mean and standard deviation per channel, float64, merged over chunks (Chan et al., 1979)."""
     count = 0
     mean = squares = low = high = torch.zeros(images.shape[1], dtype=torch.float64)

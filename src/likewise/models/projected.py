@@ -10,7 +10,7 @@ from likewise.models.encoder import Encoder, Progress, frozen
 from likewise.models.heads import Head
 
 if TYPE_CHECKING:
-    from likewise.data.rows import Rows
+    from likewise.data.lazy_inputs import LazyInputs
 
 AT_ONCE = 4096  # features that the head is given
 
@@ -51,12 +51,12 @@ class Projected(Encoder):
     def forward(self, inputs: Float[Tensor, "n ..."]) -> Float[Tensor, "n e"]:
         return self.head(self.encoder(inputs))
 
-    def observe(self, inputs: "Tensor | Rows") -> None:
+    def observe(self, inputs: "Tensor | LazyInputs") -> None:
         """Let the encoder observe the training part."""
         self.encoder.observe(inputs)
 
     def encode(
-        self, inputs: "Tensor | Rows", batch_size: int | None = None, *, progress: Progress | None = None
+        self, inputs: "Tensor | LazyInputs", batch_size: int | None = None, *, progress: Progress | None = None
     ) -> Float[Tensor, "n e"]:
         """Encode inputs, as the encoder does, to embeddings (N, E), float32 on the CPU."""
         features = self.encoder.encode(inputs, batch_size, progress=progress)

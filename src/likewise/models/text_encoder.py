@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from likewise.data.rows import Rows
+from likewise.data.lazy_inputs import LazyInputs
 from likewise.data.texts import PADDING, Texts, TokenRows
 from likewise.models.encoder import Encoder, Progress, check_sizes
 
@@ -54,7 +54,7 @@ class TextEncoder(Encoder):
     def trained(self, texts: Iterable[str]) -> Any:
         """Return a tokenizer, of the `tokenizers` library, made from texts."""
 
-    def observe(self, inputs: "Tensor | Rows") -> None:
+    def observe(self, inputs: "Tensor | LazyInputs") -> None:
         """Make the tokenizer from the training texts.
 
         Raises:
@@ -100,7 +100,7 @@ class TextEncoder(Encoder):
     @torch.no_grad()
     def encode(
         self,
-        inputs: "Tensor | Rows | Sequence[Any]",
+        inputs: "Tensor | LazyInputs | Sequence[Any]",
         batch_size: int | None = None,
         *,
         progress: Progress | None = None,

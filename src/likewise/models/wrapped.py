@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
-from likewise.data.rows import Rows
+from likewise.data.lazy_inputs import LazyInputs
 from likewise.models.cell_grid import CellGrid
 from likewise.models.encoder import Encoder, SizedEncoder, frozen, kept_buffers
 from likewise.parts import Spec, build
@@ -194,10 +194,10 @@ class FromRun(Encoder):
     def feature_dim(self) -> int:
         return self.encoder.feature_dim
 
-    def encode(self, inputs: Tensor | Rows, *args: Any, **kwargs: Any) -> Float[Tensor, "n d"]:
+    def encode(self, inputs: Tensor | LazyInputs, *args: Any, **kwargs: Any) -> Float[Tensor, "n d"]:
         return self.encoder.encode(inputs, *args, **kwargs)
 
-    def observe(self, inputs: Tensor | Rows) -> None:
+    def observe(self, inputs: Tensor | LazyInputs) -> None:
         """Keep the mean and standard deviation of the run's training part."""
 
     def forward(self, inputs: Shaped[Tensor, "n ..."]) -> Float[Tensor, "n d"]:

@@ -3,12 +3,12 @@
 from likewise.operator.backends import Backend, no_triton
 from likewise.operator.contrast import contrast, evaluate, log_sum_exp, pairwise_sum
 from likewise.operator.normalization import normalized
-from likewise.operator.problem import Outcome, Problem, Push, Reduction
+from likewise.operator.spec import ContrastSpec, Outcome, Push, Reduction
 
 __all__ = [
     "Backend",
+    "ContrastSpec",
     "Outcome",
-    "Problem",
     "Push",
     "Reduction",
     "contrast",

@@ -85,7 +85,7 @@ EXCHANGES = "", "tiled", "kernels"
 
 
 def exchange_of(backend: Backend) -> int:
-    """Return which of `EXCHANGES` a backend takes part in where rows are part of the references; see `Part`.
+    """Return which of `EXCHANGES` a backend takes part in where rows are part of the references; see `LocalAnchors`.
 
     0, none, works out no whole gradients.
     """

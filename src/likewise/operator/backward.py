@@ -6,12 +6,12 @@ import torch
 from torch import Tensor
 
 from likewise.operator.forward import Forward
-from likewise.operator.problem import Outcome, Part, Problem, Wanted
+from likewise.operator.spec import ContrastSpec, LocalAnchors, NeedsGrad, Outcome
 from likewise.operator.sums import Sums, mass
 from likewise.operator.tiles import Exponentials, Tile, View
 
 
-class Across(NamedTuple):
+class ColumnTerms(NamedTuple):
     """What a tile's columns add to the gradients of its rows: they are anchors, too, or a push is summed both ways."""
 
     shares: list[Tensor | None]
@@ -31,7 +31,7 @@ class Backward:
         of_sections: Σ W z of each section's references.
     """
 
-    def __init__(self, problem: Problem, forward: Forward, upstream: Outcome, wanted: Wanted) -> None:
+    def __init__(self, problem: ContrastSpec, forward: Forward, upstream: Outcome, wanted: NeedsGrad) -> None:
         tiled = self.tiled = forward.tiled
         self.problem, self.forward, self.upstream = problem, forward, upstream
         self._shares = self._of(forward.forth, upstream.logsums, [push.anchors for push in tiled.pushes])
@@ -47,19 +47,19 @@ class Backward:
             self.of_sections = tuple(torch.zeros_like(v) if need else None for v, need in needed)
         self._slopes = tiled.z.new_zeros(tiled.z.shape[0]) if wanted.temperature else None
 
-    def _of_columns(self) -> Across:
+    def _of_columns(self) -> ColumnTerms:
         """Return what columns add: as anchors in a triangle, as rows of other processes, or for a push both ways."""
         sums = self.forward.forth
         if self.tiled.is_triangle:
-            return Across(self._shares, sums, self._force)
+            return ColumnTerms(self._shares, sums, self._force)
         if self.problem.part is not None:
             return self._learned(self.problem.part)
         back = self.forward.back
         if not back:
-            return Across([None for _ in sums], sums, None)
-        return Across(self._of(back, self.upstream.columns, [None for _ in back]), back, None)
+            return ColumnTerms([None for _ in sums], sums, None)
+        return ColumnTerms(self._of(back, self.upstream.columns, [None for _ in back]), back, None)
 
-    def _learned(self, part: Part) -> Across:
+    def _learned(self, part: LocalAnchors) -> ColumnTerms:
         """Get from the other processes what the gradients of their rows as anchors need: a few numbers a row."""
         sums, count = self.forward.forth, len(self._shares)
         mine = [*self._shares, *(of.offsets() for of in sums), self._force]
@@ -67,7 +67,7 @@ class Backward:
         rest = iter(part.gather(numbers).unbind(dim=1))
         everyone = [None if of is None else next(rest).contiguous() for of in mine]
         offsets = zip(sums, everyone[count : 2 * count], strict=True)
-        return Across(everyone[:count], [of.elsewhere(highest) for of, highest in offsets], everyone[-1])
+        return ColumnTerms(everyone[:count], [of.elsewhere(highest) for of, highest in offsets], everyone[-1])
 
     def run(self) -> None:
         """Visit the tiles that contribute to a gradient."""

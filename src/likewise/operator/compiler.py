@@ -14,7 +14,7 @@ TRACES_WEIGHTS = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 13)
 _eager: dict[Callable[..., Any], Callable[..., Any]] = {}
 
 
-def uncompiled(function: Function, unless: Callable[..., bool] | None = None) -> Function:
+def graph_break(function: Function, unless: Callable[..., bool] | None = None) -> Function:
     """Wrap a function that the compiler shall leave as it is, with all that it calls.
 
     `torch.compiler.disable` would import the compiler, which takes seconds, so it waits until something is compiled.

@@ -8,12 +8,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from likewise.operator.backends import Backend, check_backend, engine_of, half_of
-from likewise.operator.compiler import uncompiled
+from likewise.operator.compiler import graph_break
 from likewise.operator.function import evaluate_by, with_bias
 from likewise.operator.inputs import check_bias, check_finite, check_rows, check_temperature, one_of
 from likewise.operator.learned import is_learned, with_weights
 from likewise.operator.precision import without_autocast
-from likewise.operator.problem import Function, Outcome, Part, Problem, Push, Reduction
+from likewise.operator.spec import ContrastSpec, Function, LocalAnchors, Outcome, Push, Reduction
 from likewise.operator.whole import is_small
 from likewise.pairs import PairWeight
 from likewise.pairs.weight import check_tensor
@@ -21,7 +21,7 @@ from likewise.pairs.weight import check_tensor
 References = Tensor | tuple[Tensor, ...] | list[Tensor] | None
 
 
-@uncompiled
+@graph_break
 def log_sum_exp(
     queries: Float[Tensor, "n d"],
     references: References = None,
@@ -62,10 +62,10 @@ def log_sum_exp(
         tensor([0.6931, 0.6931, 0.6931])
     """
     sections = _given(queries, references)
-    return evaluate(Problem((Push(push),)), queries, sections, temperature=temperature, backend=backend).logsums[0]
+    return evaluate(ContrastSpec((Push(push),)), queries, sections, temperature=temperature, backend=backend).logsums[0]
 
 
-@uncompiled
+@graph_break
 def pairwise_sum(
     queries: Float[Tensor, "n d"],
     references: References = None,
@@ -116,11 +116,13 @@ def pairwise_sum(
         raise ValueError(f"expected sign to be 1 or -1, got {sign!r}: scale by the temperature")
     check_bias(bias)
     sections = _given(queries, references)
-    problem = Problem((Push(weight, sign, function, bias.to(queries.device) if isinstance(bias, Tensor) else bias),))
+    problem = ContrastSpec(
+        (Push(weight, sign, function, bias.to(queries.device) if isinstance(bias, Tensor) else bias),)
+    )
     return evaluate(problem, queries, sections, temperature=temperature, backend=backend).logsums[0]
 
 
-@uncompiled
+@graph_break
 def contrast(
     queries: Float[Tensor, "n d"],
     references: References = None,
@@ -177,12 +179,12 @@ def contrast(
     one_of("reduction", reduction, Reduction)
     _check_weight("pull", pull)
     sections = _given(queries, references)
-    problem = Problem((Push(push),), pull, (_coefficient(coefficient, queries),), reduction)
+    problem = ContrastSpec((Push(push),), pull, (_coefficient(coefficient, queries),), reduction)
     return evaluate(problem, queries, sections, temperature=temperature, backend=backend).losses
 
 
 def evaluate(
-    problem: Problem,
+    problem: ContrastSpec,
     queries: Float[Tensor, "n d"],
     sections: tuple[Float[Tensor, "_ d"], ...],
     *,
@@ -218,7 +220,7 @@ def evaluate(
             problem, sections = _exchanged(problem, problem.part, queries, sections)
         tau, inverse = _temperature(temperature, queries, dtype)
         own = tuple([v is queries for v in sections])
-        problem = Problem(*problem[:7], own, inverse, half_of(backend, queries, *sections))  # faster than _replace
+        problem = ContrastSpec(*problem[:7], own, inverse, half_of(backend, queries, *sections))  # faster than _replace
         others = tuple([v for v in sections if v is not queries])
         plain = problem
         if learns := is_learned(problem):
@@ -230,8 +232,8 @@ def evaluate(
 
 
 def _exchanged(
-    problem: Problem, part: Part, queries: Tensor, sections: tuple[Tensor, ...]
-) -> tuple[Problem, tuple[Tensor, ...]]:
+    problem: ContrastSpec, part: LocalAnchors, queries: Tensor, sections: tuple[Tensor, ...]
+) -> tuple[ContrastSpec, tuple[Tensor, ...]]:
     """Return the problem, without its part if that takes references with gradient, and the references."""
     dtype, device, pull = torch.promote_types(queries.dtype, torch.float32), queries.device, problem.pull
     weights = [push.weight.factors(dtype, device, of_push=True) for push in problem.pushes]

@@ -5,13 +5,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from likewise.operator.normalization import normalized
-from likewise.operator.problem import Outcome, Problem, put_together
+from likewise.operator.spec import ContrastSpec, Outcome, combine_losses
 from likewise.operator.sums import SHAPES
 from likewise.pairs import PairWeight
 
 
 def forward(
-    problem: Problem,
+    problem: ContrastSpec,
     queries: Float[Tensor, "n d"],
     others: tuple[Tensor, ...],
     temperature: Float[Tensor, ""],
@@ -31,10 +31,10 @@ def forward(
     columns = tuple(_over_rows((similarity * push.power).T, push.weight.T) for push in both)
     pull = problem.pull
     attraction = None if pull is None else (similarity * pull.dense(z.dtype, z.device)).sum(dim=1)
-    return Outcome(logsums, columns, attraction, *put_together(problem, logsums, attraction))
+    return Outcome(logsums, columns, attraction, *combine_losses(problem, logsums, attraction))
 
 
-def _pairwise(problem: Problem, s: Float[Tensor, "n r"]) -> Outcome:
+def _pairwise(problem: ContrastSpec, s: Float[Tensor, "n r"]) -> Outcome:
     """Return the pairwise sums, Σ_u weight_iu f(p s_iu + b), and those of the derivative."""
     sums: dict[str, list[Tensor]] = {"value": [], "slope": []}
     for push in problem.pushes:

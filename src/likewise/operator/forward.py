@@ -5,7 +5,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from likewise.operator.problem import Problem, Wanted
+from likewise.operator.spec import ContrastSpec, NeedsGrad
 from likewise.operator.sums import Pairwise, Running, Sums
 from likewise.operator.tiles import Exponentials, TiledProblem, View
 
@@ -23,7 +23,7 @@ class Forward:
         once: Which sections are visited once: those without gradient and without pull.
     """
 
-    def __init__(self, tiled: TiledProblem, problem: Problem, wanted: Wanted) -> None:
+    def __init__(self, tiled: TiledProblem, problem: ContrastSpec, wanted: NeedsGrad) -> None:
         self.tiled = tiled
         self.forth = [tiled.sums(tiled.z.shape[0], push) for push in problem.pushes]
         both = problem.pushes if problem.both_ways else ()

@@ -6,27 +6,27 @@ import torch
 from torch import Tensor
 
 from likewise.operator import dense
-from likewise.operator.compiler import uncompiled
+from likewise.operator.compiler import graph_break
 from likewise.operator.precision import first_derivative, without_autocast
-from likewise.operator.problem import Found, Gradients, Outcome, Problem, Wanted
+from likewise.operator.spec import ContrastSpec, ForwardResult, Gradients, NeedsGrad, Outcome
 
 
 class Engine(Protocol):
     """A backend with its own backward."""
 
     def forward(
-        self, problem: Problem, queries: Tensor, others: tuple[Tensor, ...], temperature: Tensor, wanted: Wanted
-    ) -> Found:
+        self, problem: ContrastSpec, queries: Tensor, others: tuple[Tensor, ...], temperature: Tensor, wanted: NeedsGrad
+    ) -> ForwardResult:
         """Return the outcome of a contrast of the input rows; others are the sections that are not the queries."""
         ...
 
-    def backward(self, state: Any, upstream: Outcome, wanted: Wanted) -> Gradients:
+    def backward(self, state: Any, upstream: Outcome, wanted: NeedsGrad) -> Gradients:
         """Return the gradients of the inputs from those of the outcome; None where there is none."""
         ...
 
 
 def evaluate_by(
-    engine: Engine | None, problem: Problem, queries: Tensor, others: tuple[Tensor, ...], temperature: Tensor
+    engine: Engine | None, problem: ContrastSpec, queries: Tensor, others: tuple[Tensor, ...], temperature: Tensor
 ) -> Outcome:
     """Return the outcome of a contrast from an engine, or from the plain formula if it is None."""
     if engine is None and torch.compiler.is_compiling():
@@ -37,12 +37,12 @@ def evaluate_by(
         on = torch.is_grad_enabled()
         need = on and queries.requires_grad
         sections = problem.placed(need, (on and v.requires_grad for v in others))
-        wanted = Wanted(on and temperature.requires_grad, need, sections)
+        wanted = NeedsGrad(on and temperature.requires_grad, need, sections)
         found = _Contrast.apply((engine, problem, wanted), temperature, queries, *others)
     return problem.outcome(found)
 
 
-def with_bias(problem: Problem, outcome: Outcome) -> Outcome:
+def with_bias(problem: ContrastSpec, outcome: Outcome) -> Outcome:
     """Return pairwise sums that give their biases a gradient: that of each row is the sum of f'."""
     sums = [
         _Biased.apply(value, slope, push.bias) if isinstance(push.bias, Tensor) else value
@@ -72,7 +72,7 @@ class _Contrast(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, how: tuple[Engine, Problem, Wanted], temperature: Tensor, queries: Tensor, *others: Tensor
+        ctx: Any, how: tuple[Engine, ContrastSpec, NeedsGrad], temperature: Tensor, queries: Tensor, *others: Tensor
     ) -> tuple[Tensor, ...]:
         engine, problem, wanted = how
         found = engine.forward(problem, queries, others, temperature, wanted)
@@ -85,7 +85,7 @@ class _Contrast(torch.autograd.Function):
         return problem.flat(found.outcome)
 
     @staticmethod
-    @uncompiled
+    @graph_break
     @first_derivative
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
         _ = ctx.saved_tensors  # torch raises if they were modified since
@@ -98,7 +98,7 @@ class _Plain(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, problem: Problem, temperature: Tensor, queries: Tensor, *others: Tensor
+        ctx: Any, problem: ContrastSpec, temperature: Tensor, queries: Tensor, *others: Tensor
     ) -> tuple[Tensor, ...]:
         outcome = dense.forward(problem, queries, others, temperature)
         ctx.problem = problem
@@ -108,7 +108,7 @@ class _Plain(torch.autograd.Function):
         return problem.flat(outcome)
 
     @staticmethod
-    @uncompiled
+    @graph_break
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
         twice, needs = torch.is_grad_enabled(), ctx.needs_input_grad[1:]
         with torch.enable_grad(), without_autocast(ctx.saved_tensors[0].device):

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from likewise.operator.normalization import prepared
-from likewise.operator.problem import Outcome, Problem, Push, put_together, reduced
+from likewise.operator.spec import ContrastSpec, Outcome, Push, combine_losses, reduced
 from likewise.operator.sums import SHAPES
 from likewise.pairs import PairWeight
 from likewise.pairs.weight import Slope, with_gradient
@@ -24,14 +24,14 @@ Derivative = Callable[[Tensor, Tensor, slice, slice], Tensor]
 """Of the upstream gradient and a tile of similarities: that of its weights."""
 
 
-def is_learned(problem: Problem) -> bool:
+def is_learned(problem: ContrastSpec) -> bool:
     """Return whether a weight of a problem has a gradient; the compiler differentiates the plain formula by itself."""
     weights = [push.weight for push in problem.pushes] + ([] if problem.pull is None else [problem.pull])
     learned = any(weight.is_learned for weight in weights)
     return learned and torch.is_grad_enabled() and not torch.compiler.is_compiling()
 
 
-def with_weights(problem: Problem, outcome: Outcome, rows: tuple[Tensor, ...], temperature: Tensor) -> Outcome:
+def with_weights(problem: ContrastSpec, outcome: Outcome, rows: tuple[Tensor, ...], temperature: Tensor) -> Outcome:
     """Return an outcome with the gradients of learned weights.
 
     Args:
@@ -65,7 +65,7 @@ def with_weights(problem: Problem, outcome: Outcome, rows: tuple[Tensor, ...], t
     sums = None if pull is None else pull.known_row_sum(temperature.dtype, temperature.device).detach()
     known = tuple(sums if c is None else c for c in problem.coefficients)
     given = problem._replace(coefficients=known, reduction="none")
-    losses, counts = put_together(given, outcome.logsums, attraction)
+    losses, counts = combine_losses(given, outcome.logsums, attraction)
     assert losses is not None  # noqa: S101 - there are coefficients
     active = counts[0]
     chosen = [x.detach() for x, c in zip(logsums, problem.coefficients, strict=True) if c is None]

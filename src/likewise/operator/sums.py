@@ -8,7 +8,7 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor
 
-from likewise.operator.problem import Function, Outcome, Problem, Push
+from likewise.operator.spec import ContrastSpec, Function, Outcome, Push
 from likewise.pairs import PairWeight
 
 OCTAVE = math.log(2)
@@ -156,7 +156,7 @@ class Running(Sums):
 
 
 def mass(
-    problem: Problem,
+    problem: ContrastSpec,
     upstream: Outcome,
     totals: list[Tensor],
     back: list[Tensor],

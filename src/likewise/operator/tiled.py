@@ -24,8 +24,8 @@ pull need only one visit: the forward sums P_iu v_u over them along with e^{s}. 
 
 with s₀ the similarity of equal rows: the last sum is known, and on tight clusters the first is small.
 
-If the queries are part of the references, and the others are queries of other processes (`Part`), these send their a_u
-and h_u, and the same W_iu gives the whole gradient of the queries.
+If the queries are part of the references, and the others are queries of other processes (`LocalAnchors`), these send
+their a_u and h_u, and the same W_iu gives the whole gradient of the queries.
 
 What has expensive tiles in a pull (`PairWeight.split`) is evaluated as pull @ V instead, outside the visit.
 """
@@ -41,7 +41,15 @@ from likewise.operator import threads
 from likewise.operator.backward import Backward
 from likewise.operator.forward import Forward
 from likewise.operator.normalization import Unit, prepared, projected
-from likewise.operator.problem import Found, Gradients, Outcome, Problem, Wanted, put_together, taken_apart
+from likewise.operator.spec import (
+    ContrastSpec,
+    ForwardResult,
+    Gradients,
+    NeedsGrad,
+    Outcome,
+    combine_losses,
+    split_upstream,
+)
 from likewise.operator.sums import Pairwise, Sums
 from likewise.operator.tiles import TILE, TiledProblem
 from likewise.pairs import PairWeight
@@ -51,7 +59,7 @@ from likewise.pairs.weight import Factors
 class _State(NamedTuple):
     """What the backward needs from the forward."""
 
-    problem: Problem
+    problem: ContrastSpec
     forward: Forward
     rows: list[Unit]
     """Prepared queries and other sections, ready to be multiplied."""
@@ -63,12 +71,12 @@ class _State(NamedTuple):
 
 
 def forward(
-    problem: Problem,
+    problem: ContrastSpec,
     queries: Float[Tensor, "n d"],
     others: tuple[Tensor, ...],
     temperature: Float[Tensor, ""],
-    wanted: Wanted,
-) -> Found:
+    wanted: NeedsGrad,
+) -> ForwardResult:
     """Visit every tile and return the outcome of the contrast.
 
     Memory:
@@ -91,18 +99,18 @@ def forward(
             attraction = beside if attraction is None else attraction + beside
         logsums = tuple(_logarithm(of, push) for of, push in zip(sums.forth, tiles.pushes, strict=True))
         columns = tuple(of.logarithms() for of in sums.back)
-        losses, counts = put_together(problem, logsums, attraction)
+        losses, counts = combine_losses(problem, logsums, attraction)
         counts += tuple(of.slopes for of in sums.forth if isinstance(of, Pairwise))
         outcome = Outcome(logsums, columns, attraction, losses, counts)
     dtypes = [v.dtype for v in (queries, *others)]
-    return Found(outcome, _State(problem, sums, rows, dtypes, drawn, outcome.detached()))
+    return ForwardResult(outcome, _State(problem, sums, rows, dtypes, drawn, outcome.detached()))
 
 
-def backward(state: _State, upstream: Outcome, wanted: Wanted) -> Gradients:
+def backward(state: _State, upstream: Outcome, wanted: NeedsGrad) -> Gradients:
     """Visit the tiles once more and return the gradients that are wanted."""
     tiles = state.forward.tiled
     with threads.single_threaded() if _is_small(tiles.z, tiles.sections) else nullcontext():
-        upstream = taken_apart(state.problem, upstream, state.outcome.counts)
+        upstream = split_upstream(state.problem, upstream, state.outcome.counts)
         drawing = Backward(state.problem, state.forward, upstream, wanted)
         drawing.run()
         slope = drawing.slope()

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from likewise.operator import threads
-from likewise.operator.problem import Problem, Push
+from likewise.operator.spec import ContrastSpec, Push
 from likewise.operator.sums import OCTAVE, Pairwise, Plain, Running, Sums
 from likewise.operator.threads import Task
 from likewise.pairs.explicit import Listed
@@ -91,7 +91,7 @@ class Buffers:
 class TiledProblem:
     """A problem in tiles: prepared queries, (N, D), and references, each (R, D), z itself if they are the queries."""
 
-    def __init__(self, problem: Problem, z: Tensor, sections: tuple[Tensor, ...], temperature: Tensor) -> None:
+    def __init__(self, problem: ContrastSpec, z: Tensor, sections: tuple[Tensor, ...], temperature: Tensor) -> None:
         self.z, self.sections, self.temperature = z, sections, temperature
         self.powers = [push.power for push in problem.pushes]
         self.pushes = [
@@ -114,7 +114,7 @@ class TiledProblem:
         self.rows, self.columns = self._sides()
         self._inverse = problem.inverse
 
-    def _exponentials(self, problem: Problem) -> Exponentials:
+    def _exponentials(self, problem: ContrastSpec) -> Exponentials:
         if problem.is_pairwise:
             return Exponentials.PLAIN
         if not all(push.base.is_set for push in self.pushes):
@@ -278,7 +278,7 @@ def rounded(z: Tensor, v: Tensor, inverse: float, out: Tensor) -> Tensor:
     return out.addmm_(torch.add(z, z, alpha=mantissa - 1), v.T, beta=0, alpha=math.ldexp(1, exponent))
 
 
-def steepest(problem: Problem, z: Tensor, sections: tuple[Tensor, ...]) -> float:
+def steepest(problem: ContrastSpec, z: Tensor, sections: tuple[Tensor, ...]) -> float:
     """Return an upper bound of |s|, infinity if none is known without waiting for a GPU."""
     if problem.inverse is None:
         return math.inf

@@ -18,7 +18,16 @@ from torch import Tensor
 
 from likewise.operator import threads
 from likewise.operator.normalization import prepared, projected
-from likewise.operator.problem import Found, Gradients, Outcome, Problem, Push, Wanted, put_together, taken_apart
+from likewise.operator.spec import (
+    ContrastSpec,
+    ForwardResult,
+    Gradients,
+    NeedsGrad,
+    Outcome,
+    Push,
+    combine_losses,
+    split_upstream,
+)
 from likewise.operator.sums import OCTAVE, SHAPES, mass
 from likewise.operator.tiles import LAUNCHES, SAFE, rounded, steepest
 from likewise.pairs.weight import Factors
@@ -27,7 +36,7 @@ PAIRS = 1 << 16
 """The most pairs that are evaluated as one matrix on a CPU: its four or five copies then stay in a core's cache."""
 
 
-def is_small(problem: Problem, n: int, r: int, device: torch.device) -> bool:
+def is_small(problem: ContrastSpec, n: int, r: int, device: torch.device) -> bool:
     """Return whether N queries and R references, all in this process, are evaluated as one matrix.
 
     On a GPU, where a launch takes as long as many pairs, these may be more.
@@ -36,21 +45,21 @@ def is_small(problem: Problem, n: int, r: int, device: torch.device) -> bool:
 
 
 def forward(
-    problem: Problem,
+    problem: ContrastSpec,
     queries: Float[Tensor, "n d"],
     others: tuple[Tensor, ...],
     temperature: Float[Tensor, ""],
-    wanted: Wanted,
-) -> Found:
+    wanted: NeedsGrad,
+) -> ForwardResult:
     """Return the outcome of a contrast, which keeps O(N·R) until the backward."""
     if wanted.temperature and problem.pull is not None:  # what the weights are made of may change before the backward
         problem.pull.known_row_sum(temperature.dtype, queries.device)
     with threads.single_threaded() if queries.device.type == "cpu" else nullcontext():
         matrix = _Matrix(problem, (queries, *others), temperature)
-        return Found(matrix.outcome(), matrix)
+        return ForwardResult(matrix.outcome(), matrix)
 
 
-def backward(state: "_Matrix", upstream: Outcome, wanted: Wanted) -> Gradients:
+def backward(state: "_Matrix", upstream: Outcome, wanted: NeedsGrad) -> Gradients:
     """Return the gradients that are wanted."""
     with threads.single_threaded() if state.x.device.type == "cpu" else nullcontext():
         return state.gradients(upstream, wanted)
@@ -79,7 +88,7 @@ class _Term(NamedTuple):
 class _Matrix:
     """All pairs of a problem, and what the backward needs of them."""
 
-    def __init__(self, problem: Problem, given: tuple[Tensor, ...], temperature: Tensor) -> None:
+    def __init__(self, problem: ContrastSpec, given: tuple[Tensor, ...], temperature: Tensor) -> None:
         self.problem, self.temperature, dtype = problem, temperature, temperature.dtype
         self.dtypes = [rows.dtype for rows in given]
         self.prepared = [prepared(rows, dtype, normalize=problem.normalize) for rows in given]
@@ -134,7 +143,7 @@ class _Matrix:
                     terms.append(term)
                     found.append(logarithm if term.anchors is None else logarithm + term.anchors.log())
         attraction = self._attraction()
-        losses, self.counts = put_together(problem, tuple(logsums), attraction)
+        losses, self.counts = combine_losses(problem, tuple(logsums), attraction)
         return Outcome(tuple(logsums), tuple(columns), attraction, losses, (*self.counts, *slopes))
 
     def _pairwise(self, push: Push) -> tuple[Tensor, Tensor]:
@@ -182,12 +191,12 @@ class _Matrix:
         attraction = (self.pulled * self.x).sum(dim=1).div_(self.unit)
         return attraction if self.pull.anchors is None else attraction.mul_(self.pull.anchors)
 
-    def gradients(self, upstream: Outcome, wanted: Wanted) -> Gradients:
+    def gradients(self, upstream: Outcome, wanted: NeedsGrad) -> Gradients:
         """Return the gradients of the given rows and of the temperature."""
         scale = upstream.losses if self.problem.is_reduced else None
         if scale is not None:  # at the end: an infinite one leaves the gradient of inactive rows at 0
             upstream = upstream._replace(losses=torch.ones_like(scale))
-        upstream = taken_apart(self.problem, upstream, self.counts)
+        upstream = split_upstream(self.problem, upstream, self.counts)
         symmetric = self.is_plain and self.problem.own == (True,) and not self.problem.both_ways
         twice = symmetric and all(push.is_symmetric for push in self.pushes)
         w = self._weights(upstream, twice=twice)

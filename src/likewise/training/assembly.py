@@ -14,8 +14,8 @@ from torch.optim import Optimizer
 from likewise.data import (
     Batches,
     Episodes,
+    LazyInputs,
     Parts,
-    Rows,
     Samples,
     Texts,
     fingerprint,
@@ -230,7 +230,7 @@ def prepared(encoder: Encoder, samples: Samples, second: Encoder | None = None) 
     return replace(samples, inputs=_tokens(encoder, samples.inputs))
 
 
-def _tokens(encoder: Encoder, inputs: Tensor | Rows) -> Tensor | Rows:
+def _tokens(encoder: Encoder, inputs: Tensor | LazyInputs) -> Tensor | LazyInputs:
     return encoder.tokenized(inputs) if reads_texts(encoder) and isinstance(inputs, Texts) else inputs
 
 
@@ -390,7 +390,7 @@ def _usual(specs: Mapping[str, Any], asked: Spec, encoder: Encoder, counterparts
     return Spec(class_path=path, init_args=defaults(class_of(path, Encoder)))
 
 
-def _check_features(encoder: Encoder, inputs: Tensor | Rows) -> None:
+def _check_features(encoder: Encoder, inputs: Tensor | LazyInputs) -> None:
     name = type(encoder).__name__
     try:
         features = encoder.encode(inputs)

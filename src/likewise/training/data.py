@@ -11,9 +11,9 @@ from torch import Tensor
 
 from likewise import distributed
 from likewise.data import Batch, Batches, Samples, Views, mixed
-from likewise.data.rows import in_words
+from likewise.data.lazy_inputs import in_words
 from likewise.data.workers import MOST_WORKERS
-from likewise.training.loader import Loader, Place
+from likewise.training.loader import Loader, Position
 
 DROPOUT = 2  # purpose of a seed
 
@@ -75,9 +75,11 @@ class TrainingData(lightning.LightningDataModule):
             torch.manual_seed(mixed(batch["share"].seed, DROPOUT, self._place().rank))
         return ready
 
-    def _place(self) -> Place:
+    def _place(self) -> Position:
         trainer = self.trainer
         if trainer is None:
-            return Place()
+            return Position()
         done = trainer.fit_loop.epoch_loop.batch_progress.current.ready
-        return Place(trainer.current_epoch, done, trainer.global_rank, trainer.world_size, trainer.strategy.root_device)
+        return Position(
+            trainer.current_epoch, done, trainer.global_rank, trainer.world_size, trainer.strategy.root_device
+        )

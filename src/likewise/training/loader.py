@@ -11,18 +11,18 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from likewise.data import Batch, Batches, Rows, Samples, Share, TokenRows, mixed, never_apart
+from likewise.data import Batch, Batches, LazyInputs, LocalBatch, Samples, TokenRows, mixed, never_apart
 from likewise.data.crops import Crops
+from likewise.data.lazy_inputs import Unreadable, files_of, unreadable
 from likewise.data.reading import on_demand
-from likewise.data.rows import Unreadable, files_of, unreadable
 from likewise.data.workers import fetched
 
 ON_DEVICE = 0.25  # largest fraction of an accelerator's free memory for the inputs of the training part
 ORDER, DRAW, INSTEAD, NEGATIVES, CROPS = 0, 1, 3, 4, 5  # purposes of seeds; 2 is for dropout
-NOBODY = -1
+MISSING = -1
 
 
-class Place(NamedTuple):
+class Position(NamedTuple):
     """The state of a training: its epoch, the batches done in it, and which of how many processes this is."""
 
     epoch: int = 0
@@ -47,7 +47,7 @@ class Loader:
         batches: Batches,
         *,
         seed: int,
-        place: Callable[[], Place] = Place,
+        place: Callable[[], Position] = Position,
         workers: int = 0,
     ) -> None:
         self.samples = samples
@@ -85,7 +85,7 @@ class Loader:
             )
         own = slice(place.rank * held, (place.rank + 1) * held)
         for index, fetched_ones in enumerate(self._inputs(order, own, place), place.batch):
-            share = Share(mixed(self.seed, DRAW, place.epoch, index), size, own.start)
+            share = LocalBatch(mixed(self.seed, DRAW, place.epoch, index), size, own.start)
             yield self._batch(fetched_ones, share, order[index])
 
     def state_dict(self) -> dict[str, Any]:
@@ -98,7 +98,7 @@ class Loader:
     def _order(self, epoch: int) -> Tensor:
         return self.batches.order(self.samples, seed=mixed(self.seed, ORDER), epoch=epoch)
 
-    def _batch(self, of: "Fetched", share: Share, whole: Tensor) -> Batch:
+    def _batch(self, of: "Fetched", share: LocalBatch, whole: Tensor) -> Batch:
         rows, samples = of.rows, self.samples
         batch = Batch(inputs=of.inputs, sample_index=rows, share=share)
         if self._crops is not None:
@@ -116,7 +116,7 @@ class Loader:
             self._add_negatives(batch, share, whole)
         return batch
 
-    def _add_negatives(self, batch: Batch, share: Share, whole: Tensor) -> None:
+    def _add_negatives(self, batch: Batch, share: LocalBatch, whole: Tensor) -> None:
         """Draw hard negatives, for the whole batch: texts are as long on any process. The next replace unreadable."""
         samples, rows, count = self.samples, batch["sample_index"], self.batches.negatives
         negatives = samples.negatives
@@ -151,7 +151,7 @@ class Loader:
             f"expected hard negatives, got none that can be read, the first {lost[0].name}: repair the files"
         )
 
-    def _inputs(self, order: Tensor, own: slice, place: Place) -> "Iterator[Fetched]":
+    def _inputs(self, order: Tensor, own: slice, place: Position) -> "Iterator[Fetched]":
         """Yield the inputs and rows of every batch that is left: from the device, from memory, or read on demand."""
         inputs, others, left, device = self.samples.inputs, self._others, order[place.batch :], place.device
         if on_demand(inputs) or on_demand(others):
@@ -162,7 +162,7 @@ class Loader:
             seen = self._there[there] if held and self._there is not None else _of_rows(inputs, whole[own], whole)
             yield Fetched(seen, whole[own], {}, None if others is None else _of_rows(others, whole[own], whole))
 
-    def _fetched(self, left: Tensor, own: slice, place: Place) -> "Iterator[Fetched]":
+    def _fetched(self, left: Tensor, own: slice, place: Position) -> "Iterator[Fetched]":
         """Yield the inputs of every batch that is left, read on demand, and the rows that were read."""
         seeds, draws = (
             [mixed(self.seed, purpose, place.epoch, place.batch + step) for step in range(len(left))]
@@ -171,7 +171,7 @@ class Loader:
         batches = Fetching(self.samples, left, own, seeds, self.batches.together, self._crops, draws)
         for of in fetched(batches, self.workers, pinned=place.device.type == "cuda"):
             self.lost |= of.lost
-            if bool((of.rows == NOBODY).any()):
+            if bool((of.rows == MISSING).any()):
                 raise ValueError(
                     f"expected an image of every class that is drawn, got none that can be read in place of "
                     f"{next(iter(of.lost.values()))}: repair the files, or remove the class"
@@ -192,7 +192,7 @@ class Fetched(NamedTuple):
     inputs: Tensor
     """(b, ...)."""
     rows: Tensor
-    """The rows that were read, (b,); NOBODY where none could be."""
+    """The rows that were read, (b,); MISSING where none could be."""
     lost: dict[int, str]
     """The files that could not be, by their numbers in the source."""
     counterparts: Tensor | None = None
@@ -205,12 +205,12 @@ def _by_item(samples: Samples, alike: Tensor | None) -> Tensor:
         return torch.zeros(0, dtype=torch.int64)
     items, others = samples.counterparts.items, samples.negatives.items
     items = torch.arange(len(samples)) if items is None else items
-    numbers = torch.full((int(torch.cat([items, others]).max()) + 1,), NOBODY)
+    numbers = torch.full((int(torch.cat([items, others]).max()) + 1,), MISSING)
     numbers[items] = alike
     return numbers
 
 
-def _of_rows(inputs: Tensor | Rows, rows: Tensor, whole: Tensor) -> Tensor:
+def _of_rows(inputs: Tensor | LazyInputs, rows: Tensor, whole: Tensor) -> Tensor:
     """Return the inputs of some rows; those of texts as long as in the whole batch, on any process."""
     if isinstance(inputs, TokenRows):
         return inputs.padded(rows, inputs.longest(torch.cat([whole, rows])))
@@ -246,7 +246,7 @@ class Fetching(Dataset[Fetched]):
             numbers = self.crops.numbers(self.draws[index], len(whole), self.own)
         sides, lost = self._read(rows, whole, numbers)
         for place in dict.fromkeys(one.place for one in lost):
-            rows[place] = NOBODY
+            rows[place] = MISSING
             for row in self._others(whole, self.own.start + place, self.seeds[index]):
                 _, problem = self._read(row.view(1), whole, None if numbers is None else numbers[place : place + 1])
                 lost += problem

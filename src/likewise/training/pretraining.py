@@ -16,7 +16,7 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from likewise.data import Batch, Samples
 from likewise.evaluation import FeatureParts, Features, OwnClassifier
-from likewise.evaluation.features import that_chooses
+from likewise.evaluation.features import labelled_validation
 from likewise.evaluation.logistic_regression import LinearClassifier
 from likewise.evaluation.predictors import SCORED, TRAINING_SCORES, LinearPredictor
 from likewise.losses import Loss, Matryoshka
@@ -151,7 +151,7 @@ class Pretraining(lightning.LightningModule):
         """Return what `with_predictions` predicts by, calibrated on validation, if a run can keep it."""
         train, validation, _ = (part.as_trained() for part in features)
         alike = validation.names == train.names  # no new classes
-        chosen_by = that_chooses(validation) if alike else train[torch.arange(0)]
+        chosen_by = labelled_validation(validation) if alike else train[torch.arange(0)]
         for loss_input in self.inputs.all:
             classifier = loss_input.classifier()
             scores = chosen_by.predictions if len(chosen_by) else torch.empty(0, len(train.names))
@@ -198,18 +198,18 @@ class Pretraining(lightning.LightningModule):
         """Set training mode, in which what is frozen stays in evaluation mode."""
         super().train(mode)
         if mode:
-            self._settle()
+            self._apply_freeze()
         return self
 
     def on_train_start(self) -> None:
         """Put what is frozen into evaluation mode, also where a resumed training begins within an epoch."""
-        self._settle()
+        self._apply_freeze()
 
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
         """Unfreeze what is trained from this epoch on."""
         del batch
         if batch_idx == 0:
-            self._settle()
+            self._apply_freeze()
 
     def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
         """Drop the gradients of what is frozen, before they are clipped."""
@@ -273,7 +273,7 @@ class Pretraining(lightning.LightningModule):
             share = max(share, gone / (gone + left) if gone + left else 1.0)
         return self._in_force.factor(epoch, min(share, 1.0))
 
-    def _settle(self) -> None:
+    def _apply_freeze(self) -> None:
         momentum = self.inputs.momentum
         copies = () if momentum is None else tuple(momentum.slow.encoder.children())[:1]
         self.fine_tuning.settle(self.current_epoch + 1, self.encoder, *copies)

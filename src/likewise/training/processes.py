@@ -35,7 +35,7 @@ def _check_machine() -> None:
 
 
 @contextmanager
-def joined(facts: Mapping[str, str], minutes: float) -> Generator[None]:
+def process_group(facts: Mapping[str, str], minutes: float) -> Generator[None]:
     """Join the processes that were launched, if there are several, until the block ends; refuse facts that differ.
 
     `minutes` is how long to wait for a process that does not answer, now and in every exchange of the group.
@@ -66,7 +66,7 @@ def joined(facts: Mapping[str, str], minutes: float) -> Generator[None]:
             raise
         raise _lost(error, minutes) from error
     finally:
-        leave()
+        shutdown()
 
 
 def send_weights(*modules: nn.Module) -> None:
@@ -77,7 +77,7 @@ def send_weights(*modules: nn.Module) -> None:
         value.copy_(sent)
 
 
-def leave() -> None:
+def shutdown() -> None:
     """Leave the group, if there is one: what follows is done by this process alone."""
     if dist.is_initialized():
         dist.destroy_process_group()

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
-from likewise.data import Batch, Draw, EpisodeShape, Share, mixed
+from likewise.data import Batch, Draw, EpisodeShape, LocalBatch, mixed
 from likewise.models import in_chunks
 
 
@@ -119,7 +119,7 @@ class Step:
 
     def draw(self, purpose: int) -> Draw:
         """Return random numbers for each sample, different for each purpose."""
-        share = Share.of(self.batch)
+        share = LocalBatch.of(self.batch)
         return share._replace(seed=mixed(share.seed, purpose)).draw(1, len(self.inputs), self.inputs.device)
 
     def others(self, purpose: int) -> Int[Tensor, " b"]:

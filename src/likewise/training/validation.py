@@ -154,7 +154,7 @@ class Validation(Callback):
             train, validation = (module.with_predictions(features) for features in (train, validation))
         parts = FeatureParts(train, validation, validation)
         applicable = (
-            evaluation for evaluation in self._tried if evaluation.why_not_applicable(evaluation.taken(parts)) is None
+            evaluation for evaluation in self._tried if evaluation.why_not_applicable(evaluation.select(parts)) is None
         )
         return [evaluation(*parts, progress=self._progress) for evaluation in islice(applicable, 1)]
 

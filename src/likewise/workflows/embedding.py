@@ -16,13 +16,13 @@ from torch import Tensor
 from likewise.configuration import resolve
 from likewise.configuration.options import EmbedOptions
 from likewise.data import Samples, Source, Texts, same_source, some_inputs
+from likewise.data.lazy_inputs import in_words
 from likewise.data.of_run import parted_as
 from likewise.data.reading import spans_of
-from likewise.data.rows import in_words
 from likewise.inference.embedding import digest_of, encoded, samples_for
 from likewise.inference.inputs import options_of, streamed
 from likewise.inference.model import Model, load
-from likewise.inference.shards import Shards, state_of
+from likewise.inference.shards import EmbeddingShards, state_of
 from likewise.inference.tables import check_apart, check_output
 from likewise.models import Encoder
 from likewise.models.weights import load_weights
@@ -92,7 +92,7 @@ def embed(
         "preprocessing": None if model.preprocessing is None else asdict(model.preprocessing),
     }
     made: Any = {"size": given.shard_size, "width": model.feature_dim, "dtype": given.dtype, "anew": given.force}
-    shards = Shards(output, samples, facts, **made)
+    shards = EmbeddingShards(output, samples, facts, **made)
     try:
         rate = _filled(shards, model, given, progress)
         lost = _listed(shards)
@@ -174,7 +174,7 @@ def _parted(model: Model, data: Spec, samples: Samples) -> Samples:
         return samples
 
 
-def _filled(shards: Shards, model: Model, given: EmbedOptions, progress: Progress) -> str:
+def _filled(shards: EmbeddingShards, model: Model, given: EmbedOptions, progress: Progress) -> str:
     """Compute the shards that are left; return the rate in words."""
     left, inputs = shards.left, shards.samples.inputs
     count, done = sum(map(len, left)), len(shards.samples) - sum(map(len, left))
@@ -203,7 +203,7 @@ def _list_of(output: Path) -> Path:
     return output.with_name(f"{output.name}.unreadable.txt")
 
 
-def _listed(shards: Shards) -> dict[int, str]:
+def _listed(shards: EmbeddingShards) -> dict[int, str]:
     """List the files that could not be read beside the output, in place of an earlier list, and return them."""
     lost = shards.lost
     if len(lost) == len(shards.samples):

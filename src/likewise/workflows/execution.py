@@ -29,13 +29,13 @@ from likewise.training.fitting import fit, last_whole, trainer_of
 from likewise.training.launch import terminable
 from likewise.training.loggers import logging_to, named
 from likewise.training.memory import MemoryOfStep
-from likewise.training.processes import leave
+from likewise.training.processes import shutdown
 from likewise.training.validation import CHOOSE, MOST_SAMPLES, ValidationScores, best_epoch
 from likewise.workflows.lightning_trainer import TrainingBar
 from likewise.workflows.metadata import device_of
 from likewise.workflows.progress import Progress
 from likewise.workflows.scoring import EvaluationOptions, encoded, encoded_as_begun, say_lost, score, write_report
-from likewise.workflows.sharing import lead
+from likewise.workflows.sharing import announce_encoding
 
 
 def memory_of_step(config: TrainOptions, tell: Callable[[str], None]) -> list[MemoryOfStep]:
@@ -75,7 +75,7 @@ class Execution:
                 tower.to(device_of(self.trainer_arguments))
         with terminable(_end):
             if self.evaluations.evaluations == []:
-                leave()
+                shutdown()
             else:
                 with self._timed("evaluation"):
                     self._evaluate()
@@ -111,9 +111,9 @@ class Execution:
         features = encoded(
             run, module.encoder, ready.parts, self.progress, module.with_predictions, second=module.second,
             trained=self._trained, workers=self.config.workers, most=most,
-            shared=lead(module, most, there=run.embeddings.is_file()),
+            shared=announce_encoding(module, most, there=run.embeddings.is_file()),
         )  # fmt: skip
-        leave()  # the others are done: what follows is this process's own
+        shutdown()  # the others are done: what follows is this process's own
         if (own := module.predictor(features)) is not None:
             run.write(run.classifier.name, own.saved())
         begun = self._features_as_begun() if self._trained else None

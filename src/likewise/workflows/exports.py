@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from likewise.configuration.options import ExportOptions
-from likewise.evaluation import Learned
+from likewise.evaluation import RunPredictors
 from likewise.evaluation.predictors import LinearPredictor
 from likewise.files.formats import check_text
 from likewise.inference import Model, load
@@ -77,7 +77,7 @@ def export(
         check_text(path)
         from likewise.models import to_onnx  # noqa: PLC0415 - not needed for safetensors
 
-        probe: Any = None if classifier is None else Learned(opened).predictor("probe")
+        probe: Any = None if classifier is None else RunPredictors(opened).predictor("probe")
         to_onnx(model.encoder, path, classifier=probe and _Classifier(probe), facts=_facts(model, probe))
     elif kind in LIBRARIES:
         write_folder(kind, model, path)

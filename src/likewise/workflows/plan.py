@@ -278,7 +278,7 @@ def remove_traces(sweep: Sweep, folder: Path) -> None:
             path.rmdir()
 
 
-def standing(root: Path) -> "Run | None":
+def existing_run(root: Path) -> "Run | None":
     """Return the run that stands in a folder, finished or not; None where there is none."""
     from likewise.runs import Run  # noqa: PLC0415 - imports torch
 

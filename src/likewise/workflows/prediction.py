@@ -12,7 +12,7 @@ from torch import Tensor
 
 from likewise.configuration.options import PredictOptions
 from likewise.data import Samples
-from likewise.data.rows import in_words, readable, unreadable
+from likewise.data.lazy_inputs import in_words, readable, unreadable
 from likewise.evaluation import Features, Predictions
 from likewise.evaluation.intervals import wilson
 from likewise.evaluation.label_metrics import FEWEST

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from likewise.configuration.options import EvaluateOptions, TrainOptions
-from likewise.data import Parts, Rows, Samples, fingerprint
-from likewise.data.rows import files_of, in_words, unreadable
+from likewise.data import LazyInputs, Parts, Samples, fingerprint
+from likewise.data.lazy_inputs import files_of, in_words, unreadable
 from likewise.evaluation import (
     Evaluation,
     FeatureParts,
@@ -23,10 +23,10 @@ from likewise.evaluation import (
     raw_features,
     save_features,
 )
-from likewise.evaluation.capping import capped, capped_features
 from likewise.evaluation.choice import left_out
 from likewise.evaluation.encoding import features_of
 from likewise.evaluation.placing import CPU, features_on
+from likewise.evaluation.subsample import capped, capped_features
 from likewise.files.formats import NAMED, PARTS
 from likewise.models import Encoder
 from likewise.parts import built
@@ -236,10 +236,10 @@ def with_origin(
 ) -> FeatureParts:
     """Tell features which samples they come from, and how more are encoded."""
 
-    def encode(inputs: Tensor | Rows) -> Tensor:
+    def encode(inputs: Tensor | LazyInputs) -> Tensor:
         return encoder().encode(inputs)
 
-    def encode_second(inputs: Tensor | Rows) -> Tensor:
+    def encode_second(inputs: Tensor | LazyInputs) -> Tensor:
         return (second() or encoder()).encode(inputs)
 
     def of(part: Features, samples: Samples) -> Features:
@@ -320,7 +320,7 @@ class _Beside(NamedTuple):
     def of(
         cls, given: FeatureParts, features: FeatureParts, evaluations: Sequence[Evaluation], device: torch.device
     ) -> "_Beside":
-        apply = [one for one in evaluations if not one.why_not_applicable(one.taken(given))]
+        apply = [one for one in evaluations if not one.why_not_applicable(one.select(given))]
         return cls(given, features_on(device, given), apply, _capped(features, given))
 
 

@@ -42,7 +42,7 @@ SETS = {*ARRAYS, *TABLES, ".txt"}
 BATCH = 2**16  # rows written at a time
 
 
-class Found(NamedTuple):
+class Hit(NamedTuple):
     """A row of what is told; its place on a page, and of the other side; and the query's, where there is one."""
 
     cells: tuple[Any, ...]
@@ -155,7 +155,7 @@ def search(
 
 
 def _tell(
-    progress: Progress, head: Sequence[str], first: Sequence[Found], count: int, written: Path | None, *, texts: bool
+    progress: Progress, head: Sequence[str], first: Sequence[Hit], count: int, written: Path | None, *, texts: bool
 ) -> None:
     long = [name == "text" or (name == "query" and texts) for name in head]
     lines = aligned([head, *(list(map(_word, one.cells, long)) for one in first[:PRINTED_ROWS])])
@@ -259,7 +259,7 @@ def _own(asked: Stored, others: Stored, words: Sequence[str], *, included: bool)
 
 def _nearest(
     asked: Stored | None, others: Stored, k: int, at_least: float | None, progress: Progress, *, own: Tensor | None
-) -> Iterator[Found]:
+) -> Iterator[Hit]:
     queries = others if asked is None else asked
     pieces = searches.neighbours(queries, None if asked is None else others, k, at_least, progress.bar, own=own)
     for start, similarities, places in pieces:
@@ -267,24 +267,24 @@ def _nearest(
             called = queries.ids[row]
             for rank, (similarity, place) in enumerate(zip(alike, nearby, strict=True), 1):
                 if place >= 0:
-                    yield Found((called, rank, others.ids[place], similarity), called, place, row)
+                    yield Hit((called, rank, others.ids[place], similarity), called, place, row)
 
 
-def _groups(others: Stored, least: float, progress: Progress) -> Iterator[Found]:
+def _groups(others: Stored, least: float, progress: Progress) -> Iterator[Hit]:
     groups = searches.duplicates(others, least, progress.bar)
     for number, members in enumerate(groups.members(), 1):
         for place in members.tolist():
             cells = number, others.ids[place], float(groups.closest[place])
-            yield Found(cells, f"group {number}", place)
+            yield Hit(cells, f"group {number}", place)
 
 
-def _doubts(others: Stored, k: int, progress: Progress) -> Iterator[Found]:
+def _doubts(others: Stored, k: int, progress: Progress) -> Iterator[Hit]:
     for place, agreement, label in searches.mistakes(others, k, progress.bar):
         cells = others.ids[place], others.label(place), agreement, others.words(label)
-        yield Found(cells, "doubtful labels", place)
+        yield Hit(cells, "doubtful labels", place)
 
 
-def _told(head: tuple[str, ...], rows: Iterator[Found], others: Stored) -> tuple[tuple[str, ...], Iterator[Found]]:
+def _told(head: tuple[str, ...], rows: Iterator[Hit], others: Stored) -> tuple[tuple[str, ...], Iterator[Hit]]:
     """Add columns of what is known of the samples that are found: their labels, and what they say."""
     beside: dict[str, Callable[[int], str]] = {}
     if others.labels is not None and "label" not in head:
@@ -295,7 +295,7 @@ def _told(head: tuple[str, ...], rows: Iterator[Found], others: Stored) -> tuple
     return (*head, *beside), told
 
 
-def _write(path: Path, head: Sequence[str], rows: Iterator[Found]) -> int:
+def _write(path: Path, head: Sequence[str], rows: Iterator[Hit]) -> int:
     count = 0
     with table_at(path) as write:
         while some := [hit.cells for hit in islice(rows, BATCH)]:
@@ -307,7 +307,7 @@ def _write(path: Path, head: Sequence[str], rows: Iterator[Found]) -> int:
 
 
 def _write_page(
-    path: Path, head: Sequence[str], found: Sequence[Found], sides: Mapping[str, tuple[Stored, Model]]
+    path: Path, head: Sequence[str], found: Sequence[Hit], sides: Mapping[str, tuple[Stored, Model]]
 ) -> None:
     pictures = {name: _pictures(of, model) for name, (of, model) in sides.items()}
     shown: list[Shown] = []

@@ -4,16 +4,16 @@ import torch
 
 from likewise import distributed
 from likewise.data import Parts
-from likewise.evaluation.capping import capped
 from likewise.evaluation.encoding import encode_share
 from likewise.evaluation.placing import CPU
+from likewise.evaluation.subsample import capped
 from likewise.training.pretraining import Pretraining
 from likewise.training.processes import send_weights
 
 ALL_SAMPLES, NOTHING = 0, -1  # what the first process tells the others to encode, beside a number of each part
 
 
-def lead(module: Pretraining, most: int | None, *, there: bool) -> bool:
+def announce_encoding(module: Pretraining, most: int | None, *, there: bool) -> bool:
     """Tell the other processes what to encode with this one, the first, and return whether they do.
 
     Args:
@@ -29,7 +29,7 @@ def lead(module: Pretraining, most: int | None, *, there: bool) -> bool:
     return not there
 
 
-def follow(module: Pretraining, parts: Parts, device: torch.device, *, workers: int | None) -> None:
+def join_encoding(module: Pretraining, parts: Parts, device: torch.device, *, workers: int | None) -> None:
     """Encode the share of this process, which isn't the first, of what the first asks for."""
     ((most,), *_) = distributed.exchange((NOTHING,), CPU)
     if most == NOTHING:

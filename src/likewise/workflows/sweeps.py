@@ -13,7 +13,7 @@ from tqdm import tqdm
 from likewise.configuration import read
 from likewise.configuration.recipes import studies, study
 from likewise.data.of_run import loaded_once
-from likewise.files.waiting import shown_by
+from likewise.files.waiting import use_progress
 from likewise.report.run_summary import INDENT
 from likewise.runs import Run
 from likewise.score_words import counted, score_words
@@ -103,7 +103,7 @@ def sweep(
         tune_by=tune_by,
         split_seeds=split_seeds,
     )
-    return carry_out(made, plan.folder_of(made, output), progress)
+    return run_sweep(made, plan.folder_of(made, output), progress)
 
 
 def compared(runs: Sequence[Run], folder: Path, names: Mapping[Path, str], progress: Progress) -> Comparison:
@@ -112,7 +112,7 @@ def compared(runs: Sequence[Run], folder: Path, names: Mapping[Path, str], progr
 
 
 @loaded_once()
-def carry_out(
+def run_sweep(
     sweep: plan.Sweep,
     folder: Path,
     progress: Progress = PRINTED,
@@ -123,7 +123,7 @@ def carry_out(
 ) -> Comparison | None:
     """Train what isn't trained yet, run after run, and compare; see `sweep`. `again` says how it goes on."""
     if not (folder / plan.PLAN).is_file():
-        with shown_by(progress.bar):
+        with use_progress(progress.bar):
             _check(sweep)
         folder = plan.write(sweep, folder)
     tuned = f", {sum(map(len, sweep.trials.values()))} trials to tune them" if sweep.trials else ""
@@ -138,7 +138,7 @@ def carry_out(
     try:
         comparison = _trained(sweep, folder, progress, compared, least)
     except BaseException as error:
-        if any(plan.standing(planned_run.root) for planned_run in sweep.everything(folder)):
+        if any(plan.existing_run(planned_run.root) for planned_run in sweep.everything(folder)):
             error.add_note(again.format(folder))
         else:
             plan.remove_traces(sweep, folder)
@@ -199,7 +199,7 @@ class _Work:
         self._seconds: list[float] = []
 
     def done(self, runs: Sequence[plan.Planned]) -> Iterator[tuple[plan.Planned, Run]]:
-        befores = [plan.standing(planned_run.root) for planned_run in runs]
+        befores = [plan.existing_run(planned_run.root) for planned_run in runs]
         finished = sum(run is not None and run.stage == "finished" for run in befores)
         if finished:
             self.progress.say(f"already finished: {finished} of {len(runs)} runs")
@@ -219,7 +219,7 @@ class _Work:
             made = training.train(read(words), progress=self.progress)
             self._seconds.append(time.monotonic() - start)
         except Exception as error:
-            if self.number == 1 and plan.standing(planned_run.root) is None:
+            if self.number == 1 and plan.existing_run(planned_run.root) is None:
                 raise ValueError(f"{planned_run.name}, the first run: {error or type(error).__name__}") from error
             self.failed.append(f"{planned_run.name}: {error or type(error).__name__}")
             self.progress.say(f"failed: {self.failed[-1]}")

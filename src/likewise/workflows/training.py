@@ -20,7 +20,7 @@ from likewise import distributed
 from likewise.configuration import resolve, written
 from likewise.configuration.options import TrainOptions
 from likewise.evaluation.placing import CPU
-from likewise.files.waiting import shown_by
+from likewise.files.waiting import use_progress
 from likewise.parts import MAIN, listed
 from likewise.report.formatting import short_name
 from likewise.runs import Run
@@ -30,7 +30,7 @@ from likewise.training.fine_tuning import FineTuning
 from likewise.training.fitting import fit, trainer_of
 from likewise.training.launch import from_slurm, rank
 from likewise.training.loggers import check_tools
-from likewise.training.processes import joined
+from likewise.training.processes import process_group
 from likewise.training.validation import ValidationScores, check_that_choose
 from likewise.workflows.arguments import TrainArguments, given_options
 from likewise.workflows.execution import Execution, epochs_between, memory_of_step
@@ -41,7 +41,7 @@ from likewise.workflows.objects import Objects
 from likewise.workflows.pilot import faster_precision, steps_within
 from likewise.workflows.progress import PRINTED, Progress, shown
 from likewise.workflows.scoring import EvaluationOptions, check_applicable
-from likewise.workflows.sharing import follow
+from likewise.workflows.sharing import join_encoding
 
 # Unless it is asked to before its first call, MKL's results may depend on where arrays lie, and so on earlier runs.
 os.environ.setdefault("MKL_CBWR", "AUTO")
@@ -93,7 +93,7 @@ def train(
         if rank() > 0:
             warnings.simplefilter("ignore")  # the first process shows them
         try:
-            with joined(shared_options(config), config.timeout_minutes):
+            with process_group(shared_options(config), config.timeout_minutes):
                 return _trained(config, trainer, before, progress, started, network=objects.network)
         except MisconfigurationException as error:
             raise ValueError(in_our_words(str(error))) from error
@@ -116,7 +116,7 @@ def _trained(
     *,
     network: nn.Module | None,
 ) -> Run | None:
-    bars = shown_by(progress.bar if rank() == 0 else None)
+    bars = use_progress(progress.bar if rank() == 0 else None)
     with bars, distributed.agreement(CPU, lambda: flat(ready.facts), of="data and parts", remedy=ALIKE):
         ready, evaluations = _assembled(config, before, network)
         if before is not None:
@@ -178,7 +178,7 @@ def _follow(ready: Assembled, trainer: Mapping[str, Any], config: TrainOptions, 
     if before is None or before.stage == "training":
         fit(ready, own, before, compiled=config.compile)
     if EvaluationOptions.of(config).evaluations != []:
-        follow(ready.module, ready.parts, own.strategy.root_device, workers=config.workers)
+        join_encoding(ready.module, ready.parts, own.strategy.root_device, workers=config.workers)
 
 
 def chosen_parts(config: TrainOptions) -> dict[str, Any]:

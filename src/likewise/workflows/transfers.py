@@ -26,7 +26,7 @@ from likewise.data import (
 )
 from likewise.evaluation import FewShot
 from likewise.files.detection import expanded
-from likewise.files.waiting import shown_by
+from likewise.files.waiting import use_progress
 from likewise.losses import Loss
 from likewise.parts import class_of, listed
 from likewise.report.sections import CurvesSection, FactsSection
@@ -42,7 +42,7 @@ from likewise.workflows.arguments import TrainArguments
 from likewise.workflows.comparison import Comparison
 from likewise.workflows.progress import PRINTED, Progress, shown
 from likewise.workflows.scoring import EvaluationOptions, check_applicable
-from likewise.workflows.sweeps import carry_out
+from likewise.workflows.sweeps import run_sweep
 from likewise.workflows.training import chosen_parts
 
 SHARES = (0.01, 0.1, 1.0)
@@ -108,7 +108,7 @@ def transfer(
     given = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
     source = run.folder if isinstance(run, Run) else run
     asked = Asked(str(source), None if labels is None else tuple(labels), tuple(per_class or ()), tuple(given))
-    return carried_out(asked, plan.options_of(options), output, progress)
+    return run_transfer(asked, plan.options_of(options), output, progress)
 
 
 @final
@@ -137,15 +137,15 @@ class Asked:
         return [{"fraction": share} for share in sorted(set(self.shares or SHARES))]
 
 
-def carried_out(
+def run_transfer(
     asked: Asked, words: Sequence[str], output: Path | str | None = None, progress: Progress = PRINTED
 ) -> Comparison | None:
     """Train and evaluate what isn't yet, and write the table and its page; see `transfer`."""
-    with shown_by(progress.bar):
+    with use_progress(progress.bar):
         made, columns = planned(asked, words, progress)
     folder = plan.folder_of(made, output or _before(made), HOME)
     try:
-        return carry_out(made, folder, progress, compared=partial(_compared, columns), again=AGAIN, least=1)
+        return run_sweep(made, folder, progress, compared=partial(_compared, columns), again=AGAIN, least=1)
     finally:
         scoring.forget()
 

@@ -26,11 +26,18 @@ from jaxtyping import Float
 from torch import Tensor
 from triton import OutOfResources
 
-from likewise.operator import problem as problems
-from likewise.operator import tiled
-from likewise.operator.problem import Found, Gradients, Outcome, Part, Problem, Wanted, put_together
+from likewise.operator import spec, tiled
+from likewise.operator.spec import (
+    ContrastSpec,
+    ForwardResult,
+    Gradients,
+    LocalAnchors,
+    NeedsGrad,
+    Outcome,
+    combine_losses,
+)
 from likewise.operator.triton import launches
-from likewise.operator.triton.launches import Common, Rows, Sums, Visit
+from likewise.operator.triton.launches import Common, RowArgs, Sums, Visit
 from likewise.operator.triton.operands import Operand, aligned, precision
 from likewise.operator.triton.weights import Plan, Plans, plans
 
@@ -38,7 +45,7 @@ from likewise.operator.triton.weights import Plan, Plans, plans
 class _State(NamedTuple):
     """What the backward needs from the forward."""
 
-    problem: Problem
+    problem: ContrastSpec
     common: Common
     rows: tuple[Operand, ...]
     """Queries and other sections."""
@@ -51,12 +58,12 @@ class _State(NamedTuple):
 
 
 def forward(
-    problem: Problem,
+    problem: ContrastSpec,
     queries: Float[Tensor, "n d"],
     others: tuple[Tensor, ...],
     temperature: Float[Tensor, ""],
-    wanted: Wanted,
-) -> Found:
+    wanted: NeedsGrad,
+) -> ForwardResult:
     """Visit every tile and return the outcome of the contrast, and with it what the backward is.
 
     Memory:
@@ -72,7 +79,7 @@ def forward(
     return tiled.forward(problem, queries, others, temperature, wanted)
 
 
-def backward(state: Any, upstream: Outcome, wanted: Wanted) -> Gradients:
+def backward(state: Any, upstream: Outcome, wanted: NeedsGrad) -> Gradients:
     """Return the gradients that are wanted; tiles visit the forward once more if a kernel's has no room."""
     if not isinstance(state, _State):
         return tiled.backward(state, upstream, wanted)
@@ -95,7 +102,7 @@ def _on(device: torch.device) -> AbstractContextManager[Any]:
 _SAME = nullcontext()
 
 
-def _leave(problem: Problem, device: torch.device, why: OutOfResources) -> None:
+def _leave(problem: ContrastSpec, device: torch.device, why: OutOfResources) -> None:
     """Warn that tiles take its place; raise where other processes would wait for what kernels alone exchange."""
     if problem.part is not None:
         raise RuntimeError(
@@ -114,7 +121,7 @@ def _warn(device: torch.device, lacking: str) -> None:
     )
 
 
-def _visited(problem: Problem, found: Plans, rows: tuple[Tensor, ...], tau: Tensor) -> Found:
+def _visited(problem: ContrastSpec, found: Plans, rows: tuple[Tensor, ...], tau: Tensor) -> ForwardResult:
     how = precision(problem.half, tau.device)
     fixed = found.sets and problem.normalize and problem.inverse is not None
     fixed = fixed and launches.LOG2E * (problem.inverse or 0) * how.slack * max(found.powers) <= launches.SAFE
@@ -136,30 +143,30 @@ def _visited(problem: Problem, found: Plans, rows: tuple[Tensor, ...], tau: Tens
         beside = torch.linalg.vecdot(z.values(tau.dtype), drawn) / tau
         attraction = beside if attraction is None else attraction + beside
     if forth.active is None:
-        losses, counts = put_together(problem, terms.logsums, attraction)
+        losses, counts = combine_losses(problem, terms.logsums, attraction)
     else:
         given = (forth.active.view(torch.bool), forth.rows_active, forth.mass if found.counts_pairs else None)
         losses, counts = terms.losses, tuple([each for each in given if each is not None])
     state = _State(problem, common, operands, sections, forth, back, drawn, counts)
-    return Found(Outcome(terms.logsums, columns, attraction, losses, counts), state)
+    return ForwardResult(Outcome(terms.logsums, columns, attraction, losses, counts), state)
 
 
 def _is_empty(plan: Plan, own: Operand, other: Operand) -> bool:
     return plan.is_empty or not own.came.shape[0] or not other.came.shape[0]
 
 
-def _coefficient(problem: Problem, coefficient: Tensor | None, n: int, device: torch.device) -> Tensor | None:
+def _coefficient(problem: ContrastSpec, coefficient: Tensor | None, n: int, device: torch.device) -> Tensor | None:
     """Return c for a kernel to read; None if the kernels count it."""
     if coefficient is None and problem.pull is not None and problem.pull.knows_row_sum:
         coefficient = problem.pull.known_row_sum(torch.float32, device)
     return None if coefficient is None else aligned(coefficient.to(device).expand(n))
 
 
-def _gradients(state: _State, upstream: Outcome, wanted: Wanted) -> Gradients:
+def _gradients(state: _State, upstream: Outcome, wanted: NeedsGrad) -> Gradients:
     problem, common, z = state.problem, state.common, state.rows[0]
     tau, slopes = common.tau, list[Tensor]()
     if common.coefficients is None:
-        upstream = problems.taken_apart(problem, upstream, state.counts)
+        upstream = spec.split_upstream(problem, upstream, state.counts)
     of_rows, of_columns, strongest, weights = _forces(state, upstream)
     products = _products(state, wanted, of_rows, of_columns)
     streamed = _streamed(state, upstream.attraction, wanted, slopes)
@@ -187,8 +194,8 @@ def _gradients(state: _State, upstream: Outcome, wanted: Wanted) -> Gradients:
 
 
 def _products(
-    state: _State, wanted: Wanted, of_rows: Rows, of_columns: Rows | None
-) -> dict[int, list[tuple[Visit, tuple[Rows | None, Rows | None], float]]]:
+    state: _State, wanted: NeedsGrad, of_rows: RowArgs, of_columns: RowArgs | None
+) -> dict[int, list[tuple[Visit, tuple[RowArgs | None, RowArgs | None], float]]]:
     """Return the visits that give rows their gradient, what own and other rows read, and the share of Σ W (s − s₀)."""
     problem, common, z = state.problem, state.common, state.rows[0]
     products = {id(v): [] for v in state.rows}
@@ -206,7 +213,7 @@ def _products(
     return products
 
 
-def _streamed(state: _State, force: Tensor | None, wanted: Wanted, slopes: list[Tensor]) -> dict[int, list[Tensor]]:
+def _streamed(state: _State, force: Tensor | None, wanted: NeedsGrad, slopes: list[Tensor]) -> dict[int, list[Tensor]]:
     """Return the gradients of rows, times τ, from a pull that is evaluated as pull @ references, and add that of τ."""
     problem, pull, tau, drawn = state.problem, state.common.plans.streamed, state.common.tau, state.drawn
     if pull is None or drawn is None or force is None:
@@ -223,7 +230,7 @@ def _streamed(state: _State, force: Tensor | None, wanted: Wanted, slopes: list[
     return found
 
 
-def _forces(state: _State, upstream: Outcome) -> tuple[Rows, Rows | None, Tensor, Tensor]:
+def _forces(state: _State, upstream: Outcome) -> tuple[RowArgs, RowArgs | None, Tensor, Tensor]:
     """Return what the gradients of queries and of the other rows read, the largest of it, and Σ W of each block."""
     forth, back, part, device = state.forth, state.back, state.problem.part, state.common.tau.device
     first, second = (0 if sums is None else -(-sums.total.shape[1] // launches.BLOCK) for sums in (forth, back))
@@ -239,7 +246,7 @@ def _forces(state: _State, upstream: Outcome) -> tuple[Rows, Rows | None, Tensor
     return of_rows, of_columns, strongest.amax(), weights
 
 
-def _learned(part: Part, mine: Rows, strongest: Tensor) -> tuple[Rows, Tensor]:
+def _learned(part: LocalAnchors, mine: RowArgs, strongest: Tensor) -> tuple[RowArgs, Tensor]:
     """Return what the gradients of all queries as anchors read, and the largest of all processes."""
     rows = [
         *mine.offset,
@@ -250,4 +257,4 @@ def _learned(part: Part, mine: Rows, strongest: Tensor) -> tuple[Rows, Tensor]:
     everyone, count = part.gather(torch.stack(rows, dim=1)).T.contiguous(), len(mine.share)
     force = None if mine.force is None else aligned(everyone[2 * count])
     largest = everyone[-1].amax() if everyone.shape[1] else strongest
-    return Rows(everyone[:count], aligned(everyone[count : 2 * count]), force), largest
+    return RowArgs(everyone[:count], aligned(everyone[count : 2 * count]), force), largest

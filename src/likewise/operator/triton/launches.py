@@ -12,7 +12,7 @@ from torch import Tensor
 from triton.compiler import CompiledKernel
 from triton.runtime import JITFunction
 
-from likewise.operator.problem import Outcome
+from likewise.operator.spec import Outcome
 from likewise.operator.triton import kernels, row_kernels, tuning
 from likewise.operator.triton.operands import KERNEL_DTYPES, Operand, Precision, aligned, as_they_are, chunk, width
 from likewise.operator.triton.weights import Plan, Plans
@@ -71,7 +71,7 @@ class Terms(NamedTuple):
     losses: Tensor | None
 
 
-class Rows(NamedTuple):
+class RowArgs(NamedTuple):
     """The values that determine the gradient of rows, each `aligned`; an offset of ∞ and a share of 0 mean none."""
 
     offset: Float[Tensor, "k n"]
@@ -236,7 +236,7 @@ def forward(visits: Sequence[Visit], n: int, common: Common, *, columns: bool = 
     return Sums(offset, total, pulls, mass, active, count), Terms(logsums, attraction, losses)
 
 
-def shares(sums: Sums, upstream: Outcome, common: Common, strongest: Tensor, weights: Tensor) -> Rows:
+def shares(sums: Sums, upstream: Outcome, common: Common, strongest: Tensor, weights: Tensor) -> RowArgs:
     """Return the values of rows that the backward reads, and store the largest of them and Σ W for each block.
 
     Empty rows are excluded, and their upstream gradients ignored.
@@ -254,11 +254,11 @@ def shares(sums: Sums, upstream: Outcome, common: Common, strongest: Tensor, wei
         PUSHES=len(plans.powers), REDUCTION=common.reduction, MEAN=plans.mean, PULL_SET=plans.pull_set, BLOCK=BLOCK,
         enable_fp_fusion=True,
     )  # fmt: skip
-    return Rows(sums.offset, share, force)
+    return RowArgs(sums.offset, share, force)
 
 
 def backward(
-    each: Visit, sides: tuple[Rows | None, Rows | None], strongest: Tensor, out: Tensor, slopes: Tensor | None
+    each: Visit, sides: tuple[RowArgs | None, RowArgs | None], strongest: Tensor, out: Tensor, slopes: Tensor | None
 ) -> None:
     """Store the gradient of own rows for each split, times τ, from their own sums and from those of the other rows."""
     read = [None if of is None else tuple(of) for of in sides]

@@ -21,7 +21,7 @@ import triton.language as tl
 from jaxtyping import Int
 from torch import Tensor
 
-from likewise.operator.problem import Problem
+from likewise.operator.spec import ContrastSpec
 from likewise.operator.triton.kernels import product
 from likewise.operator.triton.operands import aligned, halves
 from likewise.pairs import PairWeight
@@ -112,7 +112,7 @@ class Plans(NamedTuple):
         return self.pull_set if self.pulls else self.mean and self.sets
 
 
-def plans(problem: Problem, lengths: tuple[int, ...], device: torch.device) -> Plans | None:
+def plans(problem: ContrastSpec, lengths: tuple[int, ...], device: torch.device) -> Plans | None:
     """Return the weights of a contrast over sections of these lengths; None if kernels cannot evaluate one of them."""
     pull, streamed = problem.pulls
     if pull is not None and (pull.is_sparse or (streamed is not None and isinstance(pull, Concat))):

@@ -41,7 +41,7 @@ class GeometrySection(Section):
         features = views[0].features
         if features is None or len(features.test) < 2:
             return None
-        test = features.test.once()
+        test = features.test.unique()
         some = test.fewer(MEASURED)
         raw = views[0].raw_vectors(some)
         vectors = {ENCODER: some.vectors} | ({} if raw is None else {RAW: raw})

@@ -38,7 +38,7 @@ class HardestPairsSection(Section):
         if features is None or features.test.label_kind is None:
             return None
         kind = str(features.test.label_kind)
-        test = features.test.once().fewer(MOST[kind])
+        test = features.test.unique().fewer(MOST[kind])
         labels = test.classes if kind == "classes" else test.sets
         found = hardest_pairs(test.vectors, labels, progress=views[0].progress)
         body = Markup().join(_galleries(views[0], test, found))
@@ -112,7 +112,7 @@ class NearestTextsSection(Section):
             return None
         if not isinstance(parts.test.inputs, Texts) or not isinstance(parts.train.inputs, Texts):
             return None
-        queries, known = features.test.once().fewer(TEXTS), features.train.once()
+        queries, known = features.test.unique().fewer(TEXTS), features.train.unique()
         lines = list(zip(id_words(queries), views[0].lines_of(queries), label_words(queries), strict=True))
         rows: list[list[str]] = []
         for part, similarities, indices in nearest(queries.vectors, known.vectors, NEAREST):

@@ -1,6 +1,6 @@
 """Inputs of losses: they supply the arguments of a loss's forward. A new method is a new input, in one file."""
 
-from likewise.training.inputs.batch import BatchInputs, Pairs
+from likewise.training.inputs.batch import BatchInputs, ViewPairs
 from likewise.training.inputs.episodes import EpisodeMaps, EpisodeMeans
 from likewise.training.inputs.guide import Guide
 from likewise.training.inputs.learned import Classifier, LabelPrototypes
@@ -22,7 +22,7 @@ __all__ = [
     "LossInputs",
     "LossSignature",
     "Momentum",
-    "Pairs",
     "Predictor",
     "SecondTower",
+    "ViewPairs",
 ]

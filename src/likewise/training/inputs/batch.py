@@ -35,7 +35,7 @@ class BatchInputs(LossInput):
 
 
 @final
-class Pairs(LossInput):
+class ViewPairs(LossInput):
     """Pairs and triplets from views.
 
     queries, anchors    z of all views, without the last if the loss needs keys or positives, or if it goes to a

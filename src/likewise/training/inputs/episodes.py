@@ -7,9 +7,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from likewise.data import Batches, Draw, Episodes, Share, mixed, owned_by_partner
+from likewise.data import Batches, Draw, Episodes, LocalBatch, mixed, owned_by_partner
 from likewise.models import CellGrid
-from likewise.training.inputs.learned import Learned
+from likewise.training.inputs.learned import ClassParameters
 from likewise.training.inputs.loss_input import InputContext, LossInput
 from likewise.training.step import Step
 
@@ -39,7 +39,7 @@ class EpisodeMeans(LossInput):
 
 
 @final
-class EpisodeMaps(Learned, LossInput):
+class EpisodeMaps(ClassParameters, LossInput):
     """What InfoPatch compares: feature maps of a batch of episodes, cell by cell.
 
     query_maps      feature maps of the queries, (E, N·Q, D, H, W), class after class
@@ -107,7 +107,7 @@ class EpisodeMaps(Learned, LossInput):
         if not self.mask:
             return maps
         height, width = maps.shape[-2:]
-        draw = Draw(mixed(Share.of(step.batch).seed, MASKING), 1, device=maps.device)
+        draw = Draw(mixed(LocalBatch.of(step.batch).seed, MASKING), 1, device=maps.device)
         cell = (draw.uniform() * (height * width)).long()
         kept = torch.arange(height * width, device=maps.device) != cell
         return maps * kept.view(height, width)

@@ -30,7 +30,7 @@ class WithRate(nn.Module):
         return dict.fromkeys(self.parameters(), self.rate_factor)
 
 
-class Learned(WithRate):
+class ClassParameters(WithRate):
     """Mixed into inputs with parameters for each class or label, which may have an optimizer of their own."""
 
     def __init__(self, rate_factor: float = 1.0, *, lr: float | None = None, optimizer: str | None = None) -> None:
@@ -54,7 +54,7 @@ class Learned(WithRate):
 
 
 @final
-class LabelPrototypes(Learned, LossInput):
+class LabelPrototypes(ClassParameters, LossInput):
     """Prototypes, (C, E) or (L, E), learned with the encoder.
 
     Args:
@@ -82,7 +82,7 @@ class LabelPrototypes(Learned, LossInput):
 
 
 @final
-class Classifier(Learned, LossInput):
+class Classifier(ClassParameters, LossInput):
     """Logits of every class or label, (B, V, C), from a linear layer on f(x).
 
     Args:

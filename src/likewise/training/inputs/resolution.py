@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from likewise.data import Batches, LabelKind, Samples
 from likewise.losses import Loss
 from likewise.parts import spec_of
-from likewise.training.inputs.batch import BatchInputs, Pairs
+from likewise.training.inputs.batch import BatchInputs, ViewPairs
 from likewise.training.inputs.episodes import EpisodeMaps, EpisodeMeans
-from likewise.training.inputs.learned import Classifier, LabelPrototypes, Learned
+from likewise.training.inputs.learned import Classifier, ClassParameters, LabelPrototypes
 from likewise.training.inputs.loss_input import EMBEDDINGS, InputContext, LossInput, LossSignature, concrete_subclasses
 from likewise.training.inputs.momentum import Momentum, Predictor
 from likewise.training.inputs.second_tower import SecondTower
@@ -45,7 +45,7 @@ def resolve(signature: LossSignature, given: Sequence[LossInput], label_kind: La
         }
 
     _check_given(signature, given, label_kind)
-    every_batch = (BatchInputs(), Pairs())
+    every_batch = (BatchInputs(), ViewPairs())
     made: list[LossInput] = []
     for kind in MADE_IF_REQUIRED:
         missing = signature.required - supplied([*given, *made, *every_batch]).keys()
@@ -78,7 +78,7 @@ class LossInputs(nn.Module):
         self._context = replace(context, signature=self.signature)
         chosen = _recommended(loss) if given is None else given
         inputs, self._suppliers = resolve(self.signature, chosen, context.label_kind)
-        if context.num_labels < 1 and any(isinstance(loss_input, Learned) for loss_input in inputs):
+        if context.num_labels < 1 and any(isinstance(loss_input, ClassParameters) for loss_input in inputs):
             raise ValueError(
                 f"expected labels for {self.signature.loss}, which learns parameters for each of them, got none: "
                 "pass samples= with labels"
@@ -117,7 +117,7 @@ class LossInputs(nn.Module):
 def described(inputs: LossInputs, asked: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Return a `Spec` of each input but what every batch has: those asked for as they were, and those made beside."""
     given = {spec["class_path"].rpartition(".")[2]: spec for spec in asked}
-    made = (loss_input for loss_input in inputs.all if not isinstance(loss_input, BatchInputs | Pairs))
+    made = (loss_input for loss_input in inputs.all if not isinstance(loss_input, BatchInputs | ViewPairs))
     return [given.get(type(loss_input).__name__) or spec_of(loss_input) for loss_input in made]
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from likewise.files.formats import first_of
 
 
-class Rows(Protocol):
+class LazyInputs(Protocol):
     """Inputs that are not in memory and are read on demand: indexing returns a tensor.
 
     Where some may turn out to be unreadable, a method `unreadable` tells which, and `note_unreadable` notes those which
@@ -29,7 +29,7 @@ class Rows(Protocol):
         """Read the rows given by their indices, (n,), as a tensor (n, ...)."""
         ...
 
-    def take(self, rows: Tensor) -> "Tensor | Rows":
+    def take(self, rows: Tensor) -> "Tensor | LazyInputs":
         """Return a subset of the rows, given by their indices, without reading them."""
         return SomeRows(self, rows)
 
@@ -42,20 +42,20 @@ class Unreadable(NamedTuple):
     name: str  # its file
 
 
-def unreadable(inputs: Tensor | Rows, rows: Int[Tensor, " n"]) -> list[Unreadable]:
+def unreadable(inputs: Tensor | LazyInputs, rows: Int[Tensor, " n"]) -> list[Unreadable]:
     """Return which of some rows turned out to be unreadable when they were read."""
     asked = getattr(inputs, "unreadable", None)
     return [] if asked is None else asked(rows)
 
 
-def note_unreadable(inputs: Tensor | Rows, rows: Int[Tensor, " n"]) -> None:
+def note_unreadable(inputs: Tensor | LazyInputs, rows: Int[Tensor, " n"]) -> None:
     """Note that some rows could not be read, where a worker read them."""
     note = getattr(inputs, "note_unreadable", None)
     if note is not None and len(rows):
         note(rows)
 
 
-def readable(inputs: Tensor | Rows, rows: Int[Tensor, " n"]) -> Bool[Tensor, " n"]:
+def readable(inputs: Tensor | LazyInputs, rows: Int[Tensor, " n"]) -> Bool[Tensor, " n"]:
     """Return a mask of some rows: those that were not unreadable when they were read."""
     could = torch.ones(len(rows), dtype=torch.bool)
     could[[one.place for one in unreadable(inputs, rows)]] = False
@@ -74,10 +74,10 @@ def in_words(files: Mapping[Any, str]) -> str:
 
 
 @final
-class SomeRows(Rows):
+class SomeRows(LazyInputs):
     """Some rows of others, given by their indices, (n,)."""
 
-    def __init__(self, all_rows: Rows, rows: Tensor) -> None:
+    def __init__(self, all_rows: LazyInputs, rows: Tensor) -> None:
         self.all_rows, self.rows = all_rows, rows
         self.shape, self.dtype = (len(rows), *all_rows.shape[1:]), all_rows.dtype
 
@@ -95,14 +95,14 @@ class SomeRows(Rows):
 
 
 @final
-class JoinedRows(Rows):
+class JoinedRows(LazyInputs):
     """Rows followed by other rows of the same shape, of which either may be in memory."""
 
-    def __init__(self, first: Tensor | Rows, second: Tensor | Rows) -> None:
+    def __init__(self, first: Tensor | LazyInputs, second: Tensor | LazyInputs) -> None:
         self.first, self.second = first, second
         self.shape, self.dtype = (len(first) + len(second), *first.shape[1:]), first.dtype
 
-    def sides(self, rows: Tensor) -> Iterator[tuple[Tensor | Rows, Tensor, Tensor]]:
+    def sides(self, rows: Tensor) -> Iterator[tuple[Tensor | LazyInputs, Tensor, Tensor]]:
         """Yield either inputs, a mask of the rows that are theirs, and these as they number them."""
         late = rows >= len(self.first)
         yield self.first, ~late, rows[~late]
@@ -125,7 +125,7 @@ class JoinedRows(Rows):
         for inputs, _, own in self.sides(rows):
             note_unreadable(inputs, own)
 
-    def take(self, rows: Tensor) -> Tensor | Rows:
+    def take(self, rows: Tensor) -> Tensor | LazyInputs:
         for inputs, there, own in self.sides(rows):
             if bool(there.all()):
                 return inputs[own] if isinstance(inputs, Tensor) else inputs.take(own)

@@ -27,7 +27,7 @@ class Superclasses:
 
 @final
 @dataclass(frozen=True)
-class Evaluated:
+class EvalLabels:
     """A second labelling: the classes by which samples are evaluated, while those in `Samples.labels` train.
 
     Args:
@@ -37,7 +37,7 @@ class Evaluated:
 
     Example:
         >>> fine, coarse = torch.tensor([0, 1, 2]), torch.tensor([0, 0, 1])
-        >>> Evaluated.finer(fine, ("cat", "dog", "oak"), coarse, ("animals", "plants")).within.numbers
+        >>> EvalLabels.finer(fine, ("cat", "dog", "oak"), coarse, ("animals", "plants")).within.numbers
         tensor([0, 0, 1])
     """
 
@@ -48,7 +48,7 @@ class Evaluated:
     def __len__(self) -> int:
         return len(self.classes)
 
-    def __getitem__(self, rows: Tensor) -> "Evaluated":
+    def __getitem__(self, rows: Tensor) -> "EvalLabels":
         return replace(self, classes=self.classes[rows])
 
     @classmethod
@@ -59,7 +59,7 @@ class Evaluated:
         coarse: Tensor | None,
         coarse_names: Sequence[str],
         given: str = "fine labels",
-    ) -> "Evaluated":
+    ) -> "EvalLabels":
         """Return fine classes, (N,), each of which lies in one of the coarse classes, (N,), that are trained on.
 
         Of a sample without a coarse class, -1, nothing is evaluated. `given` is what errors call the fine labels.
@@ -85,7 +85,7 @@ class Evaluated:
         numbers = torch.zeros(len(fine_names), dtype=torch.int64).index_copy(0, pairs[0], pairs[1])
         return cls(fine, tuple(fine_names), Superclasses(numbers, tuple(coarse_names))).compact()
 
-    def compact(self, superclasses: Int[Tensor, " k"] | None = None) -> "Evaluated":
+    def compact(self, superclasses: Int[Tensor, " k"] | None = None) -> "EvalLabels":
         """Return it with only the classes that occur, and of superclasses those that are kept, (K,), renumbered."""
         if self.within is None:
             return self
@@ -96,9 +96,9 @@ class Evaluated:
             numbers = torch.searchsorted(superclasses, numbers)
             names = tuple(names[label] for label in superclasses.tolist())
         own = tuple(self.names[label] for label in occurring.tolist())
-        return Evaluated(classes, own, Superclasses(numbers, names))
+        return EvalLabels(classes, own, Superclasses(numbers, names))
 
-    def joined(self, other: "Evaluated") -> "Evaluated":
+    def joined(self, other: "EvalLabels") -> "EvalLabels":
         """Return the samples of both, and the classes of both, unless they are the same."""
         if self.names == other.names:
             return replace(self, classes=torch.cat([self.classes, other.classes]))
@@ -108,4 +108,4 @@ class Evaluated:
             numbers = torch.cat([ours.numbers, theirs.numbers + len(ours.names)])
             within = Superclasses(numbers, ours.names + theirs.names)
         classes = torch.cat([self.classes, other.classes.where(other.classes < 0, other.classes + len(self.names))])
-        return Evaluated(classes, self.names + other.names, within)
+        return EvalLabels(classes, self.names + other.names, within)

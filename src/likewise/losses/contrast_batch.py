@@ -9,13 +9,13 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from likewise import distributed
-from likewise.distributed import Shards
-from likewise.operator.problem import Part
+from likewise.distributed import RankSizes
+from likewise.operator.spec import LocalAnchors
 from likewise.pairs import AllPairs, NotSelf, PairWeight, SameClass, SameSample, concat
 from likewise.pairs.sets import Sets
 
 
-class Rows(NamedTuple):
+class ContrastBatch(NamedTuple):
     """A batch as rows: N anchors, all first views and then all second views, and R references.
 
     References are the batch itself (``references is queries``), the batches of all processes in the order of ranks, or
@@ -28,9 +28,9 @@ class Rows(NamedTuple):
     views: int
     others: bool
     """Whether references are separate from the batch, so that no anchor is among them."""
-    sample_shards: Shards
+    sample_shards: RankSizes
     """The samples of each process."""
-    reference_shards: Shards
+    reference_shards: RankSizes
     """The references of each process."""
     whole: tuple[Tensor, ...]
     """Further sections of references, the same on every process."""
@@ -50,14 +50,14 @@ class Rows(NamedTuple):
         return len(self.reference_shards.sizes) > 1
 
     @property
-    def part(self) -> Part | None:
+    def part(self) -> LocalAnchors | None:
         """How to reach the anchors of the other processes, if the references are the anchors of all of them."""
         shards = self.reference_shards
         if self.others or not self.gathered or self.whole or not self.exchange:
             return None
         if 0 in shards.sizes:  # all pairs may then be symmetric on one process, and not on the others
             return None
-        return Part(shards.offset, functools.partial(distributed.gather, shards=shards))
+        return LocalAnchors(shards.offset, functools.partial(distributed.gather, shards=shards))
 
     def of_anchors(self, values: Tensor) -> Tensor:
         """Expand the samples' values, (B, …), to each anchor, (N, …)."""
@@ -67,7 +67,7 @@ class Rows(NamedTuple):
         """Gather values, one for each reference of this process; None if the references are the anchors."""
         return distributed.gather(values, self.reference_shards) if self.others or self.gathered else None
 
-    def wide(self) -> "Rows":
+    def wide(self) -> "ContrastBatch":
         """Return the rows in the operator's dtype, so that gradients of several uses are summed before rounding."""
         queries = self.queries.to(self.dtype)
         references = queries if self.references is self.queries else self.references.to(self.dtype)

@@ -7,14 +7,14 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from likewise import distributed
-from likewise.losses.rows import Rows
+from likewise.losses.contrast_batch import ContrastBatch
 from likewise.pairs import AllPairs, Below, Equal, NoPairs, PairWeight, concat
 
 if TYPE_CHECKING:
     from likewise.losses.base import ContrastiveLoss
 
 
-class Among(NamedTuple):
+class Candidates(NamedTuple):
     """What there is beside queries and keys; see `InfoNCELoss.forward`."""
 
     negatives: Tensor | None = None
@@ -28,11 +28,13 @@ class Among(NamedTuple):
     guide_margin: float = 0.0
 
     @property
-    def back(self) -> "Among":
+    def back(self) -> "Candidates":
         """The same for keys, which look for their queries."""
         return self._replace(guide_queries=self.guide_keys, guide_keys=self.guide_queries)
 
-    def sections(self, loss: "ContrastiveLoss", queries: Tensor, keys: Tensor) -> tuple[Rows, PairWeight, PairWeight]:
+    def sections(
+        self, loss: "ContrastiveLoss", queries: Tensor, keys: Tensor
+    ) -> tuple[ContrastBatch, PairWeight, PairWeight]:
         """Return rows with all that a key is found among, each query's own key, and what pushes, own keys included."""
         only_queue = self.queue is not None and self.negatives is None
         rows = loss.rows(queries, keys, whole=() if self.queue is None else (self.queue,), local=only_queue)
@@ -44,23 +46,23 @@ class Among(NamedTuple):
             push = [*push, self._apart(rows, self.queue_ids, None, len(self.queue))]
         return rows, concat([rows.beside(), *(NoPairs(*of.shape) for of in push[1:])]), concat(push)
 
-    def nearby(self, rows: Rows) -> PairWeight:
+    def nearby(self, rows: ContrastBatch) -> PairWeight:
         """Return each query's own key, and all keys that are apart from it."""
         return rows.beside().__or__(self.others(rows, self.guide_keys))
 
-    def others(self, rows: Rows, guide: Tensor | None) -> PairWeight:
+    def others(self, rows: ContrastBatch, guide: Tensor | None) -> PairWeight:
         """Return the pairs of a query and what has the ids of keys, and these vectors of a guide, and is apart."""
         ids, guide = (None if of is None else of_all(rows, of) for of in (self.ids, guide))
         return self._apart(rows, ids, guide, len(rows.references))
 
-    def hard(self, rows: Rows, negatives: Tensor) -> tuple[Tensor, PairWeight]:
+    def hard(self, rows: ContrastBatch, negatives: Tensor) -> tuple[Tensor, PairWeight]:
         """Return all hard negatives as a section of rows, and which of them push."""
         every = of_all(rows, negatives).flatten(0, -2)
         ids = None if self.negative_ids is None else of_all(rows, self.negative_ids).flatten()
         guide = None if self.guide_negatives is None else of_all(rows, self.guide_negatives).flatten(0, -2)
         return every, self._apart(rows, ids, guide, len(every))
 
-    def _apart(self, rows: Rows, ids: Tensor | None, guide: Tensor | None, count: int) -> PairWeight:
+    def _apart(self, rows: ContrastBatch, ids: Tensor | None, guide: Tensor | None, count: int) -> PairWeight:
         """Return the pairs of a query and what neither has its id nor is too much like it for the guide."""
         device, found = rows.queries.device, AllPairs(len(rows.queries), count)
         if self.ids is not None and ids is not None:
@@ -77,7 +79,7 @@ def _directions(guide: Tensor, device: torch.device) -> Tensor:
     return normalize(guide.detach().to(device, torch.promote_types(guide.dtype, torch.float32)), dim=-1)
 
 
-def of_all(rows: Rows, values: Tensor) -> Tensor:
+def of_all(rows: ContrastBatch, values: Tensor) -> Tensor:
     """Return what is given for each query of this process for the queries of all processes."""
     dtype = torch.promote_types(rows.dtype, values.dtype) if values.is_floating_point() else torch.int64
     here = values.to(rows.queries.device, dtype) if rows.gathered else values  # ranks may differ in narrower ones

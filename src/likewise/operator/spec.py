@@ -29,7 +29,7 @@ class Push(NamedTuple):
         return self.function == "hinge" or (isinstance(self.bias, Tensor) and self.bias.requires_grad)
 
 
-class Part(NamedTuple):
+class LocalAnchors(NamedTuple):
     """Queries that are consecutive ones of the references; the others are the queries of other processes."""
 
     place: int
@@ -38,7 +38,7 @@ class Part(NamedTuple):
     """Called on all processes with a tensor of (N, …); returns those of all queries, (R, …)."""
 
 
-class Problem(NamedTuple):
+class ContrastSpec(NamedTuple):
     r"""The weights of a contrast over sections of references, and the requested outputs.
 
     $$
@@ -59,7 +59,7 @@ class Problem(NamedTuple):
     """Whether rows are divided by their lengths."""
     both_ways: bool = False
     """Whether the log-sum-exps of each reference over the queries are wanted as well (for a single section)."""
-    part: Part | None = None
+    part: LocalAnchors | None = None
     """How to reach the other queries, if the references are all queries and the weights symmetric: each process then
     works out the whole gradient of its own rows, also as references, from a few numbers for each row of the others."""
     own: tuple[bool, ...] = ()
@@ -131,7 +131,7 @@ class Outcome(NamedTuple):
         return Outcome(logsums, columns, attraction, None, tuple(x.detach() for x in self.counts))
 
 
-class Found(NamedTuple):
+class ForwardResult(NamedTuple):
     """The result of a backend's forward."""
 
     outcome: Outcome
@@ -139,7 +139,7 @@ class Found(NamedTuple):
     """What the backward needs."""
 
 
-class Wanted(NamedTuple):
+class NeedsGrad(NamedTuple):
     """Which gradients are wanted."""
 
     temperature: bool
@@ -158,8 +158,8 @@ class Gradients(NamedTuple):
     """Of the sections that are not the queries."""
 
 
-def put_together(
-    problem: Problem, logsums: tuple[Tensor, ...], attraction: Tensor | None
+def combine_losses(
+    problem: ContrastSpec, logsums: tuple[Tensor, ...], attraction: Tensor | None
 ) -> tuple[Tensor | None, tuple[Tensor, ...]]:
     """Return Σ_k c_k lse_k − attraction, reduced as requested, and which rows are active and how many.
 
@@ -180,14 +180,14 @@ def put_together(
     return reduced(problem, losses, count), (active, count)
 
 
-def reduced(problem: Problem, losses: Tensor, count: Tensor) -> Tensor:
+def reduced(problem: ContrastSpec, losses: Tensor, count: Tensor) -> Tensor:
     """Return the losses of rows as requested."""
     if problem.reduction != "none":
         losses = losses.sum()
     return losses / count.clamp(min=1) if problem.reduction == "mean" else losses  # in the dtype of losses
 
 
-def taken_apart(problem: Problem, upstream: Outcome, counts: tuple[Tensor, ...]) -> Outcome:
+def split_upstream(problem: ContrastSpec, upstream: Outcome, counts: tuple[Tensor, ...]) -> Outcome:
     """Return the gradients of log-sum-exps and attraction, including what they receive from the losses."""
     if problem.coefficients is None or upstream.losses is None:
         return upstream
@@ -205,7 +205,7 @@ def _plus(one: Tensor, other: Tensor | None) -> Tensor:
     return one if other is None else one + other
 
 
-def _times(problem: Problem, values: Tensor, coefficient: Tensor | None) -> Tensor:
+def _times(problem: ContrastSpec, values: Tensor, coefficient: Tensor | None) -> Tensor:
     if coefficient is not None:
         return values * coefficient.to(values)
     assert problem.pull is not None  # noqa: S101 - coefficients are given if there is no pull

@@ -17,7 +17,7 @@ ROUNDING = 1e-3  # of a feature that is computed again, of its length: in other 
 
 
 @final
-class Unlikeness:
+class NoveltyScore:
     """Says of new samples which share of held-out samples is nearer to the training samples than they are.
 
         share = |{i held out: d_i < d}| / (H + 1),   d the distance to the k-th nearest training sample, or to the last
@@ -44,7 +44,7 @@ class Unlikeness:
     Example:
         >>> from likewise.evaluation import Features
         >>> near = Features(torch.tensor([[1.0, 0.0], [1.0, 0.1], [1.0, 0.2]]), None)
-        >>> Unlikeness(FeatureParts(near, near, near))(torch.tensor([[-1.0, 0.0], [1.0, 0.1]])).tolist()
+        >>> NoveltyScore(FeatureParts(near, near, near))(torch.tensor([[-1.0, 0.0], [1.0, 0.1]])).tolist()
         [0.75, 0.0]
     """
 

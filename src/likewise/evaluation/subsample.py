@@ -11,7 +11,7 @@ from likewise.data.samples import Samples
 from likewise.evaluation.features import FeatureParts, Features, closed
 
 
-class Some(NamedTuple):
+class Subsample(NamedTuple):
     """Samples of a part, and how many each class or label has in the whole part, (C,), where they are a subset."""
 
     samples: Samples
@@ -22,14 +22,14 @@ class Some(NamedTuple):
         return features if self.whole is None else replace(features, whole=self.whole)
 
 
-def capped(parts: Sequence[Samples], most: int | None) -> list[Some]:
+def capped(parts: Sequence[Samples], most: int | None) -> list[Subsample]:
     """Subsample each of three parts to `most`; classes that are not trained on stay whole."""
     train, validation, test = (part.as_evaluated().numbered() for part in parts)
     new = test.label_kind == "classes" and not closed(train, test)
-    found: list[Some] = []
+    found: list[Subsample] = []
     for part, whole_classes in ((train, False), (validation, new), (test, new)):
         few = part if most is None else part.fewer(most, whole_classes=whole_classes)
-        found.append(Some(few, None if few is part or part.labels is None else part.counts))
+        found.append(Subsample(few, None if few is part or part.labels is None else part.counts))
     return found
 
 

@@ -149,7 +149,7 @@ def listed(asked: Any) -> list[Any]:
 
 
 def arguments(owner: type, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Make the arguments of a class: the parts that are described among them, and of lists tuples where it takes those.
+    """Make the arguments of a class: instantiate nested specs, and convert lists to tuples where annotated.
 
     Example:
         >>> arguments(dict, {"a": 2})

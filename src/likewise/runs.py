@@ -216,7 +216,7 @@ class Run:
         return outcomes_of(self.outcomes_file) if self.outcomes_file.is_file() else ()
 
     def add(self, found: Result) -> None:
-        """Write what an evaluation found; what it found before is replaced, of episodes if they are as large."""
+        """Write the scores of an evaluation, replacing its earlier ones; of episodes, those of the same shape."""
         replaced = {score.written_with for score in (*found.scores, *found.candidates)}
         kept = [score for score in self.scores if score.written_with not in replaced]
         if found.predictor is not None:
@@ -240,7 +240,7 @@ class Run:
 
     @property
     def label_similarity(self) -> Tensor | None:
-        """How alike labels are, (L, L), as the loss was told; None where it wasn't."""
+        """Label similarity, (L, L), that the loss used; None if it used none."""
         from safetensors.torch import load_file  # noqa: PLC0415 - of an extra
 
         return load_file(self.similarity_file)["similarity"] if self.similarity_file.is_file() else None
@@ -372,7 +372,7 @@ class Run:
         synced(self.folder)
 
     def finished(self) -> "Run":
-        """Take the provisional name away."""
+        """Rename the folder to its final name."""
         if self.folder.suffix != PARTIAL:
             return self
         return Run(self.folder.rename(self.folder.with_name(self.name)))

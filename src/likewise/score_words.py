@@ -73,7 +73,7 @@ def one_line(text: str, most: int = LONGEST) -> str:
 
 
 def counted(number: int, one: str, several: str = "") -> str:
-    """Say how many there are, by what one is called, and several if not with an s, or as usual here.
+    """Format a count with its noun, pluralised.
 
     Example:
         >>> counted(1, "sample"), counted(1200, "class")

@@ -322,7 +322,7 @@ def validation_score(scores: Iterable[Score], evaluation: str | None = None) -> 
 
 
 def best(scores: Iterable[Score]) -> Score | None:
-    """Return the best of some scores of one metric, of equals the first; None where there is none."""
+    """Return the best of several scores of one metric, ties going to the first; None if there is none."""
     return max(scores, key=lambda score: score.metric.rank(score.value), default=None)
 
 

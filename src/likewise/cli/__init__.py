@@ -142,7 +142,7 @@ def _verb(words: Sequence[str]) -> str:
 
 
 def _not_imported(error: ImportError) -> str:
-    """Say which import fails, in which file if it is somebody's own, and how to mend it; an error of ours is raised."""
+    """Explain an ImportError: which import failed, in which user file, and the remedy; re-raise our own bugs."""
     if "likewise[" in str(error):
         return str(error)
     files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]

@@ -1,4 +1,4 @@
-"""The labels that samples are evaluated by, where these are others than they are trained on."""
+"""Evaluation labels that differ from the training labels."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

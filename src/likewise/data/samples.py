@@ -109,7 +109,7 @@ class Samples:
         return self if bool(could.all()) else self.numbered()[could]
 
     def fewer(self, most: int, seed: int = 0, *, whole_classes: bool = False) -> "Samples":
-        """Return at most so many samples, chosen at random, in their order; of pairs whole groups, as many as fit.
+        """Return a random subsample of limited size, in the original order; of pairs, as many whole groups as fit.
 
         With `whole_classes`, all samples of as many classes as fit, and of one at least.
         """
@@ -118,7 +118,7 @@ class Samples:
         return self[some_rows(len(self), most, seed, self.classes if whole_classes else None, self.groups)]
 
     def fewer_of_each(self, most: int, least: int = 1, seed: int = 0) -> "Samples":
-        """Return at most so many samples, as many of each class, `least` nevertheless, at random, in their order."""
+        """Return a random subsample balanced over classes, with at least `least` of each, in the original order."""
         classes = self.classes_for("fewer_of_each", "use fewer")
         if len(self) <= most:
             return self

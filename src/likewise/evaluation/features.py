@@ -263,7 +263,7 @@ class Features:
         return self.counts if self.whole is None else self.whole
 
     def fewer(self, most: int, seed: int = 0, *, whole_classes: bool = False) -> "Features":
-        """Return at most so many samples, chosen at random, or classes with all their samples; see `Samples.fewer`."""
+        """Return a random subsample of limited size, or whole classes; see `Samples.fewer`."""
         if len(self) <= most:
             return self
         sides = () if self.counterparts is None else (self.items, self.counterparts.items)

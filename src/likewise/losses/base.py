@@ -143,7 +143,7 @@ class ContrastiveLoss(Loss):
     temperature: float | Tensor
     _told = False  # that no anchor was active
     weight_by_pull: ClassVar[bool] = False
-    """Whether a row counts as as many anchors as its pull sums to, instead of one."""
+    """Whether a row is weighted by the sum of its pull, instead of by 1."""
     selects: ClassVar[bool] = False
     """Whether it takes of an anchor's pairs those that are not yet far enough apart, so that none may be left."""
 

@@ -35,7 +35,7 @@ class Candidates(NamedTuple):
     def sections(
         self, loss: "ContrastiveLoss", queries: Tensor, keys: Tensor
     ) -> tuple[ContrastBatch, PairWeight, PairWeight]:
-        """Return rows with all that a key is found among, each query's own key, and what pushes, own keys included."""
+        """Return the batch with all candidates, the pull of each query's own key, and the push, own keys included."""
         only_queue = self.queue is not None and self.negatives is None
         rows = loss.rows(queries, keys, whole=() if self.queue is None else (self.queue,), local=only_queue)
         push = [rows.beside() if only_queue else self.nearby(rows)]

@@ -130,7 +130,7 @@ class InfoNCELoss(ContrastiveLoss):
 def both_ways(
     loss: ContrastiveLoss, queries: Tensor, keys: Tensor, among: Candidates, temperature: Tensor | float | None = None
 ) -> Tensor:
-    """Return the mean of both directions; a key is found among the queries."""
+    """Return the mean of both directions: keys find queries, too."""
     if among.negatives is not None or among.guide_keys is not None or loss.gathers:  # directions have different pairs
         queries, keys = _wide(queries, keys)
         back = one_way(loss, keys, queries, among.back._replace(negatives=None), temperature)

@@ -1,4 +1,4 @@
-"""Weights from a file of anybody's: matched with a network by names and shapes, whatever stands before the names."""
+"""Load third-party checkpoints: weights are matched with a network by name and shape, up to a prefix."""
 
 import re
 from collections.abc import Iterable, Mapping

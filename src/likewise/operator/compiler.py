@@ -1,4 +1,4 @@
-"""What `torch.compile` leaves as it is: one break of the graph, instead of many and a compilation for every batch."""
+"""Functions excluded from `torch.compile`: one graph break, instead of many and a recompilation for every batch."""
 
 import functools
 from collections.abc import Callable

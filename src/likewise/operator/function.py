@@ -77,7 +77,7 @@ class _Contrast(torch.autograd.Function):
         engine, problem, wanted = how
         found = engine.forward(problem, queries, others, temperature, wanted)
         ctx.engine, ctx.problem, ctx.state, ctx.wanted = engine, problem, found.state, wanted
-        # gathered references are nobody else's, who could modify them, and need not be kept; counts are the caller's
+        # gathered references are private copies, which need no version check; counts are the caller's
         given = () if problem.part is not None else others
         ctx.save_for_backward(temperature, queries, *given, *found.outcome.counts)
         ctx.set_materialize_grads(False)

@@ -5,7 +5,7 @@ With s = z·v/τ, g_k the gradient of each log-sum-exp and h that of the attract
     W_iu = Σ_k p_k g_ki push_k,iu e^{p_k s_iu − lse_ki} + h_i pull_iu      ∂z = W v / τ      ∂v = Wᵀ z / τ
 
 The exponentials of the forward are kept for it. As in tiles they have no offset where none is needed, and push and pull
-are subtracted pair by pair. On a CPU one thread does all of it: several would wait more than they work.
+are subtracted pair by pair. On a CPU one thread does all of it: with several, synchronisation outweighs the work.
 """
 
 import math

@@ -97,4 +97,4 @@ def _lost(error: RuntimeError, minutes: float) -> ValueError:
             f"expected a free port for rank 0, got {os.environ.get('MASTER_PORT')}, which is taken: give each process "
             "a RANK of its own, or choose another MASTER_PORT"
         )
-    return ValueError(f"expected {processes()} processes that understand each other, got: {message}")
+    return ValueError(f"expected {processes()} processes that can communicate, got: {message}")

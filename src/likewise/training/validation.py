@@ -277,7 +277,7 @@ def best_epoch(run: Run) -> Score | None:
 
 
 def _best_of(scores: Iterable[Score]) -> Score | None:
-    """Return the best score of epochs, of equals the first that was trained."""
+    """Return the best score over epochs; ties go to the earliest epoch."""
     return best(sorted(scores, key=lambda score: score.epoch == 0))
 
 

@@ -69,7 +69,7 @@ class EvaluationOptions:
         return cls(evaluations, most, sections, config.report)
 
     def capped(self, features: FeatureParts) -> FeatureParts:
-        """Return at most so many samples of each part; of classes that are not trained on, whole ones."""
+        """Subsample each part to `evaluation_samples`; unseen classes stay whole."""
         return capped_features(features, self.evaluation_samples)
 
 

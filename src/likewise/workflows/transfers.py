@@ -180,7 +180,7 @@ def planned(asked: Asked, words: Sequence[str], progress: Progress) -> tuple[pla
         common = [*_words(MILD), *common]
     if networks.run is not None and (seen := _labels_seen(networks.run, config, whole)):
         told = f"{networks.run.folder} was trained with the labels of {seen:,} of {len(whole):,} samples to learn from"
-        progress.say(f"warning: {told}: scores with few labels are then those of more")
+        progress.say(f"warning: {told}: few-label scores will be optimistic")
     settings: list[plan.GivenSetting] = []
     columns: dict[str, Column] = {}
     amounts = list(_possible(asked, whole, progress))

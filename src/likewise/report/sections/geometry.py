@@ -98,7 +98,7 @@ def _nearest_classes(distances: Tensor, names: Sequence[str]) -> str:
 
 
 class LabelSimilaritySection(Section):
-    """How alike labels are in the training part, and how little similar samples push each other because of it."""
+    """Label similarity in the training part, and how much less similar samples push each other because of it."""
 
     def content(self, views: Sequence[RunView]) -> Content | None:
         features, similarity = views[0].features, views[0].run.label_similarity

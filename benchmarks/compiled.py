@@ -136,7 +136,7 @@ def launch(variant: Variant, rows: int, device: str, tiles: tuning.Tiles | None 
         return lambda: launches.forward([walk], rows, common)
     pushes, share = len(found.powers), torch.full((rows,), 1 / rows, device=device)
     offsets = torch.full((pushes, rows), 10.0, device=device)
-    some = launches.Rows(offsets, share.expand(pushes, rows).contiguous(), share if found.pulls else None)
+    some = launches.RowArgs(offsets, share.expand(pushes, rows).contiguous(), share if found.pulls else None)
     own, other = (some if variant.kernel in {"both", side} else None for side in ("own", "other"))
     out = torch.empty(walk.splits, *z.parts.shape[1:], device=device)
 

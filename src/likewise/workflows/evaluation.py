@@ -169,7 +169,7 @@ def _created(root: Path, before: Run, checkpoint: Path) -> Run:
 
 def _samples(run: Run, progress: Progress, *, needed: bool) -> tuple[Parts | None, bool]:
     """Load the run's data; where features are there, it is needed for raw inputs and pictures only."""
-    refit = evaluation.Learned(run).refit
+    refit = evaluation.RunPredictors(run).refit
     if "source" in run.facts and not needed:
         return None, False
     try:
@@ -200,7 +200,7 @@ def _encoders(run: Run, device: torch.device) -> tuple[Any, Any]:
 
 
 def _own_classifier(run: Run) -> LinearPredictor | None:
-    found = evaluation.Learned(run).predictor("own") if run.classifier.is_file() else None
+    found = evaluation.RunPredictors(run).predictor("own") if run.classifier.is_file() else None
     return found if isinstance(found, LinearPredictor) else None
 
 

@@ -308,7 +308,7 @@ def test_nothing_is_read_outside_the_rows(half, pulls):
         sums, terms = launches.forward([launches.visit("sums", x, y, plan, common)], 37, common)
         given = [sums.offset[0], torch.ones(37, device=DEVICE), torch.ones(37, device=DEVICE)]
         given = [among_nan(of) if poisoned else of for of in given]
-        of_own = launches.Rows(given[0], given[1], given[2] if pulls else None)
+        of_own = launches.RowArgs(given[0], given[1], given[2] if pulls else None)
         results.append([sums.total, *terms.logsums])
         for own, other, sides in ((x, y, (of_own, None)), (y, x, (None, of_own))):
             walk = launches.visit("backward", own, other, plan, common, swapped=own is y)

@@ -287,12 +287,12 @@ def test_recommended_inputs_are_made_unless_others_are_given():
         "KeyQueue",
     }
     bare = _inputs(lw.NWSLoss(torch.eye(C)), "label sets", [])[0]
-    assert {type(of).__name__ for of in bare.all} == {"LabelPrototypes", "BatchInputs", "Pairs"}
+    assert {type(of).__name__ for of in bare.all} == {"LabelPrototypes", "BatchInputs", "ViewPairs"}
 
 
 def test_byol_gets_its_required_inputs_even_if_none_is_given():
     made = _inputs(lw.BYOLLoss(), None, [])[0]
-    assert {type(of).__name__ for of in made.all} == {"Predictor", "Momentum", "BatchInputs", "Pairs"}
+    assert {type(of).__name__ for of in made.all} == {"Predictor", "Momentum", "BatchInputs", "ViewPairs"}
 
 
 def test_a_given_input_takes_precedence_over_the_default_one():

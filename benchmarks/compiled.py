@@ -92,7 +92,7 @@ def problem(name: str, rows: int, device: str) -> ContrastSpec:
     scale = torch.rand(rows, generator=generator).to(device)
     classes = (torch.arange(rows) % CLASSES).to(device)
     pushes, pull = WEIGHTS[name](pairs.SameClass(classes), pairs.SharesLabel(sets), pairs.NotSelf(rows), scale)
-    return ContrastSpec(tuple(Push(push) for push in pushes), pull, normalize=True, own=(True,), inverse=10.0)
+    return ContrastSpec(tuple(Push(push) for push in pushes), pull, normalize=True, own=(True,), inv_temperature=10.0)
 
 
 def _nws(shared: pairs.SharesLabel) -> pairs.PairWeight:

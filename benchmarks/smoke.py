@@ -56,7 +56,7 @@ def of_form(given: Given, device: str) -> Callable[..., list[Tensor]]:
     """Return a function that computes a form's sums and gradients, by kernels or exactly."""
     n, form = given.rows, given.form
     problem = compiled.problem(form if form in compiled.WEIGHTS else "SupCon", n, device)
-    problem = problem._replace(own=(), inverse=None, normalize=form != "not normalised")
+    problem = problem._replace(own=(), inv_temperature=None, normalize=form != "not normalised")
     rows, apart = [clustered(n, given, device, 0)], form in {"queue", "both ways"}
     if apart:
         rows.append(clustered(n if form == "both ways" else KEYS, given, device, 1))

@@ -79,14 +79,14 @@ class Loss(Described, nn.Module, ABC):
     recommended_inputs: ClassVar[tuple[str, ...]] = ()
     last: dict[str, Tensor]
 
-    whole: bool = False
+    supports_fullgraph: bool = False
     """Whether `torch.compile` can take it as one graph, of pair weights with the backend "dense" from torch 2.13 on; if
     not, it runs outside graphs."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if "forward" in vars(cls):
-            cls.forward = graph_break(cls.forward, unless=_is_whole)
+            cls.forward = graph_break(cls.forward, unless=_supports_fullgraph)
         if "__init__" in vars(cls):
             cls.__init__ = naming_options(cls.__init__, LossOptions)
 
@@ -118,11 +118,11 @@ def _limit(log_temperature: Tensor) -> None:
     log_temperature.data.clamp_(math.log(LOWEST), math.log(HIGHEST))  # in place: a clamped one would have no gradient
 
 
-def _is_whole(loss: Any, *_: Any, ids: Any = None, guide_queries: Any = None, **_given: Any) -> bool:
+def _supports_fullgraph(loss: Any, *_: Any, ids: Any = None, guide_queries: Any = None, **_given: Any) -> bool:
     if not isinstance(loss, ContrastiveLoss):
-        return loss.whole
+        return loss.supports_fullgraph
     plain = ids is None and guide_queries is None and loss.backend == "dense" and not loss.gather_distributed
-    return TRACES_WEIGHTS and loss.whole and plain
+    return TRACES_WEIGHTS and loss.supports_fullgraph and plain
 
 
 class ContrastiveLoss(Loss):
@@ -237,7 +237,7 @@ class ContrastiveLoss(Loss):
         embeddings: Tensor,
         references: Tensor | None = None,
         *,
-        whole: tuple[Tensor, ...] = (),
+        replicated: tuple[Tensor, ...] = (),
         local: bool = False,
     ) -> ContrastBatch:
         """Turn checked embeddings, (N, D) or (B, V, D), into rows: flattened view-major, and gathered.
@@ -249,11 +249,11 @@ class ContrastiveLoss(Loss):
         queries = torch.cat(embeddings.unbind(dim=1)) if embeddings.ndim == 3 else embeddings
         here = queries if references is None else references
         dtype = torch.promote_types(queries.dtype, torch.float32)
-        for v in (here, *whole):
+        for v in (here, *replicated):
             dtype = torch.promote_types(dtype, v.dtype)
         found = ContrastBatch(
             queries, here, views, references is not None, RankSizes((embeddings.shape[0],), 0),
-            RankSizes((here.shape[0],), 0), whole, dtype, "",
+            RankSizes((here.shape[0],), 0), replicated, dtype, "",
         )  # fmt: skip
         return self._gathered(found) if self.gathers and not local else found
 
@@ -286,7 +286,7 @@ class ContrastiveLoss(Loss):
 
         z = of_operator(rows.queries)
         first = z if rows.references is rows.queries else of_operator(rows.references)
-        return z, torch.cat([first, *map(of_operator, rows.whole)]) if rows.whole else first
+        return z, torch.cat([first, *map(of_operator, rows.replicated)]) if rows.replicated else first
 
     def evaluate(
         self,
@@ -315,7 +315,7 @@ class ContrastiveLoss(Loss):
         losses, (active, count, *counted) = outcome.losses, outcome.counts
         positives = counted[0] if counted else positives
         if together:
-            self._note(count, positives, active.device)
+            self._record_statistics(count, positives, active.device)
             return losses
         anchors = None if pull is None or not self.weight_by_pull else pull.known_row_sum(losses.dtype, active.device)
         return self.reduce(losses, active, positives, anchors)
@@ -338,7 +338,7 @@ class ContrastiveLoss(Loss):
         count = active.sum() if anchors is None else anchors.where(active, 0).sum()
         if self.gathers:
             count = distributed.summed(count) if count.requires_grad else distributed.total(count)
-        self._note(count, positives, losses.device)
+        self._record_statistics(count, positives, losses.device)
         if self.reduction == "none":
             return losses
         loss = losses.sum()
@@ -348,7 +348,7 @@ class ContrastiveLoss(Loss):
             return loss
         return distributed.with_value(loss * distributed.world_size(), distributed.total(loss))
 
-    def _note(self, count: Tensor, positives: PairWeight | Tensor, device: torch.device) -> None:
+    def _record_statistics(self, count: Tensor, positives: PairWeight | Tensor, device: torch.device) -> None:
         per_anchor = positives.row_sum(device=device).detach() if isinstance(positives, PairWeight) else positives
         if not self._told and told_inactive(type(self).__name__, count, per_anchor, met=self.selects):
             self._told = True

@@ -66,7 +66,7 @@ class BCLLoss(ContrastiveLoss):
             queue: Rows to compare with in addition, (Q, D), the same on every process (see `likewise.memory.Queue`).
             queue_labels: Their classes, (Q,).
         """
-        rows = self.rows(embeddings, whole=(prototypes,) if queue is None else (prototypes, queue))
+        rows = self.rows(embeddings, replicated=(prototypes,) if queue is None else (prototypes, queue))
         anchors, (batch, *of_queue) = rows.classes(labels, queue_labels=queue_labels)
         everything = torch.cat([batch, torch.arange(len(prototypes), device=anchors.device), *of_queue])
         same = SameClass(anchors, everything)

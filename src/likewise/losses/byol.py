@@ -41,7 +41,7 @@ class BYOLLoss(Loss):
     """
 
     recommended_inputs = ("Momentum", "Predictor")
-    whole = True
+    supports_fullgraph = True
 
     def forward(
         self, predictions: Float[Tensor, "n d"] | Float[Tensor, "b 2 d"], targets: Float[Tensor, "..."]

@@ -37,18 +37,18 @@ class Candidates(NamedTuple):
     ) -> tuple[ContrastBatch, PairWeight, PairWeight]:
         """Return the batch with all candidates, the pull of each query's own key, and the push, own keys included."""
         only_queue = self.queue is not None and self.negatives is None
-        rows = loss.rows(queries, keys, whole=() if self.queue is None else (self.queue,), local=only_queue)
-        push = [rows.beside() if only_queue else self.nearby(rows)]
+        rows = loss.rows(queries, keys, replicated=() if self.queue is None else (self.queue,), local=only_queue)
+        push = [rows.aligned() if only_queue else self.nearby(rows)]
         if self.negatives is not None:
             negatives, pushed = self.hard(rows, self.negatives)
-            rows, push = rows._replace(whole=(negatives, *rows.whole)), [*push, pushed]
+            rows, push = rows._replace(replicated=(negatives, *rows.replicated)), [*push, pushed]
         if self.queue is not None:
             push = [*push, self._apart(rows, self.queue_ids, None, len(self.queue))]
-        return rows, concat([rows.beside(), *(NoPairs(*of.shape) for of in push[1:])]), concat(push)
+        return rows, concat([rows.aligned(), *(NoPairs(*of.shape) for of in push[1:])]), concat(push)
 
     def nearby(self, rows: ContrastBatch) -> PairWeight:
         """Return each query's own key, and all keys that are apart from it."""
-        return rows.beside().__or__(self.others(rows, self.guide_keys))
+        return rows.aligned().__or__(self.others(rows, self.guide_keys))
 
     def others(self, rows: ContrastBatch, guide: Tensor | None) -> PairWeight:
         """Return the pairs of a query and what has the ids of keys, and these vectors of a guide, and is apart."""

@@ -38,7 +38,7 @@ class ClassLoss(ContrastiveLoss):
             queue: Rows to compare with in addition, (Q, D), the same on every process (see `likewise.memory.Queue`).
             queue_labels: Their classes, (Q,).
         """
-        rows = self.rows(embeddings, references, whole=() if queue is None else (queue,))
+        rows = self.rows(embeddings, references, replicated=() if queue is None else (queue,))
         return self.of_classes(rows, *rows.classes(labels, reference_labels, queue_labels))
 
     @abstractmethod

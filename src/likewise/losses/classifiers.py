@@ -103,7 +103,7 @@ class BCELoss(Loss):
     """
 
     label_kinds = frozenset({"label sets"})
-    whole = True
+    supports_fullgraph = True
 
     def __init__(self, *, positive_weight: float = 1.0) -> None:
         super().__init__()
@@ -163,7 +163,7 @@ class AsymmetricLoss(Loss):
     """
 
     label_kinds = frozenset({"label sets"})
-    whole = True
+    supports_fullgraph = True
 
     def __init__(self, *, gamma_negative: float = 4.0, gamma_positive: float = 0.0, clip: float = 0.05) -> None:
         super().__init__()

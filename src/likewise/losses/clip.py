@@ -42,7 +42,7 @@ class ClipLoss(ContrastiveLoss):
         tensor(0.3133)
     """
 
-    whole = True
+    supports_fullgraph = True
 
     def __init__(self, **options: Unpack[LossOptions]) -> None:
         super().__init__(1.0, **{"normalize": False, **options})

@@ -32,7 +32,7 @@ class ContrastBatch(NamedTuple):
     """The samples of each process."""
     reference_shards: RankSizes
     """The references of each process."""
-    whole: tuple[Tensor, ...]
+    replicated: tuple[Tensor, ...]
     """Further sections of references, the same on every process."""
     dtype: torch.dtype
     """The dtype in which the operator computes: float32 or wider."""
@@ -42,7 +42,7 @@ class ContrastBatch(NamedTuple):
     @property
     def sections(self) -> tuple[Tensor, ...]:
         """All references in the order of the pair weights: those of the batch first."""
-        return self.references, *self.whole
+        return self.references, *self.replicated
 
     @property
     def gathered(self) -> bool:
@@ -53,7 +53,7 @@ class ContrastBatch(NamedTuple):
     def part(self) -> LocalAnchors | None:
         """How to reach the anchors of the other processes, if the references are the anchors of all of them."""
         shards = self.reference_shards
-        if self.others or not self.gathered or self.whole or not self.exchange:
+        if self.others or not self.gathered or self.replicated or not self.exchange:
             return None
         if 0 in shards.sizes:  # all pairs may then be symmetric on one process, and not on the others
             return None
@@ -72,7 +72,7 @@ class ContrastBatch(NamedTuple):
         queries = self.queries.to(self.dtype)
         references = queries if self.references is self.queries else self.references.to(self.dtype)
         return self._replace(
-            queries=queries, references=references, whole=tuple(of.to(self.dtype) for of in self.whole)
+            queries=queries, references=references, replicated=tuple(of.to(self.dtype) for of in self.replicated)
         )
 
     def labels(self, labels: Tensor, reference_labels: Tensor | None, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -127,9 +127,9 @@ class ContrastBatch(NamedTuple):
 
     def all_others(self) -> PairWeight:
         """Return all pairs except an anchor with itself, over all sections."""
-        return concat([self.not_self(), *(AllPairs(len(self.queries), len(of)) for of in self.whole)])
+        return concat([self.not_self(), *(AllPairs(len(self.queries), len(of)) for of in self.replicated)])
 
-    def beside(self) -> PairWeight:
+    def aligned(self) -> PairWeight:
         """Return each anchor's pair with the reference at its own position, where there is one for each."""
         not_self = NotSelf(len(self.queries), len(self.references), self.reference_shards.offset)
         return not_self.__invert__()  # torch 2.13 compiles no ~ of an object

@@ -79,7 +79,7 @@ class InfoNCELoss(ContrastiveLoss):
         super().__init__(temperature, **options)
         self.symmetric = one_of("symmetric", symmetric, Literal[True, False, "joint"])
         self.guide_margin = check_number("guide_margin", guide_margin, -2, 2, "0 to 0.1")
-        self.whole = symmetric != "joint"
+        self.supports_fullgraph = symmetric != "joint"
 
     def forward(
         self,
@@ -136,7 +136,7 @@ def both_ways(
         back = one_way(loss, keys, queries, among.back._replace(negatives=None), temperature)
         return (one_way(loss, queries, keys, among, temperature) + back) / 2
     rows = loss.rows(queries, keys)
-    problem = ContrastSpec((Push(among.nearby(rows)),), rows.beside(), both_ways=True)
+    problem = ContrastSpec((Push(among.nearby(rows)),), rows.aligned(), both_ways=True)
     (forth,), (back,), attraction, *_ = loss.outcome(rows, problem, temperature)
     everyone = torch.ones_like(forth, dtype=torch.bool)
     return loss.reduce((forth + back) / 2 - attraction, everyone, everyone.float())
@@ -154,7 +154,7 @@ def joint(loss: ContrastiveLoss, queries: Tensor, keys: Tensor, among: Candidate
     """Return the loss of both directions, among queries as well as keys, in one softmax."""
     queries, keys = _wide(queries, keys)
     rows = loss.rows(queries, keys)
-    back, sample, not_own = among.back, rows.samples()[0], rows.beside().__invert__()
+    back, sample, not_own = among.back, rows.samples()[0], rows.aligned().__invert__()
     of_query = [among.nearby(rows), not_own & among.others(rows, among.guide_queries)]
     of_key = [not_own & back.others(rows, among.guide_keys), back.nearby(rows)]
     sections = [of_all(rows, queries)]
@@ -165,8 +165,8 @@ def joint(loss: ContrastiveLoss, queries: Tensor, keys: Tensor, among: Candidate
         sections, of_query = [*sections, negatives], [*of_query, pushed]
         pushed = back.hard(rows, among.negatives)[1]
         of_key = [*of_key, pushed & SameSample(sample, of_sample).__invert__()]
-    rows = rows._replace(whole=tuple(sections))
-    pull = concat([rows.beside(), *(NoPairs(*of.shape) for of in of_query[1:])])
+    rows = rows._replace(replicated=tuple(sections))
+    pull = concat([rows.aligned(), *(NoPairs(*of.shape) for of in of_query[1:])])
     (forth,), _, attraction, *_ = loss.outcome(rows, ContrastSpec((Push(concat(of_query)),), pull))
     (back,), *_ = loss.outcome(rows._replace(queries=keys), ContrastSpec((Push(concat(of_key)),)))
     everyone = torch.ones_like(forth, dtype=torch.bool)

@@ -39,7 +39,7 @@ class MarginSoftmax(ContrastiveLoss):
         """Return the loss of embeddings, (N, D) or (B, V, D), with a class for each sample, (B,), and prototypes."""
         wide = torch.promote_types(torch.promote_types(embeddings.dtype, prototypes.dtype), torch.float32)
         embeddings, prototypes = embeddings.to(wide), prototypes.to(wide)  # so that gradients are rounded once
-        rows = self.rows(embeddings, prototypes[:0], whole=(prototypes,))  # the only references: no rows to gather
+        rows = self.rows(embeddings, prototypes[:0], replicated=(prototypes,))  # the only references: no rows to gather
         classes = rows.of_anchors(labels.to(rows.queries.device, torch.int64))
         numbers = torch.arange(len(prototypes), device=classes.device)
         with without_autocast(classes.device):

@@ -77,8 +77,8 @@ class MSCLoss(ContrastiveLoss):
             queue: Further instances, (Q, D), the same on every process (see `likewise.memory.Queue`).
             queue_labels: Their multi-hot labels, (Q, L).
         """
-        whole = (prototypes,) if queue is None else (queue, prototypes)
-        rows = self.rows(queries, whole=whole)
+        replicated = (prototypes,) if queue is None else (queue, prototypes)
+        rows = self.rows(queries, replicated=replicated)
         own, others = rows.sets(labels, None)
         not_self = rows.not_self()
         weights = label_weights(

@@ -73,8 +73,8 @@ class MulSupConLoss(ContrastiveLoss):
             queue: Further references, (Q, D), the same on every process (see `likewise.memory.Queue`).
             queue_labels: Their multi-hot labels, (Q, L).
         """
-        whole = () if queue is None else (queue,)
-        rows = self.rows(queries, references, whole=whole)
+        replicated = () if queue is None else (queue,)
+        rows = self.rows(queries, references, replicated=replicated)
         own, others = rows.sets(labels, reference_labels)
         sections = [others, *rows.sets_of(queue_labels)]
         counts = sum(section.counts for section in sections) - own.rows.long() * (not rows.others)

@@ -38,7 +38,7 @@ class NPairsLoss(ContrastiveLoss):
         tensor(0.1269)
     """
 
-    whole = True
+    supports_fullgraph = True
 
     def __init__(self, **options: Unpack[LossOptions]) -> None:
         options.setdefault("normalize", False)
@@ -51,5 +51,5 @@ class NPairsLoss(ContrastiveLoss):
     ) -> Float[Tensor, "..."]:
         """Return the loss of anchors, (N, D), and their positives in the same order, (N, D)."""
         rows = self.rows(anchors, positives)
-        own = rows.beside()
+        own = rows.aligned()
         return self.evaluate(rows, pull=own, push=AllPairs(*own.shape), positives=own)

@@ -120,9 +120,9 @@ class NWSLoss(ContrastiveLoss):
             queue: Earlier keys, (Q, D), the same on every process (see `likewise.memory.Queue`).
             queue_labels: Their multi-hot labels, (Q, L).
         """
-        whole = (prototypes,) if queue is None else (queue, prototypes)
+        replicated = (prototypes,) if queue is None else (queue, prototypes)
         here = prototypes[:0] if keys is None else keys  # no keys: an empty section
-        rows = self.rows(queries, here, whole=whole)
+        rows = self.rows(queries, here, replicated=replicated)
         own, of_keys = rows.sets(labels, labels[:0] if key_labels is None else key_labels)
         instances = [of_keys, *rows.sets_of(queue_labels)]
         corrected = "none" if keys is None or self.normalized else "corrected"

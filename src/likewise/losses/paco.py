@@ -70,7 +70,7 @@ class PaCoLoss(ContrastiveLoss):
             queue: Rows to compare with in addition, (Q, D), the same on every process (see `likewise.memory.Queue`).
             queue_labels: Their classes, (Q,).
         """
-        rows = self.rows(embeddings, whole=() if queue is None else (queue,))
+        rows = self.rows(embeddings, replicated=() if queue is None else (queue,))
         dtype = torch.promote_types(rows.dtype, class_logits.dtype)
         logits = (torch.cat(class_logits.unbind(dim=1)) if class_logits.ndim == 3 else class_logits).to(dtype)
         classes, sections = rows.classes(labels, queue_labels=queue_labels)

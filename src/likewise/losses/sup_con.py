@@ -94,7 +94,7 @@ class SupConLoss(ContrastiveLoss):
                 (see `likewise.memory.Queue`); with labels, not with a mask.
             queue_labels: Their classes, (Q,), or label sets, (Q, L).
         """
-        rows = self.rows(embeddings, references, whole=() if queue is None else (queue,))
+        rows = self.rows(embeddings, references, replicated=() if queue is None else (queue,))
         push = rows.not_self()
         with nullcontext() if mask is None else self.checks(embeddings):  # its columns are the samples of all ranks
             positives = _positives(rows, labels, mask, reference_labels) & push

@@ -53,7 +53,7 @@ class TripletLoss(ContrastiveLoss):
         tensor(0.3133)
     """
 
-    whole = True
+    supports_fullgraph = True
 
     def __init__(
         self, *, temperature: Temperature = 0.1, margin: float = 0.0, distance: Distance = "cosine",
@@ -70,7 +70,7 @@ class TripletLoss(ContrastiveLoss):
         negatives: Annotated[Float[Tensor, "n d"], References("anchors", aligned=True)],
     ) -> Float[Tensor, "..."]:
         """Return the loss of anchors, (N, D), with their positives and negatives in the same order, (N, D) each."""
-        rows = self.rows(anchors, positives, whole=(negatives,), local=True)
+        rows = self.rows(anchors, positives, replicated=(negatives,), local=True)
         a, p, n = (normalized(v) if self.normalize else v.to(rows.dtype) for v in (rows.queries, *rows.sections))
         temperature = scalar(self.temperature, a)
         if self.distance == "cosine":

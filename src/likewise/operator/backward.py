@@ -76,7 +76,7 @@ class Backward:
             torch.mul(average, (share * self.forward.forth[0].total)[:, None], out=self.of_z)
         drawn = [v for v in self.of_sections if v is not None]
         if drawn or self.of_z is not None or self._slopes is not None:
-            self.tiled.visit(self._draw, owned=not drawn, skip=self.forward.once)
+            self.tiled.visit(self._accumulate, owned=not drawn, skip=self.forward.once)
 
     def _of(
         self, sums: list[Sums], upstreams: tuple[Tensor | None, ...], anchors: list[Tensor | None]
@@ -94,7 +94,7 @@ class Backward:
         """Return whether each pair of a tile is visited twice, once as (i, j) and once as (j, i)."""
         return tile.rows == tile.columns if self.tiled.is_triangle else self.problem.part is not None
 
-    def _draw(self, view: View) -> None:
+    def _accumulate(self, view: View) -> None:
         tiled, tile, twice = self.tiled, view.tile, self._is_twice(view.tile)
         w = self._pushed(view)
         if self._force is not None:

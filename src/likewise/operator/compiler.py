@@ -28,19 +28,19 @@ def graph_break(function: Function, unless: Callable[..., bool] | None = None) -
     def call(*args: Any, **kwargs: Any) -> Any:
         if not torch.compiler.is_dynamo_compiling() or (unless and unless(*args, **kwargs)):
             return function(*args, **kwargs)
-        return _leave(function, *args, **kwargs)
+        return _break(function, *args, **kwargs)
 
     return cast("Function", call)
 
 
-def _leave(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+def _break(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     if function not in _eager:
         _eager[function] = torch.compiler.disable(function)
     return _eager[function](*args, **kwargs)
 
 
 # what the compiler looks for in a disabled function, and the reason that it gives where a graph must not break
-vars(_leave).update(
+vars(_break).update(
     _torchdynamo_disable=True,
     _torchdynamo_disable_msg="losses run outside compiled graphs: leave out fullgraph=True; InfoNCE, N-pairs and "
     'triplet losses with backend="dense" are whole from torch 2.13 on',

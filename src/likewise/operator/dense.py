@@ -23,7 +23,7 @@ def forward(
     """
     z, *rest = ((normalized(v) if problem.normalize else v).to(temperature.dtype) for v in (queries, *others))
     # Section by section: one product over all of them would sum in another order, even for the own key.
-    similarity = torch.cat([z @ v.T for v in problem.placed(z, rest)], dim=1) / temperature
+    similarity = torch.cat([z @ v.T for v in problem.per_section(z, rest)], dim=1) / temperature
     if problem.is_pairwise:
         return _pairwise(problem, similarity)
     logsums = tuple(_over_rows(similarity * push.power, push.weight) for push in problem.pushes)

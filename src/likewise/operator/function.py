@@ -36,7 +36,7 @@ def evaluate_by(
     else:
         on = torch.is_grad_enabled()
         need = on and queries.requires_grad
-        sections = problem.placed(need, (on and v.requires_grad for v in others))
+        sections = problem.per_section(need, (on and v.requires_grad for v in others))
         wanted = NeedsGrad(on and temperature.requires_grad, need, sections)
         found = _Contrast.apply((engine, problem, wanted), temperature, queries, *others)
     return problem.outcome(found)

@@ -44,7 +44,7 @@ def with_weights(problem: ContrastSpec, outcome: Outcome, rows: tuple[Tensor, ..
     def learning(value: Tensor, weight: PairWeight | None, derivative: Derivative, *given: Tensor) -> Tensor:
         def slope(g: Tensor) -> Slope:
             z, *rest = (prepared(v.detach(), temperature.dtype, normalize=problem.normalize).rows for v in rows)
-            v = torch.cat(problem.placed(z, rest))
+            v = torch.cat(problem.per_section(z, rest))
             tau = temperature.detach()
             return lambda i, r: derivative(g, (z[i] @ v[r].T).div_(tau), i, r)
 

@@ -64,12 +64,12 @@ class ContrastSpec(NamedTuple):
     works out the whole gradient of its own rows, also as references, from a few numbers for each row of the others."""
     own: tuple[bool, ...] = ()
     """Which sections are the queries themselves; only the others are passed as tensors. Filled in by `evaluate`."""
-    inverse: float | None = None
+    inv_temperature: float | None = None
     """1/τ, or None where it is not known without waiting for a GPU. Filled in."""
     half: torch.dtype | None = None
     """The half precision in which kernels multiply, or None for float32. Filled in."""
 
-    def placed(self, of_queries: Any, of_others: Iterable[Any]) -> tuple[Any, ...]:
+    def per_section(self, of_queries: Any, of_others: Iterable[Any]) -> tuple[Any, ...]:
         """Return for each section the item of the queries, or that of the next other section."""
         rest = iter(of_others)
         return tuple([of_queries if own else next(rest) for own in self.own])

@@ -85,7 +85,7 @@ def forward(
     with threads.single_threaded() if _is_small(queries, others) else nullcontext():
         rows = [prepared(v, temperature.dtype, normalize=problem.normalize) for v in (queries, *others)]
         z, *rest = (unit.rows for unit in rows)
-        tiles = TiledProblem(problem, z, problem.placed(z, rest), temperature)
+        tiles = TiledProblem(problem, z, problem.per_section(z, rest), temperature)
         sums = Forward(tiles, problem, wanted)
         sums.run()
         drawn, attraction = None, None

@@ -112,7 +112,7 @@ class TiledProblem:
         self.is_triangle = self.is_plain and symmetric and problem.own == (True,)
         """Whether a tile is used for both (i, j) and (j, i)."""
         self.rows, self.columns = self._sides()
-        self._inverse = problem.inverse
+        self._inverse = problem.inv_temperature
 
     def _exponentials(self, problem: ContrastSpec) -> Exponentials:
         if problem.is_pairwise:
@@ -280,17 +280,17 @@ def rounded(z: Tensor, v: Tensor, inverse: float, out: Tensor) -> Tensor:
 
 def steepest(problem: ContrastSpec, z: Tensor, sections: tuple[Tensor, ...]) -> float:
     """Return an upper bound of |s|, infinity if none is known without waiting for a GPU."""
-    if problem.inverse is None:
+    if problem.inv_temperature is None:
         return math.inf
     if problem.normalize:
-        return problem.inverse
+        return problem.inv_temperature
     if z.device.type != "cpu":
         return math.inf
     longest = _longest(z)
     of_sections = max(longest if v is z else _longest(v) for v in sections)
     if problem.part is not None:
         longest = of_sections  # of all queries: processes must find the same
-    return longest * of_sections * problem.inverse
+    return longest * of_sections * problem.inv_temperature
 
 
 def _longest(rows: Tensor) -> float:

@@ -93,7 +93,7 @@ class _Matrix:
         self.dtypes = [rows.dtype for rows in given]
         self.prepared = [prepared(rows, dtype, normalize=problem.normalize) for rows in given]
         self.z, *rest = (unit.rows for unit in self.prepared)
-        self.sections: tuple[Tensor, ...] = problem.placed(self.z, rest)
+        self.sections: tuple[Tensor, ...] = problem.per_section(self.z, rest)
         device, whole = self.z.device, problem.both_ways or problem.is_pairwise
         self.pushes = [  # a column's sum is over anchors, so their factors stay in the weight
             Factors(push.weight) if whole else push.weight.factors(dtype, device, of_push=True)
@@ -119,7 +119,7 @@ class _Matrix:
     def _similarities(self) -> Float[Tensor, "n r"]:
         lengths = [len(v) for v in self.sections]
         x = self.z.new_empty(len(self.z), sum(lengths))
-        inverse = self.problem.inverse if self.is_plain else None
+        inverse = self.problem.inv_temperature if self.is_plain else None
         for v, out in zip(self.sections, x.split(lengths, dim=1), strict=True):
             torch.mm(self.z, v.T, out=out) if inverse is None else rounded(self.z, v, inverse, out)
         if inverse is not None or self.unit is self.temperature:

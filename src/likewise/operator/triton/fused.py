@@ -69,7 +69,7 @@ def forward(
     Memory:
         O((N + R)·D).
     """
-    found = plans(problem, tuple([v.shape[0] for v in problem.placed(queries, others)]), queries.device)
+    found = plans(problem, tuple([v.shape[0] for v in problem.per_section(queries, others)]), queries.device)
     if found is not None:
         try:
             with _on(queries.device):
@@ -123,11 +123,11 @@ def _warn(device: torch.device, lacking: str) -> None:
 
 def _visited(problem: ContrastSpec, found: Plans, rows: tuple[Tensor, ...], tau: Tensor) -> ForwardResult:
     how = precision(problem.half, tau.device)
-    fixed = found.sets and problem.normalize and problem.inverse is not None
-    fixed = fixed and launches.LOG2E * (problem.inverse or 0) * how.slack * max(found.powers) <= launches.SAFE
+    fixed = found.sets and problem.normalize and problem.inv_temperature is not None
+    fixed = fixed and launches.LOG2E * (problem.inv_temperature or 0) * how.slack * max(found.powers) <= launches.SAFE
     common = Common(found, how, tau, fixed)
     operands = tuple([launches.operand(v, how, normalize=problem.normalize, order=found.order) for v in rows])
-    z, sections, n = operands[0], problem.placed(operands[0], operands[1:]), rows[0].shape[0]
+    z, sections, n = operands[0], problem.per_section(operands[0], operands[1:]), rows[0].shape[0]
     filled = [(v, plan) for v, plan in zip(sections, found.sections, strict=True) if not _is_empty(plan, z, v)]
     if found.streamed is None and problem.coefficients is not None:
         coefficients = tuple([_coefficient(problem, c, n, tau.device) for c in problem.coefficients])
@@ -223,7 +223,7 @@ def _streamed(state: _State, force: Tensor | None, wanted: NeedsGrad, slopes: li
         slopes.append(-(force @ torch.linalg.vecdot(z, drawn)) / tau.square())
     found = {id(v): list[Tensor]() for v in state.rows}
     found[id(state.rows[0])].append(drawn * force[:, None])
-    lengths = [len(v) for v in problem.placed(z, others)]
+    lengths = [len(v) for v in problem.per_section(z, others)]
     products = pull.transposed_products(z * force[:, None], lengths, wanted.sections)
     for v, values in zip(state.sections, products, strict=True):
         found[id(v)] += [] if values is None else [values]

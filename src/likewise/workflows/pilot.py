@@ -96,13 +96,18 @@ def steps_within(
 def _timed(ready: Assembled, trainer: Mapping[str, Any]) -> tuple[float, float]:
     """Return the seconds of a step on a copy, without the first, and how many steps an epoch has."""
     ends = list[float]()
-    timed = LambdaCallback(on_train_batch_end=lambda *_: ends.append(time.monotonic()))
+
+    def note(trainer: lightning.Trainer, *_: Any) -> None:
+        if trainer.strategy.root_device.type != "cpu":
+            torch.accelerator.synchronize()  # its work is queued
+        ends.append(time.monotonic())
+
     chosen = {name: value for name, value in trainer.items() if name in {"accelerator", "devices", "precision"}}
     batches = listed(trainer.get("accumulate_grad_batches"))
     each = int(batches[0]) if batches else 1
     quiet = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
     with torch.random.fork_rng():
-        callbacks: list[lightning.Callback] = [MemoryOfStep(lambda _: None), timed]
+        callbacks: list[lightning.Callback] = [MemoryOfStep(lambda _: None), LambdaCallback(on_train_batch_end=note)]
         pilot = lightning.Trainer(**chosen, **quiet, max_epochs=-1, max_steps=STEPS * each, callbacks=callbacks)
         pilot.fit(deepcopy(ready.module), datamodule=ready.data)
     return each * (ends[-1] - ends[0]) / max(1, len(ends) - 1), max(1, pilot.num_training_batches / each)

@@ -6,9 +6,6 @@ from pathlib import Path
 # Before torch is imported: processes of one thread each, of which pytest starts one a core, are faster than threads.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# No training of a test is in bfloat16 because that was faster, which two processes may find different.
-os.environ["ONEDNN_MAX_CPU_ISA"] = "AVX512_CORE_VNNI"
-
 import pytest
 from jaxtyping import install_import_hook
 

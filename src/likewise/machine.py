@@ -29,9 +29,9 @@ def multiplies_bfloat16(device: torch.device) -> bool:
         return torch.version.cuda is not None and torch.cuda.get_device_capability(device) >= (8, 0)
     if device.type != "cpu" or not hasattr(torch.cpu, "get_capabilities"):  # torch before 2.10
         return False
-    limit = os.environ.get("ONEDNN_MAX_CPU_ISA", "ALL")
+    limit = os.environ.get("ONEDNN_MAX_CPU_ISA", "").upper() or "ALL"
     has = torch.cpu.get_capabilities()
-    within = any(name in limit for name in ("ALL", "DEFAULT", "BF16", "FP16", "AMX"))
+    within = any(name in limit for name in ("ALL", "DEFAULT", "BF16", "FP16", "AMX", "AVX10"))
     return within and any(bool(has.get(name)) for name in ("avx512_bf16", "amx_bf16"))
 
 

@@ -40,13 +40,12 @@ def test_keywords_are_the_options_of_the_records():
 
 
 def test_the_trainer_has_the_options_of_lightnings():
-    """But those that are a run's own, or no command line's; and with its defaults, but for the precision."""
+    """But those that are a run's own, or no command line's; and with its defaults."""
     from lightning import Trainer  # noqa: PLC0415 - takes seconds
 
     theirs = {name: of.default for name, of in inspect.signature(Trainer).parameters.items()}
     for left_out in ("default_root_dir", "barebones", "plugins"):
         del theirs[left_out]
-    theirs["precision"] = "auto"
     assert {field.name: field.default for field in fields(TrainerOptions)} == theirs
 
 

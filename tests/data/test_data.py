@@ -210,7 +210,7 @@ def test_features_beside_images_or_vectors_are_no_inputs(saved):
 
 @pytest.mark.parametrize(("key", "meant"), [("part", "parts"), ("id", "ids"), ("fine_label", "fine_labels")])
 def test_a_key_that_is_nearly_another_is_not_passed_over(saved, key, meant):
-    with pytest.raises(ValueError, match=f"got '{key}', did you mean {meant}"):
+    with pytest.raises(ValueError, match=f"expected '{meant}' in .*, got '{key}': rename it"):
         saved(vectors=VECTORS, labels=np.arange(len(VECTORS)) % 2, **{key: np.full(len(VECTORS), "train")}).load()
 
 

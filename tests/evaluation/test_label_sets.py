@@ -288,9 +288,9 @@ def test_penalties_are_chosen_on_validation_and_the_path_goes_on_where_its_end_i
 
 def test_a_refit_learns_from_validation_too_with_the_same_choices():
     train, validation, test = parts_of()
-    unique, twice = (LinearProbe()(train, validation, test, refit=refit) for refit in (False, True))
-    assert unique.headline[0].settings == twice.headline[0].settings
-    assert unique.headline[0].value != twice.headline[0].value
+    once, twice = (LinearProbe()(train, validation, test, refit=refit) for refit in (False, True))
+    assert once.headline[0].settings == twice.headline[0].settings
+    assert once.headline[0].value != twice.headline[0].value
     both = joined(train, validation)
     other = LabelRegression(both).fit(0.1, 1e-4).logits(test.vectors).sigmoid()
     predicted = Predicted(other, test)

@@ -25,7 +25,7 @@ class TrainerOptions:
         devices: How many devices, or which: 2, or [0, 1], or auto for all.
         num_nodes: Machines.
         precision: The type of numbers: 32-true, bf16-mixed, 64-true ..., or auto: bf16-mixed where the device
-            multiplies bfloat16 itself and a step is faster, which is tried before the first, else 32-true.
+            multiplies bfloat16 itself and the network gains by it, else 32-true. Default: 32-true.
         logger: Further loggers of Lightning; see --log for the usual ones.
         callbacks: Further callbacks of Lightning.
         fast_dev_run: Train for so many batches only, to try things out; true: one.
@@ -65,7 +65,7 @@ class TrainerOptions:
     strategy: str = "auto"
     devices: list[int] | str | int = "auto"
     num_nodes: int = 1
-    precision: Precision | None = "auto"
+    precision: Precision | None = None
     logger: Logger | list[Logger] | bool | None = None
     callbacks: list[Callback] | Callback | None = None
     fast_dev_run: int | bool = False

@@ -19,7 +19,6 @@ from likewise.data.lazy_inputs import LazyInputs
 from likewise.data.preprocessing import ImagePreprocessing, Resize
 from likewise.data.samples import Samples, Source
 from likewise.files.formats import PART_NAMES, as_class
-from likewise.files.suggestions import suggest
 from likewise.pickled import pickled
 
 _INPUTS = ("images", "vectors")
@@ -169,9 +168,10 @@ def _check_keys(keys: Sequence[str], path: Path) -> None:
     # another key may be the labels, misspelt
     kinds, known_keys = _inputs_in(keys), {*_INPUTS, *_FEATURES, *_OPTIONAL}
     if len(kinds) == 1 and ("labels" in keys or set(keys) <= known_keys):
-        for key in set(keys) - known_keys:
-            if meant := suggest(key, known_keys - set(keys), cutoff=0.8):
-                raise ValueError(f"expected the keys that Arrays knows in {path}, got {key!r}{meant}")
+        for key in sorted(set(keys) - known_keys):
+            alike = {key.lower(), f"{key.lower()}s", key.lower().removesuffix("s")}
+            if meant := sorted(alike & set(_OPTIONAL) - set(keys)):
+                raise ValueError(f"expected {meant[0]!r} in {path}, got {key!r}: rename it, or leave it out")
         return
     got = "both" if len(kinds) == 2 else ", ".join(sorted(keys)) or "none"
     save = f"save it with numpy.savez(path, {kinds[0] if kinds else 'images'}=..., labels=...)"

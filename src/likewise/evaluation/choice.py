@@ -38,8 +38,8 @@ def applicable(parts: FeatureParts, asked: Sequence[Evaluation] | None = None) -
         ['kNN', 'linear probe', 'retrieval']
     """
     if asked is None:
-        default_for = (kind.default_for(kind.select(parts))[0] for kind in DEFAULT)
-        return [evaluation for evaluation in default_for if evaluation is not None]
+        defaults = (kind.default_for(kind.select(parts))[0] for kind in DEFAULT)
+        return [evaluation for evaluation in defaults if evaluation is not None]
     names = [evaluation.name for evaluation in asked]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice:

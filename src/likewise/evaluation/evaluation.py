@@ -37,8 +37,8 @@ class Evaluation(Described, ABC):
     @classmethod
     def default_for(cls, parts: FeatureParts) -> tuple[Self | None, str]:
         """Return the evaluation as it is made where none is asked for, if it applies; and what is left out and why."""
-        default_for = cls()
-        return (default_for if default_for.why_not_applicable(parts) is None else None), ""
+        made = cls()
+        return (made if made.why_not_applicable(parts) is None else None), ""
 
     def __repr__(self) -> str:
         return written(self)

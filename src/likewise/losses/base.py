@@ -242,7 +242,7 @@ class ContrastiveLoss(Loss):
     ) -> ContrastBatch:
         """Turn checked embeddings, (N, D) or (B, V, D), into rows: flattened view-major, and gathered.
 
-        References are gathered too, but not those in ``whole`` (a queue, prototypes), which every process holds itself.
+        References are gathered too, but not those in ``replicated`` (a queue, prototypes), which every process holds.
         With ``local``, where anchors meet no references of other processes, nothing is gathered.
         """
         views = embeddings.shape[1] if embeddings.ndim == 3 else 1

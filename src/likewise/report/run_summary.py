@@ -137,7 +137,7 @@ def summary_table(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
         "steps": f"{steps:,}" if steps else "as time allows",
         "epochs": steps and f"{steps / summary['steps_per_epoch']:,.4g}",
         "device": facts["device"],
-        "precision": summary["precision"],
+        "precision": summary.get("precision"),
     }
     return [(name, str(value)) for name, value in table.items() if value]
 

@@ -118,7 +118,7 @@ def _config(view: RunView, *, with_data: bool) -> Config:
         if part != "data" or with_data:
             config |= _flat(part, value)
     for option, value in (view.run.options.get("trainer") or {}).items():
-        if option not in UNTRAINED and value is not None:
+        if option not in UNTRAINED and value is not None and (option, value) != ("precision", "32-true"):  # the default
             config[f"trainer.{option}"] = _short(value)
     counts = [
         score.count

@@ -64,8 +64,8 @@ def transferred(settings: Sequence[Setting], columns: Mapping[str, Column]) -> l
                 few_shot = score.evaluation == EPISODES
                 alike = few_shot or (kind == FROZEN and _of_same_samples(own[kind]))
                 same = alike and len({one.value for one in by_seed.values()}) == 1
-                unique = list(by_seed.values())[: 1 if same else None]
-                row = replace(mean_of(_method(kind, score), unique), evaluation=labels, runs=len(by_seed))
+                counted = list(by_seed.values())[: 1 if same else None]
+                row = replace(mean_of(_method(kind, score), counted), evaluation=labels, runs=len(by_seed))
                 if few_shot:
                     amount = score.metric.name.removesuffix(" accuracy")
                     found.append(TransferScore(replace(row, evaluation=amount), None))

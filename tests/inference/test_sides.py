@@ -183,7 +183,7 @@ def test_shards_of_another_side_are_not_gone_on_with(tmp_path, monkeypatch, caps
     table.write_text("".join(json.dumps(row) + "\n" for row in rows))
     given = {"path": str(table), "first": "question", "second": "answer"}
     run = pair_run(tmp_path / "runs", words(), data={"class_path": "likewise.data.Pairs", "init_args": given})
-    write = lw.inference.shards.Shards.write
+    write = lw.inference.shards.EmbeddingShards.write
 
     def stops(self, shard, pieces):
         if shard.start:
@@ -192,7 +192,7 @@ def test_shards_of_another_side_are_not_gone_on_with(tmp_path, monkeypatch, caps
 
     options = [str(table), "--output", str(tmp_path / "x.npz"), "--shard-size", "4"]
     with monkeypatch.context() as patched:
-        patched.setattr("likewise.inference.shards.Shards.write", stops)
+        patched.setattr("likewise.inference.shards.EmbeddingShards.write", stops)
         assert main(["embed", str(run.folder), *options]) == 2
     capsys.readouterr()
     assert main(["embed", str(run.folder), *options, "--side", "second"]) == 2
@@ -390,7 +390,7 @@ def test_shards_of_before_are_of_the_first_side(tmp_path, monkeypatch):
     run, table = asked(tmp_path)
     options = {"output": tmp_path / "x.parquet", "shard_size": 4, "progress": Silent()}
     with monkeypatch.context() as patched:
-        patched.setattr("likewise.inference.shards.Shards.joined", lambda _: 1 / 0)
+        patched.setattr("likewise.inference.shards.EmbeddingShards.joined", lambda _: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             lw.embed(run, table, **options)
     manifest = tmp_path / "x.parquet.partial" / "manifest.json"

@@ -171,7 +171,7 @@ def cost(table: Path, method: str, model: str) -> float:
             quiet = {"evaluations": [], "report": False, "validation_epochs": 0, "keep": "last", "workers": 0}
             with tempfile.TemporaryDirectory() as runs:
                 own = {**OURS[method], "data.label": "intent", "steps": steps, "runs": runs}
-                likewise.train(str(table), **own, **quiet)
+                likewise.train({"data": str(table), **own, **quiet})
         spent[steps] = time.process_time() - started
     return (spent[10] - spent[2]) / 8
 

@@ -66,7 +66,7 @@ def export(
     if kind not in FORMATS:
         raise ValueError(f"expected a format of {', '.join(FORMATS)}, got {kind!r}: name one of them")
     if classifier not in {None, "probe"}:
-        raise ValueError(f"expected probe as the classifier, got {classifier!r}")
+        raise ValueError(f"expected probe as the classifier, got {classifier!r}: name it, or none")
     if classifier is not None and kind != "onnx":
         raise ValueError(f"expected the format onnx with a classifier, got {kind}: the probe is in {opened.probe}")
     if classifier is not None and side != "first":

@@ -161,7 +161,7 @@ def of_others(folder: Path, path: Path, method: str, given: Budget) -> None:
 
 
 def cost(table: Path, method: str, model: str) -> float:
-    """Return the CPU-seconds of a step of a method: those of a training of 10 steps less one of 2, once both are warm."""
+    """Return the CPU-seconds of a step of a method: those of 10 steps less those of 2, after one."""
     spent = dict[int, float]()
     for steps in (1, 2, 10):  # the first imports what the others find imported
         started = time.process_time()

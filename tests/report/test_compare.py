@@ -208,6 +208,15 @@ def test_options_of_the_trainer_make_settings(tmp_path):
     ]
 
 
+def test_the_default_precision_makes_no_setting_where_it_is_written_out(tmp_path):
+    runs = [run_of(tmp_path) for _ in range(3)]
+    for run, said in zip(runs, ("{}", "{precision: 32-true}", "{precision: bf16-mixed}"), strict=True):
+        run.write("config.yaml", f"trainer: {said}\n".encode())
+    without, written_out, half = names_of(runs)
+    assert [name.partition(",")[0] for name in (without, written_out)] == ["precision=none"] * 2
+    assert half == "precision=bf16-mixed"
+
+
 def test_an_evaluation_that_only_one_run_had_is_not_in_a_name(tmp_path):
     runs = [run_of(tmp_path), run_of(tmp_path, loss=OTHER)]
     runs[0].add(Result((Score("mine", ACCURACY, 0.5, 0.4, 0.6, 60),)))

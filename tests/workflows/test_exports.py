@@ -142,7 +142,7 @@ def test_what_cannot_be_exported_with_a_classifier_is_told_in_a_line(run, tmp_pa
     run.probe.unlink()
     for options, words in (
         ({"classifier": "probe"}, r"expected a run with a linear probe, got \S+, which has no probe\.safetensors"),
-        ({"classifier": "forest"}, "expected probe as the classifier, got 'forest'"),
+        ({"classifier": "forest"}, "expected probe as the classifier, got 'forest': name it, or none"),
         (
             {"classifier": "probe", "format": "safetensors"},
             "expected the format onnx with a classifier, got safetensors",

@@ -13,11 +13,13 @@ import argparse
 import json
 import os
 import resource
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -62,6 +64,7 @@ def loop(
     learning_rate: float = 0.01,
     *,
     channels_last: bool = True,
+    bf16: bool = False,
 ) -> tuple[int, float]:
     """Train on batches of two views, and return how many inputs there were after the first batch, and the seconds."""
     network = network.to(memory_format=torch.channels_last) if channels_last else network
@@ -71,7 +74,9 @@ def loop(
         x = torch.cat(list(views))
         x = x.contiguous(memory_format=torch.channels_last) if channels_last else x
         optimizer.zero_grad()
-        loss(network(x)).backward()
+        with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+            embeddings = network(x)
+        loss(embeddings.float()).backward()
         optimizer.step()
         if step == 0:
             started = time.perf_counter()
@@ -104,14 +109,14 @@ def torchvision_views(images: np.ndarray, side: int) -> Any:
     )
 
 
-def simclr_plain(asked: Asked, *, channels_last: bool = False) -> tuple[int, float]:
+def simclr_plain(asked: Asked) -> tuple[int, float]:
     """Run a plain loop with torchvision's views."""
-    return loop(small_resnet(), torchvision_views(images_of(asked), 32), nt_xent, channels_last=channels_last)
+    return loop(small_resnet(), torchvision_views(images_of(asked), 32), nt_xent, channels_last=False)
 
 
-def simclr_plain_channels_last(asked: Asked) -> tuple[int, float]:
+def simclr_plain_channels_last(asked: Asked, *, bf16: bool = False) -> tuple[int, float]:
     """Run a plain loop in its best setting for CPUs."""
-    return simclr_plain(asked, channels_last=True)
+    return loop(small_resnet(), torchvision_views(images_of(asked), 32), nt_xent, bf16=bf16)
 
 
 def simclr_lightly(asked: Asked) -> tuple[int, float]:
@@ -139,36 +144,48 @@ def trained(folder: str, **options: Any) -> tuple[int, float]:
 
     import likewise as lw  # noqa: PLC0415
 
-    quiet = {"evaluations": [], "report": False, "runs": folder, "validation_epochs": 0, "keep": "last"}
+    quiet = {
+        "loss": "NTXentLoss",
+        "epochs": 1,
+        "evaluations": [],
+        "report": False,
+        "runs": folder,
+        "validation_epochs": 0,
+        "keep": "last",
+    }
     lw.train(**options, **quiet, trainer={"callbacks": "timed_steps.Ends", "accelerator": "cpu"})  # pyright: ignore[reportArgumentType]
     return (len(Ends.seconds) - 1) * options["batch_size"], Ends.seconds[-1] - Ends.seconds[0]
 
 
-def simclr_likewise(asked: Asked) -> tuple[int, float]:
+def simclr_likewise(asked: Asked, precision: str = "32") -> tuple[int, float]:
     """Run an epoch of SimCLR on the images."""
     with tempfile.TemporaryDirectory() as folder:
         images = images_of(asked)
         np.savez(f"{folder}/images.npz", images=images, labels=np.arange(len(images)) % 2)
         options: dict[str, Any] = {"loss": "NTXentLoss", "encoder": "ResNet", "encoder.depth": 18}
-        return trained(f"{folder}/runs", data=f"{folder}/images.npz", batch_size=BATCH, epochs=1, **options)
+        return trained(
+            f"{folder}/runs", data=f"{folder}/images.npz", batch_size=BATCH, epochs=1, precision=precision, **options
+        )
 
 
-def tune_plain(asked: Asked) -> tuple[int, float]:
+def tune_plain(asked: Asked, *, bf16: bool = False) -> tuple[int, float]:
     """Tune a network of timm in a plain loop, channels last, on photos of one size that are in memory."""
     import timm  # noqa: PLC0415
 
     network = timm.create_model(asked.timm, num_classes=0)
     photos = np.random.default_rng(0).integers(0, 256, (PHOTOS, SIDE, SIDE, 3), dtype=np.uint8)
-    return loop(network, torchvision_views(photos, SIDE - 1), nt_xent, 1e-4)
+    return loop(network, torchvision_views(photos, SIDE - 1), nt_xent, 1e-4, bf16=bf16)
 
 
-def tune_likewise(asked: Asked) -> tuple[int, float]:
+def tune_likewise(asked: Asked, precision: str = "32") -> tuple[int, float]:
     """Tune the same network by `likewise train`."""
     with tempfile.TemporaryDirectory() as folder:
         photos = np.random.default_rng(0).integers(0, 256, (PHOTOS, SIDE, SIDE, 3), dtype=np.uint8)
         np.savez(f"{folder}/photos.npz", images=photos, labels=np.arange(PHOTOS) % 2)
         options: dict[str, Any] = {"loss": "NTXentLoss", "encoder": "Timm", "encoder.name": asked.timm}
-        return trained(f"{folder}/runs", data=f"{folder}/photos.npz", batch_size=32, epochs=1, **options)
+        return trained(
+            f"{folder}/runs", data=f"{folder}/photos.npz", batch_size=32, epochs=1, precision=precision, **options
+        )
 
 
 def photos_plain(asked: Asked) -> tuple[int, float]:
@@ -195,16 +212,25 @@ def photo(image: Any) -> Any:
     return image.crop((left, top, left + side, top + side)).resize((SIDE, SIDE))
 
 
-def photos_likewise(asked: Asked) -> tuple[int, float]:
-    """Encode the same folder by `lw.embed`."""
+def embedded(inputs: Path, some: Path, options: dict[str, Any]) -> tuple[int, float]:
+    """Encode inputs by `lw.embed`, reading them too, after some of them, which load what others have imported."""
     import likewise as lw  # noqa: PLC0415
 
+    options = {"data.label": "none", "device": "cpu", **options}
     with tempfile.TemporaryDirectory() as folder:
-        options: dict[str, Any] = {"encoder": "Timm", "encoder.name": asked.timm, "data.size": SIDE, "data.label": None}
+        lw.embed(None, some, output=f"{folder}/some.npz", **options)
         started = time.perf_counter()
-        lw.embed(None, asked.photos, output=f"{folder}/features.npz", device="cpu", **options)
-        count = len(np.load(f"{folder}/features.npz")["features"])
-        return count, time.perf_counter() - started
+        lw.embed(None, inputs, output=f"{folder}/features.npz", **options)
+        return len(np.load(f"{folder}/features.npz")["features"]), time.perf_counter() - started
+
+
+def photos_likewise(asked: Asked) -> tuple[int, float]:
+    """Encode the same folder by `lw.embed`."""
+    with tempfile.TemporaryDirectory() as folder:
+        for file in sorted(path for path in asked.photos.rglob("*") if path.is_file())[:32]:
+            shutil.copy(file, folder)
+        options: dict[str, Any] = {"encoder": "Timm", "encoder.name": asked.timm, "data.size": SIDE}
+        return embedded(asked.photos, Path(folder), options)
 
 
 def texts_of(asked: Asked) -> list[str]:
@@ -225,25 +251,31 @@ def texts_theirs(asked: Asked) -> tuple[int, float]:
 
 
 def texts_likewise(asked: Asked) -> tuple[int, float]:
-    """Encode the same table by `lw.embed`, reading it too."""
-    import likewise as lw  # noqa: PLC0415
+    """Encode the same table by `lw.embed`."""
+    import pandas as pd  # noqa: PLC0415
 
     with tempfile.TemporaryDirectory() as folder:
+        some = Path(folder, "some.csv")
+        pd.read_csv(asked.texts).head(32).to_csv(some, index=False)
         options: dict[str, Any] = {"encoder": "PretrainedTransformer", "encoder.name": str(asked.model)}
-        options["data.label"] = None
-        started = time.perf_counter()
-        lw.embed(None, asked.texts, output=f"{folder}/features.npz", device="cpu", **options)
-        return len(np.load(f"{folder}/features.npz")["features"]), time.perf_counter() - started
+        return embedded(asked.texts, some, options)
 
 
 ROWS: dict[str, dict[str, Callable[[Asked], tuple[int, float]]]] = {
     "simclr": {
         "plain loop": simclr_plain,
         "plain loop, channels last": simclr_plain_channels_last,
+        "plain loop, channels last, bf16": partial(simclr_plain_channels_last, bf16=True),
         "lightly": simclr_lightly,
         "likewise": simclr_likewise,
+        "likewise, bf16": partial(simclr_likewise, precision="bf16-mixed"),
     },
-    "tune": {"plain loop, channels last": tune_plain, "likewise": tune_likewise},
+    "tune": {
+        "plain loop, channels last": tune_plain,
+        "plain loop, channels last, bf16": partial(tune_plain, bf16=True),
+        "likewise": tune_likewise,
+        "likewise, bf16": partial(tune_likewise, precision="bf16-mixed"),
+    },
     "photos": {"plain loop, channels last": photos_plain, "likewise": photos_likewise},
     "texts": {"sentence-transformers": texts_theirs, "likewise": texts_likewise},
 }

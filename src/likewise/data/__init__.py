@@ -16,7 +16,7 @@ from likewise.data.augmentation import (
     SimCLRViews,
     TokenDropout,
 )
-from likewise.data.batches import Batch, Batches, LocalBatch, Views, mixed, some_inputs
+from likewise.data.batches import Batch, Batches, LocalBatch, Views, inputs_for_encoder, mixed, some_inputs
 from likewise.data.by_class import ByClass
 from likewise.data.corruptions import CORRUPTIONS, CorruptedRows, corrupted
 from likewise.data.episode_sampler import EpisodeSampler, EpisodeShape
@@ -49,6 +49,6 @@ __all__ = [
     "Mix", "Negatives", "NoAugmentation", "Pairs", "Parts", "RandomAffine", "RandomResizedCrop", "RandomShift",
     "Sampler", "Samples", "Shards", "Shuffled", "SimCLRViews", "SimilarLength", "Source", "Split", "Stratified",
     "Subset", "Superclasses", "Table", "Text", "Texts", "TokenDropout", "TokenRows", "Torchvision", "Views",
-    "corrupted", "fingerprint", "mixed", "never_apart", "owned_by_partner", "parts_of", "parts_of_run", "read_image",
-    "same_source", "some_inputs",
+    "corrupted", "fingerprint", "inputs_for_encoder", "mixed", "never_apart", "owned_by_partner", "parts_of",
+    "parts_of_run", "read_image", "same_source", "some_inputs",
 ]  # fmt: skip

@@ -19,6 +19,7 @@ from likewise.data.samples import Samples
 from likewise.parts import Described, spec_of, written
 
 FITTED_ON = 4096  # samples that an augmentation is fitted on
+OBSERVED, SHOWN = 2048, 16  # inputs read for an encoder that takes its mean from them, and for one that does not
 COUNTERPARTS, NEGATIVES = 3, 4  # purposes of a step's random numbers
 
 
@@ -236,7 +237,7 @@ def _fitted(given: Augmentation | None, samples: Samples, *, described: bool) ->
 
 def fit_augmentation(augmentation: Augmentation, samples: Samples) -> None:
     """Fit an augmentation to some of the training part, and try it on one."""
-    some = some_inputs(samples, FITTED_ON)
+    some = some_inputs(samples, FITTED_ON if augmentation.needs_fit else SHOWN)
     augmentation.fit(some)
     augmentation(some[:1], Draw(0, rows=1))
 
@@ -257,6 +258,17 @@ def some_inputs(samples: Samples, count: int) -> Tensor:
     if lost and len(lost) == len(rows):
         raise ValueError(f"expected images, got {len(rows)} that cannot be read, the first {lost[0].name}: check them")
     return inputs[readable(samples.inputs, rows)] if lost else inputs
+
+
+def inputs_for_encoder(samples: Samples, *, observed: bool) -> Tensor | Texts:
+    """Return the inputs that an encoder is shown when it is made: all in memory, or some that are read for it.
+
+    Args:
+        samples: The training part.
+        observed: Whether it takes its mean and standard deviation from them: 2,048 are read then, otherwise 16.
+    """
+    in_memory = isinstance(samples.inputs, Tensor | Texts)
+    return samples.inputs if in_memory else some_inputs(samples, OBSERVED if observed else SHOWN)
 
 
 def mixed(*numbers: int) -> int:

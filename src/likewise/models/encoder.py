@@ -18,7 +18,6 @@ from likewise.parts import Described
 if TYPE_CHECKING:
     from likewise.data.lazy_inputs import LazyInputs
 
-CHUNK = 1024  # images that `observe` reads at a time
 MOST_INPUTS = 1024  # encoded at a time
 BEYOND = 0.5  # of 0 and 1: a bicubic resize goes there, and images of 0 to 255, or normalised ones, go further
 FARTHEST = 100  # standard deviations from the mean, of an encoder that has observed another range, or nothing
@@ -138,8 +137,8 @@ class Encoder(Described, nn.Module, ABC):
         wide = torch.promote_types(dtype, torch.float32)
         if self._takes_images and inputs.dtype != torch.uint8 and not inputs.is_floating_point():
             raise ValueError(f"expected images of uint8 or from 0 to 1, got {inputs.dtype}: convert them to uint8")
-        values = inputs.to(wide) / 255 if inputs.dtype == torch.uint8 else inputs.to(wide)
-        return ((values - self.mean.to(wide)) / self.std.to(wide)).to(dtype)
+        values = inputs.to(wide).div_(255) if inputs.dtype == torch.uint8 else inputs.to(wide, copy=True)
+        return values.sub_(self.mean.to(wide)).div_(self.std.to(wide)).to(dtype)  # a new tensor each would cost more
 
     @torch.no_grad()
     def observe(self, inputs: "Tensor | LazyInputs") -> None:
@@ -153,7 +152,7 @@ class Encoder(Described, nn.Module, ABC):
             ValueError: There are no images, or they have another number of channels.
 
         Memory:
-            1,024 images in float64.
+            As many images as have 2²² numbers, or one, in float64.
         """
         if not (self.observes and self._takes_images):
             return
@@ -314,8 +313,9 @@ def _mean_and_std(images: "Tensor | LazyInputs") -> tuple[Tensor, Tensor]:
     """Return mean and standard deviation per channel, float64, merged over chunks (Chan et al., 1979)."""
     count = 0
     mean = squares = low = high = torch.zeros(images.shape[1], dtype=torch.float64)
-    for start in range(0, len(images), CHUNK):
-        given = images[torch.arange(start, min(start + CHUNK, len(images)))].cpu().transpose(0, 1).flatten(1)
+    size = max(1, MOST_NUMBERS // max(1, math.prod(images.shape[1:])))
+    for start in range(0, len(images), size):
+        given = images[torch.arange(start, min(start + size, len(images)))].cpu().transpose(0, 1).flatten(1)
         chunk = given.double() / 255 if given.dtype == torch.uint8 else given.double()
         new = chunk.shape[1]
         its_variance, its_mean = torch.var_mean(chunk, dim=1, correction=0)

@@ -78,7 +78,7 @@ class ResNet(MapEncoder):
         return CellGrid(self._stride, start=(1 - self._stride) / 2)  # every convolution and pool is centred on a pixel
 
     def maps(self, inputs: Float[Tensor, "n ch h w"]) -> Float[Tensor, "n d hm wm"]:
-        images = self.standardized(inputs).contiguous(memory_format=torch.channels_last)
+        images = self.standardized(inputs.contiguous(memory_format=torch.channels_last))
         return self.stages(self.stem(images))
 
 
@@ -248,7 +248,7 @@ class ResNet12(MapEncoder):
         return CellGrid(2 ** sum(isinstance(part, nn.MaxPool2d) for part in self.modules()), start=0)
 
     def maps(self, inputs: Float[Tensor, "n ch h w"]) -> Float[Tensor, "n d hm wm"]:
-        return self.stages(self.standardized(inputs).contiguous(memory_format=torch.channels_last))
+        return self.stages(self.standardized(inputs.contiguous(memory_format=torch.channels_last)))
 
 
 class _Stage(nn.Module):

@@ -101,7 +101,7 @@ class Timm(SizedEncoder):
         return {"digest": self._digest} if self._digest else {}
 
     def forward(self, inputs: Float[Tensor, "n ch h w"]) -> Float[Tensor, "n d"]:
-        return self.model(self.standardized(inputs).contiguous(memory_format=torch.channels_last))
+        return self.model(self.standardized(inputs.contiguous(memory_format=torch.channels_last)))
 
     def _take_statistics(self) -> None:
         """Set mean and std to those of the weights; if there are not three channels, to their averages."""

@@ -19,10 +19,10 @@ from likewise.data import (
     Samples,
     Texts,
     fingerprint,
+    inputs_for_encoder,
     parts_of,
     parts_of_run,
     same_source,
-    some_inputs,
 )
 from likewise.data.episode_sampler import fitting_words
 from likewise.data.split import joined
@@ -40,7 +40,6 @@ from likewise.training.notes import notes
 from likewise.training.pretraining import Pretraining
 from likewise.training.schedule import Schedule
 
-OBSERVED = 2048  # inputs read for their mean and standard deviation, if not all are in memory
 KINDS = {0: "texts", 1: "vectors", 3: "images"}
 
 
@@ -315,7 +314,7 @@ def _encoder(specs: dict[str, Any], train: Samples, network: nn.Module | None = 
         if encoder.trained:
             return encoder.encoder
         encoder = encoder.encoder
-    inputs = train.inputs if isinstance(train.inputs, Tensor | Texts) else some_inputs(train, OBSERVED)
+    inputs = inputs_for_encoder(train, observed=encoder.observes)
     encoder.observe(inputs)
     ends = torch.tensor([0, len(inputs) - 1])
     _check_features(encoder, inputs.take(ends) if isinstance(inputs, Texts) else inputs[ends])

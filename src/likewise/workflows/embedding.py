@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any, Unpack
 
 import torch
-from torch import Tensor
 
 from likewise.configuration import resolve
 from likewise.configuration.options import EmbedOptions
-from likewise.data import Samples, Source, Texts, same_source, some_inputs
+from likewise.data import Samples, Source, inputs_for_encoder, same_source
 from likewise.data.lazy_inputs import in_words
 from likewise.data.of_run import parted_as
 from likewise.data.reading import spans_of
@@ -32,7 +31,6 @@ from likewise.workflows.arguments import EmbedArguments, Part, given_options
 from likewise.workflows.metadata import device_named
 from likewise.workflows.progress import PRINTED, Progress
 
-OBSERVED = 2048  # inputs that an untrained encoder takes its mean and standard deviation from
 KINDS = (".parquet", ".npz")
 COLUMNS = ("inputs", "text")  # options of data that say what the encoder takes: the run's, unless others are given
 
@@ -153,8 +151,7 @@ def _model_and_samples(given: EmbedOptions, progress: Progress) -> tuple[Model, 
     samples = streamed(build(data, Source))
     torch.manual_seed(0)
     encoder: Encoder = build(given.encoder, Encoder, input_shape=samples.input_shape)
-    some = samples.inputs if isinstance(samples.inputs, Tensor | Texts) else some_inputs(samples, OBSERVED)
-    encoder.observe(some)
+    encoder.observe(inputs_for_encoder(samples, observed=encoder.observes))
     if encoder.origin:
         progress.say(f"encoder: {encoder.origin}")
     if given.weights is not None:

@@ -124,6 +124,11 @@ class Augmentation(Described, nn.Module, ABC):
     def fit(self, inputs: Tensor) -> None:
         """Fit to inputs of the training part, once before training, if the change depends on their statistics."""
 
+    @property
+    def needs_fit(self) -> bool:
+        """Whether `fit` does anything, so that inputs have to be read for it."""
+        return type(self).fit is not Augmentation.fit
+
 
 class ImageAugmentation(Augmentation):
     """Abstract: a random change of images, computed in float32 or wider whatever precision the training has.
@@ -216,6 +221,10 @@ class Chain(Augmentation):
     def fit(self, inputs: Tensor) -> None:
         for augmentation in self.augmentations:
             augmentation.fit(inputs)
+
+    @property
+    def needs_fit(self) -> bool:
+        return any(augmentation.needs_fit for augmentation in self.augmentations)
 
 
 def floating(inputs: Shaped[Tensor, "n ch h w"], name: str) -> Float[Tensor, "n ch h w"]:

@@ -54,7 +54,7 @@ def world_size() -> int:
 def agreement(
     device: torch.device,
     facts: Callable[[], Mapping[str, str]] = dict,
-    of: str = "loss, options and kind of batch",
+    subject: str = "loss, options and kind of batch",
     remedy: str = "build losses and batches the same way on all ranks",
 ) -> Generator[None]:
     """Turn an error on one rank into an error on all ranks, so that none is left waiting in a collective.
@@ -65,7 +65,7 @@ def agreement(
     Args:
         device: Where the collective runs.
         facts: Called after the block; returns by name, in words, what must be the same on all ranks.
-        of: What these are, for the message.
+        subject: What these are, for the message.
         remedy: What to do if they differ.
 
     Raises:
@@ -95,7 +95,7 @@ def agreement(
         raise ValueError(f"expected valid input on all ranks, got an error: rank {rank} was refused, see its message")
     if len(set(everyone)) > 1:
         everyone_in_full = map(json.loads, exchange_texts(text, device))
-        raise ValueError(difference(dict(enumerate(everyone_in_full)), of, remedy))
+        raise ValueError(difference(dict(enumerate(everyone_in_full)), subject, remedy))
 
 
 def exchange(numbers: tuple[int, ...], device: torch.device) -> list[tuple[int, ...]]:
@@ -127,14 +127,14 @@ def exchange_texts(text: str, device: torch.device) -> list[str]:
     return [bytes(theirs).decode() for theirs in exchange(tuple(mine.ljust(longest)), device)]
 
 
-def difference(everyone: Mapping[int, Mapping[str, str]], of: str, remedy: str) -> str:
+def difference(everyone: Mapping[int, Mapping[str, str]], subject: str, remedy: str) -> str:
     """Return a message with the facts in which ranks differ, and each rank's value.
 
-    A fact that some ranks lack, as they have other parts, is told only where those of all ranks are the same.
+    A fact that some ranks lack, as they have other parts, is reported only if those that all ranks have are the same.
 
     Args:
         everyone: The facts of ranks, by name, in words.
-        of: What should be the same.
+        subject: What should be the same.
         remedy: What to do about it.
 
     Returns:
@@ -157,7 +157,7 @@ def difference(everyone: Mapping[int, Mapping[str, str]], of: str, remedy: str) 
             if len(first) > 1:
                 told.append(f"{name} {' and '.join(f'{value} on rank {rank}' for value, rank in first.items())}")
         if told:
-            return f"expected the same {of} on all ranks, got {'; '.join(told)}: {remedy}"
+            return f"expected the same {subject} on all ranks, got {'; '.join(told)}: {remedy}"
     return ""
 
 

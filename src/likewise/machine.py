@@ -9,9 +9,9 @@ from pathlib import Path
 import torch
 
 
-def device_name(kind: str) -> str:
+def device_name(device_type: str) -> str:
     """Return the name of the GPU for "cuda", else that of the processor."""
-    if kind == "cuda":
+    if device_type == "cuda":
         return torch.cuda.get_device_name()
     lines: list[str] = []
     with suppress(OSError):

@@ -42,7 +42,7 @@ class Spec(TypedDict):
     init_args: dict[str, Any]
 
 
-def path_of(kind: type) -> str:
+def path_of(cls: type) -> str:
     """Return the import path of a class; of the script that is run, by its file, if importing that runs nothing.
 
     Without `if __name__ == "__main__":`, as in a notebook, it is __main__.Name, which other processes don't find.
@@ -52,12 +52,12 @@ def path_of(kind: type) -> str:
         'datetime.timedelta'
     """
     main = sys.modules[MAIN]
-    file, module = Path(getattr(main, "__file__", None) or ""), kind.__module__
+    file, module = Path(getattr(main, "__file__", None) or ""), cls.__module__
     if module == MAIN and file.suffix == ".py" and GUARD.search(file.read_text(encoding="utf-8")):
         name = main.__spec__.name if main.__spec__ else file.stem
         if name.replace(".", "").isidentifier() and sys.modules.setdefault(name, main) is main:  # it isn't run again
             module = name
-    return f"{module}.{kind.__qualname__}"
+    return f"{module}.{cls.__qualname__}"
 
 
 def class_of(class_path: str, base: type | tuple[type, ...]) -> type:
@@ -75,7 +75,7 @@ def class_of(class_path: str, base: type | tuple[type, ...]) -> type:
         >>> class_of("collections.OrderedDict", dict)
         <class 'collections.OrderedDict'>
     """
-    kind = " or ".join(kind_of_part.__name__ for kind_of_part in (base if isinstance(base, tuple) else (base,)))
+    names = " or ".join(kind_of_part.__name__ for kind_of_part in (base if isinstance(base, tuple) else (base,)))
     module, _, name = class_path.rpartition(".")
     try:
         named = getattr(import_module(module), name) if module else None
@@ -90,11 +90,13 @@ def class_of(class_path: str, base: type | tuple[type, ...]) -> type:
                 "is of another script or notebook",
                 "put it in a file, or give likewise.load(run, module=...)",
             )
-        raise ValueError(f"expected a class of kind {kind}, got {class_path}, which {lacks}: {remedy}") from error
+        raise ValueError(f"expected a class of kind {names}, got {class_path}, which {lacks}: {remedy}") from error
     if not (inspect.isclass(named) and issubclass(named, base)):
-        raise ValueError(f"expected a class of kind {kind}, got {class_path}, which is not one: name a subclass")
+        raise ValueError(f"expected a class of kind {names}, got {class_path}, which is not one: name a subclass")
     if inspect.isabstract(named):
-        raise ValueError(f"expected a class of kind {kind}, got {class_path}, which is abstract: name a subclass of it")
+        raise ValueError(
+            f"expected a class of kind {names}, got {class_path}, which is abstract: name a subclass of it"
+        )
     return named
 
 
@@ -113,31 +115,39 @@ def build(spec: Mapping[str, Any], base: type | tuple[type, ...] = object, **fil
         >>> build({"class_path": "collections.Counter", "init_args": {}}, dict, a=2)
         Counter({'a': 2})
     """
-    kind = class_of(spec["class_path"], base)
-    given = arguments(kind, spec.get("init_args") or {}) | filled
-    if lacks := _required(kind) - given.keys():
+    cls = class_of(spec["class_path"], base)
+    init_args = arguments(cls, spec.get("init_args") or {}) | filled
+    if lacks := _required(cls) - init_args.keys():
         raise ValueError(
             f"expected the arguments of {spec['class_path']}, got no {', '.join(sorted(lacks))}: name them, or give "
             "the object itself, encoder=... to likewise.train and module=... to likewise.load"
         )
-    return kind(**given)
+    return cls(**init_args)
 
 
-def _required(kind: type) -> set[str]:
+def _required(cls: type) -> set[str]:
     """Return the names of the arguments without which a class can't be made, as far as it tells."""
-    with suppress(ValueError, TypeError):  # some of C do not tell
-        named = (one for one in inspect.signature(kind).parameters.values() if one.kind is not one.POSITIONAL_ONLY)
-        return {one.name for one in named if one.default is one.empty and "VAR" not in one.kind.name}
+    with suppress(ValueError, TypeError):  # some classes in C have no signature
+        named = (
+            parameter
+            for parameter in inspect.signature(cls).parameters.values()
+            if parameter.kind is not parameter.POSITIONAL_ONLY
+        )
+        return {
+            parameter.name
+            for parameter in named
+            if parameter.default is parameter.empty and "VAR" not in parameter.kind.name
+        }
     return set()
 
 
 def built(asked: Any, base: type[T]) -> list[T] | None:
-    """Return what an option has that takes one part or several, made or not; None where it was not given."""
+    """Return the parts of an option that takes one or several, and build those that are specs; None: not given."""
     return None if asked is None else [part if isinstance(part, base) else build(part, base) for part in listed(asked)]
 
 
 def listed(asked: Any) -> list[Any]:
-    """Return what an option names that takes one or several; none for a switch, or where it was not given.
+    """Return the values of an option that takes one or several, as a list: empty for a switch or None.
 
     Example:
         >>> listed("one"), listed(["one", "two"]), listed(None), listed(True)
@@ -148,14 +158,14 @@ def listed(asked: Any) -> list[Any]:
     )
 
 
-def arguments(owner: type, given: Mapping[str, Any]) -> dict[str, Any]:
+def arguments(owner: type, init_args: Mapping[str, Any]) -> dict[str, Any]:
     """Make the arguments of a class: instantiate nested specs, and convert lists to tuples where annotated.
 
     Example:
         >>> arguments(dict, {"a": 2})
         {'a': 2}
     """
-    return {name: _made(value, owner, name) for name, value in given.items()}
+    return {name: _made(value, owner, name) for name, value in init_args.items()}
 
 
 def written(self: object) -> str:
@@ -180,14 +190,14 @@ def spec_of(part: object) -> dict[str, Any]:
         >>> spec_of(Counter())
         {'class_path': 'collections.Counter'}
     """
-    given = defaults(type(part), vars(part))
-    return {"class_path": _public_path(type(part)), **({"init_args": given} if given else {})}
+    init_args = defaults(type(part), vars(part))
+    return {"class_path": _public_path(type(part)), **({"init_args": init_args} if init_args else {})}
 
 
-def defaults(kind: type, given: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def defaults(cls: type, overrides: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return the arguments of a class that are plain values: those given, and else those that it has by default."""
-    known = inspect.signature(kind).parameters
-    values = {name: (given or {}).get(name, parameter.default) for name, parameter in known.items()}
+    known = inspect.signature(cls).parameters
+    values = {name: (overrides or {}).get(name, parameter.default) for name, parameter in known.items()}
     plain = {
         name: value for name, value in values.items() if isinstance(value, bool | int | float | str | list | tuple)
     }
@@ -204,12 +214,12 @@ def description(part: Any) -> tuple[Spec, bool]:
         >>> description(object())
         ({'class_path': 'builtins.object', 'init_args': {}}, False)
     """
-    kind = type(part)
-    path = _public_path(kind) if kind.__module__.startswith("likewise.") else path_of(kind)
+    cls = type(part)
+    path = _public_path(cls) if cls.__module__.startswith("likewise.") else path_of(cls)
     if not isinstance(part, Described):
         return Spec(class_path=path, init_args={}), False
     args, options = part.__dict__["_made_with"]
-    signature = inspect.signature(kind)
+    signature = inspect.signature(cls)
     named = {name: value for name, value in signature.bind(*args, **options).arguments.items() if name not in options}
     kinds = {name: signature.parameters[name].kind.name for name in named}
     known = {name: plainly(value) for name, value in {**named, **options}.items() if kinds.get(name) != "VAR_KEYWORD"}
@@ -230,22 +240,22 @@ def plainly(value: Any) -> Any:
     if getattr(value, "ndim", None) == 0 and not getattr(value, "requires_grad", False):  # of NumPy or torch
         return value.item()
     if isinstance(value, list | tuple):
-        several = [plainly(one) for one in value]
+        several = [plainly(entry) for entry in value]
         return _LOST if _LOST in several else several
     if isinstance(value, Mapping):
-        several = {name: plainly(one) for name, one in value.items()}
+        several = {name: plainly(entry) for name, entry in value.items()}
         return _LOST if _LOST in several.values() else several
     spec, again = description(value)
     return spec if again else _LOST
 
 
-def _public_path(kind: type) -> str:
-    """Return where a class is imported from: the outermost package that has it, but for the whole."""
-    rooms = kind.__module__.split(".")
+def _public_path(cls: type) -> str:
+    """Return a class's import path by the outermost package that exports it, other than likewise itself."""
+    rooms = cls.__module__.split(".")
     for end in range(2, len(rooms)):
-        if getattr(import_module(room := ".".join(rooms[:end])), kind.__name__, None) is kind:
-            return f"{room}.{kind.__name__}"
-    return f"{kind.__module__}.{kind.__name__}"
+        if getattr(import_module(room := ".".join(rooms[:end])), cls.__name__, None) is cls:
+            return f"{room}.{cls.__name__}"
+    return f"{cls.__module__}.{cls.__name__}"
 
 
 def is_spec(value: Any) -> TypeGuard[dict[str, Any]]:
@@ -260,12 +270,12 @@ def is_spec(value: Any) -> TypeGuard[dict[str, Any]]:
 
 def _made(value: Any, owner: type, parameter: str) -> Any:
     if is_spec(value):
-        return build(value, _kind(owner, parameter))
+        return build(value, _find_classes(owner, parameter))
     hint = _hint(owner, parameter) if isinstance(value, list | str) else None
     kinds = (hint, *get_args(hint))
     if isinstance(value, list):
         made = [_made(item, owner, parameter) for item in value]  # a file of options has tuples as lists
-        return tuple(made) if any(get_origin(kind) is tuple for kind in kinds) else made
+        return tuple(made) if any(get_origin(annotation) is tuple for annotation in kinds) else made
     if isinstance(value, str) and timedelta in kinds and str not in kinds:
         hours, minutes, seconds = map(float, value.split(":"))
         return timedelta(hours=hours, minutes=minutes, seconds=seconds)
@@ -273,7 +283,7 @@ def _made(value: Any, owner: type, parameter: str) -> Any:
 
 
 def replaced(value: Any, part: object) -> Any:
-    """Put a part that is made in the place of the descriptions of its class.
+    """Put a part that is built in the place of every spec of its class.
 
     Example:
         >>> replaced({"class_path": "a.Outer", "init_args": {"of": {"class_path": "b.timedelta"}}}, timedelta(1))
@@ -281,19 +291,19 @@ def replaced(value: Any, part: object) -> Any:
     """
     if is_spec(value) and value["class_path"].rpartition(".")[2] == type(part).__name__:
         return part
-    return {name: replaced(of, part) for name, of in value.items()} if isinstance(value, Mapping) else value
+    return {name: replaced(nested, part) for name, nested in value.items()} if isinstance(value, Mapping) else value
 
 
 def rebuilding(spec: Any, base: type = object) -> Any:
-    """Return a part, and those nested in it, without what would fetch weights from elsewhere."""
+    """Return the spec of a part, and those nested in it, without arguments that would download weights."""
     if not is_spec(spec):
         return spec
     instead = getattr(class_of(spec["class_path"], base), "rebuilt_with", {})
-    own = {name: rebuilding(of) for name, of in (spec.get("init_args") or {}).items()}
-    return Spec(class_path=spec["class_path"], init_args=own | instead)
+    init_args = {name: rebuilding(argument) for name, argument in (spec.get("init_args") or {}).items()}
+    return Spec(class_path=spec["class_path"], init_args=init_args | instead)
 
 
-def _kind(owner: type, parameter: str) -> tuple[type, ...]:
+def _find_classes(owner: type, parameter: str) -> tuple[type, ...]:
     """Find the classes in a parameter's annotation, within optional types and lists too."""
     waiting, kinds = [_hint(owner, parameter)], list[type]()
     while waiting:
@@ -310,9 +320,9 @@ def _kind(owner: type, parameter: str) -> tuple[type, ...]:
 
 def _hint(owner: type, parameter: str) -> Any:
     """Return the annotation of a constructor's parameter, or that of a parent's if it is passed on."""
-    for kind in owner.__mro__:
+    for cls in owner.__mro__:
         try:
-            hints = get_type_hints(kind.__init__)
+            hints = get_type_hints(cls.__init__)
         except (NameError, TypeError):  # the annotation is imported only for type checkers
             continue
         if parameter in hints:

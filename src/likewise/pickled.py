@@ -1,4 +1,4 @@
-"""Files that only pickle can load, which runs code in them: what they hold, told without loading them."""
+"""Files that only pickle can load, which runs code in them: what they hold, determined without loading them."""
 
 import pickle
 from pathlib import Path
@@ -25,8 +25,8 @@ def pickled(path: Path | str) -> str:
         with Path(path).open("rb") as file:
             start = file.read(2)
         if start == b"PK":
-            found = set(torch.serialization.get_unsafe_globals_in_checkpoint(str(path))) - TOLERATED
-            names = sorted(found, key=lambda name: (name.startswith("torch."), name))
+            unsafe_globals = set(torch.serialization.get_unsafe_globals_in_checkpoint(str(path))) - TOLERATED
+            names = sorted(unsafe_globals, key=lambda name: (name.startswith("torch."), name))
             return (
                 f"pickled objects ({', '.join(names[:2])}{', ...' if len(names) > 2 else ''}), {SAFE}" if names else ""
             )

@@ -25,7 +25,7 @@ class ClassMean:
 
 
 def curves_of(path: Path) -> Curves:
-    r"""Read the columns of a file with a row a step, the loss first; none where there is no file.
+    r"""Read the columns of a file with one row per step, the loss first; none where there is no file.
 
     Example:
         >>> path = Path("metrics.csv")
@@ -45,7 +45,7 @@ def curves_of(path: Path) -> Curves:
 
 
 def histograms_of(path: Path) -> Histograms:
-    """Read a file with a row a histogram and epoch; nothing where there is no file."""
+    """Read a file with one row per histogram and epoch; nothing where there is no file."""
     noted: defaultdict[str, list[tuple[int, tuple[int, ...]]]] = defaultdict(list)
     if path.is_file():
         with path.open(newline="", encoding="utf-8") as file:
@@ -55,9 +55,11 @@ def histograms_of(path: Path) -> Histograms:
 
 
 def class_means_of(path: Path) -> list[ClassMean]:
-    """Read a file with a row a statistic, epoch and class; nothing where there is no file."""
+    """Read a file with one row per statistic, epoch and class; nothing where there is no file."""
     if not path.is_file():
         return []
     with path.open(newline="", encoding="utf-8") as file:
         rows = list(csv.reader(file))
-    return [ClassMean(of, int(epoch), name, float(mean), int(count)) for of, epoch, name, mean, count in rows]
+    return [
+        ClassMean(statistic, int(epoch), name, float(mean), int(count)) for statistic, epoch, name, mean, count in rows
+    ]

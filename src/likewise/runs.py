@@ -1,4 +1,4 @@
-"""A run's folder: the one place that knows the names of its files, and how each is written so that none is ever half.
+"""A run's folder: the one place that knows the names of its files, and how each is written whole or not at all.
 
 A run writes under a provisional name, and takes its own when it is whole.
 """
@@ -144,16 +144,20 @@ class Run:
         """
         path = Path(folder).absolute()
         other = path.with_name(path.name.removesuffix(PARTIAL) if path.suffix == PARTIAL else path.name + PARTIAL)
-        found = path if path.is_dir() or not other.is_dir() else other
-        if not (found / "run.json").is_file():
-            what = "has no run.json" if found.is_dir() else "is a file" if found.is_file() else "does not exist"
-            inside = next((run.parent for depth in range(1, 4) for run in found.glob("*/" * depth + "run.json")), None)
+        run_folder = path if path.is_dir() or not other.is_dir() else other
+        if not (run_folder / "run.json").is_file():
+            what = (
+                "has no run.json" if run_folder.is_dir() else "is a file" if run_folder.is_file() else "does not exist"
+            )
+            inside = next(
+                (run.parent for depth in range(1, 4) for run in run_folder.glob("*/" * depth + "run.json")), None
+            )
             told = (
                 f"which {what}: likewise train makes one" if inside is None else f"which holds runs: name {inside} ..."
             )
-            told = pickled(found) or told
+            told = pickled(run_folder) or told
             raise ValueError(f"expected the folder of a run, got {folder}, {told}")
-        return cls(found)
+        return cls(run_folder)
 
     @property
     def name(self) -> str:
@@ -215,18 +219,18 @@ class Run:
         """What each test sample contributed to the scores."""
         return outcomes_of(self.outcomes_file) if self.outcomes_file.is_file() else ()
 
-    def add(self, found: Result) -> None:
+    def add(self, result: Result) -> None:
         """Write the scores of an evaluation, replacing its earlier ones; of episodes, those of the same shape."""
-        replaced = {score.written_with for score in (*found.scores, *found.candidates)}
+        replaced = {score.written_with for score in (*result.scores, *result.candidates)}
         kept = [score for score in self.scores if score.written_with not in replaced]
-        if found.predictor is not None:
-            self.write(self.probe.name, found.predictor.saved())
-        if found.outcomes:
-            rewritten = {one.written_with for one in found.outcomes}
-            others = [one for one in self.outcomes if one.written_with not in rewritten]
+        if result.predictor is not None:
+            self.write(self.probe.name, result.predictor.saved())
+        if result.outcomes:
+            rewritten = {outcome.written_with for outcome in result.outcomes}
+            kept_outcomes = [outcome for outcome in self.outcomes if outcome.written_with not in rewritten]
             with self.writing(self.outcomes_file.name) as path:
-                save_outcomes(path, [*others, *found.outcomes])
-        self.write(self.scores_file.name, as_csv([*kept, *found.scores, *found.candidates]).encode())
+                save_outcomes(path, [*kept_outcomes, *result.outcomes])
+        self.write(self.scores_file.name, as_csv([*kept, *result.scores, *result.candidates]).encode())
 
     @property
     def histograms(self) -> Histograms:
@@ -300,11 +304,11 @@ class Run:
                 "predict, search and compare by features"
             )
         spec = facts["second"]["encoder"] if self._of_second(side) else facts["parts"]["encoder"]
-        given = replaced(spec, module)
-        if module is not None and given == spec:
+        new_spec = replaced(spec, module)
+        if module is not None and new_spec == spec:
             got = type(module).__name__
             raise ValueError(f"expected a module of this run's encoder, {spec}, got {got}: give the one trained")
-        return rebuilding(given, nn.Module)
+        return rebuilding(new_spec, nn.Module)
 
     def weights_of(self, side: Side) -> Path:
         """Return the file of the weights of a side's encoder."""
@@ -361,7 +365,7 @@ class Run:
         synced(self.folder)
 
     def adopt_checkpoint(self, beside: Path) -> None:
-        """Let a checkpoint that was written beside take its place; the last becomes the one before.
+        """Let a checkpoint that was just written take its place; the last becomes the one before.
 
         At every moment one of the two is whole.
         """

@@ -33,11 +33,11 @@ class Scores(tuple[Score, ...]):
 
     __slots__ = ()
 
-    def __getitem__(self, place: Any) -> Any:
-        """Return the score at a place; or that of an evaluation, a metric and, if others are meant, its features."""
-        if isinstance(place, SupportsIndex | slice):
-            return super().__getitem__(place)
-        named = (place,) if isinstance(place, str) else tuple(place)
+    def __getitem__(self, key: Any) -> Any:
+        """Return the score at an index; or by evaluation, metric and, if they aren't the encoder's, features."""
+        if isinstance(key, SupportsIndex | slice):
+            return super().__getitem__(key)
+        named = (key,) if isinstance(key, str) else tuple(key)
         wanted = (*named, ENCODER) if len(named) == 2 else named
         whole = [score for score in self if (score.part, score.epoch, score.group) == ("test", None, ALL)]
         for score in whole:
@@ -76,13 +76,15 @@ def as_row(score: Score) -> dict[str, Any]:
     """Return a score as the cells of a table, by their columns."""
     metric = {name: getattr(score.metric, name) for name in ("unit", "better", "selects", "shown")}
     group = {"kind": score.group.kind, "group": score.group.name}
-    written = {name: json.dumps(getattr(score, name), default=_plain) for name in ("settings", "protocol", "notes")}
+    written = {
+        name: json.dumps(getattr(score, name), default=_encode_value) for name in ("settings", "protocol", "notes")
+    }
     plain = {name: getattr(score, name) for name in COLUMNS if name not in {*metric, *group, *written}}
     return {**plain, **metric, **group, **written, "metric": score.metric.name}
 
 
-def _plain(value: Any) -> Any:
-    """Return a number of NumPy or torch as one of Python, and anything else that JSON does not know in words."""
+def _encode_value(value: Any) -> Any:
+    """Return a number of NumPy or torch as one of Python, and anything else that JSON does not know as text."""
     return value.item() if hasattr(value, "item") else str(value)
 
 
@@ -130,7 +132,7 @@ def from_csv(text: str) -> Scores:
 
 
 def save_outcomes(path: Path, outcomes: Iterable[Outcomes]) -> None:
-    """Write outcomes as an .npz file: for each arrays of rows, values, classes and shares, named by what identifies it.
+    """Write outcomes as an .npz file: rows, values, classes and shares of each, as arrays named by its key.
 
     Example:
         >>> path = Path("outcomes.npz")
@@ -140,8 +142,14 @@ def save_outcomes(path: Path, outcomes: Iterable[Outcomes]) -> None:
     """
     import numpy as np  # noqa: PLC0415 - of an extra
 
-    found = ((one, of, getattr(one, of)) for one in outcomes for of in ("rows", "values", "classes", "shares"))
-    arrays = {SEPARATOR.join((*one.key, of)): array.numpy() for one, of, array in found if array is not None}
+    fields = (
+        (outcome, field, getattr(outcome, field))
+        for outcome in outcomes
+        for field in ("rows", "values", "classes", "shares")
+    )
+    arrays = {
+        SEPARATOR.join((*outcome.key, field)): array.numpy() for outcome, field, array in fields if array is not None
+    }
     with path.open("wb") as file:  # to a path NumPy would add .npz
         np.savez(file, **arrays)
 
@@ -164,6 +172,6 @@ def outcomes_of(path: Path) -> tuple[Outcomes, ...]:
     for key in keys:
         evaluation, metric, features, part = key.split(SEPARATOR)
         rows, values = arrays[f"{key}{SEPARATOR}rows"], arrays[f"{key}{SEPARATOR}values"]
-        classes, shares = (arrays.get(f"{key}{SEPARATOR}{of}") for of in ("classes", "shares"))
+        classes, shares = (arrays.get(f"{key}{SEPARATOR}{field}") for field in ("classes", "shares"))
         outcomes.append(Outcomes(evaluation, metric, rows, values, features, part, classes, shares))
     return tuple(outcomes)

@@ -24,7 +24,7 @@ def score_words(score: Score) -> str:
 
 
 def remarks(score: Score) -> str:
-    """Write what is to know about a number: settings, what the interval is over, protocol and notes."""
+    """Write what to know about a number: settings, what the interval is over, protocol and notes."""
     over = "" if score.classes is None else f"interval over {counted(*score.over)}"
     return "; ".join(filter(None, [settings_words(score.settings), over, settings_words(score.protocol), *score.notes]))
 
@@ -54,10 +54,10 @@ def number_words(value: float, low: float, high: float, sign: str = "") -> str:
         >>> number_words(12345.6, 2.0, float("inf")), number_words(-1e-7, -2e-7, 0.0)
         ('12346 [2, inf]', '-1.000e-07 [-2.000e-07, 0.000e+00]')
     """
-    largest = max((abs(of) for of in (value, low, high) if math.isfinite(of)), default=0.0)
+    largest = max((abs(number) for number in (value, low, high) if math.isfinite(number)), default=0.0)
     exponent = math.floor(math.log10(largest)) if largest else 0
     form = f"{sign}.{max(0, DIGITS - 1 - exponent)}f" if exponent > -DIGITS else f"{sign}.{DIGITS - 1}e"
-    value, low, high = (of + 0.0 for of in (value, low, high))  # adding 0 makes -0 a 0
+    value, low, high = (number + 0.0 for number in (value, low, high))  # adding 0 makes -0 a 0
     return f"{value:{form}} [{low:{form}}, {high:{form}}]"
 
 
@@ -72,20 +72,20 @@ def one_line(text: str, most: int = LONGEST) -> str:
     return line if len(line) <= most else f"{line[: most - 1]}…"
 
 
-def counted(number: int, one: str, several: str = "") -> str:
+def counted(number: int, noun: str, several: str = "") -> str:
     """Format a count with its noun, pluralised.
 
     Example:
         >>> counted(1, "sample"), counted(1200, "class")
         ('1 sample', '1,200 classes')
     """
-    return f"{number:,} {one if number == 1 else several or SEVERAL.get(one, one + 's')}"
+    return f"{number:,} {noun if number == 1 else several or SEVERAL.get(noun, noun + 's')}"
 
 
 def aligned(table: Sequence[Sequence[str]], *, right: bool = False) -> list[str]:
-    """Write rows of cells as lines with columns of one width, aligned left, or but for the first column right."""
+    """Write rows of cells as lines of aligned columns: left, or all but the first right."""
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    beside = [(str.rjust if right and place else str.ljust) for place in range(len(widths))]
+    beside = [(str.rjust if right and column else str.ljust) for column in range(len(widths))]
     return [
         "  ".join(pad(cell, width) for pad, cell, width in zip(beside, row, widths, strict=True)).rstrip()
         for row in table

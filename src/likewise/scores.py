@@ -23,7 +23,7 @@ Counted = Literal["sample", "query", "episode"]
 @final
 @dataclass(frozen=True)
 class Metric:
-    """What a number measures. Evaluations declare their metrics; nothing is read from a name or a value.
+    """What a number measures. Evaluations declare their metrics; nothing is inferred from a name or a value.
 
     Args:
         name: Such as "accuracy".
@@ -179,8 +179,8 @@ class Score:
     @property
     def written_with(self) -> tuple[str | int | None, ...]:
         """Scores of one evaluation replace each other together; of episodes, which have many sizes, each by itself."""
-        own = (self.metric.name, self.part) if self.counted == "episode" else ()
-        return self.evaluation, self.features, self.epoch, *own
+        episode_key = (self.metric.name, self.part) if self.counted == "episode" else ()
+        return self.evaluation, self.features, self.epoch, *episode_key
 
 
 @final
@@ -235,8 +235,8 @@ class Outcomes:
     @property
     def written_with(self) -> tuple[str, ...]:
         """Outcomes of one evaluation replace each other together; those of episodes each by itself."""
-        own = (self.metric,) if self.of_episodes else ()
-        return self.evaluation, self.features, self.part, *own
+        episode_key = (self.metric,) if self.of_episodes else ()
+        return self.evaluation, self.features, self.part, *episode_key
 
 
 class Kept(Protocol):
@@ -270,10 +270,10 @@ class Result:
         Raises:
             KeyError: It has no such metric.
         """
-        found = next((score for score in self.headline if score.metric.name == metric), None)
-        if found is None:
+        match = next((score for score in self.headline if score.metric.name == metric), None)
+        if match is None:
             raise KeyError(f"expected one of {', '.join(score.metric.name for score in self.headline)}, got {metric!r}")
-        return found
+        return match
 
     def __repr__(self) -> str:
         """Write the scores of all samples in a line."""
@@ -317,8 +317,8 @@ def validation_score(scores: Iterable[Score], evaluation: str | None = None) -> 
     names = list(dict.fromkeys(score.evaluation for score in known))
     if evaluation is None and names:
         evaluation = next((name for name in PREFERRED if name in names), names[0])
-    own = [score for score in known if score.evaluation == evaluation]
-    return best(score for score in own if score.metric == own[0].metric)
+    candidates = [score for score in known if score.evaluation == evaluation]
+    return best(score for score in candidates if score.metric == candidates[0].metric)
 
 
 def best(scores: Iterable[Score]) -> Score | None:
@@ -327,7 +327,7 @@ def best(scores: Iterable[Score]) -> Score | None:
 
 
 def places_of(rows: Int[Tensor, " n"], among: Int[Tensor, " m"]) -> Int[Tensor, " n"]:
-    """Return where each row stands among others, (N,); -1 for one that does not.
+    """Return the index of each row in `among`, (N,); -1 for a row that is not there.
 
     Example:
         >>> places_of(torch.tensor([7, 2, 5]), torch.tensor([5, 7]))
@@ -336,5 +336,5 @@ def places_of(rows: Int[Tensor, " n"], among: Int[Tensor, " m"]) -> Int[Tensor, 
     ordered, order = among.sort()
     if len(ordered) == 0:
         return torch.full_like(rows, -1)
-    place = torch.searchsorted(ordered, rows).clamp(max=len(ordered) - 1)
-    return order[place].where(ordered[place] == rows, -1)
+    position = torch.searchsorted(ordered, rows).clamp(max=len(ordered) - 1)
+    return order[position].where(ordered[position] == rows, -1)

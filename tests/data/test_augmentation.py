@@ -517,7 +517,7 @@ def test_several_processes_see_the_rows_of_a_single_one(case):
     inputs = inputs_for(augmentation, shape, 12)
     whole = augmentation(inputs, Draw(5, rows=12))
     for own in (slice(0, 4), slice(4, 12), slice(7, 8)):
-        part = augmentation(inputs[own], Draw(5, rows=12, own=own))
+        part = augmentation(inputs[own], Draw(5, rows=12, local=own))
         if isinstance(augmentation, FeatureDropout | TokenDropout):
             assert torch.equal(part, whole[own])
         else:  # batched products may add in another order
@@ -575,7 +575,7 @@ def test_no_augmentation_looks_at_a_value(case):
 def test_an_empty_batch_stays_empty():
     for augmentation, shape in EVERY.values():
         inputs = inputs_for(augmentation, shape, 2)[:0]
-        assert len(augmentation(inputs, Draw(0, rows=4, own=slice(0, 0)))) == 0
+        assert len(augmentation(inputs, Draw(0, rows=4, local=slice(0, 0)))) == 0
 
 
 @pytest.mark.parametrize("case", IMAGES)

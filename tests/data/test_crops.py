@@ -167,7 +167,7 @@ def batches_of(folder, augmentation, *, workers=0, rank=0, processes=1, batch=0)
     views = Views(batch_size=6, augmentation=augmentation)
     views.fit(samples)
     place = Position(1, batch, rank, processes)
-    loader = Loader(samples, views, seed=5, place=lambda: place, workers=workers)
+    loader = Loader(samples, views, seed=5, position=lambda: place, workers=workers)
     found = list(loader)
     return [(one["sample_index"], one["inputs"], views.on_device(one)["inputs"]) for one in found], loader
 

@@ -93,7 +93,7 @@ def test_another_sample_of_its_class_takes_its_place(kind, root):
     samples, batches = samples_of(root), BATCHES[kind]()
     whole, together = plainly(root, samples), 12
     for epoch in range(3):
-        loader = Loader(samples, batches, seed=5, place=lambda of=epoch: Position(epoch=of))
+        loader = Loader(samples, batches, seed=5, position=lambda of=epoch: Position(epoch=of))
         drawn = batches.order(samples, seed=mixed(5, ORDER), epoch=epoch)
         met = {row for row in drawn.flatten().tolist() if row not in whole}
         for batch, order in zip(loader, drawn, strict=True):
@@ -116,7 +116,7 @@ def test_who_takes_a_place_does_not_depend_on_workers_processes_or_a_resume(kind
     samples, batches = samples_of(root), BATCHES[kind]()
 
     def given(workers=0, **place):
-        loader = Loader(samples_of(root), batches, seed=5, place=lambda: Position(epoch=1, **place), workers=workers)
+        loader = Loader(samples_of(root), batches, seed=5, position=lambda: Position(epoch=1, **place), workers=workers)
         return [(batch["inputs"], batch["sample_index"], batch["labels"]) for batch in loader], loader.lost
 
     alone, lost = given()

@@ -100,7 +100,7 @@ def test_episodes_depend_on_seed_and_epoch_alone_and_an_epoch_has_the_steps_it_i
 def test_a_training_that_goes_on_in_the_middle_of_an_epoch_has_the_same_episodes():
     samples, batches = images_of(), Episodes(4, 2, 3, 3, steps=5)
     whole = [batch["sample_index"] for batch in Loader(samples, batches, seed=4)]
-    rest = Loader(samples, batches, seed=4, place=lambda: Position(epoch=0, batch=3))
+    rest = Loader(samples, batches, seed=4, position=lambda: Position(epoch=0, batch=3))
     assert all(torch.equal(batch["sample_index"], rows) for batch, rows in zip(rest, whole[3:], strict=True))
 
 

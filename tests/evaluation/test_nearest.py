@@ -101,7 +101,7 @@ def test_a_zero_vector_is_as_near_to_all():
 def test_in_a_set_a_sample_is_not_its_own_neighbour():
     samples = vectors(400, 6)
     own = torch.arange(100, 250)
-    found = Nearest(samples[own], 4, own=own)
+    found = Nearest(samples[own], 4, own_index=own)
     for some in samples.split(37):
         found.add(some)
     assert not bool((found.indices == own.unsqueeze(1)).any())
@@ -189,7 +189,7 @@ def test_neighbours_say_which_label_may_be_wrong():
     digits = torch.from_numpy(load_digits().data).float()
     wrong = labels.clone()
     wrong[::100] = (labels[::100] + 1) % 10
-    found = Nearest(digits, 10, own=torch.arange(len(digits)))
+    found = Nearest(digits, 10, own_index=torch.arange(len(digits)))
     found.add(digits)
     share, said = neighbours_labels(wrong, slice(0, len(digits)), found.indices)
     for place in (0, 100, 7, 1500):

@@ -629,8 +629,8 @@ def test_annotations_are_read_however_they_are_written():
             del second, rest, others
             return first.sum() * margin
 
-        def check(self, given):
-            assert given["margin"] == 0.5
+        def check(self, inputs):
+            assert inputs["margin"] == 0.5
 
     assert Own(0.1)(torch.ones(2, 3)) == 3
     with pytest.raises(ValueError, match="expected first to be finite"):

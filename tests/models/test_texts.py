@@ -246,7 +246,7 @@ def test_every_process_pads_to_the_longest_of_the_whole_batch():
     samples = Samples(tokens, torch.arange(8) % 2, ("a", "b"))
     alone = [batch["inputs"] for batch in Loader(samples, Views(batch_size=4), seed=0)]
     places = [Position(rank=rank, processes=2) for rank in range(2)]
-    loaders = [Loader(samples, Views(batch_size=4), seed=0, place=lambda of=place: of) for place in places]
+    loaders = [Loader(samples, Views(batch_size=4), seed=0, position=lambda of=place: of) for place in places]
     shares = [[batch["inputs"] for batch in loader] for loader in loaders]
     for whole, *own in zip(alone, *shares, strict=True):
         torch.testing.assert_close(torch.cat(own), whole)

@@ -30,7 +30,7 @@ class Parts(nn.Module):
 def test_each_optimizer_steps_as_alone():
     inputs, ours, theirs = torch.randn(5, 3), Parts(), Parts()
     usual, own = partial(torch.optim.AdamW, lr=0.02, weight_decay=0.1), partial(torch.optim.SGD, lr=0.3, momentum=0.5)
-    both = optimizer_of(ours, usual, own={ours.prototypes: own})
+    both = optimizer_of(ours, usual, makers={ours.prototypes: own})
     assert isinstance(both, Together)
     schedule = LambdaLR(both, lambda step: 1 / (1 + step))
     alone = (
@@ -57,7 +57,7 @@ def test_its_state_goes_on():
     usual, own = partial(torch.optim.AdamW, lr=0.02), partial(torch.optim.SGD, lr=0.3, momentum=0.5)
 
     def steps(module, state=None, count=2):
-        optimizer = optimizer_of(module, usual, own={module.prototypes: own})
+        optimizer = optimizer_of(module, usual, makers={module.prototypes: own})
         if state is not None:
             optimizer.load_state_dict(state)
         for _ in range(count):

@@ -172,7 +172,7 @@ def test_negatives_that_are_texts_are_as_long_on_any_process():
     tower.observe(texts)
     samples = prepared(MLP((5,), width=4), samples, tower)
     shares = [
-        next(iter(Loader(samples, Views(batch_size=12), seed=7, place=lambda at=place: Position(0, 0, *at))))
+        next(iter(Loader(samples, Views(batch_size=12), seed=7, position=lambda at=place: Position(0, 0, *at))))
         for place in ((0, 1), (0, 2), (1, 2))
     ]
     whole, *halves = (share["negatives"] for share in shares)
@@ -215,7 +215,9 @@ def test_hard_negatives_that_cannot_be_read_go_and_are_counted(processes):
     for rank in range(processes):
         negatives = Negatives(PartlyRead(40, broken), torch.arange(40) + N, places)
         place = Position(0, 0, rank, processes)
-        loader = Loader(_pairs(negatives=negatives), Views(batch_size=12, negatives=2), seed=0, place=lambda p=place: p)
+        loader = Loader(
+            _pairs(negatives=negatives), Views(batch_size=12, negatives=2), seed=0, position=lambda p=place: p
+        )
         drawn.append([(batch["sample_index"], batch["negatives"].squeeze(-1)) for batch in loader])
         lost |= loader.lost
     for row, of in [
@@ -258,7 +260,7 @@ def test_processes_together_draw_what_one_draws(processes):
                     samples,
                     Views(batch_size=12, negatives=2),
                     seed=7,
-                    place=lambda r=rank: Position(0, 0, r, processes),
+                    position=lambda r=rank: Position(0, 0, r, processes),
                 )
             )
         )

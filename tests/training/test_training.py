@@ -390,7 +390,7 @@ def test_several_processes_together_hold_the_batch_of_a_single_one():
 
     def first(rank, processes):
         place = Position(epoch=3, batch=2, rank=rank, processes=processes)
-        loader = Loader(_train(), batches, seed=4, place=lambda: place)
+        loader = Loader(_train(), batches, seed=4, position=lambda: place)
         return batches.on_device(next(iter(loader)))
 
     alone, shares = first(0, 1), [first(rank, 3) for rank in range(3)]

@@ -32,15 +32,15 @@ VERBS = {
     "export": "write a run's encoder as safetensors or ONNX",
 }
 FILES = {"complete", "sweep", "transfer"}
-"""Verbs that are more than a workflow, and read their words themselves."""
-EXTRAS = {  # which of them brings a module
+"""Verbs that are more than a workflow, and parse their arguments themselves."""
+EXTRAS = {  # the extra that brings a module
     **dict.fromkeys(("PIL", "timm", "torchvision"), "images"),
     **dict.fromkeys(("datasets", "pyarrow"), "hub"),
     **dict.fromkeys(("tokenizers", "transformers"), "text"),
     **dict.fromkeys(("onnx", "onnxruntime", "onnxscript"), "onnx"),
 }
 FULL = errno.ENOSPC, errno.EDQUOT, errno.EFBIG
-"""What a system reports of a disk without space, a quota, or a limit to the size of files."""
+"""The system's errors for a full disk, an exceeded quota, or a limit to the size of files."""
 INTERRUPTED = 130  # what a shell reports of a program that Ctrl-C ended
 
 
@@ -50,19 +50,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     It is 0, or 2 after an error that the user can mend, told in one line, or 130 after Ctrl-C. Help and SIGTERM raise
     SystemExit, the latter with status 143.
     """
-    words = [_underscored(word) for word in (sys.argv[1:] if arguments is None else arguments)]
+    argv = [_underscored(word) for word in (sys.argv[1:] if arguments is None else arguments)]
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.append(str(Path.cwd()))  # for classes of the user's own; last, so that they hide nobody's
     try:
-        verb = _verb(words)
+        verb = _verb(argv)
         keep_memory()
         with _plain_words(), _terminable():
             if verb != "train":
                 check_alone(verb)
             if verb in FILES:
-                importlib.import_module(f"likewise.cli.{verb}").run(words[1:])
+                importlib.import_module(f"likewise.cli.{verb}").run(argv[1:])
             else:
-                importlib.import_module("likewise.cli.workflow").run(verb, words[1:])
+                importlib.import_module("likewise.cli.workflow").run(verb, argv[1:])
     except ImportError as error:
         return _fail(_not_imported(error))
     except (ValueError, OSError) as error:
@@ -80,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _terminable() -> AbstractContextManager[None]:
-    """End by an exception on SIGTERM, so that temporary files go; not one of several processes, which would hang."""
+    """Exit by an exception on SIGTERM, to remove temporary files; not one of several processes, which would hang."""
 
     def end() -> None:
         raise SystemExit(TERMINATED)
@@ -120,10 +120,10 @@ def _underscored(word: str) -> str:
     return word if named is None else f"--{named[0][2:].replace('-', '_')}{word[named.end() :]}"
 
 
-def _verb(words: Sequence[str]) -> str:
+def _verb(argv: Sequence[str]) -> str:
     """Read the verb; without one, or with --help or --version in its place, print what was asked for and exit."""
-    if words and words[0] in {*VERBS, "complete"}:
-        return words[0]
+    if argv and argv[0] in {*VERBS, "complete"}:
+        return argv[0]
     parser = argparse.ArgumentParser(
         prog="likewise",
         description="Representation learning by contrast.",
@@ -134,10 +134,10 @@ def _verb(words: Sequence[str]) -> str:
     verbs = parser.add_subparsers(metavar="VERB", required=True)
     for verb, summary in VERBS.items():
         verbs.add_parser(verb, help=summary)
-    if words and not words[0].startswith("-"):
-        remedy = suggest(words[0], VERBS, ": see likewise --help")
-        raise ValueError(f"expected a verb, one of {', '.join(VERBS)}, got {words[0]}{remedy}")
-    parser.parse_args(words or ["--help"])
+    if argv and not argv[0].startswith("-"):
+        remedy = suggest(argv[0], VERBS, ": see likewise --help")
+        raise ValueError(f"expected a verb, one of {', '.join(VERBS)}, got {argv[0]}{remedy}")
+    parser.parse_args(argv or ["--help"])
     raise AssertionError  # pragma: no cover - argparse has exited
 
 
@@ -161,7 +161,7 @@ def _not_imported(error: ImportError) -> str:
 
 
 def _notes(error: BaseException) -> list[str]:
-    """Return the last note of an error, or of those it stands for: how to resume a run, or the sweep that it is in."""
+    """Return the last note of an error, or of its causes: how to resume a run, or the sweep that it is in."""
     causes = [error]
     while causes[-1].__cause__ is not None:
         causes.append(causes[-1].__cause__)

@@ -15,10 +15,10 @@ def run(_: Sequence[str]) -> None:
 
     line = os.environ.get("COMP_LINE", "")[: int(os.environ.get("COMP_POINT", "0"))]
     try:
-        words = shlex.split(line)[1:]
+        argv = shlex.split(line)[1:]
     except ValueError:  # within quotation marks
         return
-    *before, current = [*words, ""] if line[-1:].isspace() or not words else words
+    *before, current = [*argv, ""] if line[-1:].isspace() or not argv else argv
     if not before:
         candidates = [verb for verb in VERBS if verb.startswith(current)]
     else:

@@ -1,4 +1,4 @@
-"""The parser of verbs that read their words themselves."""
+"""The parser of verbs that parse their arguments themselves."""
 
 import argparse
 from collections.abc import Sequence
@@ -20,9 +20,9 @@ class WordParser(argparse.ArgumentParser):
             allow_abbrev=False,
         )
 
-    def parsed(self, words: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
-        """Return what the words give, and those that are not understood."""
+    def parsed(self, arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+        """Return the parsed arguments, and those that are not known."""
         try:
-            return self.parse_known_args(words)
+            return self.parse_known_args(arguments)
         except argparse.ArgumentError as error:
             raise ValueError(f"{error}: see {self.prog} --help") from error

@@ -34,9 +34,9 @@ is reported, and the others are trained; but if the very first one fails before 
 
 def run(arguments: Sequence[str]) -> None:
     """Run `likewise sweep` with the arguments that follow the verb."""
-    words = [word for word in arguments if word != "--print_config"]
-    sweep, folder = _parsed(words)
-    if len(words) < len(arguments):
+    argv = [word for word in arguments if word != "--print_config"]
+    sweep, folder = _parsed(argv)
+    if len(argv) < len(arguments):
         TERMINAL.tell(written(sweep))
         return
     if not (folder / PLAN).is_file():
@@ -63,30 +63,30 @@ def _parsed(arguments: Sequence[str]) -> tuple[Sweep, Path]:
     parser.add_argument("--split_seeds", action="store_true", help="split the data anew with each seed")
     parser.add_argument("--output", type=Path, help="the sweep's folder (default: sweeps/DATE)")
     parser.add_argument("--resume", type=Path, metavar="SWEEP", help="the folder of a sweep to resume")
-    given, common = parser.parsed(arguments)
-    if given.resume is not None:
-        return _resumed(given.resume, arguments)
-    sweep = _sweep(given, common)
-    return sweep, folder_of(sweep, given.output)
+    args, common = parser.parsed(arguments)
+    if args.resume is not None:
+        return _resumed(args.resume, arguments)
+    sweep = _sweep(args, common)
+    return sweep, folder_of(sweep, args.output)
 
 
-def _sweep(given: argparse.Namespace, common: list[str]) -> Sweep:
-    settings = list(given.setting)
-    if given.recipe in studies():
-        settings = [f"{name}: {words}" for name, words in study(given.recipe).items()] + settings
-    elif given.recipe is not None and named(given.recipe) not in names():
-        raise ValueError(unknown(given.recipe, [*studies(), *names()]))
-    elif given.recipe is not None:
-        common = [*common, "--recipe", given.recipe]
+def _sweep(args: argparse.Namespace, common: list[str]) -> Sweep:
+    settings = list(args.setting)
+    if args.recipe in studies():
+        settings = [f"{name}: {options}" for name, options in study(args.recipe).items()] + settings
+    elif args.recipe is not None and named(args.recipe) not in names():
+        raise ValueError(unknown(args.recipe, [*studies(), *names()]))
+    elif args.recipe is not None:
+        common = [*common, "--recipe", args.recipe]
     return planned(
         [_setting(text) for text in settings],
         common,
-        seeds_in(given.seeds),
-        grid=[axis("--grid", text) for text in given.grid],
-        tune=[axis("--tune", text) for text in given.tune],
-        trials=_trials(given.trials),
-        tune_by=given.tune_by,
-        split_seeds=given.split_seeds,
+        seeds_in(args.seeds),
+        grid=[axis("--grid", text) for text in args.grid],
+        tune=[axis("--tune", text) for text in args.tune],
+        trials=_trials(args.trials),
+        tune_by=args.tune_by,
+        split_seeds=args.split_seeds,
     )
 
 
@@ -97,30 +97,30 @@ def _trials(text: str | None) -> int | None:
 
 
 def _setting(text: str) -> GivenSetting:
-    """Read a setting, NAME: OPTIONS or OPTIONS; without a name it is called as its options are."""
+    """Read a setting, NAME: OPTIONS or OPTIONS; without a name it is called by its options."""
     named = re.match(r"\s*([^-][^:]*):\s*(.*)$", text, re.DOTALL)
     try:
-        words = shlex.split(named[2] if named else text)
+        options = shlex.split(named[2] if named else text)
     except ValueError as error:
         raise ValueError(f"expected a setting as options, got {text!r}: {error}") from error
-    if words and not words[0].startswith("--"):
+    if options and not options[0].startswith("--"):
         raise ValueError(f"expected a setting as options, got {text!r}: write --setting '--loss NTXentLoss'")
     parser = argparse.ArgumentParser(add_help=False, exit_on_error=False, allow_abbrev=False)
     parser.add_argument("--tune", action="append", default=[])
     parser.add_argument("--tune_by")
     try:
-        given, words = parser.parse_known_args(words)
+        args, options = parser.parse_known_args(options)
     except argparse.ArgumentError as error:
         raise ValueError(f"{error}, in the setting {text!r}: see likewise sweep --help") from error
-    name = named[1].strip() if named else " ".join(words).replace("--", "").replace(" ", "=", 1)
-    return GivenSetting(name, words, [axis("--tune", values) for values in given.tune], given.tune_by)
+    name = named[1].strip() if named else " ".join(options).replace("--", "").replace(" ", "=", 1)
+    return GivenSetting(name, options, [axis("--tune", values) for values in args.tune], args.tune_by)
 
 
 def _resumed(folder: Path, arguments: Sequence[str]) -> tuple[Sweep, Path]:
-    others = [word for word in arguments if word.startswith("--") and word.partition("=")[0] != "--resume"]
-    if others:
+    options = [word for word in arguments if word.startswith("--") and word.partition("=")[0] != "--resume"]
+    if options:
         raise ValueError(
-            f"expected with --resume no other option, got {others[0]}: a sweep is resumed with its own options"
+            f"expected with --resume no other option, got {options[0]}: a sweep is resumed with its own options"
         )
     return read(folder), folder
 
@@ -142,7 +142,7 @@ def seeds_in(text: str) -> list[int]:
 
 
 def axis(option: str, text: str) -> list[tuple[str, list[str]]]:
-    """Read NAME=VALUES of --grid or --tune: for each value what it is called, and the options that set it.
+    """Read NAME=VALUES of --grid or --tune: for each value its label, and the options that set it.
 
     Example:
         >>> axis("--grid", "loss.temperature=0.1,0.2")[1]

@@ -45,27 +45,27 @@ def run(arguments: Sequence[str]) -> None:
         raise ValueError(
             "expected a run, a network's name or a file first, got none: likewise transfer runs/RUN --data photos/"
         )
-    given, others = parser.parsed(arguments[1:])
-    words = [word for word in others if word != "--print_config"]
-    seeds = seeds_in(given.seeds)
-    shares, counts = _numbers("labels", given.labels), _numbers("per_class", given.per_class)
+    args, remaining = parser.parsed(arguments[1:])
+    train_options = [word for word in remaining if word != "--print_config"]
+    seeds = seeds_in(args.seeds)
+    shares, counts = _parse_numbers("labels", args.labels), _parse_numbers("per_class", args.per_class)
     from likewise.workflows import transfers  # noqa: PLC0415 - once the arguments are understood: imports Lightning
 
     whole = tuple(int(count) for count in counts or ())
     if any(count != number for count, number in zip(whole, counts or (), strict=True)):
-        raise ValueError(f"expected --per_class as whole numbers, got {' '.join(given.per_class)}: --per_class 5 20")
+        raise ValueError(f"expected --per_class as whole numbers, got {' '.join(args.per_class)}: --per_class 5 20")
     asked = transfers.Asked(arguments[0], None if shares is None else tuple(shares), whole, tuple(seeds))
-    if len(words) < len(others):
-        TERMINAL.tell(written(transfers.planned(asked, words, TERMINAL)[0]))
+    if len(train_options) < len(remaining):
+        TERMINAL.tell(written(transfers.planned(asked, train_options, TERMINAL)[0]))
     else:
-        transfers.run_transfer(asked, words, given.output, TERMINAL)
+        transfers.run_transfer(asked, train_options, args.output, TERMINAL)
 
 
-def _numbers(option: str, words: Sequence[str] | None) -> list[float] | None:
+def _parse_numbers(option: str, values: Sequence[str] | None) -> list[float] | None:
     try:
-        numbers = None if words is None else [float(word) for word in words]
+        numbers = None if values is None else [float(word) for word in values]
     except ValueError as error:
-        raise ValueError(f"expected --{option} as numbers, got {' '.join(words or ())}: RUN comes first") from error
+        raise ValueError(f"expected --{option} as numbers, got {' '.join(values or ())}: RUN comes first") from error
     if numbers is not None and not all(map(math.isfinite, numbers)):
-        raise ValueError(f"expected --{option} as finite numbers, got {' '.join(words or ())}: leave out the others")
+        raise ValueError(f"expected --{option} as finite numbers, got {' '.join(values or ())}: leave out the others")
     return numbers

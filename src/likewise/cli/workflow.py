@@ -8,16 +8,16 @@ from likewise.workflows.progress import TERMINAL
 
 
 def run(verb: str, arguments: Sequence[str]) -> None:
-    """Call a workflow with the options that the words after its verb give, or print the help that they ask for."""
+    """Call a workflow with the options after its verb, or print the help that they ask for."""
     told = asked_help(arguments, verb)
     if told is not None:
         TERMINAL.tell(told)
         raise SystemExit(0)
-    words = [word for word in arguments if word != "--print_config"]
-    options = read(words, verb=verb)
-    if len(words) < len(arguments):
+    argv = [word for word in arguments if word != "--print_config"]
+    options = read(argv, verb=verb)
+    if len(argv) < len(arguments):
         TERMINAL.tell(written(options).rstrip("\n"))
         return
-    from likewise import workflows  # noqa: PLC0415 - once the words are understood: it imports torch, and to train
+    from likewise import workflows  # noqa: PLC0415 - once the options are read: imports torch, or Lightning
 
     getattr(workflows, verb)(options, progress=TERMINAL)

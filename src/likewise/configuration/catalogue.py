@@ -1,4 +1,4 @@
-"""The classes that come with likewise, by the class that they inherit from: listed, so that a slip imports nothing."""
+"""The classes that come with likewise, by the class that they inherit from: listed, so that a typo imports nothing."""
 
 SECTIONS = (
     "ComparisonSection MapSection SubModesSection HardestPairsSection MistakesSection NearestTextsSection PairsSection "
@@ -44,7 +44,7 @@ CATALOGUE: dict[str, dict[str, str]] = {
 
 
 def listed(base: str) -> dict[str, str] | None:
-    """Return the import paths of the classes of a kind, by name; None: it is not listed here.
+    """Return the import paths of a class's subclasses, by name; None: it is not listed here.
 
     Example:
         >>> listed("likewise.data.split.Split")

@@ -1,4 +1,4 @@
-"""What classes say of themselves: parameters by signatures and docstrings; a class is imported when it is asked."""
+"""What classes tell about themselves, by signatures and docstrings; a class is imported only when it is asked."""
 
 import ast
 import inspect
@@ -60,16 +60,16 @@ class Class:
         return _parameters(self.type)
 
     def concrete(self, module: str) -> dict[str, str]:
-        """Return the classes of this kind that a module has and that can be made: import paths by name."""
+        """Return the concrete subclasses that a module has: import paths by name."""
         fit = {
-            name: one for name, one in vars(import_module(module)).items() if inspect.isclass(one) and name[0] != "_"
+            name: cls for name, cls in vars(import_module(module)).items() if inspect.isclass(cls) and name[0] != "_"
         }
-        fit = {name: one for name, one in fit.items() if issubclass(one, self.type) and not inspect.isabstract(one)}
+        fit = {name: cls for name, cls in fit.items() if issubclass(cls, self.type) and not inspect.isabstract(cls)}
         return {name: f"{module}.{name}" for name in sorted(fit) if fit[name] is not self.type}
 
 
 def kinds(base: Class) -> Mapping[str, str]:
-    """Return the classes of a kind that come with it: for each name the import path, of the outermost package."""
+    """Return the known subclasses of a class by name, each with its import path in the outermost package."""
     known = listed(base.path)
     return _around(base) if known is None else known
 
@@ -83,7 +83,7 @@ def _around(base: Class) -> Mapping[str, str]:
 
 
 def checked(path: str, base: Class) -> type:
-    """Import a class, and raise a ValueError unless it is of a kind."""
+    """Import a class, and raise a ValueError unless it inherits from the base."""
     try:
         return class_of(path, base.type)
     except SyntaxError as error:
@@ -92,12 +92,12 @@ def checked(path: str, base: Class) -> type:
 
 
 @cache
-def _parameters(kind: type) -> Mapping[str, Parameter]:
+def _parameters(cls: type) -> Mapping[str, Parameter]:
     several: dict[str, Parameter] = {}
     docs: dict[str, str] = {}
-    for doc in (doc for owner in reversed(kind.__mro__[:-1]) for doc in _docs(owner)):
+    for doc in (doc for owner in reversed(cls.__mro__[:-1]) for doc in _docs(owner)):
         docs |= said_in(doc)
-    for owner in kind.__mro__[:-1]:
+    for owner in cls.__mro__[:-1]:
         if "__init__" not in vars(owner):
             continue
         hints, passes_on = _hints(owner.__init__), False
@@ -106,8 +106,8 @@ def _parameters(kind: type) -> Mapping[str, Parameter]:
             if parameter.kind is parameter.VAR_KEYWORD and get_origin(hint) is Unpack:
                 (keys,) = get_args(hint)
                 said = said_in(_doc(keys))
-                for key, of in get_type_hints(keys, include_extras=True).items():
-                    several.setdefault(key, Parameter(of, said=said.get(key, "")))
+                for key, annotation in get_type_hints(keys, include_extras=True).items():
+                    several.setdefault(key, Parameter(annotation, said=said.get(key, "")))
             elif parameter.kind is parameter.VAR_KEYWORD:
                 passes_on = True
             elif parameter.kind is not parameter.VAR_POSITIONAL:
@@ -123,7 +123,7 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
     try:
         return get_type_hints(function, include_extras=True)
     except (NameError, TypeError, SyntaxError):  # some are imported for type checkers alone
-        return {name: of for name, of in function.__annotations__.items() if not isinstance(of, str)}
+        return {name: hint for name, hint in function.__annotations__.items() if not isinstance(hint, str)}
 
 
 def plainly(value: Any) -> Any:
@@ -136,13 +136,13 @@ def plainly(value: Any) -> Any:
     return value if value is None or type(value) in {bool, int, float, str} else MISSING
 
 
-def _doc(kind: type) -> str:
-    return inspect.cleandoc(kind.__doc__ or "")
+def _doc(cls: type) -> str:
+    return inspect.cleandoc(cls.__doc__ or "")
 
 
-def _docs(kind: type) -> list[str]:
-    """Return the docstrings that tell of a class's arguments, the nearest last."""
-    workflow = vars(kind).get("workflow")  # whose arguments the fields are; it would import torch
+def _docs(cls: type) -> list[str]:
+    """Return the docstrings that describe a class's arguments, the nearest last."""
+    workflow = vars(cls).get("workflow")  # its arguments are the fields; importing it would import torch
     if isinstance(workflow, str):
         module, _, name = workflow.removeprefix("likewise.").rpartition(".")
         file = Path(__file__).parents[1].joinpath(*module.split(".")).with_suffix(".py")
@@ -152,11 +152,11 @@ def _docs(kind: type) -> list[str]:
             for node in tree.body
             if isinstance(node, ast.FunctionDef) and node.name == name
         ]
-    return [inspect.cleandoc(getattr(vars(kind).get("__init__"), "__doc__", None) or ""), _doc(kind)]
+    return [inspect.cleandoc(getattr(vars(cls).get("__init__"), "__doc__", None) or ""), _doc(cls)]
 
 
 def said_in(doc: str) -> dict[str, str]:
-    r"""Return what a docstring says of each argument.
+    r"""Return what a docstring says about each argument.
 
     Example:
         >>> said_in("Args:\n    x: One,\n        or two. More.\n    y (int): Three.\n\nReturns:\n    z: Four.")

@@ -35,7 +35,7 @@ class ConfigBuilder:
         self.values: dict[str, Any] = {"trainer": {"class_path": TRAINER, "init_args": {}}} if verb == "train" else {}
 
     def put(self, option: Option) -> None:
-        """Put an option into it; a ValueError says that there is no such option, or what its value should be."""
+        """Set an option; a ValueError says that there is no such option, or what its value should be."""
         self._put(self.values, self.root, option.name.split("."), option)
 
     def completed(self) -> Any:
@@ -44,11 +44,11 @@ class ConfigBuilder:
         if "trainer" in options:
             options["trainer"] = options["trainer"]["init_args"]
         paths = {name for name, field in self.root.parameters.items() if takes(field.hint, Path)}
-        return VERBS[self.verb][0](**{name: Path(of) if name in paths else of for name, of in options.items()})
+        return VERBS[self.verb][0](**{name: Path(value) if name in paths else value for name, value in options.items()})
 
-    def _put(self, values: dict[str, Any], kind: Class, names: Sequence[str], option: Option) -> None:
+    def _put(self, values: dict[str, Any], owner: Class, names: Sequence[str], option: Option) -> None:
         name, *rest = names
-        parameter = self._parameter(kind, name, option)
+        parameter = self._parameter(owner, name, option)
         base = part_of(parameter.hint)
         if not rest:
             values[name] = self._value(option, parameter, base, values.get(name))
@@ -59,25 +59,27 @@ class ConfigBuilder:
             self._put(within["init_args"], Class(within["class_path"]), rest, option)
         elif base is not None:
             part = option.name.removesuffix("." + ".".join(rest))
-            raise ValueError(f"expected --{part} before --{option.name}, got none: name a class, {_some(base)}")
+            raise ValueError(
+                f"expected --{part} before --{option.name}, got none: name a class, {_suggest_classes(base)}"
+            )
         elif takes(parameter.hint, dict, Any):
             before = current if isinstance(current, dict) else {}
             values[name] = {**before, ".".join(rest): parsed(option.value)}
         else:
-            raise ValueError(self._unknown(option, kind))
+            raise ValueError(self._unknown(option, owner))
 
-    def _parameter(self, kind: Class, name: str, option: Option) -> Parameter:
+    def _parameter(self, owner: Class, name: str, option: Option) -> Parameter:
         part, _, last = option.name.rpartition(".")
         if (part, last) in FILLED:
             raise ValueError(f"--{option.name} is filled in from the {FILLED[part, last]}; leave it out")
-        parameters = parameters_of(kind)
+        parameters = parameters_of(owner)
         if name not in parameters:
-            raise ValueError(self._unknown(option, kind))
+            raise ValueError(self._unknown(option, owner))
         return parameters[name]
 
-    def _unknown(self, option: Option, kind: Class) -> str:
-        whose = "" if kind.path in {self.root.path, TRAINER} else f" of {kind.name}"
-        near = near_options(option.name, self.values, self.root, kind)
+    def _unknown(self, option: Option, owner: Class) -> str:
+        whose = "" if owner.path in {self.root.path, TRAINER} else f" of {owner.name}"
+        near = near_options(option.name, self.values, self.root, owner)
         told = f"unknown option --{option.name}{whose}"
         return f"{told}, did you mean {' or '.join(near[:2])}?" if near else f"{told}: see {self._help(option.name)}"
 
@@ -105,7 +107,7 @@ class ConfigBuilder:
             made = part(option.value, base)
             if made is None:
                 raise ValueError(
-                    f"expected the name of a class for --{option.name}+, got {option.value}: {_some(base)}"
+                    f"expected the name of a class for --{option.name}+, got {option.value}: {_suggest_classes(base)}"
                 )
             return [*before, made]
         return self._checked(option, lambda: plain(option.value, parameter.hint, part))
@@ -128,7 +130,7 @@ class ConfigBuilder:
             raise ValueError(told if ": " in str(error) else f"{told}: see {self._help(option.name)}") from error
 
     def _part(self, option: Option, value: Any, base: Class, current: Any, *, optional: bool) -> Any:
-        """Describe a part: of a class's name, keeping the arguments that both classes have, or of a mapping."""
+        """Describe a part from a class's name, keeping the arguments that both classes have, or from a mapping."""
         value = parsed(value) if isinstance(value, str) and value.lstrip().startswith("{") else value
         if isinstance(value, str):
             if optional and "." not in value and value not in kinds(base):
@@ -148,10 +150,10 @@ class ConfigBuilder:
         return made
 
     def _keep(self, made: dict[str, Any], name: str, value: Any) -> None:
-        kind = Class(made["class_path"])
-        if name in parameters_of(kind):
+        owner = Class(made["class_path"])
+        if name in parameters_of(owner):
             try:
-                self._put(made["init_args"], kind, [name], Option(name, value))
+                self._put(made["init_args"], owner, [name], Option(name, value))
             except ValueError:  # it means something else there
                 return
 
@@ -163,17 +165,17 @@ class ConfigBuilder:
         if "." not in name or "/" in name:
             raise ValueError(near_classes(option, name, base))
         try:
-            kind = checked(name, base)
+            cls = checked(name, base)
         except ValueError:
             _tell_what_there_is(option, name, base)
             raise
-        room, known = name.rpartition(".")[0], kinds(base).get(kind.__name__)
+        room, known = name.rpartition(".")[0], kinds(base).get(cls.__name__)
         public = "." in room and hasattr(sys.modules[room], "__path__")
-        return known if known and not public and Class(known).type is kind else name
+        return known if known and not public and Class(known).type is cls else name
 
-    def _completed(self, values: dict[str, Any], kind: Class, above: str) -> dict[str, Any]:
+    def _completed(self, values: dict[str, Any], owner: Class, above: str) -> dict[str, Any]:
         complete: dict[str, Any] = {}
-        for name, parameter in parameters_of(kind).items():
+        for name, parameter in parameters_of(owner).items():
             if name in values:
                 complete[name] = self._whole(values[name], f"{above}{name}")
                 if complete[name] is None and parameter.default is None:
@@ -186,7 +188,7 @@ class ConfigBuilder:
                 hint, default = parameter.hint, parameter.default
                 is_whole = type(default) is int and takes(hint, float) and not takes(hint, int)
                 complete[name] = float(default) if is_whole else default
-            self._check_path(f"{above}{name}", complete.get(name), parameter, kind)
+            self._check_path(f"{above}{name}", complete.get(name), parameter, owner)
         return complete
 
     def _whole(self, value: Any, name: str) -> Any:
@@ -195,13 +197,13 @@ class ConfigBuilder:
         if not is_spec(value):
             return value
         arguments = self._completed(value["init_args"], Class(value["class_path"]), f"{name}.")
-        given = {"init_args": arguments} if arguments or name == "trainer" else {}
-        return {"class_path": value["class_path"], **given}
+        fields = {"init_args": arguments} if arguments or name == "trainer" else {}
+        return {"class_path": value["class_path"], **fields}
 
-    def _check_path(self, name: str, value: Any, parameter: Parameter, kind: Class) -> None:
+    def _check_path(self, name: str, value: Any, parameter: Parameter, owner: Class) -> None:
         """Raise where a file that a part reads does not exist, before anything is imported to read it."""
         reads = parameter.required and takes(parameter.hint, Path)
-        if reads and isinstance(value, str) and kind.path.startswith("likewise.") and not Path(value).exists():
+        if reads and isinstance(value, str) and owner.path.startswith("likewise.") and not Path(value).exists():
             called = self._called(name)
             raise ValueError(f"expected a file or folder for {called}, got {value}, which does not exist: correct it")
 
@@ -210,29 +212,29 @@ class ConfigBuilder:
         return name.upper() if name.upper() in VERBS[self.verb][1].split() else f"--{name}"
 
 
-def parameters_of(kind: Class) -> dict[str, Parameter]:
+def parameters_of(owner: Class) -> dict[str, Parameter]:
     """Return the parameters of a class that options can give."""
-    return {name: parameter for name, parameter in kind.parameters.items() if name not in HIDDEN}
+    return {name: parameter for name, parameter in owner.parameters.items() if name not in HIDDEN}
 
 
 def _standing(name: str) -> list[dict[str, Any]]:
-    """Return the parts that an option adds to where none were named: of a page, the sections that it has anyhow."""
+    """Return the parts that an option adds to where none were named: for a page, its default sections."""
     names = SECTIONS.split() if name == "sections" else ()
     return [{"class_path": f"likewise.report.sections.{section}", "init_args": {}} for section in names]
 
 
-def _some(base: Class) -> str:
+def _suggest_classes(base: Class) -> str:
     return "one of " + ", ".join(kinds(base)) if kinds(base) else f"a {base.name}"
 
 
 def _tell_what_there_is(option: str, path: str, base: Class) -> None:
-    """Raise a ValueError with what a module has in place of a class that it does not, or how a network is wrapped."""
+    """Raise a ValueError that lists what a module has instead of the class, or says how to wrap a network."""
     module = sys.modules.get(path.rpartition(".")[0])
     named = getattr(module, path.rpartition(".")[2], None)
     if module is not None and named is None and path.rpartition(".")[0] != MAIN and (file := module.__file__):
         fit = list(base.concrete(module.__name__)) or sorted(name for name in vars(module) if name[0] != "_")
         raise ValueError(near_classes(f"a class of {Path(file).name}", path, base, fit))
-    if option == "encoder" and "Module" in {kind.__name__ for kind in getattr(named, "__mro__", ())}:
+    if option == "encoder" and "Module" in {parent.__name__ for parent in getattr(named, "__mro__", ())}:
         raise ValueError(
             f"expected an encoder, which says how long its features are, got {path}, a torch.nn.Module: "
             f"--encoder Wrapped --encoder.module {path} makes it one"

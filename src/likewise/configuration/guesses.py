@@ -32,14 +32,14 @@ OF_INPUTS = {"images": "image-folder", "texts": "texts", "numbers": "vectors", "
 WITHOUT_COUNTERPART = {"base_temperature"}  # of SupContrast: it multiplies a loss, as a learning rate does
 WORD = {*ascii_letters, *digits, *"-_ "}
 SURE = 0.9
-"""How alike letters are where nothing else can be meant."""
+"""The similarity of spelling from which on nothing else can be meant."""
 
 MANY = 40
-"""With more classes of a kind, as of torch.nn, an error lists none."""
+"""With more subclasses, as in torch.nn, an error lists none."""
 
 
 def class_named(name: str, base: Class) -> str | None:
-    """Return the import path of the class of a kind that a word names, whatever its case and hyphens."""
+    """Return the import path of the subclass that a word names, whatever its case and hyphens."""
     if not name.isidentifier() and not set(name) <= WORD:
         return None
     if exact := kinds(base).get(name):
@@ -49,8 +49,8 @@ def class_named(name: str, base: Class) -> str | None:
     return next((several[known] for known in names), None)
 
 
-def expanded(option: str, value: str, base: Class, given: Mapping[str, Any]) -> list[tuple[str, Any]] | None:
-    """Return the options that a word for a part stands for, beside some; None: it is a class, or none is known."""
+def expanded(option: str, value: str, base: Class, options: Mapping[str, Any]) -> list[tuple[str, Any]] | None:
+    """Return the options that a word for a part stands for, given the others; None: it is a class, or unknown."""
     sized = re.fullmatch(r"([A-Za-z_-]+?)[-_]?(\d+)", value)
     method = recipes.method(value) if option == "loss" else None
     if method is not None and method["loss"]["class_path"] != class_named(value, base):
@@ -59,7 +59,7 @@ def expanded(option: str, value: str, base: Class, given: Mapping[str, Any]) -> 
     if option == "encoder" and sized and folded(sized[1]) == "resnet" and class_named(value, base) is None:
         return [(option, "likewise.models.ResNet"), ("encoder.depth", int(sized[2]))]
     if option == "data" and class_named(value, base) is None:
-        return _data(value, given_of(given))
+        return _data(value, given_of(options))
     return None
 
 
@@ -79,16 +79,16 @@ def flat(options: dict[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
         if value.get("class_path") is not None:
             yield option, value["class_path"]
         more = value.get("init_args") or {}
-        others = {key: argument for key, argument in value.items() if key not in {"class_path", "init_args"}}
-        yield from flat({**others, **more}, f"{option}.")
+        remaining = {key: argument for key, argument in value.items() if key not in {"class_path", "init_args"}}
+        yield from flat({**remaining, **more}, f"{option}.")
 
 
-def _data(value: str, given: Mapping[str, Any]) -> list[tuple[str, Any]] | None:
+def _data(value: str, source_options: Mapping[str, Any]) -> list[tuple[str, Any]] | None:
     """Return the options of the source that reads what a word names; None: it may be a class."""
     is_class = value.replace(".", "_").isidentifier() and not exists(Path(value))
     module, _, last = value.rpartition(".")
     try:
-        name, arguments = source_for(value, given)
+        name, arguments = source_for(value, source_options)
     except ValueError:
         if is_class and (not module or last[:1].isupper() or _exists(module)):
             return None
@@ -105,7 +105,7 @@ def _exists(module: str) -> bool:
 
 
 def kind_of_data(options: Mapping[str, Any]) -> str | None:
-    """Return the name that recipes have for the data that options name, by what is there; None: nothing tells."""
+    """Return the name that recipes have for the data that options name, by looking at it; None: nothing tells."""
     name = str(options.get("data") or "").rpartition(".")[2]
     if name == "Torchvision":
         wanted = folded(str(options.get("data.name") or ""))
@@ -115,8 +115,8 @@ def kind_of_data(options: Mapping[str, Any]) -> str | None:
         return recipes.IMAGES
     files = islice(path.rglob("*"), LISTED) if name == "Table" and path.is_dir() else ()
     if name == "Table" and not any(file.suffix.lower() in image_suffixes() for file in files):
-        given = given_of(options)
-        return OF_INPUTS["images" if first_rows(path, given.get("encoding")) is None else inputs_at(path, given)[0]]
+        args = given_of(options)
+        return OF_INPUTS["images" if first_rows(path, args.get("encoding")) is None else inputs_at(path, args)[0]]
     return OF_CLASS.get(name)
 
 
@@ -127,10 +127,10 @@ def given_of(options: Mapping[str, Any]) -> dict[str, Any]:
         >>> given_of({"data.label": "kind", "data.inputs": "[a, b]", "seed": "3"})
         {'label': 'kind', 'inputs': ['a', 'b']}
     """
-    given = {name.removeprefix("data."): value for name, value in options.items() if name.startswith("data.")}
+    arguments = {name.removeprefix("data."): value for name, value in options.items() if name.startswith("data.")}
     return {
         name: parsed(value) if isinstance(value, str) and value.startswith("[") else value
-        for name, value in given.items()
+        for name, value in arguments.items()
     }
 
 
@@ -158,8 +158,8 @@ def _kind_of_side(options: Mapping[str, Any], side: str) -> str | None:
     if rows is None:
         return "texts"  # a folder of files of lines
     several = [cell if isinstance(cell, list) else [cell] for cell in (row.get(name) for row in rows)]
-    kind = kind_of(one for cell in several for one in cell)
-    return None if kind == "nothing" else OF_INPUTS.get(kind, "texts")
+    cell_type = kind_of(value for cell in several for value in cell)
+    return None if cell_type == "nothing" else OF_INPUTS.get(cell_type, "texts")
 
 
 def _arrays(path: Path) -> set[str]:
@@ -167,16 +167,16 @@ def _arrays(path: Path) -> set[str]:
         with zipfile.ZipFile(path) as file:
             return {name.removesuffix(".npy") for name in file.namelist()}
     except (OSError, zipfile.BadZipFile):
-        return set()  # which the source will say
+        return set()  # the source will say so
 
 
 def near_classes(option: str, name: str, base: Class, names: Sequence[str] = ()) -> str:
-    """Say that no class of a kind, or none of some names, is called as an option wants, and which are near."""
+    """Say that no subclass, or none of some names, is called what an option says, and which are near."""
     known = list(names or kinds(base))
     last = name.rpartition(".")[2] if names else name
-    folds = {folded(kind).removesuffix(folded(base.name)): kind for kind in known}
-    folds |= {folded(kind): kind for kind in known}
-    folds |= {other: kind for other, kind in LOSSES_ELSEWHERE.items() if kind in known}
+    folds = {folded(class_name).removesuffix(folded(base.name)): class_name for class_name in known}
+    folds |= {folded(class_name): class_name for class_name in known}
+    folds |= {other: class_name for other, class_name in LOSSES_ELSEWHERE.items() if class_name in known}
     near = [folds[close] for close in get_close_matches(folded(last), folds, n=4, cutoff=0.65)]
     near += [close for close in get_close_matches(last, known, n=3) if close not in near]
     if not near and base.name == "Source":
@@ -189,7 +189,7 @@ def near_classes(option: str, name: str, base: Class, names: Sequence[str] = ())
     return f"{told}, did you mean {' or '.join(unique)}?" if unique else f"{told}: {remedy}"
 
 
-def near_options(option: str, values: Mapping[str, Any], root: Class, kind: Class | None = None) -> list[str]:
+def near_options(option: str, values: Mapping[str, Any], root: Class, owner: Class | None = None) -> list[str]:
     """Return the options near one that does not exist: by its name elsewhere, its last name, or its letters."""
     known = [*root.parameters, *_within(values, "")]
     part, _, last = option.rpartition(".")
@@ -208,7 +208,7 @@ def near_options(option: str, values: Mapping[str, Any], root: Class, kind: Clas
     near = [siblings[folds[folded(last)]]] if folded(last) in folds else near
     if part and not near and len(bare := last.removeprefix("n_")) > 2:  # short for it, or longer
         near = [full for name, full in siblings.items() if bare in name or name in bare]
-    if not near and not same and kind is not None and part:
+    if not near and not same and owner is not None and part:
         near = [f"{part} {name}" for name, kind_of in _others(part, root) if last in kind_of.parameters]
     return [_dashed(full) for full in dict.fromkeys([*same, *near])]
 

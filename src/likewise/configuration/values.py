@@ -1,4 +1,4 @@
-"""Values of options: what a word or a value of a file is for an annotation, read by pydantic, as plain values."""
+"""Values of options: words and values of files, read by pydantic as an annotation wants them, as plain values."""
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ WANTED = {
 }  # fmt: skip
 """What types are called in errors, by how pydantic's types of errors begin."""
 Part = Callable[[Any, Any], Any]
-"""Describes a part, of a value and the class that is wanted; None: the value is for another type."""
+"""Describes a part, from a value and the class that is expected; None: the value is for another type."""
 
 
 def plain(value: Any, hint: Any, part: Part | None = None) -> Any:
@@ -44,7 +44,7 @@ def plain(value: Any, hint: Any, part: Part | None = None) -> Any:
         raise ValueError("expected a value, got none")
     texts = value if isinstance(value, list | tuple) else [value]
     if any(isinstance(text, str | Path) and not _is_unicode(str(text)) for text in texts):
-        return list(map(str, texts)) if texts is value else str(value)  # names of files that no JSON has
+        return list(map(str, texts)) if texts is value else str(value)  # file names that JSON can't hold
     wanted = {"a plain value": None}
     for meaning in [True] if value is FLAG else _meanings(value, texts=not {str, Path}.isdisjoint(members(hint))):
         try:
@@ -82,8 +82,8 @@ def _meanings(value: Any, *, texts: bool) -> Iterator[Any]:
             raise
     yield value
     if not bracketed:
-        words = [word.strip() for word in value.split(",")]
-        yield from (list(map(parsed, words)), words)
+        tokens = [word.strip() for word in value.split(",")]
+        yield from (list(map(parsed, tokens)), tokens)
 
 
 def _wanted(error: Any) -> str:
@@ -108,7 +108,7 @@ def _readable(hint: Any, plainly: bool) -> Any:
     origin: Any = get_origin(hint)
     inner = get_args(hint)
     if (base := part_in(hint)) is not None:
-        return Any if plainly else Annotated[Any, PlainValidator(partial(_described, base))]
+        return Any if plainly else Annotated[Any, PlainValidator(partial(_describe_part, base))]
     if origin is Literal:
         return Annotated[hint, BeforeValidator(partial(_choice, inner))]
     if origin in {Union, UnionType}:
@@ -119,10 +119,10 @@ def _readable(hint: Any, plainly: bool) -> Any:
         return either | None if type(None) in inner else either
     if is_typeddict(hint) or origin is Mapping:
         return dict[str, Any]
-    if origin in {Iterable, Sequence}:  # pydantic makes of one a generator
+    if origin in {Iterable, Sequence}:  # which pydantic would make a generator
         origin = list
     if origin in {list, tuple, set, dict} and inner:
-        return origin[tuple(of if of is ... else _readable(of, plainly) for of in inner)]  # pyright: ignore[reportInvalidTypeArguments]
+        return origin[tuple(argument if argument is ... else _readable(argument, plainly) for argument in inner)]  # pyright: ignore[reportInvalidTypeArguments]
     return hint if hint in PLAIN - {timedelta} or (inspect.isclass(hint) and issubclass(hint, Enum)) else Any
 
 
@@ -134,7 +134,7 @@ def _choice(choices: Sequence[Any], value: Any) -> Any:
     return value if value in choices or not isinstance(value, str) else folds.get(folded(value), value)
 
 
-def _described(base: Any, value: Any, info: ValidationInfo) -> Any:
+def _describe_part(base: Any, value: Any, info: ValidationInfo) -> Any:
     describe: Part = info.context  # pyright: ignore[reportAssignmentType]
     try:
         described = describe(value, base)

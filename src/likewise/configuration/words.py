@@ -11,11 +11,11 @@ from likewise.configuration.resolution import canonical, in_files, resolved
 from likewise.configuration.values import FLAG
 
 
-def read(words: Sequence[str], *, verb: str = "train") -> Any:
-    """Return the record of a verb, as the words of a command line and its files of options give them.
+def read(args: Sequence[str], *, verb: str = "train") -> Any:
+    """Return a verb's options as one record, from the words of a command line and its files of options.
 
     Args:
-        words: What follows the verb.
+        args: What follows the verb.
         verb: One of `VERBS`.
 
     Returns:
@@ -28,43 +28,44 @@ def read(words: Sequence[str], *, verb: str = "train") -> Any:
         >>> read(["--loss", "supcon", "--loss.temperature=0.2"]).loss["init_args"]["temperature"]
         0.2
     """
-    return resolved(classes_first(options_in(words, verb)), verb)
+    return resolved(classes_first(options_in(args, verb)), verb)
 
 
-def options_in(words: Sequence[str], verb: str = "train") -> list[Option]:
+def options_in(args: Sequence[str], verb: str = "train") -> list[Option]:
     """Return the options of a command line in their order.
 
     Example:
-        >>> [tuple(one) for one in options_in(["photos", "--seed", "3", "--inputs+=KeyQueue"])]
+        >>> [tuple(option) for option in options_in(["photos", "--seed", "3", "--inputs+=KeyQueue"])]
         [('data', 'photos', False), ('seed', '3', False), ('inputs', 'KeyQueue', True)]
         >>> options_in(["runs/RUN", "-k", "3"], "search")[1].name
         'k'
     """
     options: list[Option] = []
     named, several = positional(verb), VERBS[verb][1].rstrip("]").endswith("...")
-    following = iter(range(len(words)))
-    for place in following:
-        word = words[place]
+    following = iter(range(len(args)))
+    for index in following:
+        word = args[index]
         if not is_option(word):
-            given = {option.name: option.value for option in options}
-            name = next((name for name in named if name not in given), named[-1])
+            values = {option.name: option.value for option in options}
+            name = next((name for name in named if name not in values), named[-1])
             many = several and name == named[-1]
-            if name in given and not many:
+            if name in values and not many:
                 raise ValueError(
-                    f"expected one {name.upper()}, got {given[name]} and {word}: leave one out, or name its option"
+                    f"expected one {name.upper()}, got {values[name]} and {word}: leave one out, or name its option"
                 )
             options.append(Option(name, [word] if many else word, many))
             continue
         name, equal, value = word.lstrip("-").partition("=")
         chosen: Any = value if equal else FLAG
-        if not equal and place + 1 < len(words) and not is_option(words[place + 1]):
-            chosen = words[next(following)]
+        if not equal and index + 1 < len(args) and not is_option(args[index + 1]):
+            chosen = args[next(following)]
         options.append(Option(name.removesuffix("+").replace("-", "_"), chosen, name.endswith("+")))
     if several or not VERBS[verb][1].startswith("[") or named[-1] in {option.name for option in options}:
         return options
-    left_out = named[0]  # unless it is the last that is
+    left_out = named[0]  # the optional one: a word that names no run is meant for the last
     return [
-        one._replace(name=named[-1]) if one.name == left_out and not _is_trained(one.value) else one for one in options
+        option._replace(name=named[-1]) if option.name == left_out and not _is_trained(option.value) else option
+        for option in options
     ]
 
 
@@ -73,25 +74,25 @@ def _is_trained(word: Any) -> bool:
     return isinstance(word, str) and (word.endswith(".onnx") or (Path(word) / "run.json").is_file())
 
 
-def canonical_options(words: Sequence[str], verb: str = "train") -> list[Option]:
-    """Return the options of a command line in their order, each by its own name.
+def canonical_options(args: Sequence[str], verb: str = "train") -> list[Option]:
+    """Return the options of a command line in their order, each under its full name.
 
     Example:
-        >>> [tuple(one) for one in canonical_options(["--lr", "0.1", "--device=cpu"])]
+        >>> [tuple(option) for option in canonical_options(["--lr", "0.1", "--device=cpu"])]
         [('optimizer.lr', '0.1', False), ('trainer.accelerator', 'cpu', False)]
     """
     root = ConfigBuilder(verb).root
-    return [canonical(option, root) for option in options_in(words, verb)]
+    return [canonical(option, root) for option in options_in(args, verb)]
 
 
-def named_in(words: Sequence[str], verb: str = "train") -> frozenset[str]:
-    """Return the names of all options that the words of a command line give, and the files of options among them.
+def named_in(args: Sequence[str], verb: str = "train") -> frozenset[str]:
+    """Return the names of all options on a command line, and of those in its files of options.
 
     Example:
         >>> sorted(named_in(["--lr", "0.1", "--config", '{"trainer.max_epochs": 3}']))
         ['config', 'optimizer.lr', 'trainer.max_epochs']
     """
-    options = canonical_options(words, verb)
+    options = canonical_options(args, verb)
     return frozenset(option.name for option in (*options, *in_files(options, ConfigBuilder(verb).root)))
 
 
@@ -110,7 +111,7 @@ def as_words(options: Iterable[Option]) -> list[str]:
 
 
 def positional(verb: str) -> list[str]:
-    """Return the options that the words without a name are, in their order.
+    """Return the names of the positional options, in their order.
 
     Example:
         >>> positional("train"), positional("search")
@@ -133,8 +134,8 @@ def classes_first(options: Sequence[Option]) -> list[Option]:
     """Put the class of a part before its arguments, where those come first.
 
     Example:
-        >>> found = classes_first([Option("loss.temperature", "1"), Option("seed", "3"), Option("loss", "NTXentLoss")])
-        >>> [one.name for one in found]
+        >>> options = [Option("loss.temperature", "1"), Option("seed", "3"), Option("loss", "NTXentLoss")]
+        >>> [option.name for option in classes_first(options)]
         ['loss', 'loss.temperature', 'seed']
     """
     ordered: list[Option] = []

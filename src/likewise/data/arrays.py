@@ -96,12 +96,12 @@ class Arrays(Source):
 
     def load(self) -> Samples:
         arrays = self._read()
-        kind = _inputs_in(tuple(arrays))[0]
-        if arrays[kind].size == 0:
-            raise ValueError(f"expected {kind} that are not empty, got {arrays[kind].shape}: fill the array")
+        input_key = _inputs_in(tuple(arrays))[0]
+        if arrays[input_key].size == 0:
+            raise ValueError(f"expected {input_key} that are not empty, got {arrays[input_key].shape}: fill the array")
         for key in ("labels", "fine_labels", "ids", "test", "parts"):
-            if key in arrays and arrays[key].shape[:1] != arrays[kind].shape[:1]:
-                expected = f"{key} of shape ({len(arrays[kind])},), one per input"
+            if key in arrays and arrays[key].shape[:1] != arrays[input_key].shape[:1]:
+                expected = f"{key} of shape ({len(arrays[input_key])},), one per input"
                 raise ValueError(f"expected {expected}, got {arrays[key].shape}")
         known = arrays.get("names")
         labels, names = labels_of(arrays["labels"], known, in_part=self.in_part) if "labels" in arrays else (None, ())
@@ -109,10 +109,10 @@ class Arrays(Source):
         if "fine_labels" in arrays:
             fine = labels_of(arrays["fine_labels"], arrays.get("fine_names"), in_part=self.in_part, key="fine_labels")
             second = EvalLabels.finer(*fine, labels, names, "fine_labels")
-        inputs = arrays.pop(kind)
-        if kind != "images" and self.size is not None:
-            raise ValueError(f"expected no size for {kind}, got {self.size}: leave out data.size")
-        if kind != "images":
+        inputs = arrays.pop(input_key)
+        if input_key != "images" and self.size is not None:
+            raise ValueError(f"expected no size for {input_key}, got {self.size}: leave out data.size")
+        if input_key != "images":
             return Samples(_vectors(inputs), labels, names, parts, ids=ids, evaluated=second)
         images = as_images(inputs, self.size, self.resize)
         made_of = ImagePreprocessing.of(images, self.resize)
@@ -221,10 +221,10 @@ def labels_of(
 
 def ids_of(arrays: Mapping[str, NDArray[Any]]) -> Any:
     """Return what samples are called; None, which stands for their places, where the arrays don't say."""
-    given: Any = arrays.get("ids")
-    if given is not None and (given.ndim != 1 or given.dtype.kind not in "uiSU"):
-        raise ValueError(f"expected ids of shape (N,), strings, got {given.shape} of {given.dtype}")
-    return given if given is None else Ids.of(words_of(given, "ids").tolist())
+    ids: Any = arrays.get("ids")
+    if ids is not None and (ids.ndim != 1 or ids.dtype.kind not in "uiSU"):
+        raise ValueError(f"expected ids of shape (N,), strings, got {ids.shape} of {ids.dtype}")
+    return ids if ids is None else Ids.of(words_of(ids, "ids").tolist())
 
 
 def parts_of_arrays(arrays: Mapping[str, NDArray[Any]]) -> Tensor | None:
@@ -240,11 +240,11 @@ def parts_of_arrays(arrays: Mapping[str, NDArray[Any]]) -> Tensor | None:
         return torch.from_numpy(test).long() * 2
     if "parts" not in arrays:
         return None
-    given = words_of(arrays["parts"], "parts")
-    unknown = sorted(set(given.tolist()) - set(PART_NAMES))
+    part_names = words_of(arrays["parts"], "parts")
+    unknown = sorted(set(part_names.tolist()) - set(PART_NAMES))
     if unknown:
         raise ValueError(f"expected parts of 'train', 'validation' and 'test', got {unknown[0]!r}")
-    return torch.tensor([PART_NAMES[part] for part in given.tolist()])
+    return torch.tensor([PART_NAMES[part] for part in part_names.tolist()])
 
 
 def as_images(images: NDArray[Any], size: Size = None, resize: Resize = "crop") -> Tensor:

@@ -16,6 +16,7 @@ from likewise.data.lazy_inputs import readable, unreadable
 from likewise.data.patch_mix import Mix
 from likewise.data.samplers import Sampler, Shuffled
 from likewise.data.samples import Samples
+from likewise.data.texts import Texts
 from likewise.parts import Described, spec_of, written
 
 FITTED_ON = 4096  # samples that an augmentation is fitted on
@@ -40,8 +41,8 @@ class LocalBatch(NamedTuple):
 
     def draw(self, views: int, held: int, device: torch.device) -> Draw:
         """Return the random numbers for V views of each sample held here, sample by sample."""
-        own = slice(self.first * views, (self.first + held) * views)
-        return Draw(self.seed, self.samples * views, own, device)
+        rows = slice(self.first * views, (self.first + held) * views)
+        return Draw(self.seed, self.samples * views, rows, device)
 
 
 class Batch(TypedDict):
@@ -58,7 +59,7 @@ class Batch(TypedDict):
         counterparts: Of pairs, what belongs to each sample, (B, ...).
         alike: Numbers that are equal for pairs that must not be pushed apart, (B,); absent where all differ.
         negatives: Hard negatives of each sample, (B, K, ...), if the data has some.
-        negative_alike: These numbers of the negatives, (B, K), -1 for what is nobody's counterpart.
+        negative_alike: The same numbers for the negatives, (B, K), -1 for what is nobody's counterpart.
     """
 
     inputs: Shaped[Tensor, "b ..."]
@@ -197,18 +198,19 @@ class Views(Batches):
         return Crops.of(self.augmentation, self.views, samples.inputs)
 
     def on_device(self, batch: Batch) -> Batch:
-        """Return the batch with V views of each input, (B, V, ...); of pairs, with a view of what is beside each."""
+        """Return the batch with V views of each input, (B, V, ...); of pairs, also of each counterpart and negative."""
         ready, share = batch.copy(), LocalBatch.of(batch)
         made = _rest_of_views if batch.get("cropped", False) else _views_of
         ready["inputs"] = made(self.augmentation, batch["inputs"], self.views, share)
         if "counterparts" in batch:
-            of = share._replace(seed=mixed(share.seed, COUNTERPARTS))
-            ready["counterparts"] = _views_of(self.counterpart_augmentation, batch["counterparts"], 1, of)[:, 0]
+            side_share = share._replace(seed=mixed(share.seed, COUNTERPARTS))
+            ready["counterparts"] = _views_of(self.counterpart_augmentation, batch["counterparts"], 1, side_share)[:, 0]
         if "negatives" in batch:
-            of, own = share._replace(seed=mixed(share.seed, NEGATIVES)), batch["negatives"]
-            of = of._replace(samples=of.samples * own.shape[1], first=of.first * own.shape[1])
-            views = _views_of(self.counterpart_augmentation, own.flatten(0, 1), 1, of)
-            ready["negatives"] = views[:, 0].unflatten(0, own.shape[:2])
+            side_share, negatives = share._replace(seed=mixed(share.seed, NEGATIVES)), batch["negatives"]
+            count = negatives.shape[1]
+            side_share = side_share._replace(samples=side_share.samples * count, first=side_share.first * count)
+            views = _views_of(self.counterpart_augmentation, negatives.flatten(0, 1), 1, side_share)
+            ready["negatives"] = views[:, 0].unflatten(0, negatives.shape[:2])
         return ready
 
 
@@ -229,8 +231,8 @@ def _rest_of_views(augmentation: Augmentation | None, crops: Tensor, views: int,
     return made.unflatten(0, crops.shape[:2])
 
 
-def _fitted(given: Augmentation | None, samples: Samples, *, described: bool) -> Augmentation:
-    augmentation = usual_augmentation(samples.input_shape, described=described) if given is None else given
+def _fitted(option: Augmentation | None, samples: Samples, *, described: bool) -> Augmentation:
+    augmentation = usual_augmentation(samples.input_shape, described=described) if option is None else option
     fit_augmentation(augmentation, samples)
     return augmentation
 

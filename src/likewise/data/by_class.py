@@ -92,9 +92,9 @@ class ByClass(Split):
         if samples.groups is not None:
             raise ValueError("expected single samples, got pairs, of which some belong together: choose Stratified")
         file = None if self.file is None else _found(Path(self.file))
-        given = _given(samples) if file is None else _named(samples, _read(file, self.encoding), file)
-        chosen = given or self._drawn(len(samples.names))
-        short: list[Part] = [] if given or len(samples.names) >= FEWEST else self._short(*map(len, chosen))
+        part_classes = _given(samples) if file is None else _named(samples, _read_lists(file, self.encoding), file)
+        chosen = part_classes or self._drawn(len(samples.names))
+        short: list[Part] = [] if part_classes or len(samples.names) >= FEWEST else self._short(*map(len, chosen))
         for part, classes in zip(PARTS, chosen, strict=True):
             if len(classes) < 2 and part not in short:
                 where = "" if file is None else f" in {file}"
@@ -156,9 +156,9 @@ def _given(samples: Samples) -> tuple[Tensor, ...] | None:
     """Return the classes of the source's parts, if there are three parts with disjoint classes."""
     if samples.parts is None or samples.labels is None:
         return None
-    own = tuple(samples.labels[samples.parts == part].unique() for part in range(3))
-    apart = len(torch.cat(own).unique()) == sum(map(len, own))
-    return own if apart and all(map(len, own)) else None
+    part_classes = tuple(samples.labels[samples.parts == part].unique() for part in range(3))
+    apart = len(torch.cat(part_classes).unique()) == sum(map(len, part_classes))
+    return part_classes if apart and all(map(len, part_classes)) else None
 
 
 def _named(samples: Samples, names: Mapping[str, Sequence[str]], file: Path) -> tuple[Tensor, ...]:
@@ -179,10 +179,10 @@ def _named(samples: Samples, names: Mapping[str, Sequence[str]], file: Path) -> 
 
 
 def _warn_of_others(names: Sequence[str], chosen: Sequence[int], file: Path) -> None:
-    others = sorted(set(range(len(names))) - set(chosen))
-    if others:
-        some = f"{len(others):,} of {len(names):,} classes, which are in no part of {file}"
-        warnings.warn(f"left out {some}, such as {names[others[0]]!r}", stacklevel=3)
+    unassigned = sorted(set(range(len(names))) - set(chosen))
+    if unassigned:
+        some = f"{len(unassigned):,} of {len(names):,} classes, which are in no part of {file}"
+        warnings.warn(f"left out {some}, such as {names[unassigned[0]]!r}", stacklevel=3)
 
 
 def _matching(name: str, known: Sequence[str]) -> list[str]:
@@ -201,10 +201,10 @@ def _found(file: Path) -> Path:
     raise ValueError(f"expected a file of class names, got {file}, which does not exist{remedy}")
 
 
-def _read(file: Path, encoding: str | None) -> Mapping[str, Sequence[str]]:
+def _read_lists(file: Path, encoding: str | None) -> Mapping[str, Sequence[str]]:
     if file.suffix == ".json":
         return _of_parts("\n".join(lines_in(file, encoding, OPTION)), file)
-    lists = {part: lines_in(_beside(file, part), encoding, OPTION) for part in PARTS}
+    lists = {part: lines_in(_find_sibling(file, part), encoding, OPTION) for part in PARTS}
     return {part: [line.strip() for line in lines if line.strip()] for part, lines in lists.items()}
 
 
@@ -220,9 +220,9 @@ def _of_parts(text: str, file: Path) -> Mapping[str, Sequence[str]]:
         if name in PART_NAMES and isinstance(names, list):
             part = PARTS[PART_NAMES[name]]
             if part in lists:
-                given = ", ".join(one for one in content if one in PART_NAMES)
-                raise ValueError(f"expected one list for each part in {file}, got {given}")
-            lists[part] = [str(one) for one in names]
+                part_names = ", ".join(key for key in content if key in PART_NAMES)
+                raise ValueError(f"expected one list for each part in {file}, got {part_names}")
+            lists[part] = [str(class_name) for class_name in names]
     missing = ", ".join(part for part in PARTS if part not in lists)
     if missing:
         got = (invalid or f"no list for {missing}") + ': write {"train": [...], "validation": [...], "test": [...]}'
@@ -230,15 +230,15 @@ def _of_parts(text: str, file: Path) -> Mapping[str, Sequence[str]]:
     return lists
 
 
-def _beside(file: Path, part: str) -> Path:
+def _find_sibling(file: Path, part: str) -> Path:
     if "train" not in file.name:
         raise ValueError(f'expected "train" in the name of a file of classes, got {file}: rename it, or write JSON')
     names = [file.name.replace("train", name) for name, number in PART_NAMES.items() if PARTS[number] == part]
-    found = next((file.with_name(name) for name in names if file.with_name(name).is_file()), None)
-    if found is None:
+    sibling = next((file.with_name(name) for name in names if file.with_name(name).is_file()), None)
+    if sibling is None:
         name = file.name.replace("train", part)
         raise ValueError(f"expected a file of the {part} classes next to {file}, got none: name it {name}")
-    return found
+    return sibling
 
 
 def rotated(samples: Samples) -> Samples:

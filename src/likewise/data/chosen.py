@@ -1,4 +1,4 @@
-"""Which columns of a table are inputs, and why the others are none."""
+"""Which columns of a table are inputs, and why the others are not."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -12,7 +12,7 @@ from likewise.data.tables import Tables
 from likewise.files.cells import kind_of
 from likewise.files.formats import ID_COLUMN, IMAGE_COLUMNS, NAMED_ID, ROW_NUMBERS, TEXT_COLUMNS, first_of
 
-LEAST_ROWS = 20  # from which on numbers tell that they identify rows
+LEAST_ROWS = 20  # the fewest whose numbers can show that they identify rows
 TOLD = 8  # columns that a line names
 
 
@@ -27,85 +27,94 @@ class Chosen(NamedTuple):
     def __str__(self) -> str:
         left = [f"{name} ({why})" for name, why in self.others.items()]
         count = f", {len(self.inputs)} columns" * (len(self.inputs) > TOLD)
-        words = f"{first_of(self.inputs, TOLD)} ({self.kind}{count})"
-        return f"columns: inputs are {words}" + (f"; left out are {first_of(left, TOLD)}" if left else "")
+        summary = f"{first_of(self.inputs, TOLD)} ({self.kind}{count})"
+        return f"columns: inputs are {summary}" + (f"; left out are {first_of(left, TOLD)}" if left else "")
 
 
-def chosen(path: str, tables: Tables, given: Sequence[str] | None, beside: Sequence[str]) -> Chosen:
+def chosen(path: str, tables: Tables, input_columns: Sequence[str] | None, beside: Sequence[str]) -> Chosen:
     """Choose one column of images or texts, or several of numbers: those given, or else as `Table` says."""
     table = next(iter(tables.splits.values()))
-    if unknown := next((name for name in given or () if name not in table.features), None):
+    if unknown := next((name for name in input_columns or () if name not in table.features), None):
         got = f"{unknown!r}: choose from {', '.join(table.features)}"
         raise ValueError(f"expected columns of {path} in data.inputs, got {got}")
-    names = given or [name for name in table.features if name not in beside]
+    names = input_columns or [name for name in table.features if name not in beside]
     kinds = {name: columns.kind_in(table, name) for name in names}
-    others = {} if given else {name: why for name, kind in kinds.items() if (why := _unfit(name, kind))}
-    kinds = {name: kind for name, kind in kinds.items() if name not in others}
+    reasons = (
+        {}
+        if input_columns
+        else {name: why for name, column_kind in kinds.items() if (why := _unfit(name, column_kind))}
+    )
+    kinds = {name: column_kind for name, column_kind in kinds.items() if name not in reasons}
 
-    def made(inputs: list[str], kind: columns.ColumnKind) -> Chosen:
-        every = {name: others.get(name) or _described(table, name, kinds[name]) for name in names if name not in inputs}
-        return Chosen(inputs, kind, every, tables)
+    def made(inputs: list[str], column_kind: columns.ColumnKind) -> Chosen:
+        every = {
+            name: reasons.get(name) or _describe_column(table, name, kinds[name])
+            for name in names
+            if name not in inputs
+        }
+        return Chosen(inputs, column_kind, every, tables)
 
-    if images := _images(kinds, given):
+    if images := _images(kinds, input_columns):
         return made(images, "images")
-    texts = [name for name, kind in kinds.items() if kind == "text"]
-    named = [name for name in texts if name in TEXT_COLUMNS] if given is None else []
+    texts = [name for name, column_kind in kinds.items() if column_kind == "text"]
+    named = [name for name in texts if name in TEXT_COLUMNS] if input_columns is None else []
     if len(named) == 1:
         return made(named, "text")
     numbers = {name: Numbers.of(tables.splits, name) for name in texts if name in tables.untyped}
-    for name, found in numbers.items():
-        found.check(path, name)
-    numbers = {name: found for name, found in numbers.items() if not found.odd and found.filled}
+    for name, parsed in numbers.items():
+        parsed.check(path, name)
+    numbers = {name: parsed for name, parsed in numbers.items() if not parsed.odd and parsed.filled}
     kinds |= dict.fromkeys(numbers, "numbers")
-    odd = {name: kind for name, kind in kinds.items() if kind != "numbers"}
+    odd = {name: column_kind for name, column_kind in kinds.items() if column_kind != "numbers"}
     used = [name for name in kinds if name not in odd]
     tables = replace(tables, splits=with_numbers(tables.splits, numbers))
-    if given is None:
-        others |= {name: "identifies rows" for name in used if _number_rows(tables, name, numbers.get(name))}
-        used = [name for name in used if name not in others]
+    if input_columns is None:
+        reasons |= {name: "identifies rows" for name in used if _number_rows(tables, name, numbers.get(name))}
+        used = [name for name in used if name not in reasons]
     texts = [name for name in texts if name in odd]
     if len(kinds) > 1:
         long = [name for name in texts if kind_of(columns.first_values(table, name)) == "texts"]
-        texts = [] if given or used else long
+        texts = [] if input_columns or used else long
     if len(texts) == 1:
         return made(texts, "text")
-    if not used or (given and odd):
-        raise _none_fits(path, table.features, odd, others)
+    if not used or (input_columns and odd):
+        raise _none_fits(path, table.features, odd, reasons)
     return made(used, "numbers")
 
 
-def _images(kinds: Mapping[str, str], given: Sequence[str] | None) -> list[str]:
-    images = [name for name, kind in kinds.items() if kind == "images"]
-    if len(images) > 1 and given is None:
+def _images(kinds: Mapping[str, str], input_columns: Sequence[str] | None) -> list[str]:
+    images = [name for name, column_kind in kinds.items() if column_kind == "images"]
+    if len(images) > 1 and input_columns is None:
         images = [name for name in images if name in IMAGE_COLUMNS] or images
-    if images and max(len(images), len(given or ())) > 1:
-        raise ValueError(f"expected one column of images, got {', '.join(given or images)}: name it in data.inputs")
+    if images and max(len(images), len(input_columns or ())) > 1:
+        got = ", ".join(input_columns or images)
+        raise ValueError(f"expected one column of images, got {got}: name it in data.inputs")
     return images
 
 
-def _none_fits(path: str, features: Any, odd: Mapping[str, str], others: Mapping[str, str]) -> ValueError:
+def _none_fits(path: str, features: Any, odd: Mapping[str, str], reasons: Mapping[str, str]) -> ValueError:
     lists = {name for name in odd if columns.has_several(features[name])}
-    each = [f"{name} ({'lists' if name in lists else kind})" for name, kind in odd.items()]
-    each += [] if odd else [f"{name} ({why})" for name, why in others.items()]
+    each = [f"{name} ({'lists' if name in lists else column_kind})" for name, column_kind in odd.items()]
+    each += [] if odd else [f"{name} ({why})" for name, why in reasons.items()]
     remedy = "write a row for each of a list, or give --data Pairs" if lists else "name it in data.inputs"
     got = ", ".join(each) or "only the labels"
     return ValueError(f"expected columns of numbers, or one of images or texts, in {path}, got {got}: {remedy}")
 
 
-def _described(table: Any, name: str, kind: str) -> str:
-    if kind == "text":
+def _describe_column(table: Any, name: str, column_kind: str) -> str:
+    if column_kind == "text":
         some = next(filter(None, columns.first_values(table, name)), None)
         return "empty" if some is None else f"text, such as {some[:20]!r}"
-    if kind != "other":
-        return kind
+    if column_kind != "other":
+        return column_kind
     feature = table.features[name]
     return "lists" if columns.is_list(feature) else str(getattr(feature, "dtype", "objects"))
 
 
-def _unfit(name: str, kind: str) -> str:
+def _unfit(name: str, column_kind: str) -> str:
     if name.startswith(ROW_NUMBERS):
         return "no name"
-    is_id = name.lower() == ID_COLUMN or (NAMED_ID.search(name) and kind in {"numbers", "text"})
+    is_id = name.lower() == ID_COLUMN or (NAMED_ID.search(name) and column_kind in {"numbers", "text"})
     return "identifies rows" if is_id else ""
 
 

@@ -42,14 +42,14 @@ def is_list(feature: Any) -> bool:
 
 
 def has_several(feature: Any) -> bool:
-    """Tell whether a column's values are lists of what stands for itself: of texts, images or vectors."""
+    """Tell whether a column's values are lists of whole inputs: of texts, images or vectors."""
     return is_list(feature) and (kind_of(feature) != "numbers" or is_list(_inner(feature)))
 
 
 def kind_in(table: Any, column: str) -> ColumnKind:
-    """Return what a column of a table holds: strings are images where they are paths of these."""
-    kind = kind_of(table.features[column])
-    return "images" if kind == "text" and told.kind_of(first_values(table, column)) == "images" else kind
+    """Return what a column of a table holds: strings that are paths of images count as images."""
+    column_kind = kind_of(table.features[column])
+    return "images" if column_kind == "text" and told.kind_of(first_values(table, column)) == "images" else column_kind
 
 
 def first_values(table: Any, column: str) -> Sequence[Any]:
@@ -73,18 +73,22 @@ def strings_in(tables: Iterable[Any], column: str) -> list[str]:
 
 
 def words_in(table: Any, column: str) -> Sequence[Any]:
-    """Return the values of a column of strings, by name where these are numbered; nothing of another."""
-    kind = kind_of(table.features[column])
-    return _in_words(values_of(table, column), _names(table.features[column])) if kind in {"text", "classes"} else ()
+    """Return the values of a column of strings or of numbered classes, by name; nothing for other columns."""
+    column_kind = kind_of(table.features[column])
+    return (
+        _in_words(values_of(table, column), _names(table.features[column]))
+        if column_kind in {"text", "classes"}
+        else ()
+    )
 
 
 def labels_in(tables: Sequence[Any], column: str, separator: str | None, *, in_part: bool = False) -> Labels:
-    """Return the labels of all tables; by name, where these number them differently."""
+    """Return the labels of all tables; by name, where the tables number them differently."""
     names = [_names(table.features[column]) for table in tables]
     each = [values_of(table, column) for table in tables]
     if len(set(names)) > 1:
-        each = [_in_words(values, own) for values, own in zip(each, names, strict=True)]
-    every, known = [one for values in each for one in values], None if len(set(names)) > 1 else names[0]
+        each = [_in_words(values, class_names) for values, class_names in zip(each, names, strict=True)]
+    every, known = [value for values in each for value in values], None if len(set(names)) > 1 else names[0]
     return labels_of(every, separator, known, in_part=in_part)
 
 
@@ -109,9 +113,9 @@ def _names(feature: Any) -> tuple[str, ...] | None:
 def _in_words(values: Sequence[Any], names: Sequence[str] | None) -> Sequence[Any]:
     if names is None:
         return values
-    lists = ([one for one in value if one is not None] if isinstance(value, list) else value for value in values)
+    lists = ([label for label in value if label is not None] if isinstance(value, list) else value for value in values)
     return [
-        None if value is None else [names[one] for one in value] if isinstance(value, list) else names[value]
+        None if value is None else [names[label] for label in value] if isinstance(value, list) else names[value]
         for value in lists
     ]
 
@@ -129,7 +133,7 @@ def _inner(feature: Any) -> Any:
 
 def column_of(
     known: Collection[str],
-    given: str | None,
+    column: str | None,
     usual: Sequence[str],
     what: str,
     where: Any,
@@ -137,18 +141,18 @@ def column_of(
     cells: Callable[[str], Sequence[Any]] = lambda _: (),
 ) -> str:
     """Return the name of a column: the given one, or the first of the usual ones; an error names likely labels."""
-    found = next((name for name in ([given] if given else usual) if name in known), None)
-    if found is not None:
-        return found
-    others = [name for name in known if name != ID_COLUMN] if what == "label" and given is None else []
+    match = next((name for name in ([column] if column else usual) if name in known), None)
+    if match is not None:
+        return match
+    candidates = [name for name in known if name != ID_COLUMN] if what == "label" and column is None else []
     remedy = f"name it in data.{what}" + (", or set that to none" if what == "label" else "")
-    if likely := told.classes_among({name: cells(name) for name in others}):
+    if likely := told.classes_among({name: cells(name) for name in candidates}):
         remedy = f"likewise train {quote(str(where))} --data.label {quote(likely[0])}"
         remedy += f" (or {', '.join([*likely[1:], 'none'])})"
-    elif len(others) == 2:
+    elif len(candidates) == 2:
         asked = "; of pairs give --data Pairs --data.path {} --data.first {} --data.second {}"
-        remedy += asked.format(where, *others)
-    expected = f"a column of {what}s ({given or ', '.join(usual)})"
+        remedy += asked.format(where, *candidates)
+    expected = f"a column of {what}s ({column or ', '.join(usual)})"
     raise ValueError(f"expected {expected} in {where}, got {', '.join(known)}: {remedy}")
 
 
@@ -163,16 +167,16 @@ def labels_of(
     """Return classes (N,), int64, or label sets (N, L), boolean, with their names.
 
     Values are integers, strings, lists of them, or lists of only 0 and 1; None is no label. `names` are those of
-    numbered classes or labels. In part, samples may have no class, -1; an empty string is none either. `separable`:
-    whether the source has a separator, which names with one in them are told of.
+    numbered classes or labels. With `in_part`, samples may have no class, -1, which an empty string means too.
+    `separable`: whether the source takes a separator, so that a warning suggests it where names have one in them.
     """
-    values = [_plain(value) for value in values]
+    values = [_parse_label(value) for value in values]
     if in_part and separator is None and not any(isinstance(value, list) for value in values):
         none = (None, "") if names is None else (None, "", -1)
-        given = [place for place, value in enumerate(values) if value not in none]
-        if 0 < len(given) < len(values):
-            classes, known = labels_of([values[place] for place in given], None, names, separable=separable)
-            return torch.full((len(values),), -1).index_copy(0, torch.tensor(given), classes), known
+        rows = [row for row, value in enumerate(values) if value not in none]
+        if 0 < len(rows) < len(values):
+            classes, known = labels_of([values[row] for row in rows], None, names, separable=separable)
+            return torch.full((len(values),), -1).index_copy(0, torch.tensor(rows), classes), known
     if separator is not None:
         cells = ["" if value is None else value if isinstance(value, list) else str(value) for value in values]
         values = [
@@ -193,17 +197,17 @@ def labels_of(
     if odd := [value for value in values if not isinstance(value, int | str)]:
         got = f"{np.asarray(odd).dtype}: name another column in data.label"
         raise ValueError(f"expected labels of integers, strings, or lists of them, got {got}")
-    words = values if all(isinstance(value, int) for value in values) else [str(value) for value in values]
-    warn_of_same(values, words, "labels have")
-    places = {label: place for place, label in enumerate(_in_order(set(words)))}
+    labels = values if all(isinstance(value, int) for value in values) else [str(value) for value in values]
+    warn_of_same(values, labels, "labels have")
+    places = {label: index for index, label in enumerate(_in_order(set(labels)))}
     if separable:
         check_apart(tuple(map(str, places)))
-    return torch.tensor([places[label] for label in words], dtype=torch.int64), tuple(map(str, places))
+    return torch.tensor([places[label] for label in labels], dtype=torch.int64), tuple(map(str, places))
 
 
-def warn_of_same(values: Iterable[Any], words: Iterable[Any], whose: str) -> None:
-    """Warn where a number and a string are one word."""
-    kinds = {(word, isinstance(value, str)) for value, word in zip(values, words, strict=True)}
+def warn_of_same(values: Iterable[Any], texts: Iterable[Any], whose: str) -> None:
+    """Warn where a number and a string are written alike."""
+    kinds = {(word, isinstance(value, str)) for value, word in zip(values, texts, strict=True)}
     if both := [word for word, is_string in kinds if is_string and (word, False) in kinds]:
         told = f'{whose} {min(both)} and "{min(both)}", which are the same here'
         warnings.warn(f"{told}: write all as strings, or none", stacklevel=3)
@@ -222,7 +226,7 @@ def check_apart(names: Sequence[str]) -> None:
     """
     for separator, called in SEPARATORS.items():
         parts = {name: {part.strip() for part in name.split(separator)} - {""} for name in names}
-        together = {name: own for name, own in parts.items() if separator in name}
+        together = {name: pieces for name, pieces in parts.items() if separator in name}
         if not together:
             continue
         often = Counter(part for parts in together.values() for part in parts)
@@ -234,10 +238,10 @@ def check_apart(names: Sequence[str]) -> None:
             warnings.warn(f"{told} {min(likely or together)!r}: {remedy}", stacklevel=2)
 
 
-def _plain(value: Any) -> Any:
-    """Return a cell as labels: a whole number as an integer, as which it was written, and a missing one as None."""
+def _parse_label(value: Any) -> Any:
+    """Return a cell's label or labels: a whole number as the integer that was written, and a missing one as None."""
     if isinstance(value, list):
-        return [as_class(one) if isinstance(one, str) else one for one in value]
+        return [as_class(label) if isinstance(label, str) else label for label in value]
     if not isinstance(value, float):
         return as_class(value) if isinstance(value, str) else value
     return None if math.isnan(value) else int(value) if value.is_integer() else value
@@ -248,18 +252,18 @@ def _label_sets(values: Sequence[Any], lists: int, names: Sequence[str] | None) 
     if single:
         got = f"{lists:,} lists in {len(values):,} lines"
         raise ValueError(f"expected lists of labels in every line or in none, got {got}")
-    sets: list[list[Any]] = [[one for one in value or [] if one is not None] for value in values]
+    sets: list[list[Any]] = [[label for label in value or [] if label is not None] for value in values]
     if names is None and _are_indicators(sets):
         indicators = torch.tensor(np.asarray(sets, dtype=bool))
         return indicators, tuple(str(label) for label in range(indicators.shape[1]))
-    if names is None and not all(isinstance(one, int) for own in sets for one in own):
-        sets = [[str(one) for one in own] for own in sets]
-    found = _in_order({label for own in sets for label in own}) if names is None else range(len(names))
-    column = {label: place for place, label in enumerate(found)}
+    if names is None and not all(isinstance(label, int) for label_set in sets for label in label_set):
+        sets = [[str(label) for label in label_set] for label_set in sets]
+    classes = _in_order({label for label_set in sets for label in label_set}) if names is None else range(len(names))
+    column = {label: index for index, label in enumerate(classes)}
     labels = torch.zeros(len(sets), len(column), dtype=torch.bool)
-    for row, own in enumerate(sets):
-        labels[row, [column[label] for label in own]] = True
-    return labels, tuple(names or map(str, found))
+    for row, label_set in enumerate(sets):
+        labels[row, [column[label] for label in label_set]] = True
+    return labels, tuple(names or map(str, classes))
 
 
 def _in_order(labels: Collection[Any]) -> list[Any]:
@@ -268,7 +272,7 @@ def _in_order(labels: Collection[Any]) -> list[Any]:
 
 def _are_indicators(sets: Sequence[Sequence[Any]]) -> bool:
     # of two or more each, 0 and 1 are indicators: as labels, some would repeat, or every sample would have both
-    same_length = len({len(own) for own in sets}) == 1 and len(sets[0]) > 0
-    if not same_length or any(label not in {0, 1} for own in sets for label in own):
+    same_length = len({len(label_set) for label_set in sets}) == 1 and len(sets[0]) > 0
+    if not same_length or any(label not in {0, 1} for label_set in sets for label in label_set):
         return False
-    return len(sets[0]) > 1 or all(isinstance(own[0], bool) for own in sets)
+    return len(sets[0]) > 1 or all(isinstance(label_set[0], bool) for label_set in sets)

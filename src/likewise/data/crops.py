@@ -24,9 +24,9 @@ class Crops(NamedTuple):
         first = None if augmentation is None else augmentation.split()[0]
         return cls(first, views) if isinstance(first, RandomResizedCrop) and can_crop(inputs) else None
 
-    def numbers(self, seed: int, samples: int, own: slice) -> Float[Tensor, "n v k"]:
+    def numbers(self, seed: int, samples: int, span: slice) -> Float[Tensor, "n v k"]:
         """Return the random numbers of some of B samples: the same ones whoever reads them."""
-        rows = slice(own.start * self.views, own.stop * self.views)
+        rows = slice(span.start * self.views, span.stop * self.views)
         return Draw(seed, samples * self.views, rows).uniform(NUMBERS).unflatten(0, (-1, self.views))
 
     def read(self, inputs: Any, rows: Tensor, numbers: Float[Tensor, "n v k"]) -> UInt8[Tensor, "n v ch h w"]:
@@ -34,7 +34,7 @@ class Crops(NamedTuple):
             return self.read(inputs.all_rows, inputs.rows[rows], numbers)
         if isinstance(inputs, ImageFiles):
             return inputs.crops(rows, self.crop, numbers)
-        both = [(there, self.read(side, own, numbers[there])) for side, there, own in inputs.sides(rows)]
+        both = [(there, self.read(side, side_rows, numbers[there])) for side, there, side_rows in inputs.sides(rows)]
         views = torch.empty(len(rows), *both[0][1].shape[1:], dtype=torch.uint8)
         for there, read in both:
             views[there] = read

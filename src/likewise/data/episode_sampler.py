@@ -60,7 +60,7 @@ class EpisodeSampler:
         labels: Class of each sample, (M,).
         names: The classes' names.
         shape: How large episodes are.
-        room: Whose parameters the shape is, for the message of an error.
+        room: Whose options the shape comes from, for error messages.
 
     Raises:
         ValueError: There are fewer classes than ways, or a class has fewer samples than shots and queries.
@@ -113,18 +113,18 @@ def shortage(
     if held >= shape.each:
         return None
     lower = f"queries or {room}.shots" if held > shape.shots else "shots"
-    words = f"{counted(shape.shots, 'shot')} and {counted(shape.queries, 'query', 'queries')}"
-    needed = f"at least {shape.each} samples of every class, {words}"
+    summary = f"{counted(shape.shots, 'shot')} and {counted(shape.queries, 'query', 'queries')}"
+    needed = f"at least {shape.each} samples of every class, {summary}"
     remedy = f"lower {room}.{lower}, or leave out such classes with --min_per_class {shape.each}"
     return needed, f"{held} of {names[fewest]!r}", remedy
 
 
-def fitted(counts: Int[Tensor, " c"], shape: EpisodeShape, given: Mapping[str, object]) -> EpisodeShape:
-    """Return the shape with no more ways and queries than there are classes and samples, where these aren't given."""
+def fitted(counts: Int[Tensor, " c"], shape: EpisodeShape, options: Mapping[str, object]) -> EpisodeShape:
+    """Return the shape with no more ways and queries than classes and samples, where `options` leave them open."""
     occurring = counts[counts > 0]
     queries = int(occurring.min()) - shape.shots if len(occurring) else 1
     most = {"ways": max(2, len(occurring)), "queries": max(1, queries)}
-    return shape._replace(**{name: min(getattr(shape, name), most[name]) for name in most if given[name] is None})
+    return shape._replace(**{name: min(getattr(shape, name), most[name]) for name in most if options[name] is None})
 
 
 def fitting(counts: Int[Tensor, " c"], shape: EpisodeShape) -> EpisodeShape | None:
@@ -142,7 +142,7 @@ def fitting_words(counts: Int[Tensor, " c"], names: Sequence[str], wanted: Episo
     held = int(counts[fewest])
     queries = f"with {counted(fits.queries, 'query', 'queries')}, as there are {held} samples of {names[fewest]!r}"
     said = ((ways, fits.ways != wanted.ways), (queries, fits.queries != wanted.queries))
-    return ", and ".join(words for words, differs in said if differs)
+    return ", and ".join(clause for clause, differs in said if differs)
 
 
 def distinct(counts: Int[Tensor, " r"], k: int, generator: torch.Generator) -> Int[Tensor, "r k"]:

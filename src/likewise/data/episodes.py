@@ -111,8 +111,8 @@ class Episodes(Batches):
         if inputs.ndim != 4:
             raise ValueError(f"expected images to mix, got inputs {tuple(inputs.shape[1:])}: leave batches.mix out")
         first, total = share.first // shape.samples, share.samples // shape.samples
-        own = Draw(mixed(share.seed, MIXING), total, slice(first, first + held), inputs.device)
-        mix = drawn(own, shape.ways * shape.queries, *inputs.shape[2:])
+        draw = Draw(mixed(share.seed, MIXING), total, slice(first, first + held), inputs.device)
+        mix = drawn(draw, shape.ways * shape.queries, *inputs.shape[2:])
         parted = inputs.view(held, shape.ways, shape.each, *inputs.shape[1:])
         queries = patched(parted[:, :, shape.shots :].flatten(1, 2), mix)
         queries = queries.unflatten(1, (shape.ways, shape.queries))

@@ -58,22 +58,22 @@ class EvalLabels:
         fine_names: Sequence[str],
         coarse: Tensor | None,
         coarse_names: Sequence[str],
-        given: str = "fine labels",
+        name: str = "fine labels",
     ) -> "EvalLabels":
         """Return fine classes, (N,), each of which lies in one of the coarse classes, (N,), that are trained on.
 
-        Of a sample without a coarse class, -1, nothing is evaluated. `given` is what errors call the fine labels.
+        Of a sample without a coarse class, -1, nothing is evaluated. `name` is what errors call the fine labels.
 
         Raises:
             ValueError: Samples have label sets, a sample lacks a fine class, or a fine class is in two coarse ones.
         """
         if coarse is None or coarse.ndim != 1 or fine.ndim != 1:
             got = "no labels to train on" if coarse is None else "label sets"
-            raise ValueError(f"expected one class each beside {given}, got {got}: name a column of classes as label")
+            raise ValueError(f"expected one class each beside {name}, got {got}: name a column of classes as label")
         known = coarse >= 0
         if lacking := int((fine[known] < 0).sum()):
             got = f"none for {lacking:,} of {int(known.sum()):,}"
-            raise ValueError(f"expected {given} of every sample with a class, got {got}")
+            raise ValueError(f"expected {name} of every sample with a class, got {got}")
         fine = fine.where(known, -1)
         pairs = torch.stack([fine[known], coarse[known]]).unique(dim=1)
         counts = torch.bincount(pairs[0], minlength=len(fine_names))
@@ -81,7 +81,7 @@ class EvalLabels:
             in_both = [coarse_names[int(label)] for label in pairs[1, pairs[0] == torn[0]]]
             some = f"{fine_names[torn[0]]!r} in {first_of(in_both, separator=' and ')}"
             got = f"{len(torn):,} of {len(fine_names):,} in several, such as {some}: exchange label and fine_label?"
-            raise ValueError(f"expected {given} that each lie in one class trained on, got {got}")
+            raise ValueError(f"expected {name} that each lie in one class trained on, got {got}")
         numbers = torch.zeros(len(fine_names), dtype=torch.int64).index_copy(0, pairs[0], pairs[1])
         return cls(fine, tuple(fine_names), Superclasses(numbers, tuple(coarse_names))).compact()
 
@@ -95,8 +95,8 @@ class EvalLabels:
         if superclasses is not None:
             numbers = torch.searchsorted(superclasses, numbers)
             names = tuple(names[label] for label in superclasses.tolist())
-        own = tuple(self.names[label] for label in occurring.tolist())
-        return EvalLabels(classes, own, Superclasses(numbers, names))
+        class_names = tuple(self.names[label] for label in occurring.tolist())
+        return EvalLabels(classes, class_names, Superclasses(numbers, names))
 
     def joined(self, other: "EvalLabels") -> "EvalLabels":
         """Return the samples of both, and the classes of both, unless they are the same."""

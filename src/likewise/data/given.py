@@ -21,7 +21,7 @@ Columns = dict[str, Any]
 
 
 def kept(data: Any, folder: Path, label: str | None = None) -> Path:
-    """Write data under a name that its content tells, unless it is there, and return the path for a source to read.
+    """Write data to files named by a digest of the content, unless they exist, and return the path for a source.
 
     Items of a Dataset are taken once: views are drawn by an augmentation, not by what the Dataset does at random.
 
@@ -29,70 +29,76 @@ def kept(data: Any, folder: Path, label: str | None = None) -> Path:
     is the column of labels in a Dataset of dictionaries, or None for one of the usual names.
     """
     parts = data if isinstance(data, Mapping) and data and set(data) <= PART_NAMES.keys() else {"train": data}
-    columns = {PARTS[PART_NAMES[name]]: _columns(of, label) for name, of in parts.items()}
+    columns = {PARTS[PART_NAMES[name]]: _columns(part_data, label) for name, part_data in parts.items()}
     first = next(iter(columns.values()))
-    if odd := next((part for part, of in columns.items() if of.keys() != first.keys()), None):
-        theirs, ours = (", ".join(of) for of in (columns[odd], first))
+    if odd := next((part for part, part_columns in columns.items() if part_columns.keys() != first.keys()), None):
+        theirs, ours = (", ".join(names) for names in (columns[odd], first))
         raise ValueError(f"expected the columns of the first part, {ours}, in {odd}, got {theirs}")
-    if "labels" in first and len({isinstance(of["labels"][0], str) for of in columns.values()}) > 1:
+    if "labels" in first and len({isinstance(part_columns["labels"][0], str) for part_columns in columns.values()}) > 1:
         raise ValueError("expected labels of one kind in all parts, got names and numbers")
-    if any(isinstance(first.get(kind), np.ndarray) for kind in ("images", "vectors")):
-        arrays = {name: _joined([of[name] for of in columns.values()], name) for name in first}
+    if any(isinstance(first.get(name), np.ndarray) for name in ("images", "vectors")):
+        arrays = {name: _joined([part_columns[name] for part_columns in columns.values()], name) for name in first}
         if len(columns) > 1:
             size = next(iter(first))
-            arrays["parts"] = np.repeat(list(columns), [len(of[size]) for of in columns.values()])
+            arrays["parts"] = np.repeat(list(columns), [len(part_columns[size]) for part_columns in columns.values()])
         saved = io.BytesIO()
         np.savez(saved, **arrays)  # pyright: ignore[reportArgumentType] - no array is called allow_pickle
         return _written(folder, {"train.npz": saved.getvalue()})
-    return _written(folder, {f"{part}.parquet": _parquet(of) for part, of in columns.items()})
+    return _written(folder, {f"{part}.parquet": _parquet(part_columns) for part, part_columns in columns.items()})
 
 
 def _written(folder: Path, contents: Mapping[str, bytes]) -> Path:
-    digest = sha256(repr([(name, sha256(of).hexdigest()) for name, of in contents.items()]).encode()).hexdigest()[:16]
-    place = folder / f"data-{digest}"
+    digests = [(name, sha256(content).hexdigest()) for name, content in contents.items()]
+    digest = sha256(repr(digests).encode()).hexdigest()[:16]
+    target = folder / f"data-{digest}"
     for name, content in contents.items():
-        path = place.with_suffix(Path(name).suffix) if len(contents) == 1 else place / name
+        path = target.with_suffix(Path(name).suffix) if len(contents) == 1 else target / name
         if not path.is_file():
             path.parent.mkdir(parents=True, exist_ok=True)
             beside = path.with_name(f"{path.name}.{os.getpid()}")
             beside.write_bytes(content)
             beside.replace(path)
-    return place.with_suffix(Path(next(iter(contents))).suffix) if len(contents) == 1 else place
+    return target.with_suffix(Path(next(iter(contents))).suffix) if len(contents) == 1 else target
 
 
 def _parquet(columns: Columns) -> bytes:
     saved = io.BytesIO()
     with library("the data", Path()) as datasets:
-        of = datasets.Dataset
-        given = columns.get(TABLE, columns)
-        if not isinstance(given, of):
-            given = of.from_dict(given) if given is columns else of.from_pandas(given, preserve_index=False)
-        given.to_parquet(saved)
+        dataset_class = datasets.Dataset
+        table = columns.get(TABLE, columns)
+        if not isinstance(table, dataset_class):
+            table = (
+                dataset_class.from_dict(table)
+                if table is columns
+                else dataset_class.from_pandas(table, preserve_index=False)
+            )
+        table.to_parquet(saved)
     return saved.getvalue()
 
 
 def _columns(data: Any, label: str | None) -> Columns:
-    """Return what data has by its name; images and vectors as arrays; a table whole, under no name."""
-    kind = f"{type(data).__module__}.{type(data).__name__}"
-    if kind.startswith(("datasets.", "pandas.")) and hasattr(data, "columns" if kind.startswith("p") else "num_rows"):
+    """Return the data's columns by name: images and vectors as arrays; a table as a whole, under an empty name."""
+    type_name = f"{type(data).__module__}.{type(data).__name__}"
+    attribute = "columns" if type_name.startswith("p") else "num_rows"
+    if type_name.startswith(("datasets.", "pandas.")) and hasattr(data, attribute):
         return {TABLE: data}
     if isinstance(data, np.ndarray | Tensor):
         return _of_values([data], [])
     if isinstance(data, tuple) and len(data) == 2:
-        inputs, labels = (of.shape[0] if hasattr(of, "shape") else len(of or ()) for of in data)
+        inputs, labels = (values.shape[0] if hasattr(values, "shape") else len(values or ()) for values in data)
         if inputs != labels or not inputs:
             raise ValueError(f"expected as many labels as inputs, got {labels} and {inputs}")
         return _of_values(list(data), [])
     fits = hasattr(data, "__getitem__") and hasattr(data, "__len__") and not isinstance(data, str | Mapping)
     if not fits or not len(data):
-        got = f"a dictionary of {', '.join(map(str, data))}" if isinstance(data, Mapping) else kind
+        got = f"a dictionary of {', '.join(map(str, data))}" if isinstance(data, Mapping) else type_name
         raise ValueError(f"expected {EXPECTED}, got {'an empty one' if fits else got}: give one of them, or a path")
     whole: Any = data
     while not hasattr(whole, "classes") and hasattr(whole, "dataset"):  # a Subset
         whole = whole.dataset
     classes = getattr(whole, "classes", [])
     classes = classes if isinstance(classes, list | tuple) else []
-    return _of_items([data[place] for place in range(len(data))], label, classes)
+    return _of_items([data[index] for index in range(len(data))], label, classes)
 
 
 def _of_items(items: Sequence[Any], label: str | None, classes: Sequence[Any]) -> Columns:
@@ -100,9 +106,9 @@ def _of_items(items: Sequence[Any], label: str | None, classes: Sequence[Any]) -
     if isinstance(first, Mapping):
         return _of_dictionaries(items, label)
     if isinstance(first, tuple | list) and len(first) == 2:
-        return _of_values([list(of) for of in zip(*items, strict=True)], classes)
+        return _of_values([list(values) for values in zip(*items, strict=True)], classes)
     if isinstance(first, tuple | list) and len(first) == 1:
-        return _of_values([[of for (of,) in items]], [])
+        return _of_values([[value for (value,) in items]], [])
     if isinstance(first, Tensor | np.ndarray | str) or hasattr(first, "convert"):
         return _of_values([items], [])
     got = f"items such as {type(first).__name__}"
@@ -110,8 +116,8 @@ def _of_items(items: Sequence[Any], label: str | None, classes: Sequence[Any]) -
 
 
 def _of_values(values: Sequence[Any], classes: Sequence[Any]) -> Columns:
-    values = [of.to_numpy() if hasattr(of, "to_numpy") else of for of in values]  # of pandas
-    inputs, labels = values[0], [_plain(of) for of in values[1]] if len(values) == 2 else None
+    values = [column.to_numpy() if hasattr(column, "to_numpy") else column for column in values]  # of pandas
+    inputs, labels = values[0], [_unwrap_array(label) for label in values[1]] if len(values) == 2 else None
     if isinstance(inputs[0], str):
         columns: Columns = {"text": list(map(str, inputs))}
     elif hasattr(inputs[0], "convert"):  # pictures of Pillow
@@ -121,21 +127,21 @@ def _of_values(values: Sequence[Any], classes: Sequence[Any]) -> Columns:
         columns = {"vectors" if array.ndim == 2 else "images": array}
     if labels is None:
         return columns
-    whole = bool(classes) and all(isinstance(of, int) for of in labels)
-    if whole and not all(0 <= of < len(classes) for of in labels):
+    whole = bool(classes) and all(isinstance(label, int) for label in labels)
+    if whole and not all(0 <= label < len(classes) for label in labels):
         raise ValueError(f"expected labels from 0 to {len(classes) - 1}, the places in classes, got others")
-    named = [str(classes[of]) for of in labels] if whole else labels
+    named = [str(classes[label]) for label in labels] if whole else labels
     arrays = "images" in columns or "vectors" in columns
     return columns | ({"labels": np.asarray(named)} if arrays else {"label": named})
 
 
 def _of_dictionaries(items: Sequence[Mapping[str, Any]], label: str | None) -> Columns:
-    if odd := next((place for place, item in enumerate(items) if item.keys() != items[0].keys()), None):
+    if odd := next((index for index, item in enumerate(items) if item.keys() != items[0].keys()), None):
         raise ValueError(f"expected the keys {', '.join(items[0])} in all items, got others in item {odd}")
     columns = {name: [item[name] for item in items] for name in items[0]}
-    arrays = [name for name, of in columns.items() if getattr(of[0], "ndim", 0) > 0]
-    if not arrays or any(hasattr(of[0], "convert") for of in columns.values()):
-        return {name: [_plain(one) for one in of] for name, of in columns.items()}
+    arrays = [name for name, values in columns.items() if getattr(values[0], "ndim", 0) > 0]
+    if not arrays or any(hasattr(values[0], "convert") for values in columns.values()):
+        return {name: [_unwrap_array(value) for value in values] for name, values in columns.items()}
     chosen = next((name for name in arrays if name in IMAGE_COLUMNS), arrays[0])
     named = next((name for name in (label, *LABEL_COLUMNS) if name in columns), None)
     return _of_values([columns[chosen], *([] if named is None else [columns[named]])], [])
@@ -144,7 +150,7 @@ def _of_dictionaries(items: Sequence[Mapping[str, Any]], label: str | None) -> C
 def _array(values: Any) -> NDArray[Any]:
     try:
         if isinstance(values, list):
-            return np.stack([_array(one) if isinstance(one, Tensor) else np.asarray(one) for one in values])
+            return np.stack([_array(value) if isinstance(value, Tensor) else np.asarray(value) for value in values])
         if isinstance(values, Tensor):
             values = values.detach().cpu()
             values = values.float() if values.dtype is torch.bfloat16 else values
@@ -153,7 +159,7 @@ def _array(values: Any) -> NDArray[Any]:
         raise ValueError("expected inputs of one shape, got others: resize them, or give Pillow's images") from error
 
 
-def _plain(value: Any) -> Any:
+def _unwrap_array(value: Any) -> Any:
     return value.tolist() if isinstance(value, Tensor | np.ndarray | np.generic) else value
 
 

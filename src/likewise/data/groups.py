@@ -28,20 +28,20 @@ def never_apart(samples: Samples) -> Int[Tensor, " n"]:
         >>> never_apart(Samples(torch.zeros(5, 3), items=items, counterparts=captions))
         tensor([0, 0, 0, 1, 2])
     """
-    others = samples.counterparts
-    shared = [samples.items, None if others is None else others.items, samples.groups, samples.labels]
+    counterparts = samples.counterparts
+    shared = [samples.items, None if counterparts is None else counterparts.items, samples.groups, samples.labels]
     return components(len(samples), [numbers for numbers in shared if numbers is not None])
 
 
 def components(count: int, shared: Sequence[Tensor]) -> Int[Tensor, " n"]:
-    """Number what shares a number of a kind, (N,), or a column that is set, (N, L), directly or through others."""
+    """Number what has a number in common, (N,), or a column that is set, (N, L), directly or through others."""
     from scipy.sparse import coo_array  # noqa: PLC0415 - only pairs need it
     from scipy.sparse.csgraph import connected_components  # noqa: PLC0415 - likewise
 
     rows, nodes, total = [torch.arange(0)], [torch.arange(0)], count
     for numbers in shared:
-        own, node = (torch.arange(count), numbers) if numbers.ndim == 1 else numbers.nonzero().unbind(1)
-        rows, nodes = [*rows, own], [*nodes, node + total]
+        row, node = (torch.arange(count), numbers) if numbers.ndim == 1 else numbers.nonzero().unbind(1)
+        rows, nodes = [*rows, row], [*nodes, node + total]
         total += int(node.max()) + 1 if len(node) else 0
     edges = torch.cat(rows).numpy(), torch.cat(nodes).numpy()
     graph: Any = coo_array((np.ones(len(edges[0]), dtype=np.int8), edges), shape=(total, total))
@@ -75,7 +75,9 @@ def without_bound(where: str, samples: Samples) -> Samples:
     if left[0] == all_of[0]:
         got = f"none of {all_of[0]:,}: name a column of what belongs together in --data.group"
         raise ValueError(f"expected training pairs of {where} that share nothing with later parts, got {got}")
-    counts = [f"{count:,} of {of:,} {part} pairs" for count, of, part in zip(left, all_of, PARTS, strict=True) if count]
+    counts = [
+        f"{count:,} of {total:,} {part} pairs" for count, total, part in zip(left, all_of, PARTS, strict=True) if count
+    ]
     if counts:
         some = f"{' and '.join(counts)} of {where}"
         warnings.warn(f"left out {some}, which share a first, a second or a group with later parts", stacklevel=4)
@@ -86,15 +88,16 @@ def without_held_out(parts: Sequence[Samples]) -> Sequence[Samples]:
     """Leave out each part's hard negatives that are counterparts in later parts alone; a warning counts them."""
     sides = [None if part.counterparts is None else part.counterparts.items for part in parts]
     items, kept = [side for side in sides if side is not None], list[Samples]()
-    for place, (samples, name) in enumerate(zip(parts, PARTS, strict=True), 1):
-        of = samples.negatives
-        if of is None or len(items) < len(parts) or place == len(parts):
+    for end, (samples, name) in enumerate(zip(parts, PARTS, strict=True), 1):
+        negatives = samples.negatives
+        if negatives is None or len(items) < len(parts) or end == len(parts):
             kept.append(samples)
             continue
-        held_out = torch.isin(of.items, torch.cat(items[place:])) & ~torch.isin(of.items, torch.cat(items[:place]))
-        lost = torch.isin(of.places, held_out.nonzero().flatten())
+        later, earlier = torch.cat(items[end:]), torch.cat(items[:end])
+        held_out = torch.isin(negatives.items, later) & ~torch.isin(negatives.items, earlier)
+        lost = torch.isin(negatives.places, held_out.nonzero().flatten())
         if bool(lost.any()):
-            some = f"{int(lost.sum()):,} of {int((of.places >= 0).sum()):,} hard negatives of {name} pairs"
+            some = f"{int(lost.sum()):,} of {int((negatives.places >= 0).sum()):,} hard negatives of {name} pairs"
             warnings.warn(f"left out {some}, which are counterparts of later parts", stacklevel=4)
-        kept.append(replace(samples, negatives=replace(of, places=of.places.masked_fill(lost, -1))))
+        kept.append(replace(samples, negatives=replace(negatives, places=negatives.places.masked_fill(lost, -1))))
     return kept

@@ -35,20 +35,20 @@ def headers_of(
 ) -> list[Header | None]:
     """Return what the headers of images say, read in threads; None of one that cannot be read.
 
-    Of 1,000 files or more they are kept, one cache file for all below a folder, by path, time of change and length.
+    For 1,000 files or more they are cached by path, time of change and length, in one cache file per common folder.
 
-    Keys say where each image is: a file; of one within a file, that, NUL, and its place there; or None, if nothing is
-    to be kept. What was read in another way, `how`, is kept apart.
+    Keys say where each image is: a file; for one within a file, that file, NUL and its place there; or None, if nothing
+    is to be cached. What was read in another way, `how`, is cached separately.
     """
     known = [os.path.abspath(key) for key in keys if key is not None]  # noqa: PTH100 - ten times as fast as Path
     cache = _cache_of(known, how) if len(known) == len(keys) >= FEWEST else None
     if cache is None:
-        return list(_read(range(len(keys)), item, read))
+        return list(_read_headers(range(len(keys)), item, read))
     state_of = lru_cache(maxsize=1)(_state)  # images within a file follow each other
     states, entries = [state_of(key.partition("\0")[0]) for key in known], _entries(cache)
     headers = [_header(entries.get(key), state) for key, state in zip(known, states, strict=True)]
     unknown = [row for row, header in enumerate(headers) if header is None]
-    for row, header in zip(unknown, _read(unknown, item, read), strict=True):
+    for row, header in zip(unknown, _read_headers(unknown, item, read), strict=True):
         headers[row] = header
     if any(headers[row] for row in unknown):
         for key, state, header in zip(known, states, headers, strict=True):
@@ -71,7 +71,9 @@ def in_threads(function: Callable[[T], R], items: Iterable[T], together: int = 1
             yield from chain.from_iterable(pool.map(each, parts))
 
 
-def _read(rows: Sequence[int], item: Callable[[int], T], read: Callable[[T], Header | None]) -> Iterator[Header | None]:
+def _read_headers(
+    rows: Sequence[int], item: Callable[[int], T], read: Callable[[T], Header | None]
+) -> Iterator[Header | None]:
     headers = in_threads(read, map(item, rows), TOGETHER)
     for _, header in zip(track(rows, "reading sizes of images"), headers, strict=True):
         yield header
@@ -104,8 +106,8 @@ def _entries(cache: Path) -> dict[str, Any]:
 
 def _header(entry: Any, state: tuple[int, int]) -> Header | None:
     match entry:
-        case [int(changed), int(length), bool(grey), str(kind), int(height), int(width)] if (changed, length) == state:
-            return Header(grey, kind, (height, width))
+        case [int(changed), int(length), bool(grey), str(mode), int(height), int(width)] if (changed, length) == state:
+            return Header(grey, mode, (height, width))
         case _:
             return None
 

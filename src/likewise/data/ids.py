@@ -33,14 +33,14 @@ class Ids:
 
     @classmethod
     def of(cls, names: Iterable[str]) -> "Ids":
-        """Return ids that are in memory, as text; of those that occur again the second becomes "name (2)"."""
+        """Return ids that are in memory, as text; where one occurs again, the second becomes "name (2)"."""
         listed = distinct(list(names))
-        return cls(partial(_listed, listed), torch.arange(len(listed)))
+        return cls(partial(_select_names, listed), torch.arange(len(listed)))
 
     @classmethod
     def numbers(cls, rows: Int[Tensor, " n"]) -> "Ids":
         """Return numbers as ids, (N,): what samples without names are called."""
-        return cls(_numbers, rows)
+        return cls(_format_rows, rows)
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -54,23 +54,23 @@ class Ids:
 
     def __add__(self, other: "Ids") -> "Ids":
         if self.plain and other.plain:
-            return Ids(_numbers, torch.cat([self._rows, other._rows]))
+            return Ids(_format_rows, torch.cat([self._rows, other._rows]))
         return Ids.of([*self, *other])
 
     def agree(self, other: "Ids") -> bool:
-        """Tell whether both may name the same samples: they are equal, or either are numbers, which tell nothing."""
+        """Tell whether both may name the same samples: they are equal, or either has only numbers, not names."""
         return self.plain or other.plain or list(self) == list(other)
 
     @property
     def plain(self) -> bool:
-        return self._read is _numbers
+        return self._read is _format_rows
 
 
-def _listed(names: Sequence[str], rows: list[int]) -> list[str]:
+def _select_names(names: Sequence[str], rows: list[int]) -> list[str]:
     return [names[row] for row in rows]
 
 
-def _numbers(rows: list[int]) -> list[str]:
+def _format_rows(rows: list[int]) -> list[str]:
     return [str(row) for row in rows]
 
 
@@ -80,14 +80,14 @@ def distinct(names: Sequence[str]) -> Sequence[str]:
     taken = set(names)
     if len(taken) == len(names):
         return names
-    seen, found = Counter[str](), list[str]()
+    seen, unique_names = Counter[str](), list[str]()
     for name in names:
         seen[name] += 1
         if seen[name] == 1:
-            found.append(name)
+            unique_names.append(name)
             continue
         while (new := f"{name} ({seen[name]})") in taken:
             seen[name] += 1
         taken.add(new)
-        found.append(new)
-    return found
+        unique_names.append(new)
+    return unique_names

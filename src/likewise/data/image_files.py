@@ -70,16 +70,16 @@ class ImageSource(Source):
         """Read images into memory, or leave them to be decoded on demand if they would take too much memory.
 
         Files that cannot be read are left out, with a warning; of images on demand an error beyond the header shows
-        only when they are read. Where what is made of them is given, no header is read, and all are on demand.
+        only when they are read. Where `made_of` is set, no header is read, and all are decoded on demand.
 
         Returns:
             The images, (n, channels, height, width), uint8, with one channel if all are grey; the indices of their
             items, (n,), which are among `rows`; what was made of them; and how they were found.
         """
-        given, rows = rows, range(len(items)) if rows is None else rows
+        subset, rows = rows, range(len(items)) if rows is None else rows
         if self.made_of is not None:
             files, chosen = ImageFiles(items, self.made_of), torch.tensor(rows, dtype=torch.int64)
-            return files if given is None else files.take(chosen), chosen, self.made_of, None
+            return files if subset is None else files.take(chosen), chosen, self.made_of, None
         headers = _headers(items, rows, upright=self.size is None)
         readable = [row for row, header in zip(rows, headers, strict=True) if header is not None]
         known = [header for header in headers if header is not None]
@@ -95,8 +95,8 @@ class ImageSource(Source):
         grey = all(header.grey for header in known)
         kinds, by_pixels = Counter(header.kind for header in known), sorted(sizes, key=math.prod)
         bits = _bits(items, [row for row, header in zip(rows, headers, strict=True) if header and header.kind == DEEP])
-        said = {kind if kind != DEEP else f"grey of {bits} bits": count for kind, count in kinds.most_common()}
-        found = FoundImages(said, len(sizes), by_pixels[0], by_pixels[-1])
+        said = {mode if mode != DEEP else f"grey of {bits} bits": count for mode, count in kinds.most_common()}
+        stats = FoundImages(said, len(sizes), by_pixels[0], by_pixels[-1])
         files = ImageFiles(items, ImagePreprocessing(1 if grey else 3, height, width, self.resize, bits))
         images: Tensor | LazyInputs = SomeRows(files, torch.tensor(readable))
         if not self.streams and math.prod(images.shape) <= self.memory * 2**30:
@@ -108,7 +108,7 @@ class ImageSource(Source):
             why = {row: _why(items[row]) for row in lost}
             names = first_of([_name(items[row]) + why[row] for row in sorted(lost, key=lambda row: not why[row])])
             warnings.warn(f"left out {len(lost)} of {len(rows)} images, which cannot be read: {names}", stacklevel=2)
-        return images, torch.tensor(readable, dtype=torch.int64), files.preprocessing, found
+        return images, torch.tensor(readable, dtype=torch.int64), files.preprocessing, stats
 
 
 class Encoded(NamedTuple):
@@ -136,7 +136,7 @@ ReadImages = tuple[Tensor | LazyInputs, Tensor, ImagePreprocessing, FoundImages 
 
 @final
 class ImageFiles(LazyInputs):
-    """Images decoded on demand, uint8; one that cannot be read is black, which `unreadable` tells from others."""
+    """Images decoded on demand, uint8; one that cannot be read is black, and listed by `unreadable`."""
 
     def __init__(self, items: Sequence[Item], preprocessing: ImagePreprocessing) -> None:
         self.shape, self.dtype = (len(items), *preprocessing.shape), torch.uint8
@@ -160,18 +160,18 @@ class ImageFiles(LazyInputs):
         """Read rows, and crop V views of each whole image at its own resolution, by random numbers, (n, V, k)."""
         height, width = self.shape[2:] if crop.size is None else (crop.size, crop.size)
         views = torch.zeros(len(rows), numbers.shape[1], self.shape[1], height, width, dtype=torch.uint8)
-        for of, row, own in zip(views, rows.tolist(), numbers, strict=True):
-            boxes = partial(crop.boxes, own)
+        for output, row, draws in zip(views, rows.tolist(), numbers, strict=True):
+            boxes = partial(crop.boxes, draws)
             cropped = _made(self.items[row], partial(self.preprocessing.crops, boxes=boxes, sides=(height, width)))
             if cropped is None:
                 self._lost.add(row)
             else:
-                of.copy_(cropped)
+                output.copy_(cropped)
         return views
 
     def unreadable(self, rows: Tensor) -> list[Unreadable]:
         places = enumerate(rows.tolist()) if self._lost else ()
-        return [Unreadable(place, row, _name(self.items[row])) for place, row in places if row in self._lost]
+        return [Unreadable(position, row, _name(self.items[row])) for position, row in places if row in self._lost]
 
     def note_unreadable(self, rows: Tensor) -> None:
         self._lost.update(rows.tolist())
@@ -210,14 +210,14 @@ def read_image(file: str | Path, preprocessing: ImagePreprocessing | tuple[int, 
         ...     read_image(file.name, (3, 16, 16)).shape
         torch.Size([3, 16, 16])
     """
-    given: Any = preprocessing
-    if not isinstance(given, ImagePreprocessing):
-        if not isinstance(given, tuple | list) or len(given) != 3:
-            raise ValueError(f"expected a shape (1 or 3, height, width), got {given}: give encoder.input_shape")
-        given = ImagePreprocessing(*given)
+    transform: Any = preprocessing
+    if not isinstance(transform, ImagePreprocessing):
+        if not isinstance(transform, tuple | list) or len(transform) != 3:
+            raise ValueError(f"expected a shape (1 or 3, height, width), got {transform}: give encoder.input_shape")
+        transform = ImagePreprocessing(*transform)
     try:
         with _opened(Path(file)) as image:
-            return given(image)
+            return transform(image)
     except Exception as error:
         why = _why(Path(file)).strip(" ()") or f"{' '.join(str(error).split())[:160]}: check the file"
         raise ValueError(f"expected an image, got {file}, {why}") from error
@@ -254,9 +254,9 @@ def _headers(items: Sequence[Item], rows: Sequence[int], *, upright: bool) -> li
     listed = getattr(items, "files", None)  # which a table has in one go
     keys = [_key(items[row]) if listed is None else listed[row] for row in rows]
 
-    def item(place: int) -> Item:
-        key = keys[place]
-        return items[rows[place]] if key is None or "\0" in key else Path(key)
+    def item(index: int) -> Item:
+        key = keys[index]
+        return items[rows[index]] if key is None or "\0" in key else Path(key)
 
     return headers_of(keys, item, partial(_header, upright=upright), f"upright: {upright}")
 

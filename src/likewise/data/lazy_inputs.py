@@ -58,13 +58,13 @@ def note_unreadable(inputs: Tensor | LazyInputs, rows: Int[Tensor, " n"]) -> Non
 def readable(inputs: Tensor | LazyInputs, rows: Int[Tensor, " n"]) -> Bool[Tensor, " n"]:
     """Return a mask of some rows: those that were not unreadable when they were read."""
     could = torch.ones(len(rows), dtype=torch.bool)
-    could[[one.place for one in unreadable(inputs, rows)]] = False
+    could[[failure.place for failure in unreadable(inputs, rows)]] = False
     return could
 
 
-def files_of(found: Iterable[Unreadable]) -> dict[int, str]:
+def files_of(failures: Iterable[Unreadable]) -> dict[int, str]:
     """Return the files that could not be read, by their numbers in the source."""
-    return {one.item: one.name for one in found}
+    return {failure.item: failure.name for failure in failures}
 
 
 def in_words(files: Mapping[Any, str]) -> str:
@@ -103,30 +103,30 @@ class JoinedRows(LazyInputs):
         self.shape, self.dtype = (len(first) + len(second), *first.shape[1:]), first.dtype
 
     def sides(self, rows: Tensor) -> Iterator[tuple[Tensor | LazyInputs, Tensor, Tensor]]:
-        """Yield either inputs, a mask of the rows that are theirs, and these as they number them."""
+        """Yield each side's inputs, a mask of the rows that are theirs, and these rows' indices among them."""
         late = rows >= len(self.first)
         yield self.first, ~late, rows[~late]
         yield self.second, late, rows[late] - len(self.first)
 
     def __getitem__(self, rows: Tensor) -> Tensor:
         read = torch.empty(len(rows), *self.shape[1:], dtype=self.dtype)
-        for inputs, there, own in self.sides(rows):
-            read[there] = inputs[own]
+        for inputs, there, side_rows in self.sides(rows):
+            read[there] = inputs[side_rows]
         return read
 
     def unreadable(self, rows: Tensor) -> list[Unreadable]:
-        found = list[Unreadable]()
-        for inputs, there, own in self.sides(rows):
+        failures = list[Unreadable]()
+        for inputs, there, side_rows in self.sides(rows):
             places = there.nonzero().flatten().tolist()
-            found += [one._replace(place=places[one.place]) for one in unreadable(inputs, own)]
-        return found
+            failures += [failure._replace(place=places[failure.place]) for failure in unreadable(inputs, side_rows)]
+        return failures
 
     def note_unreadable(self, rows: Tensor) -> None:
-        for inputs, _, own in self.sides(rows):
-            note_unreadable(inputs, own)
+        for inputs, _, side_rows in self.sides(rows):
+            note_unreadable(inputs, side_rows)
 
     def take(self, rows: Tensor) -> Tensor | LazyInputs:
-        for inputs, there, own in self.sides(rows):
+        for inputs, there, side_rows in self.sides(rows):
             if bool(there.all()):
-                return inputs[own] if isinstance(inputs, Tensor) else inputs.take(own)
+                return inputs[side_rows] if isinstance(inputs, Tensor) else inputs.take(side_rows)
         return SomeRows(self, rows)

@@ -78,9 +78,9 @@ class FromList(Subset):
 
     def of_source(self, samples: Samples) -> Subset:
         files = enumerate((self.file, self.validation, self.test))
-        lists = {part: expanded(of) for part, of in files if of is not None}
-        given = samples.parts is not None and bool((samples.parts == 2).any())
-        if self.validation is not None and self.test is None and not given:
+        lists = {part: expanded(path) for part, path in files if path is not None}
+        has_test = samples.parts is not None and bool((samples.parts == 2).any())
+        if self.validation is not None and self.test is None and not has_test:
             got = "none in the data and no list: give subset.test, or leave out subset.validation"
             raise ValueError(f"expected a test part beside {lists[1]}, got {got}")
         chosen = {part: _places(file, samples, self.encoding) for part, file in lists.items()}
@@ -96,7 +96,7 @@ class FromList(Subset):
             if part > 0 and blank:
                 told = f"left out {blank:,} of {len(places):,} samples in {lists[part]}"
                 warnings.warn(f"{told}, which have no class to be evaluated by", stacklevel=3)
-        rows = {part: _rows(samples)[places] for part, places in chosen.items()}
+        rows = {part: _get_source_rows(samples)[places] for part, places in chosen.items()}
         return _Found(lists[0], rows, rows[0][known[chosen[0]]], whole=self.every_part)
 
 
@@ -108,7 +108,7 @@ class _Found(Subset):
         self.file, self.rows, self.to_train, self.every_part = file, rows, to_train, whole
 
     def __call__(self, samples: Samples) -> Int[Tensor, " k"]:
-        absent = 0 if self.every_part else int((~torch.isin(self.to_train, _rows(samples))).sum())
+        absent = 0 if self.every_part else int((~torch.isin(self.to_train, _get_source_rows(samples))).sum())
         if absent:
             told = f"{absent:,} of {len(self.to_train):,} samples in {self.file} are left out"
             warnings.warn(f"{told}, as they are in the test part or another subset has", stacklevel=3)
@@ -119,64 +119,64 @@ class _Found(Subset):
         return replace(samples, parts=parts)[parts >= 0]
 
     def of_unlabelled(self, samples: Samples) -> Samples:
-        return samples[torch.isin(_rows(samples), self.rows[0])]
+        return samples[torch.isin(_get_source_rows(samples), self.rows[0])]
 
     def _parts(self, samples: Samples) -> Int[Tensor, " n"]:
-        given = torch.zeros(len(samples), dtype=torch.int64) if samples.parts is None else samples.parts
-        parts = given.masked_fill(torch.isin(given, torch.tensor(list(self.rows))), -1)
+        source_parts = torch.zeros(len(samples), dtype=torch.int64) if samples.parts is None else samples.parts
+        parts = source_parts.masked_fill(torch.isin(source_parts, torch.tensor(list(self.rows))), -1)
         for part, rows in self.rows.items():
-            parts[torch.isin(_rows(samples), rows)] = part
+            parts[torch.isin(_get_source_rows(samples), rows)] = part
         return parts
 
 
-def _rows(samples: Samples) -> Int[Tensor, " n"]:
+def _get_source_rows(samples: Samples) -> Int[Tensor, " n"]:
     return torch.arange(len(samples)) if samples.rows is None else samples.rows
 
 
 def _places(file: Path, samples: Samples, encoding: str | None) -> Int[Tensor, " k"]:
-    ids = [_plain(name) for name in samples.ids]
-    known = {name: place for place, name in enumerate(ids)}
-    lines = _read(file, known, encoding)
+    ids = [_normalise_path(name) for name in samples.ids]
+    known = {name: index for index, name in enumerate(ids)}
+    lines = _read_lines(file, known, encoding)
     if all(line.name.isdecimal() and line.name not in known for line in lines):
-        known = {str(row): place for place, row in enumerate(_rows(samples).tolist())}
-    found = _matched([line.name for line in lines], known, file)
-    lost = [line.name for line, place in zip(lines, found, strict=True) if place is None]
+        known = {str(row): index for index, row in enumerate(_get_source_rows(samples).tolist())}
+    matches = _matched([line.name for line in lines], known, file)
+    lost = [line.name for line, index in zip(lines, matches, strict=True) if index is None]
     if 2 * len(lost) >= len(lines):
         some = f"of whose {len(lines):,} lines {len(lost):,} name none, such as {lost[0]!r}"
         raise ValueError(f"expected a list of samples, got {file}, {some}, where samples are called {ids[0]!r}")
     if lost:
         some = formats.first_of(lost)
         warnings.warn(f"{len(lost):,} of {len(lines):,} lines of {file} name no sample: {some}", stacklevel=4)
-    pairs = dict.fromkeys((place, line.label) for line, place in zip(lines, found, strict=True) if place is not None)
-    places = sorted({place for place, _ in pairs})
+    pairs = dict.fromkeys((index, line.label) for line, index in zip(lines, matches, strict=True) if index is not None)
+    places = sorted({index for index, _ in pairs})
     if again := len(lines) - len(lost) - len(places):
         warnings.warn(f"{again:,} of {len(lines):,} lines of {file} name a sample again", stacklevel=4)
-    _check_classes(samples, [(place, label) for place, label in pairs if label is not None], file)
+    _check_classes(samples, [(index, label) for index, label in pairs if label is not None], file)
     return torch.tensor(places)
 
 
 def _matched(names: Sequence[str], known: Mapping[str, int], file: Path) -> list[int | None]:
-    """Return the place of each name: that of the id with the longest end in common, of which one is all."""
+    """Return each name's place: that of the id with the longest common ending, which is all of the name or the id."""
     backwards = sorted(name[::-1] for name in known)  # ids with one end are neighbours
-    found: list[int | None] = []
+    matches: list[int | None] = []
     for name in names:
         if name in known:
-            found.append(known[name])
+            matches.append(known[name])
             continue
-        start, stop = (bisect_left(backwards, name[::-1] + after) for after in "/0")  # 0 is the sign after /
+        start, stop = (bisect_left(backwards, name[::-1] + after) for after in "/0")  # 0 is the character after /
         if stop - start > 1:
-            first, second = sorted((one[::-1] for one in backwards[start:stop]), key=known.__getitem__)[:2]
+            first, second = sorted((reverse[::-1] for reverse in backwards[start:stop]), key=known.__getitem__)[:2]
             got = f"{name!r}, with which {stop - start:,} end, such as {first!r} and {second!r}"
             raise ValueError(f"expected paths of one sample each in {file}, got {got}: write more of the paths")
         folders = name.split("/")
-        longer = [one[::-1] for one in backwards[start:stop]]
+        longer = [reverse[::-1] for reverse in backwards[start:stop]]
         ends = (*longer, *("/".join(folders[first:]) for first in range(1, len(folders))))
-        found.append(next((known[end] for end in ends if end in known), None))
-    return found
+        matches.append(next((known[end] for end in ends if end in known), None))
+    return matches
 
 
 def _check_classes(samples: Samples, listed: Sequence[tuple[int, str]], file: Path) -> None:
-    odd = min((_odd(of, listed) for of in (samples, samples.as_evaluated())), key=len)
+    odd = min((_odd(labelling, listed) for labelling in (samples, samples.as_evaluated())), key=len)
     if odd:
         label, name = odd[0]
         told = f"{len(odd):,} of {len(listed):,} samples have the number of another class in {file}"
@@ -184,11 +184,11 @@ def _check_classes(samples: Samples, listed: Sequence[tuple[int, str]], file: Pa
 
 
 def _odd(samples: Samples, listed: Sequence[tuple[int, str]]) -> list[tuple[str, str]]:
-    """Return number and class of those listed that have another number than most of their class."""
+    """Return number and class of listed samples whose number is not the usual one of their class."""
     if samples.classes is None:
         return []
     classes, names = samples.classes.tolist(), samples.names
-    pairs = [(label, names[classes[place]]) for place, label in listed if classes[place] >= 0]
+    pairs = [(label, names[classes[index]]) for index, label in listed if classes[index] >= 0]
     ours, theirs = dict[str, str](), set[str]()
     for (label, name), _ in Counter(pairs).most_common():
         if label not in ours and name not in theirs:
@@ -197,11 +197,11 @@ def _odd(samples: Samples, listed: Sequence[tuple[int, str]]) -> list[tuple[str,
     return [(label, name) for label, name in pairs if ours.get(label) != name]
 
 
-def _plain(name: str) -> str:
+def _normalise_path(name: str) -> str:
     return re.sub(r"^(\./|/)+", "", formats.as_class(name).replace("\\", "/"))
 
 
-def _read(file: Path, known: Collection[str], encoding: str | None) -> list[_Line]:
+def _read_lines(file: Path, known: Collection[str], encoding: str | None) -> list[_Line]:
     if not (exists(file) and file.is_file()):
         raise ValueError(f"expected a list of samples, got {file}, which is no file: check subset.file{near(file)}")
     suffix = file.suffix.lower()
@@ -211,15 +211,15 @@ def _read(file: Path, known: Collection[str], encoding: str | None) -> list[_Lin
         lines = _of_text([line.strip() for line in formats.lines_in(file, encoding, OPTION) if line.strip()], known)
     if not lines:
         raise ValueError(f"expected a list of samples, got {file}, which has none")
-    return [_Line(_plain(line.name), line.label) for line in lines]
+    return [_Line(_normalise_path(line.name), line.label) for line in lines]
 
 
 def _of_text(lines: Sequence[str], known: Collection[str]) -> list[_Line]:
     # paths and classes, if every line ends in a number after a space and none is an id as it is
     parted = [re.fullmatch(r"(.*\S)\s+(-?\d+)", line) for line in lines]
-    if any(of is None or line in known for of, line in zip(parted, lines, strict=True)):
+    if any(match is None or line in known for match, line in zip(parted, lines, strict=True)):
         return [_Line(line, None) for line in lines]
-    return [_Line(of[1], of[2]) for of in parted if of]
+    return [_Line(match[1], match[2]) for match in parted if match]
 
 
 def _of_table(lines: formats.Lines) -> list[_Line]:

@@ -16,7 +16,7 @@ from likewise.data.lazy_inputs import LazyInputs
 from likewise.files.formats import first_of
 
 CHUNK = 16384  # rows read at a time
-SHARE_OF_ODD = 0.1  # of cells that are no numbers, up to which a column is meant to be of numbers
+SHARE_OF_ODD = 0.1  # of a column's cells, at most, may be something else if it is meant to be of numbers
 LARGEST = 2**53  # from where not every whole number is a float
 NUMBER = r"^[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|inf|infinity)$"
 MISSING = ("", "na", "n/a", "nan", "null", "none")  # what a number that is missing is usually written as, in any case
@@ -41,27 +41,27 @@ class Numbers(NamedTuple):
         values, filled, odd, first, padded = dict[str, Any](), 0, 0, "", False
         kept = {part: split for part, split in splits.items() if column in split.features}
         cells = {part: arrow_of(split, column).cast(pa.string()) for part, split in kept.items()}
-        words = {part: compute.utf8_lower(compute.utf8_trim_whitespace(of)) for part, of in cells.items()}
+        texts = {part: compute.utf8_lower(compute.utf8_trim_whitespace(strings)) for part, strings in cells.items()}
         flags = pa.array(["true", "false"])
-        if all(compute.all(compute.is_in(of.drop_null(), flags)).as_py() for of in words.values()):
-            words = {part: compute.if_else(compute.equal(of, "true"), "1", "0") for part, of in words.items()}
-        for part, of in words.items():
-            there = compute.and_(of.is_valid(), compute.invert(compute.is_in(of, pa.array(missing))))
-            right = compute.and_(there, compute.match_substring_regex(of, NUMBER))
+        if all(compute.all(compute.is_in(strings.drop_null(), flags)).as_py() for strings in texts.values()):
+            texts = {part: compute.if_else(compute.equal(strings, "true"), "1", "0") for part, strings in texts.items()}
+        for part, strings in texts.items():
+            there = compute.and_(strings.is_valid(), compute.invert(compute.is_in(strings, pa.array(missing))))
+            right = compute.and_(there, compute.match_substring_regex(strings, NUMBER))
             wrong = compute.and_not(there, compute.fill_null(right, fill_value=False))
-            values[part] = compute.cast(compute.if_else(right, of, None), pa.float64())
+            values[part] = compute.cast(compute.if_else(right, strings, None), pa.float64())
             filled += compute.sum(there).as_py() or 0
             if count := compute.sum(wrong).as_py():
                 row = compute.index(wrong, value=True).as_py()
-                first = first or f"{cells[part][row].as_py()!r} in row {row}{f' of {part}' * (len(words) > 1)}"
+                first = first or f"{cells[part][row].as_py()!r} in row {row}{f' of {part}' * (len(texts) > 1)}"
                 odd += count
-            padded |= bool(compute.any(compute.match_substring_regex(of, "^0[0-9]+$")).as_py())
+            padded |= bool(compute.any(compute.match_substring_regex(strings, "^0[0-9]+$")).as_py())
         return cls(values, filled, odd, first, padded)
 
     def check(self, path: str, column: str) -> None:
         if 0 < self.odd <= SHARE_OF_ODD * self.filled:
-            others = f", and {self.odd - 1:,} more" if self.odd > 1 else ""
-            got = f"{self.first} (counted from 0){others} of {self.filled:,} cells"
+            rest = f", and {self.odd - 1:,} more" if self.odd > 1 else ""
+            got = f"{self.first} (counted from 0){rest} of {self.filled:,} cells"
             remedy = "correct it, or name the columns to learn from in data.inputs"
             raise ValueError(f"expected numbers in column {column!r} of {path}, got {got}: {remedy}")
 
@@ -73,9 +73,9 @@ def with_numbers(splits: Mapping[str, Any], numbers: Mapping[str, Numbers]) -> d
     made = dict(splits)
     for part, split in splits.items() if numbers else ():
         table: Any = split.with_format("arrow")[:]
-        for name, of in numbers.items():
-            if part in of.values:
-                table = table.set_column(table.column_names.index(name), name, of.values[part])
+        for name, parsed in numbers.items():
+            if part in parsed.values:
+                table = table.set_column(table.column_names.index(name), name, parsed.values[part])
         made[part] = datasets.Dataset(table, fingerprint=part)
     return made
 
@@ -97,7 +97,7 @@ def whole_numbers(table: Any, column: str) -> NDArray[np.int64] | None:
 
 def vectors_of(tables: Sequence[Any], names: Sequence[str]) -> Tensor:
     """Concatenate number columns of all tables to vectors, (N, F), float32."""
-    rows = [np.concatenate([_numbers(table, name) for name in names], axis=1) for table in tables]
+    rows = [np.concatenate([_read_numbers(table, name) for name in names], axis=1) for table in tables]
     widths = {part.shape[1] for part in rows}
     if len(widths) > 1:
         raise ValueError(f"expected vectors of one length in all parts, got {sorted(widths)}: pad or cut the lists")
@@ -133,7 +133,7 @@ class NumberRows(LazyInputs):
 
 
 def finite_rows(vectors: Float[Tensor, "n f"] | LazyInputs, path: str) -> Int[Tensor, " m"]:
-    """Return which rows have all their numbers, finite; a warning counts the others and names the first."""
+    """Return the rows whose numbers are all there and finite; a warning counts the others and names the first."""
     read = (vectors[rows] for rows in torch.arange(len(vectors)).split(CHUNK))
     whole = torch.cat([torch.isfinite(some).all(dim=1) for some in read])
     lost = (~whole).nonzero().flatten().tolist()
@@ -147,7 +147,7 @@ def finite_rows(vectors: Float[Tensor, "n f"] | LazyInputs, path: str) -> Int[Te
     return whole.nonzero().flatten()
 
 
-def _numbers(table: Any, name: str) -> NDArray[np.float32]:
+def _read_numbers(table: Any, name: str) -> NDArray[np.float32]:
     if not is_list(table.features[name]):
         numbers = arrow_of(table, name).cast("float64", safe=False).to_numpy()
     else:

@@ -53,7 +53,7 @@ def parts_of(
     source: Source = build(specs["data"], Source)
     source.in_part = True
     whole = source.stream() if stream else _loaded(specs["data"], source)
-    samples, unlabelled = _apart(whole)
+    samples, unlabelled = _split_unlabelled(whole)
     if check is not None:
         check(samples)
     chosen = specs.get("subset") or []
@@ -63,16 +63,16 @@ def parts_of(
         unlabelled = subset.of_unlabelled(unlabelled)
     if unlabelled is not None and not len(unlabelled):
         unlabelled = None
-    for subset in (one for one in subsets if one.every_part):
+    for subset in (subset for subset in subsets if subset.every_part):
         samples = whole_classes(samples, subset)
-    numbers = _numbers(samples, len(whole))
-    others = [one for one in subsets if not one.every_part]
+    numbers = _get_part_numbers(samples, len(whole))
+    remaining = [subset for subset in subsets if not subset.every_part]
     split = build(specs["split"], Split)
-    keeping = [one for one in others if not one.hides]
-    parts = split(samples, _InTurn(others) if others else None)
-    given = [PARTS[n] for n, part in ((1, parts.validation), (2, parts.test)) if _is_given(part, numbers, n)]
-    parts = replace(parts, given=tuple(given))
-    if len(keeping) < len(others):
+    keeping = [subset for subset in remaining if not subset.hides]
+    parts = split(samples, _InTurn(remaining) if remaining else None)
+    given_parts = [PARTS[n] for n, part in ((1, parts.validation), (2, parts.test)) if _is_given(part, numbers, n)]
+    parts = replace(parts, given=tuple(given_parts))
+    if len(keeping) < len(remaining):
         hidden = _hidden(parts, split(samples, _InTurn(keeping) if keeping else None))
         unlabelled = hidden if unlabelled is None else joined(unlabelled, hidden)
     return replace(parts, unlabelled=unlabelled), split.refit
@@ -80,7 +80,7 @@ def parts_of(
 
 @contextmanager
 def loaded_once() -> Generator[None]:
-    """Within, keep the source that was loaded last for when it is asked for again, if its inputs are in memory."""
+    """Within it, keep the samples loaded last, in case they are needed again, if their inputs are in memory."""
     token = _last.set({})
     try:
         yield
@@ -96,17 +96,17 @@ def _loaded(spec: Spec, source: Source) -> Samples:
         last.clear()
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
-            last[key] = source.load(), [(of.message, of.category) for of in said]
+            last[key] = source.load(), [(warning.message, warning.category) for warning in said]
     samples, warned = last[key]
     for message, category in warned:
         warnings.warn(message, category, stacklevel=3)
     sides = samples.inputs, None if samples.counterparts is None else samples.counterparts.inputs
-    if any(of is not None and not (isinstance(of, Tensor) and of.nbytes <= MOST_KEPT) for of in sides):
+    if any(side is not None and not (isinstance(side, Tensor) and side.nbytes <= MOST_KEPT) for side in sides):
         last.clear()  # it may note what can't be read, or take much memory
     return samples
 
 
-def _apart(samples: Samples) -> tuple[Samples, Samples | None]:
+def _split_unlabelled(samples: Samples) -> tuple[Samples, Samples | None]:
     """Return the samples that have a label, and those to train on that have none."""
     known = samples.labelled
     if samples.labels is None or bool(known.all()):
@@ -120,15 +120,15 @@ def _apart(samples: Samples) -> tuple[Samples, Samples | None]:
 
 
 def _hidden(parts: Parts, whole: Parts) -> Samples:
-    rows = torch.cat([of.rows for of in (parts.train, parts.validation, parts.test) if of.rows is not None])
+    rows = torch.cat([part.rows for part in (parts.train, parts.validation, parts.test) if part.rows is not None])
     cut = "validation" not in parts.given and not whole.new_in_validation
-    others = (joined(whole.train, whole.validation) if cut else whole.train).unlabelled()
-    others = others if others.rows is None else others[~torch.isin(others.rows, rows)]
-    held_out = [of.groups for of in (parts.validation, parts.test) if of.groups is not None]
-    return others if others.groups is None else others[~torch.isin(others.groups, torch.cat(held_out))]
+    hidden = (joined(whole.train, whole.validation) if cut else whole.train).unlabelled()
+    hidden = hidden if hidden.rows is None else hidden[~torch.isin(hidden.rows, rows)]
+    held_out = [part.groups for part in (parts.validation, parts.test) if part.groups is not None]
+    return hidden if hidden.groups is None else hidden[~torch.isin(hidden.groups, torch.cat(held_out))]
 
 
-def _numbers(samples: Samples, count: int) -> Tensor | None:
+def _get_part_numbers(samples: Samples, count: int) -> Tensor | None:
     rows = samples.numbered().rows
     if samples.parts is None or rows is None:
         return None
@@ -158,12 +158,12 @@ def parts_of_run(run: Run, *, stream: bool = False) -> tuple[Parts, bool]:
 
 
 def parted_as(run: Run, samples: Samples, side: Side = "first") -> Samples:
-    """Return what a run's source reads with the parts that it has in the run; what that leaves out is training's."""
+    """Return what a run's source reads, with the run's parts; what the run leaves out counts as training samples."""
     parts = parts_of_run(run, stream=True)[0]
     held_out: dict[str, int] = {}
     for number, part in enumerate((parts.validation, parts.test), 1):
-        one = part if side == "first" or part.counterparts is None else part.counterparts
-        held_out |= dict.fromkeys(one.ids, number)
+        side_samples = part if side == "first" or part.counterparts is None else part.counterparts
+        held_out |= dict.fromkeys(side_samples.ids, number)
     return replace(samples, parts=torch.tensor([held_out.get(name, 0) for name in samples.ids]))
 
 
@@ -179,18 +179,18 @@ def same_source(first: Spec, second: Spec) -> bool:
 
 
 def _place(spec: Spec) -> tuple[type, dict[str, Any]]:
-    kind, given = class_of(spec["class_path"], Source), spec.get("init_args") or {}
-    usual = {name: of.default for name, of in inspect.signature(kind).parameters.items()}
-    said = {name: value for name, value in {**usual, **given}.items() if name not in READING}
+    source_class, arguments = class_of(spec["class_path"], Source), spec.get("init_args") or {}
+    usual = {name: parameter.default for name, parameter in inspect.signature(source_class).parameters.items()}
+    said = {name: value for name, value in {**usual, **arguments}.items() if name not in READING}
     paths = {name: expanded(value) for name, value in said.items() if isinstance(value, str | Path)}
-    return kind, said | {name: path.resolve() for name, path in paths.items()}
+    return source_class, said | {name: path.resolve() for name, path in paths.items()}
 
 
 def fingerprint(parts: Parts) -> str:
     """Return a digest of all labels and names, and of some inputs, of each part and of its other side."""
     digest = hashlib.blake2b(digest_size=16)
     sides = [(part, part.counterparts) for part in (parts.train, parts.validation, parts.test)]
-    every = [side for of in sides for side in of if side is not None]
+    every = [side for pair in sides for side in pair if side is not None]
     for samples in every if parts.unlabelled is None else [*every, parts.unlabelled]:
         digest.update(f"{tuple(samples.inputs.shape)} {samples.names}".encode())
         wrong, second = None if samples.negatives is None else samples.negatives.places, samples.evaluated

@@ -79,8 +79,8 @@ class Pairs(ImageSource):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.first == self.second:
-            kind = "files" if self.path is None else "columns"
-            raise ValueError(f"expected two {kind}, got {self.first!r} as data.first and as data.second")
+            side_kind = "files" if self.path is None else "columns"
+            raise ValueError(f"expected two {side_kind}, got {self.first!r} as data.first and as data.second")
         if self.negatives in {self.first, self.second}:
             raise ValueError(f"expected a column of its own as data.negatives, got {self.negatives!r}: name another")
 
@@ -96,13 +96,13 @@ class Pairs(ImageSource):
             return {}
         files = {file.name.removesuffix(".gz"): str(file) for file in sorted(folder.iterdir())}
         named = [name.removesuffix(f".{self.first}") for name in files if name.endswith(f".{self.first}")]
-        found = {name: f"{name}.{self.second}" for name in named if _part(name) is not None}
-        lone = [name for name, other in found.items() if other not in files]
-        if lone or (found and all(_part(name) for name in found)):
+        seconds = {name: f"{name}.{self.second}" for name in named if _part(name) is not None}
+        lone = [name for name, other in seconds.items() if other not in files]
+        if lone or (seconds and all(_part(name) for name in seconds)):
             missing = f"{lone[0] if lone else 'train'}.{self.second}"
             raise ValueError(f"expected {missing} in {folder}, got {', '.join(files)}: add it, or check data.second")
-        order = sorted(found, key=lambda name: (_part(name), name))
-        return {name: (files[f"{name}.{self.first}"], files[found[name]]) for name in order}
+        order = sorted(seconds, key=lambda name: (_part(name), name))
+        return {name: (files[f"{name}.{self.first}"], files[seconds[name]]) for name in order}
 
     def _of_files(self, where: str, files: Mapping[str, tuple[str, str]]) -> Samples:
         for name in ("negatives", "label", "group", "part"):
@@ -121,8 +121,8 @@ class Pairs(ImageSource):
         first, second = map(of_rows, sides)
         names = Ids(tabular.RowNames(list(files), lengths), rows) if several else Ids.numbers(rows)
         samples, rows = self._paired(where, first, second, of_first=rows, of_second=rows, names=names)
-        given = torch.tensor(parts).repeat_interleave(torch.tensor(lengths))[rows] if several else None
-        return without_bound(where, replace(samples, groups=grouped(samples), parts=given))
+        part_numbers = torch.tensor(parts).repeat_interleave(torch.tensor(lengths))[rows] if several else None
+        return without_bound(where, replace(samples, groups=grouped(samples), parts=part_numbers))
 
     def _rows_of(self, option: str, path: str) -> list[str] | Samples:
         file = expanded(path)
@@ -148,11 +148,11 @@ class Pairs(ImageSource):
                 raise ValueError(f"expected a column of {path} as data.{option}, got {got}")
         sides = [used[option] for option in ("first", "second", "negatives") if used.get(option) in tables.untyped]
         read = {name: Numbers.of(tables.splits, name, [""]) for name in sides}
-        numbers = {name: of for name, of in read.items() if not of.odd and of.filled}
+        numbers = {name: parsed for name, parsed in read.items() if not parsed.odd and parsed.filled}
         tables = replace(tables, splits=with_numbers(tables.splits, numbers))
         tabular.check_columns(path, tables.splits, [name for option, name in used.items() if option != "negatives"], [])
-        given = tabular.parts_in(path, tables, [])
-        splits = {name: tables.splits[name] for name in given}
+        part_numbers = tabular.parts_in(path, tables, [])
+        splits = {name: tables.splits[name] for name in part_numbers}
         lengths = list(map(len, splits.values()))
         cells, of_first = cells_of(path, splits, self.first, "first")
         first = self._side(path, tables, cells, self.first)
@@ -160,20 +160,20 @@ class Pairs(ImageSource):
         of_negatives = of_second[:0]
         if self.negatives is not None:
             wrong, of_negatives = cells_of(path, splits, self.negatives, "negatives")
-            kinds = [kind_in(path, of, name) for of, name in ((cells, self.second), (wrong, self.negatives))]
+            kinds = [kind_in(path, values, name) for values, name in ((cells, self.second), (wrong, self.negatives))]
             if kinds[0] != kinds[1]:
                 raise ValueError(f"expected data.negatives of what data.second is, {kinds[0]}, got {kinds[1]}")
-            renamed = {name: of.rename_column(self.negatives, self.second) for name, of in wrong.items()}
-            cells |= {f"negatives of {name}": of for name, of in renamed.items()}
+            renamed = {name: table.rename_column(self.negatives, self.second) for name, table in wrong.items()}
+            cells |= {f"negatives of {name}": table for name, table in renamed.items()}
         second = self._side(path, tables, cells, self.second)
         places = second.items[len(of_second) :]
         if self.negatives is not None and not bool((places >= 0).any()):
             raise ValueError(f"expected data.negatives in column {self.negatives!r} of {path}, got none to be read")
         names = tabular.ids_in(list(splits.values()), list(used.values()))
-        names = names or Ids(tabular.RowNames(list(given), lengths), torch.arange(sum(lengths)))
+        names = names or Ids(tabular.RowNames(list(part_numbers), lengths), torch.arange(sum(lengths)))
         samples, rows = self._paired(path, first, second, of_first=of_first, of_second=of_second, names=names)
         labels, named = (None, ()) if self.label is None else columns.labels_in(list(splits.values()), self.label, None)
-        parts = tabular.numbers_in(given, list(splits.values()), tabular.part_in(path, tables, self.part))
+        parts = tabular.numbers_in(part_numbers, list(splits.values()), tabular.part_in(path, tables, self.part))
         filled = tabular.filled_in(parts, rows)
         tabular.check_filled(path, filled)
         groups = None if self.group is None else groups_in(path, list(splits.values()), self.group)[rows]
@@ -186,15 +186,15 @@ class Pairs(ImageSource):
         return without_bound(path, replace(samples, groups=groups, parts=parts[rows] if len(filled) > 1 else None))
 
     def _side(self, path: str, tables: Tables, cells: Mapping[str, Any], column: str) -> Side:
-        kind, each = kind_in(path, cells, column), list(cells.values())
-        if kind == "images":
+        column_kind, each = kind_in(path, cells, column), list(cells.values())
+        if column_kind == "images":
             images = tabular.ImageCells(replace(tables, splits=cells), list(cells), column)
             items, firsts = numbered(images.keys)
-            inputs, kept, made_of, found = self.read_images(images, firsts.tolist())
+            inputs, kept, made_of, stats = self.read_images(images, firsts.tolist())
             places = torch.full((len(firsts) + 1,), -1)  # the last is that of what is missing, -1
             places[torch.searchsorted(firsts, kept)] = torch.arange(len(kept))
-            return Side(inputs, places[items], made_of, found, tabular.paths_of(images, tables.folder))
-        if kind == "text":
+            return Side(inputs, places[items], made_of, stats, tabular.paths_of(images, tables.folder))
+        if column_kind == "text":
             return of_texts(columns.strings_in(each, column))
         vectors = NumberRows(each, [column]) if self.streams else vectors_of(each, [column])
         items, firsts = numbered(contents(vectors))
@@ -203,7 +203,7 @@ class Pairs(ImageSource):
     def _paired(
         self, where: str, first: Side, second: Side, *, of_first: Tensor, of_second: Tensor, names: Ids
     ) -> tuple[Samples, Int[Tensor, " n"]]:
-        """Return the pairs of a row's cell of the first side and those of the second, with the row of each."""
+        """Pair each row's cell of the first side with its cells of the second; return the pairs and their rows."""
         if self.size is not None and first.preprocessing is second.preprocessing is None:
             raise ValueError(f"expected no size without images, got {self.size}: leave out data.size")
         cell = torch.full((len(names),), -1)
@@ -227,8 +227,8 @@ class Pairs(ImageSource):
             ids = Ids.of(ids)
 
         def samples_of(side: Side, cells: Tensor, items: Tensor, other: Samples | None = None) -> Samples:
-            own = ids if side.paths is None else Ids.of(side.paths[cells])
-            samples = Samples(taken(side.inputs, items, self.memory), ids=own, items=items, counterparts=other)
+            cell_ids = ids if side.paths is None else Ids.of(side.paths[cells])
+            samples = Samples(taken(side.inputs, items, self.memory), ids=cell_ids, items=items, counterparts=other)
             return replace(samples, preprocessing=side.preprocessing, found=side.found)
 
         counterparts = samples_of(second, whole.nonzero().flatten(), seconds)
@@ -236,7 +236,7 @@ class Pairs(ImageSource):
 
 
 def _negatives(inputs: Tensor | LazyInputs, items: Tensor, rows: Tensor, count: int) -> Negatives:
-    """Gather the negatives of each row; given are, for each negative, its input and its row, in order."""
+    """Gather the negatives of each row; `items` and `rows` are each negative's input and row, in order."""
     items, rows = items[items >= 0], rows[items >= 0]
     each, pool = items.unique(return_inverse=True)
     counts = torch.bincount(rows, minlength=count)

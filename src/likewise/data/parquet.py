@@ -15,7 +15,7 @@ from likewise.data import columns
 from likewise.files import folders
 
 HELD = 4  # row groups that a process holds
-MOST_READ = 2**26  # bytes of one that may be read for one image without a word
+MOST_READ = 2**26  # bytes of one that may be read for one image without a warning
 
 
 class RowGroup(NamedTuple):
@@ -63,19 +63,19 @@ class Contents:
         return np.concatenate([np.zeros(0, dtype=bool), *nulls])
 
     def __getitem__(self, number: int) -> bytes:
-        place = bisect(self.starts, number) - 1
+        index = bisect(self.starts, number) - 1
         try:
             with self._alone:
-                images = self._read(self.groups[place])
-            return images[number - self.starts[place]].as_py() or b""
+                images = self._read(self.groups[index])
+            return images[number - self.starts[index]].as_py() or b""
         except (OSError, ValueError, IndexError, NotImplementedError):  # pyarrow's errors are of these
             return b""
 
     def place(self, number: int) -> str:
         """Return where an image is, as `headers_of` takes it: its file, NUL, its column, row group and row."""
-        place = bisect(self.starts, number) - 1
-        file, column, group, _ = self.groups[place]
-        return f"{file}\0{column}/{group}/{number - self.starts[place]}"
+        index = bisect(self.starts, number) - 1
+        file, column, group, _ = self.groups[index]
+        return f"{file}\0{column}/{group}/{number - self.starts[index]}"
 
     def warn(self) -> None:
         largest = max(self.groups, key=lambda group: group.size, default=None)
@@ -100,7 +100,7 @@ def _images_of(group: RowGroup) -> Any:
 
 @final
 class Columns:
-    """The columns of a part in Parquet files, each read when it is asked for; of a row group, the last are held."""
+    """The columns of a part in Parquet files, each read on demand; of a row group, the last ones read are held."""
 
     def __init__(self, data: Any, features: Any, *, held: bool = False) -> None:
         self.data, self.features, self.held = data, features, held
@@ -118,22 +118,22 @@ class Columns:
         return [Columns(piece, self.features, held=True) for piece in each]
 
     def select_columns(self, names: Sequence[str]) -> Any:
-        return (_last_read if self.held else _read)(self, tuple(names))
+        return (_last_read if self.held else _read_columns)(self, tuple(names))
 
 
-def _read(of: Columns, names: tuple[str, ...]) -> Any:
+def _read_columns(source: Columns, names: tuple[str, ...]) -> Any:
     import datasets  # noqa: PLC0415 - only sets that the library reads need it
     from datasets.table import table_cast  # noqa: PLC0415 - comes with it
 
-    features = datasets.Features({name: of.features[name] for name in names})
+    features = datasets.Features({name: source.features[name] for name in names})
     try:
-        table = table_cast(of.data.to_table(columns=list(names)), features.arrow_schema)
+        table = table_cast(source.data.to_table(columns=list(names)), features.arrow_schema)
     except (OSError, ValueError) as error:
         raise ValueError(f"expected columns {', '.join(names)} of a Parquet file, got {error}") from error
     return datasets.Dataset(table, fingerprint=f"{names}")
 
 
-_last_read = lru_cache(maxsize=1)(_read)
+_last_read = lru_cache(maxsize=1)(_read_columns)
 
 
 def columns_of(part: str, files: Sequence[Path]) -> Columns:
@@ -142,17 +142,19 @@ def columns_of(part: str, files: Sequence[Path]) -> Columns:
     from pyarrow import dataset  # noqa: PLC0415 - comes with it
 
     data = dataset.dataset([str(file) for file in files], format="parquet")
-    found = Columns(data, datasets.Features.from_arrow_schema(data.schema))
-    if odd := next((of for of in data.get_fragments() if {*of.physical_schema.names} != {*found.features}), None):
+    table = Columns(data, datasets.Features.from_arrow_schema(data.schema))
+    if odd := next(
+        (fragment for fragment in data.get_fragments() if {*fragment.physical_schema.names} != {*table.features}), None
+    ):
         got = ", ".join(odd.physical_schema.names)
-        raise folders.RefusedError(f"expected the columns {', '.join(found.features)} in {odd.path}, got {got}")
-    if not len(found):
+        raise folders.RefusedError(f"expected the columns {', '.join(table.features)} in {odd.path}, got {got}")
+    if not len(table):
         raise folders.empty(part, files[0])
-    return found
+    return table
 
 
 def read_in_place(parts: Mapping[str, Sequence[Path]]) -> tuple[dict[str, Any], Contents] | None:
-    """Read all columns but images' bytes, in whose place numbers are; None if the first part has no such images."""
+    """Read all columns, with numbers in place of images' bytes; None if the first part has no such images."""
     import datasets  # noqa: PLC0415 - only sets that the library reads need it
     import pyarrow as pa  # noqa: PLC0415 - comes with it
     from datasets.table import table_cast  # noqa: PLC0415 - likewise
@@ -162,12 +164,14 @@ def read_in_place(parts: Mapping[str, Sequence[Path]]) -> tuple[dict[str, Any], 
     for part, files in parts.items():
         schema = parquet.read_schema(files[0])
         features = datasets.Features.from_arrow_schema(schema)
-        images = [name for name, of in features.items() if columns.kind_of(of) == "images" and _has(schema, name)]
+        images = [
+            name for name, feature in features.items() if columns.kind_of(feature) == "images" and _has(schema, name)
+        ]
         if not images and not read:
             return None
         numbered = {"bytes": datasets.Value("int64"), "path": datasets.Value("string")}
         schema = datasets.Features(features | dict.fromkeys(images, numbered)).arrow_schema
-        table = pa.concat_tables([table_cast(_table(file, images, contents), schema) for file in files])
+        table = pa.concat_tables([table_cast(_read_table(file, images, contents), schema) for file in files])
         if not len(table):
             raise folders.empty(part, files[0])
         read[part] = datasets.Dataset(table, fingerprint=part)
@@ -177,15 +181,15 @@ def read_in_place(parts: Mapping[str, Sequence[Path]]) -> tuple[dict[str, Any], 
 def _has(schema: Any, name: str) -> bool:
     import pyarrow as pa  # noqa: PLC0415 - only Parquet files need it
 
-    of: Any = schema.field(name).type if name in schema.names else None
+    column_type: Any = schema.field(name).type if name in schema.names else None
     content, text = (pa.binary(), pa.large_binary()), (pa.string(), pa.large_string())
-    if of is None or not pa.types.is_struct(of):
-        return of in content
-    kinds = {field.name: field.type for field in of}
+    if column_type is None or not pa.types.is_struct(column_type):
+        return column_type in content
+    kinds = {field.name: field.type for field in column_type}
     return kinds.keys() == {"bytes", "path"} and kinds["bytes"] in content and kinds["path"] in text
 
 
-def _table(path: Path, images: Sequence[str], contents: Contents) -> Any:
+def _read_table(path: Path, images: Sequence[str], contents: Contents) -> Any:
     import pyarrow as pa  # noqa: PLC0415 - only Parquet files need it
     from pyarrow import parquet  # noqa: PLC0415 - likewise
 
@@ -193,9 +197,9 @@ def _table(path: Path, images: Sequence[str], contents: Contents) -> Any:
         if lost := [name for name in images if not _has(file.schema_arrow, name)]:
             raise ValueError(f"{path} has no images in column {lost[0]!r}, as other files of its part do")
         nested = {name: pa.types.is_struct(file.schema_arrow.field(name).type) for name in images}
-        others = [name for name in file.schema_arrow.names if name not in nested]
-        table = file.read([*others, *(f"{name}.path" for name in images if nested[name])])
-        made = {name: table.column(name) for name in others}
+        remaining_columns = [name for name in file.schema_arrow.names if name not in nested]
+        table = file.read([*remaining_columns, *(f"{name}.path" for name in images if nested[name])])
+        made = {name: table.column(name) for name in remaining_columns}
         for name in images:
             start, lacks = contents.starts[-1], contents.add(str(path), file.metadata, name)
             numbers = pa.array(np.arange(start, contents.starts[-1]), mask=lacks)

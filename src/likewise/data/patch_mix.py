@@ -31,8 +31,8 @@ def drawn(draw: Draw, queries: int, height: int, width: int) -> Mix:
     numbers = draw.uniform(3)
     share = (1 - numbers[:, 0]).sqrt()
     edges: list[Tensor] = []
-    for place, side in enumerate((height, width), 1):
-        centre, half = (numbers[:, place] * side).long(), (share * side).long() // 2
+    for column, side in enumerate((height, width), 1):
+        centre, half = (numbers[:, column] * side).long(), (share * side).long() // 2
         edges += [(centre - half).clamp(0, side), (centre + half).clamp(0, side)]
     return Mix(torch.stack(edges, dim=1), draw.uniform(queries).argsort(dim=1))
 
@@ -66,10 +66,10 @@ def owned_by_partner(
         [[[True, False], [True, False]]]
     """
     covered, sizes = list[Tensor](), list[Tensor]()
-    for place, (cells, side) in enumerate(zip(map_shape, image, strict=True)):
+    for axis, (cells, side) in enumerate(zip(map_shape, image, strict=True)):
         edges = torch.arange(cells + 1, device=mix.boxes.device) * stride + start
         begin, end = edges.clamp(0, side).unfold(0, 2, 1).unbind(1)
-        low, high = mix.boxes[:, 2 * place, None], mix.boxes[:, 2 * place + 1, None]
+        low, high = mix.boxes[:, 2 * axis, None], mix.boxes[:, 2 * axis + 1, None]
         covered.append((torch.minimum(end, high) - torch.maximum(begin, low)).clamp(min=0))
         sizes.append(end - begin)
     area = sizes[0].unsqueeze(1) * sizes[1]

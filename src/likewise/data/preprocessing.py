@@ -61,7 +61,7 @@ class ImagePreprocessing:
 
     @classmethod
     def of(cls, images: Tensor, resize: Resize = "crop") -> "ImagePreprocessing":
-        """Return what other images need to become as these are, (N, channels, height, width)."""
+        """Return the preprocessing that makes other images like these, (N, channels, height, width)."""
         channels, height, width = images.shape[1:]
         return cls(channels, height, width, resize)
 
@@ -85,23 +85,23 @@ class ImagePreprocessing:
         from PIL import Image  # noqa: PLC0415 - only images in files need it
 
         high, wide = sides or (self.height, self.width)
-        mode, scale, found = "RGB" if self.channels == 3 else "L", 1.0, None
+        mode, scale, crop_boxes = "RGB" if self.channels == 3 else "L", 1.0, None
         if image.format == "JPEG":  # which need not be decoded as a whole
             drawn, (height, width) = image.width, upright_sides(image)
-            found = boxes(height, width)
-            spare = max(1.0, float((found.lengths / torch.tensor([high, wide])).min()))
+            crop_boxes = boxes(height, width)
+            spare = max(1.0, float((crop_boxes.lengths / torch.tensor([high, wide])).min()))
             reduced = image.draft("RGB", (math.ceil(image.width / spare), math.ceil(image.height / spare)))
             scale = 1.0 if reduced is None else reduced[1][2] / drawn
         plain = plain_image(image, self.bits).convert(mode)
-        starts, lengths, flips = (of.tolist() for of in found or boxes(plain.height, plain.width))
+        starts, lengths, flips = (tensor.tolist() for tensor in crop_boxes or boxes(plain.height, plain.width))
         views = torch.empty(len(starts), self.channels, high, wide, dtype=torch.uint8)
         for view, (top, left), (tall, broad), flip in zip(views, starts, lengths, flips, strict=True):
             right, bottom = (left + broad) * scale, (top + tall) * scale
             if scale == 1:  # whole pixels: what lies beyond is not looked at
-                section, of = plain.crop((round(left), round(top), round(right), round(bottom))), None
+                section, box = plain.crop((round(left), round(top), round(right), round(bottom))), None
             else:
-                section, of = plain, (left * scale, top * scale, min(right, plain.width), min(bottom, plain.height))
-            pixels = np.asarray(section.resize((wide, high), Image.Resampling.BILINEAR, of))
+                section, box = plain, (left * scale, top * scale, min(right, plain.width), min(bottom, plain.height))
+            pixels = np.asarray(section.resize((wide, high), Image.Resampling.BILINEAR, box))
             pixels = pixels.reshape(high, wide, self.channels)
             view.copy_(torch.from_numpy(np.moveaxis(pixels[:, ::-1] if flip else pixels, -1, 0).copy()))
         return views
@@ -154,7 +154,7 @@ def kind_of(image: "Image") -> str:
 
 
 def check_rule(resize: Any) -> None:
-    """Raise a ValueError unless a rule is known by which images are brought to a size."""
+    """Raise a ValueError unless `resize` is a known rule for bringing images to a size."""
     if resize not in get_args(Resize):
         raise ValueError(f"expected resize as one of {', '.join(get_args(Resize))}, got {resize!r}")
 

@@ -59,12 +59,12 @@ class _Reading(Dataset[Read]):
     def __len__(self) -> int:
         return len(self.spans)
 
-    def __getitem__(self, place: int) -> Read:
-        rows = torch.arange(self.spans[place].start, self.spans[place].stop)
+    def __getitem__(self, index: int) -> Read:
+        rows = torch.arange(self.spans[index].start, self.spans[index].stop)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "an image that cannot be read")  # all are told at the end
             inputs = self.inputs[rows]
-        if not (found := unreadable(self.inputs, rows)):
+        if not (failures := unreadable(self.inputs, rows)):
             return Read(rows, inputs, rows[:0], {})
         could = readable(self.inputs, rows)
-        return Read(rows[could], inputs[could], rows[~could], files_of(found))
+        return Read(rows[could], inputs[could], rows[~could], files_of(failures))

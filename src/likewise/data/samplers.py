@@ -127,8 +127,8 @@ class Balanced(Sampler):
         taken = sizes.expand_as(slots).flatten()
         rows_of = rows_by_class(labels, len(samples.names))
         of_slots = rows_by_class(slots.flatten(), len(occurring))
-        for label, own, of in zip(occurring.tolist(), places, of_slots, strict=True):
-            order.view(-1)[own] = _rows_of_class(rows_of[label], taken[of].tolist(), generator)
+        for label, positions, class_slots in zip(occurring.tolist(), places, of_slots, strict=True):
+            order.view(-1)[positions] = _rows_of_class(rows_of[label], taken[class_slots].tolist(), generator)
         return order
 
     def _check(self, batch_size: int, classes: int, each: int) -> None:
@@ -160,12 +160,12 @@ def _rows_of_class(rows: Tensor, sizes: list[int], generator: torch.Generator) -
     """Return the rows of one class for its batches, which take so many each: one shuffle after another."""
     taken, left = list[Tensor](), rows[:0]
     for size in sizes:
-        own, left = left[:size], left[size:]
-        while len(own) < size:
+        chosen, left = left[:size], left[size:]
+        while len(chosen) < size:
             shuffle = rows[torch.randperm(len(rows), generator=generator)]
-            twice = torch.isin(shuffle, own)
+            twice = torch.isin(shuffle, chosen)
             left = torch.cat([shuffle[~twice], shuffle[twice]])
-            lacking = size - len(own)
-            own, left = torch.cat([own, left[:lacking]]), left[lacking:]
-        taken.append(own)
+            lacking = size - len(chosen)
+            chosen, left = torch.cat([chosen, left[:lacking]]), left[lacking:]
+        taken.append(chosen)
     return torch.cat([*taken, rows[:0]])

@@ -34,7 +34,7 @@ class Samples:
         rows: Row of each sample in the source, (N,), set by a split; or None.
         ids: What each sample is called, (N,). None: its number here.
         preprocessing: What the source made of images; None for other inputs.
-        found: How these were in their files; None where they come from none.
+        found: How the images were in their files; None where they come from none.
         items: Which input each is, (N,): equal inputs have equal numbers. None: all differ.
         groups: What is to stay in one part, (N,): samples of equal numbers. None: each by itself.
         counterparts: The other side of pairs, (N,): the sample that belongs to each. None: there is no other side.
@@ -72,9 +72,9 @@ class Samples:
         object.__setattr__(self, "names", tuple(distinct(self.names)))
         if self.ids is None:  # pyright: ignore[reportUnnecessaryComparison]
             object.__setattr__(self, "ids", Ids.numbers(torch.arange(len(self.inputs))))
-        for name, given in self._beside_inputs.items():
-            if given is not None and len(given) != len(self.inputs):
-                raise ValueError(f"expected {name} of {len(self.inputs)} samples, one per input, got {len(given)}")
+        for name, values in self._beside_inputs.items():
+            if values is not None and len(values) != len(self.inputs):
+                raise ValueError(f"expected {name} of {len(self.inputs)} samples, one per input, got {len(values)}")
         self._check_labels()
         if isinstance(self.inputs, Tensor) and self.inputs.is_floating_point():
             wrong = sum(int((~torch.isfinite(some.flatten(1))).any(dim=1).sum()) for some in self.inputs.split(4096))
@@ -89,7 +89,8 @@ class Samples:
         index = rows.nonzero().flatten() if rows.dtype == torch.bool else rows
         inputs = self.inputs[index] if isinstance(self.inputs, Tensor) else self.inputs.take(index)
         beside: Any = self._beside_inputs.items()
-        return replace(self, inputs=inputs, **{name: None if of is None else of[index] for name, of in beside})
+        taken = {name: None if values is None else values[index] for name, values in beside}
+        return replace(self, inputs=inputs, **taken)
 
     @property
     def _beside_inputs(self) -> "Mapping[str, Tensor | Ids | Samples | Negatives | EvalLabels | None]":
@@ -142,7 +143,7 @@ class Samples:
 
     @property
     def within(self) -> Superclasses | None:
-        """The coarser classes that are trained on, in which those lie that samples are evaluated by; None: the same."""
+        """The coarser classes that are trained on, which contain those evaluated by; None: they are the same."""
         return None if self.evaluated is None else self.evaluated.within
 
     @property
@@ -200,7 +201,7 @@ class Samples:
         return replace(self, labels=None, names=(), evaluated=None)
 
     def as_evaluated(self) -> "Samples":
-        """Return the samples with the labels that they are evaluated by, where these are others."""
+        """Return the samples with the labels that they are evaluated by, where those differ."""
         second = self.evaluated
         return self if second is None else replace(self, labels=second.classes, names=second.names)
 
@@ -226,7 +227,7 @@ class Negatives:
 
     Args:
         inputs: All of them, (M, ...), as `Samples.inputs`.
-        items: Which input each is, (M,), by the numbers of `Samples.counterparts`: one that is some pair's counterpart
+        items: Which input each is, (M,), numbered as in `Samples.counterparts`: one that is also a pair's counterpart
             has its number.
         places: Which of them are each sample's, (N, K): places among them, -1 where a sample has fewer than K.
     """
@@ -272,7 +273,7 @@ def rows_by_class(labels: Int[Tensor, " n"], classes: int) -> tuple[Int[Tensor, 
 
 
 def some_of_each_class(labels: Int[Tensor, " n"], counts: Sequence[int], seed: int) -> Int[Tensor, " m"]:
-    """Choose so many rows of each class, in order: the first of a shuffle that does not depend on their number."""
+    """Choose `counts[c]` rows of each class c, in order: the first of a shuffle that does not depend on the counts."""
     generator = torch.Generator().manual_seed(seed)
     each = zip(rows_by_class(labels, len(counts)), counts, strict=True)
     chosen = [rows[torch.randperm(len(rows), generator=generator)[:count]] for rows, count in each]
@@ -282,7 +283,7 @@ def some_of_each_class(labels: Int[Tensor, " n"], counts: Sequence[int], seed: i
 def some_rows(
     count: int, most: int, seed: int, classes: Tensor | None = None, groups: Tensor | None = None
 ) -> Int[Tensor, " m"]:
-    """Choose at most so many rows at random, by whole classes or groups; where no group fits, rows are chosen."""
+    """Choose at most `most` rows at random, by whole classes or groups; where no group fits, single rows."""
     generator = torch.Generator().manual_seed(seed)
     if classes is None:
         rows = torch.arange(0) if groups is None else rows_of_groups(groups, most, seed)
@@ -294,7 +295,7 @@ def some_rows(
 
 
 def rows_of_groups(groups: Int[Tensor, " n"], room: int, seed: int, most: int | None = None) -> Int[Tensor, " m"]:
-    """Choose groups at random, as many as have room, and at most so many; return the rows of all of them, in order."""
+    """Choose groups at random, as many as fit into `room`, and at most `most`; return all of their rows, in order."""
     numbers, counts = groups.unique(return_inverse=True, return_counts=True)[1:]
     sizes, chosen = counts.tolist(), list[int]()
     for group in torch.randperm(len(sizes), generator=torch.Generator().manual_seed(seed)).tolist():

@@ -85,19 +85,19 @@ class Shards(ImageSource):
         inputs, kept, made_of, formats = self.read_images([image for image in images if image is not None])
         ids = Ids.of(sample.key for samples in tars.values() for sample in samples)[rows][kept]
         labels, parts = None if labels is None else labels[kept], parts[rows]
-        own = parts[kept] if len(parts.unique()) > 1 else None
-        return Samples(inputs, labels, names, own, ids=ids, preprocessing=made_of, found=formats)
+        part_numbers = parts[kept] if len(parts.unique()) > 1 else None
+        return Samples(inputs, labels, names, part_numbers, ids=ids, preprocessing=made_of, found=formats)
 
     def _images(self, tars: Tars) -> list[Within | None]:
         known = _kinds(tars)
         if self.image is not None:
             kinds = {self.image.lower().lstrip(".")} & known.keys()
             if not kinds:
-                raise ValueError(f"expected files called .{self.image} in {self.path}, got {_listed(known)}")
+                raise ValueError(f"expected files called .{self.image} in {self.path}, got {_list_suffixes(known)}")
         else:
-            kinds = {kind for kind in known if f".{kind.rpartition('.')[2]}" in image_suffixes()}
+            kinds = {suffix for suffix in known if f".{suffix.rpartition('.')[2]}" in image_suffixes()}
             if not kinds:
-                got = f"{'only ' if known else ''}{_listed(known)}"
+                got = f"{'only ' if known else ''}{_list_suffixes(known)}"
                 raise ValueError(f"expected an image in each sample of {self.path}, got {got}")
         images = list[Within | None]()
         for tar, samples in tars.items():
@@ -106,13 +106,13 @@ class Shards(ImageSource):
                 if len(matching) > 1:
                     everywhere = len(samples) > 1 and all({*matching} <= sample.files.keys() for sample in samples)
                     remedy = "name one in data.image" if everywhere else DOTS
-                    raise ValueError(f"expected one image in {key} of {tar}, got {_listed(matching)}: {remedy}")
-                images += [Within(f"{tar}/{key}.{kind}", tar, *files[kind]) for kind in matching] or [None]
+                    raise ValueError(f"expected one image in {key} of {tar}, got {_list_suffixes(matching)}: {remedy}")
+                images += [Within(f"{tar}/{key}.{suffix}", tar, *files[suffix]) for suffix in matching] or [None]
         return images
 
     def _parts(self, tars: list[Path]) -> list[int]:
-        words = [[word for word in re.split("[^a-z]+", tar.name.lower()) if word in PART_NAMES] for tar in tars]
-        named = [PART_NAMES[each[-1]] if each else None for each in words]
+        part_names = [[word for word in re.split("[^a-z]+", tar.name.lower()) if word in PART_NAMES] for tar in tars]
+        named = [PART_NAMES[each[-1]] if each else None for each in part_names]
         known = [part for part in named if part is not None]
         if not known or set(named) == {known[0]}:
             return [0] * len(tars)
@@ -132,8 +132,8 @@ class Shards(ImageSource):
         names = None if self.names is None else self._names()
         if all(isinstance(value, str) and INTEGER.fullmatch(value) for value in values if value not in (None, "")):
             values = [None if value in (None, "") else int(value) for value in values]
-        elif names is not None and (words := [value for value in values if isinstance(value, str) and value]):
-            where, got = f"{self.path} for the names in {self.names}", f"{words[0]!r}: leave out data.names"
+        elif names is not None and (strings := [value for value in values if isinstance(value, str) and value]):
+            where, got = f"{self.path} for the names in {self.names}", f"{strings[0]!r}: leave out data.names"
             raise ValueError(f"expected numbers from 0 as labels in {where}, got {got}")
         return labels_of(values, names=names, in_part=self.in_part)
 
@@ -150,19 +150,19 @@ class Shards(ImageSource):
         fields = next((json for json in self._json(tars) if json), {}) if "json" in kinds else {}
         if field := next((name for name in JSON_LABELS if name in fields), None):
             return f"json.{field}"
-        dotted = any(kind.endswith(f".{CLASS}") for kind in kinds)  # which are not to be passed over
+        dotted = any(suffix.endswith(f".{CLASS}") for suffix in kinds)  # which are not to be passed over
         if all("/" in sample.key for samples in tars.values() for sample in samples[:1]) and not dotted:
             return FOLDERS
-        got = f"{_listed(kinds)}: {DOTS if dotted else 'set data.label, or set that to none'}"
+        got = f"{_list_suffixes(kinds)}: {DOTS if dotted else 'set data.label, or set that to none'}"
         raise ValueError(f"expected labels in {self.path}, files called .cls, fields of .json, or folders, got {got}")
 
     def _values(self, tars: Tars, where: str) -> Iterator[Any]:
-        kind, _, field = where.partition(".")
-        if kind not in {CLASS, "json", "txt", FOLDERS} or (kind == "json") != bool(field):
+        source, _, field = where.partition(".")
+        if source not in {CLASS, "json", "txt", FOLDERS} or (source == "json") != bool(field):
             raise ValueError(f"expected data.label as cls, json.FIELD, txt, folder or none, got {where!r}")
-        if kind == FOLDERS:
+        if source == FOLDERS:
             return (sample.key.rpartition("/")[0].rpartition("/")[2] for each in tars.values() for sample in each)
-        return (fields.get(field) for fields in self._json(tars)) if kind == "json" else self._texts(tars, kind)
+        return (fields.get(field) for fields in self._json(tars)) if source == "json" else self._texts(tars, source)
 
     def _json(self, tars: Tars) -> Iterator[dict[str, Any]]:
         keys = (f"{tar}/{sample.key}.json" for tar, samples in tars.items() for sample in samples)
@@ -173,25 +173,25 @@ class Shards(ImageSource):
                 raise ValueError(f"expected JSON in {name}, got none: write it again") from error
             yield fields if isinstance(fields, dict) else {}
 
-    def _texts(self, tars: Tars, kind: str) -> Iterator[str]:
-        """Yield what is in the file of a kind of each sample; "" where there is none."""
+    def _texts(self, tars: Tars, suffix: str) -> Iterator[str]:
+        """Yield the text of each sample's file with a suffix; "" where there is none."""
         for tar, samples in tars.items():
             with tar.open("rb") as file:
                 for key, files in samples:
-                    offset, length = files.get(kind, (0, 0))
+                    offset, length = files.get(suffix, (0, 0))
                     file.seek(offset)
                     content = file.read(length)
-                    if kind == CLASS and content.isascii():  # numbers are written so, whatever the names are in
+                    if suffix == CLASS and content.isascii():  # numbers are written so, whatever the names are in
                         yield content.replace(b"\0", b"").decode().strip()
                         continue
-                    with encodings.opened(content, self.encoding, called=f"{tar}/{key}.{kind}") as text:
+                    with encodings.opened(content, self.encoding, called=f"{tar}/{key}.{suffix}") as text:
                         yield text.read().strip()
 
 
 def _kinds(tars: Tars) -> dict[str, None]:
-    each = ({kind for sample in samples for kind in sample.files} for samples in tars.values())
-    return dict.fromkeys(kind for kinds in each for kind in sorted(kinds))
+    each = ({suffix for sample in samples for suffix in sample.files} for samples in tars.values())
+    return dict.fromkeys(suffix for kinds in each for suffix in sorted(kinds))
 
 
-def _listed(kinds: Iterable[str]) -> str:
-    return first_of([f".{kind}" for kind in kinds]) or "no file"
+def _list_suffixes(kinds: Iterable[str]) -> str:
+    return first_of([f".{suffix}" for suffix in kinds]) or "no file"

@@ -69,10 +69,10 @@ def _lengths(compute: Any, lists: Any) -> Int[Tensor, " n"]:
 
 def kind_in(where: str, cells: Mapping[str, Any], column: str) -> columns.ColumnKind:
     """Return what a column of cells holds: images, text or numbers."""
-    kind = columns.kind_in(next(of for of in cells.values() if len(of)), column)
-    if kind in {"images", "text", "numbers"}:
-        return kind
-    got = "numbered classes" if kind == "classes" else "something else"
+    column_kind = columns.kind_in(next(table for table in cells.values() if len(table)), column)
+    if column_kind in {"images", "text", "numbers"}:
+        return column_kind
+    got = "numbered classes" if column_kind == "classes" else "something else"
     raise ValueError(f"expected images, texts or numbers in column {column!r} of {where}, got {got}")
 
 

@@ -40,7 +40,7 @@ class Parts:
 
     @property
     def new_in_validation(self) -> bool:
-        """Whether the validation classes are others than those that are trained on."""
+        """Whether the validation classes differ from those that are trained on."""
         return self.train.names[: len(self.validation.names)] != self.validation.names
 
     def refitted(self) -> "Parts":
@@ -162,14 +162,18 @@ class Stratified(Split):
     def __call__(self, samples: Samples, subset: Subset | None = None) -> Parts:
         subset = None if subset is None else subset.of_source(samples)
         samples = whole_classes(samples, subset)
-        given = torch.zeros(len(samples), dtype=torch.int64) if samples.parts is None else samples.parts
-        test = (given == 2).nonzero().flatten() if bool((given == 2).any()) else self._cut_test(samples, given == 0)
+        source_parts = torch.zeros(len(samples), dtype=torch.int64) if samples.parts is None else samples.parts
+        test = (
+            (source_parts == 2).nonzero().flatten()
+            if bool((source_parts == 2).any())
+            else self._cut_test(samples, source_parts == 0)
+        )
         rest = torch.isin(torch.arange(len(samples)), test, invert=True).nonzero().flatten()
         if subset is not None and not subset.every_part:
             rest = rest[subset(samples[rest])]
             if len(rest) < 2:
                 raise ValueError(f"expected a subset that keeps samples to train and to validate on, got {len(rest)}")
-        validation = rest[given[rest] == 1]
+        validation = rest[source_parts[rest] == 1]
         if subset is not None:
             validation = _with_trained_classes(samples, rest, validation)
         if len(validation) == 0:
@@ -290,9 +294,9 @@ def stratified(sets: Bool[Tensor, "n l"], share: float, seed: int) -> Int[Tensor
             left[row] = False
             placed.append(row)
             samples[part] -= 1
-            for own in own_labels[row]:
-                lacking[part][own] -= 1
-                remaining[own] -= 1
+            for row_label in own_labels[row]:
+                lacking[part][row_label] -= 1
+                remaining[row_label] -= 1
     blank = order[left[order]]
     chosen[blank[: max(0, round(samples[0]))]] = True
     surplus = int(chosen.sum()) - max(1, round(share * count))

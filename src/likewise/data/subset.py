@@ -35,7 +35,7 @@ class Subset(Described, ABC):
         return self
 
     def of_unlabelled(self, samples: Samples) -> Samples:
-        """Return those to keep of the samples to train on that have no class: all."""
+        """Return the unlabelled training samples that are kept: all."""
         return samples
 
     def relabelled(self, samples: Samples) -> Samples:

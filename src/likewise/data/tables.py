@@ -38,10 +38,10 @@ def open_tables(
     """Open the data at a path, or the data set of that name on the Hub; in part, images may be of no class."""
     where = expanded(path)
     if exists(where) != local or not (local or may_be_on_the_hub(path)):
-        kind = "file or a folder" if local else "name of a data set on the Hub, such as user/name"
+        path_kind = "file or a folder" if local else "name of a data set on the Hub, such as user/name"
         got = "which is here: choose --data Folder or Table" if exists(where) else "which does not exist"
         remedy = "" if exists(where) else f": check data.path{near(where)}"
-        raise ValueError(f"expected a {kind}, got {path}, {got}{remedy}")
+        raise ValueError(f"expected a {path_kind}, got {path}, {got}{remedy}")
     try:
         saved = any((where / name).is_file() for name in SAVED)
         if saved or not where.exists():
@@ -51,7 +51,7 @@ def open_tables(
         parts = _local(where, encoding, labelled=labelled, in_part=in_part)
         if isinstance(parts, Tables):
             return parts
-        if lacking := next(((part, of[0]) for part, of in parts.items() if of[0].stat().st_size == 0), None):
+        if lacking := next(((part, files[0]) for part, files in parts.items() if files[0].stat().st_size == 0), None):
             raise folders.empty(*lacking)
         folder = where if where.is_dir() else where.parent
         if TABLES[parts["train"][0].suffix.lower()] != "parquet":
@@ -60,7 +60,7 @@ def open_tables(
         with library(path, where):
             if placed := read_in_place(parts):
                 return Tables(placed[0], folder, placed[1])
-            return Tables({part: columns_of(part, of) for part, of in parts.items()}, folder)
+            return Tables({part: columns_of(part, files) for part, files in parts.items()}, folder)
     except OSError as error:
         raise ValueError(_unreadable(path, where, error)) from error
 
@@ -76,7 +76,7 @@ def _local(where: Path, encoding: str | None, *, labelled: bool, in_part: bool) 
     images = [file for file in files if file.suffix.lower() in suffixes]
     tables = [file for file in files if file.suffix.lower() in TABLES]
     if images and (beside := [file for file in tables if file.name in _METADATA]):
-        return _beside(where, beside, encoding, folders.parts_of(images), images)
+        return _read_metadata(where, beside, encoding, folders.parts_of(images), images)
     if images or not tables:
         lost |= folders.first_to_do(file for file in files if file.suffix.lower() not in suffixes)
     kinds = {TABLES[file.suffix.lower()] for file in tables}
@@ -109,13 +109,13 @@ def _image_tables(
         within.setdefault(parts.get(image.parts[0], unknown) if parts else "train", []).append(image)
     if outside := within.pop("", []):
         folders.warn_of({("image", f"outside of {' and '.join(parts)}"): list(map(str, outside))}, where)
-    for top in sorted({Path(place).parts[0] for places in lost.values() for place in places}) if parts else ():
+    for top in sorted({Path(path).parts[0] for places in lost.values() for path in places}) if parts else ():
         part = PART_NAMES.get(top.lower())
         if part is not None and PARTS[part] not in within:
             raise folders.empty(PARTS[part], where / top)
     features: dict[str, Any] = {"image": datasets.Image()}
     columns: dict[str, dict[str, Any]] = {
-        part: {"image": [as_text(str(image)) for image in own]} for part, own in within.items()
+        part: {"image": [as_text(str(image)) for image in paths]} for part, paths in within.items()
     }
     if labelled:
         own_class = [image for image in chain(*within.values()) if image not in blank]
@@ -123,14 +123,14 @@ def _image_tables(
             got = f"{len(blank):,} in {folders.called(blank)}, none of a class: set data.label to none"
             raise folders.RefusedError(f"expected images of classes in {where}, got {got}")
         features["label"] = datasets.ClassLabel(names=folders.classes_of(where, own_class, depth))
-        for part, own in within.items():
-            columns[part]["label"] = [None if image in blank else as_class(image.parts[depth]) for image in own]
+        for part, paths in within.items():
+            columns[part]["label"] = [None if image in blank else as_class(image.parts[depth]) for image in paths]
         folders.warn_of_blank(blank, where)
     kinds = datasets.Features(features)
     return {part: datasets.Dataset.from_dict(table, features=kinds) for part, table in columns.items()}
 
 
-def _beside(
+def _read_metadata(
     where: Path, files: Sequence[Path], encoding: str | None, parts: Mapping[str, str], images: Iterable[Path]
 ) -> Tables:
     import datasets  # noqa: PLC0415 - only sets that the library reads need it
@@ -144,12 +144,12 @@ def _beside(
         table = read[str(file)].with_format("arrow")[:] if file in of_text else parquet.read_table(where / file)
         columns = dict[str, Any]()
         for name in table.column_names:
-            own = re.fullmatch("(?:(.+)_)?file_name(s?)", name)
-            if own is None:
+            match = re.fullmatch("(?:(.+)_)?file_name(s?)", name)
+            if match is None:
                 columns[name] = table.column(name)
                 continue
-            places = [_placed(of, file.parent, named) for of in table.column(name).to_pylist()]
-            columns[own[1] or f"image{own[2]}"] = pa.array(places)
+            places = [_placed(cell, file.parent, named) for cell in table.column(name).to_pylist()]
+            columns[match[1] or f"image{match[2]}"] = pa.array(places)
         grouped.setdefault(parts.get(file.parts[0], "train"), []).append(pa.table(columns))
     without = [str(image) for image in images if str(image) not in named]
     folders.warn_of({("image", f"that {files[0].name} does not name"): without} if without else {}, where)
@@ -160,16 +160,16 @@ def _beside(
 
 def _placed(name: Any, folder: Path, named: set[str]) -> Any:
     if not isinstance(name, str):
-        return [_placed(one, folder, named) for one in name] if isinstance(name, list) else name
-    named.add(place := os.path.normpath(folder / name))
-    return place
+        return [_placed(file_name, folder, named) for file_name in name] if isinstance(name, list) else name
+    named.add(path := os.path.normpath(folder / name))
+    return path
 
 
 def _table_parts(where: Path, tables: Sequence[Path]) -> dict[str, list[Path]]:
     files: dict[str | None, list[Path]] = {}
     for table in tables:
-        words = [PART_NAMES[word] for word in re.split("[^a-z]+", str(table).lower()) if word in PART_NAMES]
-        part = PARTS[words[-1]] if words else None
+        part_numbers = [PART_NAMES[word] for word in re.split("[^a-z]+", str(table).lower()) if word in PART_NAMES]
+        part = PARTS[part_numbers[-1]] if part_numbers else None
         files.setdefault(part, []).append(where / table)
     if set(files) == {None}:
         return {"train": files[None]}

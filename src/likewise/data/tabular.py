@@ -80,35 +80,37 @@ class Tabular(ImageSource):
         beside = [*label, *([] if self.fine_label is None else [self.fine_label])]
         by_row = part_in(self.path, tables, self.part)
         choice = self._chosen(tables, [*beside, *([] if by_row is None else by_row[:1])])
-        inputs, kind, tables = choice.inputs, choice.kind, choice.tables
-        if self.size is not None and kind != "images":
-            what = "texts" if kind == "text" else "columns of numbers"
+        inputs, column_kind, tables = choice.inputs, choice.kind, choice.tables
+        if self.size is not None and column_kind != "images":
+            what = "texts" if column_kind == "text" else "columns of numbers"
             raise ValueError(f"expected no size for {what}, got {self.size}: leave out data.size")
         check_columns(self.path, tables.splits, [*inputs, *beside[len(label) :]], label)
-        given = parts_in(self.path, tables, label)
-        splits = [tables.splits[name] for name in given]
+        part_numbers = parts_in(self.path, tables, label)
+        splits = [tables.splits[name] for name in part_numbers]
         labels, names = self._labels(splits, label)
         second = self._finer(splits, labels, names)
-        parts = numbers_in(given, splits, by_row)
+        parts = numbers_in(part_numbers, splits, by_row)
         kept = torch.arange(len(parts))
-        ids, made_of, found = ids_in(splits, [*inputs, *beside]), None, None
-        if kind == "images":
-            cells = ImageCells(tables, list(given), inputs[0])
-            read, kept, made_of, found = self.read_images(cells)
+        ids, made_of, stats = ids_in(splits, [*inputs, *beside]), None, None
+        if column_kind == "images":
+            cells = ImageCells(tables, list(part_numbers), inputs[0])
+            read, kept, made_of, stats = self.read_images(cells)
             ids = ids or paths_of(cells, tables.folder)
-        elif kind == "text":
+        elif column_kind == "text":
             read = self._texts(splits, inputs[0])
         else:
             vectors = NumberRows(splits, inputs) if self.streams else vectors_of(splits, inputs)
             kept = finite_rows(vectors, self.path)
             read = vectors[kept] if isinstance(vectors, Tensor) else vectors.take(kept)
             check_filled(self.path, filled_in(parts, kept))
-        ids = ids or Ids(RowNames(list(given), list(map(len, splits))), torch.arange(len(parts)))
-        of = tuple(inputs) if kind == "numbers" else ()
+        ids = ids or Ids(RowNames(list(part_numbers), list(map(len, splits))), torch.arange(len(parts)))
+        vector_columns = tuple(inputs) if column_kind == "numbers" else ()
         labels, parts = None if labels is None else labels[kept], parts[kept] if bool(parts.any()) else None
         said = f"{choice}" + ("" if by_row is None else f"; parts are those of {by_row[0]}")
-        told = not self.inputs and (kind == "numbers" or choice.others or by_row is not None)
-        samples = Samples(read, labels, names, parts, ids=ids[kept], preprocessing=made_of, found=found, columns=of)
+        told = not self.inputs and (column_kind == "numbers" or choice.others or by_row is not None)
+        samples = Samples(
+            read, labels, names, parts, ids=ids[kept], preprocessing=made_of, found=stats, columns=vector_columns
+        )
         return replace(samples, said=said if told else "", evaluated=None if second is None else second[kept])
 
     def _chosen(self, tables: Tables, beside: Sequence[str]) -> Chosen:
@@ -145,20 +147,22 @@ def parts_in(path: str, tables: Tables, label: Sequence[str]) -> dict[str, int]:
     return dict(zip(numbers, with_test_part(list(numbers.values())), strict=True))
 
 
-def part_in(path: str, tables: Tables, given: str | None) -> tuple[str, list[int]] | None:
-    """Return the column that says the part of each row, and their numbers; None where there are several tables."""
-    table, *others = tables.splits.values()
-    if others and given not in {None, "none"}:
+def part_in(path: str, tables: Tables, column: str | None) -> tuple[str, list[int]] | None:
+    """Return the column that says each row's part, and the parts' numbers; None where there are several tables."""
+    table, *rest = tables.splits.values()
+    if rest and column not in {None, "none"}:
         got = ", ".join(tables.splits)
         raise ValueError(f"expected one table, with a column of parts, in {path}, got {got}: leave out data.part")
-    return None if others else part_column(given, list(table.features), lambda of: columns.values_of(table, of), path)
+    return (
+        None if rest else part_column(column, list(table.features), lambda name: columns.values_of(table, name), path)
+    )
 
 
-def numbers_in(given: Mapping[str, int], splits: Sequence[Any], by_row: tuple[str, list[int]] | None) -> Tensor:
+def numbers_in(part_numbers: Mapping[str, int], splits: Sequence[Any], by_row: tuple[str, list[int]] | None) -> Tensor:
     """Return the part of each row, (N,): what a column says, or the part that its table is."""
     if by_row is not None:
         return torch.tensor(by_row[1])
-    return torch.repeat_interleave(torch.tensor(list(given.values())), torch.tensor(list(map(len, splits))))
+    return torch.repeat_interleave(torch.tensor(list(part_numbers.values())), torch.tensor(list(map(len, splits))))
 
 
 def filled_in(parts: Tensor, kept: Tensor) -> dict[str, int]:
@@ -221,7 +225,7 @@ class RowNames:
         if len(self.parts) == 1:
             return [str(row) for row in rows]
         places = [bisect(self.starts, row) - 1 for row in rows]
-        return [f"{self.parts[place]}/{row - self.starts[place]}" for row, place in zip(rows, places, strict=True)]
+        return [f"{self.parts[index]}/{row - self.starts[index]}" for row, index in zip(rows, places, strict=True)]
 
 
 @final
@@ -301,9 +305,9 @@ class ImageCells(Sequence[Item]):
     def __getitem__(self, row: Any) -> Any:
         if not 0 <= row < len(self):
             raise IndexError(row)
-        place = bisect(self.starts, row) - 1
-        within = row - self.starts[place]
-        cell, name = self.cells[place][within][self.column], f"row {within} of {self.splits[place]}"
+        index = bisect(self.starts, row) - 1
+        within = row - self.starts[index]
+        cell, name = self.cells[index][within][self.column], f"row {within} of {self.splits[index]}"
         if isinstance(cell, Mapping):
             name = cell["path"] or name
             cell = cell["path"] if cell["bytes"] is None else cell["bytes"]

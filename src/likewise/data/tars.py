@@ -48,7 +48,7 @@ def tars_at(path: str) -> list[Path]:
 
 
 def samples_in(path: Path) -> list[Sample]:
-    """Return the samples of a tar: files of one name up to its first dot, of which no two are of a kind."""
+    """Return the samples of a tar: files that share a name up to its first dot, no two with the same suffix."""
     samples, latest = list[Sample](), dict[str, Sample]()
     try:
         with tarfile.open(path, "r:", encoding="utf-8", errors="surrogateescape") as tar:
@@ -56,11 +56,11 @@ def samples_in(path: Path) -> list[Sample]:
                 named = NAME.fullmatch(member.name)
                 if named is None or not member.isreg() or member.issparse():
                     continue
-                key, kind = named[1], named[2].lower()
-                if key not in latest or kind in latest[key].files:
+                key, suffix = named[1], named[2].lower()
+                if key not in latest or suffix in latest[key].files:
                     latest[key] = Sample(key, {})
                     samples.append(latest[key])
-                latest[key].files[kind] = member.offset_data, member.size
+                latest[key].files[suffix] = member.offset_data, member.size
             end = tar.offset  # what cannot be read as a header ends a tar, too
         with path.open("rb") as file:
             file.seek(end)

@@ -75,8 +75,9 @@ class Text(Source):
 
     def load(self) -> Samples:
         read = {part: self._read(file) for part, file in self._files().items()}
-        every = [one for of in read.values() for one in of]
-        rows, numbers = [row for *_, row in every], [formats.PART_NAMES[part] for part, of in read.items() for _ in of]
+        every = [record for records in read.values() for record in records]
+        rows = [row for *_, row in every]
+        numbers = [formats.PART_NAMES[part] for part, records in read.items() for _ in records]
         if len(read) == 1:
             names = dict.fromkeys(name for row in rows[:LOOKED_AT] for name in row)
             by_row = formats.part_column(self.part, names, lambda name: [row.get(name) for row in rows], self.path)
@@ -85,7 +86,7 @@ class Text(Source):
         labels, known = None, ()
         if self.label != "none":
             labels, known = labels_of([label for _, label, *_ in every], self.separator, in_part=self.in_part)
-        texts, ids = Texts(words for words, *_ in every), Ids.of(name for *_, name, _ in every)
+        texts, ids = Texts(text for text, *_ in every), Ids.of(name for *_, name, _ in every)
         return Samples(texts, labels, known, parts, ids=ids)
 
     def _files(self) -> dict[str, Path]:
@@ -99,11 +100,11 @@ class Text(Source):
         files = [file for file in sorted(path.iterdir()) if file.suffix in known]
         parts = formats.PART_NAMES
         named = {file: formats.PARTS[parts[file.stem.lower()]] for file in files if file.stem.lower() in parts}
-        found = {part: file for file, part in named.items()}
-        if len(found) < len(named) or "train" not in found:
+        part_files = {part: file for file, part in named.items()}
+        if len(part_files) < len(named) or "train" not in part_files:
             got = ", ".join(file.name for file in files) or "none"
             raise ValueError(f"expected one file of each part, train and maybe validation and test, got {got}: rename")
-        return {part: found[part] for part in formats.PARTS if part in found}
+        return {part: part_files[part] for part in formats.PARTS if part in part_files}
 
     def _read(self, file: Path) -> list[tuple[str, Any, str, dict[str, Any]]]:
         """Return each text of a file, its label, its id and its row."""
@@ -112,25 +113,25 @@ class Text(Source):
         known = dict.fromkeys(name for _, row in rows[:LOOKED_AT] for name in row)
         if not known:
             raise _nothing(lines)
-        kind, found = inputs_at(file, vars(self))
-        alone = found[0] if kind == "texts" and len(found) == 1 else None
+        input_type, columns = inputs_at(file, vars(self))
+        alone = columns[0] if input_type == "texts" and len(columns) == 1 else None
         text = column_of(known, self.text or alone, formats.TEXT_COLUMNS, "text", self.path)
         cells: Callable[[str], list[Any]] = lambda name: [row.get(name) for _, row in rows]  # noqa: E731
         label = None if self.label == "none" else column_of(known, self.label, LABELS, "label", self.path, cells=cells)
         kept = list[tuple[str, Any, str, dict[str, Any]]]()
         every = [] if label is None else [row.get(label) for _, row in rows]
-        classes = any(map(self._is_label, every)) and not any(isinstance(one, list) for one in every)
+        classes = any(map(self._is_label, every)) and not any(isinstance(value, list) for value in every)
         in_part = self.in_part and self.separator is None and classes
         for line, row in rows:
-            given = None if label is None else row.get(label)
+            row_label = None if label is None else row.get(label)
             if not isinstance(row.get(text), str):
                 lines.lost.append((line, "no text"))
-            elif label is not None and not self._is_label(given) and not (in_part and given in (None, "")):
-                why = "labels are a dict: write a list" if isinstance(given, dict) else "no label"
+            elif label is not None and not self._is_label(row_label) and not (in_part and row_label in (None, "")):
+                why = "labels are a dict: write a list" if isinstance(row_label, dict) else "no label"
                 lines.lost.append((line, why))
             else:
-                words = row[text].encode("utf-8", "replace").decode()  # half a surrogate pair is no text
-                kept.append((words, given, str(row.get(formats.ID_COLUMN, f"{file.name}:{line}")), row))
+                string = row[text].encode("utf-8", "replace").decode()  # half a surrogate pair is no text
+                kept.append((string, row_label, str(row.get(formats.ID_COLUMN, f"{file.name}:{line}")), row))
         if not kept:
             raise _nothing(lines)
         if lines.lost:
@@ -141,7 +142,7 @@ class Text(Source):
     def _is_label(self, label: Any) -> bool:
         # an empty one is a set without labels
         if isinstance(label, list):
-            return all(isinstance(one, str | int) for one in label)
+            return all(isinstance(class_label, str | int) for class_label in label)
         return isinstance(label, str | int) and (label != "" or self.separator is not None)
 
 

@@ -96,48 +96,48 @@ class Torchvision(ImageSource):
         second = None
         if self.fine_label is not None:
             fine = [part.fine for part in parts if part.fine is not None]
-            second = EvalLabels.finer(torch.cat([own for own, _ in fine]), fine[0][1], labels, names)
+            second = EvalLabels.finer(torch.cat([classes for classes, _ in fine]), fine[0][1], labels, names)
         roles = with_test_part([part.number for part in parts])
         numbers = torch.cat([torch.full((len(part.targets),), role) for role, part in zip(roles, parts, strict=True)])
-        given = None if len(parts) == 1 else numbers
+        part_numbers = None if len(parts) == 1 else numbers
         tensors = [part.images for part in parts if isinstance(part.images, Tensor)]
         if tensors:
             images = torch.cat(tensors)
             made_of = ImagePreprocessing.of(images, self.resize)
             if self.in_part and _BLANK in getattr(self._kind(), "splits", ()):
                 return self._with_blank(images, labels, names, numbers, made_of)
-            return Samples(images, labels, names, given, preprocessing=made_of, evaluated=second)
+            return Samples(images, labels, names, part_numbers, preprocessing=made_of, evaluated=second)
         files = [file for part in parts for file in part.images if isinstance(file, Path)]
-        read, kept, made_of, found = self.read_images(files)
+        read, kept, made_of, stats = self.read_images(files)
         ids = Ids.of(str(file.relative_to(self.root) if file.is_relative_to(self.root) else file) for file in files)
-        given = None if given is None else given[kept]
+        part_numbers = None if part_numbers is None else part_numbers[kept]
         second = None if second is None else second[kept]
-        images = Samples(read, labels[kept], names, given, ids=ids[kept], preprocessing=made_of, found=found)
+        images = Samples(read, labels[kept], names, part_numbers, ids=ids[kept], preprocessing=made_of, found=stats)
         return replace(images, evaluated=second)
 
     def _with_blank(
         self, images: Tensor, labels: Tensor, names: tuple[str, ...], parts: Tensor, made_of: ImagePreprocessing
     ) -> Samples:
-        kind = self._kind()
-        others = _Mapped(self.root / kind.base_folder / kind.train_list[2][0], made_of)
-        inputs: Tensor | LazyInputs = JoinedRows(images, others)
+        dataset_class = self._kind()
+        unlabelled = _Mapped(self.root / dataset_class.base_folder / dataset_class.train_list[2][0], made_of)
+        inputs: Tensor | LazyInputs = JoinedRows(images, unlabelled)
         if not self.streams and math.prod(inputs.shape) <= self.memory * 2**30:
             inputs = inputs[torch.arange(len(inputs))]
-        blank = torch.full((len(others),), -1)
+        blank = torch.full((len(unlabelled),), -1)
         parts = torch.cat([parts, torch.zeros_like(blank)])
         return Samples(inputs, torch.cat([labels, blank]), names, parts, preprocessing=made_of)
 
     def _parts(self) -> Iterator[_Part]:
         # one after another, so that only one is held twice at a time
-        kind = self._kind()
-        parameters = inspect.signature(kind).parameters
+        dataset_class = self._kind()
+        parameters = inspect.signature(dataset_class).parameters
         if self.fold is not None and "folds" not in parameters:
             raise ValueError(f"expected no fold of {self.name}, got {self.fold}: leave out data.fold; STL10 has folds")
         for number, names in _ways(parameters):
             for options in names:
                 try:
-                    part = kind(**self._options(parameters), **options, **self._level(self.label))
-                    fine = None if self.fine_label is None else self._labelled(kind, part, parameters, options)
+                    part = dataset_class(**self._options(parameters), **options, **self._level(self.label))
+                    fine = None if self.fine_label is None else self._labelled(dataset_class, part, parameters, options)
                 except (ValueError, RuntimeError, OSError, ImportError, IndexError) as error:
                     if isinstance(error, ValueError) and "Unknown value" in str(error):
                         continue  # the part has another name here, or does not exist
@@ -154,12 +154,16 @@ class Torchvision(ImageSource):
         if self.name not in kinds:
             got = self.name + suggest(self.name, kinds, f": choose one of {', '.join(sorted(kinds))}", most=2)
             raise ValueError(f"expected a data set of torchvision.datasets, got {got}")
-        kind = kinds[self.name]
-        parameters = inspect.signature(kind).parameters.values()
-        required = {of.name for of in parameters if of.default is of.empty and of.kind is of.POSITIONAL_OR_KEYWORD}
+        dataset_class = kinds[self.name]
+        parameters = inspect.signature(dataset_class).parameters.values()
+        required = {
+            parameter.name
+            for parameter in parameters
+            if parameter.default is parameter.empty and parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+        }
         if not required <= {"root", "split"}:
             raise ValueError(f"expected a data set for classification, got {self.name}")
-        return kind
+        return dataset_class
 
     def _options(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
         # with a loader that returns the path, we decode
@@ -170,10 +174,12 @@ class Torchvision(ImageSource):
     def _level(self, label: str | None) -> dict[str, str]:
         return {"annotation_level": label} if label is not None and self.name == "FGVCAircraft" else {}
 
-    def _labelled(self, kind: Any, part: Any, parameters: Mapping[str, Any], options: Mapping[str, Any]) -> Labels:
+    def _labelled(
+        self, dataset_class: Any, part: Any, parameters: Mapping[str, Any], options: Mapping[str, Any]
+    ) -> Labels:
         if self.name == "CIFAR100":
             return _cifar100(part, str(self.fine_label))
-        other = kind(**self._options(parameters), **options, **self._level(self.fine_label))
+        other = dataset_class(**self._options(parameters), **options, **self._level(self.fine_label))
         return torch.tensor([other[row][1] for row in range(len(other))]), _names(other)
 
     def _missing(self, error: Exception, parameters: Mapping[str, Any]) -> str:
@@ -187,10 +193,12 @@ class Torchvision(ImageSource):
         if self.name == "CIFAR100" and self.label is not None:
             part.targets, names = _cifar100(part, self.label)
         data = torch.as_tensor(part.data) if isinstance(getattr(part, "data", None), (np.ndarray, Tensor)) else None
-        given = getattr(part, "targets", getattr(part, "labels", None))
-        if data is not None and data.dtype == torch.uint8 and given is not None and np.ndim(given) == 1:
-            targets = torch.as_tensor(given).long()
-            return _Part(number, as_images(data.numpy(), self.size, self.resize), targets, names or _numbers(targets))
+        labels = getattr(part, "targets", getattr(part, "labels", None))
+        if data is not None and data.dtype == torch.uint8 and labels is not None and np.ndim(labels) == 1:
+            targets = torch.as_tensor(labels).long()
+            return _Part(
+                number, as_images(data.numpy(), self.size, self.resize), targets, names or _number_classes(targets)
+            )
         images, wanted = list[Any](), list[Tensor]()
         for item in (part[row] for row in range(len(part))):
             if not isinstance(item, tuple) or len(item) != 2 or not isinstance(item[1], int | Tensor | None):
@@ -201,7 +209,7 @@ class Torchvision(ImageSource):
         targets = torch.stack(wanted) if wanted else torch.zeros(0, dtype=torch.int64)
         targets = targets.bool() if targets.ndim == 2 else targets.long()
         files = all(isinstance(image, Path) for image in images)
-        return _Part(number, images if files else self._stacked(images), targets, names or _numbers(targets))
+        return _Part(number, images if files else self._stacked(images), targets, names or _number_classes(targets))
 
     def _stacked(self, images: Sequence[Any]) -> Tensor:
         if any(image.ndim == 3 for image in images):
@@ -237,9 +245,9 @@ def _ways(parameters: Mapping[str, Any]) -> list[tuple[int, list[dict[str, Any]]
 
 
 def _names(part: Any) -> tuple[str, ...]:
-    found = next((getattr(part, name) for name in _NAMES if getattr(part, name, None)), ())
+    names = next((getattr(part, name) for name in _NAMES if getattr(part, name, None)), ())
     # ImageNet's names have synonyms, and crane is a bird and a machine; CelebA's end with an empty name
-    return tuple(distinct([name if isinstance(name, str) else ", ".join(name) for name in found if name]))
+    return tuple(distinct([name if isinstance(name, str) else ", ".join(name) for name in names if name]))
 
 
 def _cifar100(part: Any, level: str) -> Labels:
@@ -254,7 +262,7 @@ def _cifar100(part: Any, level: str) -> Labels:
     return torch.tensor(targets), tuple(read(part.meta["filename"])[f"{level}_label_names"])
 
 
-def _numbers(targets: Tensor) -> tuple[str, ...]:
+def _number_classes(targets: Tensor) -> tuple[str, ...]:
     count = targets.shape[1] if targets.ndim == 2 else int(targets.max()) + 1 if len(targets) else 0
     return tuple(str(label) for label in range(count))
 

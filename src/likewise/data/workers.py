@@ -29,7 +29,7 @@ def _each(loader: DataLoader[T]) -> Iterator[T]:
         yield from loader
     except RuntimeError as error:
         said = f"{error} {error.__cause__} {error.__context__}"
-        if not any(words in said for words in FULL):
+        if not any(message in said for message in FULL):
             raise
         remedy = "give a container more, as with --shm-size 16g or --ipc host, or take fewer --workers"
         told = f"expected shared memory for what workers read, got too little in /dev/shm: {remedy}"

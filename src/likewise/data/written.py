@@ -11,14 +11,14 @@ from likewise.data.columns import warn_of_same
 from likewise.files import folders
 from likewise.files.formats import SEPARATED, Lines
 
-CHUNK = 16384  # rows that are Python's objects at a time
+CHUNK = 16384  # rows held as Python objects at a time
 
 
 def read(parts: Mapping[str, Sequence[Path]], encoding: str | None = None) -> tuple[dict[str, Any], frozenset[str]]:
     """Read the files of each part; return the tables, and the columns of strings that may be meant as numbers.
 
-    Cells of CSV and TSV are strings, or whole numbers where all of a column are and are written as such. Those of JSON
-    are of JSON's kinds; where a column has several, they are strings too.
+    Cells of CSV and TSV are strings, or whole numbers where every filled cell of a column is written as one. Those of
+    JSON keep JSON's types; where a column has several, they are strings too.
     """
     import datasets  # noqa: PLC0415 - only tables need it
     import pyarrow as pa  # noqa: PLC0415 - comes with it
@@ -27,7 +27,7 @@ def read(parts: Mapping[str, Sequence[Path]], encoding: str | None = None) -> tu
     tables = {part: _part(part, files, mixed, encoding) for part, files in parts.items()}
     separated = [part for part, files in parts.items() if files[0].suffix.lower() in SEPARATED]
     mixed |= (cells := {name for part in separated for name in tables[part].column_names})
-    having = {name: [of.column(name) for of in tables.values() if name in of.column_names] for name in cells}
+    having = {name: [table.column(name) for table in tables.values() if name in table.column_names] for name in cells}
     mixed -= (whole := {name for name, each in having.items() if all(map(_is_whole, each))})
     for part in separated:
         kinds = {name: pa.int64() if name in whole else pa.string() for name in tables[part].column_names}
@@ -57,7 +57,9 @@ def _part(part: str, files: Sequence[Path], mixed: set[str], encoding: str | Non
             raise _refusal(lines)
     if not count:
         raise folders.empty(part, files[0])
-    return pa.table({name: _joined(of, f"column {name!r} of {files[0]}", name, mixed) for name, of in pieces.items()})
+    return pa.table(
+        {name: _joined(chunks, f"column {name!r} of {files[0]}", name, mixed) for name, chunks in pieces.items()}
+    )
 
 
 def _array(cells: list[Any]) -> Any:
@@ -75,22 +77,22 @@ def _joined(pieces: Sequence[Any], where: str, name: str, mixed: set[str]) -> An
 
     if not any(isinstance(piece, list) for piece in pieces):
         try:
-            return pa.concat_tables([pa.table({"": of}) for of in pieces], promote_options="permissive").column(0)
+            return pa.concat_tables([pa.table({"": piece}) for piece in pieces], promote_options="permissive").column(0)
         except (ValueError, TypeError):
             pass
     cells = [cell for piece in pieces for cell in (piece if isinstance(piece, list) else piece.to_pylist())]
     kinds = {*map(type, cells)} - {type(None)}
     if kinds == {list}:
-        return pa.array([None if cell is None else [_word(one) for one in cell] for cell in cells])
+        return pa.array([None if cell is None else [_format_cell(value) for value in cell] for cell in cells])
     if kinds & {list, dict}:
         return pa.array([None if cell is None else {"json": json.dumps(cell)} for cell in cells])
     mixed.add(name)
-    words = [_word(cell) for cell in cells]
-    warn_of_same(cells, words, f"{where} has")
-    return pa.array(words)
+    texts = [_format_cell(cell) for cell in cells]
+    warn_of_same(cells, texts, f"{where} has")
+    return pa.array(texts)
 
 
-def _word(cell: Any) -> str | None:
+def _format_cell(cell: Any) -> str | None:
     return cell if cell is None or isinstance(cell, str) else json.dumps(cell)
 
 

@@ -1,6 +1,7 @@
 """What a loss does to the embedding: its geometry, its gradient, and pictures of both.
 
-Features and labels that are no numbers, not finite, or of other lengths, and parameters out of range, are a ValueError.
+Features and labels that are not numbers, not finite or of different lengths, or parameters out of range, raise a
+ValueError.
 """
 
 from likewise.diagnostics.descent import Descent, descent

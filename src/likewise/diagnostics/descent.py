@@ -8,10 +8,8 @@ import torch
 
 TENTHS = 10
 FEWEST = 20  # values: two in each tenth
-ERRORS = (
-    3.0  # standard errors that a fall exceeds; by chance one training in 100 would seem to fall, of skewed steps three
-)
-LEAST = 0.001  # of the loss: a fall below it is none, however regular
+ERRORS = 3.0  # standard errors that a fall must exceed; by chance 1 training in 100 does, 3 with skewed steps
+LEAST = 0.001  # of the loss; a smaller fall does not count, however regular
 
 
 class Descent(NamedTuple):

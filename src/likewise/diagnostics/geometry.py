@@ -13,7 +13,7 @@ from likewise.evaluation.features import Bar, silent
 from likewise.evaluation.nearest import nearest
 from likewise.pairs import MaxSimilarity, MeanSimilarity, PairWeight, SharesLabel
 
-FEWEST = 3  # labels that can be put in an order
+FEWEST = 3  # labels for which there is an order to choose
 
 
 def alignment(features: Float[Array, "n d"], labels: Int[Array, "n"]) -> float:
@@ -44,11 +44,11 @@ def alignment(features: Float[Array, "n d"], labels: Int[Array, "n"]) -> float:
     rows, labels = with_labels(features, labels)
     units = unit_rows(rows)
     classes, members = labels.unique(return_inverse=True)
-    counts, sums, own = _of_classes(units, members, len(classes))
+    counts, sums, squares = _of_classes(units, members, len(classes))
     pairs = (counts * (counts - 1)).sum()
     if pairs == 0:
         return math.nan
-    distances = 2 * (counts - 1) * own - 2 * (sums.square().sum(1) - own)
+    distances = 2 * (counts - 1) * squares - 2 * (sums.square().sum(1) - squares)
     return float(distances.sum() / pairs)
 
 
@@ -82,7 +82,7 @@ def class_distances(features: Float[Array, "n d"], labels: Int[Array, "n"], clas
 
 
 def _of_classes(units: Tensor, labels: Tensor, classes: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return of each class how many samples it has, their sum, and the sum of their squares; a zero row's is 0."""
+    """Return the number of samples of each class, their sum, and the sum of their squared lengths, 0 for a zero row."""
     counts = torch.bincount(labels, minlength=classes).double()
     sums = torch.zeros(classes, units.shape[1], dtype=units.dtype).index_add_(0, labels, units)
     return counts, sums, torch.zeros(classes, dtype=units.dtype).index_add_(0, labels, units.square().sum(1))
@@ -124,7 +124,7 @@ def uniformity(features: Float[Array, "n d"]) -> float:
 def similarity_histogram(
     features: Float[Array, "n d"], labels: Int[Array, "n"], bins: int = 80
 ) -> tuple[Float[Tensor, "edges"], Float[Tensor, "bins"], Float[Tensor, "bins"]]:
-    """Count the cosine similarities of pairs of one class and of pairs of two.
+    """Count the cosine similarities of pairs within a class and of pairs from two classes.
 
     Args:
         features: (N, D); L2-normalised here.
@@ -248,7 +248,7 @@ def push_weights(
     Args:
         sets: Label sets of samples, (N, L).
         similarity: S, (L, L).
-        aggregation: How sim is made of S over the pairs of two samples' labels.
+        aggregation: How sim aggregates S over the pairs of two samples' labels.
 
     Returns:
         One weight for each ordered pair of samples that share no label, the first of which has some, as anchors have;
@@ -262,7 +262,7 @@ def push_weights(
         >>> push_weights(torch.tensor([[True, False], [False, True]]), similarity)
         tensor([0.7000, 0.7000])
     """
-    kind = MeanSimilarity if aggregation == "mean" else MaxSimilarity
+    similarity_class = MeanSimilarity if aggregation == "mean" else MaxSimilarity
     pushes: PairWeight = ~SharesLabel(sets, sets)
-    weights = 1 - kind(sets, similarity, sets).dense()
+    weights = 1 - similarity_class(sets, similarity, sets).dense()
     return weights[pushes.dense().bool() & sets.any(dim=1, keepdim=True)]

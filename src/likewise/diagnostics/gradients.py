@@ -108,10 +108,10 @@ def anchor_gradients(
 
     Example:
         >>> embeddings = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])  # anchor, hard positive, easy negative
-        >>> found = anchor_gradients(embeddings, torch.tensor([0, 0, 1]), temperature=1.0, anchors=[0])
-        >>> [round(of, 3) for of in found.coefficients[0].tolist()]
+        >>> gradients = anchor_gradients(embeddings, torch.tensor([0, 0, 1]), temperature=1.0, anchors=[0])
+        >>> [round(value, 3) for value in gradients.coefficients[0].tolist()]
         [0.0, -0.269, 0.269]
-        >>> [round(of, 3) for of in found.strengths[0].tolist()]
+        >>> [round(value, 3) for value in gradients.strengths[0].tolist()]
         [0.0, 0.269, 0.0]
     """
     check_temperature(temperature)
@@ -119,19 +119,19 @@ def anchor_gradients(
     one_of("form", form, Form)
     rows, keys = _rows_and_keys(embeddings, labels)
     chosen = _chosen(anchors, len(rows))
-    others = torch.arange(len(rows)) != chosen.unsqueeze(1)
-    positives = _same(keys[chosen], keys) & others
-    others &= positives.any(dim=1, keepdim=True)
+    references = torch.arange(len(rows)) != chosen.unsqueeze(1)
+    positives = _same(keys[chosen], keys) & references
+    references &= positives.any(dim=1, keepdim=True)
     similarities = rows[chosen] @ rows.T
     logits = similarities / tau
-    probabilities = _softmax(logits, others)
+    probabilities = _softmax(logits, references)
     targets = _softmax(torch.zeros_like(logits) if form == "out" else logits, positives)
     weights = (probabilities - targets) / tau
     return AnchorGradients(
         anchors=chosen,
         similarities=similarities,
         positives=positives,
-        negatives=others & ~positives,
+        negatives=references & ~positives,
         probabilities=probabilities,
         targets=targets,
         strengths=weights.abs() * _across(similarities, rows, chosen),
@@ -176,19 +176,19 @@ def _rows_and_keys(embeddings: Array, labels: Array | None) -> tuple[Tensor, Ten
 def _chosen(anchors: Tensor | Sequence[int] | None, count: int) -> Tensor:
     if anchors is None:
         return torch.arange(count)
-    given = torch.as_tensor(anchors).detach().cpu()
-    whole = given.ndim == 1 and (not given.numel() or not (given.is_floating_point() or given.dtype == torch.bool))
-    if not whole or (given.numel() and not 0 <= int(given.min()) <= int(given.max()) < count):
+    rows = torch.as_tensor(anchors).detach().cpu()
+    whole = rows.ndim == 1 and (not rows.numel() or not (rows.is_floating_point() or rows.dtype == torch.bool))
+    if not whole or (rows.numel() and not 0 <= int(rows.min()) <= int(rows.max()) < count):
         raise ValueError(
-            f"expected anchors to be rows, integers (A,) from 0 to {count - 1}, got {given.dtype} of shape "
-            f"{tuple(given.shape)}: turn a mask into rows with mask.nonzero().flatten()"
+            f"expected anchors to be rows, integers (A,) from 0 to {count - 1}, got {rows.dtype} of shape "
+            f"{tuple(rows.shape)}: turn a mask into rows with mask.nonzero().flatten()"
         )
-    return given.long()
+    return rows.long()
 
 
-def _same(keys: Tensor, others: Tensor) -> Tensor:
+def _same(keys: Tensor, references: Tensor) -> Tensor:
     """Return which pairs have equal ids, (A,) and (N,), or share a label, (A, L) and (N, L)."""
-    return keys.unsqueeze(1) == others if keys.ndim == 1 else keys.double() @ others.double().T > 0
+    return keys.unsqueeze(1) == references if keys.ndim == 1 else keys.double() @ references.double().T > 0
 
 
 class HardestShares(NamedTuple):
@@ -235,8 +235,8 @@ def strength_by_negatives(
     Args:
         embeddings: See `anchor_gradients`.
         labels: Likewise.
-        counts: Numbers of negatives, K, from 1 to what all active anchors have. None: 2, 4, 8, ..., and all.
-        fraction: Which part of the pairs of all anchors is the hardest, and the easiest; at least one pair is.
+        counts: Numbers of negatives, K, from 1 to as many as every active anchor has. None: 2, 4, 8, ..., and all.
+        fraction: The fraction of all anchors' pairs that counts as the hardest, and as the easiest; at least one pair.
         temperature: τ > 0.
         form: "out" or "in".
         anchors: Rows of the anchors, (A,). None: all rows.
@@ -254,13 +254,13 @@ def strength_by_negatives(
     Example:
         >>> embeddings = torch.tensor([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0], [0.0, -1.0], [0.0, -1.0], [-0.6, -0.8]])
         >>> classes = torch.tensor([0, 0, 0, 1, 1, 1])
-        >>> found = strength_by_negatives(embeddings, classes, temperature=1.0, anchors=[0], counts=[1, 3])
-        >>> found.counts, [round(of, 3) for of in found.hard_positives.tolist()]
+        >>> strengths = strength_by_negatives(embeddings, classes, temperature=1.0, anchors=[0], counts=[1, 3])
+        >>> strengths.counts, [round(value, 3) for value in strengths.hard_positives.tolist()]
         ((1, 3), [0.263, 0.327])
     """
     _check_fraction(fraction)
-    found = anchor_gradients(embeddings, labels, temperature=temperature, form=form, anchors=anchors)
-    most = int(found.negatives.sum(dim=1)[found.active].min()) if bool(found.active.any()) else 0
+    gradients = anchor_gradients(embeddings, labels, temperature=temperature, form=form, anchors=anchors)
+    most = int(gradients.negatives.sum(dim=1)[gradients.active].min()) if bool(gradients.active.any()) else 0
     doubled = (2**power for power in range(1, max(most, 1).bit_length()))
     asked = tuple(sorted({*doubled, most} - {0})) if counts is None else tuple(counts)
     if not all(1 <= count <= most for count in asked):
@@ -268,24 +268,24 @@ def strength_by_negatives(
             f"expected counts of negatives from 1 to {most}, as all anchors have, got {asked}: ask for fewer"
         )
     generator = torch.Generator().manual_seed(seed)
-    drawn = torch.rand(found.negatives.shape, generator=generator).where(found.negatives, torch.inf)
-    place = drawn.argsort(dim=1).argsort(dim=1)
+    drawn = torch.rand(gradients.negatives.shape, generator=generator).where(gradients.negatives, torch.inf)
+    ranks = drawn.argsort(dim=1).argsort(dim=1)
     rows, _ = _rows_and_keys(embeddings, labels)
-    across, tau = _across(found.similarities, rows, found.anchors), float(temperature)
-    active = max(1, int(found.active.sum()))
+    across, tau = _across(gradients.similarities, rows, gradients.anchors), float(temperature)
+    active = max(1, int(gradients.active.sum()))
     sums: list[list[float]] = []
     for count in asked:
-        negatives = found.negatives & (place < count)
-        probabilities = _softmax(found.similarities / tau, found.positives | negatives)
-        strengths = (probabilities - found.targets) / tau * across
+        negatives = gradients.negatives & (ranks < count)
+        probabilities = _softmax(gradients.similarities / tau, gradients.positives | negatives)
+        strengths = (probabilities - gradients.targets) / tau * across
         sums.append(
             [
                 float(sign * strengths[among][_first(hardness[among], fraction)].sum()) / active
                 for among, sign, hardness in (
-                    (found.positives, -1, -found.similarities),
-                    (found.positives, -1, found.similarities),
-                    (negatives, 1, found.similarities),
-                    (negatives, 1, -found.similarities),
+                    (gradients.positives, -1, -gradients.similarities),
+                    (gradients.positives, -1, gradients.similarities),
+                    (negatives, 1, gradients.similarities),
+                    (negatives, 1, -gradients.similarities),
                 )
             ]
         )
@@ -308,8 +308,8 @@ def strength_by_similarity(
     Example:
         >>> from likewise.diagnostics import anchor_gradients
         >>> embeddings = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
-        >>> found = anchor_gradients(embeddings, torch.tensor([0, 0, 1]), temperature=1.0, anchors=[0])
-        >>> [of.tolist() for of in strength_by_similarity(found, bins=2)[1:]]
+        >>> gradients = anchor_gradients(embeddings, torch.tensor([0, 0, 1]), temperature=1.0, anchors=[0])
+        >>> [means.tolist() for means in strength_by_similarity(gradients, bins=2)[1:]]
         [[nan, 0.2689414213699951], [0.0, nan]]
     """
     places = ((gradients.similarities.clamp(-1, 1) + 1) / 2 * bins).long().clamp(max=bins - 1)
@@ -329,7 +329,7 @@ def hardest_shares(gradients: AnchorGradients, fraction: float = 0.1) -> Hardest
 
     Args:
         gradients: What `anchor_gradients` returned.
-        fraction: Which part of the pairs counts as the hardest, above 0 and at most 1; at least one pair does.
+        fraction: The fraction of the pairs that counts as the hardest, above 0 and at most 1; at least one pair does.
 
     Returns:
         The shares of pull and push; NaN where there is none.
@@ -337,8 +337,8 @@ def hardest_shares(gradients: AnchorGradients, fraction: float = 0.1) -> Hardest
     Example:
         >>> from likewise.diagnostics import anchor_gradients
         >>> embeddings = torch.tensor([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0], [0.6, -0.8], [-1.0, 0.0]])
-        >>> found = anchor_gradients(embeddings, torch.tensor([0, 0, 0, 1, 1]), temperature=0.1, anchors=[0])
-        >>> [round(of, 3) for of in hardest_shares(found, fraction=0.5)]
+        >>> gradients = anchor_gradients(embeddings, torch.tensor([0, 0, 0, 1, 1]), temperature=0.1, anchors=[0])
+        >>> [round(share, 3) for share in hardest_shares(gradients, fraction=0.5)]
         [1.0, 1.0]
     """
     _check_fraction(fraction)

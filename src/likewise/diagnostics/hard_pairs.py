@@ -61,8 +61,8 @@ def hardest_pairs(
 
     Example:
         >>> points = torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 0.9]])
-        >>> found = hardest_pairs(points, torch.tensor([0, 0, 0, 1]))
-        >>> found.positive_pairs(1).tolist(), found.negative_pairs(1).tolist()
+        >>> pairs = hardest_pairs(points, torch.tensor([0, 0, 0, 1]))
+        >>> pairs.positive_pairs(1).tolist(), pairs.negative_pairs(1).tolist()
         ([[0, 2]], [[2, 3]])
     """
     features, labels = with_labels(features, labels)
@@ -72,9 +72,9 @@ def hardest_pairs(
     tiles = _of_classes(units, labels[order]) if labels.ndim == 1 else _of_sets(units, labels)
     positives, negatives = torch.full((2, count), NONE)
     far, near = units.new_full((2, count), torch.nan)
-    starts = progress(range(0, count, _rows(count)), "hardest pairs")
+    starts = progress(range(0, count, _count_tile_rows(count)), "hardest pairs")
     for start, ((low, of_low), (high, of_high)) in zip(starts, tiles, strict=True):
-        part = order[start : start + _rows(count)]
+        part = order[start : start + _count_tile_rows(count)]
         there = torch.isfinite(low)
         far[part[there]], positives[part[there]] = low[there], order[of_low[there]]
         there = torch.isfinite(high)
@@ -83,28 +83,28 @@ def hardest_pairs(
 
 
 Extremes = tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]
-"""Of each row of a tile the least similar positive and the most similar negative: values and columns."""
+"""For each row of a tile, the least similar positive and the most similar negative: values and columns."""
 
 
 def _of_classes(units: Tensor, labels: Tensor) -> Iterator[Extremes]:
     """Yield the extremes of tiles of rows that are sorted by class, so that a row's positives are one block."""
     ends = labels.unique_consecutive(return_counts=True)[1].cumsum(0).tolist()
-    place = 0
-    memory = units.new_empty(_rows(len(units)), len(units))
+    class_index = 0
+    memory = units.new_empty(_count_tile_rows(len(units)), len(units))
     for start in range(0, len(units), len(memory)):
         rows = units[start : start + len(memory)]
         tile = torch.mm(rows, units.T, out=memory[: len(rows)])
         low, of_low = tile.new_full((len(tile),), torch.inf), torch.full((len(tile),), NONE)
         row = 0
         while row < len(tile):
-            while ends[place] <= start + row:
-                place += 1
-            first, end = (ends[place - 1] if place else 0), ends[place]
+            while ends[class_index] <= start + row:
+                class_index += 1
+            first, end = (ends[class_index - 1] if class_index else 0), ends[class_index]
             stop = min(len(tile), end - start)
             block = tile[row:stop, first:end]
             if end - first > 1:
-                own = torch.arange(start + row, start + stop) - first
-                block[torch.arange(stop - row), own] = torch.inf
+                self_columns = torch.arange(start + row, start + stop) - first
+                block[torch.arange(stop - row), self_columns] = torch.inf
                 low[row:stop], columns = block.min(dim=1)
                 of_low[row:stop] = columns + first
             block.fill_(-torch.inf)
@@ -114,8 +114,8 @@ def _of_classes(units: Tensor, labels: Tensor) -> Iterator[Extremes]:
 
 def _of_sets(units: Tensor, sets: Tensor) -> Iterator[Extremes]:
     members = sets.float()
-    for start in range(0, len(units), _rows(len(units))):
-        part = slice(start, start + _rows(len(units)))
+    for start in range(0, len(units), _count_tile_rows(len(units))):
+        part = slice(start, start + _count_tile_rows(len(units)))
         tile = units[part] @ units.T
         shares = members[part] @ members.T > 0
         negatives = tile.masked_fill(shares, -torch.inf)
@@ -127,30 +127,30 @@ def _of_sets(units: Tensor, sets: Tensor) -> Iterator[Extremes]:
 
 
 def _largest(tile: Tensor) -> tuple[Tensor, Tensor]:
-    """Return each row's largest value and its first column: first its block, in a quarter of the time of `max`."""
+    """Return each row's largest value and its first column; finding its block first takes a quarter of `max`'s time."""
     whole = tile.shape[1] // BLOCK * BLOCK
     blocks = [tile[:, :whole].unflatten(1, (-1, BLOCK)).amax(dim=2)] if whole else []
     if whole < tile.shape[1]:
         blocks.append(tile[:, whole:].amax(dim=1, keepdim=True))
-    values, of = torch.cat(blocks, dim=1).max(dim=1)
-    columns = (of.unsqueeze(1) * BLOCK + torch.arange(min(BLOCK, tile.shape[1]))).clamp(max=tile.shape[1] - 1)
+    values, block_index = torch.cat(blocks, dim=1).max(dim=1)
+    columns = (block_index.unsqueeze(1) * BLOCK + torch.arange(min(BLOCK, tile.shape[1]))).clamp(max=tile.shape[1] - 1)
     return values, columns.gather(1, tile.gather(1, columns).argmax(dim=1, keepdim=True)).squeeze(1)
 
 
-def _rows(count: int) -> int:
+def _count_tile_rows(count: int) -> int:
     return max(1, TILE // max(1, count))
 
 
-def _pairs(others: Tensor, similarities: Tensor, count: int) -> Tensor:
+def _pairs(partners: Tensor, similarities: Tensor, count: int) -> Tensor:
     """Return pairs of a sample and its partner, by increasing similarity, without a sample in two of them."""
-    there = (others != NONE).nonzero().flatten()
+    there = (partners != NONE).nonzero().flatten()
     ordered = there[similarities[there].argsort(stable=True)]
     used: set[int] = set()
     pairs: list[tuple[int, int]] = []
-    for one, other in zip(ordered.tolist(), others[ordered].tolist(), strict=True):
+    for sample, other in zip(ordered.tolist(), partners[ordered].tolist(), strict=True):
         if len(pairs) == count:
             break
-        if one not in used and other not in used:
-            used |= {one, other}
-            pairs.append((one, other))
+        if sample not in used and other not in used:
+            used |= {sample, other}
+            pairs.append((sample, other))
     return torch.tensor(pairs, dtype=torch.long).reshape(-1, 2)

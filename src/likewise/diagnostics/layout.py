@@ -11,7 +11,7 @@ from torch.nn import functional
 from likewise.diagnostics.unit_rows import ROUNDING, Array, collapsed, unit_rows
 
 Method = Literal["tsne", "pca", "umap"]
-FEWEST = 4  # samples that t-SNE and UMAP have a meaning for
+FEWEST = 4  # samples for which t-SNE and UMAP make sense
 SMALL = 1e-4  # standard deviation of t-SNE's first layout
 
 
@@ -26,7 +26,7 @@ def two_dimensional_map(
 
     Args:
         features: (N, D); L2-normalised here.
-        method: "tsne", "pca" or "umap"; below 4 samples, where the others have no meaning, PCA.
+        method: "tsne", "pca" or "umap"; below 4 samples, where the others make no sense, PCA.
         seed: Seed of t-SNE and UMAP; the same seed gives the same map.
         start: A layout to begin with, such as another encoder's of the same samples, so that two maps can be compared:
             t-SNE and UMAP start there, and the result is turned and mirrored towards it. None: t-SNE starts at the PCA.
@@ -37,7 +37,7 @@ def two_dimensional_map(
 
     Raises:
         ImportError: UMAP isn't installed.
-        ValueError: The shape is another, an entry is not finite, or the method is unknown.
+        ValueError: The shape is wrong, an entry is not finite, or the method is unknown.
 
     Memory:
         O(N·D + min(N, D)²).
@@ -57,7 +57,7 @@ def two_dimensional_map(
         return torch.zeros(len(units), 2, dtype=units.dtype)
     if method == "pca" or len(units) < FEWEST:
         return _turned(_components(units), start)
-    # neighbour graphs throw samples at one place apart
+    # neighbour graphs would tear apart samples that share a place
     different, places = (units / ROUNDING).round().unique(dim=0, return_inverse=True)
     if len(different) == len(units):
         return _turned(_of_neighbours(units, method, seed, start), start)

@@ -73,8 +73,8 @@ def load_snapshots(path: Path) -> dict[str, Snapshot]:
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             for key in file.files:
                 name, _, field = key.partition(SEPARATOR)
-                kind = NUMBERS.get(field, torch.from_numpy)
-                fields.setdefault(name, {})[field] = kind(file[key])
+                converter = NUMBERS.get(field, torch.from_numpy)
+                fields.setdefault(name, {})[field] = converter(file[key])
         return {name: Snapshot(**values) for name, values in fields.items()}
     except (ValueError, EOFError, OSError, zipfile.BadZipFile, zlib.error, TypeError) as error:
         raise ValueError(

@@ -54,7 +54,7 @@ def on_cpu(name: str, values: Any) -> Tensor:
 
 
 def similarity_tiles(units: Float[Tensor, "n d"]) -> Iterator[tuple[int, Float[Tensor, "m n"]]]:
-    """Yield the cosines of some rows with all rows, and the first of these rows, a tile of 2²⁰ at a time."""
+    """Yield tiles of up to 2²⁰ cosines, those of some rows with all rows, each with the index of its first row."""
     rows = max(1, TILE // max(len(units), 1))
     for start in range(0, len(units), rows):
         yield start, units[start : start + rows] @ units.T
@@ -127,7 +127,7 @@ def rank_of(values: Float[Tensor, " k"]) -> float:
 def spread(features: Float[Array, "n d"]) -> float:
     """Mean squared distance of the features from their mean on the unit sphere: 1 − ‖z̄‖², 0 for a single point.
 
-    1 less it is the mean cosine of two samples, each with itself included.
+    1 minus it is the mean cosine of two samples, where a sample is also paired with itself.
 
     Args:
         features: (N, D); L2-normalised here.

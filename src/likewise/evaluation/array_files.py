@@ -16,12 +16,12 @@ from likewise.data.arrays import plain
 
 MAPPED = 2**24  # bytes of an array that is mapped rather than read
 READ = 2**14  # rows of a table at a time
-LOCAL_HEADER = 26  # of a member of a zip file: where the lengths of its name and of what follows it are
+LOCAL_HEADER = 26  # offset, in the header of a zip member, of the lengths of its name and extra field
 SUFFIXES = (".npz", ".npy", ".parquet")
 NAMES = ("features", "embeddings", "vectors")
-"""What features are called among arrays, and among a table's columns; the first that is there counts."""
+"""Names of features among arrays and among the columns of a table; the first that is present counts."""
 COLUMNS = {"id": "ids", "label": "labels", "part": "parts"}
-"""What a table's columns are called among arrays."""
+"""The names that the columns of a table get as arrays."""
 UNREADABLE = ValueError, EOFError, OSError, zipfile.BadZipFile, zlib.error, AttributeError, TypeError, struct.error
 
 
@@ -50,18 +50,18 @@ def arrays_of(path: Path) -> dict[str, NDArray[Any]]:
     if files[0].suffix.lower() == ".parquet":
         return _of_tables(files)
     if path.is_dir():
-        return {file.stem: next(iter(_of_file(file).values())) for file in files}
-    return _of_file(path)
+        return {file.stem: next(iter(_read_arrays(file).values())) for file in files}
+    return _read_arrays(path)
 
 
 def _in_folder(path: Path) -> list[Path]:
-    """Return the arrays' files of a folder: of one kind, in the order of their names; none of a run's folder."""
+    """Return the array files in a folder, of one format, sorted by name; none in a run's folder."""
     if not path.is_dir() or (path / "run.json").exists():
         return []
     return sorted(path.glob("*.npy")) or sorted(path.glob("*.parquet"))
 
 
-def _of_file(path: Path) -> dict[str, NDArray[Any]]:
+def _read_arrays(path: Path) -> dict[str, NDArray[Any]]:
     with _told(path):
         if path.suffix.lower() == ".npy":
             return {"features": np.load(path, mmap_mode="c", allow_pickle=False)}
@@ -70,11 +70,11 @@ def _of_file(path: Path) -> dict[str, NDArray[Any]]:
                 return {"features": file}
             members = {info.filename.removesuffix(".npy"): info for info in file.zip.infolist()}
             mapped = {key: _mapped(path, members[key]) for key in file.files}
-            return {key: plain(file, key) if of is None else of for key, of in mapped.items()}
+            return {key: plain(file, key) if array is None else array for key, array in mapped.items()}
 
 
 def _mapped(path: Path, member: zipfile.ZipInfo) -> "np.memmap[Any, Any] | None":
-    """Map a large array of an .npz file; None if it is small, compressed, or of Fortran's order."""
+    """Map a large array of an .npz file; None if it is small, compressed, or in Fortran order."""
     if member.compress_type != zipfile.ZIP_STORED or member.file_size < MAPPED:
         return None
     with path.open("rb") as file:
@@ -106,7 +106,7 @@ def _of_tables(files: list[Path]) -> dict[str, NDArray[Any]]:
         named = [name for name in COLUMNS if name in parquet.read_schema(files[0]).names]
         beside = pa.concat_tables([parquet.read_table(file, columns=named) for file in files])
         arrays = {COLUMNS[name]: beside[name].to_pylist() for name in named}
-        return {"features": features} | _plain(arrays, files[0])
+        return {"features": features} | _convert_columns(arrays, files[0])
 
 
 def width_of_table(path: Path) -> int | None:
@@ -116,9 +116,9 @@ def width_of_table(path: Path) -> int | None:
     if (name := _column_of(path)) is None:
         return None
     with parquet.ParquetFile(path) as file:
-        kind: Any = file.schema_arrow.field(name).type
-        if hasattr(kind, "list_size"):
-            return kind.list_size
+        column_type: Any = file.schema_arrow.field(name).type
+        if hasattr(column_type, "list_size"):
+            return column_type.list_size
         first = next(file.iter_batches(1, columns=[name]), None)
         return len(first.column(0)[0] or ()) or None if first is not None else None
 
@@ -129,12 +129,14 @@ def _column_of(path: Path) -> str | None:
 
     schema: Any = parquet.read_schema(path)
     kinds = {name: getattr(schema.field(name).type, "value_type", None) for name in NAMES if name in schema.names}
-    numbers = (name for name, of in kinds.items() if of and (pa.types.is_floating(of) or pa.types.is_integer(of)))
+    numbers = (
+        name for name, dtype in kinds.items() if dtype and (pa.types.is_floating(dtype) or pa.types.is_integer(dtype))
+    )
     return next(numbers, None)
 
 
 def feature_batches(path: Path, size: int) -> Iterator[NDArray[np.float32]]:
-    """Yield the features in a Parquet file, so many rows at a time, (n, D), or raise a ValueError if some are none."""
+    """Yield the features in a Parquet file, `size` rows at a time, (n, D), or raise a ValueError if some are absent."""
     from pyarrow import parquet  # noqa: PLC0415 - comes with `datasets`
 
     width, name = width_of_table(path) or 0, _column_of(path)
@@ -150,8 +152,8 @@ def feature_batches(path: Path, size: int) -> Iterator[NDArray[np.float32]]:
             yield values.reshape(len(batch), width).astype(np.float32)
 
 
-def _plain(columns: dict[str, list[Any]], path: Path) -> dict[str, NDArray[Any]]:
-    found: dict[str, NDArray[Any]] = {}
+def _convert_columns(columns: dict[str, list[Any]], path: Path) -> dict[str, NDArray[Any]]:
+    arrays: dict[str, NDArray[Any]] = {}
     for name, values in columns.items():
         if None in values:
             raise ValueError(f"expected {name} without empty cells in {path}, got some: drop the samples that lack one")
@@ -159,29 +161,29 @@ def _plain(columns: dict[str, list[Any]], path: Path) -> dict[str, NDArray[Any]]
             from sklearn.preprocessing import MultiLabelBinarizer  # noqa: PLC0415 - for label sets only
 
             sets = MultiLabelBinarizer()
-            found[name] = np.asarray(sets.fit_transform(values), dtype=bool)
-            found["names"] = np.asarray(sets.classes_, dtype=str)
+            arrays[name] = np.asarray(sets.fit_transform(values), dtype=bool)
+            arrays["names"] = np.asarray(sets.classes_, dtype=str)
         else:
-            found[name] = np.array(values)
-    return found
+            arrays[name] = np.array(values)
+    return arrays
 
 
 @contextmanager
 def _told(path: Path) -> Generator[None]:
-    """Turn what a library says of a file that it can't read into one line."""
+    """Turn a library's error about a file that it can't read into one line."""
     try:
         yield
     except UNREADABLE as error:
         if str(error).startswith("expected "):
             raise
-        remedy, kind = "use numpy.savez", "an .npz file of plain arrays"
+        remedy, file_type = "use numpy.savez", "an .npz file of plain arrays"
         if path.suffix.lower() == ".parquet":
-            remedy, kind = "write it again with likewise embed", "a Parquet file of features"
-        raise ValueError(f"expected {kind}, got {path}, which can't be read: {remedy}") from error
+            remedy, file_type = "write it again with likewise embed", "a Parquet file of features"
+        raise ValueError(f"expected {file_type}, got {path}, which can't be read: {remedy}") from error
 
 
 def linked(array: "np.memmap[Any, Any]", folder: Path) -> dict[str, NDArray[Any]]:
-    """Give a mapped array's file a second name in a folder, so that it is not copied, and say where the array lies."""
+    """Link the file of a memory-mapped array into a folder instead of copying it, and say where the array lies."""
     file = Path(str(array.filename)).absolute()
     beside = folder / f"vectors{file.suffix}"
     beside.unlink(missing_ok=True)
@@ -195,7 +197,7 @@ def linked(array: "np.memmap[Any, Any]", folder: Path) -> dict[str, NDArray[Any]
 
 
 def link_of(said: NDArray[Any], folder: Path) -> "np.memmap[Any, Any]":
-    """Map the array that `linked` says where it is, or raise a ValueError if it is gone or has changed."""
+    """Map the array that `linked` described, or raise a ValueError if its file is gone or has changed."""
     facts = json.loads(str(said))
     file = folder / facts["file"]
     if not file.is_file():

@@ -14,13 +14,13 @@ from likewise.evaluation.features import FeatureParts, Features
 from likewise.evaluation.subsample import capped
 from likewise.files.formats import PARTS
 
-FEWEST_SETS = 10  # with fewer label sets, a tenth is none
+FEWEST_SETS = 10  # with fewer label sets, a tenth rounds to none
 Given = tuple[str, Any, str, Any]
 """The vectors of a part and their labels, each after its name."""
 
 
 def vectors_of(values: Any, name: str) -> NDArray[np.float32]:
-    """Return vectors (N, D) in float32, by a ValueError that names them if they are none."""
+    """Return vectors (N, D) in float32, or raise a ValueError with their name if they aren't vectors."""
     array = values if isinstance(values, np.memmap) else array_of(values, name)
     if array.ndim != 2 or array.dtype.kind not in "uifb":
         remedy = f": {name}.reshape(-1, 1) if it is one number a sample" if array.ndim == 1 else ""
@@ -37,47 +37,47 @@ def vectors_of(values: Any, name: str) -> NDArray[np.float32]:
     return array
 
 
-def gathered(given: Mapping[str, Given], names: Sequence[str] | None = None) -> Samples:
+def gathered(arrays: Mapping[str, Given], names: Sequence[str] | None = None) -> Samples:
     """Check the arrays of parts, and put them together, with classes numbered over all of them.
 
     Args:
-        given: Vectors and labels of "train", "validation" and "test", or some of these.
+        arrays: Vectors and labels of "train", "validation" and "test", or some of these.
         names: The names of classes 0 to C - 1, or of L labels.
 
     Raises:
         ValueError: An array isn't of its kind or is empty, or two of them disagree.
     """
-    vectors = {part: vectors_of(x, name) for part, (name, x, _, _) in given.items()}
-    labels = {part: _labels(y, name) for part, (_, _, name, y) in given.items()}
-    first = next(iter(given))
-    for part, (name, _, name_of_labels, _) in given.items():
-        own, count = labels[part], len(vectors[part])
-        if own.ndim == 0 or len(own) != count or count == 0:
-            got = "none" if own.ndim == 0 or count == 0 else f"{len(own)} labels"
+    vectors = {part: vectors_of(x, name) for part, (name, x, _, _) in arrays.items()}
+    labels = {part: _labels(y, name) for part, (_, _, name, y) in arrays.items()}
+    first = next(iter(arrays))
+    for part, (name, _, name_of_labels, _) in arrays.items():
+        part_labels, count = labels[part], len(vectors[part])
+        if part_labels.ndim == 0 or len(part_labels) != count or count == 0:
+            got = "none" if part_labels.ndim == 0 or count == 0 else f"{len(part_labels)} labels"
             expected = f"expected samples in {name}, with a label of each in {name_of_labels}"
             raise ValueError(f"{expected}, got {count} samples and {got}: drop what has no partner")
-        _check_like(vectors[part], name, vectors[first], given[first][0], "encode both with one encoder")
-        _check_like(own, name_of_labels, labels[first], given[first][2], "give both labels of one kind")
+        _check_like(vectors[part], name, vectors[first], arrays[first][0], "encode both with one encoder")
+        _check_like(part_labels, name_of_labels, labels[first], arrays[first][2], "give both labels of one kind")
     every, named = labels_of(np.concatenate([*labels.values()]), None if names is None else np.array(names))
-    parts = torch.cat([torch.full((len(of),), PARTS.index(part)) for part, of in vectors.items()])
+    parts = torch.cat([torch.full((len(array),), PARTS.index(part)) for part, array in vectors.items()])
     return Samples(torch.from_numpy(np.concatenate([*vectors.values()])), every, named, parts).numbered()
 
 
 def three_parts(samples: Samples) -> FeatureParts:
-    """Return samples as their own parts have them; of those that lack a part none."""
+    """Return the parts that the samples have; a part without samples is empty."""
     return features_of_parts(_own_parts(samples))
 
 
 def cut(samples: Samples, split: Split) -> list[Samples]:
-    """Cut what parts are missing; parts with classes of their own, pairs and test samples only stay as they are."""
+    """Cut the parts that are missing; parts with classes of their own, pairs, and test samples alone stay unchanged."""
     if samples.labels is None and samples.counterparts is not None:
         return _own_parts(samples)
     if samples.parts is not None and samples.labels is not None:
         three = _own_parts(samples)
         if samples.label_kind == "classes":
-            train, _, test = (set(torch.as_tensor(of.labels).tolist()) for of in three)
+            train, _, test = (set(torch.as_tensor(part.labels).tolist()) for part in three)
             if not test <= train:
-                return [of.compact() for of in three]
+                return [part.compact() for part in three]
         elif len(three[2]) == len(samples):
             return three
     parts = split(samples)
@@ -85,14 +85,14 @@ def cut(samples: Samples, split: Split) -> list[Samples]:
 
 
 def _own_parts(samples: Samples) -> list[Samples]:
-    own = torch.zeros(len(samples), dtype=torch.int64) if samples.parts is None else samples.parts
-    return [samples[own == number] for number in range(len(PARTS))]
+    part_index = torch.zeros(len(samples), dtype=torch.int64) if samples.parts is None else samples.parts
+    return [samples[part_index == number] for number in range(len(PARTS))]
 
 
 def features_of_parts(parts: Sequence[Samples], most: int | None = None) -> FeatureParts:
-    """Return the inputs of three parts as features; at most so many of each are read."""
+    """Return the inputs of three parts as features; at most `most` of each are read."""
     some = zip(capped(parts, most), PARTS, strict=True)
-    return FeatureParts(*(of.of(_features(of.samples, part)) for of, part in some))
+    return FeatureParts(*(subsample.of(_features(subsample.samples, part)) for subsample, part in some))
 
 
 def can_be_cut(samples: Samples) -> bool:
@@ -105,9 +105,9 @@ def can_be_cut(samples: Samples) -> bool:
 
 def _check_like(array: NDArray[Any], name: str, other: NDArray[Any], name_of_other: str, remedy: str) -> None:
     if array.shape[1:] != other.shape[1:]:
-        theirs, ours = (str(("N", *of.shape[1:])).replace("'", "") for of in (other, array))
+        theirs, ours = (str(("N", *values.shape[1:])).replace("'", "") for values in (other, array))
         raise ValueError(f"expected {name} like {name_of_other}, {theirs}, got {ours}: {remedy}")
-    theirs, ours = ("words" if of.dtype.kind in "UST" else "numbers" for of in (other, array))
+    theirs, ours = ("words" if values.dtype.kind in "UST" else "numbers" for values in (other, array))
     if theirs != ours and "O" not in (other.dtype.kind, array.dtype.kind):
         raise ValueError(f"expected {name} like {name_of_other}, {theirs}, got {ours}: {remedy}")
 
@@ -115,8 +115,8 @@ def _check_like(array: NDArray[Any], name: str, other: NDArray[Any], name_of_oth
 def _features(samples: Samples, part: str) -> Features:
     inputs = samples.inputs
     inputs = inputs if isinstance(inputs, Tensor) else inputs[torch.arange(len(samples))]
-    others = None if samples.counterparts is None else _features(samples.counterparts, part)
-    return Features.of(samples, inputs, part, counterparts=others)
+    counterparts = None if samples.counterparts is None else _features(samples.counterparts, part)
+    return Features.of(samples, inputs, part, counterparts=counterparts)
 
 
 def array_of(values: Any, name: str) -> NDArray[Any]:

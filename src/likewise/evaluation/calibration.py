@@ -90,14 +90,14 @@ class Calibration(Evaluation):
             heat = temperature_of(partial(chosen.held_out.chunks, validation.vectors), validation.classes)
         settings = chosen.settings | ({"temperature": heat} if self.temperature_scaling else {})
         stated = _Stated.of(chosen.probe, test, heat)
-        found = Findings(self.name, test, settings)
+        findings = Findings(self.name, test, settings)
         error = calibration_error(stated.confidence, stated.right, self.bins)
-        found.add(ECE, error, *_bounds(error, stated, self.bins, self.seed), len(test))
+        findings.add(ECE, error, *_bounds(error, stated, self.bins, self.seed), len(test))
         for metric, values, most in ((LOG_LIKELIHOOD, stated.surprise, math.inf), (BRIER, stated.brier, 2.0)):
-            found.add(metric, *mean_within(values, most))
-            found.contributed(metric.name, values)
-        _add_bins(found, stated, self.bins)
-        return found.result()
+            findings.add(metric, *mean_within(values, most))
+            findings.contributed(metric.name, values)
+        _add_bins(findings, stated, self.bins)
+        return findings.result()
 
 
 def calibration_error(confidence: Float[Tensor, " n"], right: Bool[Tensor, " n"], bins: int = 15) -> float:
@@ -128,39 +128,39 @@ class _Stated:
         for rows, logits in probe.chunks(features.vectors):
             labels = features.classes[rows]
             logs = (logits.double() / heat).log_softmax(dim=1)
-            own = logs.gather(1, labels.unsqueeze(1)).squeeze(1)
+            log_likelihood = logs.gather(1, labels.unsqueeze(1)).squeeze(1)
             probabilities = logs.exp()
             top, predicted = probabilities.max(dim=1)
-            brier = probabilities.square().sum(dim=1) - 2 * own.exp() + 1
-            chunks.append((top.clamp(max=1), predicted == labels, -own, brier))
+            brier = probabilities.square().sum(dim=1) - 2 * log_likelihood.exp() + 1
+            chunks.append((top.clamp(max=1), predicted == labels, -log_likelihood, brier))
         return cls(*(torch.cat(column) for column in zip(*chunks, strict=True)))
 
 
 def _bounds(error: float, stated: _Stated, bins: int, seed: int) -> tuple[float, float]:
-    count, place = len(stated.confidence), binned(stated.confidence, bins)
+    count, bin_index = len(stated.confidence), binned(stated.confidence, bins)
     gaps = stated.confidence - stated.right.double()
     generator = torch.Generator().manual_seed(seed)
     again: list[Tensor] = []
     calibrated: list[Tensor] = []
     for (index,) in resampled(count, seed=seed):
-        again.append(_errors(place[index], gaps[index], bins))
+        again.append(_errors(bin_index[index], gaps[index], bins))
         uniform = torch.rand(index.shape, generator=generator, dtype=torch.float64)
         random = stated.confidence - (uniform < stated.confidence).double()
-        calibrated.append(_errors(place.expand_as(index), random, bins))
+        calibrated.append(_errors(bin_index.expand_as(index), random, bins))
     low, high = (2 * error - float(torch.cat(again).quantile(share)) for share in (0.975, 0.025))
     explained = float((torch.cat(calibrated) >= error).double().mean()) >= 0.025
     return 0.0 if explained else min(error, max(0.0, low)), min(1.0, max(error, high))
 
 
-def _errors(place: Tensor, gaps: Tensor, bins: int) -> Tensor:
-    sums = torch.zeros(len(place), bins, dtype=torch.float64).scatter_add_(1, place, gaps)
-    return sums.abs().sum(dim=1) / place.shape[1]
+def _errors(bin_index: Tensor, gaps: Tensor, bins: int) -> Tensor:
+    sums = torch.zeros(len(bin_index), bins, dtype=torch.float64).scatter_add_(1, bin_index, gaps)
+    return sums.abs().sum(dim=1) / bin_index.shape[1]
 
 
-def _add_bins(found: Findings, stated: _Stated, bins: int) -> None:
-    place = binned(stated.confidence, bins)
-    for number in place.unique().tolist():
-        chosen = place == number
+def _add_bins(findings: Findings, stated: _Stated, bins: int) -> None:
+    bin_index = binned(stated.confidence, bins)
+    for number in bin_index.unique().tolist():
+        chosen = bin_index == number
         group = Group(CONFIDENCE.name, f"{number / bins:.2f} to {(number + 1) / bins:.2f}")
-        found.add(ACCURACY, *share(stated.right[chosen]), group=group)
-        found.add(CONFIDENCE, *mean_within(stated.confidence[chosen]), group=group)
+        findings.add(ACCURACY, *share(stated.right[chosen]), group=group)
+        findings.add(CONFIDENCE, *mean_within(stated.confidence[chosen]), group=group)

@@ -38,7 +38,7 @@ def applicable(parts: FeatureParts, asked: Sequence[Evaluation] | None = None) -
         ['kNN', 'linear probe', 'retrieval']
     """
     if asked is None:
-        defaults = (kind.default_for(kind.select(parts))[0] for kind in DEFAULT)
+        defaults = (evaluation_class.default_for(evaluation_class.select(parts))[0] for evaluation_class in DEFAULT)
         return [evaluation for evaluation in defaults if evaluation is not None]
     names = [evaluation.name for evaluation in asked]
     twice = next((name for name in names if names.count(name) > 1), None)
@@ -48,14 +48,18 @@ def applicable(parts: FeatureParts, asked: Sequence[Evaluation] | None = None) -
         reason = evaluation.why_not_applicable(evaluation.select(parts))
         if reason:
             name = type(evaluation).__name__
-            others = ", ".join(type(one).__name__ for one in applicable(parts) if type(one) is not type(evaluation))
-            raise ValueError(f"{name} does not apply: {reason}; those that apply: {others or 'none'}")
+            alternatives = ", ".join(
+                type(other).__name__ for other in applicable(parts) if type(other) is not type(evaluation)
+            )
+            raise ValueError(f"{name} does not apply: {reason}; those that apply: {alternatives or 'none'}")
     return list(asked)
 
 
 def left_out(parts: FeatureParts) -> str:
     """Say what the usual evaluations leave out for want of samples, and why."""
-    return "; ".join(filter(None, (kind.default_for(kind.select(parts))[1] for kind in DEFAULT)))
+    return "; ".join(
+        filter(None, (evaluation_class.default_for(evaluation_class.select(parts))[1] for evaluation_class in DEFAULT))
+    )
 
 
 def while_training(
@@ -63,25 +67,26 @@ def while_training(
 ) -> tuple[list[Evaluation], str]:
     """Return candidate validation metrics while an encoder is trained, in order of preference, and a note.
 
-    That is 600 episodes, where episodes are evaluated after the training, or trained on; of several sizes the first.
-    Where validation has fewer classes or samples, they have as many. The text is what there is to say of episodes.
+    Where episodes are evaluated after the training, or trained on, 600 of them come first, of the first of several
+    sizes, made smaller where validation has too few classes or samples. The note says what was made smaller, or why
+    there are none.
     """
-    others: list[Evaluation] = [CrossModalRetrieval(), OwnClassifier(), KNN(20, "similarity"), Retrieval()]
+    candidates: list[Evaluation] = [CrossModalRetrieval(), OwnClassifier(), KNN(20, "similarity"), Retrieval()]
     validation = parts.validation.as_evaluated()
-    wanted = next((one for one in asked or () if isinstance(one, FewShot)), None)
+    wanted = next((evaluation for evaluation in asked or () if isinstance(evaluation, FewShot)), None)
     new = validation.label_kind == "classes" and parts.new_in_validation and validation.counterparts is None
     if asked is None and new:
         wanted = FewShot()
     elif wanted is None and isinstance(batches, Episodes):
         wanted = FewShot(batches.shape.ways, batches.shape.shots, batches.shape.queries)
     if wanted is None:
-        return others, ""
+        return candidates, ""
     counts, names, first = validation.counts, validation.names, wanted.shapes[0]
     shape = fitting(counts, first)
     if shape is None:
         why = "they need 2 classes, and more samples of each than shots"
-        return others, f"validation during training is not by episodes: {why}"
-    words = fitting_words(counts, names, first, shape)
+        return candidates, f"validation during training is not by episodes: {why}"
+    note = fitting_words(counts, names, first, shape)
     episodes = copy(wanted)
     episodes.shapes = (shape._replace(episodes=VALIDATED_EPISODES),)
-    return [episodes, *others], f"validation during training is {words}" if words else ""
+    return [episodes, *candidates], f"validation during training is {note}" if note else ""

@@ -79,25 +79,25 @@ class Clustering(Evaluation):
             torch.from_numpy(means.fit_predict(vectors)).long() for _ in progress(range(1), f"{self.name}, k-means")
         )
         adjusted = float(adjusted_mutual_info_score(test.classes.numpy(), clusters.numpy()))
-        found = Findings(self.name, test, {"clusters": count})
+        findings = Findings(self.name, test, {"clusters": count})
         for name, value, values in zip(("NMI", "AMI"), *_measured(test.classes, clusters, adjusted), strict=True):
             bounds = student(values)
             bounds = of_share(bounds, value, len(values)) if value >= 0 else bounds
-            found.add(Metric(name), value, *bounds, len(values))
-            found.contributed(name, values)
-        return found.result()
+            findings.add(Metric(name), value, *bounds, len(values))
+            findings.contributed(name, values)
+        return findings.result()
 
 
 def _measured(
     classes: Int[Tensor, " n"], clusters: Int[Tensor, " n"], adjusted: float
 ) -> tuple[tuple[float, float], tuple[Float[Tensor, " n"], Float[Tensor, " n"]]]:
     """Return NMI and AMI, and what each sample adds: the measure, and its derivative in the sample's weight."""
-    (known, groups), (_, others) = (of.unique(return_inverse=True) for of in (classes, clusters))
-    table = torch.zeros(len(known), int(others.max()) + 1, dtype=torch.float64)
-    table.index_put_((groups, others), torch.ones(1, dtype=torch.float64), accumulate=True)
+    (known, groups), (_, assignments) = (labels.unique(return_inverse=True) for labels in (classes, clusters))
+    table = torch.zeros(len(known), int(assignments.max()) + 1, dtype=torch.float64)
+    table.index_put_((groups, assignments), torch.ones(1, dtype=torch.float64), accumulate=True)
     shares = table / len(classes)
-    rows, columns = shares.sum(dim=1)[groups], shares.sum(dim=0)[others]
-    information, entropy = (shares[groups, others] / rows / columns).log(), -(rows * columns).log() / 2
+    rows, columns = shares.sum(dim=1)[groups], shares.sum(dim=0)[assignments]
+    information, entropy = (shares[groups, assignments] / rows / columns).log(), -(rows * columns).log() / 2
     shared, middle = float(information.mean()), float(entropy.mean())  # over samples: I and M
     normalized = shared / middle
     away = information - shared - normalized * (entropy - middle)

@@ -38,14 +38,14 @@ class CrossModalRetrieval(Evaluation):
     and their means over queries, and the median of r, in both directions. recall@k is the share of queries for which
     any right answer is among the first k, as papers on images and captions have it; `Retrieval` calls it the hit rate.
     A k that is not below the size of the gallery is left out. Runs and epochs are chosen by recall@1 from the first
-    side to the second: let the side be first that will be searched by.
+    side to the second: put the side that queries will come from first.
 
-    Equal similarities come in a random order that is the same every time, so that of a tie neither a right nor a wrong
-    answer comes first by design. Nothing is learned; the candidate is recall@1 of the validation part. Intervals are
+    Equal similarities come in a random order that is the same every time, so that ties favour neither right nor wrong
+    answers. Nothing is learned; the candidate is recall@1 of the validation part. Intervals are
     over queries: Wilson's for recall, Student's for means, and for the median that between two ranks. Queries that
     share a right answer, directly or through others, as the captions of one image do, are found or missed together:
-    they are a group, and intervals are over groups. The size of the gallery is part of the protocol: among more, less
-    is found.
+    they are a group, and intervals are over groups. The size of the gallery is part of the protocol: in a larger one,
+    less is found.
 
     Args:
         at: k, of recall; or several. 1 is always there. None: 1, 5 and 10.
@@ -78,10 +78,10 @@ class CrossModalRetrieval(Evaluation):
             self.gallery_includes_queries = True
 
     def why_not_applicable(self, parts: FeatureParts) -> str | None:
-        test, others = parts.test, parts.test.counterparts
-        if others is None:
+        test, counterparts = parts.test, parts.test.counterparts
+        if counterparts is None:
             return "it needs pairs, and the samples have no other side"
-        if (fewest := min(len(side.unique_index[0]) for side in (test, others))) < 2:
+        if (fewest := min(len(side.unique_index[0]) for side in (test, counterparts))) < 2:
             return f"it needs 2 different inputs on each side of the test pairs, and there is {fewest}"
         return None
 
@@ -100,7 +100,7 @@ class CrossModalRetrieval(Evaluation):
         gallery_includes_queries: bool = False,
         progress: Bar = silent,
     ) -> Result:
-        """Rank arrays for each other. What has no partner is no query, but is ranked; a note counts such.
+        """Rank two arrays for each other. Vectors without a partner are ranked, but aren't queries; a note counts them.
 
         Args:
             first: Vectors (M, D), an array, a tensor or lists of numbers.
@@ -110,12 +110,12 @@ class CrossModalRetrieval(Evaluation):
             progress: Wraps the tiles.
 
         Raises:
-            ValueError: Shapes disagree, a vector isn't finite, or a place is none.
+            ValueError: Shapes disagree, a vector isn't finite, or a place is out of range.
 
         Example:
             >>> images, texts = torch.eye(2), [[1, 0.1], [1, 0.2], [0.1, 1]]
-            >>> found = CrossModalRetrieval().rank(images, texts, [[0, 0], [0, 1], [1, 2]])
-            >>> found["median rank, second to first"].value
+            >>> result = CrossModalRetrieval().rank(images, texts, [[0, 0], [0, 1], [1, 2]])
+            >>> result["median rank, second to first"].value
             1.0
         """
         sides = [vectors_of(side, name) for side, name in ((first, "first"), (second, "second"))]
@@ -127,36 +127,43 @@ class CrossModalRetrieval(Evaluation):
             raise ValueError(
                 f"expected as many in second as in first, {sizes[0]}, got {sizes[1]}: give pairs of places"
             )
-        own = array_of(np.arange(sizes[0])[:, None].repeat(2, 1) if pairs is None else pairs, "pairs")
-        if own.ndim != 2 or own.shape[1] != 2 or own.dtype.kind not in "ui" or not len(own):
-            raise ValueError(f"expected pairs as whole numbers (P, 2), got {own.shape} of {own.dtype}: give places")
-        if (own < 0).any() or (own >= sizes).any():
+        indices = array_of(np.arange(sizes[0])[:, None].repeat(2, 1) if pairs is None else pairs, "pairs")
+        if indices.ndim != 2 or indices.shape[1] != 2 or indices.dtype.kind not in "ui" or not len(indices):
             raise ValueError(
-                f"expected pairs of places below {sizes[0]} and {sizes[1]}, got {own.min()} to {own.max()}"
+                f"expected pairs as whole numbers (P, 2), got {indices.shape} of {indices.dtype}: give places"
+            )
+        if (indices < 0).any() or (indices >= sizes).any():
+            raise ValueError(
+                f"expected pairs of places below {sizes[0]} and {sizes[1]}, got {indices.min()} to {indices.max()}"
             )
         if min(sizes) < 2:
             raise ValueError(f"expected at least 2 vectors in first and in second, got {sizes[0]} and {sizes[1]}")
-        queries, others = (Features(torch.from_numpy(side), None) for side in sides)
-        one = CrossModalRetrieval(list(self.at), gallery_includes_queries=True) if gallery_includes_queries else self
-        return one._found(queries, others, torch.from_numpy(own.astype(np.int64)), progress)  # noqa: SLF001 - its own
+        queries, gallery = (Features(torch.from_numpy(side), None) for side in sides)
+        ranking = (
+            CrossModalRetrieval(list(self.at), gallery_includes_queries=True) if gallery_includes_queries else self
+        )
+        places = torch.from_numpy(indices.astype(np.int64))
+        return ranking._found(queries, gallery, places, progress)  # noqa: SLF001 - its own
 
     def _found(self, first: Features, second: Features, pairs: Int[Tensor, "p 2"], progress: Bar) -> Result:
-        one = self._of_direction(DIRECTIONS[0], first, second, pairs, progress)
+        forward = self._of_direction(DIRECTIONS[0], first, second, pairs, progress)
         other = self._of_direction(DIRECTIONS[1], second, first, pairs.flip(1), progress)
-        return Result((*one.scores, *other.scores), outcomes=(*one.outcomes, *other.outcomes))
+        return Result((*forward.scores, *other.scores), outcomes=(*forward.outcomes, *other.outcomes))
 
     def _of_direction(
         self, direction: str, queries: Features, gallery: Features, pairs: Int[Tensor, "p 2"], progress: Bar
     ) -> Result:
-        own, equal = own_rows(queries, gallery, included=self.gallery_includes_queries)
-        pairs, size = pairs.unique(dim=0), len(gallery) - (own is not None)
-        if own is not None:
-            pairs = pairs[pairs[:, 1] != own[pairs[:, 0]]]
+        own_index, equal = own_rows(queries, gallery, included=self.gallery_includes_queries)
+        pairs, size = pairs.unique(dim=0), len(gallery) - (own_index is not None)
+        if own_index is not None:
+            pairs = pairs[pairs[:, 1] != own_index[pairs[:, 0]]]
             if not len(pairs):
                 raise ValueError("expected pairs of different rows, got each row with itself alone: give pairs")
         bound = never_apart(Samples(pairs, items=pairs[:, 0], counterparts=Samples(pairs, items=pairs[:, 1])))
         doing = f"{self.name}, {direction}"
-        ranks, hits = ranked(queries.vectors, gallery.vectors, pairs, DEPTH, own=own, progress=progress, doing=doing)
+        ranks, hits = ranked(
+            queries.vectors, gallery.vectors, pairs, DEPTH, own_index=own_index, progress=progress, doing=doing
+        )
         known = ranks > 0
         groups = torch.zeros_like(ranks).scatter(0, pairs[:, 0], bound)[known]
         several = len(groups.unique())
@@ -165,24 +172,24 @@ class CrossModalRetrieval(Evaluation):
         discount = torch.arange(2, hits.shape[1] + 2).double().log2().reciprocal()
         answers = torch.bincount(pairs[:, 0], minlength=len(queries)).clamp(1, hits.shape[1])
         gained = hits.double() @ discount / discount.cumsum(0)[answers - 1]
-        found = Findings(self.name, queries)
+        findings = Findings(self.name, queries)
 
         def add(metric: Metric, scored: Sequence[Any], values: Tensor | None = None) -> None:
             named = replace(metric, name=f"{metric}, {direction}")
             over = several if several < len(groups) else None
-            found.add(named, *scored, counted="query", classes=over, protocol={"gallery": size}, notes=notes)
+            findings.add(named, *scored, counted="query", classes=over, protocol={"gallery": size}, notes=notes)
             if values is not None:
-                found.contributed(named.name, values, known, groups)
+                findings.contributed(named.name, values, known, groups)
 
         for k in (k for k in self.at if k == 1 or k < size):
             first = k == 1 and direction == DIRECTIONS[0]
             add(Metric(f"recall@{k}", selects=first), share(ranks[known] <= k, groups), ranks <= k)
         for metric, values in ((Metric("MRR", shown=False), ranks.double().reciprocal()), (CUMULATED, gained)):
-            own = values[known]
-            mean = float(own.mean())
-            add(metric, (mean, *of_share(over_classes(own, groups), mean, several), len(own)), values)
+            known_values = values[known]
+            mean = float(known_values.mean())
+            add(metric, (mean, *of_share(over_classes(known_values, groups), mean, several), len(known_values)), values)
         add(Metric("median rank", "rank", "lower"), median(ranks[known], 1, size, groups))
-        return found.result()
+        return findings.result()
 
 
 def sides_of(pairs: Features) -> tuple[Features, Features, Int[Tensor, "n 2"]]:
@@ -190,5 +197,5 @@ def sides_of(pairs: Features) -> tuple[Features, Features, Int[Tensor, "n 2"]]:
     if pairs.counterparts is None:
         raise ValueError("expected features of pairs, got features without another side")
     sides = (pairs, replace(pairs.counterparts, rows=pairs.numbers, part=pairs.part))
-    (rows, places), (other_rows, others) = (side.unique_index for side in sides)
-    return sides[0][rows], sides[1][other_rows], torch.stack([places, others], dim=1)
+    (rows, places), (other_rows, other_places) = (side.unique_index for side in sides)
+    return sides[0][rows], sides[1][other_rows], torch.stack([places, other_places], dim=1)

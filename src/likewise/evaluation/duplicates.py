@@ -1,4 +1,4 @@
-"""What is nearly the same in a set: groups of samples that close pairs link, and how far neighbours agree on labels."""
+"""Near duplicates in a set: groups of samples linked by close pairs, and how far neighbours agree on labels."""
 
 from typing import final
 
@@ -9,14 +9,14 @@ from torch import Tensor
 
 from likewise.evaluation.retrieval import jaccard
 
-WAITING = 2**20  # pairs that wait to be linked, at least
+WAITING = 2**20  # pairs collected before groups are merged, at least
 MAJORITY = 0.5
 _NONE = torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.int64)
 
 
 @final
 class Groups:
-    """Groups of samples: two are in one group if close pairs lead from one to the other.
+    """Groups of samples: two are in one group if a chain of close pairs connects them.
 
     Args:
         count: How many samples there are.
@@ -27,7 +27,7 @@ class Groups:
     Example:
         >>> groups = Groups(4)
         >>> groups.link(torch.tensor([0, 1]), torch.tensor([1, 3]), torch.tensor([0.98, 0.99]))
-        >>> [of.tolist() for of in groups.members()]
+        >>> [rows.tolist() for rows in groups.members()]
         [[0, 1, 3]]
         >>> groups.closest
         tensor([0.9800, 0.9900,   -inf, 0.9900])
@@ -38,43 +38,43 @@ class Groups:
         self._group = np.arange(count)
         self._waiting = [_NONE]
 
-    def link(self, rows: Int[Tensor, " p"], others: Int[Tensor, " p"], similarities: Float[Tensor, " p"]) -> None:
-        """Link the samples of pairs, by their places."""
-        for of in (rows, others):
-            self.closest.scatter_reduce_(0, of, similarities.float(), "amax")
+    def link(self, rows: Int[Tensor, " p"], columns: Int[Tensor, " p"], similarities: Float[Tensor, " p"]) -> None:
+        """Link the samples of close pairs, given by their indices."""
+        for index in (rows, columns):
+            self.closest.scatter_reduce_(0, index, similarities.float(), "amax")
         group = torch.from_numpy(self._group)
-        new = group[rows] != group[others]
-        self._waiting.append((rows[new], others[new]))
-        if sum(len(of) for of, _ in self._waiting) > max(WAITING, len(group)):
+        new = group[rows] != group[columns]
+        self._waiting.append((rows[new], columns[new]))
+        if sum(len(indices) for indices, _ in self._waiting) > max(WAITING, len(group)):
             self._merge()
 
     def members(self) -> list[Int[Tensor, " n"]]:
-        """Return the places of each group's samples, of groups of two and more, large ones first."""
+        """Return the indices of the samples of each group with at least two, largest groups first."""
         self._merge()
         group = torch.from_numpy(self._group)
         order = group.argsort(stable=True)
-        found = [of for of in order.split(torch.bincount(group).tolist()) if len(of) > 1]
-        return sorted(found, key=lambda of: (-len(of), -float(self.closest[of].max()), int(of[0])))
+        groups = [rows for rows in order.split(torch.bincount(group).tolist()) if len(rows) > 1]
+        return sorted(groups, key=lambda rows: (-len(rows), -float(self.closest[rows].max()), int(rows[0])))
 
     def _merge(self) -> None:
-        from scipy.sparse import coo_array  # noqa: PLC0415 - a first prediction is not to wait for it
+        from scipy.sparse import coo_array  # noqa: PLC0415 - a first prediction need not wait for it
         from scipy.sparse.csgraph import connected_components  # noqa: PLC0415 - likewise
 
-        rows, others = (self._group[torch.cat(of).numpy()] for of in zip(*self._waiting, strict=True))
-        links = coo_array((np.ones(len(rows), dtype=bool), (rows, others)), shape=(len(self._group),) * 2)
+        rows, columns = (self._group[torch.cat(indices).numpy()] for indices in zip(*self._waiting, strict=True))
+        links = coo_array((np.ones(len(rows), dtype=bool), (rows, columns)), shape=(len(self._group),) * 2)
         self._group = connected_components(links, directed=False)[1][self._group]
         self._waiting = [_NONE]
 
 
 def neighbours_labels(
-    labels: Int[Tensor, " n"] | Bool[Tensor, "n l"], own: slice, indices: Int[Tensor, "m k"]
+    labels: Int[Tensor, " n"] | Bool[Tensor, "n l"], rows: slice, indices: Int[Tensor, "m k"]
 ) -> tuple[Float[Tensor, " m"], Int[Tensor, " m"] | Bool[Tensor, "m l"]]:
     """Return how far the neighbours of samples agree with their labels, and what labels the neighbours would give.
 
-    Of classes it is the share of the k neighbours with the sample's own, and the most frequent; of label sets the mean
-    Jaccard similarity, and the labels that more than half of the neighbours have.
+    For classes: the share of the k neighbours with the sample's class, and their most frequent class; for label sets:
+    the mean Jaccard similarity, and the labels that more than half of the neighbours have.
     """
-    mine, near = labels[own].unsqueeze(1), labels[indices]
+    mine, near = labels[rows].unsqueeze(1), labels[indices]
     if labels.ndim == 2:
         return jaccard(mine, near).mean(dim=1).float(), near.float().mean(dim=1) > MAJORITY
     return (near == mine).float().mean(dim=1), near.mode(dim=1).values

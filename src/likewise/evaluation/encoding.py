@@ -29,7 +29,7 @@ class Piece(NamedTuple):
 def pieces(
     encoder: Encoder, inputs: Tensor | LazyInputs, spans: Sequence[range], workers: int | None = None
 ) -> Iterator[Piece]:
-    """Encode pieces of inputs, whose rows the spans are, while workers read those that follow; see `read_ahead`."""
+    """Encode pieces of inputs, given as spans of rows, while workers read those that follow; see `read_ahead`."""
     if on_demand(inputs):
         for read in read_ahead(inputs, spans, workers):  # pyright: ignore[reportArgumentType] - no tensor
             yield Piece(read.rows, encoder.encode(read.inputs, max(1, len(read.rows))), read.files)
@@ -43,16 +43,16 @@ def pieces(
 def _in_turns(
     encoder: Encoder, inputs: Tensor | LazyInputs, spans: Sequence[range], workers: int | None
 ) -> Iterator[Piece]:
-    """Encode pieces in turns, each process every W-th of W; yield all of them at the first process, none at others.
+    """Encode pieces in turns, each of W processes every W-th; yield all on the first process, none on the others.
 
     All processes of the group have to call this alike. The features travel between processors, as float32.
     """
     rank, world = distributed.rank(), distributed.world_size()
-    own = pieces(encoder, inputs, spans[rank::world], workers)
+    local_pieces = pieces(encoder, inputs, spans[rank::world], workers)
     for turn, span in enumerate(spans):
         owner = turn % world
         if owner == rank:
-            piece = next(own)
+            piece = next(local_pieces)
             if rank == 0:
                 yield piece
                 continue
@@ -71,10 +71,10 @@ def _in_turns(
 def encode_share(
     samples: Samples, encoder: Encoder, second: Encoder | None = None, *, workers: int | None = None
 ) -> None:
-    """Encode the share of this process, not the first, of what is `features_of(..., shared=True)` at the first."""
+    """Encode the share of a process other than the first, which calls `features_of(..., shared=True)` meanwhile."""
     samples = samples.as_evaluated()
-    others = samples.counterparts
-    for by, inputs in ((encoder, samples.inputs), (second, None if others is None else others.inputs)):
+    counterparts = samples.counterparts
+    for by, inputs in ((encoder, samples.inputs), (second, None if counterparts is None else counterparts.inputs)):
         if by is not None and inputs is not None:
             for _ in _in_turns(by, inputs, spans_of(inputs, [range(len(inputs))]), workers):
                 pass
@@ -113,10 +113,12 @@ def features_of(
         could.logical_and_(there)
         return vectors
 
-    others, beside = samples.counterparts, None
+    counterparts, beside = samples.counterparts, None
     vectors = encoded(encoder, samples.inputs)
-    if others is not None and second is not None:
-        beside = Features.of(replace(others.unlabelled(), rows=samples.rows), encoded(second, others.inputs), part)
-    found = Features.of(samples, vectors, part, counterparts=beside)
+    if counterparts is not None and second is not None:
+        beside = Features.of(
+            replace(counterparts.unlabelled(), rows=samples.rows), encoded(second, counterparts.inputs), part
+        )
+    features = Features.of(samples, vectors, part, counterparts=beside)
     could &= samples.could_be_read
-    return found if bool(could.all()) else found[could.nonzero().flatten()]
+    return features if bool(could.all()) else features[could.nonzero().flatten()]

@@ -19,7 +19,7 @@ class Evaluation(Described, ABC):
 
     Attributes:
         name: What its scores are called, such as "linear probe".
-        of_pairs: Whether it takes all pairs; else each input of the first side is taken once, as it is in its first.
+        of_pairs: Whether it takes all pairs; else each input of the first side is taken once, from its first pair.
         accelerated: Whether vectors may lie on an accelerator. Labels and rows never do, nor what it finds.
         gallery_includes_queries: Whether what samples are compared with includes them, so that each one's own row is to
             be left out.
@@ -45,16 +45,16 @@ class Evaluation(Described, ABC):
 
     @abstractmethod
     def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Bar = silent) -> Result:
-        """Evaluate parts that can be evaluated: what a call, see there, does after it has checked them."""
+        """Evaluate parts that `__call__` has checked; its arguments are documented there."""
 
     def on_validation(self, parts: FeatureParts) -> FeatureParts | None:
-        """Return parts whose test part is that of validation, if it is another and can be evaluated."""
+        """Return the parts with validation as the test part, if it is a different one and can be evaluated."""
         by = parts._replace(test=parts.validation)
         return by if by.test.part != parts.test.part and self.why_not_applicable(by) is None else None
 
     @classmethod
     def select(cls, parts: FeatureParts) -> FeatureParts:
-        """Return what is evaluated of parts: unless the evaluation is of pairs, each input of the first side once."""
+        """Return the samples to evaluate: unless the evaluation is of pairs, each input of the first side once."""
         return parts if cls.of_pairs else FeatureParts(*(part.unique() for part in parts))
 
     def check(self, parts: FeatureParts) -> None:
@@ -97,11 +97,11 @@ class Findings:
 
     Example:
         >>> import torch
-        >>> found = Findings("kNN", Features(torch.eye(2), torch.tensor([0, 1])))
-        >>> found.add(Metric("accuracy"), 0.5, 0.0, 1.0, 2).part
+        >>> findings = Findings("kNN", Features(torch.eye(2), torch.tensor([0, 1])))
+        >>> findings.add(Metric("accuracy"), 0.5, 0.0, 1.0, 2).part
         'test'
-        >>> found.contributed("accuracy", torch.tensor([True, False]))
-        >>> found.result().outcomes[0].values
+        >>> findings.contributed("accuracy", torch.tensor([True, False]))
+        >>> findings.result().outcomes[0].values
         tensor([1., 0.])
     """
 
@@ -132,8 +132,10 @@ class Findings:
         self, metric: str, values: Tensor, among: Tensor | slice = slice(None), groups: Tensor | None = None
     ) -> None:
         """Add what each sample contributed, (M,), or some of them, by their indices or a mask, and their groups."""
-        rows, own = self._part.numbers[among], values[among].float()
-        self.outcomes.append(Outcomes(self._evaluation, metric, rows, own, self._part.kind, self._part.part, groups))
+        rows, sample_values = self._part.numbers[among], values[among].float()
+        self.outcomes.append(
+            Outcomes(self._evaluation, metric, rows, sample_values, self._part.kind, self._part.part, groups)
+        )
 
     def result(self, candidates: tuple[Score, ...] = ()) -> Result:
         """Return all that was added."""
@@ -163,16 +165,16 @@ def needs_classes(test: Features) -> str | None:
 def needs_seen_labels(parts: FeatureParts) -> str | None:
     """Say why a classifier can't be evaluated on these parts: what kNN and the linear probe both need."""
     train, _, test = parts
-    kind = test.label_kind
-    if kind is None:
+    label_kind = test.label_kind
+    if label_kind is None:
         return "it needs classes or label sets, and there are no labels"
-    named = "classes" if kind == "classes" else "labels"
+    named = "classes" if label_kind == "classes" else "labels"
     wrong = {
         "it needs a training part to learn from, and there is none": len(train) == 0,
         "it needs a test part, and there is none": len(test) == 0,
         f"it needs test {named} that were trained on, and these are others": not parts.closed,
     }
-    return next((words for words, holds in wrong.items() if holds), None) or _needs_variety(train, test)
+    return next((reason for reason, holds in wrong.items() if holds), None) or _needs_variety(train, test)
 
 
 def _needs_variety(train: Features, test: Features) -> str | None:

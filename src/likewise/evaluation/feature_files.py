@@ -29,45 +29,45 @@ EXPECTED = (
 )
 
 
-def save_features(path: Path, parts: FeatureParts, of: NDArray[Any] | None = None) -> None:
+def save_features(path: Path, parts: FeatureParts, source: NDArray[Any] | None = None) -> None:
     """Write the features of three parts as an .npz file.
 
-    For each part: `train_features` (N, D), `train_rows` (N,), `train_ids` (N,) where these are no numbers, where there
+    For each part: `train_features` (N, D), `train_rows` (N,), `train_ids` (N,) where these are not numbers, where there
     are labels `train_labels` and `train_names`, where the encoder was trained on coarser classes `train_superclasses`
     (C,), the one that each class lies in, and `train_superclass_names`, and where there is a classifier `train_logits`
-    (N, C), or `train_predictions` if these are no logits, and where the part is a subset, `train_whole` (C,), how many
+    (N, C), or `train_predictions` if these are not logits, and where the part is a subset, `train_whole` (C,), how many
     samples each class or label has in the whole. Of pairs also `train_items` (N,), equal for equal inputs, and
     the other side as `train_counterpart_features`, `train_counterpart_items` and `train_counterpart_ids`.
 
     Args:
         path: The file.
         parts: The features.
-        of: The array that they are rows of, if it is mapped from a file. Of 128 MiB and more it is linked and not
-            copied: in place of `train_features` there is `linked`, and the rows are those of that array.
+        source: The array whose rows they are, if it is mapped from a file. At 128 MiB or more it is linked, not copied:
+            `linked` takes the place of `train_features`, and the rows are those of that array.
 
     Example:
         >>> path = Path("embeddings.npz")
-        >>> one = Features(torch.eye(2), torch.tensor([0, 1]), ("cat", "dog"))
-        >>> save_features(path, FeatureParts(one, one, one))
+        >>> part = Features(torch.eye(2), torch.tensor([0, 1]), ("cat", "dog"))
+        >>> save_features(path, FeatureParts(part, part, part))
         >>> load_features(path).test.names
         ('cat', 'dog')
     """
-    mapped = of if isinstance(of, np.memmap) and of.nbytes >= LINKED else None
+    mapped = source if isinstance(source, np.memmap) and source.nbytes >= LINKED else None
     arrays: dict[str, NDArray[Any]] = {} if mapped is None else linked(mapped, path.parent)
     for part, features in zip(PARTS, parts, strict=True):
         arrays |= _arrays_of_part(features, part)
         if mapped is not None:
             del arrays[f"{part}_features"]
         if features.counterparts is not None:
-            others = replace(features.counterparts, rows=features.rows)
-            arrays |= _arrays_of_part(others, f"{part}{OTHER_SIDE}")
+            other_side = replace(features.counterparts, rows=features.rows)
+            arrays |= _arrays_of_part(other_side, f"{part}{OTHER_SIDE}")
     with path.open("wb") as file:  # to a path NumPy would add .npz
         np.savez(file, **arrays)  # pyright: ignore[reportArgumentType]
 
 
 def _arrays_of_part(features: Features, part: str) -> dict[str, NDArray[Any]]:
     coarse = features.within
-    found: dict[str, Any] = {
+    values: dict[str, Any] = {
         "features": features.vectors,
         "rows": features.numbers,
         "whole": features.whole,
@@ -79,7 +79,7 @@ def _arrays_of_part(features: Features, part: str) -> dict[str, NDArray[Any]]:
         "superclass_names": None if coarse is None else np.array(coarse.names, dtype=str),
         "logits" if features.logits else "predictions": features.predictions,
     }
-    return {f"{part}_{name}": np.asarray(of) for name, of in found.items() if of is not None}
+    return {f"{part}_{name}": np.asarray(value) for name, value in values.items() if value is not None}
 
 
 def load_features(path: Path) -> FeatureParts:
@@ -97,32 +97,32 @@ def whole_arrays(path: Path) -> dict[str, NDArray[Any]]:
     if "linked" in arrays:
         vectors = ArrayRows(link_of(arrays.pop("linked"), path.parent))
         rows = {part: torch.from_numpy(arrays[f"{part}_rows"]) for part in PARTS}
-        arrays |= {f"{part}_features": vectors[own].numpy() for part, own in rows.items()}
+        arrays |= {f"{part}_features": vectors[index].numpy() for part, index in rows.items()}
     return arrays
 
 
 def _of_part(arrays: Mapping[str, NDArray[Any]], part: str, side: str = "") -> Features:
-    def given(name: str) -> Tensor | None:
-        found = arrays.get(f"{part}{side}_{name}")
-        return None if found is None else torch.from_numpy(found)
+    def get_tensor(name: str) -> Tensor | None:
+        array = arrays.get(f"{part}{side}_{name}")
+        return None if array is None else torch.from_numpy(array)
 
     names, ids = (arrays.get(f"{part}{side}_{name}") for name in ("names", "ids"))
     called: Any = None if ids is None else Ids.of(ids.tolist())
-    logits, superclasses = given("logits"), given("superclasses")
+    logits, superclasses = get_tensor("logits"), get_tensor("superclasses")
     paired, within = not side and f"{part}{OTHER_SIDE}_features" in arrays, None
     if superclasses is not None:
         within = Superclasses(superclasses, tuple(map(str, arrays[f"{part}{side}_superclass_names"])))
     return Features(
         torch.from_numpy(arrays[f"{part}{side}_features"]),
-        given("labels"),
+        get_tensor("labels"),
         () if names is None else tuple(str(name) for name in names),
-        given("rows"),
+        get_tensor("rows"),
         part,
-        predictions=given("predictions") if logits is None else logits,
+        predictions=get_tensor("predictions") if logits is None else logits,
         logits=logits is not None,
         ids=called,
-        items=given("items"),
-        whole=given("whole"),
+        items=get_tensor("items"),
+        whole=get_tensor("whole"),
         within=within,
         counterparts=_of_part(arrays, part, OTHER_SIDE) if paired else None,
     )
@@ -160,13 +160,13 @@ def features_of_file(path: Path, split: Split | None = None, most: int | None = 
 
 
 def vectors_in(arrays: Mapping[str, NDArray[Any]]) -> NDArray[Any] | None:
-    """Return the array that the features of all parts are rows of; None where each part has its own, and of pairs."""
-    given = (arrays[name] for name in NAMES if name in arrays)
-    return None if "counterpart_features" in arrays else next(given, None)
+    """Return the array whose rows are the features of all parts; None where each part has its own, and for pairs."""
+    features = (arrays[name] for name in NAMES if name in arrays)
+    return None if "counterpart_features" in arrays else next(features, None)
 
 
 def samples_of_arrays(arrays: dict[str, NDArray[Any]], path: Path, split: Split | None = None) -> list[Samples]:
-    """Return the samples of three parts, whose inputs are features; of arrays that are mapped nothing is read."""
+    """Return the samples of three parts, with features as inputs; memory-mapped arrays are not read."""
     together = [f"{part}_labels" for part in PARTS if f"{part}_features" in arrays]
     arrays = joined_arrays(arrays, path)
     key = next((name for name in NAMES if name in arrays), None)
@@ -183,9 +183,9 @@ def samples_of_arrays(arrays: dict[str, NDArray[Any]], path: Path, split: Split 
     vectors, labels = vectors_of(arrays[key], key), arrays.get("labels")
     if labels is not None and labels.ndim and len(vectors) != len(labels):
         raise ValueError(f"expected one label for each of {len(vectors)} {key}, got {len(labels)} labels")
-    own, given = (arrays[name].shape if name in arrays else None for name in ("labels", "parts"))
-    if own == () or given not in {None, vectors.shape[:1]}:
-        raise ValueError(f"expected labels (N,) and parts (N,) in {path}, got {own} and {given}")
+    label_shape, part_shape = (arrays[name].shape if name in arrays else None for name in ("labels", "parts"))
+    if label_shape == () or part_shape not in {None, vectors.shape[:1]}:
+        raise ValueError(f"expected labels (N,) and parts (N,) in {path}, got {label_shape} and {part_shape}")
     classes, names = (None, ()) if labels is None else labels_of(labels, arrays.get("names"))
     rows = torch.from_numpy(arrays["rows"]) if together and "rows" in arrays else None
     parts = parts_of_arrays(arrays)
@@ -203,29 +203,29 @@ def samples_of_arrays(arrays: dict[str, NDArray[Any]], path: Path, split: Split 
 
 
 def _with_other_side(samples: Samples, arrays: Mapping[str, NDArray[Any]]) -> Samples:
-    others = torch.from_numpy(vectors_of(arrays["counterpart_features"], "counterpart_features"))
-    if others.shape != samples.inputs.shape:
-        like = f"{tuple(samples.inputs.shape)}, got {tuple(others.shape)}"
+    counterparts = torch.from_numpy(vectors_of(arrays["counterpart_features"], "counterpart_features"))
+    if counterparts.shape != samples.inputs.shape:
+        like = f"{tuple(samples.inputs.shape)}, got {tuple(counterparts.shape)}"
         raise ValueError(f"expected counterpart_features like features, {like}: encode both sides of the same pairs")
     items: list[Tensor] = []
-    for name, side in (("items", samples.inputs), ("counterpart_items", others)):
-        given = arrays.get(name)
-        if given is not None and given.shape != (len(side),):
-            raise ValueError(f"expected {name} ({len(side)},), one per input, got {given.shape}")
-        items.append(numbered(contents(side) if given is None else given.tolist())[0])
+    for name, side in (("items", samples.inputs), ("counterpart_items", counterparts)):
+        array = arrays.get(name)
+        if array is not None and array.shape != (len(side),):
+            raise ValueError(f"expected {name} ({len(side)},), one per input, got {array.shape}")
+        items.append(numbered(contents(side) if array is None else array.tolist())[0])
     ids: Any = ids_of({"ids": arrays["counterpart_ids"]}) if "counterpart_ids" in arrays else samples.ids
-    paired = replace(samples, items=items[0], counterparts=Samples(others, ids=ids, items=items[1]))
+    paired = replace(samples, items=items[0], counterparts=Samples(counterparts, ids=ids, items=items[1]))
     return replace(paired, groups=grouped(paired))
 
 
 def _check_part(arrays: Mapping[str, NDArray[Any]], part: str, first: str) -> None:
-    features, own, names = arrays[f"{part}_features"], arrays[f"{part}_labels"], arrays.get(f"{part}_names")
-    if own.ndim == 0 or len(own) != len(features):
-        count = "one" if own.ndim == 0 else len(own)
+    features, labels, names = arrays[f"{part}_features"], arrays[f"{part}_labels"], arrays.get(f"{part}_names")
+    if labels.ndim == 0 or len(labels) != len(features):
+        count = "one" if labels.ndim == 0 else len(labels)
         raise ValueError(f"expected one label for each of {len(features)} {part}_features, got {count} {part}_labels")
     like = arrays[f"{first}_labels"]
-    if own.shape[1:] != like.shape[1:]:
-        raise ValueError(f"expected {part}_labels like {first}_labels, {like.shape}, got {own.shape}")
+    if labels.shape[1:] != like.shape[1:]:
+        raise ValueError(f"expected {part}_labels like {first}_labels, {like.shape}, got {labels.shape}")
     if (names is None) != (f"{first}_names" not in arrays):
         lacking, having = (part, first) if names is None else (first, part)
         raise ValueError(f"expected {lacking}_names next to {having}_names, got none: name the classes of all parts")
@@ -233,63 +233,63 @@ def _check_part(arrays: Mapping[str, NDArray[Any]], part: str, first: str) -> No
         return
     if names.ndim != 1:
         raise ValueError(f"expected {part}_names (C,), got {names.shape}: give a name for each class or label")
-    if own.ndim == 2:
-        if names.shape != own.shape[1:] or not np.array_equal(names, arrays[f"{first}_names"]):
-            raise ValueError(f"expected {own.shape[1]} {part}_names, the same in all parts, got {len(names)}")
+    if labels.ndim == 2:
+        if names.shape != labels.shape[1:] or not np.array_equal(names, arrays[f"{first}_names"]):
+            raise ValueError(f"expected {labels.shape[1]} {part}_names, the same in all parts, got {len(names)}")
         return
-    if own.dtype.kind not in "ui" or (len(own) and (own.min() < 0 or own.max() >= len(names))):
+    if labels.dtype.kind not in "ui" or (len(labels) and (labels.min() < 0 or labels.max() >= len(names))):
         expected = f"expected {part}_labels as integers from 0 to {len(names) - 1}, the numbers of {part}_names"
-        raise ValueError(f"{expected}, got {own.dtype}: leave out {part}_names, or renumber the labels")
+        raise ValueError(f"{expected}, got {labels.dtype}: leave out {part}_names, or renumber the labels")
 
 
 def joined_arrays(arrays: dict[str, NDArray[Any]], path: Path) -> dict[str, NDArray[Any]]:
-    """Put the arrays of parts after each other, classes by the names that each part has; return others as they are."""
-    found = [part for part in PARTS if f"{part}_features" in arrays]
-    if not found or any(name in arrays for name in NAMES):
+    """Concatenate the arrays of parts, renumbering classes by name; return arrays that are not by part unchanged."""
+    part_names = [part for part in PARTS if f"{part}_features" in arrays]
+    if not part_names or any(name in arrays for name in NAMES):
         return arrays
-    others = [name for name in OF_PAIRS if any(f"{part}_{name}" in arrays for part in found)]
-    for part, name in ((part, name) for part in found for name in others):
-        own, like = arrays.get(f"{part}_{name}"), arrays[f"{part}_features"].shape
-        if own is None or own.shape != (like if name.endswith("features") else like[:1]):
-            got = "none" if own is None else f"{own.shape} beside features {like}"
+    pair_names = [name for name in OF_PAIRS if any(f"{part}_{name}" in arrays for part in part_names)]
+    for part, name in ((part, name) for part in part_names for name in pair_names):
+        array, like = arrays.get(f"{part}_{name}"), arrays[f"{part}_features"].shape
+        if array is None or array.shape != (like if name.endswith("features") else like[:1]):
+            got = "none" if array is None else f"{array.shape} beside features {like}"
             raise ValueError(f"expected {part}_{name}, one for each of {part}_features, got {got}")
-    missing = [f"{part}_labels" for part in found if f"{part}_labels" not in arrays]
-    if 0 < len(missing) < len(found):
+    missing = [f"{part}_labels" for part in part_names if f"{part}_labels" not in arrays]
+    if 0 < len(missing) < len(part_names):
         raise ValueError(f"expected {EXPECTED} in {path}, got no {missing[0]}")
-    features = [arrays[f"{part}_features"] for part in found]
-    shapes = {part: of.shape for part, of in zip(found, features, strict=True)}
-    if len({of.shape[1:] for of in features}) > 1 or any(of.ndim != 2 for of in features):
+    features = [arrays[f"{part}_features"] for part in part_names]
+    shapes = {part: array.shape for part, array in zip(part_names, features, strict=True)}
+    if len({array.shape[1:] for array in features}) > 1 or any(array.ndim != 2 for array in features):
         raise ValueError(f"expected features of one length in {path}, got {shapes}: encode all parts with one encoder")
-    for part in [] if missing else found:
-        _check_part(arrays, part, found[0])
-    parts = np.concatenate([np.full(len(of), part) for part, of in zip(found, features, strict=True)])
+    for part in [] if missing else part_names:
+        _check_part(arrays, part, part_names[0])
+    parts = np.concatenate([np.full(len(array), part) for part, array in zip(part_names, features, strict=True)])
     together = {"features": np.concatenate(features), "parts": parts}
-    ids = [arrays.get(f"{part}_ids", np.empty(0)) for part in found]
-    if all(own.shape == of.shape[:1] for own, of in zip(ids, features, strict=True)):
+    ids = [arrays.get(f"{part}_ids", np.empty(0)) for part in part_names]
+    if all(part_ids.shape == array.shape[:1] for part_ids, array in zip(ids, features, strict=True)):
         together["ids"] = np.concatenate(ids)
-    together |= {name: np.concatenate([arrays[f"{part}_{name}"] for part in found]) for name in others}
-    labels = {} if missing else _labels_together(arrays, found)
-    return together | labels | _rows_together(arrays, found)
+    together |= {name: np.concatenate([arrays[f"{part}_{name}"] for part in part_names]) for name in pair_names}
+    labels = {} if missing else _labels_together(arrays, part_names)
+    return together | labels | _rows_together(arrays, part_names)
 
 
-def _labels_together(arrays: Mapping[str, NDArray[Any]], found: Sequence[str]) -> dict[str, NDArray[Any]]:
-    """Return the labels of all parts, and the names, if they have some: classes are numbered in the order of these."""
-    labels = [arrays[f"{part}_labels"] for part in found]
-    names = [words_of(arrays[f"{part}_names"], f"{part}_names") for part in found if f"{part}_names" in arrays]
+def _labels_together(arrays: Mapping[str, NDArray[Any]], part_names: Sequence[str]) -> dict[str, NDArray[Any]]:
+    """Return the labels of all parts, and the class names if there are any, in whose order classes are numbered."""
+    labels = [arrays[f"{part}_labels"] for part in part_names]
+    names = [words_of(arrays[f"{part}_names"], f"{part}_names") for part in part_names if f"{part}_names" in arrays]
     if not names:
         return {"labels": np.concatenate(labels)}
     if labels[0].ndim == 2:
         return {"labels": np.concatenate(labels), "names": names[0]}
     every = {name: number for number, name in enumerate(dict.fromkeys(np.concatenate(names).tolist()))}
-    numbers = [np.array([every[name] for name in own.tolist()], dtype=np.int64) for own in names]
-    numbered = [own[of] for own, of in zip(numbers, labels, strict=True)]
+    numbers = [np.array([every[name] for name in class_names.tolist()], dtype=np.int64) for class_names in names]
+    numbered = [part_numbers[part_labels] for part_numbers, part_labels in zip(numbers, labels, strict=True)]
     return {"labels": np.concatenate(numbered), "names": np.array(list(every))}
 
 
-def _rows_together(arrays: Mapping[str, NDArray[Any]], found: Sequence[str]) -> dict[str, NDArray[Any]]:
+def _rows_together(arrays: Mapping[str, NDArray[Any]], part_names: Sequence[str]) -> dict[str, NDArray[Any]]:
     """Return the rows of all parts, so that samples and episodes are those of the run that they come from."""
-    rows = [arrays[f"{part}_rows"] for part in found if f"{part}_rows" in arrays]
-    if [of.shape for of in rows] != [arrays[f"{part}_features"].shape[:1] for part in found]:
+    rows = [arrays[f"{part}_rows"] for part in part_names if f"{part}_rows" in arrays]
+    if [array.shape for array in rows] != [arrays[f"{part}_features"].shape[:1] for part in part_names]:
         return {}
     joined = np.concatenate(rows)
     return {"rows": joined} if joined.dtype.kind == "i" and len(np.unique(joined)) == len(joined) else {}

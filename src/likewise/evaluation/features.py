@@ -20,7 +20,7 @@ from likewise.scores import ENCODER, places_of
 MOST_NAMED = 5  # labels of a sample that are named
 CHECKED = 2**14  # samples at a time
 Bar = Callable[[Iterable[Any], str], Iterable[Any]]
-"""Wraps what an evaluation walks over, with a word on what it does; as tqdm does."""
+"""Wraps an iterable of an evaluation, with a description of what it does; as tqdm does."""
 
 
 def silent(walked: Iterable[Any], doing: str) -> Iterable[Any]:
@@ -60,11 +60,11 @@ class Origin:
     def inputs(self, rows: Int[Tensor, " n"]) -> Tensor | LazyInputs:
         """Return the inputs of samples, by their rows in the source, (N,); a ValueError if there is no such sample."""
         numbered = self.samples.numbered()
-        place = places_of(rows, torch.as_tensor(numbered.rows))
-        if missing := int((place < 0).sum()):
+        index = places_of(rows, torch.as_tensor(numbered.rows))
+        if missing := int((index < 0).sum()):
             got = f"got data without {missing} of {len(rows)}: encode the data again"
             raise ValueError(f"expected the samples that the features come from, {got}")
-        return numbered[place].inputs
+        return numbered[index].inputs
 
 
 @final
@@ -150,7 +150,7 @@ class Features:
 
     @classmethod
     def of(cls, samples: Samples, vectors: Tensor, part: str, **more: Any) -> "Features":
-        """Return the vectors of samples, (N, D), in their order, with what these say of themselves."""
+        """Return features with the vectors of samples, (N, D), in their order, and their labels, ids and items."""
         said = {"ids": samples.ids, "items": samples.items, "within": samples.within}
         return cls(vectors, samples.labels, samples.names, samples.rows, part, **said, **more)
 
@@ -171,14 +171,14 @@ class Features:
             return labels.bool()
         low, high = (int(labels.min()), int(labels.max())) if len(labels) else (0, 0)
         if len(labels) and not 0 <= low <= high < len(self.names):
-            of = f"one for each of {len(self.names)} names, got {low} to {high}: renumber them"
-            raise ValueError(f"expected {self.part} labels from 0 to {len(self.names) - 1}, {of}")
+            got = f"one for each of {len(self.names)} names, got {low} to {high}: renumber them"
+            raise ValueError(f"expected {self.part} labels from 0 to {len(self.names) - 1}, {got}")
         return labels.long()
 
     def __getitem__(self, index: Tensor) -> "Features":
         """Take some of the samples, by their indices."""
-        given = {name: getattr(self, name) for name in ("labels", "predictions", "items", "counterparts")}
-        beside = {name: None if of is None else of[index] for name, of in given.items()}
+        columns = {name: getattr(self, name) for name in ("labels", "predictions", "items", "counterparts")}
+        beside = {name: None if column is None else column[index] for name, column in columns.items()}
         return replace(self, vectors=self.vectors[index], rows=self.numbers[index], ids=self.ids[index], **beside)
 
     def to(self, device: torch.device) -> "Features":
@@ -195,7 +195,7 @@ class Features:
         return torch.full((len(occurring),), len(self)).scatter_reduce(0, places, every, "amin"), places
 
     def unique(self) -> "Features":
-        """Return each different input once, in its first row: of pairs those of this side."""
+        """Return each different input once, from its first row; for pairs, the inputs of this side."""
         return self if self.items is None else self[self.unique_index[0].sort().values]
 
     @property
@@ -233,9 +233,9 @@ class Features:
         return unturned(self.names)[self.classes]
 
     def groups_of(self, rows: Int[Tensor, " m"]) -> Int[Tensor, " k"]:
-        """Return these classes of some samples by their rows; those that are not there are left out."""
-        place = places_of(rows, self.numbers)
-        return self.groups[place[place >= 0]]
+        """Return the `groups` of some samples, by their rows; rows that are missing are left out."""
+        index = places_of(rows, self.numbers)
+        return self.groups[index[index >= 0]]
 
     @property
     def sets(self) -> Bool[Tensor, "n l"]:
@@ -322,21 +322,21 @@ def joined(first: Features, second: Features) -> Features:
 
 
 def label_words(features: Features, most: int = MOST_NAMED) -> list[str]:
-    """Return the classes or labels of samples in words, such as 'cat + dog', or 'no label'; of a sample so many."""
+    """Return the classes or labels of samples in words, such as 'cat + dog', or 'no label'; at most `most` of each."""
     if features.label_kind is None:
         return [""] * len(features)
     if features.label_kind == "classes":
         return [features.names[label] for label in features.classes.tolist()]
-    found: list[str] = []
+    texts: list[str] = []
     for labels in features.sets:
         names = [features.names[label] for label in labels.nonzero().flatten().tolist()]
         more = "" if len(names) <= most else f" and {len(names) - most} more"
-        found.append((" + ".join(names[:most]) or "no label") + more)
-    return found
+        texts.append((" + ".join(names[:most]) or "no label") + more)
+    return texts
 
 
 def id_words(features: Features) -> list[str]:
-    """Return what samples are called on a page: their ids, of which those that are numbers say of what.
+    """Return what samples are called on a page: their ids; numbers are preceded by "id" or "row".
 
     Example:
         >>> named = Features(torch.eye(2), None, ids=Ids.of(["cat/1.jpg", "7"]))

@@ -40,7 +40,7 @@ class FewShot(Evaluation):
 
     The low and high of a score are an interval over classes, as other classes would have given another accuracy: the
     jackknife over classes and Student's quantile; where every episode has all classes, over the accuracies of classes.
-    The turns of a class count as one. A note has the narrower one over episodes beside it, which papers report.
+    The turns of a class count as one. A note has the narrower interval over episodes, which papers report.
     A score's name has ways, shots and a classifier other than the nearest mean: scores of other names stay in a run.
 
     Args:
@@ -66,8 +66,8 @@ class FewShot(Evaluation):
         >>> _ = torch.manual_seed(0)
         >>> labels = torch.arange(60) % 6
         >>> test = Features(torch.eye(6)[labels] + 0.3 * torch.randn(60, 6), labels)
-        >>> found = FewShot(ways=5, shots=[1, 5], queries=5, episodes=100, distance="cosine")(test, test, test)
-        >>> [(score.metric.name, round(score.value, 2)) for score in found.headline]
+        >>> result = FewShot(ways=5, shots=[1, 5], queries=5, episodes=100, distance="cosine")(test, test, test)
+        >>> [(score.metric.name, round(score.value, 2)) for score in result.headline]
         [('5-way 1-shot accuracy', 0.9), ('5-way 5-shot accuracy', 0.95)]
     """
 
@@ -112,7 +112,7 @@ class FewShot(Evaluation):
         return next((why for why in (_lacking(test, shape) for shape in self._shapes_for(test)) if why), None)
 
     def _shapes_for(self, test: Features) -> list[EpisodeShape]:
-        """Return the episodes of a part: with no more ways and queries than it has, where they aren't given."""
+        """Return the episode shapes of a part; ways and queries that weren't given are limited to what it has."""
         fits = [fitted(test.counts, shape, dict(self._given)) for shape in self.shapes]
         return [shape._replace(queries=min(shape.queries for shape in fits)) for shape in fits]
 
@@ -129,36 +129,38 @@ class FewShot(Evaluation):
         fits = [fitting(test.counts, shape) for shape in wanted]
         fit = [shape for shape in fits if shape is not None]
         smallest = min(fit, key=lambda shape: shape.queries)
-        words = fitting_words(test.counts, test.names, wanted[0], smallest)
-        left = [str(shape.shots) for shape, of in zip(wanted, fits, strict=True) if of is None]
-        words += f"; without {' and '.join(left)} shots" if left else ""
+        note = fitting_words(test.counts, test.names, wanted[0], smallest)
+        left = [str(shape.shots) for shape, fitting_shape in zip(wanted, fits, strict=True) if fitting_shape is None]
+        note += f"; without {' and '.join(left)} shots" if left else ""
         episodes = cls(smallest.ways, [shape.shots for shape in fit], smallest.queries)
-        return episodes, f"few-shot is {words}" if words else ""
+        return episodes, f"few-shot is {note}" if note else ""
 
     def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Bar = silent) -> Result:
         del refit
         train, validation, test = parts
-        found: list[tuple[Score, Outcomes]] = []
+        results: list[tuple[Score, Outcomes]] = []
         tried: dict[EpisodeShape, dict[Distance, Score]] = {}
         for shape in self._shapes_for(test):
             by = fitting(validation.counts, shape) if validation.label_kind == "classes" else None
             if by is not None and by not in tried:
                 tried[by] = self._tried(train, validation, by, progress)
-            own = {} if by is None else tried[by]
+            candidates = {} if by is None else tried[by]
             best: Distance = self.distance or DISTANCES[0]
-            if own:
-                best = max(own, key=lambda distance: own[distance].value)
+            if candidates:
+                best = max(candidates, key=lambda distance: candidates[distance].value)
             said = _said(shape, by) if self.distance is None else []
-            found.append(self._scored(train, test, shape, best, progress=progress, notes=said))
-        scores, outcomes = zip(*found, strict=True)
-        return Result(scores, tuple(score for of in tried.values() for score in of.values()), outcomes)
+            results.append(self._scored(train, test, shape, best, progress=progress, notes=said))
+        scores, outcomes = zip(*results, strict=True)
+        return Result(
+            scores, tuple(score for by_distance in tried.values() for score in by_distance.values()), outcomes
+        )
 
     def _tried(
         self, train: Features, validation: Features, shape: EpisodeShape, progress: Bar
     ) -> dict[Distance, Score]:
         some: tuple[Distance, ...] = DISTANCES if self.distance is None else (self.distance,)
-        some = some if len(train) else tuple(of for of in some if of != CENTRED)
-        return {of: self._scored(train, validation, shape, of, progress=progress)[0] for of in some}
+        some = some if len(train) else tuple(distance for distance in some if distance != CENTRED)
+        return {distance: self._scored(train, validation, shape, distance, progress=progress)[0] for distance in some}
 
     def _scored(
         self,
@@ -224,7 +226,7 @@ class FewShot(Evaluation):
         return 3 * features + 12 * (shape.ways * shape.shots) ** 2  # copies and matrices of the fit, of 8 bytes
 
     def _digest(self, part: Features, shape: EpisodeShape) -> str:
-        """Return what tells episodes from others: labels, seed and shape."""
+        """Return a hash that identifies the episodes, of labels, seed and shape."""
         said = blake2b(repr((self.seed, tuple(shape))).encode(), digest_size=4)
         said.update(part.classes.numpy().tobytes())
         said.update(part.numbers.numpy().tobytes())
@@ -236,8 +238,8 @@ def nearest_means(
 ) -> Float[Tensor, "e q n"]:
     """Return how near queries are to class means: −‖q − m‖² + ‖q‖², or q·m/‖m‖ less its mean over an episode's classes.
 
-    Classes of tight clusters have cosines that differ by less than float32 holds. So what all of them have in common is
-    taken off the means, in float64, before the queries meet them.
+    Classes of tight clusters have cosines that differ by less than float32 holds. So their common mean is
+    subtracted from the class means, in float64, before these are multiplied by the queries.
     """
     if distance == "euclidean":
         return 2 * queries @ means.mT - means.square().sum(dim=2).unsqueeze(1)
@@ -269,7 +271,8 @@ def _said(shape: EpisodeShape, by: EpisodeShape | None) -> list[str]:
 
 def _classes_said(train: Features, part: Features) -> list[str]:
     occurring, trained = (
-        {name for name, count in zip(of.names, of.counts.tolist(), strict=False) if count} for of in (part, train)
+        {name for name, count in zip(features.names, features.counts.tolist(), strict=False) if count}
+        for features in (part, train)
     )
     known = len(occurring & trained)
     return [f"{'all' if known == len(occurring) else known} of its classes are in the training part too"] * (known > 0)
@@ -279,5 +282,5 @@ def _lacking(part: Features, shape: EpisodeShape) -> str | None:
     lacking = shortage(part.counts, part.names, shape, "evaluations")
     if lacking is None:
         return None
-    needed, found, remedy = lacking
-    return f"it needs {needed}, and the {part.part} part has {found}: {remedy}"
+    needed, available, remedy = lacking
+    return f"it needs {needed}, and the {part.part} part has {available}: {remedy}"

@@ -43,4 +43,4 @@ def encoded_as(test: Features, samples: Samples, what: str) -> tuple[Float[Tenso
 def words_of(source: Source) -> str:
     """Return a source in words: its class, and its name or path."""
     known = (getattr(source, name, None) for name in ("name", "path"))
-    return " ".join([type(source).__name__, *(str(of) for of in known if of is not None)])
+    return " ".join([type(source).__name__, *(str(value) for value in known if value is not None)])

@@ -41,7 +41,7 @@ def wilson(correct: float, count: float) -> tuple[float, float]:
 def share(right: Bool[Tensor, " m"], groups: Int[Tensor, " m"] | None = None) -> tuple[float, float, float, int]:
     """Return the share of samples that are right, Wilson's interval, and how many samples there are.
 
-    Samples of one group depend on each other: Wilson's interval is then that of as many as would tell as much.
+    Samples of one group depend on each other: Wilson's interval is then for as many as `independent` counts.
     """
     mean, count = int(right.sum()) / len(right), len(right)
     told = count if groups is None else independent(right, groups)
@@ -49,7 +49,7 @@ def share(right: Bool[Tensor, " m"], groups: Int[Tensor, " m"] | None = None) ->
 
 
 def independent(right: Bool[Tensor, " m"], groups: Int[Tensor, " m"]) -> float:
-    """Return how many independent samples would tell the share of right ones as well as these, which come in groups.
+    """Return the effective sample size: how many independent samples would estimate the share as well as these groups.
 
         (p(1 - p)/v + 1) · (t_{n-1}/t_{C-1})²,   v the variance of p in `over_classes`, t the 97.5 % quantiles
 
@@ -100,8 +100,8 @@ def median(
 
         from the j-th smallest to the j-th largest,   j the largest with P(B < j) ≤ 2.5 %,   B binomial of m and 1/2
 
-    Below 6 numbers there is no such j: the interval is from `least` to `most`, what a number can be. Of numbers in
-    groups, j/m is that of as many as would tell the share up to the median as well.
+    With fewer than 6 numbers there is no such j: the interval is from `least` to `most`, the range of the numbers. For
+    numbers in groups, j/m is that of the effective sample size of the share up to the median; see `independent`.
 
     Source:
         W. R. Thompson, On confidence ranges for the median and other expectation distributions, 1936.
@@ -111,8 +111,8 @@ def median(
     ordered, count = values.double().sort().values, len(values)
     middle = float(ordered[(count - 1) // 2] + ordered[count // 2]) / 2
     told = count if groups is None else max(1, round(independent(values <= middle, groups)))
-    place = int(binom.ppf(0.025, told, 0.5)) * count // told
-    bounds = (float(ordered[place - 1]), float(ordered[-place])) if place else (float(least), float(most))
+    rank = int(binom.ppf(0.025, told, 0.5)) * count // told
+    bounds = (float(ordered[rank - 1]), float(ordered[-rank])) if rank else (float(least), float(most))
     return middle, *bounds, count
 
 
@@ -160,7 +160,7 @@ def over_classes(values: Float[Tensor, " m"], classes: Int[Tensor, " m"]) -> tup
 
 
 def of_share(bounds: tuple[float, float], mean: float, count: int) -> tuple[float, float]:
-    """Return the interval of a share within 0 and 1; Wilson's where all agree exactly, so that it has no width."""
+    """Return the interval of a share, cut to [0, 1]; Wilson's where all agree exactly, as it would have no width."""
     low, high = wilson(mean * count, count) if bounds[1] - bounds[0] < NO_WIDTH else bounds
     return max(0.0, low), min(1.0, high)
 
@@ -272,8 +272,8 @@ def paired_difference(first: Outcomes, second: Outcomes, classes: Int[Tensor, " 
         >>> difference.gained, difference.lost, round(difference.low, 3), round(difference.high, 3)
         (9, 0, 0.03, 0.147)
     """
-    place = places_of(first.rows, second.rows)
-    here, there = (place >= 0).nonzero().flatten(), place[place >= 0]
+    positions = places_of(first.rows, second.rows)
+    here, there = (positions >= 0).nonzero().flatten(), positions[positions >= 0]
     if len(here) == 0:
         raise ValueError("expected two outcomes with samples in common, got none: evaluate both on one test part")
     known = ~(first.values[here].isnan() | second.values[there].isnan())

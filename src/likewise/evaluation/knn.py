@@ -90,17 +90,17 @@ class KNN(Evaluation):
         learned = joined(train, validation) if refit else train
         validation = labelled_validation(validation)
         k, weights, tried = self._choose(train, validation, progress)
-        own, notes = own_rows(test, learned, included=self.gallery_includes_queries)
-        k = min(k, len(learned) - (own is not None))
-        predicted = self._predict(learned, test, [k], [weights], progress, own=own)[k, weights]
+        own_index, notes = own_rows(test, learned, included=self.gallery_includes_queries)
+        k = min(k, len(learned) - (own_index is not None))
+        predicted = self._predict(learned, test, [k], [weights], progress, own_index=own_index)[k, weights]
         blank = Predicted(torch.zeros(0, len(train.names)), validation)
         chosen_by, _ = tried.get((k, weights), (blank, None))
         settings = self._settings(k, weights)
-        found = scored(self.name, Predicted(predicted, test), chosen_by, train.frequencies, settings)
+        result = scored(self.name, Predicted(predicted, test), chosen_by, train.frequencies, settings)
         if self.k is not None and self.k > k:
             notes += (f"k={self.k} was asked for, of {k} training samples besides those for choices",)
-        scores = tuple(replace(one, notes=(*one.notes, *notes)) for one in found.scores)
-        return replace(found, scores=scores, candidates=tuple(score for _, score in tried.values()))
+        scores = tuple(replace(score, notes=(*score.notes, *notes)) for score in result.scores)
+        return replace(result, scores=scores, candidates=tuple(score for _, score in tried.values()))
 
     def _choose(
         self, train: Features, validation: Features, progress: Bar
@@ -113,11 +113,11 @@ class KNN(Evaluation):
         enough = min(max(KS), len(train))
         tried: dict[Setting, tuple[Predicted, Score]] = {}
         while True:
-            found = self._predict(train, validation, sorted(set(ks)), kinds, progress)
+            predictions = self._predict(train, validation, sorted(set(ks)), kinds, progress)
             for k in sorted(set(ks)):
-                for kind in kinds:
-                    predicted = Predicted(found[k, kind], validation)
-                    tried[k, kind] = predicted, selecting_score(self.name, predicted, self._settings(k, kind))
+                for weighting in kinds:
+                    predicted = Predicted(predictions[k, weighting], validation)
+                    tried[k, weighting] = predicted, selecting_score(self.name, predicted, self._settings(k, weighting))
                 best = max(tried, key=lambda setting: (tried[setting][1].value, -setting[0]))
                 if k >= enough and best[0] < k:
                     return *best, tried
@@ -133,23 +133,23 @@ class KNN(Evaluation):
         kinds: Sequence[Weights],
         progress: Bar,
         *,
-        own: Int[Tensor, " m"] | None = None,
+        own_index: Int[Tensor, " m"] | None = None,
     ) -> dict[Setting, Tensor]:
         doing = f"{self.name}, {test.part}"
         of_sets = train.label_kind == "label sets"
         blank = torch.empty(len(test), len(train.names)) if of_sets else torch.empty(len(test), dtype=torch.int64)
-        predicted: dict[Setting, Tensor] = {(k, kind): blank.clone() for k in ks for kind in kinds}
+        predicted: dict[Setting, Tensor] = {(k, weighting): blank.clone() for k in ks for weighting in kinds}
         if of_sets:
-            found = self.votes(train, test.vectors, ks, kinds, own=own, progress=progress, doing=doing)
-            for part, setting, votes in found:
+            batches = self.votes(train, test.vectors, ks, kinds, own_index=own_index, progress=progress, doing=doing)
+            for part, setting, votes in batches:
                 predicted[setting][part] = votes.cpu()
             return predicted
-        found = nearest(test.vectors, train.vectors, max(ks), own=own, progress=progress, doing=doing)
-        for part, similarities, indices in found:
+        batches = nearest(test.vectors, train.vectors, max(ks), own_index=own_index, progress=progress, doing=doing)
+        for part, similarities, indices in batches:
             near = _Near(train.classes.to(indices.device)[indices])
-            for kind in kinds:
-                for k, classes in near.elected(self._weights(similarities.double(), kind), ks):
-                    predicted[k, kind][part] = classes.cpu()
+            for weighting in kinds:
+                for k, classes in near.elected(self._weights(similarities.double(), weighting), ks):
+                    predicted[k, weighting][part] = classes.cpu()
         return predicted
 
     def votes(
@@ -159,32 +159,32 @@ class KNN(Evaluation):
         ks: Sequence[int],
         kinds: Sequence[Weights],
         *,
-        own: Int[Tensor, " m"] | None = None,
+        own_index: Int[Tensor, " m"] | None = None,
         progress: Bar = silent,
         doing: str = name,
     ) -> Iterator[tuple[slice, Setting, Float[Tensor, "chunk c"]]]:
         """Yield slices of samples and, for every k and kind of weights, votes or shares as `_votes` has them."""
-        found = nearest(vectors, train.vectors, max(ks), own=own, progress=progress, doing=doing)
-        for part, similarities, indices in found:
-            for kind in kinds:
-                weights = self._weights(similarities.double(), kind)
+        neighbours = nearest(vectors, train.vectors, max(ks), own_index=own_index, progress=progress, doing=doing)
+        for part, similarities, indices in neighbours:
+            for weighting in kinds:
+                weights = self._weights(similarities.double(), weighting)
                 for k, votes in _votes(train, indices, weights, ks):
-                    yield part, (k, kind), votes
+                    yield part, (k, weighting), votes
 
     def _settings(self, k: int, weights: Weights) -> dict[str, int | float | str]:
         other = weights == "similarity" and self.temperature != TEMPERATURE
-        own = {"own row": "left out"} if self.gallery_includes_queries else {}
-        return {"k": k, "weights": weights} | ({"temperature": self.temperature} if other else {}) | own
+        exclusion = {"own row": "left out"} if self.gallery_includes_queries else {}
+        return {"k": k, "weights": weights} | ({"temperature": self.temperature} if other else {}) | exclusion
 
-    def _weights(self, similarities: Tensor, kind: Weights) -> Tensor:
-        if kind == "uniform":
+    def _weights(self, similarities: Tensor, weighting: Weights) -> Tensor:
+        if weighting == "uniform":
             return 1 + CLOSER * similarities
         return torch.exp((similarities - similarities[:, :1]) / self.temperature)
 
 
 @final
 class _Near:
-    """Classes of neighbours, (m, k), numbered within each row, so that votes take O(m·k) whatever classes there are."""
+    """Classes of neighbours, (m, k), numbered within each row, so that votes take O(m·k) for any number of classes."""
 
     def __init__(self, classes: Int[Tensor, "m k"]) -> None:
         ordered, order = classes.sort(dim=1)
@@ -211,13 +211,13 @@ def _votes(
     votes = votes if sets is None else votes.float()
     before = 0
     for k in sorted(ks):
-        near, given = indices[:, before:k], weights[:, before:k]
+        near, near_weights = indices[:, before:k], weights[:, before:k]
         before = k
         if sets is None:
-            votes.scatter_add_(1, train.classes.to(indices.device)[near], given)
+            votes.scatter_add_(1, train.classes.to(indices.device)[near], near_weights)
             yield k, votes
             continue
         rows = max(1, LABELS // max(1, near.shape[1] * sets.shape[1]))
         for some in torch.arange(len(indices), device=indices.device).split(rows):
-            votes[some] += torch.einsum("mk,mkl->ml", given[some].float(), sets[near[some]])
+            votes[some] += torch.einsum("mk,mkl->ml", near_weights[some].float(), sets[near[some]])
         yield k, votes / weights[:, :k].sum(dim=1, keepdim=True).float()

@@ -44,14 +44,14 @@ def average_precisions(
         first, end = _ties(ordered)
         above = end.double()
         precision = positive.cumsum(dim=1).gather(1, end - 1) / above
-        found = (positive * precision).sum(dim=1, keepdim=True) / positives
+        average_precision = (positive * precision).sum(dim=1, keepdim=True) / positives
         # how AP changes where a sample weighs more: as a positive itself, and in A and B of all positives below it
-        own = positive * (precision - found)
+        own_change = positive * (precision - average_precision)
         gained = _from(positive / above, first)
         lost = _from(positive * precision / above, first)
-        change = (own + positive * gained - lost) / positives
-        values = torch.empty_like(change).scatter_(1, order, found + count * change)
-        yield some, found.squeeze(1), values.T
+        change = (own_change + positive * gained - lost) / positives
+        values = torch.empty_like(change).scatter_(1, order, average_precision + count * change)
+        yield some, average_precision.squeeze(1), values.T
 
 
 def ranking(
@@ -63,13 +63,13 @@ def ranking(
     """
     precisions, depths = [torch.zeros(0, dtype=torch.float64)], [torch.zeros(0, dtype=torch.float64)]
     rows = max(1, NUMBERS // max(1, scores.shape[1]))
-    for some, own in zip(scores.split(rows), labels.split(rows), strict=True):
+    for some, targets in zip(scores.split(rows), labels.split(rows), strict=True):
         ordered, order = some.double().sort(dim=1, descending=True)
-        relevant = own.gather(1, order).double()
+        relevant = targets.gather(1, order).double()
         _, end = _ties(ordered)
         precision = relevant.cumsum(dim=1).gather(1, end - 1) / end
         precisions.append((relevant * precision).sum(dim=1) / relevant.sum(dim=1))
-        depths.append(torch.where(own.any(dim=1), (relevant * end).amax(dim=1), torch.nan))
+        depths.append(torch.where(targets.any(dim=1), (relevant * end).amax(dim=1), torch.nan))
     return torch.cat(precisions), torch.cat(depths)
 
 
@@ -80,27 +80,27 @@ def f1(
 
         F1 = 2·TP / (2·TP + FP + FN)
 
-    A label that is neither predicted nor there has 0.
+    A label that is neither predicted nor true has 0.
     """
     right, named = (predicted & labels).double(), predicted.double() + labels.double()
     if micro:
         right, named = right.sum(dim=1, keepdim=True), named.sum(dim=1, keepdim=True)
     total = named.sum(dim=0).clamp(min=1)
-    found = 2 * right.sum(dim=0) / total
-    return found, found + len(labels) * (2 * right - found * named) / total
+    scores = 2 * right.sum(dim=0) / total
+    return scores, scores + len(labels) * (2 * right - scores * named) / total
 
 
 def best_thresholds(scores: Float[Tensor, "v l"], labels: Bool[Tensor, "v l"]) -> Float[Tensor, " l"]:
     """Return the threshold of each label above which it is predicted for the highest F1; NaN for one without a sample.
 
-    It lies halfway between two scores; below the lowest it is that score's next lower number.
+    It lies halfway between two scores; below the lowest score it is the next smaller float.
     """
-    found = [torch.zeros(0, dtype=torch.float64)]
-    for some, own in zip(
-        *(of.split(max(1, NUMBERS // max(1, len(scores))), dim=1) for of in (scores, labels)), strict=True
+    thresholds = [torch.zeros(0, dtype=torch.float64)]
+    for some, targets in zip(
+        *(matrix.split(max(1, NUMBERS // max(1, len(scores))), dim=1) for matrix in (scores, labels)), strict=True
     ):
         ordered, order = some.T.double().sort(dim=1, descending=True)
-        positive = own.T.gather(1, order).double()
+        positive = targets.T.gather(1, order).double()
         _, end = _ties(ordered)
         quality = 2 * positive.cumsum(dim=1).gather(1, end - 1) / (end + positive.sum(dim=1, keepdim=True))
         last = end.gather(1, quality.argmax(dim=1, keepdim=True)) - 1
@@ -108,8 +108,8 @@ def best_thresholds(scores: Float[Tensor, "v l"], labels: Bool[Tensor, "v l"]) -
         below = ordered.gather(1, (last + 1).clamp(max=ordered.shape[1] - 1))
         none = torch.nextafter(lowest, torch.full_like(lowest, -torch.inf))
         threshold = torch.where(last + 1 < ordered.shape[1], (lowest + below) / 2, none).squeeze(1)
-        found.append(torch.where(own.any(dim=0), threshold, torch.nan))
-    return torch.cat(found)
+        thresholds.append(torch.where(targets.any(dim=0), threshold, torch.nan))
+    return torch.cat(thresholds)
 
 
 @final
@@ -144,7 +144,7 @@ class LabelMetric:
 
     def over(self, labels: Bool[Tensor, " l"] | None = None) -> Mean:
         """Return the mean over some labels, each of which has a sample that counts, or over all."""
-        values, weights = (of if labels is None else of[:, labels] for of in (self.values, self.weights))
+        values, weights = (matrix if labels is None else matrix[:, labels] for matrix in (self.values, self.weights))
         of_each = values.mean(dim=0)
         sizes = _effective_sizes(weights)
         widened = (values - of_each) * _for_few_samples(sizes)

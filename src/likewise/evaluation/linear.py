@@ -62,7 +62,11 @@ class LinearProbe(Evaluation):
     def __init__(
         self, penalty: float | None = None, penalties: Sequence[float] = PENALTIES, tolerance: float = 2e-3
     ) -> None:
-        for name, value in (("penalty", penalty), ("tolerance", tolerance), *(("penalties", of) for of in penalties)):
+        for name, value in (
+            ("penalty", penalty),
+            ("tolerance", tolerance),
+            *(("penalties", path_penalty) for path_penalty in penalties),
+        ):
             if value is not None and not value > 0:
                 raise ValueError(f"expected {name} above 0, got {value}")
         if not penalties:
@@ -78,15 +82,15 @@ class LinearProbe(Evaluation):
         train, validation, test = parts
         chosen = self.choose(train, validation, refit=refit, progress=progress)
         chosen_by = predicted_by(chosen.held_out, labelled_validation(validation))
-        found = scored(self.name, predicted_by(chosen.probe, test), chosen_by, train.frequencies, chosen.settings)
+        result = scored(self.name, predicted_by(chosen.probe, test), chosen_by, train.frequencies, chosen.settings)
         of_labels = test.label_kind == "label sets" and len(chosen_by.features) > 0  # each with a penalty of its own
-        own = (selecting_score(self.name, chosen_by, chosen.settings),) if of_labels else ()
-        found = replace(found, candidates=(*chosen.candidates, *own))
+        label_scores = (selecting_score(self.name, chosen_by, chosen.settings),) if of_labels else ()
+        result = replace(result, candidates=(*chosen.candidates, *label_scores))
         if train.kind != ENCODER:
-            return found
+            return result
         width, by = train.vectors.shape[1], chosen_by.features
         made = LinearPredictor(self.name, train.names, width, chosen.probe, settings=chosen.settings)
-        return replace(found, predictor=made.calibrated(partial(chosen.held_out.chunks, by.vectors), by))
+        return replace(result, predictor=made.calibrated(partial(chosen.held_out.chunks, by.vectors), by))
 
     def choose(self, train: Features, validation: Features, *, refit: bool = False, progress: Bar = silent) -> "Chosen":
         """Fit the path of penalties, and return the probe that is best on validation.
@@ -129,7 +133,9 @@ class Chosen:
     @property
     def settings(self) -> dict[str, float | str]:
         """The choice, as scores have it."""
-        low, middle, high = (float(self.penalties.quantile(of, interpolation="nearest")) for of in (0, 0.5, 1))
+        low, middle, high = (
+            float(self.penalties.quantile(fraction, interpolation="nearest")) for fraction in (0, 0.5, 1)
+        )
         return {"penalty": low if low == high else f"{low:.6g} to {high:.6g}, median {middle:.6g}"}
 
 
@@ -171,7 +177,7 @@ class _Path:
             self.candidates.append(selecting_score(LinearProbe.name, predicted, {"penalty": penalty}))
 
     def _ranks(self, probe: LinearClassifier) -> Float[Tensor, "2 p"]:
-        """Return what the penalty is chosen by, the higher the better, and what tells equals from each other."""
+        """Return what the penalty is chosen by, the higher the better, and what breaks ties."""
         part = self._validation
         if not self._of_classes:
             losses = probe.logits(part.vectors).double()
@@ -191,7 +197,7 @@ class _Path:
 class _Best:
     """The probe of all classes, or of each label, that is best on validation so far.
 
-    `ranks` are what it is chosen by, and what tells equals from each other; `alone`: no other has as high a rank.
+    `ranks` are what it is chosen by, and what breaks ties; `alone`: no other has as high a rank.
     """
 
     penalties: Float[Tensor, " p"]

@@ -71,13 +71,15 @@ class ColumnSearch:
         if bool(columns.all()):
             return
         self.points, self.best, self._slope, self._direction = (
-            of[:, columns] for of in (self.points, self.best, self._slope, self._direction)
+            tensor[:, columns] for tensor in (self.points, self.best, self._slope, self._direction)
         )
         self._value, self._step = self._value[columns], self._step[columns]
-        self._pairs = [(moved[:, columns], turned[:, columns], of[columns]) for moved, turned, of in self._pairs]
+        self._pairs = [
+            (moved[:, columns], turned[:, columns], inverse[columns]) for moved, turned, inverse in self._pairs
+        ]
 
     def _downhill(self) -> Float[Tensor, "v c"]:
-        """Return the direction of L-BFGS for every column, or the gradient's where that one leads uphill."""
+        """Return L-BFGS's direction for every column, or steepest descent where that would lead uphill."""
         direction = -self._slope
         shares: list[Tensor] = []
         for moved, turned, inverse in reversed(self._pairs):
@@ -104,7 +106,7 @@ class LinearClassifier:
 
     def chunks(self, vectors: Float[Tensor, "m d"]) -> Iterator[tuple[slice, Float[Tensor, "chunk c"]]]:
         """Yield some samples at a time and their logits, in float32 as the fit computed them, on the CPU."""
-        weight, bias = (of.to(vectors.device, torch.float32) for of in (self.weight, self.bias))
+        weight, bias = (parameter.to(vectors.device, torch.float32) for parameter in (self.weight, self.bias))
         step = max(1, LOGITS // max(1, len(bias)))
         for first in range(0, len(vectors), step):
             rows = slice(first, first + step)
@@ -116,8 +118,8 @@ class LinearClassifier:
 
     def predict(self, vectors: Float[Tensor, "m d"]) -> Int[Tensor, " m"]:
         """Predict the classes, (M,)."""
-        found = (logits.argmax(dim=1) for _, logits in self.chunks(vectors))
-        return torch.cat([torch.empty(0, dtype=torch.int64), *found])
+        predictions = (logits.argmax(dim=1) for _, logits in self.chunks(vectors))
+        return torch.cat([torch.empty(0, dtype=torch.int64), *predictions])
 
     def replaced(self, other: "LinearClassifier", columns: Bool[Tensor, " c"]) -> "LinearClassifier":
         """Return this classifier with the other's weights of some labels, or of all classes."""
@@ -181,27 +183,27 @@ class LogisticRegression(ABC):
         `tolerance` times its objective.
         """
         penalties = torch.as_tensor(penalty, dtype=torch.float64, device=self._start.device).expand_as(self._start)
-        found = self._rotated(start)
+        solution = self._rotated(start)
         fitted = self._varying if columns is None else self._varying & columns.to(penalties.device)
         left = fitted.nonzero().flatten()
-        kind = torch.float32 if 2 * HISTORY * found.numel() > REMEMBERED else torch.float64
-        found = found.to(kind)
-        scale = self._scale(penalties)[:, left].to(kind)
+        dtype = torch.float32 if 2 * HISTORY * solution.numel() > REMEMBERED else torch.float64
+        solution = solution.to(dtype)
+        scale = self._scale(penalties)[:, left].to(dtype)
         problems = len(self._summed(penalties[left]))
-        search = ColumnSearch((found[:, left] * scale).view(-1, problems))
+        search = ColumnSearch((solution[:, left] * scale).view(-1, problems))
         for _ in range(MOST_PASSES):
             if len(left) == 0:
                 break
             points = search.points.view_as(scale) / scale
             loss, slope = self._objective(points, left, penalties[left])
-            taken = search.tell(loss, (slope / scale).view(-1, len(loss)).to(kind))
+            taken = search.tell(loss, (slope / scale).view(-1, len(loss)).to(dtype))
             gap = self._summed(0.5 * (slope / self._scale(penalties)[:, left]).square().sum(dim=0))
-            found[:, left] = torch.where(taken, points, found[:, left])
+            solution[:, left] = torch.where(taken, points, solution[:, left])
             going = ~(taken & (gap <= tolerance * loss))
             search.keep(going)
             going = going.expand(len(left))
             left, scale = left[going], scale[:, going]
-        return self._classifier(found) if start is None else start.replaced(self._classifier(found), fitted.cpu())
+        return self._classifier(solution) if start is None else start.replaced(self._classifier(solution), fitted.cpu())
 
     def _scale(self, penalties: Float[Tensor, " c"]) -> Float[Tensor, "d_and_1 c"]:
         """Return the square root of the Hessian's diagonal, as the spread of the last pass has it."""
@@ -233,16 +235,16 @@ class LogisticRegression(ABC):
         mean, deviation = self._mean.double(), self._deviation.double()
         if start is None:
             return torch.cat([mean.new_zeros(len(mean), len(self._start)), self._start.unsqueeze(0)])
-        weight, bias = (of.to(mean.device, torch.float64) for of in (start.weight, start.bias))
+        weight, bias = (parameter.to(mean.device, torch.float64) for parameter in (start.weight, start.bias))
         bias = bias + mean @ weight
         weight = weight * deviation.unsqueeze(1)
         weight = weight if self._basis is None else self._basis.double().T @ weight
         return torch.cat([weight, bias.unsqueeze(0)])
 
-    def _classifier(self, found: Float[Tensor, "d_and_1 c"]) -> LinearClassifier:
-        weight = found[:-1].double() if self._basis is None else self._basis.double() @ found[:-1].double()
+    def _classifier(self, solution: Float[Tensor, "d_and_1 c"]) -> LinearClassifier:
+        weight = solution[:-1].double() if self._basis is None else self._basis.double() @ solution[:-1].double()
         weight = weight / self._deviation.double().unsqueeze(1)
-        bias = found[-1].double() - self._mean.double() @ weight
+        bias = solution[-1].double() - self._mean.double() @ weight
         return LinearClassifier(weight.cpu(), bias.cpu())
 
 
@@ -302,7 +304,7 @@ class LabelRegression(LogisticRegression):
 
 
 def regression_of(train: Features) -> LogisticRegression:
-    """Return the regression that the labels of a training part ask for."""
+    """Return the regression for the kind of labels that a training part has."""
     return ClassRegression(train) if train.label_kind == "classes" else LabelRegression(train)
 
 
@@ -338,22 +340,22 @@ def episode_probe(
     inputs = basis * lengths.where(known, 0)
     truth = torch.arange(ways, device=x.device).repeat_interleave(shots).expand(episodes, -1)
     scale = (lengths.square() * (1 - 1 / ways) / ways + penalty).sqrt().mT.expand(-1, -1, ways)
-    found, left = torch.zeros_like(scale), torch.arange(episodes, device=x.device)
-    search = ColumnSearch(found.flatten(1).T)
+    solution, left = torch.zeros_like(scale), torch.arange(episodes, device=x.device)
+    search = ColumnSearch(solution.flatten(1).T)
     for _ in range(MOST_PASSES):
         weights = search.points.T.view(-1, ways * shots, ways) / scale[left]
         logs = (inputs[left] @ weights).log_softmax(dim=2)
-        own = truth[left].unsqueeze(2)
-        loss = penalty / 2 * weights.square().sum(dim=(1, 2)) - logs.gather(2, own).sum(dim=(1, 2))
-        away = logs.exp_().scatter_add_(2, own, torch.full_like(own, -1, dtype=logs.dtype))
+        targets = truth[left].unsqueeze(2)
+        loss = penalty / 2 * weights.square().sum(dim=(1, 2)) - logs.gather(2, targets).sum(dim=(1, 2))
+        away = logs.exp_().scatter_add_(2, targets, torch.full_like(targets, -1, dtype=logs.dtype))
         slope = inputs[left].mT @ away + penalty * weights
         taken = search.tell(loss, (slope / scale[left]).flatten(1).T)
-        found[left] = torch.where(taken[:, None, None], weights, found[left])
+        solution[left] = torch.where(taken[:, None, None], weights, solution[left])
         going = ~(taken & (slope.square().sum(dim=(1, 2)) / (2 * penalty) <= EXACT * loss))
         search.keep(going)
         left = left[going]
         if len(left) == 0:
             break
     done = torch.ones(episodes, dtype=torch.bool, device=x.device).index_fill_(0, left, value=False)
-    weights = basis @ (found / lengths.mT.where(known.mT, torch.inf))
+    weights = basis @ (solution / lengths.mT.where(known.mT, torch.inf))
     return ((queries.double() @ x.mT) @ weights).to(queries.dtype), done

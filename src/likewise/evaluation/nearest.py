@@ -28,42 +28,42 @@ def nearest(
     references: Float[Tensor, "r d"] | None,
     count: int,
     *,
-    own: Int[Tensor, " m"] | None = None,
+    own_index: Int[Tensor, " m"] | None = None,
     progress: Bar = silent,
     doing: str = "neighbours",
 ) -> Iterator[tuple[slice, Tensor, Tensor]]:
     """Yield slices of queries with cosines and indices, (m, count) each, of their nearest references, nearest first.
 
-    Without references, those of a query are the other queries; with `own`, (M,), all but the reference at that place.
+    Without references, those of a query are the other queries; with `own_index`, (M,), all but the one at that index.
     Equal similarities come in a random order that is the same every time, so that the order of the data, which often is
     by class, decides nothing.
 
     Memory:
         A tile of 2²⁵ similarities, and a copy of the references if they have at most 2²⁵ numbers.
     """
-    given = queries.detach()
-    others = given if references is None else references.detach()
-    own = torch.arange(len(given)) if references is None else own
-    order = torch.randperm(len(others), generator=torch.Generator().manual_seed(0)).to(given.device)
-    count, large = min(count, len(others) - (own is not None)), others.numel() > PREPARED
-    shuffled = None if large else functional.normalize(others)[order]
-    rows = max(FEWEST_ROWS, ROWS_OF_LARGE if large else TILE // max(1, len(others)))
+    vectors = queries.detach()
+    candidates = vectors if references is None else references.detach()
+    own_index = torch.arange(len(vectors)) if references is None else own_index
+    order = torch.randperm(len(candidates), generator=torch.Generator().manual_seed(0)).to(vectors.device)
+    count, large = min(count, len(candidates) - (own_index is not None)), candidates.numel() > PREPARED
+    shuffled = None if large else functional.normalize(candidates)[order]
+    rows = max(FEWEST_ROWS, ROWS_OF_LARGE if large else TILE // max(1, len(candidates)))
     rows = min(rows, max(1, KEPT // max(1, count)))
     columns = max(1, TALLEST // rows)
-    place = order if own is None else order.argsort()[own.to(order.device)]
-    buffer = given.new_empty(min(rows, len(given)) * min(columns, len(others)))
-    for start in progress(range(0, len(given), rows), doing):
-        part = slice(start, min(start + rows, len(given)))
-        some = functional.normalize(given[part])
+    positions = order if own_index is None else order.argsort()[own_index.to(order.device)]
+    buffer = vectors.new_empty(min(rows, len(vectors)) * min(columns, len(candidates)))
+    for start in progress(range(0, len(vectors), rows), doing):
+        part = slice(start, min(start + rows, len(vectors)))
+        some = functional.normalize(vectors[part])
         similarities = some.new_empty(len(some), 0)
         indices = order.new_empty(len(some), 0)
-        for first in range(0, len(others), columns):
+        for first in range(0, len(candidates), columns):
             these = slice(first, first + columns)
-            among = functional.normalize(others[order[these]]) if shuffled is None else shuffled[these]
+            among = functional.normalize(candidates[order[these]]) if shuffled is None else shuffled[these]
             tile = buffer[: len(some) * len(among)].view(len(some), len(among))
             torch.mm(some, among.T, out=tile)
-            if own is not None:
-                column = place[part] - first
+            if own_index is not None:
+                column = positions[part] - first
                 there = ((column >= 0) & (column < len(among))).nonzero().flatten()
                 tile[there, column[there]] = -torch.inf
             values, places = largest(tile, min(count, len(among)))
@@ -96,8 +96,8 @@ def largest(tile: Float[Tensor, "m n"], count: int) -> tuple[Float[Tensor, "m k"
     if whole * block < width:
         rest = torch.arange(whole * block, width, device=tile.device).expand(len(tile), -1)
         values, columns = torch.cat([values, tile[:, whole * block :]], 1), torch.cat([columns, rest], 1)
-    found = values.topk(count, dim=1)
-    return found.values, columns.gather(1, found.indices)
+    top = values.topk(count, dim=1)
+    return top.values, columns.gather(1, top.indices)
 
 
 def ranked(
@@ -106,7 +106,7 @@ def ranked(
     pairs: Int[Tensor, "p 2"],
     depth: int,
     *,
-    own: Int[Tensor, " m"] | None = None,
+    own_index: Int[Tensor, " m"] | None = None,
     progress: Bar = silent,
     doing: str = "ranking",
 ) -> tuple[Int[Tensor, " m"], Bool[Tensor, "m k"]]:
@@ -117,37 +117,37 @@ def ranked(
         gallery: Vectors, (R, D).
         pairs: Places of a query and of a right answer in the gallery, (P, 2).
         depth: How many of the nearest are told right from wrong.
-        own: The place in the gallery that is left out for each query, (M,), no right answer of it. None: there is none.
+        own_index: The place in the gallery left out for each query, (M,), no right answer of it. None: there is none.
         progress: Wraps the tiles.
         doing: What is said meanwhile.
 
     Returns:
-        The rank of each one's first right answer, from 1, or 0 where there is none; and which of the nearest are right.
+        The rank of each query's first right answer, from 1, or 0 without one; and which of the nearest are right.
     """
-    units, others = functional.normalize(queries.float()), functional.normalize(gallery.float())
-    order = torch.randperm(len(others), generator=torch.Generator().manual_seed(0))
-    columns = torch.arange(len(others))
+    units, gallery_units = functional.normalize(queries.float()), functional.normalize(gallery.float())
+    order = torch.randperm(len(gallery_units), generator=torch.Generator().manual_seed(0))
+    columns = torch.arange(len(gallery_units))
     back = order.argsort()
-    query, place = pairs[:, 0], back[pairs[:, 1]]
+    query, position = pairs[:, 0], back[pairs[:, 1]]
     by_query = query.argsort()
-    query, place = query[by_query], place[by_query]
-    shuffled, right = others[order].T, query * len(others) + place
+    query, position = query[by_query], position[by_query]
+    shuffled, right = gallery_units[order].T, query * len(gallery_units) + position
     first = torch.zeros(len(units), dtype=torch.int64)
-    hits = torch.zeros(len(units), min(depth, len(others)), dtype=torch.bool)
-    rows = max(1, CACHED["cpu"] // max(1, len(others)))
+    hits = torch.zeros(len(units), min(depth, len(gallery_units)), dtype=torch.bool)
+    rows = max(1, CACHED["cpu"] // max(1, len(gallery_units)))
     for start in progress(range(0, len(units), rows), doing):
         part = slice(start, min(start + rows, len(units)))
         keys = _keys(units[part] @ shuffled, columns)
-        if own is not None:
-            keys.scatter_(1, back[own[part]].unsqueeze(1), torch.iinfo(torch.int64).min)
+        if own_index is not None:
+            keys.scatter_(1, back[own_index[part]].unsqueeze(1), torch.iinfo(torch.int64).min)
         these = slice(*torch.searchsorted(query, torch.tensor([part.start, part.stop])).tolist())
-        of = query[these] - start
+        row = query[these] - start
         best = torch.full((len(keys),), torch.iinfo(torch.int64).max).scatter_reduce(
-            0, of, keys[of, place[these]], "amax", include_self=False
+            0, row, keys[row, position[these]], "amax", include_self=False
         )
         first[part] = (keys >= best.unsqueeze(1)).sum(dim=1)
         near = keys.topk(hits.shape[1], dim=1).indices
-        hits[part] = torch.isin(near + torch.arange(start, part.stop).unsqueeze(1) * len(others), right[these])
+        hits[part] = torch.isin(near + torch.arange(start, part.stop).unsqueeze(1) * len(gallery_units), right[these])
     return first, hits
 
 
@@ -162,7 +162,7 @@ class Nearest:
         queries: Vectors, (M, D). A zero vector has similarity 0 to all.
         count: How many references of each query, k.
         least: The smallest similarity that counts.
-        own: The place among all references of each query, (M,), which isn't compared with itself. None: there is none.
+        own_index: The place of each query among all references, (M,), which is left out for it. None: there is none.
         but: Which references don't count, a mask (m, r) of some queries and references, given as slices, with their
             similarities; it is asked once about each. None: all count.
 
@@ -170,10 +170,10 @@ class Nearest:
         (M, k) similarities and indices, what waits to be merged with them, and a tile.
 
     Example:
-        >>> found = Nearest(torch.tensor([[1.0, 0.0]]), 2)
-        >>> found.add(torch.tensor([[0.0, 1.0], [2.0, 0.0]]))
-        >>> found.add(torch.tensor([[3.0, 3.0]]))
-        >>> found.indices
+        >>> neighbours = Nearest(torch.tensor([[1.0, 0.0]]), 2)
+        >>> neighbours.add(torch.tensor([[0.0, 1.0], [2.0, 0.0]]))
+        >>> neighbours.add(torch.tensor([[3.0, 3.0]]))
+        >>> neighbours.indices
         tensor([[1, 2]])
     """
 
@@ -183,10 +183,10 @@ class Nearest:
         count: int,
         *,
         least: float = -torch.inf,
-        own: Int[Tensor, " m"] | None = None,
+        own_index: Int[Tensor, " m"] | None = None,
         but: Callable[[slice, slice, Tensor], Tensor] | None = None,
     ) -> None:
-        self._units, self._least, self._own, self._but = functional.normalize(queries.float()), least, own, but
+        self._units, self._least, self._own, self._but = functional.normalize(queries.float()), least, own_index, but
         self._keys = _keys(self._units.new_full((len(queries), count), -torch.inf), LAST)
         self._bound = self._units.new_full((len(queries), 1), max(least, torch.finfo().min))
         self._waiting: list[tuple[Tensor, Tensor, Tensor]] = []
@@ -199,9 +199,9 @@ class Nearest:
         for start, first, tile in _tiles(self._units, functional.normalize(references.float()), max(NARROWEST, count)):
             rows = slice(start, start + len(tile))
             if self._own is not None:
-                own = self._own[rows] - (self._seen + first)
-                there = ((own >= 0) & (own < tile.shape[1])).nonzero().flatten()
-                tile[there, own[there]] = -torch.inf
+                own_column = self._own[rows] - (self._seen + first)
+                there = ((own_column >= 0) & (own_column < tile.shape[1])).nonzero().flatten()
+                tile[there, own_column[there]] = -torch.inf
             if self._but is not None:
                 within = tile[:, : len(references) - first]
                 begin = self._seen + first
@@ -213,11 +213,11 @@ class Nearest:
                 bound = bound.maximum(tile.topk(count, sorted=False).values.amin(1, keepdim=True))
                 hits = (largest >= bound).flatten().nonzero().flatten()
             values = blocks.flatten(0, 1)[hits]
-            found = values >= bound[hits // largest.shape[1]]
-            hit, column = found.nonzero(as_tuple=True)
+            mask = values >= bound[hits // largest.shape[1]]
+            hit, column = mask.nonzero(as_tuple=True)
             row, block = hits[hit] // largest.shape[1], hits[hit] % largest.shape[1]
-            self._wait(row + start, _keys(values[found], block * BLOCK + column + (self._seen + first)))
-            if sum(len(of) for of, *_ in self._waiting) > count * len(tile):
+            self._wait(row + start, _keys(values[mask], block * BLOCK + column + (self._seen + first)))
+            if sum(len(indices) for indices, *_ in self._waiting) > count * len(tile):
                 self._merge()
         self._merge()
         self._seen += len(references)
@@ -235,17 +235,17 @@ class Nearest:
 
     def _wait(self, row: Int[Tensor, " n"], keys: Int[Tensor, " n"]) -> None:
         counts = torch.bincount(row, minlength=len(self._found))
-        place = torch.arange(len(row), device=row.device) + (self._found - counts.cumsum(0) + counts)[row]
-        self._waiting.append((row, place, keys))
+        slot = torch.arange(len(row), device=row.device) + (self._found - counts.cumsum(0) + counts)[row]
+        self._waiting.append((row, slot, keys))
         self._found += counts
 
     def _merge(self) -> None:
         rows = self._found.nonzero().flatten()
         if len(rows):
-            row, place, keys = map(torch.cat, zip(*self._waiting, strict=True))
+            row, slot, keys = map(torch.cat, zip(*self._waiting, strict=True))
             before = self._keys[rows]
             wide = functional.pad(before, (0, int(self._found.max())), value=int(before.min()))
-            wide[torch.searchsorted(rows, row), place + before.shape[1]] = keys
+            wide[torch.searchsorted(rows, row), slot + before.shape[1]] = keys
             self._keys[rows] = best = wide.topk(before.shape[1], sorted=False).values
             last = _similarities(best.amin(1, keepdim=True))
             self._bound[rows] = last.nextafter(last.new_tensor(torch.inf)).clamp(min=self._least)
@@ -254,7 +254,7 @@ class Nearest:
 
 
 def _keys(similarities: Float[Tensor, "..."], places: Int[Tensor, "..."] | int) -> Int[Tensor, "..."]:
-    """Return similarities with places as one integer each: larger for larger ones, and among equal for earlier ones."""
+    """Pack each similarity and place into one integer: larger for larger similarities, of ties for earlier places."""
     bits = (similarities + 0.0).view(torch.int32)  # which turns −0 into 0
     return ((bits ^ ((bits >> 31) & 0x7FFF_FFFF)).long() << 32) + (LAST - places)
 
@@ -287,9 +287,9 @@ def _tiles(
     for start in range(0, len(queries), rows):
         some = queries[start : start + rows]
         for first in range(0, len(references), max(1, blocks) * BLOCK):
-            others = references[first : first + blocks * BLOCK]
-            wide = -(-len(others) // BLOCK) * BLOCK
+            chunk = references[first : first + blocks * BLOCK]
+            wide = -(-len(chunk) // BLOCK) * BLOCK
             tile = buffer[: len(some) * wide].view(len(some), wide)
-            torch.mm(some, others.T, out=tile[:, : len(others)])
-            tile[:, len(others) :] = -torch.inf
+            torch.mm(some, chunk.T, out=tile[:, : len(chunk)])
+            tile[:, len(chunk) :] = -torch.inf
             yield start, first, tile

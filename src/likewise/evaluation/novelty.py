@@ -18,7 +18,7 @@ ROUNDING = 1e-3  # of a feature that is computed again, of its length: in other 
 
 @final
 class NoveltyScore:
-    """Says of new samples which share of held-out samples is nearer to the training samples than they are.
+    """Says for new samples what share of held-out samples is nearer to the training samples than they are.
 
         share = |{i held out: d_i < d}| / (H + 1),   d the distance to the k-th nearest training sample, or to the last
 
@@ -65,9 +65,9 @@ class NoveltyScore:
         return self.compared(vectors)[0]
 
     def compared(self, vectors: Float[Tensor, "m d"]) -> tuple[Float[Tensor, " m"], Bool[Tensor, " m"]]:
-        """Return the shares, (M,), and which samples are training samples, but for rounding, (M,)."""
-        found = [(values[:, -1], places[:, 0]) for _, values, places in nearest(vectors, self._train, self._k)]
-        last, first = map(torch.cat, zip(*found, strict=True)) if found else (vectors[:, 0], torch.arange(0))
+        """Return the shares, (M,), and which samples equal a training sample up to rounding, (M,)."""
+        neighbours = [(values[:, -1], places[:, 0]) for _, values, places in nearest(vectors, self._train, self._k)]
+        last, first = map(torch.cat, zip(*neighbours, strict=True)) if neighbours else (vectors[:, 0], torch.arange(0))
         apart = (vectors - self._train[first]).norm(dim=1)
         shares = torch.searchsorted(self._inside, 1 - last).double() / (len(self._inside) + 1)
         return shares, apart <= ROUNDING * vectors.norm(dim=1)

@@ -21,7 +21,7 @@ from likewise.runs import Run
 from likewise.scores import ENCODER
 
 By = Literal["probe", "own", "knn"]
-USUAL: tuple[int, Weights] = (20, "similarity")  # neighbours and weights that nobody chose
+USUAL: tuple[int, Weights] = (20, "similarity")  # default neighbours and weights
 LABELLED = "give labelled samples to predict by with among (likewise predict RUN INPUT --among SOURCE)"
 
 
@@ -119,7 +119,7 @@ class RunPredictors:
         sets = None if limits is None else (scores > limits).numpy()
         told = (None, None)
         if self.unlikeness is not None:
-            told = tuple(of.numpy() for of in self.unlikeness.compared(features.float()))
+            told = tuple(tensor.numpy() for tensor in self.unlikeness.compared(features.float()))
         return Predictions(ids, predictor.names, scores.numpy(), sets, told[0], predictor.probabilities, told[1])
 
     def _neighbours(self, *, asked: bool) -> NeighbourPredictor:

@@ -44,7 +44,7 @@ class OutOfDistribution(Evaluation):
 
     Args:
         outside: Where the other samples come from; all its parts are used.
-        k: Which nearest training sample, at most as many as there are. None: as `neighbour_of` has it.
+        k: Which nearest training sample, at most as many as there are. None: chosen by `neighbour_of`.
         most: At most this many outside samples, chosen at random. None: all.
         seed: Seed of that choice and of the bootstrap.
 
@@ -94,24 +94,24 @@ class OutOfDistribution(Evaluation):
 
     def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Bar = silent) -> Result:
         train, validation, test = parts
-        others = self._encoded(test)
-        self._check_outside(train, others)
+        outside_features = self._encoded(test)
+        self._check_outside(train, outside_features)
         learned = joined(train, validation) if refit else train
-        found = Findings(self.name, test)
-        for kind, settings, distances in self._measures(learned, progress):
-            inside, outside = distances(test.vectors), distances(others)
+        findings = Findings(self.name, test)
+        for measure, settings, distances in self._measures(learned, progress):
+            inside, outside = distances(test.vectors), distances(outside_features)
             protocol = {"outside samples": len(outside), "outside": words_of(self.outside)}
             details = {"settings": settings, "protocol": protocol}
             both, passing = len(inside) + len(outside), false_positives(inside, outside, self.seed)
-            found.add(Metric(f"{AREA}, {kind} distance"), *auroc(inside, outside), both, **details)
-            found.add(Metric(f"{RATE}, {kind} distance", better="lower"), *passing, len(outside), **details)
-        return found.result()
+            findings.add(Metric(f"{AREA}, {measure} distance"), *auroc(inside, outside), both, **details)
+            findings.add(Metric(f"{RATE}, {measure} distance", better="lower"), *passing, len(outside), **details)
+        return findings.result()
 
-    def _check_outside(self, train: Features, others: Tensor) -> None:
+    def _check_outside(self, train: Features, outside: Tensor) -> None:
         known = {row.tobytes() for row in train.vectors.float().numpy()}
-        same = sum(row.tobytes() in known for row in others.float().numpy())
-        if same > len(others) / 2:
-            got = f"{same:,} of {len(others):,} from {words_of(self.outside)} that are training samples"
+        same = sum(row.tobytes() in known for row in outside.float().numpy())
+        if same > len(outside) / 2:
+            got = f"{same:,} of {len(outside):,} from {words_of(self.outside)} that are training samples"
             raise ValueError(f"expected outside samples of other data, got {got}: name another source")
 
     def _measures(
@@ -135,7 +135,7 @@ class OutOfDistribution(Evaluation):
 
 
 def neighbour_of(train: Features) -> int:
-    """Return which nearest training sample a distance is to: the 50th, or half as many as a class has on average.
+    """Return k of the distance to the k-th nearest training sample: 50, or half the mean class size if that is less.
 
     Further neighbours are of other classes, and say nothing of how far a sample is from its own.
     """
@@ -152,9 +152,9 @@ def neighbour_distances(
     progress: Bar = silent,
     doing: str = "neighbours",
 ) -> Float[Tensor, " m"]:
-    """Return the distance to the k-th nearest training sample, or to the last, 1 less their cosine, on the CPU."""
-    found = nearest(vectors, train, k, progress=progress, doing=doing)
-    return torch.cat([torch.zeros(0), *(1 - similarities[:, -1].cpu() for _, similarities, _ in found)])
+    """Return the cosine distance to the k-th nearest training sample, or to the last one, on the CPU."""
+    neighbours = nearest(vectors, train, k, progress=progress, doing=doing)
+    return torch.cat([torch.zeros(0), *(1 - similarities[:, -1].cpu() for _, similarities, _ in neighbours)])
 
 
 @final
@@ -178,12 +178,12 @@ class Mahalanobis:
         vectors, members = train.vectors, members.to(train.vectors.device)
         width = vectors.shape[1]
         means = vectors.new_zeros(len(classes), width, dtype=torch.float64)
-        for some, own in zip(vectors.split(CHUNK), members.split(CHUNK), strict=True):
-            means.index_add_(0, own, some.double())
+        for some, labels in zip(vectors.split(CHUNK), members.split(CHUNK), strict=True):
+            means.index_add_(0, labels, some.double())
         means /= torch.bincount(members, minlength=len(classes)).unsqueeze(1)
         scatter, fourth = vectors.new_zeros(width, width, dtype=torch.float64), 0.0
-        for some, own in zip(vectors.split(CHUNK), members.split(CHUNK), strict=True):
-            away = some.double() - means[own]
+        for some, labels in zip(vectors.split(CHUNK), members.split(CHUNK), strict=True):
+            away = some.double() - means[labels]
             scatter += away.T @ away / len(vectors)
             fourth += float(away.square().sum(dim=1).square().sum())
         self._centre = means.mean(dim=0)
@@ -193,12 +193,12 @@ class Mahalanobis:
     def distances(self, vectors: Float[Tensor, "m d"]) -> Float[Tensor, " m"]:
         """Return the distance to the nearest class mean, (M,), float64 on the CPU."""
         lengths = self._means.square().sum(dim=1)
-        found: list[Tensor] = []
+        distances: list[Tensor] = []
         for some in vectors.split(CHUNK):
             white = self._whitened(some.double())
             nearest = torch.addmm(lengths, white, self._means.T, alpha=-2).amin(dim=1)
-            found.append((nearest + white.square().sum(dim=1)).clamp(min=0).sqrt().cpu())
-        return torch.cat(found) if found else torch.zeros(0, dtype=torch.float64)
+            distances.append((nearest + white.square().sum(dim=1)).clamp(min=0).sqrt().cpu())
+        return torch.cat(distances) if distances else torch.zeros(0, dtype=torch.float64)
 
     def _whitened(self, vectors: Tensor) -> Tensor:
         """Return L⁻¹(x - centre) of each vector, Σ = L Lᵀ."""
@@ -255,10 +255,13 @@ def false_positives(
     The interval is Wilson's at this threshold, widened to the percentiles of 1,000 bootstrap samples of both x, inside,
     and y, outside, in which the threshold varies too.
     """
-    place = -(-KEPT * len(inside) // 100)
-    passing = int((outside <= inside.kthvalue(place).values).sum())
+    rank = -(-KEPT * len(inside) // 100)
+    passing = int((outside <= inside.kthvalue(rank).values).sum())
     again = resampled(len(inside), len(outside), seed=seed)
-    passed = (outside[others] <= inside[own].kthvalue(place, dim=1, keepdim=True).values for own, others in again)
+    passed = (
+        outside[outside_index] <= inside[inside_index].kthvalue(rank, dim=1, keepdim=True).values
+        for inside_index, outside_index in again
+    )
     shares = torch.cat([some.double().mean(dim=1) for some in passed])
     low, high = wilson(passing, len(outside))
     least, most = (float(shares.quantile(share)) for share in (0.025, 0.975))

@@ -1,4 +1,4 @@
-"""Queries that are rows of the gallery, but for rounding: found in linear memory; told, or left out."""
+"""Queries that are rows of the gallery, up to rounding: found in linear memory, and reported or left out."""
 
 import warnings
 from collections.abc import Iterable
@@ -37,13 +37,13 @@ class RowFingerprints:
     @classmethod
     def of(cls, pieces: Iterable[Float[Tensor, "n d"]], labels: Float[Tensor, "n l"] | None = None) -> Self:
         """Read rows, some at a time."""
-        found: list[tuple[Tensor, Tensor, Tensor]] = []
+        fingerprints: list[tuple[Tensor, Tensor, Tensor]] = []
         for some in (some for piece in pieces for some in piece.detach().split(CHECKED)):
             directions = torch.randn(some.shape[1], PROJECTIONS, generator=torch.Generator().manual_seed(0))
             wide = some.double()
             projections = wide @ directions.to(wide.device, wide.dtype)
-            found.append((row_keys(some), projections.cpu(), wide.norm(dim=1).cpu()))
-        keys, projections, norms = (torch.cat(of) for of in zip(*found, strict=True))
+            fingerprints.append((row_keys(some), projections.cpu(), wide.norm(dim=1).cpu()))
+        keys, projections, norms = (torch.cat(tensors) for tensors in zip(*fingerprints, strict=True))
         hashed = torch.zeros_like(keys) if labels is None else row_keys(labels)
         return cls(keys + 3 * hashed, hashed, projections, norms)
 
@@ -52,17 +52,17 @@ def row_keys(vectors: Float[Tensor, "n d"]) -> Int[Tensor, " n"]:
     """Return a number of 64 bits for each row, the same for rows that are equal bit for bit, on the CPU.
 
     Example:
-        >>> one, other, again = row_keys(torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, -0.0]])).tolist()
-        >>> one == again, one == other
+        >>> first, other, again = row_keys(torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, -0.0]])).tolist()
+        >>> first == again, first == other
         (True, False)
     """
     drawn = torch.randint(-(2**62), 2**62, (vectors.shape[1],), generator=torch.Generator().manual_seed(0))
-    mixed = (vectors.float() + 0.0).view(torch.int32).long() * (2 * drawn + 1).to(vectors.device)  # of two zeros one
+    mixed = (vectors.float() + 0.0).view(torch.int32).long() * (2 * drawn + 1).to(vectors.device)  # −0 becomes 0
     return (mixed ^ (mixed >> 29)).sum(dim=1).cpu()
 
 
 def places_of_equal(queries: Int[Tensor, " m"], gallery: Int[Tensor, " r"]) -> Int[Tensor, " m"]:
-    """Return the place of each query's equal in the gallery, by their keys, or -1: of equal ones first by first.
+    """Return the place of each query's equal in the gallery, by their keys, or -1; duplicates are matched in order.
 
     Example:
         >>> places_of_equal(torch.tensor([5, 7, 5, 9]), torch.tensor([9, 5, 5]))
@@ -73,22 +73,22 @@ def places_of_equal(queries: Int[Tensor, " m"], gallery: Int[Tensor, " r"]) -> I
     known, by_key = queries.sort(stable=True)
     turn = torch.empty_like(by_key)
     turn[by_key] = torch.arange(len(known)) - torch.searchsorted(known, known)
-    place = torch.minimum(first + turn, end - 1).clamp(min=0)
-    return torch.full_like(queries, -1) if not len(order) else order[place].where(end > first, -1)
+    position = torch.minimum(first + turn, end - 1).clamp(min=0)
+    return torch.full_like(queries, -1) if not len(order) else order[position].where(end > first, -1)
 
 
 def places_of_close(queries: RowFingerprints, gallery: RowFingerprints) -> Int[Tensor, " m"]:
-    """Return the place of a row in the gallery that equals each query but for rounding, labels too, or -1.
+    """Return the place of a gallery row that equals each query up to rounding, and in its label, or -1.
 
-    Rows x and y whose difference is of norm ε differ by about ε in every projection, so that the rows nearest by the
-    first projection are looked at, and the others tell. Memory is O(M + R).
+    Rows x and y whose difference is of norm ε differ by about ε in every projection. So the rows nearest by the first
+    projection are the candidates, and the other projections decide. Memory is O(M + R).
     """
     ordered, order = gallery.projections[:, 0].sort(stable=True)
-    found = torch.full_like(queries.keys, -1)
+    matches = torch.full_like(queries.keys, -1)
     if not len(order):
-        return found
+        return matches
     around = torch.arange(min(WINDOW, len(order)))
-    for rows in torch.arange(len(found)).split(CHECKED // 4):
+    for rows in torch.arange(len(matches)).split(CHECKED // 4):
         middle = torch.searchsorted(ordered, queries.projections[rows, 0].contiguous())
         first = (middle - WINDOW // 2).clamp(max=len(order) - len(around)).clamp(min=0)
         places = order[first.unsqueeze(1) + around]
@@ -96,12 +96,12 @@ def places_of_close(queries: RowFingerprints, gallery: RowFingerprints) -> Int[T
         away = away.where(gallery.labels[places] == queries.labels[rows].unsqueeze(1), torch.inf)
         least, nearest = away.min(dim=1)
         close = least <= ROUNDING * queries.norms[rows]
-        found[rows] = places.gather(1, nearest.unsqueeze(1)).squeeze(1).where(close, -1)
-    return found
+        matches[rows] = places.gather(1, nearest.unsqueeze(1)).squeeze(1).where(close, -1)
+    return matches
 
 
 def classes_among(queries: Features, gallery: Features) -> Int[Tensor, " m"]:
-    """Return the queries' classes by the gallery's numbers, which may be others; -1 for one that it lacks."""
+    """Return the queries' classes in the gallery's numbering, which may differ; -1 for a class that it lacks."""
     numbers = {name: number for number, name in enumerate(gallery.names)}
     return torch.tensor([numbers.get(name, -1) for name in queries.names], dtype=torch.int64)[queries.classes]
 
@@ -125,16 +125,16 @@ def own_places(
 
     Where half of the queries or more are rows of a gallery that is not said to include them, there is a warning, too.
     """
-    own = places_of_equal(queries.keys, gallery.keys)
-    own = own.where(own >= 0, places_of_close(queries, gallery))
-    if included and (missing := int((own < 0).sum())):
-        told = f"expected each query's own row in the gallery, got {missing:,} of {len(own):,} queries without"
+    own_index = places_of_equal(queries.keys, gallery.keys)
+    own_index = own_index.where(own_index >= 0, places_of_close(queries, gallery))
+    if included and (missing := int((own_index < 0).sum())):
+        told = f"expected each query's own row in the gallery, got {missing:,} of {len(own_index):,} queries without"
         raise ValueError(f"{told}: leave out gallery_includes_queries, or add their rows, with their labels")
-    found = int(((own >= 0) & (queries.norms > 0)).sum())  # zeros are similar to nothing
-    if included or not found:
-        return own if included else None, ()
-    told = f"{found:,} of {len(own):,} queries are rows of the gallery, too"
-    if 2 * found >= len(own):
+    match_count = int(((own_index >= 0) & (queries.norms > 0)).sum())  # zeros are similar to nothing
+    if included or not match_count:
+        return own_index if included else None, ()
+    told = f"{match_count:,} of {len(own_index):,} queries are rows of the gallery, too"
+    if 2 * match_count >= len(own_index):
         remedy = "gallery_includes_queries leaves each query's own row out, or drop these rows"
         warnings.warn(f"{told}, and find themselves: {remedy}", stacklevel=6)
     return None, (told,)
@@ -143,7 +143,7 @@ def own_places(
 def own_rows(
     queries: Features, gallery: Features, *, included: bool
 ) -> tuple[Int[Tensor, " m"] | None, tuple[str, ...]]:
-    """Return what `own_places` does, of features: a query's own row has its label; of raw inputs nothing is told."""
+    """Return what `own_places` does, for features: a query's own row has its label; raw inputs get no notes."""
     if not included and (queries.part, queries.kind) != ("test", ENCODER):
         return None, ()
     labels: tuple[Tensor | None, Tensor | None] = (None, None)
@@ -151,7 +151,7 @@ def own_rows(
         of_sets = queries.label_kind == "label sets"
         labels = (queries.sets, gallery.sets) if of_sets else (classes_among(queries, gallery), gallery.classes)
     fingerprints = (
-        RowFingerprints.of([of.vectors], None if marks is None else marks.float().reshape(len(marks), -1))
-        for of, marks in zip((queries, gallery), labels, strict=True)
+        RowFingerprints.of([features.vectors], None if marks is None else marks.float().reshape(len(marks), -1))
+        for features, marks in zip((queries, gallery), labels, strict=True)
     )
     return own_places(*fingerprints, included=included)

@@ -53,15 +53,17 @@ class Predictions:
             return [self.names[number] for number in self.scores.argmax(axis=1).tolist()]
         ranked = np.argsort(-self.scores, axis=1, kind="stable").tolist()
         chosen = self.sets.tolist()
-        return [[self.names[of] for of in order if own[of]] for order, own in zip(ranked, chosen, strict=True)]
+        return [
+            [self.names[label] for label in order if mask[label]] for order, mask in zip(ranked, chosen, strict=True)
+        ]
 
     @property
     def probability(self) -> list[Any]:
         """The probability of the class of each sample, or the list of those of its labels, in their order."""
         if self.sets is None:
             return self.scores.max(axis=1).tolist()
-        found = zip(-np.sort(-np.where(self.sets, self.scores, -np.inf), axis=1), self.sets.sum(axis=1), strict=True)
-        return [row[:count].tolist() for row, count in found]
+        ranked = zip(-np.sort(-np.where(self.sets, self.scores, -np.inf), axis=1), self.sets.sum(axis=1), strict=True)
+        return [row[:count].tolist() for row, count in ranked]
 
     @property
     def unlike_training(self) -> list[bool] | None:
@@ -72,14 +74,14 @@ class Predictions:
     def columns(self) -> dict[str, list[Any]]:
         """The columns of a table: id, class or labels, probability, second choice, and how unlike."""
         what, stated = "class" if self.sets is None else "labels", "probability" if self.probabilities else "score"
-        found: dict[str, list[Any]] = {"id": list(self.ids), what: self.labels, stated: self.probability}
+        table: dict[str, list[Any]] = {"id": list(self.ids), what: self.labels, stated: self.probability}
         if self.sets is None and len(self.names) > 1:
             second = np.argsort(-self.scores, axis=1, kind="stable")[:, 1]
-            found["second"] = [self.names[number] for number in second.tolist()]
-            found[f"second_{stated}"] = np.take_along_axis(self.scores, second[:, None], axis=1)[:, 0].tolist()
+            table["second"] = [self.names[number] for number in second.tolist()]
+            table[f"second_{stated}"] = np.take_along_axis(self.scores, second[:, None], axis=1)[:, 0].tolist()
         if self.unlike is not None and self.unlike_training is not None:
-            found |= {"unlike": self.unlike.tolist(), "unlike_training": self.unlike_training}
-        return found
+            table |= {"unlike": self.unlike.tolist(), "unlike_training": self.unlike_training}
+        return table
 
     @staticmethod
     def _words(label: Any) -> str:

@@ -17,7 +17,7 @@ from likewise.scores import ALL, FREQUENCIES, Group, Metric, Result, Score
 ACCURACY = Metric("accuracy", selects=True)
 MANY = 100  # more training samples than this: many
 FEW = 20  # fewer than this: few
-HALF = 0.5  # the threshold of probabilities that nobody chose
+HALF = 0.5  # the default threshold of probabilities
 MICRO, MACRO, F1 = Metric("micro-F1"), Metric("macro-F1"), Metric("F1")
 MICRO_AT_HALF, MACRO_AT_HALF = (Metric(f"{name}-F1 at {HALF}", shown=False) for name in ("micro", "macro"))
 MEAN_PRECISION, PRECISION = Metric("mAP", selects=True), Metric("average precision")
@@ -65,13 +65,13 @@ def scored(
 
 
 def selecting_score(evaluation: str, predicted: Predicted, settings: Mapping[str, Any] | None = None) -> Score:
-    """Score predictions by that alone by which settings are chosen: accuracy, or mAP."""
-    found = Findings(evaluation, predicted.features, settings)
+    """Score predictions only by the metric that settings are chosen by: accuracy, or mAP."""
+    findings = Findings(evaluation, predicted.features, settings)
     if predicted.features.label_kind == "classes":
-        found.add(ACCURACY, *share(predicted.values == predicted.features.classes))
+        findings.add(ACCURACY, *share(predicted.values == predicted.features.classes))
     else:
-        _LabelScoring(found, predicted).add_mean_precision()
-    return found.scores[0]
+        _LabelScoring(findings, predicted).add_mean_precision()
+    return findings.scores[0]
 
 
 def accuracy(
@@ -89,13 +89,13 @@ def accuracy(
     Source:
         Many, medium and few: Z. Liu et al., Large-Scale Long-Tailed Recognition in an Open World, 2019.
     """
-    found = Findings(evaluation, test, settings)
+    findings = Findings(evaluation, test, settings)
     right = predictions == test.classes
     for group, rows in _groups(test, training):
-        found.add(ACCURACY, *share(right[rows]), group=group)
-    found.contributed(ACCURACY.name, right)
-    found.contributed("prediction", predictions)
-    return found.result()
+        findings.add(ACCURACY, *share(right[rows]), group=group)
+    findings.contributed(ACCURACY.name, right)
+    findings.contributed("prediction", predictions)
+    return findings.result()
 
 
 def frequency(training: Int[Tensor, " c"]) -> dict[Group, Tensor]:
@@ -147,8 +147,8 @@ def label_set_scores(
 class Thresholds:
     """Above which scores labels are predicted: a common one for the highest micro-F1, and each label's own for its F1.
 
-    `unknown` counts the labels of which validation has no sample: their own is the common one. `few` tells the labels
-    of which it has fewer than 5, whose own may be anything.
+    `unknown` counts the labels of which validation has no sample: their own is the common one. `few` marks the labels
+    of which it has fewer than 5, whose own is unreliable.
     """
 
     common: float
@@ -169,24 +169,29 @@ class Thresholds:
             half = torch.full((labels,), HALF, dtype=torch.float64)
             return cls(HALF, half, torch.ones(labels, dtype=torch.bool), labels)
         common = float(best_thresholds(validation.values.reshape(-1, 1), validation.sets.reshape(-1, 1)))
-        own = best_thresholds(validation.values, validation.sets)
-        return cls(common, own.nan_to_num(common), validation.sets.sum(dim=0) < FEWEST, int(own.isnan().sum()))
+        label_thresholds = best_thresholds(validation.values, validation.sets)
+        return cls(
+            common,
+            label_thresholds.nan_to_num(common),
+            validation.sets.sum(dim=0) < FEWEST,
+            int(label_thresholds.isnan().sum()),
+        )
 
 
 @final
 class _LabelScoring:
-    def __init__(self, found: Findings, predicted: Predicted) -> None:
-        self.found = found
+    def __init__(self, findings: Findings, predicted: Predicted) -> None:
+        self.found = findings
         self._predicted = predicted
         self._occurring = predicted.sets.any(dim=0)
 
     def add_all(self, thresholds: Thresholds, training: Tensor) -> None:
         sets, scores, probabilities = self._predicted.sets, self._predicted.values, self._predicted.probabilities
-        common, own = scores.double() > thresholds.common, scores > thresholds.own
+        common, per_label = scores.double() > thresholds.common, scores > thresholds.own
         threshold = {"threshold": thresholds.common}
         self._add(MICRO, LabelMetric.f1(common, sets, micro=True).over(), settings=threshold)
         unknown = f", for {thresholds.unknown} of them that of micro-F1" if thresholds.unknown else ""
-        each = LabelMetric.f1(own, sets)
+        each = LabelMetric.f1(per_label, sets)
         self._over_labels(MACRO, each, f"a threshold for each label{unknown}")
         self._over_groups(MACRO, F1, each, training)
         decided = scores > HALF if probabilities else common
@@ -211,9 +216,9 @@ class _LabelScoring:
             self._add(metric, of_one.over(self._occurring), note, absence)
 
     def _over_groups(self, metric: Metric, metric_of_one: Metric, of_one: LabelMetric, training: Tensor) -> None:
-        place, count = training.argsort(descending=True, stable=True).argsort(), len(training)
+        rank, count = training.argsort(descending=True, stable=True).argsort(), len(training)
         for number, group in enumerate(THIRDS if count >= len(THIRDS) else ()):
-            third = (place * len(THIRDS) // count == number) & self._occurring
+            third = (rank * len(THIRDS) // count == number) & self._occurring
             if bool(third.any()):
                 self._add(metric, of_one.over(third), group=group)
         for label in self._occurring.nonzero().flatten():
@@ -223,30 +228,30 @@ class _LabelScoring:
     def _add(
         self,
         metric: Metric,
-        found: Mean | Float[Tensor, " m"],
+        statistic: Mean | Float[Tensor, " m"],
         *notes: str,
         group: Group = ALL,
         settings: Mapping[str, Any] | None = None,
     ) -> None:
-        """Add a mean over labels, or of one value a sample; of all samples together also its outcomes."""
-        values = found.values if isinstance(found, Mean) else found
+        """Add a mean over labels, or over samples of one value each; for all samples together also its outcomes."""
+        values = statistic.values if isinstance(statistic, Mean) else statistic
         known = ~values.isnan()
         if not bool(known.any()):
             return
-        own = values[known]
+        known_values = values[known]
         left = f"{int((~known).sum())} samples without a label left out" if not bool(known.all()) else ""
-        mean, most = float(own.mean()), float(self._predicted.sets.shape[1]) if metric == COVERAGE else 1.0
-        if isinstance(found, Mean):
-            low, high = weighted(values, found.count)
+        mean, most = float(known_values.mean()), float(self._predicted.sets.shape[1]) if metric == COVERAGE else 1.0
+        if isinstance(statistic, Mean):
+            low, high = weighted(values, statistic.count)
         elif metric == COVERAGE:
-            _, low, high, _ = mean_within(own, most)
+            _, low, high, _ = mean_within(known_values, most)
         else:
-            low, high = of_share(student(own), mean, len(own))
+            low, high = of_share(student(known_values), mean, len(known_values))
         mean = min(max(mean, 0.0), most)  # rounding
         bounds = min(low, mean), max(high, mean)
         said = tuple(filter(None, (*notes, left)))
-        self.found.add(metric, mean, *bounds, len(own), group=group, settings=settings, notes=said)
-        few = isinstance(found, Mean) and found.count < FEWEST
+        self.found.add(metric, mean, *bounds, len(known_values), group=group, settings=settings, notes=said)
+        few = isinstance(statistic, Mean) and statistic.count < FEWEST
         if group == ALL and not few:
             self.found.contributed(metric.name, values, known)
 
@@ -279,8 +284,8 @@ class OwnClassifier(Evaluation):
         del refit, progress
         train, validation, test = parts
         chosen_by = _own(validation) if len(validation) else Predicted(test.predicted[:0], validation)
-        found = scored(self.name, _own(test), chosen_by, train.frequencies)
-        return replace(found, candidates=(selecting_score(self.name, chosen_by),) if len(validation) else ())
+        result = scored(self.name, _own(test), chosen_by, train.frequencies)
+        return replace(result, candidates=(selecting_score(self.name, chosen_by),) if len(validation) else ())
 
 
 def _own(features: Features) -> Predicted:

@@ -92,8 +92,8 @@ class LinearPredictor(Predictor):
     settings: dict[str, Any] = field(default_factory=dict[str, Any])
 
     def __repr__(self) -> str:
-        kind = "labels" if self.thresholds is not None else "classes"
-        return f"LinearPredictor({self.by}: {len(self.names):,} {kind})"
+        label_kind = "labels" if self.thresholds is not None else "classes"
+        return f"LinearPredictor({self.by}: {len(self.names):,} {label_kind})"
 
     @torch.no_grad()
     def logits(self, vectors: Float[Tensor, "m d"]) -> Float[Tensor, "m c"]:
@@ -115,7 +115,7 @@ class LinearPredictor(Predictor):
         return logits.sigmoid() if self.probabilities else logits
 
     def calibrated(self, logits: Logits, validation: Features) -> "LinearPredictor":
-        """Choose the temperature of classes, or the thresholds of labels, on validation; without samples what is usual.
+        """Choose the temperature of classes, or the thresholds of labels, on validation; without samples the default.
 
         The logits, or cosines, are those of the validation samples, by a classifier that has not learned from them.
         """
@@ -153,7 +153,9 @@ class LinearPredictor(Predictor):
                 facts = json.loads(file.metadata()["likewise"])
             if facts["head"] is not None:
                 facts["head"] = head().eval() if facts["head"] == "head" else nn.Identity()
-                weights = {name.removeprefix("head."): of for name, of in tensors.items() if name.startswith("head.")}
+                weights = {
+                    name.removeprefix("head."): tensor for name, tensor in tensors.items() if name.startswith("head.")
+                }
                 facts["head"].load_state_dict(weights)
             facts["names"] = tuple(facts["names"])
             classifier = LinearClassifier(tensors["weight"], tensors["bias"])
@@ -201,11 +203,11 @@ class NeighbourPredictor(Predictor):
         return f"the nearest {self.k} of {len(self.train):,} samples"
 
     def _scores(self, vectors: Tensor) -> Tensor:
-        found, knn = [torch.zeros(0, len(self.names))], KNN(temperature=self.temperature)
+        scores, knn = [torch.zeros(0, len(self.names))], KNN(temperature=self.temperature)
         for _, _, votes in knn.votes(self.train, vectors.float(), [self.k], [self.weights]):
             shares = votes / votes.sum(dim=1, keepdim=True) if self.train.label_kind == "classes" else votes
-            found.append(shares.cpu())
-        return torch.cat(found)
+            scores.append(shares.cpu())
+        return torch.cat(scores)
 
 
 def temperature_of(logits: Logits, classes: Int[Tensor, " v"]) -> float:
@@ -214,7 +216,7 @@ def temperature_of(logits: Logits, classes: Int[Tensor, " v"]) -> float:
         minimise  (1 - ε)·mean_i -log p_{i, y_i}  +  ε·mean_i -log p_{i, z_i},   p_i = softmax(logits_i / temperature)
 
     y_i is sample i's class, z_i the likeliest other one, and ε = 1/(2n + 2) for n samples: half a sample in n + 1 is
-    taken to be wrong. Without, few samples that all happen to be right would make every probability 1.
+    taken to be wrong. Otherwise a few samples that all happen to be right would make every probability 1.
 
     The logits are those of a classifier that has not learned from these samples.
 
@@ -229,11 +231,11 @@ def temperature_of(logits: Logits, classes: Int[Tensor, " v"]) -> float:
     def loss(logarithm: float) -> float:
         total = 0.0
         for rows, some in logits():
-            logs, own = (some.double() / math.exp(logarithm)).log_softmax(dim=1), classes[rows].unsqueeze(1)
-            other = logs.scatter(1, own, -torch.inf).amax(dim=1)
-            total -= float((1 - unsure) * logs.gather(1, own).sum() + unsure * other.sum())
+            logs, targets = (some.double() / math.exp(logarithm)).log_softmax(dim=1), classes[rows].unsqueeze(1)
+            other = logs.scatter(1, targets, -torch.inf).amax(dim=1)
+            total -= float((1 - unsure) * logs.gather(1, targets).sum() + unsure * other.sum())
         return total / len(classes)
 
     most = math.log(HOTTEST)
-    found = minimize_scalar(loss, bounds=(-most, most), method="bounded", options={"xatol": 1e-4})
-    return math.exp(float(found.x))
+    optimum = minimize_scalar(loss, bounds=(-most, most), method="bounded", options={"xatol": 1e-4})
+    return math.exp(float(optimum.x))

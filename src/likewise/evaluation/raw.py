@@ -25,7 +25,7 @@ Encode = Callable[[Tensor | LazyInputs], Tensor]
 
 
 def raw_features(parts: Parts, features: FeatureParts | None = None, seed: int = 0) -> FeatureParts | None:
-    """Return the inputs of the three parts as vectors: of large parts a random subset.
+    """Return the inputs of the three parts as vectors; large parts are cut to a random subset.
 
     A part is cut to 2²⁴ numbers. Vectors are standardised, each number by its mean and standard deviation over the
     training part, since numbers of any unit may stand side by side; one that is constant there is 0. Texts are
@@ -33,12 +33,12 @@ def raw_features(parts: Parts, features: FeatureParts | None = None, seed: int =
     of the inverse share of training texts that have it, L2-normalised. Of texts a part is cut to 65,536. Images of
     more than 64 x 64 pixels in three colours are shrunk to these by means.
 
-    Both sides of pairs are described where they are of one kind and size: texts by the words of both, vectors
-    standardised by the side that they are of. Else the first alone is.
+    Both sides of pairs become vectors where they have the same type and size: texts with one vocabulary for both,
+    vectors standardised by their own side. Otherwise only the first does.
 
     Args:
         parts: The samples.
-        features: What the encoder made of them, where it was evaluated on a subset, of which these are one too.
+        features: The encoder's features, where it was evaluated on a subset of the samples, which is used here too.
         seed: Seed of the subsets.
 
     Returns:
@@ -59,29 +59,29 @@ def raw_features(parts: Parts, features: FeatureParts | None = None, seed: int =
     unseen = not texts and parts.train.names[: len(parts.test.names)] != parts.test.names
     samples = (part.as_evaluated() for part in (parts.train, parts.validation, parts.test))
     named = list(zip(PARTS, samples, features or [None] * 3, strict=True))
-    some = [_some(whole, of, most, seed, whole_classes=unseen) for _, whole, of in named]
+    some = [_take_subset(whole, part_features, most, seed, whole_classes=unseen) for _, whole, part_features in named]
     learned = _alike(some[0])
-    words = _weights_of_words(learned) if texts else None
-    if texts and words is None:
+    tfidf = _weights_of_words(learned) if texts else None
+    if texts and tfidf is None:
         return None
-    encoding = [words or (_standardizing(side) if len(shape) == 1 else _flattened) for side in learned]
+    encoding = [tfidf or (_standardizing(side) if len(shape) == 1 else _flattened) for side in learned]
     raw: list[Features] = []
-    for few, (part, whole, of) in zip(some, named, strict=True):
-        counts = None if whole.labels is None else whole.counts if of is None else of.frequencies
-        sides = [_described(side, encode, part) for side, encode in zip(_alike(few), encoding, strict=True)]
+    for few, (part, whole, part_features) in zip(some, named, strict=True):
+        counts = None if whole.labels is None else whole.counts if part_features is None else part_features.frequencies
+        sides = [_make_features(side, encode, part) for side, encode in zip(_alike(few), encoding, strict=True)]
         raw.append(replace(sides[0], whole=counts, counterparts=sides[1] if len(sides) > 1 else None))
     return FeatureParts(*raw)
 
 
 def _alike(samples: Samples) -> list[Samples]:
-    """Return the samples, and their other side if it is of one kind and size with them."""
+    """Return the samples, and their other side if it has the same type and size."""
     other = samples.counterparts
     if other is None or isinstance(other.inputs, Texts) != isinstance(samples.inputs, Texts):
         return [samples]
     return [samples, replace(other, rows=samples.rows)] if other.input_shape == samples.input_shape else [samples]
 
 
-def _described(samples: Samples, encode: Encode, part: str) -> Features:
+def _make_features(samples: Samples, encode: Encode, part: str) -> Features:
     texts = isinstance(samples.inputs, Texts)
     origin = Origin(samples, encode) if len(samples.input_shape) == 1 and not texts else None
     return Features.of(samples, encode(samples.inputs), part, kind=RAW, origin=origin, one_unit=texts)
@@ -141,8 +141,8 @@ def _weights_of_words(train: Sequence[Samples]) -> Encode | None:
     return lambda inputs: torch.from_numpy(terms.transform(strings(inputs)).toarray()).float()
 
 
-def _some(samples: Samples, among: Features | None, most: int, seed: int, *, whole_classes: bool) -> Samples:
-    """Return a subset of the samples, of those that others are features of; unseen classes stay whole, for episodes."""
+def _take_subset(samples: Samples, among: Features | None, most: int, seed: int, *, whole_classes: bool) -> Samples:
+    """Return a subset of the samples, of those that `among` has; unseen classes stay whole, for episodes."""
     numbered = samples.numbered()
     if among is not None and numbered.rows is not None:
         numbered = numbered[torch.isin(numbered.rows, among.numbers)]

@@ -26,23 +26,23 @@ class Results(dict[str, Result]):
     Names are found without regard to case, spaces and hyphens: "kNN" by "knn", "linear probe" by "LinearProbe".
 
     Args:
-        found: What each found.
+        results: What each of them returned.
         note: What to know about all of them, in a sentence.
     """
 
-    def __init__(self, found: Iterable[tuple[str, Result]] = (), note: str = "") -> None:
-        super().__init__(found)
+    def __init__(self, results: Iterable[tuple[str, Result]] = (), note: str = "") -> None:
+        super().__init__(results)
         self.note = note
 
     def __missing__(self, name: str) -> Result:
         """Find a name that is written otherwise."""
-        known = {_plain(own): result for own, result in self.items()}
-        if _plain(name) not in known:
+        known = {_normalize_name(key): result for key, result in self.items()}
+        if _normalize_name(name) not in known:
             raise KeyError(f"expected one of {', '.join(self)}, got {name!r}")
-        return known[_plain(name)]
+        return known[_normalize_name(name)]
 
     def __contains__(self, name: object) -> bool:
-        return _plain(str(name)) in map(_plain, self)
+        return _normalize_name(str(name)) in map(_normalize_name, self)
 
     def get(self, name: str, default: Any = None, /) -> Any:
         """Return what is found by a name, or the default."""
@@ -119,10 +119,10 @@ def evaluate(
         >>> round(results["knn"]["accuracy"].value, 2)
         0.79
     """
-    given: dict[str, Given] = {"train": ("x", x, "y", y), "test": ("x_test", x_test, "y_test", y_test)}
+    arrays: dict[str, Given] = {"train": ("x", x, "y", y), "test": ("x_test", x_test, "y_test", y_test)}
     if x_validation is not None or y_validation is not None:
-        given["validation"] = ("x_validation", x_validation, "y_validation", y_validation)
-    samples = gathered(given, names)
+        arrays["validation"] = ("x_validation", x_validation, "y_validation", y_validation)
+    samples = gathered(arrays, names)
     asked = None if evaluations is None else _asked(evaluations)
     whole = x_validation is None and not can_be_cut(samples)
     parts = three_parts(samples) if whole else features_of_parts(cut(samples, Stratified(seed=seed)))
@@ -133,27 +133,43 @@ def evaluate(
         train, validation, _ = parts
         parts = parts._replace(train=replace(train, whole=train.counts + validation.counts))
     refit = has_cut if refit is None else refit
-    found = [(one.name, one(*parts, refit=refit, progress=progress)) for one in applicable(parts, asked)]
+    results = [
+        (evaluation.name, evaluation(*parts, refit=refit, progress=progress)) for evaluation in applicable(parts, asked)
+    ]
     said = [_said(parts, seed if has_cut else None, refit=refit), left_out(parts) if asked is None else ""]
-    return Results(found, "; ".join(filter(None, said)))
+    return Results(results, "; ".join(filter(None, said)))
 
 
 def _asked(evaluations: Evaluation | str | Sequence[Evaluation | str]) -> list[Evaluation]:
     several = [evaluations] if isinstance(evaluations, Evaluation | str) else evaluations
-    known = {_plain(name): kind for kind in NAMED for name in (kind.name, kind.__name__)}
-    unknown = next((one for one in several if not isinstance(one, Evaluation) and _plain(str(one)) not in known), None)
+    known = {
+        _normalize_name(name): evaluation_class
+        for evaluation_class in NAMED
+        for name in (evaluation_class.name, evaluation_class.__name__)
+    }
+    unknown = next(
+        (
+            evaluation
+            for evaluation in several
+            if not isinstance(evaluation, Evaluation) and _normalize_name(str(evaluation)) not in known
+        ),
+        None,
+    )
     if unknown is not None:
-        named = ", ".join(kind.__name__ for kind in NAMED)
+        named = ", ".join(evaluation_class.__name__ for evaluation_class in NAMED)
         raise ValueError(f"expected evaluations by name or made, got {unknown!r}: name one of {named}")
-    return [one if isinstance(one, Evaluation) else known[_plain(one)]() for one in several]
+    return [
+        evaluation if isinstance(evaluation, Evaluation) else known[_normalize_name(evaluation)]()
+        for evaluation in several
+    ]
 
 
 def _row(score: Score) -> list[str]:
-    found = marked(score.metric.name, score.metric), score_words(score), counted(score.count, score.counted)
-    return [score.evaluation, *found, remarks(score)]
+    cells = marked(score.metric.name, score.metric), score_words(score), counted(score.count, score.counted)
+    return [score.evaluation, *cells, remarks(score)]
 
 
-def _plain(name: str) -> str:
+def _normalize_name(name: str) -> str:
     return "".join(filter(str.isalnum, name.casefold()))
 
 

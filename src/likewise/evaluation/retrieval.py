@@ -60,7 +60,7 @@ class Retrieval(Evaluation):
 
         Jaccard@10 = 1/10 Σ_{j≤10} J_j,   nDCG@10 = Σ_{j≤10} J_j / log2(j + 1), divided by its highest value
 
-    which is what nDCG@k is of, too. Samples without a label aren't queries, but are ranked.
+    from which nDCG@k is computed, too. Samples without a label aren't queries, but are ranked.
 
     Args:
         at: k, of what is measured at k; or several. None: precision@1 alone.
@@ -70,7 +70,7 @@ class Retrieval(Evaluation):
             would be found first, is then left out. Otherwise a note counts equal rows, and of many a warning.
 
     Raises:
-        ValueError: k or the gallery has no meaning.
+        ValueError: k or the gallery is invalid.
 
     Memory:
         O((M + R)·D + M) and one tile of similarities, for M queries among R samples; label sets: two.
@@ -138,7 +138,7 @@ class Retrieval(Evaluation):
         return (self.gallery == "test" and self.among is None) or self.gallery_includes_queries
 
     def _ranked(self, parts: FeatureParts, *, encoded: bool = False) -> Features | None:
-        """Return what is ranked, of a source without its features unless they are asked for; None for other queries."""
+        """Return the gallery, of a source with zeros as vectors unless `encoded`; None if it is the other queries."""
         if self.among is not None:
             samples, like = self._gallery, parts.test.vectors
             vectors = like.new_zeros(1, like.shape[1]).expand(len(samples), -1)
@@ -201,54 +201,60 @@ class Retrieval(Evaluation):
             >>> Retrieval(at=[1, 2]).rank(texts, [0, 1, 2], images, [0, 1, 2])["hit rate@2"].value
             1.0
         """
-        given = {"test": ("queries", queries, "labels", labels)}
+        arrays = {"test": ("queries", queries, "labels", labels)}
         if gallery is not None or gallery_labels is not None:
-            given["train"] = ("gallery", gallery, "gallery_labels", gallery_labels)
-        parts = three_parts(gathered(given, names))
-        one = copy(self)
-        one.among = None
-        one.gallery = "test" if gallery is None else "train"
-        one.gallery_includes_queries = gallery_includes_queries or self.gallery_includes_queries
-        one.check(parts)
-        return one.evaluate(parts, progress=progress)
+            arrays["train"] = ("gallery", gallery, "gallery_labels", gallery_labels)
+        parts = three_parts(gathered(arrays, names))
+        evaluation = copy(self)
+        evaluation.among = None
+        evaluation.gallery = "test" if gallery is None else "train"
+        evaluation.gallery_includes_queries = gallery_includes_queries or self.gallery_includes_queries
+        evaluation.check(parts)
+        return evaluation.evaluate(parts, progress=progress)
 
     def each(self, queries: Features) -> dict[str, Float[Tensor, " m"]]:
-        """Return each metric of every query among the others, (M,), by its name; NaN of one without a right answer."""
+        """Return each metric of every query among the others, (M,), by its name; NaN where there is no right answer."""
         every = torch.arange(len(queries))
-        kind = self._of_sets if queries.label_kind == "label sets" else self._of_classes
-        found = kind(queries, queries, every, silent)
-        return {metric.name: values for metric, values in found.items()}
+        measure = self._of_sets if queries.label_kind == "label sets" else self._of_classes
+        results = measure(queries, queries, every, silent)
+        return {metric.name: values for metric, values in results.items()}
 
     def _found(self, parts: FeatureParts, progress: Bar) -> Result:
         test, gallery = parts.test, self._ranked(parts, encoded=True)
-        others, own, equal = test, torch.arange(len(test)), ()
+        references, own_index, equal = test, torch.arange(len(test)), ()
         if gallery is not None:
-            others, (own, equal) = gallery, own_rows(test, gallery, included=self.gallery_includes_queries)
-        values = (self._of_sets if test.label_kind == "label sets" else self._of_classes)(test, others, own, progress)
+            references, (own_index, equal) = gallery, own_rows(test, gallery, included=self.gallery_includes_queries)
+        values = (self._of_sets if test.label_kind == "label sets" else self._of_classes)(
+            test, references, own_index, progress
+        )
         unseen = test.label_kind == "classes" and len(parts.train) > 0 and not parts.closed
-        found, protocol = Findings(self.name, test), {} if gallery is None else {"gallery": self._said}
+        findings, protocol = Findings(self.name, test), {} if gallery is None else {"gallery": self._said}
         if self.gallery_includes_queries and gallery is not None:
             protocol["gallery"] += " without the query"
-        why = LEFT_OUT[own is not None, str(test.label_kind)]
+        why = LEFT_OUT[own_index is not None, str(test.label_kind)]
         binary = {PRECISION, *(_metric("hit rate", k) for k in self.at)}
         for metric, value in values.items():
             known = ~value.isnan()
             lost = int((~known).sum())
             notes = (f"{counted(lost, 'sample')} left out, {why}", *equal) if lost else equal
             classes = test.groups[known] if unseen else None
-            add_mean(found, metric, value[known], classes, binary=metric in binary, notes=notes, protocol=protocol)
-            found.contributed(metric.name, value, known)
-        return found.result()
+            add_mean(findings, metric, value[known], classes, binary=metric in binary, notes=notes, protocol=protocol)
+            findings.contributed(metric.name, value, known)
+        return findings.result()
 
-    def _of_classes(self, test: Features, others: Features, own: Tensor | None, progress: Bar) -> dict[Metric, Tensor]:
-        positives = _answers(test, others, own is not None)
-        wanted, known = classes_among(test, others), others.classes
+    def _of_classes(
+        self, test: Features, gallery: Features, own_index: Tensor | None, progress: Bar
+    ) -> dict[Metric, Tensor]:
+        positives = _answers(test, gallery, own_index is not None)
+        wanted, known = classes_among(test, gallery), gallery.classes
         most = max(int(positives.max()), *self.at, 1)
         metrics = (*METRICS, *self._metrics())
         values = torch.full((len(metrics), len(test)), torch.nan, dtype=torch.float64)
         places = torch.arange(1, most + 1)
-        found = nearest(test.vectors, others.vectors, most, own=own, progress=progress, doing=self.name)
-        for part, _, indices in found:
+        neighbours = nearest(
+            test.vectors, gallery.vectors, most, own_index=own_index, progress=progress, doing=self.name
+        )
+        for part, _, indices in neighbours:
             allowed = positives[part]
             hits = (known[indices.cpu()] == wanted[part].unsqueeze(1)).double()
             within = hits * (places <= allowed.unsqueeze(1))
@@ -259,15 +265,19 @@ class Retrieval(Evaluation):
         values[:, positives == 0] = torch.nan
         return dict(zip(metrics, values, strict=True))
 
-    def _of_sets(self, test: Features, others: Features, own: Tensor | None, progress: Bar) -> dict[Metric, Tensor]:
-        sets, known = label_sets_among(test, others)
-        depth = min(NEAREST, len(known) - (own is not None))
+    def _of_sets(
+        self, test: Features, gallery: Features, own_index: Tensor | None, progress: Bar
+    ) -> dict[Metric, Tensor]:
+        sets, known = label_sets_among(test, gallery)
+        depth = min(NEAREST, len(known) - (own_index is not None))
         most = max(depth, *self.at, 1)
-        highest, answers = _highest(sets, known, most, own)
+        highest, answers = _highest(sets, known, most, own_index)
         metrics = (PRECISION, *(Metric(f"{name}@{NEAREST}") for name in ("Jaccard", "nDCG")), *self._metrics())
         values = torch.zeros(len(metrics), len(sets), dtype=torch.float64)
-        found = nearest(test.vectors, others.vectors, most, own=own, progress=progress, doing=self.name)
-        for part, _, indices in found:
+        neighbours = nearest(
+            test.vectors, gallery.vectors, most, own_index=own_index, progress=progress, doing=self.name
+        )
+        for part, _, indices in neighbours:
             near, mine = known[indices.cpu()], sets[part].unsqueeze(1)
             gains, hits = jaccard(mine, near), (near & mine).any(dim=2).double()
             at_ten = gains[:, :depth].mean(dim=1), _gained(gains, highest[part], depth)
@@ -286,12 +296,12 @@ class Retrieval(Evaluation):
         gains: Float[Tensor, "m k"],
         highest: Float[Tensor, "m k"],
     ) -> Iterator[Tensor]:
-        """Yield what `AT_EACH` names of queries, (m,) each, for each k; gains are compared with the highest ones."""
+        """Yield the metrics of `AT_EACH`, (m,) each, for each k; nDCG divides gains by the highest possible ones."""
         places = torch.arange(1, hits.shape[1] + 1)
         precisions = hits * hits.cumsum(dim=1) / places
         for k in self.at:
-            found = hits[:, :k].sum(dim=1)
-            yield from (found / k, found / answers, (found > 0).double())
+            hit_count = hits[:, :k].sum(dim=1)
+            yield from (hit_count / k, hit_count / answers, (hit_count > 0).double())
             yield (hits / places)[:, :k].amax(dim=1)  # 1/r, as the first hit has the lowest place
             yield precisions[:, :k].sum(dim=1) / answers.clamp(max=k)
             yield _gained(gains, highest, k)
@@ -306,17 +316,17 @@ def _metric(name: str, k: int) -> Metric:
     return PRECISION if (name, k) == ("precision", 1) else Metric(f"{name}@{k}")
 
 
-def _answers(test: Features, others: Features, but_one: bool) -> Int[Tensor, " m"]:
-    """Return how many right answers each query has, but for itself; of label sets whether there is one."""
+def _answers(test: Features, gallery: Features, but_one: bool) -> Int[Tensor, " m"]:
+    """Return how many right answers each query has besides itself; for label sets, whether there is one."""
     if test.label_kind == "label sets":
-        sets, known = label_sets_among(test, others)
+        sets, known = label_sets_among(test, gallery)
         return (sets & (known.sum(dim=0) > but_one)).any(dim=1).long()
-    wanted = classes_among(test, others)
-    return (others.counts[wanted] - int(but_one)).where(wanted >= 0, 0)
+    wanted = classes_among(test, gallery)
+    return (gallery.counts[wanted] - int(but_one)).where(wanted >= 0, 0)
 
 
 def add_mean(
-    found: Findings, metric: Metric, values: Tensor, classes: Tensor | None, *, binary: bool, **details: Any
+    findings: Findings, metric: Metric, values: Tensor, classes: Tensor | None, *, binary: bool, **details: Any
 ) -> None:
     """Add the mean of queries with its interval: over their classes, or Wilson's of 0 and 1, or Student's."""
     mean, over = float(values.mean()), len(values) if classes is None else len(classes.unique())
@@ -324,7 +334,7 @@ def add_mean(
         bounds = wilson(int(values.sum()), len(values))
     else:
         bounds = of_share(student(values) if classes is None else over_classes(values, classes), mean, over)
-    found.add(metric, mean, *bounds, len(values), classes=None if classes is None else over, **details)
+    findings.add(metric, mean, *bounds, len(values), classes=None if classes is None else over, **details)
 
 
 def jaccard(first: Bool[Tensor, "... l"], second: Bool[Tensor, "... l"]) -> Float[Tensor, "..."]:
@@ -334,18 +344,18 @@ def jaccard(first: Bool[Tensor, "... l"], second: Bool[Tensor, "... l"]) -> Floa
 
 
 def _highest(
-    sets: Bool[Tensor, "m l"], gallery: Bool[Tensor, "r l"], depth: int, own: Int[Tensor, " m"] | None
+    sets: Bool[Tensor, "m l"], gallery: Bool[Tensor, "r l"], depth: int, own_index: Int[Tensor, " m"] | None
 ) -> tuple[Float[Tensor, "m k"], Int[Tensor, " m"]]:
     """Return each set's highest Jaccard similarities to others, highest first, and how many share a label: in tiles."""
-    numbers, others = sets.float(), gallery.float()
-    sizes = others.sum(dim=1)
-    found: list[Tensor] = []
+    numbers, references = sets.float(), gallery.float()
+    sizes = references.sum(dim=1)
+    similarities: list[Tensor] = []
     answers: list[Tensor] = []
-    for rows in torch.arange(len(sets)).split(max(1, TILE // max(1, len(others)))):
-        both = numbers[rows] @ others.T
+    for rows in torch.arange(len(sets)).split(max(1, TILE // max(1, len(references)))):
+        both = numbers[rows] @ references.T
         alike = both / (numbers[rows].sum(dim=1, keepdim=True) + sizes - both).clamp(min=1)
-        if own is not None:
-            alike[torch.arange(len(rows)), own[rows]] = -1
-        found.append(alike.topk(depth, dim=1).values.double())
+        if own_index is not None:
+            alike[torch.arange(len(rows)), own_index[rows]] = -1
+        similarities.append(alike.topk(depth, dim=1).values.double())
         answers.append((alike > 0).sum(dim=1))
-    return torch.cat(found), torch.cat(answers)
+    return torch.cat(similarities), torch.cat(answers)

@@ -61,9 +61,9 @@ class Robustness(Evaluation):
     ) -> None:
         self.corruptions = [corruption_named(name) for name in (CORRUPTIONS if corruptions is None else corruptions)]
         self.severities = list(severities)
-        for name, given in (("corruptions", self.corruptions), ("severities", self.severities)):
-            if not given or len(set(given)) < len(given):
-                got = ", ".join(map(str, given)) or "none"
+        for name, values in (("corruptions", self.corruptions), ("severities", self.severities)):
+            if not values or len(set(values)) < len(values):
+                got = ", ".join(map(str, values)) or "none"
                 raise ValueError(f"expected at least one of {name}, each once, got {got}")
         wrong = next((severity for severity in self.severities if severity not in SEVERITIES), None)
         if wrong is not None:
@@ -96,16 +96,16 @@ class Robustness(Evaluation):
         every = set(self.corruptions) == set(CORRUPTIONS)
         named = f"all {len(CORRUPTIONS)}" if every else sorted(self.corruptions)
         protocol = {"corruptions": named, "severities": sorted(self.severities)}
-        found = Findings(self.name, test, chosen.settings)
-        found.add(MEAN, *mean_within(right), protocol=protocol)
-        found.add(CLEAN, *share(clean))
+        findings = Findings(self.name, test, chosen.settings)
+        findings.add(MEAN, *mean_within(right), protocol=protocol)
+        findings.add(CLEAN, *share(clean))
         for (corruption, severity), hit in hits.items():
             group = Group("corruption", f"{corruption} severity {severity}")
             under = {"corruption": corruption, "severity": severity}
-            found.add(ACCURACY, *share(hit), group=group, protocol=under)
-        found.contributed(MEAN.name, right)
-        found.contributed(CLEAN.name, clean)
-        return found.result()
+            findings.add(ACCURACY, *share(hit), group=group, protocol=under)
+        findings.contributed(MEAN.name, right)
+        findings.contributed(CLEAN.name, clean)
+        return findings.result()
 
     def _encoded(self, test: Features, corruption: str, severity: int) -> Tensor:
         if test.origin is None:

@@ -1,4 +1,4 @@
-"""At most so many samples of each part: chosen before anything of them is read or encoded."""
+"""Subsamples of each part, of limited size, chosen before any of their inputs are read or encoded."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,7 +18,7 @@ class Subsample(NamedTuple):
     whole: Int[Tensor, " c"] | None = None
 
     def of(self, features: Features) -> Features:
-        """Tell features of these samples what they are a subset of."""
+        """Return features of these samples with the counts of the whole part that they come from."""
         return features if self.whole is None else replace(features, whole=self.whole)
 
 
@@ -26,15 +26,15 @@ def capped(parts: Sequence[Samples], most: int | None) -> list[Subsample]:
     """Subsample each of three parts to `most`; classes that are not trained on stay whole."""
     train, validation, test = (part.as_evaluated().numbered() for part in parts)
     new = test.label_kind == "classes" and not closed(train, test)
-    found: list[Subsample] = []
+    subsamples: list[Subsample] = []
     for part, whole_classes in ((train, False), (validation, new), (test, new)):
         few = part if most is None else part.fewer(most, whole_classes=whole_classes)
-        found.append(Subsample(few, None if few is part or part.labels is None else part.counts))
-    return found
+        subsamples.append(Subsample(few, None if few is part or part.labels is None else part.counts))
+    return subsamples
 
 
 def capped_features(features: FeatureParts, most: int | None) -> FeatureParts:
-    """Return at most so many of features, as `capped` chooses samples."""
+    """Return at most `most` features of each part, chosen as `capped` chooses samples."""
     if most is None:
         return features
     train, validation, test = features

@@ -18,7 +18,7 @@ class Widths(Evaluation):
 
     Args:
         widths: How many of the first features; each at most as many as there are.
-        of: What evaluates them. None: cross-modal retrieval of pairs, else retrieval.
+        evaluation: What evaluates them. None: cross-modal retrieval of pairs, else retrieval.
 
     Raises:
         ValueError: A width is below 1.
@@ -39,26 +39,27 @@ class Widths(Evaluation):
     name: ClassVar[str] = "widths"
     of_pairs: ClassVar[bool] = True
 
-    def __init__(self, widths: list[int], of: Evaluation | None = None) -> None:
+    def __init__(self, widths: list[int], evaluation: Evaluation | None = None) -> None:
         self.widths = sorted(listed("widths", widths))
         if self.widths[0] < 1:
             raise ValueError(f"expected widths of at least 1, got {self.widths[0]}")
-        if of is not None and (getattr(of, "among", None) or hasattr(of, "outside")):
-            raise ValueError(f"expected an evaluation of the run's own samples, got {of}: leave out its other source")
-        self.of = of
+        if evaluation is not None and (getattr(evaluation, "among", None) or hasattr(evaluation, "outside")):
+            got = f"{evaluation}: leave out its other source"
+            raise ValueError(f"expected an evaluation of the run's own samples, got {got}")
+        self.evaluation = evaluation
 
     def why_not_applicable(self, parts: FeatureParts) -> str | None:
         width = parts.test.vectors.shape[1]
         if 1 < width < self.widths[-1]:  # 1 stands for features that are not there yet
             return f"it needs {self.widths[-1]} features, and there are {width}"
-        of = self._of(parts)
-        return of.why_not_applicable(of.select(parts))
+        evaluation = self._chosen(parts)
+        return evaluation.why_not_applicable(evaluation.select(parts))
 
     def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Bar = silent) -> Result:
-        of, scores, outcomes = self._of(parts), list[Score](), list[Outcomes]()
+        evaluation, scores, outcomes = self._chosen(parts), list[Score](), list[Outcomes]()
         for width in self.widths:
-            few = of.select(FeatureParts(*(_first(part, width) for part in parts)))
-            result = of.evaluate(few, refit=refit, progress=progress)
+            few = evaluation.select(FeatureParts(*(_first(part, width) for part in parts)))
+            result = evaluation.evaluate(few, refit=refit, progress=progress)
             for score in result.headline:
                 metric = replace(score.metric, name=f"{score.metric}, first {width}", selects=False)
                 scores.append(replace(score, evaluation=self.name, metric=metric))
@@ -66,8 +67,8 @@ class Widths(Evaluation):
                 outcomes.append(replace(outcome, evaluation=self.name, metric=f"{outcome.metric}, first {width}"))
         return Result(tuple(scores), outcomes=tuple(outcomes))
 
-    def _of(self, parts: FeatureParts) -> Evaluation:
-        return self.of or (Retrieval() if parts.test.counterparts is None else CrossModalRetrieval())
+    def _chosen(self, parts: FeatureParts) -> Evaluation:
+        return self.evaluation or (Retrieval() if parts.test.counterparts is None else CrossModalRetrieval())
 
 
 def _first(part: Features, width: int) -> Features:

@@ -77,11 +77,14 @@ class WithinClass(Evaluation):
             values[ACCURACY] = _right(learned, test, [(k, weights)])[k, weights]
             chances[ACCURACY] = _most_frequent(learned, test)
         unseen, coarse = len(train) > 0 and not parts.closed, coarse_of(test)
-        found = Findings(self.name, test)
+        findings = Findings(self.name, test)
         names = () if test.within is None else test.within.names
         for metric, value in values.items():
             known = ~value.isnan()
-            for group, among in ((ALL, known), *((Group(SUPERCLASS, of), coarse == n) for n, of in enumerate(names))):
+            for group, among in (
+                (ALL, known),
+                *((Group(SUPERCLASS, name), coarse == n) for n, name in enumerate(names)),
+            ):
                 rows = (known & among).nonzero().flatten()
                 if len(rows) == 0:
                     continue
@@ -91,10 +94,10 @@ class WithinClass(Evaluation):
                 chosen = settings if metric == ACCURACY else None
                 notes = notes if group == ALL and len(rows) < len(test) else notes[:1]
                 details = {"group": group, "settings": chosen, "notes": notes}
-                add_mean(found, metric, value[rows], classes, binary=metric in BINARY, **details)
+                add_mean(findings, metric, value[rows], classes, binary=metric in BINARY, **details)
             if bool(known.any()):
-                found.contributed(metric.name, value, known)
-        return found.result()
+                findings.contributed(metric.name, value, known)
+        return findings.result()
 
 
 def coarse_of(part: Features) -> Int[Tensor, " n"]:
@@ -119,9 +122,9 @@ def _ranked(test: Features, progress: Bar) -> dict[Metric, Tensor]:
     coarse, answered = coarse_of(test), _others(test) > 0
     for number in progress(coarse[answered].unique().tolist(), f"{WithinClass.name}, retrieval"):
         rows = (coarse == number).nonzero().flatten()
-        found = Retrieval().each(test[rows])
+        scores = Retrieval().each(test[rows])
         for metric, value in values.items():
-            value[rows] = found[metric.name]
+            value[rows] = scores[metric.name]
     return values
 
 
@@ -137,16 +140,16 @@ def _chances(test: Features) -> dict[Metric, Tensor]:
 
 
 def _chosen(train: Features, validation: Features) -> Setting:
-    settings: list[Setting] = [(k, kind) for kind in WEIGHTS for k in KS]
-    shares = {of: float(right.nanmean()) for of, right in _right(train, validation, settings).items()}
-    known = {of: share for of, share in shares.items() if share == share}  # noqa: PLR0124 - NaN where there is none
-    return max(known, key=lambda of: known[of], default=settings[0])
+    settings: list[Setting] = [(k, weighting) for weighting in WEIGHTS for k in KS]
+    shares = {setting: float(right.nanmean()) for setting, right in _right(train, validation, settings).items()}
+    known = {setting: share for setting, share in shares.items() if share == share}  # noqa: PLR0124 - NaN if none
+    return max(known, key=lambda setting: known[setting], default=settings[0])
 
 
 def _right(train: Features, part: Features, settings: list[Setting]) -> dict[Setting, Float[Tensor, " m"]]:
     """Return whether the neighbours of each sample in its coarse class name its class: 0 or 1, (M,); else NaN."""
-    found = {of: torch.full((len(part),), torch.nan, dtype=torch.float64) for of in settings}
-    ks, kinds = (list(dict.fromkeys(of)) for of in zip(*settings, strict=True))
+    hits = {setting: torch.full((len(part),), torch.nan, dtype=torch.float64) for setting in settings}
+    ks, kinds = (list(dict.fromkeys(column)) for column in zip(*settings, strict=True))
     ours, theirs, several = coarse_of(part), coarse_of(train), _several(train)
     for number in ours.unique().tolist():
         if not several[number]:
@@ -154,8 +157,8 @@ def _right(train: Features, part: Features, settings: list[Setting]) -> dict[Set
         rows = (ours == number).nonzero().flatten()
         learned = train[(theirs == number).nonzero().flatten()]
         for some, setting, votes in KNN().votes(learned, part.vectors[rows], ks, kinds):
-            found[setting][rows[some]] = (votes.argmax(dim=1).cpu() == part.classes[rows[some]]).double()
-    return found
+            hits[setting][rows[some]] = (votes.argmax(dim=1).cpu() == part.classes[rows[some]]).double()
+    return hits
 
 
 def _most_frequent(train: Features, test: Features) -> Float[Tensor, " m"]:

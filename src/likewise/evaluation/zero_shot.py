@@ -31,9 +31,9 @@ class ZeroShot(Evaluation):
     """Predict the class whose name, as a text of the other side, is nearest: nothing is learned from labels.
 
     A class is the mean of the normalised embeddings of its name in each template. Scores are accuracy, also of each
-    class, whether the class is among the nearest 5, and the mean of the classes' accuracies. Of classes with names that
-    no training text has, word by word, and of the others, the accuracy is given apart: predictions are among all
-    classes, and chance is among these, which an encoder reaches that only tells that a sample is of none of the others.
+    class, whether the class is among the nearest 5, and the mean of the classes' accuracies. Accuracy is also given
+    separately for classes whose names, word by word, no training text has, and for the others: predictions are among
+    all classes, and chance is among these, the level of an encoder that can only rule out the others.
 
     Equal similarities come in a random order that is the same every time. Intervals are over samples: Wilson's, and
     Student's for the mean over classes, with the classes as they are.
@@ -62,7 +62,7 @@ class ZeroShot(Evaluation):
     def __init__(self, classes: list[str] | None = None, templates: list[str] | None = None) -> None:
         self.classes = None if classes is None else list(classes)
         self.templates = ["{}"] if templates is None else list(templates)
-        wrong = next((one for one in self.templates if "{}" not in one), None)
+        wrong = next((template for template in self.templates if "{}" not in template), None)
         if wrong is not None or not self.templates:
             raise ValueError(f"expected templates with {{}} for the name, got {wrong or 'none'}: 'a photo of a {{}}'")
 
@@ -71,14 +71,18 @@ class ZeroShot(Evaluation):
         return [template.replace("{}", name) for template in self.templates]
 
     def why_not_applicable(self, parts: FeatureParts) -> str | None:
-        test, others = parts.test, parts.test.counterparts
+        test, counterparts = parts.test, parts.test.counterparts
         if why := needs_classes(test):
             return why
         if len(test) == 0 or len(test.names) < 2:
             return f"it needs test samples of 2 classes or more, and there are {len(test)} of {len(test.names)}"
         if self.classes is not None and len(self.classes) != len(test.names):
             return f"it needs a name for each of {len(test.names)} classes, and there are {len(self.classes)}"
-        if others is None or others.origin is None or not isinstance(others.origin.samples.inputs, Texts):
+        if (
+            counterparts is None
+            or counterparts.origin is None
+            or not isinstance(counterparts.origin.samples.inputs, Texts)
+        ):
             return "it needs pairs whose second side is texts, and their encoder at hand, and there are none"
         return None
 
@@ -89,7 +93,7 @@ class ZeroShot(Evaluation):
         near = _nearest(test, vectors, progress)
         counts = train.frequencies if train.label_kind == "classes" and parts.closed else torch.zeros(len(names))
         settings = {"templates": len(self.templates)}
-        found = accuracy(self.name, near[:, 0], test, counts, settings)
+        result = accuracy(self.name, near[:, 0], test, counts, settings)
         right, chance = near == test.classes.unsqueeze(1), f"chance {100 / len(names):.3g} %"
         more = Findings(self.name, test, settings)
         if len(names) > TOP:
@@ -100,25 +104,26 @@ class ZeroShot(Evaluation):
         more.add(MACRO, mean, *of_share(student(values), mean, len(values)), len(values), notes=(chance,))
         more.contributed(MACRO.name, values)
         unseen = _unseen(names, [train, validation] if refit else [train])
-        notes = (chance, *_by_names(more, found, right[:, 0], test, unseen))
-        scores = (replace(one, notes=notes) if one.group == ALL else one for one in found.scores)
+        notes = (chance, *_by_names(more, result, right[:, 0], test, unseen))
+        scores = (replace(score, notes=notes) if score.group == ALL else score for score in result.scores)
         tried = ()
         if len(validation) and validation.names == test.names and validation.part != test.part:
             said = Predicted(_nearest(validation, vectors, progress)[:, 0], validation)
             tried = (selecting_score(self.name, said, settings),)
-        return Result((*scores, *more.scores), tried, (*found.outcomes, *more.outcomes))
+        return Result((*scores, *more.scores), tried, (*result.outcomes, *more.outcomes))
 
     def _encoded(self, names: Sequence[str], parts: FeatureParts) -> Float[Tensor, "c d"]:
-        others = parts.test.counterparts
-        if others is None or others.origin is None:
+        counterparts = parts.test.counterparts
+        if counterparts is None or counterparts.origin is None:
             raise ValueError("expected pairs that know their texts and encoder, got none: see Features.origin")
         texts = Texts(text for name in names for text in self.texts_of(name))
-        vectors = Features(others.origin.encode(texts), None, part="names of").vectors  # checks that they are finite
+        encoded = Features(counterparts.origin.encode(texts), None, part="names of")  # checks that they are finite
+        vectors = encoded.vectors
         return functional.normalize(vectors).unflatten(0, (len(names), -1)).mean(dim=1)
 
 
 def _by_names(
-    more: Findings, found: Result, right: Bool[Tensor, " m"], test: Features, unseen: Bool[Tensor, " c"]
+    more: Findings, result: Result, right: Bool[Tensor, " m"], test: Features, unseen: Bool[Tensor, " c"]
 ) -> list[str]:
     said: list[str] = []
     for name, classes in (("seen", ~unseen), ("unseen", unseen)):
@@ -126,35 +131,39 @@ def _by_names(
         if not bool(unseen.any()) or not bool(among.any()):
             continue
         chance = 1 / int(classes.sum())
-        one = more.add(found.scores[0].metric, *share(right[among]), group=Group("names", name))
-        more.scores[-1] = replace(one, notes=(f"chance among them {100 * chance:.3g} %",))
-        near = f", no better than chance among them, {100 * chance:.3g} %" if one.low <= chance else ""
-        said.append(f"classes with {name} names {score_words(one)} of {counted(one.count, 'sample')}{near}")
+        score = more.add(result.scores[0].metric, *share(right[among]), group=Group("names", name))
+        more.scores[-1] = replace(score, notes=(f"chance among them {100 * chance:.3g} %",))
+        near = f", no better than chance among them, {100 * chance:.3g} %" if score.low <= chance else ""
+        said.append(f"classes with {name} names {score_words(score)} of {counted(score.count, 'sample')}{near}")
     return said
 
 
 def _nearest(part: Features, classes: Float[Tensor, "c d"], progress: Bar) -> Tensor:
-    found = nearest(part.vectors, classes, TOP, progress=progress, doing=ZeroShot.name)
-    return torch.cat([torch.zeros(0, min(TOP, len(classes)), dtype=torch.int64), *(near for *_, near in found)])
+    neighbours = nearest(part.vectors, classes, TOP, progress=progress, doing=ZeroShot.name)
+    return torch.cat([torch.zeros(0, min(TOP, len(classes)), dtype=torch.int64), *(near for *_, near in neighbours)])
 
 
 def _over_classes(right: Bool[Tensor, " m"], test: Features) -> Float[Tensor, " m"]:
     """Return pseudo-values of the mean of the classes' accuracies, (M,), whose mean it is; see `label_metrics`."""
     occurring, places, counts = test.classes.unique(return_inverse=True, return_counts=True)
-    own = torch.zeros(len(occurring), dtype=torch.float64).index_add(0, places, right.double()) / counts
+    accuracies = torch.zeros(len(occurring), dtype=torch.float64).index_add(0, places, right.double()) / counts
     widened = (counts / (counts - 1)).clamp(max=MOST_ENLARGED).sqrt() * len(test) / (len(occurring) * counts)
-    return own.mean() + widened[places] * (right.double() - own[places])
+    return accuracies.mean() + widened[places] * (right.double() - accuracies[places])
 
 
 def _unseen(names: Sequence[str], learned: Sequence[Features]) -> Bool[Tensor, " c"]:
     """Tell which names stand in no training text, as whole words, without regard to case."""
     origins = [part.counterparts.origin for part in learned if part.counterparts is not None]
-    texts = [of.samples.inputs.strings for of in origins if of is not None and isinstance(of.samples.inputs, Texts)]
+    texts = [
+        origin.samples.inputs.strings
+        for origin in origins
+        if origin is not None and isinstance(origin.samples.inputs, Texts)
+    ]
     if not texts:
         return torch.zeros(len(names), dtype=torch.bool)
-    seen = "".join(map(_words, dict.fromkeys(chain(*texts))))
-    return torch.tensor([_words(name) not in seen for name in names])
+    seen = "".join(map(_normalize_text, dict.fromkeys(chain(*texts))))
+    return torch.tensor([_normalize_text(name) not in seen for name in names])
 
 
-def _words(text: str) -> str:
+def _normalize_text(text: str) -> str:
     return f" {' '.join(WORD.findall(text.casefold()))} "

@@ -1,4 +1,4 @@
-"""Which source reads what is at a path, told from names and first lines alone: nothing here loads torch."""
+"""The choice of the source that reads a path, by names and first lines alone: nothing here loads torch."""
 
 import re
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ ARCHIVES = (".zip", ".tar", ".gz", ".tgz", ".xz", ".bz2", ".7z")
 TAR = ".tar"
 LISTED = 1000  # entries of a folder in which a table is looked for
 SAVED = ("dataset_dict.json", "state.json")
-"""What marks a folder that the `datasets` library has saved."""
+"""Files that mark a folder saved by the `datasets` library."""
 # the data sets of torchvision that are for classification
 TORCHVISION = (
     "CIFAR10", "CIFAR100", "Caltech101", "Caltech256", "CelebA", "Country211", "DTD", "EMNIST", "EuroSAT",
@@ -28,28 +28,30 @@ _NAMED = {re.sub("[-_ ]", "", name).lower(): ("Torchvision", {"name": name}) for
 _NAMED["digits"] = ("Digits", {})
 
 
-def source_for(place: str | Path, given: Mapping[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+def source_for(source: str | Path, data_options: Mapping[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
     """Choose the class of `likewise.data` that reads what is at a path or has a name, with its arguments."""
-    where = expanded(place)
+    where = expanded(source)
     if exists(where):
-        return _of_folder(where, given or {}) if where.is_dir() else _of_file(where, given or {})
-    if re.search(r"[*?[{]", str(place)) and Path(place).suffix.lower() == TAR:
-        return "Shards", {"path": str(place)}
-    name = re.sub("[-_ ]", "", str(place)).lower()
+        return (
+            _of_folder(where, data_options or {}) if where.is_dir() else _choose_file_source(where, data_options or {})
+        )
+    if re.search(r"[*?[{]", str(source)) and Path(source).suffix.lower() == TAR:
+        return "Shards", {"path": str(source)}
+    name = re.sub("[-_ ]", "", str(source)).lower()
     if name in _NAMED:
         return _NAMED[name]
-    if "/" in str(place) and may_be_on_the_hub(str(place)):
-        return "Hub", {"path": str(place)}
-    known = {name.lower(): options.get("name", kind) for name, (kind, options) in _NAMED.items()}
+    if "/" in str(source) and may_be_on_the_hub(str(source)):
+        return "Hub", {"path": str(source)}
+    known = {name.lower(): options.get("name", class_name) for name, (class_name, options) in _NAMED.items()}
     remedy = suggest(name, known, f": check it{near(where)}", names=known, most=2, cutoff=0.75)
-    raise ValueError(f"expected a file, a folder or name of a data set, got {place}, which does not exist{remedy}")
+    raise ValueError(f"expected a file, a folder or name of a data set, got {source}, which does not exist{remedy}")
 
 
-def expanded(place: str | Path) -> Path:
+def expanded(path: str | Path) -> Path:
     """Return a path with the home folder in place of ~."""
     with suppress(RuntimeError):  # nobody of that name has a home folder
-        return Path(place).expanduser()
-    return Path(place)
+        return Path(path).expanduser()
+    return Path(path)
 
 
 def exists(where: Path) -> bool:
@@ -60,56 +62,56 @@ def exists(where: Path) -> bool:
         return False
 
 
-def file_at(given: str | Path, *, paired: bool) -> Path:
-    """Return a path, which must be a file's."""
-    path = Path(given).expanduser()
+def file_at(file: str | Path, *, paired: bool) -> Path:
+    """Return the path of a file; raise a ValueError if there is none."""
+    path = Path(file).expanduser()
     if not path.is_file():
         what = "is a folder: likewise embed encodes all of it" if path.is_dir() else "does not exist: check the path"
         side = ', or give what is of the other side with side="second"' * paired
-        raise ValueError(f"expected an image file, got {given}, which {what}{side}")
+        raise ValueError(f"expected an image file, got {file}, which {what}{side}")
     return path
 
 
 def may_be_on_the_hub(path: str) -> bool:
-    """Tell whether what does not exist here may be a name on the Hub: user/name, or name."""
+    """Tell whether a path that does not exist here may be a name on the Hub: user/name, or name."""
     name = re.fullmatch(r"(?=.{,96}$)(\w[\w.-]*/)?\w[\w.-]*", path, re.ASCII)
     return name is not None and not is_file_name(path) and not (name[1] and exists(Path(name[1])))
 
 
 def is_file_name(word: str) -> bool:
-    """Tell whether a word ends as the names of files do that are read, so that it is hardly a text."""
+    """Tell whether a word has the suffix of a file that can be read, so that it is hardly a text."""
     suffixes = {*formats.TABLES, *formats.image_suffixes(), *formats.UNREAD, *ARRAYS, *ARCHIVES, ".txt"}
     return len(word.split()) == 1 and Path(word).suffix.lower() in suffixes
 
 
 def near(where: Path) -> str:
-    """Return what is near a path that does not exist, to be added to a remedy."""
+    """Return a hint at what is near a path that does not exist, to end a remedy with."""
     try:
         if where.is_symlink():
             return f"; it is a link to {where.readlink()}"
         missing = where.resolve()
         while not exists(missing.parent):
             missing = missing.parent
-        names = {place.name.lower(): place for place in sorted(missing.parent.iterdir())}
+        names = {path.name.lower(): path for path in sorted(missing.parent.iterdir())}
     except (OSError, RuntimeError):  # a folder that may not be opened, or links in a circle
         return ""
     return suggest(missing.name.lower(), names, f"; the nearest folder is {missing.parent}", names=names)
 
 
-def _of_folder(where: Path, given: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+def _of_folder(where: Path, data_options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     if any((where / name).is_file() for name in SAVED):
         return "Table", {"path": str(where)}
-    if "first" in given and "second" in given:  # tables of pairs, or files of lines for each side
+    if "first" in data_options and "second" in data_options:  # tables of pairs, or files of lines for each side
         return "Pairs", {"path": str(where)}
     images, tables, other = {*formats.image_suffixes(), *formats.UNREAD}, list[Path](), list[Path]()
-    for file in (where / place for place in walked(where, {})):
+    for file in (where / path for path in walked(where, {})):
         if file.suffix.lower() in images:
             return "Folder", {"path": str(where)}
         (tables if file.suffix.lower() in formats.TABLES else other).append(file)
     train = [table for table in tables if table.parent == where and formats.PART_NAMES.get(table.stem.lower()) == 0]
     if train:
-        kind, options = _of_table(train[0], given)
-        return kind, {**options, "path": str(where)}
+        class_name, options = _of_table(train[0], data_options)
+        return class_name, {**options, "path": str(where)}
     if tables:
         return "Table", {"path": str(where)}
     if any(file.suffix.lower() == TAR and file.parent == where for file in other):
@@ -120,55 +122,55 @@ def _of_folder(where: Path, given: Mapping[str, Any]) -> tuple[str, dict[str, An
     raise ValueError(f"expected images or tables in {where}, got {got}: {remedy}")
 
 
-def _of_file(where: Path, given: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+def _choose_file_source(where: Path, data_options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     suffix = where.suffix.lower()
     if suffix in ARRAYS:
         return "Arrays", {"path": str(where)}
     if suffix == TAR:
         return "Shards", {"path": str(where)}
     if suffix in formats.TABLES:
-        return _of_table(where, given)
+        return _of_table(where, data_options)
     if suffix in {*formats.image_suffixes(), *formats.UNREAD}:
         raise ValueError(f"expected a folder of images, got {where}, which is one: give the folder")
-    if formats.has_lines(where, given.get("encoding")):
+    if formats.has_lines(where, data_options.get("encoding")):
         return "Text", {"path": str(where), "text": formats.TEXT_COLUMNS[0], "label": "none"}
     remedy = "unpack it, and give the folder" if suffix in ARCHIVES else "convert it, or save it with numpy.savez"
     kinds = ", ".join((*ARRAYS, *formats.TABLES))
     raise ValueError(f"expected a file ({kinds}) or a folder of images or tables, got {where}: {remedy}")
 
 
-def _of_table(where: Path, given: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    if "first" in given and "second" in given:
+def _of_table(where: Path, data_options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    if "first" in data_options and "second" in data_options:
         return "Pairs", {"path": str(where)}
-    kind, names = inputs_at(where, given)
+    input_type, names = inputs_at(where, data_options)
     by_line = where.suffix in {*formats.SEPARATED, *formats.JSON_LINES}
-    if kind != "texts" or len(names) > 1 or "inputs" in given or not by_line:
+    if input_type != "texts" or len(names) > 1 or "inputs" in data_options or not by_line:
         return "Table", {"path": str(where)}
-    usual = names[0] in formats.TEXT_COLUMNS or "text" in given
+    usual = names[0] in formats.TEXT_COLUMNS or "text" in data_options
     return "Text", {"path": str(where), **({} if usual else {"text": names[0]})}
 
 
-def inputs_at(place: str | Path, given: Mapping[str, Any]) -> tuple[str, list[str]]:
-    """Return what the inputs of a table, or of a folder of them, are, and their columns; options of the data decide."""
-    rows = first_rows(place, given.get("encoding")) or []
+def inputs_at(path: str | Path, data_options: Mapping[str, Any]) -> tuple[str, list[str]]:
+    """Return what the inputs of a table or of a folder of tables are, and their columns; the data's options decide."""
+    rows = first_rows(path, data_options.get("encoding")) or []
     known = {name: [row.get(name) for row in rows] for name in dict.fromkeys(name for row in rows for name in row)}
-    named = [name for option in ("inputs", "text") for name in _listed(given.get(option)) if name in known]
-    labels = [name for name in _listed(given.get("label")) if name in known] or formats.LABEL_COLUMNS
+    named = [name for option in ("inputs", "text") for name in _make_list(data_options.get(option)) if name in known]
+    labels = [name for name in _make_list(data_options.get("label")) if name in known] or formats.LABEL_COLUMNS
     parts = [name for name in known if name.lower() in formats.PART_COLUMNS and cells.are_parts(known[name])]
-    beside = {"", given.get("fine_label"), given.get("part"), *labels, *parts}
-    others = [name for name in known if name not in beside and not name.startswith(formats.ROW_NUMBERS)]
-    others = [name for name in others if not formats.NAMED_ID.search(name)]
-    return cells.inputs_among({name: known[name] for name in named or others})
+    beside = {"", data_options.get("fine_label"), data_options.get("part"), *labels, *parts}
+    remaining_columns = [name for name in known if name not in beside and not name.startswith(formats.ROW_NUMBERS)]
+    remaining_columns = [name for name in remaining_columns if not formats.NAMED_ID.search(name)]
+    return cells.inputs_among({name: known[name] for name in named or remaining_columns})
 
 
-def first_rows(place: str | Path, encoding: str | None = None) -> list[dict[str, Any]] | None:
+def first_rows(table: str | Path, encoding: str | None = None) -> list[dict[str, Any]] | None:
     """Return the first rows of a table, or of a folder's first table; None of a folder that has none."""
-    path = expanded(place)
+    path = expanded(table)
     files = sorted(islice(path.rglob("*"), LISTED)) if path.is_dir() else [path]
     file = next((file for file in files if file.suffix.lower() in formats.TABLES), None)
     if file is None:
         return None if path.is_dir() else []
-    with suppress(OSError):  # which the source will say
+    with suppress(OSError):  # the source will report it
         if formats.TABLES[file.suffix.lower()] != "parquet":
             return [row for _, row in islice(formats.Lines(file, encoding), cells.LOOKED_AT)]
         from pyarrow import ArrowInvalid, parquet  # noqa: PLC0415 - only such files need it
@@ -178,5 +180,5 @@ def first_rows(place: str | Path, encoding: str | None = None) -> list[dict[str,
     return []
 
 
-def _listed(value: Any) -> list[Any]:
+def _make_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [] if value is None else [value]

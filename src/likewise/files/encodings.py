@@ -1,4 +1,4 @@
-"""Text in files: read as UTF-8, or as the encoding that is named, and refused where it is in another."""
+"""Text in files: read as UTF-8 or in the encoding that is named, and refused if it is in another."""
 
 import codecs
 import gzip
@@ -10,25 +10,25 @@ from pathlib import Path
 from typing import IO, Any
 
 OPTION = "data.encoding"
-BEGINNING = 4096  # characters among which NUL tells that a text is in UTF-16
-MARK = "\ufeff"  # of the order of bytes
-MARKS = {  # one of UTF-32 begins with one of UTF-16
+BEGINNING = 4096  # characters in which a NUL shows that a text is in UTF-16
+MARK = "\ufeff"  # the byte order mark
+MARKS = {  # UTF-32 first, since its mark begins with that of UTF-16
     codecs.BOM_UTF32_LE: "utf-32",
     codecs.BOM_UTF32_BE: "utf-32",
     codecs.BOM_UTF16_LE: "utf-16",
     codecs.BOM_UTF16_BE: "utf-16",
 }
-CONTROL = re.compile(rb"[\0-\x08\x0e-\x1a\x1c-\x1f]")  # which texts have not
+CONTROL = re.compile(rb"[\0-\x08\x0e-\x1a\x1c-\x1f]")  # which texts do not contain
 
 
 @contextmanager
 def opened(
     source: Path | bytes, encoding: str | None = None, option: str = OPTION, *, called: str = "", newline: str = ""
 ) -> Generator[IO[str]]:
-    r"""Open text, in a file also with .gz, or bytes, by what these are called; a mark of their order is left out.
+    r"""Open text from a file, unzipped if it ends in .gz, or from bytes; a byte order mark is left out.
 
     Raises:
-        ValueError: There is no such encoding, or the text is in another: its line is named, and what was found.
+        ValueError: There is no such encoding, or the text is in another; the error names the line, and what is in it.
 
     Example:
         >>> with opened(b"lily\nros\xe9\n", "latin-1") as text:
@@ -56,7 +56,7 @@ def opened(
 
 
 def binary(file: Path) -> Any:
-    """Open a file, also with .gz, as bytes."""
+    """Open a file as bytes, unzipped if it ends in .gz."""
     return (gzip if file.suffix.lower() == ".gz" else io).open(file, "rb")
 
 

@@ -13,7 +13,7 @@ _FIRST = {
     **dict.fromkeys(HEIC, "made readable by pip install 'likewise[heic]', or converted to JPEG or PNG"),
     ".zip": "unpacked",
 }
-BLANK = ("unlabelled", "unlabeled")  # what a folder of images without a class is called
+BLANK = ("unlabelled", "unlabeled")  # names of a folder of images without a class
 Lost = dict[tuple[str, str], list[str]]  # paths, by what they are and why they are left out
 
 
@@ -43,18 +43,18 @@ def walked(root: Path, lost: Lost) -> Iterator[Path]:
             lost.setdefault(("folder", "that may not be opened"), []).append(str(folder))
             continue
         for entry in (entry for entry in entries if not entry.name.startswith(".")):
-            place, kind = folder / entry.name, _kind(entry)
-            if kind == "folder" and (real := Path(entry.path).resolve()) not in above:
-                pending.append((place, (*above, real)))
-            elif kind == "folder":
-                lost.setdefault(("link", "back to a folder above"), []).append(str(place))
-            elif kind == "file":
-                yield place
+            path, entry_type = folder / entry.name, _classify_entry(entry)
+            if entry_type == "folder" and (real := Path(entry.path).resolve()) not in above:
+                pending.append((path, (*above, real)))
+            elif entry_type == "folder":
+                lost.setdefault(("link", "back to a folder above"), []).append(str(path))
+            elif entry_type == "file":
+                yield path
             elif entry.is_symlink():
-                lost.setdefault(("link", "whose target does not exist"), []).append(str(place))
+                lost.setdefault(("link", "whose target does not exist"), []).append(str(path))
 
 
-def _kind(entry: os.DirEntry[str]) -> str:
+def _classify_entry(entry: os.DirEntry[str]) -> str:
     try:
         return "folder" if entry.is_dir() else "file" if entry.is_file() else "something else"
     except OSError:  # a link to itself
@@ -62,7 +62,7 @@ def _kind(entry: os.DirEntry[str]) -> str:
 
 
 def first_to_do(files: Iterable[Path]) -> Lost:
-    """Return the files that would be read in another form, by what has to be done first."""
+    """Return the files that could be read in another form, by what has to be done first."""
     lost: Lost = {}
     for file in files:
         if to_do := _FIRST.get(suffix := file.suffix.lower()):
@@ -80,20 +80,20 @@ def in_words(lost: Lost, where: Path) -> list[str]:
 
 def warn_of(lost: Lost, where: Path) -> None:
     """Warn of what is left out of a folder."""
-    for words in in_words(lost, where):
-        warnings.warn(f"left out {words}", stacklevel=2)
+    for summary in in_words(lost, where):
+        warnings.warn(f"left out {summary}", stacklevel=2)
 
 
 def parts_of(images: Sequence[Path]) -> dict[str, str]:
     """Return which part each folder is, if all are parts, and one is for training; otherwise nothing."""
-    # class folders may be named train and test too; then they have others next to them
+    # class folders may be named train and test too; then other folders lie next to them
     tops = sorted({image.parts[0] for image in images if len(image.parts) > 1})
     parts: dict[str, str] = {top: PARTS[PART_NAMES[top.lower()]] for top in tops if top.lower() in PART_NAMES}
     return parts if len(parts) == len(tops) and "train" in parts.values() else {}
 
 
 def is_unlabelled_dir(image: Path, depth: int) -> bool:
-    """Tell whether an image is in a folder of images without a class, in the place of a class's or of a part's."""
+    """Tell whether an image is in a folder for images without a class, where one of a class or a part would be."""
     return any(folder.lower() in BLANK for folder in image.parts[: min(depth + 1, len(image.parts) - 1)])
 
 
@@ -103,7 +103,7 @@ def called(blank: Collection[Path]) -> str:
 
 
 def warn_of_blank(blank: Collection[Path], where: Path) -> None:
-    """Count the images without a class, and say how a class of that name is one."""
+    """Warn of images without a class, and say what to do if their folder is a class."""
     if blank:
         told = f"{len(blank):,} images in {called(blank)} of {where} are samples without a class"
         warnings.warn(f"{told}; if that is a class, rename the folder", stacklevel=2)
@@ -119,8 +119,8 @@ def classes_of(where: Path, images: Sequence[Path], depth: int) -> list[str]:
     innermost = {image.parts[-2] for image in images if len(image.parts) > depth + 1}
     first, last = first_of(classes), first_of(sorted(innermost))
     if loose and classes:
-        own = len(images) - len(loose)
-        got = f"{len(loose):,} directly in {where / loose[0].parent} and {own:,} in folders ({first})"
+        nested_count = len(images) - len(loose)
+        got = f"{len(loose):,} directly in {where / loose[0].parent} and {nested_count:,} in folders ({first})"
         remedy = "move them into these if folders are classes, or set data.label to none"
         raise RefusedError(f"expected every image in the folder of its class, got {got}: {remedy}")
     if depth == 0 and any(name.lower() in PART_NAMES for name in deep):

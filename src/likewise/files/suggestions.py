@@ -1,4 +1,4 @@
-"""What a word that is not known may have been meant to be."""
+"""What an unknown word may have been meant to be."""
 
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches

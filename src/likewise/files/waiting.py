@@ -1,4 +1,4 @@
-"""Bars over what takes long while data is read; whether one is drawn is decided by whoever asked for the data."""
+"""Progress bars while data is read; whoever asked for the data decides whether one is drawn."""
 
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
@@ -10,14 +10,14 @@ _bar: ContextVar[Callable[[Iterable[Any], str], Iterable[Any]] | None] = Context
 
 
 def track(walked: Iterable[T], doing: str) -> Iterator[T]:
-    """Walk through something that may take long."""
+    """Iterate over something that may take long, with a bar if one is drawn."""
     bar = _bar.get()
     return iter(walked if bar is None else bar(walked, doing))
 
 
 @contextmanager
 def use_progress(bar: Callable[[Iterable[Any], str], Iterable[Any]] | None) -> Generator[None]:
-    """Let a function draw a bar over what is waited for in the block; None: none is drawn."""
+    """Let a function draw the progress bars within the block; None: none are drawn."""
     before = _bar.set(bar)
     try:
         yield

@@ -17,7 +17,7 @@ from likewise.inference.model import Model
 
 def samples_for(model: Model, source: Source) -> Samples:
     """Read samples as a model takes them, images on demand and of any size; without labels where there are none."""
-    read = streamed(source, model.preprocessing or ImagePreprocessing(3, 1, 1))  # any images, to be refused
+    read = streamed(source, model.preprocessing or ImagePreprocessing(3, 1, 1))  # any images: refused below
     samples = of_side(read, model.side)
     check_kind(model, samples)
     return samples
@@ -25,10 +25,10 @@ def samples_for(model: Model, source: Source) -> Samples:
 
 def check_kind(model: Model, samples: Samples) -> None:
     """Raise a ValueError unless samples are of the kind that a model takes."""
-    takes, given = model.encoder.input_shape, samples.input_shape
-    if len(takes) != len(given) or (model.preprocessing is None and takes != given):
+    takes, shape = model.encoder.input_shape, samples.input_shape
+    if len(takes) != len(shape) or (model.preprocessing is None and takes != shape):
         other = f"they may be of the {model.across.side} side, see --side" if model.paired else "give others"
-        raise ValueError(f"expected {_in_words(takes)}, as the encoder takes, got {_in_words(given)}: {other}")
+        raise ValueError(f"expected {_in_words(takes)}, as the encoder takes, got {_in_words(shape)}: {other}")
 
 
 def _in_words(shape: Sequence[int]) -> str:

@@ -1,4 +1,4 @@
-"""Features that are there already, where no encoder is at hand: a model takes them as they are."""
+"""An encoder that stands in where features exist already and no network does: it takes them as they are."""
 
 from pathlib import Path
 from typing import Any, final
@@ -24,7 +24,7 @@ class Given(SizedEncoder):
     @classmethod
     def at(cls, path: Path) -> Any:
         """Return what takes the features in a file, or a folder, as they are; None where it has none."""
-        from likewise.inference.stored import open_features  # noqa: PLC0415 - which is about models
+        from likewise.inference.stored import open_features  # noqa: PLC0415 - it imports this module
 
-        found = open_features(path)
-        return None if found is None else cls(found.width, paired=found.paired, digest=found.encoder)
+        stored = open_features(path)
+        return None if stored is None else cls(stored.width, paired=stored.paired, digest=stored.encoder)

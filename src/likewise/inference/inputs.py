@@ -28,39 +28,41 @@ T = TypeVar("T", Samples, Features)
 
 
 def samples_at(
-    place: str | Path | Sequence[str | Path], model: Model | None = None, *, labelled: bool = False
+    inputs: str | Path | Sequence[str | Path], model: Model | None = None, *, labelled: bool = False
 ) -> Samples:
-    """Read the samples at a path or of a name, as a run was trained to read them; also images or texts one by one.
+    """Read samples from a path or by a name, as a run was trained to read them; also single images or texts.
 
     Images are decoded on demand, by the model's preprocessing. Samples need no labels.
 
     Args:
-        place: A folder, a file, or the name of a data set, whatever `likewise train` takes as data; images, or texts.
+        inputs: A folder, a file, or the name of a data set, whatever `likewise train` takes as data; images, or texts.
         model: Options of its run's data hold for a source of the same kind. None: for features.
         labelled: Whether labels are wanted though the run was trained without.
     """
     other = ImagePreprocessing(3, 1, 1)  # any images, to be refused
-    words, made_of = words_of(place), None if model is None else model.preprocessing or other
-    files = list(map(expanded, words))
-    if made_of is not None and all(of.is_file() and of.suffix.lower() in formats.image_suffixes() for of in files):
-        names = [of.name for of in files] if len(files) == 1 else map(str, words)
+    entries, made_of = words_of(inputs), None if model is None else model.preprocessing or other
+    files = list(map(expanded, entries))
+    if made_of is not None and all(
+        file.is_file() and file.suffix.lower() in formats.image_suffixes() for file in files
+    ):
+        names = [file.name for file in files] if len(files) == 1 else map(str, entries)
         return Samples(ImageFiles(files, made_of), ids=Ids.of(names), preprocessing=made_of)
-    if model is not None and reads_texts(model.encoder) and (len(words) > 1 or not _is_place(str(words[0]))):
-        if file := next(filter(is_file_name, map(str, words)), None):
-            raise ValueError(f"expected texts, or one file of them, got {file} among {len(words)}: give it alone")
-        return Samples(model.rows(words), ids=Ids.of(map(str, words)))
-    if len(words) > 1:
-        got = next((of for of, file in zip(words, files, strict=True) if not file.is_file()), words[0])
-        raise ValueError(f"expected one folder, file or name, or images, got {got} among {len(words)}: check it")
-    (place,), (where,) = words, files
+    if model is not None and reads_texts(model.encoder) and (len(entries) > 1 or not _is_place(str(entries[0]))):
+        if file := next(filter(is_file_name, map(str, entries)), None):
+            raise ValueError(f"expected texts, or one file of them, got {file} among {len(entries)}: give it alone")
+        return Samples(model.rows(entries), ids=Ids.of(map(str, entries)))
+    if len(entries) > 1:
+        got = next((entry for entry, file in zip(entries, files, strict=True) if not file.is_file()), entries[0])
+        raise ValueError(f"expected one folder, file or name, or images, got {got} among {len(entries)}: check it")
+    (inputs,), (where,) = entries, files
     learned = {} if model is None else options_of(model, "Text")
     columns = {name: learned.get(name) for name in ("text", "label") if "path" in learned}
-    kind, given = source_for(where if where.exists() else place, columns)
-    options = {**({} if model is None else options_of(model, kind)), **given}
+    class_name, arguments = source_for(where if where.exists() else inputs, columns)
+    options = {**({} if model is None else options_of(model, class_name)), **arguments}
     options.pop("encoding", None)  # new files need not be in the same
     if labelled and options.get("label") == "none":
         del options["label"]
-    source: Any = getattr(data, kind)
+    source: Any = getattr(data, class_name)
     if made_of is not None:  # of any size
         options = {name: value for name, value in options.items() if name not in {"size", "resize", "memory"}}
     with warnings.catch_warnings():
@@ -72,44 +74,47 @@ def samples_at(
         return streamed(source(**options), made_of)
 
 
-def words_of(given: str | Path | Sequence[str | Path]) -> list[str | Path]:
+def words_of(inputs: str | Path | Sequence[str | Path]) -> list[str | Path]:
     """Return one word or several as a list; "-" stands for the lines of the standard input."""
-    words = [given] if isinstance(given, str | Path) else list(given)
-    words = [line for line in sys.stdin.read().splitlines() if line.strip()] if words == ["-"] else words
-    if not words:
+    entries = [inputs] if isinstance(inputs, str | Path) else list(inputs)
+    entries = [line for line in sys.stdin.read().splitlines() if line.strip()] if entries == ["-"] else entries
+    if not entries:
         raise ValueError("expected a folder, a file, a text or some of these, got none: name one")
-    return words
+    return entries
 
 
 def _is_place(word: str) -> bool:
     return exists(expanded(word)) or is_file_name(word) or (len(word.split()) == 1 and "/" in word)
 
 
-def options_of(model: Model, kind: str) -> dict[str, Any]:
+def options_of(model: Model, source: str) -> dict[str, Any]:
     """Return the options of the data that a model was trained on, if that was a source of this kind.
 
-    Of a table they are columns of numbers; of one of pairs the column of the model's side, and that of the labels.
+    For a table these are columns of numbers; for pairs, the column of the model's side, and that of the labels.
     """
     facts = model.run.facts if model.run else model.encoder.file.facts if isinstance(model.encoder, OnnxEncoder) else {}
     spec = (facts.get("parts") or {}).get("data") or {}
-    given, learned = spec.get("init_args") or {}, str(spec.get("class_path")).rpartition(".")[2]
-    if learned == "Pairs" and given.get("path") and kind in {"Table", "Text"}:
-        column = given[model.side]
-        return {"label": given.get("label") or "none", **({"text": column} if kind == "Text" else {"inputs": [column]})}
-    columns = facts.get("columns") if kind in {"Table", "Hub"} else None
-    return {**(given if learned == kind else {}), **({"inputs": columns} if columns else {})}
+    args, learned = spec.get("init_args") or {}, str(spec.get("class_path")).rpartition(".")[2]
+    if learned == "Pairs" and args.get("path") and source in {"Table", "Text"}:
+        column = args[model.side]
+        return {
+            "label": args.get("label") or "none",
+            **({"text": column} if source == "Text" else {"inputs": [column]}),
+        }
+    columns = facts.get("columns") if source in {"Table", "Hub"} else None
+    return {**(args if learned == source else {}), **({"inputs": columns} if columns else {})}
 
 
-def of_side(given: T, side: Side) -> T:
-    """Return one side of pairs, each input once, with the labels of its pair; what are no pairs, as they are."""
-    if given.counterparts is None:
-        return given
-    one: Any = given if side == "first" else given.counterparts
-    alone: Any = {"negatives": None, "parts": given.parts} if isinstance(given, Samples) else {}
-    one = replace(one, labels=given.labels, names=given.names, counterparts=None, **alone)
-    if one.items is None:
-        return one
-    return one[torch.from_numpy(np.sort(np.unique(one.items.numpy(), return_index=True)[1]))]
+def of_side(samples: T, side: Side) -> T:
+    """Return one side of pairs, each input once, with the labels of its pair; samples that are no pairs as they are."""
+    if samples.counterparts is None:
+        return samples
+    selected: Any = samples if side == "first" else samples.counterparts
+    alone: Any = {"negatives": None, "parts": samples.parts} if isinstance(samples, Samples) else {}
+    selected = replace(selected, labels=samples.labels, names=samples.names, counterparts=None, **alone)
+    if selected.items is None:
+        return selected
+    return selected[torch.from_numpy(np.sort(np.unique(selected.items.numpy(), return_index=True)[1]))]
 
 
 def streamed(source: Source, made_of: ImagePreprocessing | None = None) -> Samples:
@@ -125,6 +130,6 @@ def streamed(source: Source, made_of: ImagePreprocessing | None = None) -> Sampl
         samples = without.stream(made_of)
         warnings.warn(f"without labels: {error}", stacklevel=3)
         return samples
-    for one in told:
-        warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
+    for warning in told:
+        warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
     return samples

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 @final
 class Model:
-    """An encoder that is trained, and what is made of its inputs; see `load`.
+    """A trained encoder, with the preprocessing of its inputs; see `load`.
 
     Args:
         encoder: The encoder, which is put into evaluation mode.
@@ -104,13 +104,13 @@ class Model:
 
     @cached_property
     def across(self) -> "Model":
-        """What encodes the other side of pairs, among which samples are searched; without pairs, itself."""
+        """The model of the other side of pairs, among which searches look; without pairs, itself."""
         if not self.paired:
             return self
         side: Side = "second" if self.side == "first" else "first"
         encoder: Any = self.encoder
         facts = self.run.facts if self.run and self.encodes else {"second": {"encoder": None}}
-        if self.run and facts["second"]["encoder"] is not None:  # not one of both sides
+        if self.run and facts["second"]["encoder"] is not None:  # the sides have an encoder each
             encoder = self.run.encoder(side).to(encoder.mean.device)
         other = Model(encoder, _preprocessing(facts, side), self.run, side)
         vars(other)["across"] = self
@@ -176,9 +176,9 @@ class Model:
             ['green']
         """
         features = torch.from_numpy(self.encode(inputs, batch_size=batch_size))
-        given: Any = [inputs] if isinstance(inputs, str | Path) else inputs
-        files = isinstance(given, list) and self.preprocessing and all(isinstance(one, str | Path) for one in given)  # pyright: ignore[reportUnknownVariableType]
-        ids = given.ids if isinstance(given, Samples) else given if files else range(len(features))
+        batch: Any = [inputs] if isinstance(inputs, str | Path) else inputs
+        files = isinstance(batch, list) and self.preprocessing and all(isinstance(path, str | Path) for path in batch)  # pyright: ignore[reportUnknownVariableType]
+        ids = batch.ids if isinstance(batch, Samples) else batch if files else range(len(features))
         return self.learned.predictions(features, list(map(str, ids)), by, among)
 
     @cached_property
@@ -226,73 +226,75 @@ class Model:
         Example:
             >>> from likewise.models import MLP
             >>> model = Model(MLP((2,), width=16))
-            >>> found = model.search([[1.0, 2.0]], model.encode([[5.0, -3.0], [1.0, 2.0]]), k=1)
-            >>> found.ids, round(float(found.similarities[0, 0]), 4)
+            >>> nearest = model.search([[1.0, 2.0]], model.encode([[5.0, -3.0], [1.0, 2.0]]), k=1)
+            >>> nearest.ids, round(float(nearest.similarities[0, 0]), 4)
             ([['1']], 1.0)
         """
-        from likewise.inference.search import Neighbours, neighbours, own_of  # noqa: PLC0415 - which are about models
+        from likewise.inference.search import Neighbours, neighbours, own_of  # noqa: PLC0415 - they import this module
         from likewise.inference.stored import Stored, stored_at  # noqa: PLC0415 - likewise
 
-        def of(features: Any) -> Stored:
+        def as_stored(features: Any) -> Stored:
             return Stored.of(torch.from_numpy(vectors_of(features, "features")), list(map(str, range(len(features)))))
 
-        own = self.of(side or self.side)
-        asked = queries if isinstance(queries, Stored) else of(own.encode(queries))
+        model = self.of(side or self.side)
+        asked = queries if isinstance(queries, Stored) else as_stored(model.encode(queries))
         if isinstance(among, list) and among and isinstance(among[0], str | Path):
-            among = own.across.encode(among)
-        others = stored_at(among, own.across) if isinstance(among, str | Path) else among
-        others = others if others is None or isinstance(others, Stored) else of(others)
-        mine = own_of(asked, others, included=True) if others is not None and gallery_includes_queries else None
-        parts = [(alike, places) for _, alike, places in neighbours(asked, others, k, at_least, own=mine)]
-        similarities, indices = (torch.cat(of).numpy() for of in zip(*parts, strict=True))
-        told = asked if others is None else others
+            among = model.across.encode(among)
+        gallery = stored_at(among, model.across) if isinstance(among, str | Path) else among
+        gallery = gallery if gallery is None or isinstance(gallery, Stored) else as_stored(gallery)
+        mine = own_of(asked, gallery, included=True) if gallery is not None and gallery_includes_queries else None
+        parts = [(alike, places) for _, alike, places in neighbours(asked, gallery, k, at_least, own_index=mine)]
+        similarities, indices = (torch.cat(tensors).numpy() for tensors in zip(*parts, strict=True))
+        told = asked if gallery is None else gallery
 
-        def each(words: Any) -> list[list[str]]:
-            return [[str(words[int(at)]) for at in row if at >= 0] for row in indices]
+        def each(column: Any) -> list[list[str]]:
+            return [[str(column[int(at)]) for at in row if at >= 0] for row in indices]
 
         return Neighbours(each(told.ids), indices, similarities, None if told.texts is None else each(told.texts))
 
     def rows(self, inputs: "Inputs") -> Tensor | LazyInputs:
         """Return inputs as the encoder takes them, (N, ...); files are read on demand."""
-        given: Any = inputs.inputs if isinstance(inputs, Samples) else inputs
-        if isinstance(given, Tensor | np.ndarray):
-            return self._of_array(given)
-        if isinstance(given, Sequence) and not isinstance(given, str):
-            several: list[Any] = list(given)  # pyright: ignore[reportUnknownArgumentType]
-        elif isinstance(given, str | Path) or hasattr(given, "getexif"):
-            several = [given]
+        batch: Any = inputs.inputs if isinstance(inputs, Samples) else inputs
+        if isinstance(batch, Tensor | np.ndarray):
+            return self._of_array(batch)
+        if isinstance(batch, Sequence) and not isinstance(batch, str):
+            several: list[Any] = list(batch)  # pyright: ignore[reportUnknownArgumentType]
+        elif isinstance(batch, str | Path) or hasattr(batch, "getexif"):
+            several = [batch]
         else:
-            return given
+            return batch
         if not several:
             raise ValueError("expected at least one input, got none: give a path, an image, a text or an array")
         if reads_texts(self.encoder):
             return self._texts(several)
         if self.preprocessing is None:
             return self._of_array(np.asarray(several))
-        if all(isinstance(one, str | Path) for one in several):
-            return ImageFiles([file_at(one, paired=self.paired) for one in several], self.preprocessing)
-        return torch.cat([self._image(one) for one in several])
+        if all(isinstance(path, str | Path) for path in several):
+            return ImageFiles([file_at(path, paired=self.paired) for path in several], self.preprocessing)
+        return torch.cat([self._image(image) for image in several])
 
     def _texts(self, several: list[Any]) -> Texts:
-        odd = next((one for one in several if not isinstance(one, str)), None)
+        odd = next((text for text in several if not isinstance(text, str)), None)
         if odd is not None:
             raise ValueError(f"expected texts as strings, got {type(odd).__name__}: this run was trained on texts")
         if self.paired and not all(map(str.strip, several)):
             raise ValueError("expected texts, got an empty one: leave it out, as training does")
-        for one in several if self.paired else ():
-            if exists(expanded(one)) and self.across.preprocessing and Path(one).suffix.lower() in image_suffixes():
-                raise ValueError(f"expected texts, got {one}, an image of the {self.across.side} side: give it as that")
+        for text in several if self.paired else ():
+            if exists(expanded(text)) and self.across.preprocessing and Path(text).suffix.lower() in image_suffixes():
+                raise ValueError(
+                    f"expected texts, got {text}, an image of the {self.across.side} side: give it as that"
+                )
         return Texts(several)
 
-    def _of_array(self, given: Any) -> Tensor:
-        array = given.detach().cpu().numpy() if isinstance(given, Tensor) else given
+    def _of_array(self, values: Any) -> Tensor:
+        array = values.detach().cpu().numpy() if isinstance(values, Tensor) else values
         if reads_texts(self.encoder):
             raise ValueError("expected texts as strings, got an array: this run was trained on texts")
         if self.preprocessing is not None:
-            one = array.ndim == 2 or (
+            is_single = array.ndim == 2 or (
                 array.ndim == 3 and (array.shape[-1] in {1, 3} or array.shape[0] == self.preprocessing.channels)
             )
-            return self.preprocessing.of_tensor(as_images(array[None] if one else array))
+            return self.preprocessing.of_tensor(as_images(array[None] if is_single else array))
         width = self.encoder.input_shape
         array = array[None] if array.shape == width else array
         if array.shape[1:] != width or array.dtype.kind not in "uifb":
@@ -300,23 +302,23 @@ class Model:
             raise ValueError(f"{expected}, got {array.shape} of {array.dtype}")
         return torch.from_numpy(np.require(array, np.float32, "W"))
 
-    def _image(self, one: Any) -> Tensor:
-        if isinstance(one, str | Path):
+    def _image(self, image: Any) -> Tensor:
+        if isinstance(image, str | Path):
             from likewise.data import read_image  # noqa: PLC0415 - beside images of other kinds
 
-            return read_image(one, self._made_of).unsqueeze(0)
-        if hasattr(one, "getexif"):
-            file = Path(getattr(one, "filename", "") or "")
-            if one.format == "JPEG" and one.tile and file.is_file():  # as it would be from its path: see `draft`
+            return read_image(image, self._made_of).unsqueeze(0)
+        if hasattr(image, "getexif"):
+            file = Path(getattr(image, "filename", "") or "")
+            if image.format == "JPEG" and image.tile and file.is_file():  # as it would be from its path: see `draft`
                 return self._image(file)
-            return self._made_of(one.copy()).unsqueeze(0)  # which may turn it in place
-        if isinstance(one, Tensor | np.ndarray):
-            first = one.ndim == 3 and one.shape[0] == 3 and one.shape[-1] not in {1, 3}  # of a model of grey images
-            images = self._of_array(one[None] if first else one)
+            return self._made_of(image.copy()).unsqueeze(0)  # which may turn it in place
+        if isinstance(image, Tensor | np.ndarray):
+            first = image.ndim == 3 and image.shape[0] == 3 and image.shape[-1] not in {1, 3}  # grey ones
+            images = self._of_array(image[None] if first else image)
             if len(images) == 1:
                 return images
-            raise ValueError(f"expected one image in each place, got {tuple(one.shape)}: give several alone")
-        raise ValueError(f"expected images as paths, arrays or Pillow's, got {type(one).__name__}: give one of these")
+            raise ValueError(f"expected one image in each place, got {tuple(image.shape)}: give several alone")
+        raise ValueError(f"expected images as paths, arrays or Pillow's, got {type(image).__name__}: give one of these")
 
     @property
     def _made_of(self) -> ImagePreprocessing:
@@ -354,8 +356,8 @@ def load(run: Run | Path | str, *, module: nn.Module | None = None, device: str 
         encoder = onnx_encoder(run, device)
         facts = encoder.file.facts
         return Model(encoder, _preprocessing(facts), side=facts.get("side", "first"))
-    if not isinstance(run, Run) and is_arrays(expanded(run)) and (given := Given.at(expanded(run))) is not None:
-        return Model(given)
+    if not isinstance(run, Run) and is_arrays(expanded(run)) and (identity := Given.at(expanded(run))) is not None:
+        return Model(identity)
     opened = run if isinstance(run, Run) else Run.open(run)
     if opened.embeddings.is_file() and not opened.weights.is_file():
         return Model(Given.at(opened.embeddings), run=opened)

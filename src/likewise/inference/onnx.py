@@ -22,7 +22,7 @@ from likewise.models.wrapped import shortened
 
 @final
 class OnnxFile:
-    """A file that `to_onnx` wrote, opened.
+    """An open file that `to_onnx` wrote.
 
     Args:
         path: The file.
@@ -78,12 +78,12 @@ class OnnxFile:
         import onnx  # noqa: PLC0415 - optional, too
 
         graph: Any = onnx.load(self.path).graph
-        held = {one.name: torch.tensor(onnx.numpy_helper.to_array(one)) for one in graph.initializer}
+        held = {proto.name: torch.tensor(onnx.numpy_helper.to_array(proto)) for proto in graph.initializer}
         limits, about = self.facts.get("thresholds"), self.facts
         classifier = LinearClassifier(held["classifier.weight"], held["classifier.bias"])
         thresholds = None if limits is None else torch.tensor(limits, dtype=torch.float64)
-        given = about["classifier"], tuple(about["names"]), self.feature_dim, classifier, about.get("temperature", 1.0)
-        return LinearPredictor(*given, thresholds=thresholds)
+        args = about["classifier"], tuple(about["names"]), self.feature_dim, classifier, about.get("temperature", 1.0)
+        return LinearPredictor(*args, thresholds=thresholds)
 
 
 def onnx_encoder(path: Path | str, device: str | torch.device | None = None) -> "OnnxEncoder | OnnxTexts":

@@ -55,29 +55,30 @@ def neighbours(
     at_least: float | None = None,
     bar: Bar = silent,
     *,
-    own: Int[Tensor, " n"] | None = None,
+    own_index: Int[Tensor, " n"] | None = None,
 ) -> Iterator[tuple[int, Float[Tensor, "m k"], Int[Tensor, "m k"]]]:
-    """Yield for pieces of queries where they begin, and similarities and places of their k nearest, or fewer.
+    """Yield, for each piece of the queries, its first row, and similarities and places of their k nearest, or fewer.
 
-    Where nothing is given to look among, that is the other queries. Similarities below `at_least` don't count, and the
-    place of each query's own row, as `own_of` finds it, is left out.
+    With `among` None, each query is compared with the others. Similarities below `at_least` don't count, and each
+    query's own row, whose place in the gallery is `own_index`, as `own_of` finds it, is left out.
     """
-    others = queries if among is None else among
-    checked(queries, others, k, at_least)
-    own = torch.arange(len(queries)) if among is None else own
-    least, count = -torch.inf if at_least is None else at_least - ROUNDING, min(k, len(others) - (own is not None))
+    gallery = queries if among is None else among
+    checked(queries, gallery, k, at_least)
+    own_index = torch.arange(len(queries)) if among is None else own_index
+    least = -torch.inf if at_least is None else at_least - ROUNDING
+    count = min(k, len(gallery) - (own_index is not None))
     for start, vectors in queries.pieces():
-        mine = None if own is None else own[start : start + len(vectors)]
-        found = Nearest(vectors, count, least=least, own=mine)
-        for _, piece in bar(others.pieces(), "searching"):
-            found.add(piece)
-        yield start, found.similarities, found.indices
+        mine = None if own_index is None else own_index[start : start + len(vectors)]
+        nearest = Nearest(vectors, count, least=least, own_index=mine)
+        for _, piece in bar(gallery.pieces(), "searching"):
+            nearest.add(piece)
+        yield start, nearest.similarities, nearest.indices
 
 
 def own_of(queries: Stored, among: Stored, *, included: bool) -> Int[Tensor, " n"] | None:
     """Return the place of each query's own row in what is searched, if that includes them; else a warning may tell."""
     checked(queries, among, 1, None)
-    fingerprints = (RowFingerprints.of(vectors for _, vectors in of.pieces()) for of in (queries, among))
+    fingerprints = (RowFingerprints.of(vectors for _, vectors in stored.pieces()) for stored in (queries, among))
     return own_places(*fingerprints, included=included)[0]
 
 
@@ -86,10 +87,10 @@ def duplicates(samples: Stored, least: float, bar: Bar = silent) -> Groups:
     checked(samples, samples, 1, least)
     groups = Groups(len(samples))
     for start, vectors in bar(samples.pieces(), "comparing"):
-        for first, others in samples.pieces():
+        for first, references in samples.pieces():
             if first < start:
                 continue
-            for rows, places, similarities in close_pairs(vectors, others, least - ROUNDING):
+            for rows, places, similarities in close_pairs(vectors, references, least - ROUNDING):
                 once = rows + start < places + first
                 groups.link(rows[once] + start, places[once] + first, similarities[once])
     return groups
@@ -100,18 +101,18 @@ def mistakes(samples: Stored, k: int, bar: Bar = silent) -> list[Doubt]:
     labels = samples.labels
     if labels is None:
         raise ValueError("expected samples with labels, got none: --mistakes compares them with those of neighbours")
-    found: list[Doubt] = []
+    doubts: list[Doubt] = []
     for start, _, indices in neighbours(samples, None, k, bar=bar):
         agreement, said = neighbours_labels(labels, slice(start, start + len(indices)), indices)
         doubtful = (agreement < HALF).nonzero().flatten().tolist()
-        found += [Doubt(start + row, float(agreement[row]), said[row]) for row in doubtful]
-    return sorted(found, key=lambda doubt: doubt.agreement)
+        doubts += [Doubt(start + row, float(agreement[row]), said[row]) for row in doubtful]
+    return sorted(doubts, key=lambda doubt: doubt.agreement)
 
 
 def hard_negatives(
     queries: Float[Tensor, "n d"],
     candidates: Float[Tensor, "u d"],
-    own: Int[Tensor, " n"],
+    positives: Int[Tensor, " n"],
     apart: tuple[Int[Tensor, " n"], Int[Tensor, " u"]],
     k: int,
     *,
@@ -120,13 +121,13 @@ def hard_negatives(
     least: float | None = None,
     bar: Bar = silent,
 ) -> Iterator[tuple[Float[Tensor, "m k"], Int[Tensor, "m k"]]]:
-    """Yield for some queries after others similarities and places of their hard negatives, most similar first.
+    """Yield, for one group of queries after the other, similarities and places of hard negatives, most similar first.
 
     Args:
         queries: Features of one side of each pair.
         candidates: Features of the other side, each input once.
-        own: The place of each query's counterpart among them.
-        apart: A number of each query, and of each candidate: those of one number are no negatives of each other.
+        positives: The place of each query's counterpart among them.
+        apart: A number for each query, and for each candidate: those with the same number are no negatives.
         k: How many of each; where there are fewer, places are -1.
         from_rank: The most similar that may be a negative has rank 1; those before this one are left out.
         margin: A candidate that is more similar than the counterpart, less this, is left out, though it keeps its
@@ -142,15 +143,15 @@ def hard_negatives(
     for rows in bar(torch.arange(len(queries)).split(QUERIES), "searching"):
         vectors, limit = functional.normalize(queries[rows]), torch.full((len(rows), 1), torch.inf)
         if margin is not None:
-            limit = (vectors * units[own[rows]]).sum(dim=1, keepdim=True) - margin + ROUNDING
+            limit = (vectors * units[positives[rows]]).sum(dim=1, keepdim=True) - margin + ROUNDING
         wrong = _Wrong(apart[0][rows].unsqueeze(1), apart[1].unsqueeze(0), limit)
-        found = Nearest(vectors, count, least=-torch.inf if least is None else least - ROUNDING, but=wrong)
-        found.add(units)
+        nearest = Nearest(vectors, count, least=-torch.inf if least is None else least - ROUNDING, but=wrong)
+        nearest.add(units)
         places = (from_rank - 1 - wrong.nearer).clamp(min=0) + torch.arange(k)
         beyond, places = places >= count, places.clamp(max=count - 1)
         yield (
-            found.similarities.gather(1, places).masked_fill(beyond, -torch.inf),
-            found.indices.gather(1, places).masked_fill(beyond, -1),
+            nearest.similarities.gather(1, places).masked_fill(beyond, -torch.inf),
+            nearest.indices.gather(1, places).masked_fill(beyond, -1),
         )
 
 
@@ -158,8 +159,8 @@ def hard_negatives(
 class _Wrong:
     """Tells what is no hard negative, of a tile: what has the query's number, or is more similar than a limit."""
 
-    def __init__(self, mine: Int[Tensor, "m 1"], others: Int[Tensor, "1 u"], limit: Float[Tensor, "m 1"]) -> None:
-        self._mine, self._others, self._limit = mine, others, limit
+    def __init__(self, mine: Int[Tensor, "m 1"], candidates: Int[Tensor, "1 u"], limit: Float[Tensor, "m 1"]) -> None:
+        self._mine, self._others, self._limit = mine, candidates, limit
         self.nearer = torch.zeros_like(mine)  # how many were left out by the limit alone
 
     def __call__(self, rows: slice, columns: slice, similarities: Float[Tensor, "n c"]) -> Bool[Tensor, "n c"]:
@@ -168,13 +169,13 @@ class _Wrong:
         return same | above
 
 
-def checked(queries: Stored, others: Stored, k: int, at_least: float | None) -> None:
-    """Raise a ValueError unless a search has a meaning."""
+def checked(queries: Stored, gallery: Stored, k: int, at_least: float | None) -> None:
+    """Raise a ValueError unless a search makes sense."""
     if k < 1:
         raise ValueError(f"expected k of at least 1, got {k}")
     if at_least is not None and not -1 <= at_least <= 1:
         raise ValueError(f"expected a similarity from -1 to 1, got {at_least}: 0.98 is nearly the same")
-    if len(others) < 1 + (queries is others) or not len(queries):
-        raise ValueError(f"expected samples to search among, got {len(others)}: check the file or folder")
-    if queries.width != others.width:
-        raise ValueError(f"expected queries of {others.width} numbers, got {queries.width}: embed both with one run")
+    if len(gallery) < 1 + (queries is gallery) or not len(queries):
+        raise ValueError(f"expected samples to search among, got {len(gallery)}: check the file or folder")
+    if queries.width != gallery.width:
+        raise ValueError(f"expected queries of {gallery.width} numbers, got {queries.width}: embed both with one run")

@@ -53,8 +53,8 @@ class EmbeddingShards:
         for name in samples.ids:
             names.update(f"{name}\n".encode(errors="surrogatepass"))
         labels = hashlib.blake2b(digest_size=16)
-        for given in (samples.labels, samples.parts):
-            labels.update(b"" if given is None else given.numpy().tobytes())
+        for tensor in (samples.labels, samples.parts):
+            labels.update(b"" if tensor is None else tensor.numpy().tobytes())
         known = {**facts, "samples": len(samples), "ids": names.hexdigest(), "labelling": labels.hexdigest()}
         known |= {"width": width, "normalised": False}
         self.facts = {**known, "dtype": dtype, "shard_size": size, "names": list(samples.names)}
@@ -99,8 +99,8 @@ class EmbeddingShards:
         lists = pa.FixedSizeListArray.from_arrays(pa.array(features.numpy().ravel()), self.width)
         columns = {"id": pa.array(list(self.samples.ids[rows]), pa.string()), "features": lists}
         if self.samples.labels is not None:
-            kind = pa.string() if self.samples.label_kind == "classes" else pa.list_(pa.string())
-            columns["label"] = pa.array(self._labels(rows), kind)
+            label_type = pa.string() if self.samples.label_kind == "classes" else pa.list_(pa.string())
+            columns["label"] = pa.array(self._labels(rows), label_type)
         if self.samples.parts is not None:
             columns["part"] = pa.array([PARTS[number] for number in self.samples.parts[rows].tolist()], pa.string())
         lost = {item: name for piece in pieces for item, name in piece.lost.items()}
@@ -111,7 +111,7 @@ class EmbeddingShards:
         labels, names = self.samples.labels, self.samples.names
         if labels is None or labels.ndim == 1:
             return [] if labels is None else [names[label] for label in labels[rows].tolist()]
-        return [[names[place] for place in row.nonzero().flatten().tolist()] for row in labels[rows]]
+        return [[names[column] for column in row.nonzero().flatten().tolist()] for row in labels[rows]]
 
     def _check_finite(self, features: Float[Tensor, "n d"], rows: Tensor) -> None:
         wrong = (~torch.isfinite(features).all(dim=1)).nonzero().flatten()
@@ -126,7 +126,7 @@ class EmbeddingShards:
         from pyarrow import parquet  # noqa: PLC0415 - comes with `datasets`
 
         metadata = (parquet.read_schema(self._file(shard)).metadata or {} for shard in self.all)
-        return {int(item): name for one in metadata for item, name in json.loads(one[FACTS.encode()]).items()}
+        return {int(item): name for footer in metadata for item, name in json.loads(footer[FACTS.encode()]).items()}
 
     def joined(self) -> Path:
         """Make all shards one file, a shard at a time, under its own name once it is whole, and remove their folder."""
@@ -160,45 +160,55 @@ class EmbeddingShards:
     def _as_arrays(self, path: Path) -> None:
         ids = [np.array(table["id"].to_pylist() or [""]).dtype.itemsize for table in self._tables("id")]
         count = sum(len(table) for table in self._tables("id"))
-        place = {name: number for number, name in enumerate(self.samples.names)}
+        index = {name: number for number, name in enumerate(self.samples.names)}
         with zipfile.ZipFile(path, "w") as archive:
 
-            def put(name: str, kind: Any, shape: Sequence[int], blocks: Iterable[Any]) -> None:
+            def put(name: str, dtype: Any, shape: Sequence[int], blocks: Iterable[Any]) -> None:
                 with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
-                    head = {"descr": np.lib.format.dtype_to_descr(np.dtype(kind)), "fortran_order": False}
+                    head = {"descr": np.lib.format.dtype_to_descr(np.dtype(dtype)), "fortran_order": False}
                     np.lib.format.write_array_header_1_0(file, {**head, "shape": (count, *shape)})
                     for block in blocks:
-                        file.write(np.ascontiguousarray(block, kind).tobytes())
+                        file.write(np.ascontiguousarray(block, dtype).tobytes())
 
             put("ids", f"<U{max(ids) // 4}", (), (table["id"].to_pylist() for table in self._tables("id")))
             flat = (table["features"].combine_chunks() for table in self._tables("features"))
-            put("features", self.dtype, (self.width,), (one.flatten().to_numpy(zero_copy_only=False) for one in flat))
-            values = (table["label"].to_pylist() for table in self._tables("label")) if place else ()
+            put(
+                "features",
+                self.dtype,
+                (self.width,),
+                (array.flatten().to_numpy(zero_copy_only=False) for array in flat),
+            )
+            values = (table["label"].to_pylist() for table in self._tables("label")) if index else ()
             if self.samples.label_kind == "classes":
-                put("labels", np.int64, (), ([place[name] for name in some] for some in values))
-            elif place:
-                put("labels", np.bool_, (len(place),), ([[n in own for n in place] for own in some] for some in values))
+                put("labels", np.int64, (), ([index[name] for name in some] for some in values))
+            elif index:
+                put("labels", np.bool_, (len(index),), ([[n in row for n in index] for row in some] for some in values))
             if self.samples.parts is not None:
-                put("parts", f"<U{max(map(len, PARTS))}", (), (one["part"].to_pylist() for one in self._tables("part")))
-            if place:
-                names = np.array(list(place))
+                put(
+                    "parts",
+                    f"<U{max(map(len, PARTS))}",
+                    (),
+                    (table["part"].to_pylist() for table in self._tables("part")),
+                )
+            if index:
+                names = np.array(list(index))
                 with archive.open("names.npy", "w") as file:
                     np.lib.format.write_array(file, names)
 
 
-def state_of(samples: Samples, place: str | Path | None, output: Path) -> str | None:
-    """Return a digest of the sizes of the files at a place, and of when they were changed, but for the output."""
-    if place is None or not Path(place).expanduser().exists():
+def state_of(samples: Samples, source: str | Path | None, output: Path) -> str | None:
+    """Return a digest of the sizes and modification times of a source's files, but for the output."""
+    if source is None or not Path(source).expanduser().exists():
         return None
-    root, written = Path(place).expanduser(), str(output.absolute())
+    root, written = Path(source).expanduser(), str(output.absolute())
     folder = root if root.is_dir() else root.parent
-    digest, found = hashlib.blake2b(digest_size=16), 0
+    digest, count = hashlib.blake2b(digest_size=16), 0
     named = () if samples.preprocessing is None or samples.ids.plain else samples.ids
     for file in chain((str(root),), (f"{folder}{os.sep}{name}" for name in named)):
         if os.path.isfile(file):  # noqa: PTH113 - there may be millions
             digest.update(_state(file))
-            found += 1
-    if not found:
+            count += 1
+    if not count:
         for file in sorted(file for file in root.rglob("*") if file.is_file()):
             if not str(file.absolute()).startswith(written):
                 digest.update(str(file).encode(errors="surrogatepass") + _state(file))

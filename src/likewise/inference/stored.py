@@ -87,11 +87,11 @@ class Stored:
     def take(self, rows: Sequence[int]) -> Float[Tensor, "m d"]:
         """Return the features of some samples."""
         wanted = torch.tensor(rows, dtype=torch.int64)
-        found = torch.empty(len(rows), self.width, dtype=torch.float32)
+        features = torch.empty(len(rows), self.width, dtype=torch.float32)
         for start, piece in self.pieces():
             here = (wanted >= start) & (wanted < start + len(piece))
-            found[here] = piece[wanted[here] - start]
-        return found
+            features[here] = piece[wanted[here] - start]
+        return features
 
     def label(self, row: int) -> str:
         """Return the label of a sample in words, or its labels."""
@@ -132,41 +132,41 @@ def open_features(path: Path, side: Side = "first") -> Stored | None:
         raise ValueError(f"expected features in {path}, got a file that can't be read, {error}") from error
 
 
-def stored_at(place: Path | str, model: Model, bar: Bar = silent) -> Stored:
-    """Return the features at a place: of a run, of a file of features, or of a source that is encoded now."""
-    path = expanded(place)
+def stored_at(source: Path | str, model: Model, bar: Bar = silent) -> Stored:
+    """Return the features of a run, of a file of features, or of any other source, which is encoded now."""
+    path = expanded(source)
     if (path / "run.json").is_file():
         path = Run.open(path).embeddings
         if not path.is_file():
-            remedy = f"likewise evaluate {place} makes them, or name the data itself"
-            raise ValueError(f"expected a run with features, got {place}, which keeps no {path.name}: {remedy}")
-    found = open_features(path, model.side) if exists(path) else None
-    if found is None or (found.width != model.feature_dim and model.encoder.input_shape == (found.width,)):
-        return encoded(samples_at(place, model), model, bar)
-    if found.width != model.feature_dim:
-        got = f"got {found.width} in {place}: embed again with this run"
+            remedy = f"likewise evaluate {source} makes them, or name the data itself"
+            raise ValueError(f"expected a run with features, got {source}, which keeps no {path.name}: {remedy}")
+    stored = open_features(path, model.side) if exists(path) else None
+    if stored is None or (stored.width != model.feature_dim and model.encoder.input_shape == (stored.width,)):
+        return encoded(samples_at(source, model), model, bar)
+    if stored.width != model.feature_dim:
+        got = f"got {stored.width} in {source}: embed again with this run"
         raise ValueError(f"expected features of {model.feature_dim} numbers, as this run gives, {got}")
     known = model.run is not None or not model.encodes
-    if found.encoder and known and digest_of(model) not in {"", found.encoder}:
+    if stored.encoder and known and digest_of(model) not in {"", stored.encoder}:
         got, remedy = "those of another", "embed again with this run" + f" and --side {model.side}" * model.paired
-        if found.encoder == digest_of(model.across):
+        if stored.encoder == digest_of(model.across):
             got, remedy = f"those of the {model.across.side} side", f"give the other --side, or {remedy}"
         side = f"the {model.side} side of this run" if model.paired else "this run's encoder"
-        raise ValueError(f"expected features of {side}, got {got} in {place}: {remedy}")
-    return found
+        raise ValueError(f"expected features of {side}, got {got} in {source}: {remedy}")
+    return stored
 
 
 def encoded(samples: Samples, model: Model, bar: Bar = silent) -> Stored:
-    """Return the features of samples that can be read, with these samples; a warning names others."""
+    """Return the features of the samples that can be read, with these samples; a warning names the rest."""
     check_kind(model, samples)
-    given = replace(samples, inputs=model.rows(samples))
+    prepared = replace(samples, inputs=model.rows(samples))
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "an image that cannot be read")
-        found = features_of(given, model.encoder, "test", bar)
-    if lost := files_of(unreadable(given.inputs, torch.arange(len(given)))):
+        features = features_of(prepared, model.encoder, "test", bar)
+    if lost := files_of(unreadable(prepared.inputs, torch.arange(len(prepared)))):
         named = first_of(list(lost.values()))
-        warnings.warn(f"left out {len(lost)} of {len(given)} images that cannot be read: {named}", stacklevel=4)
-    return Stored.of(found.vectors, list(found.ids), given.readable())
+        warnings.warn(f"left out {len(lost)} of {len(prepared)} images that cannot be read: {named}", stacklevel=4)
+    return Stored.of(features.vectors, list(features.ids), prepared.readable())
 
 
 def _of_tables(files: Sequence[Path]) -> Stored | None:
@@ -186,7 +186,7 @@ def _of_tables(files: Sequence[Path]) -> Stored | None:
     if "label" in named:
         values = beside["label"]
         blank = None if pa.types.is_list(values.type) else ""
-        labels, names = labels_of_column([blank if one is None else one for one in values.to_pylist()])
+        labels, names = labels_of_column([blank if value is None else value for value in values.to_pylist()])
 
     def read() -> Iterator[Tensor]:
         return (torch.from_numpy(some) for file in files for some in feature_batches(file, PIECE))
@@ -207,7 +207,7 @@ def _of_arrays(path: Path, side: Side) -> Stored | None:
     labels, names = labels_of(arrays["labels"], arrays.get("names")) if "labels" in arrays else (None, ())
     ids = arrays.get(f"{other}ids", arrays.get("ids", arrays.get("rows", np.arange(len(vectors)))))
     ids = words_of(ids, "ids")
-    if paired and f"{other}items" in arrays:  # which are known within a part: each input once
+    if paired and f"{other}items" in arrays:  # numbers within a part: each input once
         parts = np.unique(arrays.get("parts", np.zeros(len(vectors))), return_inverse=True)[1]
         once = np.sort(np.unique(np.stack([parts, arrays[f"{other}items"]]), axis=1, return_index=True)[1])
         vectors, ids, labels = vectors[once], ids[once], None if labels is None else labels[once]

@@ -31,12 +31,12 @@ def check_output(path: Path, endings: Sequence[str] = ENDINGS, *, force: bool = 
         raise ValueError(f"expected an output that does not exist, got {path}: name another, or --force replaces it")
 
 
-def check_apart(path: Path, given: Any) -> None:
-    """Raise a ValueError where an output would take the place of what it is made from, or be read with it next time."""
-    place = expanded(str(given)).resolve()
-    if path.exists() and path.resolve() == place:
+def check_apart(path: Path, source: Any) -> None:
+    """Raise a ValueError where an output would overwrite what it is made from, or be read along with it next time."""
+    source_path = expanded(str(source)).resolve()
+    if path.exists() and path.resolve() == source_path:
         raise ValueError(f"expected an output beside the input, got {path} for both: name another")
-    if given and place in path.resolve().parents and _has_tables(place):
+    if source and source_path in path.resolve().parents and _has_tables(source_path):
         raise ValueError(f"expected --output outside of the tables that are read, got {path}: name another folder")
 
 
@@ -74,7 +74,7 @@ def _csv(path: Path) -> Generator[Write]:
 
 def _cell(value: Any) -> Any:
     if isinstance(value, list):
-        return SEPARATOR.join(str(_cell(one)) for one in value)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+        return SEPARATOR.join(str(_cell(entry)) for entry in value)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
     return f"{value:.6g}" if isinstance(value, float) else str(value).lower() if isinstance(value, bool) else value
 
 

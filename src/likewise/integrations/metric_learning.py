@@ -91,8 +91,8 @@ class ForMetricLearning(nn.Module):
 
 def _check_taken(loss: nn.Module, names: Iterable[str]) -> None:
     takes = signature_of(loss).parameters
-    more = any(of.kind is inspect.Parameter.VAR_KEYWORD for of in takes.values())
+    more = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in takes.values())
     for name in names:
         if name not in takes and not more:
-            own = f"{type(loss).__name__} takes {', '.join(takes)}"
-            raise ValueError(f"expected what the loss takes, got {name}, where {own}: leave it out")
+            signature = f"{type(loss).__name__} takes {', '.join(takes)}"
+            raise ValueError(f"expected what the loss takes, got {name}, where {signature}: leave it out")

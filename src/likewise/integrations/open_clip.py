@@ -12,7 +12,7 @@ from likewise.losses import ClipLoss, SigLIPLoss
 class ForOpenClip(nn.Module):
     """CLIP's loss, or SigLIP's, for the trainer of open_clip, exact on any number of processes.
 
-    `open_clip_train.main.create_loss = ForOpenClip.create` puts it in the place of open_clip's own.
+    `open_clip_train.main.create_loss = ForOpenClip.create` replaces open_clip's own by it.
 
     Args:
         sigmoid: Whether it is SigLIP's, of a model with ``logit_bias``, instead of CLIP's.
@@ -46,7 +46,7 @@ class ForOpenClip(nn.Module):
 
     @classmethod
     def create(cls, args: Any) -> "ForOpenClip":
-        """Return the loss that the trainer's options ask for; those of how theirs gathers change nothing."""
+        """Return the loss that the trainer's options ask for; those for gathering in open_clip's own have no effect."""
         if args.distill or args.horovod or "coca" in args.model.lower():
             raise ValueError(
                 f"expected CLIP or SigLIP without distillation and Horovod, got the model {args.model}, distill="

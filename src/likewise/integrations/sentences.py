@@ -92,8 +92,8 @@ class ForSentences(nn.Module):
 
     def _start_anew(self) -> None:
         """Clear the loss's gradients where the model's are: until version 6.2 the trainer clears the model's alone."""
-        trained = [of.grad for of in self.model.parameters() if of.requires_grad]
-        if torch.is_grad_enabled() and trained and all(of is None for of in trained):
+        trained = [parameter.grad for parameter in self.model.parameters() if parameter.requires_grad]
+        if torch.is_grad_enabled() and trained and all(gradient is None for gradient in trained):
             self.loss.zero_grad()
 
     def _embeddings(self, features: dict[str, Any]) -> Tensor:
@@ -120,9 +120,11 @@ class ForSentences(nn.Module):
         try:
             return signature.bind(*texts, **named)
         except TypeError:
-            given = f"{len(texts)} column{'s' * (len(texts) > 1)} of texts" + (", labels" if labels is not None else "")
+            columns = f"{len(texts)} column{'s' * (len(texts) > 1)} of texts" + (
+                ", labels" if labels is not None else ""
+            )
             raise ValueError(
-                f"expected what {type(self.loss).__name__} takes, {', '.join(takes)}, got {given}: select columns, "
+                f"expected what {type(self.loss).__name__} takes, {', '.join(takes)}, got {columns}: select columns, "
                 "or wrap the loss in a module of your own that has its other arguments, such as prototypes"
             ) from None
 

@@ -145,7 +145,7 @@ class ContrastiveLoss(Loss):
     weight_by_pull: ClassVar[bool] = False
     """Whether a row is weighted by the sum of its pull, instead of by 1."""
     selects: ClassVar[bool] = False
-    """Whether it takes of an anchor's pairs those that are not yet far enough apart, so that none may be left."""
+    """Whether it selects only those pairs of an anchor that are not yet far enough apart, so that none may be left."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         if "forward" in vars(cls):
@@ -167,13 +167,13 @@ class ContrastiveLoss(Loss):
         self.backend: Backend = one_of("backend", options.pop("backend", "auto"), Backend)
 
     def __getattr__(self, name: str) -> Any:
-        """Return a temperature that is learned by its logarithm; no property, as others are plain attributes."""
+        """Return a temperature learned by its logarithm; not a property, as any other one is a plain attribute."""
         if name == "temperature" and "log_temperature" in self._parameters:
             return self.log_temperature.exp()
         return super().__getattr__(name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute; a sharded log-temperature, for which FSDP2 puts a whole one here, stays in its range."""
+        """Set an attribute; a log-temperature that FSDP2 replaces, a shard by a whole one, is limited to its range."""
         if name == "log_temperature" and name in self._parameters:
             _limit(self.log_temperature)
         super().__setattr__(name, value)
@@ -190,8 +190,8 @@ class ContrastiveLoss(Loss):
             shown["temperature"] = f"a tensor of {float(self.temperature.detach())!r}"  # one for all rows, of any rank
         return {"loss": type(self).__name__} | {name: value for name, value in shown.items() if name != "backend"}
 
-    def check(self, given: dict[str, Any]) -> None:
-        """Raise if inputs, each of which is as it is annotated, do not go together; see `likewise.losses.inputs`."""
+    def check(self, inputs: dict[str, Any]) -> None:
+        """Raise if inputs that each match their annotation do not match each other; see `likewise.losses.inputs`."""
 
     @property
     def gathers(self) -> bool:
@@ -222,7 +222,8 @@ class ContrastiveLoss(Loss):
 
     @contextmanager
     def _agreement(self, first: object, inputs: dict[str, Tensor | None]) -> Generator[dict[str, Tensor | None]]:
-        device = next((of.device for of in (*inputs.values(), first) if isinstance(of, Tensor)), torch.device("cpu"))
+        tensors = (value for value in (*inputs.values(), first) if isinstance(value, Tensor))
+        device = next((tensor.device for tensor in tensors), torch.device("cpu"))
 
         def facts() -> dict[str, str]:
             shapes = {name: described(name, value) for name, value in inputs.items()}
@@ -251,23 +252,23 @@ class ContrastiveLoss(Loss):
         dtype = torch.promote_types(queries.dtype, torch.float32)
         for v in (here, *replicated):
             dtype = torch.promote_types(dtype, v.dtype)
-        found = ContrastBatch(
+        batch = ContrastBatch(
             queries, here, views, references is not None, RankSizes((embeddings.shape[0],), 0),
             RankSizes((here.shape[0],), 0), replicated, dtype, "",
         )  # fmt: skip
-        return self._gathered(found) if self.gathers and not local else found
+        return self._gathered(batch) if self.gathers and not local else batch
 
     def _gathered(self, rows: ContrastBatch) -> ContrastBatch:
         here, rank = rows.references, distributed.rank()
         (samples,), (count,) = rows.sample_shards.sizes, rows.reference_shards.sizes
         mine = samples, count, PRECISIONS.index(here.dtype), exchange_of(self.backend)
         sizes = distributed.exchange(mine, rows.queries.device)
-        here = here.to(functools.reduce(torch.promote_types, (PRECISIONS[of[2]] for of in sizes)))
-        shards = RankSizes(tuple(of[1] for of in sizes), rank)
-        exchange = EXCHANGES[sizes[0][3]] if len({of[3] for of in sizes}) == 1 else ""
+        here = here.to(functools.reduce(torch.promote_types, (PRECISIONS[process[2]] for process in sizes)))
+        shards = RankSizes(tuple(process[1] for process in sizes), rank)
+        exchange = EXCHANGES[sizes[0][3]] if len({process[3] for process in sizes}) == 1 else ""
         return rows._replace(
             references=distributed.gather(here, shards, rows.dtype),
-            sample_shards=RankSizes(tuple(of[0] for of in sizes), rank),
+            sample_shards=RankSizes(tuple(process[0] for process in sizes), rank),
             reference_shards=shards,
             exchange=exchange,
         )
@@ -281,8 +282,8 @@ class ContrastiveLoss(Loss):
     def vectors(self, rows: ContrastBatch) -> tuple[Float[Tensor, "n d"], Float[Tensor, "r d"]]:
         """Return the anchors and all references, in the operator's dtype, and normalised if the loss normalises."""
 
-        def of_operator(of: Tensor) -> Tensor:
-            return normalized(of) if self.normalize else of.to(rows.dtype)
+        def of_operator(vectors: Tensor) -> Tensor:
+            return normalized(vectors) if self.normalize else vectors.to(rows.dtype)
 
         z = of_operator(rows.queries)
         first = z if rows.references is rows.queries else of_operator(rows.references)
@@ -309,7 +310,7 @@ class ContrastiveLoss(Loss):
             temperature: τ; None: the loss's own.
         """
         together = not self.gathers and not self.weight_by_pull
-        pushes = tuple([Push(one) for one in push]) if isinstance(push, tuple) else (Push(push),)
+        pushes = tuple([Push(weight) for weight in push]) if isinstance(push, tuple) else (Push(push),)
         problem = ContrastSpec(pushes, pull, coefficients, self.reduction if together else "none")
         outcome = self.outcome(rows, problem, temperature)
         losses, (active, count, *counted) = outcome.losses, outcome.counts

@@ -81,8 +81,8 @@ class BatchTripletLoss(ClassLoss):
         self, rows: ContrastBatch, classes: Int[Tensor, " n"], sections: Sequence[Int[Tensor, " r"]]
     ) -> Float[Tensor, "..."]:
         """Return the loss of rows by their classes."""
-        given = Given(classes, torch.cat([*sections]), rows.place, self.margin, self.mining, self.distance)
-        losses, counts = triplets(*self.vectors(rows), given)
+        spec = Given(classes, torch.cat([*sections]), rows.place, self.margin, self.mining, self.distance)
+        losses, counts = triplets(*self.vectors(rows), spec)
         positives = rows.same_class(classes, sections) & rows.all_others()
         return self.reduce(losses, counts > 0, positives, anchors=counts)
 
@@ -110,27 +110,27 @@ class Given(NamedTuple):
 
 
 def triplets(
-    anchors: Float[Tensor, "n d"], references: Float[Tensor, "r d"], given: Given
+    anchors: Float[Tensor, "n d"], references: Float[Tensor, "r d"], spec: Given
 ) -> tuple[Float[Tensor, " n"], Int[Tensor, " n"]]:
     """Return the sum of the losses of each anchor's triplets, and how many it is the mean of.
 
     Memory:
         O((N + R)·D), and `CELLS` similarities or one row of them.
     """
-    return _Triplets.apply(anchors, references, given)
+    return _Triplets.apply(anchors, references, spec)
 
 
 @final
 class _Triplets(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, anchors: Tensor, references: Tensor, given: Given) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, anchors: Tensor, references: Tensor, spec: Given) -> tuple[Tensor, Tensor]:
         ctx.save_for_backward(anchors, references)
-        ctx.given = given
+        ctx.given = spec
         losses = anchors.new_empty(len(anchors))
         counts = losses.to(torch.int64)
         with without_autocast(anchors.device):
             for rows in _blocks(anchors, references):
-                losses[rows], counts[rows], _ = _found(anchors[rows], references, given, rows)
+                losses[rows], counts[rows], _ = _found(anchors[rows], references, spec, rows)
         ctx.mark_non_differentiable(counts)
         return losses, counts
 
@@ -148,7 +148,7 @@ class _Triplets(torch.autograd.Function):
                 continue
             with torch.enable_grad():  # by differences: products lose the digits of rows that are near
                 wide = widest(z.device)
-                leaves = [of.detach().to(wide).requires_grad_() for of in (z, references)]
+                leaves = [tensor.detach().to(wide).requires_grad_() for tensor in (z, references)]
                 of_anchors[rows], more = torch.autograd.grad(_distances(*leaves), leaves, -weights.to(wide))
             of_references += more
         return of_anchors, of_references, None
@@ -158,19 +158,19 @@ def _blocks(anchors: Tensor, references: Tensor) -> Iterator[slice]:
     return blocks(len(anchors), max(1, CELLS // max(1, len(references))))
 
 
-def _found(z: Tensor, references: Tensor, given: Given, rows: slice) -> Triplets:
-    s = z @ references.T if given.distance == "cosine" else -_distances(z, references)
-    positive = given.labels[rows, None] == given.others
+def _found(z: Tensor, references: Tensor, spec: Given, rows: slice) -> Triplets:
+    s = z @ references.T if spec.distance == "cosine" else -_distances(z, references)
+    positive = spec.labels[rows, None] == spec.others
     negative = ~positive
-    if given.place is not None:
-        positive[:, rows.start + given.place :].fill_diagonal_(fill_value=False)  # an anchor with itself
-    of = {"all": _all, "all semi-hard": _all_semi_hard, "semi-hard": _semi_hard, "hard": _hard}[given.mining]
-    found = of(s, positive, negative, given.margin)
-    return found._replace(losses=found.losses + 0 * s.sum(dim=1))  # NaN where similarities overflow
+    if spec.place is not None:
+        positive[:, rows.start + spec.place :].fill_diagonal_(fill_value=False)  # an anchor with itself
+    miner = {"all": _all, "all semi-hard": _all_semi_hard, "semi-hard": _semi_hard, "hard": _hard}[spec.mining]
+    result = miner(s, positive, negative, spec.margin)
+    return result._replace(losses=result.losses + 0 * s.sum(dim=1))  # NaN where similarities overflow
 
 
 def _distances(z: Float[Tensor, "n d"], references: Float[Tensor, "r d"]) -> Float[Tensor, "n r"]:
-    return torch.cdist(z, references, compute_mode="donot_use_mm_for_euclid_dist")  # a product loses the digits of near
+    return torch.cdist(z, references, compute_mode="donot_use_mm_for_euclid_dist")  # products lose digits of near rows
 
 
 def _all(s: Tensor, positive: Tensor, negative: Tensor, margin: float, *, below: bool = False) -> Triplets:
@@ -198,7 +198,7 @@ def _all_semi_hard(s: Tensor, positive: Tensor, negative: Tensor, margin: float)
 
 
 def _most(positive: Bool[Tensor, "n r"]) -> int:
-    """Return how many positives a row has at most; of all on a GPU, which would have to be waited for."""
+    """Return the most positives that any row has; on a GPU, which one would wait for, the number of references."""
     return max(1, int(positive.sum(dim=1).amax())) if positive.device.type == "cpu" else positive.shape[1]
 
 

@@ -72,6 +72,6 @@ class BCLLoss(ContrastiveLoss):
         same = SameClass(anchors, everything)
         positives = same & NotSelf(*same.shape, rows.reference_shards.offset)
         members = SameClass(everything).row_sum(rows.dtype, anchors.device)
-        others = positives.row_sum(rows.dtype, anchors.device).clamp(min=1)
-        push = (~same).scale(references=1 / members) + positives.scale(anchors=1 / others)
+        counts = positives.row_sum(rows.dtype, anchors.device).clamp(min=1)
+        push = (~same).scale(references=1 / members) + positives.scale(anchors=1 / counts)
         return self.evaluate(rows, pull=positives.mean_over_row(), push=push, positives=positives)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Candidates(NamedTuple):
-    """What there is beside queries and keys; see `InfoNCELoss.forward`."""
+    """The inputs besides queries and keys; see `InfoNCELoss.forward`."""
 
     negatives: Tensor | None = None
     queue: Tensor | None = None
@@ -44,15 +44,15 @@ class Candidates(NamedTuple):
             rows, push = rows._replace(replicated=(negatives, *rows.replicated)), [*push, pushed]
         if self.queue is not None:
             push = [*push, self._apart(rows, self.queue_ids, None, len(self.queue))]
-        return rows, concat([rows.aligned(), *(NoPairs(*of.shape) for of in push[1:])]), concat(push)
+        return rows, concat([rows.aligned(), *(NoPairs(*weight.shape) for weight in push[1:])]), concat(push)
 
     def nearby(self, rows: ContrastBatch) -> PairWeight:
-        """Return each query's own key, and all keys that are apart from it."""
+        """Return the pairs of a query and its own key, or another key that may push it."""
         return rows.aligned().__or__(self.others(rows, self.guide_keys))
 
     def others(self, rows: ContrastBatch, guide: Tensor | None) -> PairWeight:
-        """Return the pairs of a query and what has the ids of keys, and these vectors of a guide, and is apart."""
-        ids, guide = (None if of is None else of_all(rows, of) for of in (self.ids, guide))
+        """Return the pairs of a query and a reference that may push it, by the ids of keys and this guide's vectors."""
+        ids, guide = (None if values is None else of_all(rows, values) for values in (self.ids, guide))
         return self._apart(rows, ids, guide, len(rows.references))
 
     def hard(self, rows: ContrastBatch, negatives: Tensor) -> tuple[Tensor, PairWeight]:
@@ -63,16 +63,16 @@ class Candidates(NamedTuple):
         return every, self._apart(rows, ids, guide, len(every))
 
     def _apart(self, rows: ContrastBatch, ids: Tensor | None, guide: Tensor | None, count: int) -> PairWeight:
-        """Return the pairs of a query and what neither has its id nor is too much like it for the guide."""
-        device, found = rows.queries.device, AllPairs(len(rows.queries), count)
+        """Return the pairs of a query and a reference that neither has its id nor is too similar for the guide."""
+        device, pairs = rows.queries.device, AllPairs(len(rows.queries), count)
         if self.ids is not None and ids is not None:
-            mine, others = (of.to(device, torch.int64) for of in (self.ids, ids))
-            found = Equal(mine, others, name="ids").__invert__()
+            mine, references = (values.to(device, torch.int64) for values in (self.ids, ids))
+            pairs = Equal(mine, references, name="ids").__invert__()
         if self.guide_queries is None or self.guide_keys is None or guide is None:
-            return found
-        queries, keys, others = (_directions(of, device) for of in (self.guide_queries, self.guide_keys, guide))
+            return pairs
+        queries, keys, references = (_directions(v, device) for v in (self.guide_queries, self.guide_keys, guide))
         limits = (queries * keys).sum(dim=1) - self.guide_margin
-        return found & Below(queries.to(others.dtype), others, limits=limits)
+        return pairs & Below(queries.to(references.dtype), references, limits=limits)
 
 
 def _directions(guide: Tensor, device: torch.device) -> Tensor:
@@ -80,7 +80,7 @@ def _directions(guide: Tensor, device: torch.device) -> Tensor:
 
 
 def of_all(rows: ContrastBatch, values: Tensor) -> Tensor:
-    """Return what is given for each query of this process for the queries of all processes."""
+    """Return the values for the queries of all processes, from those for the queries of this process."""
     dtype = torch.promote_types(rows.dtype, values.dtype) if values.is_floating_point() else torch.int64
     here = values.to(rows.queries.device, dtype) if rows.gathered else values  # ranks may differ in narrower ones
     return distributed.gather(here, rows.reference_shards)

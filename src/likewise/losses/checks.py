@@ -72,43 +72,43 @@ def check_negatives(negatives: Tensor, queries: Tensor) -> None:
     check_references("negatives", negatives.reshape(-1, features), queries, beside="queries")
 
 
-def check_ids(name: str, of: str, also: str, given: dict[str, Any]) -> None:
-    """Raise unless ids, if given, are integers for rows, (…, D), that are given too, as is what they go with."""
-    if (ids := given[name]) is None:
+def check_ids(name: str, rows_name: str, also: str, inputs: dict[str, Any]) -> None:
+    """Raise unless ids, if given, are integers, one per row of (…, D), and those rows and ``also`` are given too."""
+    if (ids := inputs[name]) is None:
         return
     check_tensor(name, ids)
-    for needed in (of, also):
-        if given[needed] is None:
+    for needed in (rows_name, also):
+        if inputs[needed] is None:
             raise ValueError(f"expected {needed} with {name}, got none: pass both or neither")
-    shape = given[of].shape[:-1]
+    shape = inputs[rows_name].shape[:-1]
     if ids.is_floating_point() or ids.is_complex() or ids.dtype in UNSIGNED or ids.shape != shape:
-        expected = f"expected {name} to be integers, one for each of the {of}, shape {tuple(shape)}"
+        expected = f"expected {name} to be integers, one for each of the {rows_name}, shape {tuple(shape)}"
         raise ValueError(f"{expected}, got {ids.dtype} of shape {tuple(ids.shape)}: number them, equal ones alike")
 
 
-def check_guide(given: dict[str, Any]) -> None:
-    """Raise unless a guide's vectors, if given, are finite, of one width, and for each of the rows they are of."""
-    for of in ("queries", "keys", "negatives"):
-        name, first = f"guide_{of}", given["guide_queries"]
-        vectors, rows = given[name], given[of]
-        if vectors is None and (of == "negatives" or first is None):
+def check_guide(inputs: dict[str, Any]) -> None:
+    """Raise unless a guide's vectors, if given, are finite, of one width, and one for each row they describe."""
+    for side in ("queries", "keys", "negatives"):
+        name, first = f"guide_{side}", inputs["guide_queries"]
+        vectors, rows = inputs[name], inputs[side]
+        if vectors is None and (side == "negatives" or first is None):
             continue
         if vectors is None or first is None or rows is None:
-            expected = f"expected guide_queries and guide_keys together, and {of} with {name}"
+            expected = f"expected guide_queries and guide_keys together, and {side} with {name}"
             raise ValueError(f"{expected}, got only some of them: pass the guide's vectors of both sides, or none")
         check_tensor(name, vectors)
         check_floating(name, vectors)
         if vectors.shape[:-1] != rows.shape[:-1] or vectors.shape[-1:] != first.shape[-1:]:
             shape = (*rows.shape[:-1], *first.shape[-1:])
-            expected = f"expected {name} to be vectors of the guide's width, one for each of the {of}, shape {shape}"
+            expected = f"expected {name} to be vectors of the guide's width, one for each of the {side}, shape {shape}"
             raise ValueError(f"{expected}, got shape {tuple(vectors.shape)}: encode the batch's own")
         check_finite(name, vectors)
 
 
-def check_candidates(given: dict[str, Any]) -> None:
-    """Raise unless ids of negatives and a guide's vectors, if given, go with what they are of."""
-    check_ids("negative_ids", "negatives", "ids", given)
-    check_guide(given)
+def check_candidates(inputs: dict[str, Any]) -> None:
+    """Raise unless ids of negatives and a guide's vectors, if given, match the rows they describe."""
+    check_ids("negative_ids", "negatives", "ids", inputs)
+    check_guide(inputs)
 
 
 def check_labels(name: str, labels: Tensor, rows: str, count: int) -> None:
@@ -154,18 +154,20 @@ def check_label_sets(name: str, labels: Tensor, rows: str, count: int, length: i
         raise ValueError(f"expected {name} to be sets over the same {length} labels, got {labels.shape[1]}")
 
 
-def check_episodes(given: dict[str, Any], names: tuple[str, str, str], remedy: str) -> None:
+def check_episodes(inputs: dict[str, Any], names: tuple[str, str, str], remedy: str) -> None:
     """Raise unless features or maps of queries, those of classes, and the queries' labels are of the same episodes.
 
     Each rank has its own episodes: only dtype and features remain, for ranks to compare. On a GPU, where values are not
     checked, a label that is none of the classes leaves its query or cell out.
     """
-    queries, means, labels = (given[name] for name in names)
+    queries, means, labels = (inputs[name] for name in names)
     maps = names[0].endswith("maps")
     for name, features in zip(names, (queries, means), strict=False):
         if features.ndim != (5 if maps else 3):
-            kind = "feature maps of episodes, (E, Q or K, D, H, W)" if maps else "features of episodes, (E, Q or K, D)"
-            expected = f"expected {name} to be {kind}, got shape {tuple(features.shape)}"
+            layout = (
+                "feature maps of episodes, (E, Q or K, D, H, W)" if maps else "features of episodes, (E, Q or K, D)"
+            )
+            expected = f"expected {name} to be {layout}, got shape {tuple(features.shape)}"
             raise ValueError(f"{expected}: pass one episode as a batch of one, {name}[None]")
         check_embeddings(name, features.flatten(2).flatten(0, 1))
     episodes, features = queries.shape[0], queries.shape[2]
@@ -179,29 +181,29 @@ def check_episodes(given: dict[str, Any], names: tuple[str, str, str], remedy: s
         expected = f"expected {names[2]} to have one class for each {each}, shape {tuple(shape)}"
         raise ValueError(f"{expected}, got shape {tuple(labels.shape)}: {remedy}")
     check_classes(names[2], labels.flatten(), "cells" if maps else "queries", labels.numel(), means.shape[1])
-    given.update({name: given[name][:, :0].movedim(2, -1).flatten(0, -2) for name in names[:2]})
-    del given[names[2]]
+    inputs.update({name: inputs[name][:, :0].movedim(2, -1).flatten(0, -2) for name in names[:2]})
+    del inputs[names[2]]
 
 
-def check_prototypes(prototypes: Tensor, queries: Tensor, count: int, of: str = "label") -> None:
+def check_prototypes(prototypes: Tensor, queries: Tensor, count: int, target: str = "label") -> None:
     """Raise unless there is one prototype with the queries' features for each label (or class), (count, D)."""
     check_references("prototypes", prototypes, queries, beside="queries")
     if len(prototypes) != count:
-        expected = f"expected prototypes to be one for each {of}, ({count}, D), got {len(prototypes)}"
+        expected = f"expected prototypes to be one for each {target}, ({count}, D), got {len(prototypes)}"
         raise ValueError(f"{expected}: use likewise.memory.Prototypes({count}, {queries.shape[-1]})")
 
 
-def check_number(name: str, value: object, low: float, high: float, usual: str, *, kind: str = "number") -> float:
+def check_number(name: str, value: object, low: float, high: float, usual: str, *, domain: str = "number") -> float:
     """Return a hyper-parameter as a number; raise unless it is a number from low to high."""
     if not low <= number(value) <= high:
-        expected = f"expected {name} to be a {kind} within {low:g} … {high:g}, got {value!r}"
+        expected = f"expected {name} to be a {domain} within {low:g} … {high:g}, got {value!r}"
         raise ValueError(f"{expected}: typical values are {usual}")
     return number(value)
 
 
 def check_positive(name: str, value: object, usual: str = "0.1 to 1") -> float:
     """Return a hyper-parameter as a number; raise unless it is positive and well within float32's range."""
-    return check_number(name, value, 1e-6, 1e6, usual, kind="positive number")
+    return check_number(name, value, 1e-6, 1e6, usual, domain="positive number")
 
 
 def matrix(name: str, value: Any, remedy: str) -> Tensor:
@@ -216,9 +218,9 @@ def matrix(name: str, value: Any, remedy: str) -> Tensor:
 
 
 def told_inactive(loss: str, anchors: Tensor, positives: Tensor, *, met: bool) -> bool:
-    """Warn of a batch without active anchors, and return whether; a GPU's, or a graph's, is not looked at.
+    """Warn of a batch without active anchors, and return whether it is one; on a GPU or in a graph nothing is read.
 
-    With `met`, only where no anchor has a positive: others may have met the loss's demand.
+    With `met`, only if no anchor has a positive: one that has may already meet the loss's demand.
     """
     if anchors.device.type != "cpu" or torch.compiler.is_compiling() or not len(positives) or anchors != 0:
         return False
@@ -231,23 +233,23 @@ def told_inactive(loss: str, anchors: Tensor, positives: Tensor, *, met: bool) -
 
 
 def naming_options(constructor: Callable[..., None], options: type) -> Callable[..., None]:
-    """Return a constructor that says what it takes where it is given others, before Python asks for what is missing."""
+    """Return a constructor that names its options if it gets an unknown one, before Python asks for missing ones."""
     every = list(inspect.signature(constructor).parameters.values())
-    passed_on = [of for of in every if of.kind is of.VAR_KEYWORD]
-    if any(options.__name__ not in str(of.annotation) for of in passed_on):
+    passed_on = [param for param in every if param.kind is param.VAR_KEYWORD]
+    if any(options.__name__ not in str(param.annotation) for param in passed_on):
         return constructor
-    positional = sum(of.kind is not of.KEYWORD_ONLY for of in every[1:] if of not in passed_on)
-    known = [of.name for of in every[1:] if of not in passed_on] + [*options.__annotations__] * bool(passed_on)
+    positional = sum(param.kind is not param.KEYWORD_ONLY for param in every[1:] if param not in passed_on)
+    known = [param.name for param in every[1:] if param not in passed_on] + [*options.__annotations__] * bool(passed_on)
 
     @functools.wraps(constructor)
-    def call(self: object, *args: Any, **given: Any) -> None:
-        if others := [name for name in given if name not in known]:
+    def call(self: object, *args: Any, **kwargs: Any) -> None:
+        if unknown := [name for name in kwargs if name not in known]:
             has = ", ".join(known) or "none"
-            raise TypeError(f"{type(self).__name__} has no option {', '.join(others)}; it has {has}")
-        if len(args) > positional and all(of.kind is not of.VAR_POSITIONAL for of in every):
+            raise TypeError(f"{type(self).__name__} has no option {', '.join(unknown)}; it has {has}")
+        if len(args) > positional and all(param.kind is not param.VAR_POSITIONAL for param in every):
             takes = f"{positional} arguments without a name" if positional else "its options by name"
             told = f"{type(self).__name__} takes {takes}, got {', '.join(map(repr, args))}: its options are "
             raise TypeError(f"{told}{', '.join(known) or 'none'}; prototypes and queues are given to its call")
-        constructor(self, *args, **given)
+        constructor(self, *args, **kwargs)
 
     return call

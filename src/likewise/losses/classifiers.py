@@ -22,9 +22,9 @@ class CrossEntropyLoss(Loss):
     q_{ic} = (1 - \varepsilon) \, [c = y_i] + \frac{\varepsilon}{C}
     $$
 
-    with g_ic the logit of row i for class c, and ε the label smoothing. It is PyTorch's own loss, no contrastive one,
-    and has none of their options. If every process holds the same number of samples, the mean of the processes' losses
-    is the loss of the whole batch.
+    with g_ic the logit of row i for class c, and ε the label smoothing. It is PyTorch's own loss, not a contrastive
+    one, and has none of their options. If every process holds the same number of samples, the mean of the processes'
+    losses is the loss of the whole batch.
 
     Args:
         label_smoothing: ε between 0 and 1, the share of the target that is spread evenly over all classes.
@@ -77,8 +77,8 @@ class BCELoss(Loss):
     p_{ic} = \frac{1}{1 + e^{-g_{ic}}}
     $$
 
-    with g_ic the logit of row i for label c, and w the positive weight. It is PyTorch's own loss; of processes see
-    `CrossEntropyLoss`.
+    with g_ic the logit of row i for label c, and w the positive weight. It is PyTorch's own loss; for several processes
+    see `CrossEntropyLoss`.
 
     Args:
         positive_weight: w > 0, the weight of a label that the sample has, relative to 1 for one that it does not have.
@@ -134,8 +134,8 @@ class AsymmetricLoss(Loss):
     $$
 
     with g_ic the logit of row i for label c, and p_ic = 1/(1 + e^{−g_ic}). A negative with p ≤ m has neither loss nor
-    gradient. With γ₊ = γ₋ = m = 0 this is L times `BCELoss`; with γ₊ = γ₋ and m = 0 it is the focal loss. Of processes
-    see `CrossEntropyLoss`.
+    gradient. With γ₊ = γ₋ = m = 0 this is L times `BCELoss`; with γ₊ = γ₋ and m = 0 it is the focal loss. For several
+    processes see `CrossEntropyLoss`.
 
     Args:
         gamma_negative: γ₋ ≥ 0, how strongly easy negatives are down-weighted.
@@ -203,14 +203,14 @@ def _with_classes(class_logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]
         expected = "expected class_logits to have at least two classes, got one, which every sample would belong to"
         raise ValueError(f"{expected}: use two classes, or BCELoss with label sets over one label")
     check_classes("labels", labels, "samples", len(class_logits), class_logits.shape[-1])
-    return _rows(class_logits, labels.to(class_logits.device, torch.int64))
+    return _flatten_views(class_logits, labels.to(class_logits.device, torch.int64))
 
 
 def _with_label_sets(class_logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """Return checked logits as rows (B·V, L), float32 or wider, and the label set of each in the same dtype."""
     _check_logits(class_logits, "label")
     check_label_sets("labels", labels, "samples", len(class_logits), class_logits.shape[-1])
-    rows, sets = _rows(class_logits, labels.to(class_logits.device))
+    rows, sets = _flatten_views(class_logits, labels.to(class_logits.device))
     return rows, sets.to(rows.dtype)
 
 
@@ -221,17 +221,17 @@ def _micro_f1(rows: Float[Tensor, "n l"], sets: Float[Tensor, "n l"]) -> Float[T
     return 2 * both / (sets.sum() + predicted.sum()).clamp(min=1)
 
 
-def _rows(class_logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+def _flatten_views(class_logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     rows = class_logits.to(torch.promote_types(class_logits.dtype, torch.float32))
     if rows.ndim == 2:
         return rows, labels
     return rows.flatten(0, 1), labels.repeat_interleave(rows.shape[1], dim=0)
 
 
-def _check_logits(class_logits: Tensor, of: str) -> None:
+def _check_logits(class_logits: Tensor, target: str) -> None:
     check_tensor("class_logits", class_logits)
     check_floating("class_logits", class_logits)
     if class_logits.ndim not in (2, 3) or 0 in class_logits.shape[1:]:
-        expected = f"expected class_logits to have a logit for each {of}, (B, C), or with views (B, V, C)"
+        expected = f"expected class_logits to have a logit for each {target}, (B, C), or with views (B, V, C)"
         raise ValueError(f"{expected}, got shape {tuple(class_logits.shape)}: apply one linear layer to each row")
     check_finite("class_logits", class_logits)

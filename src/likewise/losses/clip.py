@@ -63,12 +63,12 @@ class ClipLoss(ContrastiveLoss):
             logit_scale: α = 1/τ, already the exponential of what is learned: a 0-d or (1,) tensor.
             output_dict: Whether to return a dictionary, as open_clip's trainer asks for.
         """
-        scale = logit_scale.to(torch.promote_types(logit_scale.dtype, torch.float32))  # of which 1/α is more exact
+        scale = logit_scale.to(torch.promote_types(logit_scale.dtype, torch.float32))  # for a more exact 1/α
         loss = both_ways(self, image_features, text_features, Candidates(), 1 / scale)
         return {"contrastive_loss": loss} if output_dict else loss
 
-    def check(self, given: dict[str, Any]) -> None:
+    def check(self, inputs: dict[str, Any]) -> None:
         """Raise unless the scale is positive."""
-        check_tensor("logit_scale", given["logit_scale"])
-        check_floating("logit_scale", given["logit_scale"])
-        check_temperature(given["logit_scale"], "logit_scale", "1 to 100; it is 1/τ")
+        check_tensor("logit_scale", inputs["logit_scale"])
+        check_floating("logit_scale", inputs["logit_scale"])
+        check_temperature(inputs["logit_scale"], "logit_scale", "1 to 100; it is 1/τ")

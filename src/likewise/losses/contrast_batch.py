@@ -72,20 +72,22 @@ class ContrastBatch(NamedTuple):
         queries = self.queries.to(self.dtype)
         references = queries if self.references is self.queries else self.references.to(self.dtype)
         return self._replace(
-            queries=queries, references=references, replicated=tuple(of.to(self.dtype) for of in self.replicated)
+            queries=queries,
+            references=references,
+            replicated=tuple(section.to(self.dtype) for section in self.replicated),
         )
 
     def labels(self, labels: Tensor, reference_labels: Tensor | None, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Return the labels of the anchors, (N, …), and of the references, (R, …): as given, or the batch's own."""
         anchors = self.of_anchors(labels.to(self.queries.device, dtype))
-        others = self.of_references(anchors if reference_labels is None else reference_labels.to(anchors))
-        return anchors, anchors if others is None else others
+        references = self.of_references(anchors if reference_labels is None else reference_labels.to(anchors))
+        return anchors, anchors if references is None else references
 
     def sets(self, labels: Tensor, reference_labels: Tensor | None) -> tuple[Sets, Sets]:
         """Return the label sets of the anchors and of the references: as given, or the batch's own."""
-        anchors, others = self.labels(labels, reference_labels, torch.bool)
-        own = Sets(anchors, "labels")
-        return own, own if others is anchors else Sets(others, "labels of references")
+        anchors, references = self.labels(labels, reference_labels, torch.bool)
+        anchor_sets = Sets(anchors, "labels")
+        return anchor_sets, anchor_sets if references is anchors else Sets(references, "labels of references")
 
     def sets_of(self, labels: Tensor | None) -> list[Sets]:
         """Return the label sets of a section that every process holds completely, if there are some."""
@@ -104,21 +106,21 @@ class ContrastBatch(NamedTuple):
 
     def same_sample(self) -> PairWeight:
         """Return the pairs of views of the same sample, including each view with itself."""
-        anchors, others = self.samples()
-        return SameSample(anchors, others, offset=self.place)
+        anchors, references = self.samples()
+        return SameSample(anchors, references, offset=self.place)
 
     def same_class(self, anchors: Tensor, sections: Sequence[Tensor]) -> PairWeight:
         """Return the pairs of a class, including each row with itself; the arguments are what `classes` returns."""
         first, *rest = sections
-        own = SameClass(anchors, None if first is anchors else first, offset=self.place)
-        return concat([own, *(SameClass(anchors, of) for of in rest)])
+        first_pairs = SameClass(anchors, None if first is anchors else first, offset=self.place)
+        return concat([first_pairs, *(SameClass(anchors, section) for section in rest)])
 
     def classes(
         self, labels: Tensor, reference_labels: Tensor | None = None, queue_labels: Tensor | None = None
     ) -> tuple[Int[Tensor, " n"], list[Int[Tensor, " r"]]]:
         """Return the classes of the anchors, and of each section of references, the anchors' own first."""
-        anchors, others = self.labels(labels, reference_labels, torch.int64)
-        return anchors, [others, *([] if queue_labels is None else [queue_labels.to(anchors)])]
+        anchors, references = self.labels(labels, reference_labels, torch.int64)
+        return anchors, [references, *([] if queue_labels is None else [queue_labels.to(anchors)])]
 
     def not_self(self) -> PairWeight:
         """Return all pairs except an anchor with itself."""
@@ -127,7 +129,7 @@ class ContrastBatch(NamedTuple):
 
     def all_others(self) -> PairWeight:
         """Return all pairs except an anchor with itself, over all sections."""
-        return concat([self.not_self(), *(AllPairs(len(self.queries), len(of)) for of in self.replicated)])
+        return concat([self.not_self(), *(AllPairs(len(self.queries), len(section)) for section in self.replicated)])
 
     def aligned(self) -> PairWeight:
         """Return each anchor's pair with the reference at its own position, where there is one for each."""
@@ -148,8 +150,8 @@ def described(name: str, value: Any) -> str:
     if not isinstance(value, Tensor):
         return "given"
     if name.endswith("labels"):
-        kind = "classes" if value.ndim == 1 else f"sets over {value.shape[1]} labels"
-        return f"{kind}, {len(value)} of them" if name in WHOLE else kind
+        label_kind = "classes" if value.ndim == 1 else f"sets over {value.shape[1]} labels"
+        return f"{label_kind}, {len(value)} of them" if name in WHOLE else label_kind
     if not value.is_floating_point() or name == "mask":
         return "given"
     single = value.ndim == 3 and value.shape[1] == 1
@@ -171,7 +173,7 @@ def values_of(loss: nn.Module, inputs: Mapping[str, Any]) -> dict[str, str]:
 
 
 def checksum(value: Tensor) -> str:
-    """Return what tells values from others bit for bit, whichever device or processor they are on.
+    """Return a checksum that tells values apart bit for bit, whatever device or processor they are on.
 
     Example:
         >>> checksum(torch.tensor([[1.0, 2.0]])), checksum(torch.tensor([[2.0, 1.0]]))

@@ -80,8 +80,9 @@ class ContrastiveMarginLoss(ClassLoss):
             pushes += [push._replace(function="squared hinge") for push in pushes]
         outcome = self.outcome(rows, ContrastSpec(tuple(pushes)))
         count = torch.full((), float(len(rows.queries)), dtype=rows.dtype, device=rows.queries.device)
-        counts = [count, *(of.sum() for of in outcome.counts[:2])]  # the slope of a hinge is 1 where there is a loss
-        count, *of_pairs = [distributed.total(of) for of in counts] if self.gathers else counts
+        counts = [count, *(slopes.sum() for slopes in outcome.counts[:2])]  # a hinge with a loss has slope 1
+        count, *of_pairs = [distributed.total(number) for number in counts] if self.gathers else counts
         sums = zip(outcome.logsums[-2:], of_pairs, strict=True)
-        losses = sum((of * (count / pairs.clamp(min=1)) for of, pairs in sums), torch.zeros_like(outcome.logsums[0]))
+        zeros = torch.zeros_like(outcome.logsums[0])
+        losses = sum((loss * (count / pairs.clamp(min=1)) for loss, pairs in sums), zeros)
         return self.reduce(losses, torch.ones_like(losses, dtype=torch.bool), positives)

@@ -75,12 +75,12 @@ class DCLLoss(ContrastiveLoss):
         if not self.weighted:
             return self.evaluate(rows, pull=positives.mean_over_row(), push=push, positives=positives)
         weights = self._weights(rows)
-        pull, one = positives.scale(anchors=weights), torch.ones_like(weights)
-        return self.evaluate(rows, pull=pull, push=push, positives=positives, coefficients=(one,))
+        pull, ones = positives.scale(anchors=weights), torch.ones_like(weights)
+        return self.evaluate(rows, pull=pull, push=push, positives=positives, coefficients=(ones,))
 
-    def check(self, given: dict[str, Any]) -> None:
+    def check(self, inputs: dict[str, Any]) -> None:
         """Raise unless there are two views, if weighted."""
-        if self.weighted and (views := given["embeddings"].shape[1]) != 2:
+        if self.weighted and (views := inputs["embeddings"].shape[1]) != 2:
             raise ValueError(
                 f"expected two views for DCLLoss(weighted=True), got {views}: pass two, or set weighted=False"
             )

@@ -81,9 +81,9 @@ class HardNegativeLoss(ContrastiveLoss):
         losses = torch.logaddexp(margin, torch.zeros_like(margin))  # −log(e^s / (e^s + G)), from log G − s
         return self.reduce(losses.where(active, 0), active, active.to(losses.dtype))
 
-    def check(self, given: dict[str, Any]) -> None:
+    def check(self, inputs: dict[str, Any]) -> None:
         """Raise unless there are two views."""
-        if (views := given["embeddings"].shape[1]) != 2:
+        if (views := inputs["embeddings"].shape[1]) != 2:
             raise ValueError(
                 f"expected two views of each sample for HardNegativeLoss, got {views}: pass pairs of views"
             )

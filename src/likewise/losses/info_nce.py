@@ -116,15 +116,15 @@ class InfoNCELoss(ContrastiveLoss):
             return one_way(self, queries, keys, among)
         return joint(self, queries, keys, among) if self.symmetric == "joint" else both_ways(self, queries, keys, among)
 
-    def check(self, given: dict[str, Any]) -> None:
-        """Raise if a symmetric loss is given a queue, or ids or a guide do not go with what they are of."""
-        if self.symmetric and given["queue"] is not None:
+    def check(self, inputs: dict[str, Any]) -> None:
+        """Raise if a symmetric loss gets a queue, or ids or a guide's vectors do not match the rows they describe."""
+        if self.symmetric and inputs["queue"] is not None:
             remedy = "leave it out, or set symmetric=False"
             raise ValueError(f"expected no queue for a symmetric InfoNCELoss, got a queue: {remedy}")
-        only_queue = given["queue"] is not None and given["negatives"] is None  # then the ids of keys alone have no use
-        check_ids("ids", "keys", "queue_ids" if only_queue else "ids", given)
-        check_ids("queue_ids", "queue", "ids", given)
-        check_candidates(given)
+        only_queue = inputs["queue"] is not None and inputs["negatives"] is None  # keys' ids alone then have no use
+        check_ids("ids", "keys", "queue_ids" if only_queue else "ids", inputs)
+        check_ids("queue_ids", "queue", "ids", inputs)
+        check_candidates(inputs)
 
 
 def both_ways(
@@ -166,7 +166,7 @@ def joint(loss: ContrastiveLoss, queries: Tensor, keys: Tensor, among: Candidate
         pushed = back.hard(rows, among.negatives)[1]
         of_key = [*of_key, pushed & SameSample(sample, of_sample).__invert__()]
     rows = rows._replace(replicated=tuple(sections))
-    pull = concat([rows.aligned(), *(NoPairs(*of.shape) for of in of_query[1:])])
+    pull = concat([rows.aligned(), *(NoPairs(*weight.shape) for weight in of_query[1:])])
     (forth,), _, attraction, *_ = loss.outcome(rows, ContrastSpec((Push(concat(of_query)),), pull))
     (back,), *_ = loss.outcome(rows._replace(queries=keys), ContrastSpec((Push(concat(of_key)),)))
     everyone = torch.ones_like(forth, dtype=torch.bool)

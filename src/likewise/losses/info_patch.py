@@ -79,7 +79,7 @@ class InfoPatchLoss(Loss):
 
     @property
     def unused(self) -> frozenset[str]:
-        """Names of its forward that it has no use for with these weights."""
+        """Names of the forward arguments that it does not use with these weights."""
         return frozenset() if self.global_weight else frozenset({"map_logits", "map_labels"})
 
     def forward(

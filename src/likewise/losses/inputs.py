@@ -28,7 +28,7 @@ class ArgSpec(ABC):
     """Fields holding names of other inputs; if it `reads_loss`, the last may be an attribute of the loss."""
     reads_loss: ClassVar[bool] = False
     are_vectors: ClassVar[bool] = False
-    """Whether these are rows of the features of embeddings, whose first ones are embeddings as well."""
+    """Whether these are rows with the features of embeddings, of which the first ones are embeddings as well."""
 
     @property
     def after(self) -> list[str]:
@@ -36,7 +36,7 @@ class ArgSpec(ABC):
         return [getattr(self, field) for field in self.naming if getattr(self, field)]
 
     @abstractmethod
-    def check(self, name: str, value: Any, given: Given, loss: Any) -> None:
+    def check(self, name: str, value: Any, inputs: Given, loss: Any) -> None:
         """Raise unless a value is one of these; None is passed only to inputs that go with others."""
 
 
@@ -47,15 +47,15 @@ class Views(ArgSpec):
 
     are_vectors = True
 
-    def check(self, name: str, value: Any, given: Given, loss: Any) -> None: ...
+    def check(self, name: str, value: Any, inputs: Given, loss: Any) -> None: ...
 
 
 @final
 @dataclass(frozen=True)
 class Episodic(ArgSpec):
-    """Something of each episode; `ContrastiveLoss.check` has to look at all of it together."""
+    """An input with a part for each episode; `ContrastiveLoss.check` checks all such inputs together."""
 
-    def check(self, name: str, value: Any, given: Given, loss: Any) -> None:
+    def check(self, name: str, value: Any, inputs: Given, loss: Any) -> None:
         checks.check_tensor(name, value)
 
 
@@ -66,36 +66,36 @@ class Embeddings(ArgSpec):
 
     are_vectors = True
 
-    def check(self, name: str, value: Any, given: Given, loss: Any) -> None:
+    def check(self, name: str, value: Any, inputs: Given, loss: Any) -> None:
         checks.check_embeddings(name, value)
 
 
 @final
 @dataclass(frozen=True)
 class References(ArgSpec):
-    """Rows, (R, D), with the features and the device of others, and if ``aligned`` paired with these one to one."""
+    """Rows, (R, D), with the features and the device of another input; if ``aligned``, paired with it one to one."""
 
     naming = ("beside",)
     are_vectors = True
     beside: str
     aligned: bool = False
 
-    def check(self, name: str, value: Any, given: Given, loss: Any) -> None:
+    def check(self, name: str, value: Any, inputs: Given, loss: Any) -> None:
         check = checks.check_aligned if self.aligned else checks.check_references
-        check(name, value, given[self.beside], beside=self.beside)
+        check(name, value, inputs[self.beside], beside=self.beside)
 
 
 @final
 @dataclass(frozen=True)
 class PerAnchor(ArgSpec):
-    """One row or more for each row of others, (B, D) or (B, K, D)."""
+    """One row or more for each row of another input, (B, D) or (B, K, D)."""
 
     naming = ("of",)
     are_vectors = True
     of: str
 
-    def check(self, name: str, value: Any, given: Given, loss: Any) -> None:
-        checks.check_negatives(value, given[self.of])
+    def check(self, name: str, value: Any, inputs: Given, loss: Any) -> None:
+        checks.check_negatives(value, inputs[self.of])
 
 
 @final
@@ -108,43 +108,43 @@ class Prototypes(ArgSpec):
     beside: str
     of: str
 
-    def check(self, name: str, value: Any, given: Given, loss: Any) -> None:
-        checks.check_prototypes(value, given[self.beside], _width(self.of, given, loss))
+    def check(self, name: str, value: Any, inputs: Given, loss: Any) -> None:
+        checks.check_prototypes(value, inputs[self.beside], _width(self.of, inputs, loss))
 
 
 @final
 @dataclass(frozen=True)
 class Labels(ArgSpec):
-    """Classes or label sets, one for each row of others, which have their own name in an error."""
+    """Classes or label sets, one for each row of another input, which errors may call by a name of its own."""
 
     naming = ("of",)
     of: str
     rows: str = ""
 
-    def check(self, name: str, value: Any, given: Given, loss: Any) -> None:
-        if value is not None and given[self.of] is not None:
-            checks.check_labels(name, value, self.rows or self.of, given[self.of].shape[0])
+    def check(self, name: str, value: Any, inputs: Given, loss: Any) -> None:
+        if value is not None and inputs[self.of] is not None:
+            checks.check_labels(name, value, self.rows or self.of, inputs[self.of].shape[0])
 
 
 @final
 @dataclass(frozen=True)
 class Classes(ArgSpec):
-    """A class for each row of others, with which they go together; below the number of prototypes, if named."""
+    """A class for each row of another input, passed with it; below the number of prototypes, if they are named."""
 
     naming = ("of", "below")
     of: str
     below: str = ""
 
-    def check(self, name: str, value: Any, given: Given, loss: Any) -> None:
-        prototypes = given[self.below] if self.below else None
-        if (rows := _together(self.of, name, value, given)) is not None:
+    def check(self, name: str, value: Any, inputs: Given, loss: Any) -> None:
+        prototypes = inputs[self.below] if self.below else None
+        if (rows := _together(self.of, name, value, inputs)) is not None:
             checks.check_classes(name, value, self.of, len(rows), None if prototypes is None else len(prototypes))
 
 
 @final
 @dataclass(frozen=True)
 class MultiHot(ArgSpec):
-    """A label set for each row of others, with which it goes together; over the labels of others, or of the loss."""
+    """A label set for each row of another input, passed with it; over the labels of an input or of the loss."""
 
     naming = ("of", "like")
     reads_loss = True
@@ -152,79 +152,79 @@ class MultiHot(ArgSpec):
     like: str = ""
     rows: str = ""
 
-    def check(self, name: str, value: Any, given: Given, loss: Any) -> None:
-        if (rows := _together(self.of, name, value, given)) is not None:
-            length = _width(self.like, given, loss) if self.like else None
+    def check(self, name: str, value: Any, inputs: Given, loss: Any) -> None:
+        if (rows := _together(self.of, name, value, inputs)) is not None:
+            length = _width(self.like, inputs, loss) if self.like else None
             checks.check_label_sets(name, value, self.rows or self.of, len(rows), length)
 
 
-def _together(of: str, name: str, value: Any, given: Given) -> Any:
-    """Return the rows that labels are of, None where there are neither."""
-    if (value is None) != (given[of] is None):
-        raise ValueError(f"expected {of} and {name} together, got only one of them: pass both or neither")
-    return given[of]
+def _together(rows_name: str, name: str, value: Any, inputs: Given) -> Any:
+    """Return the rows that the labels belong to; None if there are neither rows nor labels."""
+    if (value is None) != (inputs[rows_name] is None):
+        raise ValueError(f"expected {rows_name} and {name} together, got only one of them: pass both or neither")
+    return inputs[rows_name]
 
 
-def _width(name: str, given: Given, loss: Any) -> int:
-    value: Tensor = given[name] if name in given else getattr(loss, name)
+def _width(name: str, inputs: Given, loss: Any) -> int:
+    value: Tensor = inputs[name] if name in inputs else getattr(loss, name)
     return value.shape[1]
 
 
 def checked(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """Return a forward that first checks what its annotations declare, in the context of `ContrastiveLoss.checks`."""
     every = _parameters(forward)
-    kinds = {of.name: kind for of in every for kind in _declared(of.annotation)}
-    parameters = [of for of in every if of.kind not in (of.VAR_POSITIONAL, of.VAR_KEYWORD)]
-    if any(isinstance(kind, Views) for kind in kinds.values()):
-        return _of_views(forward, {of.name for of in parameters})
+    kinds = {param.name: spec for param in every for spec in _declared(param.annotation)}
+    parameters = [param for param in every if param.kind not in (param.VAR_POSITIONAL, param.VAR_KEYWORD)]
+    if any(isinstance(spec, Views) for spec in kinds.values()):
+        return _of_views(forward, {param.name for param in parameters})
     if not kinds:
         return forward  # it checks its inputs in the context of `ContrastiveLoss.checks` itself
-    _check_names(forward, kinds, {of.name for of in parameters})
+    _check_names(forward, kinds, {param.name for param in parameters})
     order: list[str] = []
     while len(order) < len(kinds):
-        ready = [of for of in kinds if of not in order and not (set(kinds[of].after) & set(kinds)) - set(order)]
+        ready = [name for name in kinds if name not in order and not (set(kinds[name].after) & set(kinds)) - set(order)]
         if not ready:
             waiting = ", ".join(name for name in kinds if name not in order)
             expected = f"expected inputs of {forward.__qualname__} that are checked one after another"
             raise TypeError(f"{expected}, got {waiting}, which wait for each other: let one name no other")
         order += ready
-    names = {of.name: None for of in parameters}
+    names = {param.name: None for param in parameters}
     listed = next((name for name in [*names][:1] if isinstance(kinds.get(name), Embeddings)), "")
-    optional = {of.name: of.default for of in parameters if of.default is not of.empty}
+    optional = {param.name: param.default for param in parameters if param.default is not param.empty}
     required = [name for name in names if name not in optional]
     takes_more = len(parameters) < len(every)
-    together = {name for name, kind in kinds.items() if isinstance(kind, Classes | MultiHot)}
+    together = {name for name, spec in kinds.items() if isinstance(spec, Classes | MultiHot)}
 
     @functools.wraps(forward)
     def call(loss: Any, *args: Any, **kwargs: Any) -> Tensor:
-        found = optional | dict(zip(names, args, strict=False)) | kwargs
+        arguments = optional | dict(zip(names, args, strict=False)) | kwargs
         if takes_more or len(args) <= len(names):
-            _check_all(found, found if takes_more else names, required, loss)
-            with loss.checks(*(_listed(args) or args)[:1], **found) as given:
-                args = _in_one(args, given, listed, loss)
+            _check_all(arguments, arguments if takes_more else names, required, loss)
+            with loss.checks(*(_unpack_views(args) or args)[:1], **arguments) as inputs:
+                args = _in_one(args, inputs, listed, loss)
                 for name in order:
-                    value, kind = given[name], kinds[name]
+                    value, spec = inputs[name], kinds[name]
                     if value is None and name not in optional:
                         checks.check_tensor(name, value)
                     if value is not None or name in together:
-                        kind.check(name, value, given, loss)
-                loss.check(given)
+                        spec.check(name, value, inputs, loss)
+                loss.check(inputs)
         return forward(loss, *args, **kwargs)  # which says what is too much
 
     return call
 
 
-def _check_all(found: Given, known: Given, names: Sequence[str], loss: Any) -> None:
-    if others := [name for name in found if name not in known]:
-        raise TypeError(f"{type(loss).__name__} takes no {', '.join(others)}; it takes {', '.join(known)}")
-    if missing := [name for name in names if name not in found]:
+def _check_all(arguments: Given, known: Given, names: Sequence[str], loss: Any) -> None:
+    if unknown := [name for name in arguments if name not in known]:
+        raise TypeError(f"{type(loss).__name__} takes no {', '.join(unknown)}; it takes {', '.join(known)}")
+    if missing := [name for name in names if name not in arguments]:
         expected = f"expected {', '.join(names)} for {type(loss).__name__}"
         raise TypeError(f"{expected}, got no {', '.join(missing)}: pass all of them")
 
 
 def _check_names(forward: Callable[..., Tensor], kinds: dict[str, ArgSpec], names: set[str]) -> None:
-    for name, kind in kinds.items():
-        missing = [of for of in kind.after[: len(kind.naming) - kind.reads_loss] if of not in names]
+    for name, spec in kinds.items():
+        missing = [needed for needed in spec.after[: len(spec.naming) - spec.reads_loss] if needed not in names]
         if missing:
             expected = f"expected the annotation of {name} in {forward.__qualname__} to name inputs of it"
             known = ", ".join(sorted(names - {name}))
@@ -236,10 +236,10 @@ def _of_views(forward: Callable[..., Tensor], options: set[str]) -> Callable[...
     def call(loss: Any, *args: Any, **kwargs: Any) -> Tensor:
         if not kwargs.keys() <= options:
             return forward(loss, *args, **kwargs)  # which says what is too much
-        args = _listed(args) or args
-        with loss.checks(*args[:1]) as given:
-            embeddings = given["embeddings"] = _stacked(args, type(loss).__name__)
-            loss.check(given)
+        args = _unpack_views(args) or args
+        with loss.checks(*args[:1]) as inputs:
+            embeddings = inputs["embeddings"] = _stacked(args, type(loss).__name__)
+            loss.check(inputs)
         return forward(loss, embeddings, **kwargs)
 
     return call
@@ -247,21 +247,21 @@ def _of_views(forward: Callable[..., Tensor], options: set[str]) -> Callable[...
 
 def vectors_of(forward: Callable[..., Tensor]) -> list[str]:
     """Return which of a forward's inputs are vectors, whose first features are vectors as well."""
-    return [of.name for of in _parameters(forward) for kind in _declared(of.annotation) if kind.are_vectors]
+    return [param.name for param in _parameters(forward) for spec in _declared(param.annotation) if spec.are_vectors]
 
 
-def _listed(args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return the views of a list of them, as loaders make it, if that is the first argument; numbers are no views."""
-    listed = args and isinstance(args[0], list | tuple) and any(isinstance(of, Tensor) for of in args[0])
+def _unpack_views(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the views if the first argument is a list of them, as loaders make it; a list of numbers has none."""
+    listed = args and isinstance(args[0], list | tuple) and any(isinstance(view, Tensor) for view in args[0])
     return tuple(args[0]) if listed else ()
 
 
-def _in_one(args: tuple[Any, ...], given: dict[str, Any], first: str, loss: Any) -> tuple[Any, ...]:
-    """Return the arguments, with a list of views as one tensor, which replaces it among the named ones too."""
-    if not first or not _listed(args):
+def _in_one(args: tuple[Any, ...], inputs: dict[str, Any], first: str, loss: Any) -> tuple[Any, ...]:
+    """Return the arguments with a list of views stacked into one tensor, which replaces it in ``inputs``, too."""
+    if not first or not _unpack_views(args):
         return args
-    given[first] = _stacked(_listed(args), type(loss).__name__)
-    return given[first], *args[1:]
+    inputs[first] = _stacked(_unpack_views(args), type(loss).__name__)
+    return inputs[first], *args[1:]
 
 
 def _parameters(forward: Callable[..., Tensor]) -> list[inspect.Parameter]:
@@ -275,7 +275,7 @@ def _parameters(forward: Callable[..., Tensor]) -> list[inspect.Parameter]:
 
 def _declared(annotation: Any) -> list[ArgSpec]:
     parts = (annotation, *get_args(annotation))
-    return [kind for part in parts for kind in get_args(part)[1:] if isinstance(kind, ArgSpec)]
+    return [spec for part in parts for spec in get_args(part)[1:] if isinstance(spec, ArgSpec)]
 
 
 def _stacked(views: tuple[Tensor, ...], loss: str) -> Float[Tensor, "b v d"]:

@@ -74,11 +74,11 @@ class KCLLoss(ContrastiveLoss):
         """
         rows = self.rows(embeddings)
         push = rows.not_self()
-        samples, others = rows.samples()
-        row_of = torch.argsort(samples if others is None else others, stable=True).view(-1, rows.views)
-        own = torch.arange(rows.views, device=samples.device).repeat_interleave(len(samples) // rows.views)
+        samples, references = rows.samples()
+        row_of = torch.argsort(samples if references is None else references, stable=True).view(-1, rows.views)
+        view = torch.arange(rows.views, device=samples.device).repeat_interleave(len(samples) // rows.views)
         step = torch.arange(1, rows.views, device=samples.device)[:, None]
-        views = row_of[samples, (own + step) % rows.views]
+        views = row_of[samples, (view + step) % rows.views]
         positives = Listed(torch.cat([views, self._drawn(rows, labels, row_of)]), len(rows.references))
         return self.evaluate(rows, pull=positives.mean_over_row(), push=push, positives=positives)
 
@@ -91,9 +91,9 @@ class KCLLoss(ContrastiveLoss):
         view = torch.randint(views, (self.k, views, len(labels)), generator=generator, device=source).to(device)
         order = shuffled[torch.argsort(labels[shuffled], stable=True)]  # class after class, at random within each
         first, end = (torch.searchsorted(labels[order], labels, right=right) for right in (False, True))
-        members, place = end - first, torch.argsort(order) - first
+        members, position = end - first, torch.argsort(order) - first
         step = torch.arange(1, self.k + 1, device=device)[:, None]
-        sample = order[first + (place + step) % members]
+        sample = order[first + (position + step) % members]
         drawn = row_of[sample[:, None], view].masked_fill((step >= members)[:, None], len(rows.references))
         start = rows.sample_shards.offset
         return drawn[:, :, start : start + len(rows.queries) // views].flatten(1)

@@ -67,32 +67,32 @@ def label_pair_similarity(labels: Any, method: Method) -> Float[Tensor, "l l"]:
     return table.fill_diagonal_(1)
 
 
-def _similarity(both: Tensor, one: Tensor, other: Tensor, total: int, method: Method) -> Tensor:
-    """Return the similarity of labels from how many samples have both, one and the other, of so many in all."""
+def _similarity(both: Tensor, first: Tensor, other: Tensor, total: int, method: Method) -> Tensor:
+    """Return the similarity of labels from how many samples have both, the first, and the other, of the total."""
     if method == "jaccard":
-        return both / (one + other - both).clamp(min=1)
+        return both / (first + other - both).clamp(min=1)
     count = both.clamp(min=1)
-    information = torch.log(count * total / (one * other).clamp(min=1))
+    information = torch.log(count * total / (first * other).clamp(min=1))
     similarity = (information / torch.log(total / count) + 1) / 2
     return similarity.masked_fill(both == total, 1).masked_fill(both == 0, 0).clamp(0, 1)
 
 
 def _together(labels: Tensor) -> Int[Tensor, "l l"]:
-    """Count the samples that have both of two labels: by each one's pairs, or where they are many by a product."""
+    """Count the samples that have both of two labels: from each sample's pairs, or if they are many by a product."""
     samples, count = labels.shape
     sample, label = labels.nonzero(as_tuple=True)
-    own = torch.bincount(sample, minlength=samples)
+    label_counts = torch.bincount(sample, minlength=samples)
     both = torch.zeros(count, count, dtype=torch.int32, device=labels.device)
-    if DENSE * int(own.square().sum()) > samples * count * count:
+    if DENSE * int(label_counts.square().sum()) > samples * count * count:
         with torch.autocast(labels.device.type, enabled=False):
             for some in labels.split(ROWS):  # float32 counts so few exactly
                 both += (some.float().T @ some.float()).int()
         return both
-    first = own.cumsum(0) - own
-    for some in torch.arange(len(label), device=labels.device).split(max(1, PAIRS // max(1, int(own.max())))):
-        times = own[sample[some]]
-        one = torch.arange(len(some), device=labels.device).repeat_interleave(times)
-        place = torch.arange(len(one), device=labels.device) - (times.cumsum(0) - times)[one]
-        other = label[first[sample[some]][one] + place]
-        both.view(-1).index_add_(0, label[some][one] * count + other, torch.ones_like(other, dtype=torch.int32))
+    first = label_counts.cumsum(0) - label_counts
+    for some in torch.arange(len(label), device=labels.device).split(max(1, PAIRS // max(1, int(label_counts.max())))):
+        times = label_counts[sample[some]]
+        index = torch.arange(len(some), device=labels.device).repeat_interleave(times)
+        position = torch.arange(len(index), device=labels.device) - (times.cumsum(0) - times)[index]
+        other = label[first[sample[some]][index] + position]
+        both.view(-1).index_add_(0, label[some][index] * count + other, torch.ones_like(other, dtype=torch.int32))
     return both

@@ -30,7 +30,7 @@ def label_weights(
     sections: Sequence[Sets],
     *,
     alpha: float,
-    own: Literal["left out", "corrected", "none"],
+    self_term: Literal["left out", "corrected", "none"],
     dtype: torch.dtype,
 ) -> LabelWeights:
     """Return the shares of the references in each query's pull, which depend only on label sets.
@@ -41,20 +41,20 @@ def label_weights(
 
     Σ_r w_ir = |y_i|, unless the own term is excluded from the sum but not from the pull.
 
-    ``own`` says how the query's own term is treated: "left out" of sum and pull (the query itself is among the
-    instances), "corrected", which excludes it only from the sum (its own key is among them), or "none".
+    ``self_term`` says how the query's own term is treated: "left out" of sum and pull (the query itself is among the
+    instances), "corrected", excluded only from the sum (its own key is among them), or "none".
     """
     label_sets = sets.rows
     with without_autocast(label_sets.device):
-        by_label = [Jaccard(sets, others).by_label(dtype, label_sets.device) for others in sections]
+        by_label = [Jaccard(sets, section).by_label(dtype, label_sets.device) for section in sections]
     sizes = sets.sizes[:, None].clamp(min=1).to(dtype)
-    prototype = torch.ones_like(sizes) if own == "none" else 1 - alpha / sizes
+    prototype = torch.ones_like(sizes) if self_term == "none" else 1 - alpha / sizes
     share = sum((alpha * sums for sums, _ in by_label), start=label_sets * prototype)
     share = torch.where(label_sets, 1 / (share * sizes), 0)
     labelled = label_sets.any(dim=1)
     return LabelWeights(
-        tuple(Jaccard(sets, others, worth=alpha * share) for others in sections),
+        tuple(Jaccard(sets, section, worth=alpha * share) for section in sections),
         Explicit(share),
-        labelled + (alpha / sizes * share).sum(dim=1) if own == "corrected" else labelled.to(dtype),
-        sum((count for _, count in by_label), start=sets.sizes - labelled.long() * (own == "left out")),
+        labelled + (alpha / sizes * share).sum(dim=1) if self_term == "corrected" else labelled.to(dtype),
+        sum((count for _, count in by_label), start=sets.sizes - labelled.long() * (self_term == "left out")),
     )

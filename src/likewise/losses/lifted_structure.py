@@ -71,7 +71,7 @@ class LiftedStructureLoss(ClassLoss):
         far, sets = self._negatives(rows, classes, sections), rows.same_class(classes, sections) & rows.all_others()
         count = sets.row_sum(far.dtype, far.device).where(far != -torch.inf, 0)
         far = far.clamp(min=-1e30)  # where −∞ would have no gradient
-        (z, v), others, of_others = self.vectors(rows), torch.cat([*sections]), self._of_others(rows, far, sections)
+        (z, v), labels, of_others = self.vectors(rows), torch.cat([*sections]), self._of_others(rows, far, sections)
         temperature = scalar(self.temperature, z)
         if self.backend == "auto" and z.device.type == "cpu" and len(z) * len(v) <= PAIRS:
             with without_autocast(z.device):
@@ -79,25 +79,25 @@ class LiftedStructureLoss(ClassLoss):
                 j = _exponents(z, v, far, of_others, temperature=temperature, margin=self.margin)[1]
                 hinges = j.clamp(min=0) * weights
             return self.reduce(hinges.square().sum(dim=1) / 2, count > 0, count, count)
-        one, other = classes.argsort(), others.argsort()  # the pairs of a class side by side
-        pairs = SameClass(classes[one], others[other])
+        order, other = classes.argsort(), labels.argsort()  # the pairs of a class side by side
+        pairs = SameClass(classes[order], labels[other])
         if rows.place is not None:
-            pairs &= ~Equal(one + rows.place, other)
-        hinges = _Hinges.apply(z[one], v[other], far[one], of_others[other], temperature, self.margin, pairs)
-        losses = torch.zeros_like(far).index_copy(0, one, hinges).where(count > 0, 0)
+            pairs &= ~Equal(order + rows.place, other)
+        hinges = _Hinges.apply(z[order], v[other], far[order], of_others[other], temperature, self.margin, pairs)
+        losses = torch.zeros_like(far).index_copy(0, order, hinges).where(count > 0, 0)
         return self.reduce(losses, count > 0, count, count)
 
     def _negatives(self, rows: ContrastBatch, classes: Tensor, sections: Sequence[Tensor]) -> Float[Tensor, " n"]:
-        """Return log Σ_n e^{s_in/τ} over the rows of other classes, of the queries of rows; −∞ without any."""
+        """Return log Σ_n e^{s_in/τ} over the rows of other classes, for each query of ``rows``; −∞ without any."""
         return self.outcome(rows, ContrastSpec((Push(~rows.same_class(classes, sections)),))).logsums[0]
 
     def _of_others(self, rows: ContrastBatch, far: Tensor, sections: Sequence[Tensor]) -> Float[Tensor, " r"]:
-        """Return the same of all references: of the batch what is known, of others among all references."""
+        """Return the same for all references: known for those of the batch, computed for the others."""
         of_batch = [] if rows.others else [distributed.gather(far, rows.reference_shards) if rows.gathered else far]
         vectors, classes = rows.sections[len(of_batch) :], sections[len(of_batch) :]
         apart = [
-            self._negatives(rows._replace(queries=of, others=True), own, sections).clamp(min=-1e30)
-            for of, own in zip(vectors, classes, strict=True)
+            self._negatives(rows._replace(queries=queries, others=True), labels, sections).clamp(min=-1e30)
+            for queries, labels in zip(vectors, classes, strict=True)
         ]
         return torch.cat([*of_batch, *apart])
 
@@ -107,8 +107,8 @@ class _Hinges(torch.autograd.Function):
     """Σ_p max(0, J_ip)² / 2 over positive pairs, in tiles, which the backward computes again."""
 
     @staticmethod
-    def forward(ctx: Any, *given: Any) -> Tensor:
-        *tensors, ctx.margin, ctx.pairs = given
+    def forward(ctx: Any, *inputs: Any) -> Tensor:
+        *tensors, ctx.margin, ctx.pairs = inputs
         ctx.save_for_backward(*tensors)
         losses = torch.zeros_like(tensors[2])
         for rows, _, _, hinges in _tiles(ctx, tensors):
@@ -118,7 +118,7 @@ class _Hinges(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor | None, ...]:
         z, v, far, of_others, temperature = tensors = ctx.saved_tensors
-        gradients = of_z, of_v, of_far, back, of_temperature = [torch.zeros_like(of) for of in tensors]
+        gradients = of_z, of_v, of_far, back, of_temperature = [torch.zeros_like(tensor) for tensor in tensors]
         for rows, columns, s, hinges in _tiles(ctx, tensors):
             pulled = hinges.mul_(slopes[0][rows, None])
             pushed = torch.sigmoid(far[rows, None] - of_others[columns]) * pulled

@@ -27,7 +27,7 @@ class MarginSoftmax(ContrastiveLoss):
     label_kinds = frozenset({"classes"})
 
     @abstractmethod
-    def target(self, z: Float[Tensor, "n d"], own: Float[Tensor, "n d"]) -> Float[Tensor, " n"]:
+    def target(self, z: Float[Tensor, "n d"], prototypes: Float[Tensor, "n d"]) -> Float[Tensor, " n"]:
         """Return the cosine of each row with its own class's prototype, reduced by the margin."""
 
     def forward(
@@ -47,17 +47,17 @@ class MarginSoftmax(ContrastiveLoss):
                 check_temperature(self.temperature)
                 z, units = self.vectors(rows)
                 target, temperature = self.target(z, units[classes]), scalar(self.temperature, z)
-                others = (z @ units.T / temperature).masked_fill(classes.unsqueeze(1) == numbers, -torch.inf)
-                rest = others.logsumexp(dim=1)
+                negatives = (z @ units.T / temperature).masked_fill(classes.unsqueeze(1) == numbers, -torch.inf)
+                rest = negatives.logsumexp(dim=1)
             else:
                 (rest,), *_ = self.outcome(rows, ContrastSpec((Push(~SameClass(classes, numbers)),)))
                 both = rows.queries, prototypes[classes]
-                z, own = (normalized(v) if self.normalize else v.to(rows.dtype) for v in both)
-                target, temperature = self.target(z, own), scalar(self.temperature, rest)
+                z, class_vectors = (normalized(v) if self.normalize else v.to(rows.dtype) for v in both)
+                target, temperature = self.target(z, class_vectors), scalar(self.temperature, rest)
             excess = rest - target / temperature
             losses = torch.logaddexp(excess, torch.zeros_like(excess))
-        one = torch.ones_like(losses)
-        return self.reduce(losses, one.bool(), positives=one.detach())
+        ones = torch.ones_like(losses)
+        return self.reduce(losses, ones.bool(), positives=ones.detach())
 
 
 @final
@@ -97,10 +97,10 @@ class ArcFaceLoss(MarginSoftmax):
         super().__init__(temperature, **options)
         self.margin = check_number("margin", margin, 0, math.pi / 2, "0.1 to 0.5")
 
-    def target(self, z: Float[Tensor, "n d"], own: Float[Tensor, "n d"]) -> Float[Tensor, " n"]:
+    def target(self, z: Float[Tensor, "n d"], prototypes: Float[Tensor, "n d"]) -> Float[Tensor, " n"]:
         """Return cos(θ + m), with the sine from lengths, whose gradient is finite at θ = 0."""
-        cosine = (z * own).sum(dim=1)
-        sine = torch.linalg.vector_norm(z - own, dim=1) * torch.linalg.vector_norm(z + own, dim=1) / 2
+        cosine = (z * prototypes).sum(dim=1)
+        sine = torch.linalg.vector_norm(z - prototypes, dim=1) * torch.linalg.vector_norm(z + prototypes, dim=1) / 2
         shifted = cosine * math.cos(self.margin) - sine * math.sin(self.margin)
         return torch.where(cosine >= -math.cos(self.margin), shifted, cosine - self.margin * math.sin(self.margin))
 
@@ -141,9 +141,9 @@ class CosFaceLoss(MarginSoftmax):
         super().__init__(temperature, **options)
         self.margin = check_number("margin", margin, -1e6, 1e6, "0.1 to 0.4")
 
-    def target(self, z: Float[Tensor, "n d"], own: Float[Tensor, "n d"]) -> Float[Tensor, " n"]:
+    def target(self, z: Float[Tensor, "n d"], prototypes: Float[Tensor, "n d"]) -> Float[Tensor, " n"]:
         """Return s − m."""
-        return (z * own).sum(dim=1) - self.margin
+        return (z * prototypes).sum(dim=1) - self.margin
 
 
 @final
@@ -176,6 +176,6 @@ class ProxyNCALoss(MarginSoftmax):
     def __init__(self, *, temperature: Temperature = 1 / 18, **options: Unpack[LossOptions]) -> None:
         super().__init__(temperature, **options)
 
-    def target(self, z: Float[Tensor, "n d"], own: Float[Tensor, "n d"]) -> Float[Tensor, " n"]:
+    def target(self, z: Float[Tensor, "n d"], prototypes: Float[Tensor, "n d"]) -> Float[Tensor, " n"]:
         """Return the cosine."""
-        return (z * own).sum(dim=1)
+        return (z * prototypes).sum(dim=1)

@@ -84,7 +84,7 @@ class Matryoshka(nn.Module):
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
         """Return the loss of a batch, given the arguments of the loss."""
         takes = [*signature_of(self).parameters]
-        names = [takes[min(place, len(takes) - 1)] for place in range(len(args))] + [*kwargs]
+        names = [takes[min(index, len(takes) - 1)] for index in range(len(args))] + [*kwargs]
         inputs = [*zip(names, (*args, *kwargs.values()), strict=True)]
         if any(_is_no_matrix(value) for name, value in inputs if name in self._vectors):
             return self.loss(*args, **kwargs)  # which refuses it
@@ -106,7 +106,7 @@ class Matryoshka(nn.Module):
         return torch.stack([weight * of_first(width) for width, weight in of_each]).sum(dim=0)
 
     def _of_rows(self, function: Callable[[Tensor], Tensor], name: str, value: Any) -> Any:
-        """Return a function of an input's rows, of a list of views each; others are for the loss to refuse."""
+        """Apply a function to an input's rows, or to each of a list of views; the loss refuses anything else."""
         if isinstance(value, list | tuple):
             return [self._of_rows(function, name, part) for part in value]
         rows = isinstance(value, Tensor) and value.ndim > 1

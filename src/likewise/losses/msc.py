@@ -79,10 +79,14 @@ class MSCLoss(ContrastiveLoss):
         """
         replicated = (prototypes,) if queue is None else (queue, prototypes)
         rows = self.rows(queries, replicated=replicated)
-        own, others = rows.sets(labels, None)
+        label_sets, reference_sets = rows.sets(labels, None)
         not_self = rows.not_self()
         weights = label_weights(
-            own, [others, *rows.sets_of(queue_labels)], alpha=self.alpha, dtype=rows.dtype, own="left out"
+            label_sets,
+            [reference_sets, *rows.sets_of(queue_labels)],
+            alpha=self.alpha,
+            dtype=rows.dtype,
+            self_term="left out",
         )
         batch, *rest = weights.instances
         return self.evaluate(

@@ -75,12 +75,12 @@ class MulSupConLoss(ContrastiveLoss):
         """
         replicated = () if queue is None else (queue,)
         rows = self.rows(queries, references, replicated=replicated)
-        own, others = rows.sets(labels, reference_labels)
-        sections = [others, *rows.sets_of(queue_labels)]
-        counts = sum(section.counts for section in sections) - own.rows.long() * (not rows.others)
-        present = own.rows & (counts > 0)
+        label_sets, reference_sets = rows.sets(labels, reference_labels)
+        sections = [reference_sets, *rows.sets_of(queue_labels)]
+        counts = sum(section.counts for section in sections) - label_sets.rows.long() * (not rows.others)
+        present = label_sets.rows & (counts > 0)
         worth = present / counts.clamp(min=1).to(rows.dtype)
-        batch, *rest = (Overlap(own, section, worth=worth) for section in sections)
+        batch, *rest = (Overlap(label_sets, section, worth=worth) for section in sections)
         not_self = rows.not_self()
         anchors = present.sum(dim=1)
         return self.evaluate(

@@ -62,16 +62,16 @@ class MultiSimilarityLoss(ClassLoss):
         self, rows: ContrastBatch, classes: Int[Tensor, " n"], sections: Sequence[Int[Tensor, " r"]]
     ) -> Float[Tensor, "..."]:
         """Return the loss of rows by their classes."""
-        same, others = rows.same_class(classes, sections), rows.all_others()
-        positives = same & others
+        same, not_self = rows.same_class(classes, sections), rows.all_others()
+        positives = same & not_self
         near, far = positives, ~same
         if self.epsilon is not None:
-            z, v = (of.detach() for of in self.vectors(rows))
+            z, v = (vectors.detach() for vectors in self.vectors(rows))
             nearest = Hardest(z, far, references=v).similarities[:, 0] + self.epsilon
             farthest = Hardest(z, near, references=v, farthest=True).similarities[:, 0] - self.epsilon
             near, far = near & Below(z, v, limits=nearest), far & ~Below(z, v, limits=farthest)
         (p, n), *_ = self.outcome(rows, ContrastSpec((Push(near, -self.alpha), Push(far, self.beta))))
-        zero, active = torch.zeros_like(p), others.support(p.device)
+        zero, active = torch.zeros_like(p), not_self.support(p.device)
         p, n = p + self.alpha * self.threshold, n - self.beta * self.threshold
         losses = torch.logaddexp(p, zero) / self.alpha + torch.logaddexp(n, zero) / self.beta
         return self.reduce(losses, active, positives)

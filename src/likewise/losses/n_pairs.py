@@ -51,5 +51,5 @@ class NPairsLoss(ContrastiveLoss):
     ) -> Float[Tensor, "..."]:
         """Return the loss of anchors, (N, D), and their positives in the same order, (N, D)."""
         rows = self.rows(anchors, positives)
-        own = rows.aligned()
-        return self.evaluate(rows, pull=own, push=AllPairs(*own.shape), positives=own)
+        aligned = rows.aligned()
+        return self.evaluate(rows, pull=aligned, push=AllPairs(*aligned.shape), positives=aligned)

@@ -123,21 +123,21 @@ class NWSLoss(ContrastiveLoss):
         replicated = (prototypes,) if queue is None else (queue, prototypes)
         here = prototypes[:0] if keys is None else keys  # no keys: an empty section
         rows = self.rows(queries, here, replicated=replicated)
-        own, of_keys = rows.sets(labels, labels[:0] if key_labels is None else key_labels)
+        sets, of_keys = rows.sets(labels, labels[:0] if key_labels is None else key_labels)
         instances = [of_keys, *rows.sets_of(queue_labels)]
         corrected = "none" if keys is None or self.normalized else "corrected"
-        weights = label_weights(own, instances, alpha=self.alpha, own=corrected, dtype=rows.dtype)
-        of_prototypes = AllPairs(*own.rows.shape) if self.positives_in_denominator else Explicit(~own.rows)
+        weights = label_weights(sets, instances, alpha=self.alpha, self_term=corrected, dtype=rows.dtype)
+        of_prototypes = AllPairs(*sets.rows.shape) if self.positives_in_denominator else Explicit(~sets.rows)
         return self.evaluate(
             rows,
             pull=concat([*weights.instances, weights.prototypes]).with_row_sums(weights.totals),
-            push=concat([*(self._pushed_by(own, others) for others in instances), of_prototypes]),
+            push=concat([*(self._pushed_by(sets, section) for section in instances), of_prototypes]),
             positives=weights.positives,
         )
 
-    def check(self, given: dict[str, Any]) -> None:
+    def check(self, inputs: dict[str, Any]) -> None:
         """Raise unless the keys are the queries' own, in the same order, as D's correction for them assumes."""
-        key_labels, labels = given["key_labels"], given["labels"]
+        key_labels, labels = inputs["key_labels"], inputs["labels"]
         if key_labels is None:
             return
         seen = labels.device.type == "cpu"
@@ -145,9 +145,9 @@ class NWSLoss(ContrastiveLoss):
             expected = "expected keys to be the samples' own, in the same order and with the same labels"
             raise ValueError(f"{expected}, got key_labels other than labels: put older keys into the queue")
 
-    def _pushed_by(self, own: Sets, others: Sets) -> PairWeight:
-        shared = SharesLabel(own, others)
-        similarity = SIMILARITIES[self.aggregation](own, self.label_similarity, others)
+    def _pushed_by(self, label_sets: Sets, reference_sets: Sets) -> PairWeight:
+        shared = SharesLabel(label_sets, reference_sets)
+        similarity = SIMILARITIES[self.aggregation](label_sets, self.label_similarity, reference_sets)
         push = ~shared * (1 - similarity) * self.beta
         return push + shared if self.positives_in_denominator else push
 

@@ -77,15 +77,15 @@ class PaCoLoss(ContrastiveLoss):
         push = rows.all_others()
         positives = rows.same_class(classes, sections) & push
         (repulsion,), _, attraction, *_ = self.outcome(rows, ContrastSpec((Push(push),), positives))
-        own = classes[:, None] == torch.arange(logits.shape[1], device=logits.device)
+        one_hot = classes[:, None] == torch.arange(logits.shape[1], device=logits.device)
         weights = 1 + self.alpha * positives.row_sum(dtype, logits.device)
         everything = torch.logaddexp(repulsion.to(dtype), torch.logsumexp(logits, dim=1))
-        losses = everything - (logits.where(own, 0).sum(dim=1) + self.alpha * attraction) / weights
+        losses = everything - (logits.where(one_hot, 0).sum(dim=1) + self.alpha * attraction) / weights
         return self.reduce(losses, torch.ones_like(losses, dtype=torch.bool), positives)
 
-    def check(self, given: dict[str, Any]) -> None:
+    def check(self, inputs: dict[str, Any]) -> None:
         """Raise unless there is a logit of each class for each embedding."""
-        class_logits, labels, embeddings = given["class_logits"], given["labels"], given["embeddings"]
+        class_logits, labels, embeddings = inputs["class_logits"], inputs["labels"], inputs["embeddings"]
         check_tensor("class_logits", class_logits)
         check_floating("class_logits", class_logits)
         if class_logits.shape[:-1] != embeddings.shape[:-1] or not class_logits.shape[-1]:

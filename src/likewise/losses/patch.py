@@ -73,12 +73,12 @@ class PatchLoss(ContrastiveLoss):
         episodes = torch.arange(e, device=rows.queries.device)
         of_cells = episodes.view(-1, 1, 1, 1).expand(cell_labels.shape).flatten()
         push = SameClass(of_cells, episodes.repeat_interleave(k))
-        own = of_cells * k + cell_labels.flatten().to(of_cells)
-        classes = torch.arange(e * k, device=own.device)
-        pull = SameClass(own, classes) & push  # within the episode, whatever the label
+        cell_classes = of_cells * k + cell_labels.flatten().to(of_cells)
+        classes = torch.arange(e * k, device=cell_classes.device)
+        pull = SameClass(cell_classes, classes) & push  # within the episode, whatever the label
         return self.evaluate(rows, pull=pull, push=push, positives=pull, temperature=1 / self.scale)
 
-    def check(self, given: dict[str, Any]) -> None:
+    def check(self, inputs: dict[str, Any]) -> None:
         """Raise unless the inputs of a batch of episodes are consistent."""
         check_temperature(self.scale, "scale", "1 to 20; it is 1/τ, the paper's is 7")
-        check_episodes(given, ("query_maps", "support_maps", "cell_labels"), "repeat a query's label over its cells")
+        check_episodes(inputs, ("query_maps", "support_maps", "cell_labels"), "repeat a query's label over its cells")

@@ -65,15 +65,15 @@ class PrototypicalLoss(ContrastiveLoss):
             query_labels: Each query's class within its episode, 0 … K − 1, (E, Q).
         """
         rows = self.rows(query_features.flatten(0, 1), class_means.flatten(0, 1), local=True)
-        queries, means = (self._compared(of, rows.dtype) for of in (query_features, class_means))
+        queries, means = (self._compared(features, rows.dtype) for features in (query_features, class_means))
         logits = -squared_distances(queries, means).flatten(0, 1)
         logits = logits / scalar(self.temperature, logits)
         labels = query_labels.flatten().to(logits.device, torch.int64).unsqueeze(1)
         active = ((labels >= 0) & (labels < logits.shape[1])).squeeze(1)
         labels = labels.clamp(0, logits.shape[1] - 1)
-        # relative to the own class, which is then 0: what is far below it keeps its digits
-        others = (logits - logits.gather(1, labels)).scatter(1, labels, -torch.inf).logsumexp(dim=1)
-        losses = torch.logaddexp(others, torch.zeros_like(others)).where(active, 0).to(rows.dtype)
+        # relative to the query's own class, which becomes 0: logits far below it keep their digits
+        negatives = (logits - logits.gather(1, labels)).scatter(1, labels, -torch.inf).logsumexp(dim=1)
+        losses = torch.logaddexp(negatives, torch.zeros_like(negatives)).where(active, 0).to(rows.dtype)
         loss = self.reduce(losses, active, positives=active.to(losses.dtype))
         nearest = logits.detach().argmax(dim=1) == labels.squeeze(1)
         self.last["accuracy"] = (nearest & active).sum() / active.sum().clamp(min=1)
@@ -82,10 +82,10 @@ class PrototypicalLoss(ContrastiveLoss):
     def _compared(self, features: Tensor, dtype: torch.dtype) -> Tensor:
         return normalized(features.flatten(0, 1)).view_as(features) if self.normalize else features.to(dtype)
 
-    def check(self, given: dict[str, Any]) -> None:
+    def check(self, inputs: dict[str, Any]) -> None:
         """Raise unless the inputs of a batch of episodes are consistent."""
         names = "query_features", "class_means", "query_labels"
-        check_episodes(given, names, "number the classes of each episode from 0")
+        check_episodes(inputs, names, "number the classes of each episode from 0")
 
 
 def squared_distances(queries: Float[Tensor, "e q d"], means: Float[Tensor, "e k d"]) -> Float[Tensor, "e q k"]:
@@ -110,7 +110,7 @@ class _SquaredDistances(torch.autograd.Function):
     def forward(queries: Tensor, means: Tensor) -> Tensor:
         away = (queries - mean.unsqueeze(1) for mean in means.unbind(1))
         wide = torch.float32 if queries.device.type == "mps" else torch.float64  # MPS has no float64
-        return torch.stack([of.square().sum(dim=2, dtype=wide) for of in away], dim=2)
+        return torch.stack([difference.square().sum(dim=2, dtype=wide) for difference in away], dim=2)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:

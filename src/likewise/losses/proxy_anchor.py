@@ -95,7 +95,7 @@ class ProxyAnchorLoss(ContrastiveLoss):
         self, prototypes: Tensor, rows: Tensor, classes: Tensor
     ) -> tuple[Float[Tensor, "c 2"], Int[Tensor, " c"]]:
         """Return the logarithms of each class's two sums over rows, without the margin, and how many rows it has."""
-        own = SameClass(torch.arange(len(prototypes), device=classes.device), classes)
-        found = self.outcome(self.rows(prototypes, rows, local=True), ContrastSpec((Push(own, -1.0), Push(~own))))
-        sums = torch.stack(found.logsums, dim=1).clamp(min=-1e30)  # where −∞ would have no gradient
-        return sums, own.row_sum(device=classes.device)
+        same = SameClass(torch.arange(len(prototypes), device=classes.device), classes)
+        outcome = self.outcome(self.rows(prototypes, rows, local=True), ContrastSpec((Push(same, -1.0), Push(~same))))
+        sums = torch.stack(outcome.logsums, dim=1).clamp(min=-1e30)  # where −∞ would have no gradient
+        return sums, same.row_sum(device=classes.device)

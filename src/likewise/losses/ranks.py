@@ -106,19 +106,19 @@ class RankWeights(WithinClass):
         return self._ranked(block).weights
 
     def _ranked(self, block: Block) -> "_Ranked":
-        of = self._positives(block)
-        ranked = (of.views > 0 if self.by_sample else of.inside).int()
-        now, moved, warm = self._ranks(of, ranked)
+        positives = self._positives(block)
+        ranked = (positives.views > 0 if self.by_sample else positives.inside).int()
+        now, moved, warm = self._ranks(positives, ranked)
         span = ranked.sum(dim=2, keepdim=True, dtype=torch.int32).sub_(1).clamp_(min=0).mul_(2)
         taken = {"agreement": moved, "current": now, "uniform": span}[self.ranking]
         shares = (span - taken) * ranked
         uniform = shares.sum(dim=2, keepdim=True) == 0
         if self.ranking == "agreement":
             uniform |= ~warm
-        shares = torch.where(uniform, of.views if self.by_sample else ranked, shares)
+        shares = torch.where(uniform, positives.views if self.by_sample else ranked, shares)
         weights = shares.to(self.dtype).div_(shares.sum(dim=2, keepdim=True).clamp_(min=1))
         if self.by_sample:
-            weights = of.by_view(weights.div_(of.views.clamp(min=1))).mul_(of.inside)
+            weights = positives.by_view(weights.div_(positives.views.clamp(min=1))).mul_(positives.inside)
         return _Ranked(weights, moved, span, (ranked > 0) & warm)
 
     def positives(self, block: Block) -> Bool[Tensor, "g n m"]:
@@ -129,9 +129,9 @@ class RankWeights(WithinClass):
     def _positives(self, block: Block) -> "_Positives":
         anchors, references, entries = block.members
         anchors = anchors + self.first
-        home, place = (self.entries[members] - entries[:, :1] for members in (anchors, references))
+        home, reference_home = (self.entries[members] - entries[:, :1] for members in (anchors, references))
         counts = self.counts[entries]
-        own = home[:, :, None] == torch.arange(entries.shape[1], device=entries.device)
+        one_hot = home[:, :, None] == torch.arange(entries.shape[1], device=entries.device)
         return _Positives(
             anchors=anchors,
             references=references,
@@ -139,37 +139,37 @@ class RankWeights(WithinClass):
             samples=self.samples[entries],
             counts=counts,
             home=home,
-            place=place,
-            views=counts[:, None] - own.int(),
+            place=reference_home,
+            views=counts[:, None] - one_hot.int(),
         )
 
     def _ranks(
-        self, of: "_Positives", ranked: Int[Tensor, "g n _"]
+        self, positives: "_Positives", ranked: Int[Tensor, "g n _"]
     ) -> tuple[Int[Tensor, "g n _"], Int[Tensor, "g n _"], Bool[Tensor, "g _ _"]]:
         """Return twice the current ranks, twice how far they moved, and whether the class is completely cached."""
         if self.by_sample:
-            now = self._ranks_of_samples(self.current, of)
+            now = self._ranks_of_samples(self.current, positives)
         else:
-            now = doubled_ranks(self.current[of.anchors] @ self.current[of.references].mT, ranked)
+            now = doubled_ranks(self.current[positives.anchors] @ self.current[positives.references].mT, ranked)
         features, valid = self.cached
-        before = self._ranks_of_samples(features, of)
-        warm = valid[of.samples].all(dim=1)[:, None, None]
-        before = before if self.by_sample else of.by_view(before)
+        before = self._ranks_of_samples(features, positives)
+        warm = valid[positives.samples].all(dim=1)[:, None, None]
+        before = before if self.by_sample else positives.by_view(before)
         return now, before.sub_(now).abs_(), warm
 
-    def _ranks_of_samples(self, features: Float[Tensor, "s d"], of: "_Positives") -> Int[Tensor, "g n s"]:
+    def _ranks_of_samples(self, features: Float[Tensor, "s d"], positives: "_Positives") -> Int[Tensor, "g n s"]:
         """Return twice the ranks of the class's samples for each anchor, computed per sample if those are fewer."""
-        everyone = torch.arange(of.samples.shape[1], device=of.samples.device)
-        fewer = len(everyone) < of.home.shape[1]
-        home = everyone.expand_as(of.samples) if fewer else of.home
-        own = home[:, :, None] == everyone
-        views = of.counts[:, None] - own.int()
-        similarities = features[of.samples.gather(1, home)] @ features[of.samples].mT
+        everyone = torch.arange(positives.samples.shape[1], device=positives.samples.device)
+        fewer = len(everyone) < positives.home.shape[1]
+        home = everyone.expand_as(positives.samples) if fewer else positives.home
+        one_hot = home[:, :, None] == everyone
+        views = positives.counts[:, None] - one_hot.int()
+        similarities = features[positives.samples.gather(1, home)] @ features[positives.samples].mT
         if self.by_sample:
             views = views > 0
-            similarities.masked_fill_(own, torch.inf)
+            similarities.masked_fill_(one_hot, torch.inf)
         ranks = doubled_ranks(similarities, views)
-        return ranks.gather(1, of.home[:, :, None].expand_as(of.views)) if fewer else ranks
+        return ranks.gather(1, positives.home[:, :, None].expand_as(positives.views)) if fewer else ranks
 
     def _support(self, device: torch.device) -> Tensor:
         return self.active.to(device)

@@ -116,7 +116,7 @@ class RASCALLoss(ContrastiveLoss):
             sample_index: Index of each sample in the training set, integers from 0 to num_samples − 1, (B,).
         """
         rows = self.rows(embeddings)
-        classes, index = (rows.of_anchors(of.to(rows.queries.device, torch.int64)) for of in (labels, sample_index))
+        classes, index = (rows.of_anchors(ids.to(rows.queries.device, torch.int64)) for ids in (labels, sample_index))
         all_classes, all_index = rows.of_references(classes), rows.of_references(index)
         push = rows.not_self()
         positives = SameClass(classes, all_classes, offset=rows.place) & push
@@ -170,9 +170,9 @@ class RASCALLoss(ContrastiveLoss):
         self.last["rank_drift_histogram"] = histogram.long()
         self.last["rank_drift_by_anchor"] = statistics.drifts
 
-    def check(self, given: dict[str, Any]) -> None:
+    def check(self, inputs: dict[str, Any]) -> None:
         """Raise unless indices and features are those of the cache."""
-        embeddings, sample_index = given["embeddings"], given["sample_index"]
+        embeddings, sample_index = inputs["embeddings"], inputs["sample_index"]
         self.cache.check_index(sample_index)
         size, features = self.cache.features.shape
         if embeddings.shape[-1] != features:

@@ -73,14 +73,14 @@ class SigLIPLoss(ContrastiveLoss):
         """Return the loss of a batch, whose arguments are those of `InfoNCELoss.forward`."""
         guides = guide_queries, guide_keys, guide_negatives
         among = Candidates(negatives, None, ids, negative_ids, None, *guides, self.guide_margin)
-        rows, own, nearby = among.sections(self, queries, keys)
+        rows, positives, nearby = among.sections(self, queries, keys)
         bias = self.bias.to(queries.device) if isinstance(self.bias, Tensor) else self.bias
-        pushes = Push(nearby & ~own, 1.0, "softplus", bias), Push(own, -1.0, "softplus", -bias)
+        pushes = Push(nearby & ~positives, 1.0, "softplus", bias), Push(positives, -1.0, "softplus", -bias)
         apart, together = self.outcome(rows, ContrastSpec(pushes)).logsums
         everyone = torch.ones_like(apart)
         return self.reduce(apart + together, everyone.bool(), everyone.detach())
 
-    def check(self, given: dict[str, Any]) -> None:
-        """Raise if ids or a guide do not go with what they are of."""
-        check_ids("ids", "keys", "ids", given)
-        check_candidates(given)
+    def check(self, inputs: dict[str, Any]) -> None:
+        """Raise if ids or a guide's vectors do not match the rows they describe."""
+        check_ids("ids", "keys", "ids", inputs)
+        check_candidates(inputs)

@@ -105,9 +105,9 @@ class SupConLoss(ContrastiveLoss):
             return self.evaluate(rows, pull=positives.mean_over_row(), push=push, positives=positives)
         if self.form == "pairs":
             return self._of_pairs(rows, positives, push & ~positives)
-        one = torch.ones(len(rows.queries), device=rows.queries.device)
+        ones = torch.ones(len(rows.queries), device=rows.queries.device)
         both = push, positives.mean_over_row()
-        return self.evaluate(rows, pull=None, push=both, positives=positives, coefficients=(one, -one))
+        return self.evaluate(rows, pull=None, push=both, positives=positives, coefficients=(ones, -ones))
 
     def _of_pairs(self, rows: ContrastBatch, positives: PairWeight, negatives: PairWeight) -> Tensor:
         """Return Σ_p log(1 + e^{lse_i − s_ip}): a pairwise sum of rows with one more feature, the negatives' lse_i."""
@@ -123,10 +123,11 @@ class SupConLoss(ContrastiveLoss):
         count = positives.row_sum(losses.dtype, losses.device)
         return self.reduce(losses.where(active, 0), active, positives, count)
 
-    def check(self, given: dict[str, Any]) -> None:
+    def check(self, inputs: dict[str, Any]) -> None:
         """Raise unless the inputs are consistent, and labels, a mask or several views define the positives."""
-        embeddings, labels, mask, references = given["embeddings"], given["labels"], given["mask"], given["references"]
-        reference_labels, queue, queue_labels = given["reference_labels"], given["queue"], given["queue_labels"]
+        embeddings, labels, mask = inputs["embeddings"], inputs["labels"], inputs["mask"]
+        references, reference_labels = inputs["references"], inputs["reference_labels"]
+        queue, queue_labels = inputs["queue"], inputs["queue_labels"]
         if labels is not None and mask is not None:
             raise ValueError("expected either labels or a mask to define the positives, got both: leave one out")
         if (references is None or labels is None) != (reference_labels is None):
@@ -137,10 +138,10 @@ class SupConLoss(ContrastiveLoss):
         if labels is not None and labels.shape[1:] == (1,):
             expected = "expected labels to be classes, (B,), or label sets over several labels, (B, L)"
             raise ValueError(f"{expected}, got shape {tuple(labels.shape)}: pass a column of classes as labels[:, 0]")
-        for name, others in (("reference_labels", reference_labels), ("queue_labels", queue_labels)):
-            if others is not None and labels is not None and labels.shape[1:] != others.shape[1:]:
+        for name, section_labels in (("reference_labels", reference_labels), ("queue_labels", queue_labels)):
+            if section_labels is not None and labels is not None and labels.shape[1:] != section_labels.shape[1:]:
                 expected = f"expected labels and {name} to be both classes or both label sets of the same length"
-                raise ValueError(f"{expected}, got shapes {tuple(labels.shape)} and {tuple(others.shape)}")
+                raise ValueError(f"{expected}, got shapes {tuple(labels.shape)} and {tuple(section_labels.shape)}")
         if mask is not None:
             _check_mask(mask)
         one_view = embeddings.ndim == 2 or embeddings.shape[1] == 1
@@ -165,14 +166,14 @@ def _positives(
         return _masked(rows, mask)
     if labels is None:
         return rows.same_sample()
-    anchors, others = rows.labels(labels, reference_labels, torch.int64 if labels.ndim == 1 else torch.bool)
-    return _with_common_label(anchors, None if others is anchors else others, rows.place)
+    anchors, references = rows.labels(labels, reference_labels, torch.int64 if labels.ndim == 1 else torch.bool)
+    return _with_common_label(anchors, None if references is anchors else references, rows.place)
 
 
-def _with_common_label(labels: Tensor, others: Tensor | None, place: int | None = None) -> PairWeight:
-    """Return the pairs that have the same class or share a label; place: of the first anchor among the others."""
+def _with_common_label(labels: Tensor, references: Tensor | None, offset: int | None = None) -> PairWeight:
+    """Return the pairs that have the same class or share a label; ``offset`` as in `Equal`."""
     weight, dtype = (SameClass, torch.int64) if labels.ndim == 1 else (SharesLabel, torch.bool)
-    return weight(labels.to(dtype), None if others is None else others.to(labels.device, dtype), offset=place)
+    return weight(labels.to(dtype), None if references is None else references.to(labels.device, dtype), offset=offset)
 
 
 def _masked(rows: ContrastBatch, mask: Tensor) -> PairWeight:

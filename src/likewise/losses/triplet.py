@@ -79,5 +79,5 @@ class TripletLoss(ContrastiveLoss):
             nearer = torch.linalg.vector_norm(a - p, dim=1) - torch.linalg.vector_norm(a - n, dim=1)
         logits = (nearer + self.margin) / temperature
         losses = torch.logaddexp(logits, torch.zeros_like(logits))
-        one = torch.ones_like(losses)
-        return self.reduce(losses, one.bool(), positives=one.detach())
+        ones = torch.ones_like(losses)
+        return self.reduce(losses, ones.bool(), positives=ones.detach())

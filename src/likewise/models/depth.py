@@ -1,4 +1,4 @@
-"""Depth: the blocks of a network from its input on, whatever library it is from, to be frozen and given rates by."""
+"""Depth: the blocks of a network from its input on, whatever its library, for freezing and learning rates by layer."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -35,7 +35,7 @@ def blocks_of(network: nn.Module) -> list[Block]:
         ['stem.0', 'stages.0.0', 'stages.1.0', 'stages.2.0']
     """
     parts: list[tuple[str, list[nn.Parameter]]] = []
-    for name, module in _apart(network, ""):
+    for name, module in _split_blocks(network, ""):
         if name.rpartition(".")[2] == UNUSED:
             continue
         parameters = list(module.parameters())
@@ -44,24 +44,24 @@ def blocks_of(network: nn.Module) -> list[Block]:
         else:
             parts.append((name, parameters))
     placed = {parameter for _, parameters in parts for parameter in parameters}
-    own = [parameter for parameter in network.parameters() if parameter not in placed]
-    if own:
-        parts[:1] = [(parts[0][0], own + parts[0][1])] if parts else [("", own)]
+    remaining = [parameter for parameter in network.parameters() if parameter not in placed]
+    if remaining:
+        parts[:1] = [(parts[0][0], remaining + parts[0][1])] if parts else [("", remaining)]
     return [Block(name, tuple(dict.fromkeys(parameters))) for name, parameters in parts]
 
 
 def names_of(names: Sequence[str]) -> str:
-    """Return the first of some names, and how many more there are."""
+    """Return the first few names, and how many more there are."""
     return f"{', '.join(names[:SHOWN])}{f' and {len(names) - SHOWN} more' if len(names) > SHOWN else ''}"
 
 
-def _apart(module: nn.Module, within: str) -> Iterator[tuple[str, nn.Module]]:
+def _split_blocks(module: nn.Module, within: str) -> Iterator[tuple[str, nn.Module]]:
     children = [(name, child) for name, child in module.named_children() if next(child.parameters(), None) is not None]
     alone = len(children) == 1 and not isinstance(module, CONTAINERS)
     for name, child in children:
         where = f"{within}.{name}" if within else name
         if isinstance(child, CONTAINERS) or _holds_blocks(child) or (alone and _has_parts(child)):
-            yield from _apart(child, where)
+            yield from _split_blocks(child, where)
         else:
             yield where, child
 

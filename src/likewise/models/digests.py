@@ -22,10 +22,10 @@ def digest_of(network: nn.Module) -> str:
     return digest.hexdigest()
 
 
-def check_digest(name: str, found: str | None, expected: str | None) -> None:
+def check_digest(name: str, digest: str | None, expected: str | None) -> None:
     """Warn where weights are not those that a run began with."""
-    if expected is not None and found != expected:
+    if expected is not None and digest != expected:
         warnings.warn(
-            f"the weights of {name} are not those that the run began with: their digest is {found}, not {expected}",
+            f"the weights of {name} are not those that the run began with: their digest is {digest}, not {expected}",
             stacklevel=3,
         )

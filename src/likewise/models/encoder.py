@@ -138,7 +138,7 @@ class Encoder(Described, nn.Module, ABC):
         if self._takes_images and inputs.dtype != torch.uint8 and not inputs.is_floating_point():
             raise ValueError(f"expected images of uint8 or from 0 to 1, got {inputs.dtype}: convert them to uint8")
         values = inputs.to(wide).div_(255) if inputs.dtype == torch.uint8 else inputs.to(wide, copy=True)
-        return values.sub_(self.mean.to(wide)).div_(self.std.to(wide)).to(dtype)  # a new tensor each would cost more
+        return values.sub_(self.mean.to(wide)).div_(self.std.to(wide)).to(dtype)  # in place: new tensors cost more
 
     @torch.no_grad()
     def observe(self, inputs: "Tensor | LazyInputs") -> None:
@@ -204,13 +204,13 @@ class Encoder(Described, nn.Module, ABC):
             numbers = math.prod(inputs.shape[1:])
             batch_size = max(1, min(MOST_INPUTS, MOST_NUMBERS // max(1, numbers)))
         starts = range(0, len(inputs), batch_size)
-        encoded, own, given = self, self.input_shape, tuple(inputs.shape[1:])
-        if self._takes_images and len(given) == 3 and given[0] == own[0] and given != own:
+        encoded, expected, shape = self, self.input_shape, tuple(inputs.shape[1:])
+        if self._takes_images and len(shape) == 3 and shape[0] == expected[0] and shape != expected:
             warnings.warn(f"expected {self._sizes(inputs)}: resize them, or features may be worse", stacklevel=3)
             encoded = self._of_another_size
         with frozen(self):
             for start in progress(starts) if progress else starts:
-                end = min(start + batch_size, len(inputs))  # of a tensor a view: copying takes threads from workers
+                end = min(start + batch_size, len(inputs))  # a view of a tensor: copying takes threads from workers
                 batch = inputs[start:end] if isinstance(inputs, Tensor) else inputs[torch.arange(start, end)]
                 if self._takes_images and batch.is_floating_point():
                     self._check_range(batch)
@@ -280,7 +280,8 @@ def frozen(module: nn.Module) -> Generator[None]:
 @contextmanager
 def kept_buffers(module: nn.Module) -> Generator[None]:
     """Restore every buffer and its values at the end."""
-    kept = [  # not lent: in inference mode, copies could not be changed in place outside it
+    # the buffers themselves go back: a clone made in inference mode could not be changed in place outside it
+    kept = [
         (part, name, buffer, buffer.clone())
         for part in module.modules()
         for name, buffer in part.named_buffers(recurse=False)
@@ -315,11 +316,11 @@ def _mean_and_std(images: "Tensor | LazyInputs") -> tuple[Tensor, Tensor]:
     mean = squares = low = high = torch.zeros(images.shape[1], dtype=torch.float64)
     size = max(1, MOST_NUMBERS // max(1, math.prod(images.shape[1:])))
     for start in range(0, len(images), size):
-        given = images[torch.arange(start, min(start + size, len(images)))].cpu().transpose(0, 1).flatten(1)
-        chunk = given.double() / 255 if given.dtype == torch.uint8 else given.double()
+        pixels = images[torch.arange(start, min(start + size, len(images)))].cpu().transpose(0, 1).flatten(1)
+        chunk = pixels.double() / 255 if pixels.dtype == torch.uint8 else pixels.double()
         new = chunk.shape[1]
         its_variance, its_mean = torch.var_mean(chunk, dim=1, correction=0)
-        its_low, its_high = given.amin(dim=1), given.amax(dim=1)
+        its_low, its_high = pixels.amin(dim=1), pixels.amax(dim=1)
         low, high = (torch.minimum(low, its_low), torch.maximum(high, its_high)) if count else (its_low, its_high)
         away = its_mean - mean
         squares = squares + its_variance * new + away.square() * (count * new / (count + new))

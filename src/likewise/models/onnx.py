@@ -80,7 +80,7 @@ def to_onnx(
         module = copy if classifier is None else _Classified(copy, deepcopy(classifier).cpu().float().eval())
         about = _metadata(copy) | dict(facts or {})
         _export(module, copy, partial, {name: json.dumps(value) for name, value in about.items()}, opset)
-        _check(module, copy, partial, tolerance)
+        _check_outputs(module, copy, partial, tolerance)
         partial.replace(path)
     except (OSError, _DifferentError):
         raise
@@ -152,13 +152,13 @@ def _export(module: nn.Module, encoder: Encoder, path: Path, metadata: dict[str,
             opset_version=opset,
             verbose=False,
         )
-        if program is None:  # as the exporter of before returns
+        if program is None:  # as older exporters return
             raise RuntimeError("no program")
         program.model.metadata_props.update(metadata)
         program.save(path, external_data=False)
 
 
-def _check(module: nn.Module, encoder: Encoder, path: Path, tolerance: float) -> None:
+def _check_outputs(module: nn.Module, encoder: Encoder, path: Path, tolerance: float) -> None:
     import onnxruntime  # noqa: PLC0415 - onnxruntime is optional
 
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
@@ -168,8 +168,8 @@ def _check(module: nn.Module, encoder: Encoder, path: Path, tolerance: float) ->
             made, computed = module(inputs), session.run(None, {"inputs": inputs.numpy()})
         expected: tuple[Tensor, ...] = (made,) if module is encoder else made
         for name, values, got in zip(OUTPUTS, expected, computed, strict=False):
-            found = torch.from_numpy(got)
-            away = float((found - values).abs().max()) if found.shape == values.shape else float("inf")
+            outputs = torch.from_numpy(got)
+            away = float((outputs - values).abs().max()) if outputs.shape == values.shape else float("inf")
             if not away <= tolerance * max(1.0, float(values.abs().max())):  # written so that NaN fails
                 raise _DifferentError(
                     f"expected {name} of the ONNX file within {tolerance:g} of the encoder's, got {away:.2g} in a "

@@ -100,7 +100,9 @@ class PretrainedTransformer(TextEncoder):
             self._digest = digest_of(self.model)
             check_digest(name, self._digest, digest)
         else:
-            made = _loaded(name, lambda of, _: of.AutoModel.from_config(of.AutoConfig.for_model(**config)))
+            made = _loaded(
+                name, lambda library, _: library.AutoModel.from_config(library.AutoConfig.for_model(**config))
+            )
             self.model = _encoding(made)
             self.following = None if modules is None else _loaded(name, lambda *_: _made(modules))
         self._feature_dim = int(self.model.config.hidden_size)
@@ -119,7 +121,7 @@ class PretrainedTransformer(TextEncoder):
     @property
     def recorded(self) -> dict[str, Any]:
         """The configuration, special tokens and modules, with which a run rebuilds the model."""
-        following = self.following and [[type(of).__name__, of.get_config_dict()] for of in self.following]
+        following = self.following and [[type(module).__name__, module.get_config_dict()] for module in self.following]
         read = {"special": self.special, "length": self.length, "pooling": self.pooling}
         return {"config": self.model.config.to_dict(), "modules": following, "digest": self._digest, **read}
 
@@ -131,15 +133,15 @@ class PretrainedTransformer(TextEncoder):
             raise ValueError(f"expected a prompt of {self.name}, got {asked}: it has {', '.join(prompts) or 'none'}")
         self.prompt = prompts.get(asked or usual or "", "")
         bare, framed = (tokenizer("a", add_special_tokens=framed)["input_ids"] for framed in (False, True))
-        place = next(start for start in range(len(framed)) if framed[start : start + len(bare)] == bare)
+        offset = next(start for start in range(len(framed)) if framed[start : start + len(bare)] == bare)
         known = (tokenizer.mask_token_id, tokenizer.unk_token_id, tokenizer.eos_token_id, 0)
         self.special = Special(
-            before=framed[:place],
-            after=framed[place + len(bare) :],
+            before=framed[:offset],
+            after=framed[offset + len(bare) :],
             padding=tokenizer.pad_token_id or 0,
             mask=next(token for token in known if token is not None),
             prompt=self.prompt,
-            prompt_length=place + len(tokenizer(self.prompt, add_special_tokens=False)["input_ids"]),
+            prompt_length=offset + len(tokenizer(self.prompt, add_special_tokens=False)["input_ids"]),
         )
         longest = min(int(tokenizer.model_max_length), _positions(self.model.config)) - len(framed) + len(bare)
         self.length = min(most or longest, longest) if length is None else length
@@ -167,10 +169,10 @@ class PretrainedTransformer(TextEncoder):
         return mean_of_tokens(vectors, inside.long()) if self.pooling == "mean" else vectors[:, 0]
 
     def _followed(self, vectors: Float[Tensor, "n s d"], inside: Tensor) -> Tensor:
-        given: dict[str, Any] = {"token_embeddings": vectors, "attention_mask": inside}
+        features: dict[str, Any] = {"token_embeddings": vectors, "attention_mask": inside}
         if self.prompt and self.special is not None:  # which some pooling leaves out
-            given["prompt_length"] = self.special["prompt_length"]
-        return self.following(given)["sentence_embedding"]
+            features["prompt_length"] = self.special["prompt_length"]
+        return self.following(features)["sentence_embedding"]
 
     def _framed(self, inputs: Int[Tensor, "n t"]) -> tuple[Int[Tensor, "n s"], Tensor]:
         """Return the model's own tokens, with those before and after each text, and which aren't padding."""
@@ -178,11 +180,11 @@ class PretrainedTransformer(TextEncoder):
         if special is None:
             raise ValueError("expected a tokenizer, got none: call observe(Texts(training_strings)) first")
         before, after = (inputs.new_tensor(special[where]) for where in ("before", "after"))
-        own = (inputs - FIRST).masked_fill(inputs == MASK, special["mask"])
-        own = own.masked_fill(inputs == PADDING, special["padding"])
+        ids = (inputs - FIRST).masked_fill(inputs == MASK, special["mask"])
+        ids = ids.masked_fill(inputs == PADDING, special["padding"])
         count = inputs.shape[0]  # len() would fix it in an exported file
         blank = inputs.new_full((count, len(after)), special["padding"])
-        tokens = torch.cat([before.expand(count, -1), own, blank], dim=1)
+        tokens = torch.cat([before.expand(count, -1), ids, blank], dim=1)
         ends = (inputs != PADDING).sum(dim=1, keepdim=True) + len(before)
         if len(after):
             places = ends + torch.arange(len(after), device=inputs.device)
@@ -192,59 +194,61 @@ class PretrainedTransformer(TextEncoder):
 
 
 def _published(name: str) -> tuple[Any, Any, tuple[Any, dict[str, str], str | None, int | None], str]:
-    """Load a model, the modules of sentence-transformers that follow, how texts are read, and say where it was found.
+    """Load a model and the modules of sentence-transformers that follow; say how texts are read, and its origin.
 
     How they are read is its tokenizer, its prompts by name, which of them is usual, and how many tokens of a text.
     """
 
-    def load(library: Any, place: str) -> tuple[list[Any], Any]:
-        if not library.utils.hub.has_file(place, "modules.json"):
-            tokenizer = library.AutoTokenizer.from_pretrained(place, use_fast=True)
-            return [library.AutoModel.from_pretrained(place)], (tokenizer, {}, None, USUAL)
-        whole = import_module("sentence_transformers").SentenceTransformer(place, device="cpu")
-        prompts = {of: text for of, text in whole.prompts.items() if text}
+    def load(library: Any, source: str) -> tuple[list[Any], Any]:
+        if not library.utils.hub.has_file(source, "modules.json"):
+            tokenizer = library.AutoTokenizer.from_pretrained(source, use_fast=True)
+            return [library.AutoModel.from_pretrained(source)], (tokenizer, {}, None, USUAL)
+        whole = import_module("sentence_transformers").SentenceTransformer(source, device="cpu")
+        prompts = {prompt_name: text for prompt_name, text in whole.prompts.items() if text}
         return list(whole), (whole.tokenizer, prompts, whole.default_prompt_name, whole.max_seq_length)
 
-    with _at_hand(name) as (place, origin):
-        (model, *following), reading = _loaded(place, load)
-    kinds = [type(of).__name__ for of in (model, *following)]
+    with _at_hand(name) as (source, origin):
+        (model, *following), reading = _loaded(source, load)
+    kinds = [type(module).__name__ for module in (model, *following)]
     if following and (kinds[:2] != ["Transformer", "Pooling"] or not FOLLOWING.issuperset(kinds[1:])):
         allowed, got = ", ".join(sorted(FOLLOWING)), ", ".join(kinds)
         raise ValueError(f"expected {name} to be Transformer, Pooling and others of {allowed}, got {got}: name another")
-    own = model.auto_model if following else model
-    return _encoding(own), nn.Sequential(*following) if following else None, reading, origin
+    network = model.auto_model if following else model
+    return _encoding(network), nn.Sequential(*following) if following else None, reading, origin
 
 
 @contextmanager
 def _at_hand(name: str) -> Generator[tuple[str, str]]:
-    """Return what the libraries load a model by, while it is loaded: a folder, or its name on the hub."""
+    """Yield what the libraries load a model from, a folder or its name on the hub, and its origin in words."""
     if (folder := Path(name).expanduser()).is_dir():
         yield str(folder), f"the folder {name}"
         return
     repository = next((known for known in PACKAGES if known.partition("/")[2] == name), name)
     try:
-        found = find(repository, [f"{file}{more}" for more in ("", ".index.json") for file in FILES])
+        published = find(repository, [f"{file}{more}" for more in ("", ".index.json") for file in FILES])
     except LookupError as error:
         raise ValueError(f"expected a model of transformers by name or folder, got {name}: {error}") from error
-    with folder_of(found) as folder:
-        whole = found.origin != HUB and (folder / "config.json").is_file()
+    with folder_of(published) as folder:
+        whole = published.origin != HUB and (folder / "config.json").is_file()
         terms = f", {PACKAGES[repository].license}" if repository in PACKAGES else ""
-        yield str(folder) if whole else repository, f"{name} from {found}{terms}"
+        yield str(folder) if whole else repository, f"{name} from {published}{terms}"
 
 
 def _encoding(model: Any) -> Any:
-    """Return a model in float32, of an encoder with a decoder the encoder."""
+    """Return a model in float32; of an encoder with a decoder, the encoder alone."""
     both = (hasattr(model, "encoder") and hasattr(model, "decoder")) or type(model).__name__.endswith("EncoderModel")
     return (model.get_encoder() if both else model).float()
 
 
 def _made(modules: list[Any]) -> Any:
     """Make modules of sentence-transformers, with random weights, from their names and options."""
-    library, own = import_module("sentence_transformers.sentence_transformer.modules"), "activation_function"
+    library, activation = import_module("sentence_transformers.sentence_transformer.modules"), "activation_function"
     made = list[nn.Module]()
-    for kind, given in modules:
-        options = {name: build({"class_path": of}) if name == own else of for name, of in given.items()}
-        made.append(getattr(library, kind)(**options))
+    for class_name, config in modules:
+        options = {
+            name: build({"class_path": value}) if name == activation else value for name, value in config.items()
+        }
+        made.append(getattr(library, class_name)(**options))
     return nn.Sequential(*made)
 
 

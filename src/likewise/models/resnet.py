@@ -103,20 +103,20 @@ def _stem(channels: int, width: int, *, small: bool) -> nn.Sequential:
 def _stages(depth: int, width: int) -> tuple[nn.Sequential, int]:
     from torchvision.models.resnet import BasicBlock, Bottleneck  # noqa: PLC0415 - torchvision is optional
 
-    kind: Any = Bottleneck if depth in BOTTLENECKS else BasicBlock
+    block_class: Any = Bottleneck if depth in BOTTLENECKS else BasicBlock
     stages: list[nn.Module] = []
     channels = width
     for level, count in enumerate(STAGES[depth]):
         planes, stride = width << level, 2 if level else 1
-        outputs = planes * kind.expansion
+        outputs = planes * block_class.expansion
         blocks: list[nn.Module] = []
         for block in range(count):
             shortcut = None
             if block == 0 and (stride != 1 or channels != outputs):
                 free = len(STAGES[depth]) == 3
                 shortcut = _Subsample(outputs - channels) if free else _projection(channels, outputs, stride)
-            made: Any = kind(channels, planes, 1 if block else stride, shortcut)
-            nn.init.zeros_((made.bn3 if kind is Bottleneck else made.bn2).weight)  # every block begins as the identity
+            made: Any = block_class(channels, planes, 1 if block else stride, shortcut)
+            nn.init.zeros_((made.bn3 if block_class is Bottleneck else made.bn2).weight)  # blocks begin as the identity
             blocks.append(made)
             channels = outputs
         stages.append(nn.Sequential(*blocks))

@@ -78,12 +78,12 @@ def check_alike(first: Any, other: Any) -> None:
             alike = isinstance(its, _PLAIN) and value == its
         if not alike:
             raise ValueError(
-                f"expected outputs with rows, alike in every chunk, got {name and name + ' '}{_described(value)}, then "
-                f"{_described(its)}: return what you need alone, by method="
+                f"expected outputs with rows, alike in every chunk, got {name and name + ' '}{_show_leaf(value)}, then "
+                f"{_show_leaf(its)}: return what you need alone, by method="
             )
 
 
-def _described(value: Any) -> str:
+def _show_leaf(value: Any) -> str:
     if isinstance(value, Tensor):
         return str(tuple(value.shape))
     return repr(value) if isinstance(value, _PLAIN) else type(value).__name__

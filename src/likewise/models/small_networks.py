@@ -1,4 +1,4 @@
-"""Small networks that are trained from nothing: MLP for vectors, ConvNet, and Conv-4 of few-shot learning."""
+"""Small networks that are trained from scratch: MLP for vectors, ConvNet, and Conv-4 of few-shot learning."""
 
 import math
 from collections import OrderedDict

@@ -1,4 +1,4 @@
-"""Encoders of texts, which own their tokenizer: the abstract one, and those that are trained from nothing."""
+"""Encoders of texts, which own their tokenizer: the abstract one, and those that are trained from scratch."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -84,8 +84,8 @@ class TextEncoder(Encoder):
             nonlocal cut
             for start in range(0, len(texts), AT_ONCE):
                 some = [self.prompt + text for text in texts.strings[start : start + AT_ONCE]]
-                for found in tokenizer.encode_batch(some, add_special_tokens=False):
-                    ids: list[int] = found.ids
+                for encoding in tokenizer.encode_batch(some, add_special_tokens=False):
+                    ids: list[int] = encoding.ids
                     cut += len(ids) > self.length
                     yield self.numbered(ids[: self.length])
 
@@ -118,11 +118,11 @@ class TextEncoder(Encoder):
         Raises:
             ValueError: The inputs are none of these.
         """
-        if isinstance(inputs, (list, tuple)) and all(isinstance(one, str) for one in inputs):
+        if isinstance(inputs, (list, tuple)) and all(isinstance(text, str) for text in inputs):
             inputs = Texts(inputs)
         if not isinstance(inputs, (Tensor, Texts, TokenRows)):
-            given = type(inputs).__name__
-            raise ValueError(f"expected texts, got {given}: pass a list of strings")  # noqa: TRY004 - bad input
+            type_name = type(inputs).__name__
+            raise ValueError(f"expected texts, got {type_name}: pass a list of strings")  # noqa: TRY004 - bad input
         rows = self.tokenized(inputs) if isinstance(inputs, Texts) else inputs
         batch_size = 256 if batch_size is None else batch_size
         if not isinstance(rows, TokenRows):
@@ -139,7 +139,7 @@ class TextEncoder(Encoder):
 
 
 def reads_texts(encoder: nn.Module) -> TypeGuard[TextEncoder]:
-    """Tell whether an encoder is one of texts; one with a head behind it has what it has."""
+    """Tell whether an encoder reads texts, also behind the wrapper that adds a head to it."""
     return getattr(encoder, "input_shape", None) == ()
 
 

@@ -75,14 +75,14 @@ class Timm(SizedEncoder):
             raise ValueError(f"expected the stem model or small, got {stem}: choose one of them")
         if checkpoint is not None and not Path(checkpoint).is_file():
             raise ValueError(f"expected checkpoint to be a file of weights, got {checkpoint}: no such file")
-        found = _published(name) if pretrained and checkpoint is None else None
-        file = str(found.file) if found else checkpoint
-        self.model = _make(name, self.input_shape, file, in_order=found is not None and found.packaged)
+        published = _published(name) if pretrained and checkpoint is None else None
+        file = str(published.file) if published else checkpoint
+        self.model = _make(name, self.input_shape, file, in_order=published is not None and published.packaged)
         if file is not None:
             self._take_statistics()
         configuration: Any = self.model.pretrained_cfg
-        self.origin = f"{name} from {found}, {configuration['license']}" if found else checkpoint or ""
-        self._digest = digest_of(self.model) if found else None
+        self.origin = f"{name} from {published}, {configuration['license']}" if published else checkpoint or ""
+        self._digest = digest_of(self.model) if published else None
         check_digest(name, self._digest, digest)
         if stem == "small":
             _shrink_stem(self.model, name)
@@ -127,7 +127,7 @@ def _check_name(name: str) -> None:
 
 
 def _make(name: str, input_shape: tuple[int, ...], file: str | None, *, in_order: bool = False) -> nn.Module:
-    """Make the network, with the weights of a file if one is given: all that it has, and none of a larger one."""
+    """Make the network, with the weights of a file if there is one: they must be all of its weights, and no more."""
     if file is None:
         return _create(name, input_shape)
     objects = pickled(file)
@@ -140,24 +140,28 @@ def _make(name: str, input_shape: tuple[int, ...], file: str | None, *, in_order
             source = {"state_dict": _renamed(name, file)} if in_order else {"file": file}
             made = _create(name, input_shape, source, f" with the weights in {file}")
         finally:
-            for network, given in noted[-1:]:
-                _check_fit(network, given, name, input_shape, file)
+            for network, shapes in noted[-1:]:
+                _check_fit(network, shapes, name, input_shape, file)
     return made
 
 
 @contextmanager
 def _noted() -> Generator[list[tuple[nn.Module, Shapes]]]:
-    """Note what timm gives to which network, in the network's own names; it only logs what doesn't fit."""
+    """Record which weights timm loads into which network, by the network's names; timm only logs misfits."""
     modules: Any = nn.Module
     load = modules.load_state_dict
     noted: list[tuple[nn.Module, Shapes]] = []
     log = logging.getLogger("timm.models._builder")
     level = log.level
 
-    def noting(network: nn.Module, given: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
-        shapes = {key: of.shape for key, of in given.items() if isinstance(of, Tensor) and of.is_floating_point()}
+    def noting(network: nn.Module, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
+        shapes = {
+            key: tensor.shape
+            for key, tensor in state_dict.items()
+            if isinstance(tensor, Tensor) and tensor.is_floating_point()
+        }
         noted.append((network, shapes))
-        return load(network, given, *args, **kwargs)
+        return load(network, state_dict, *args, **kwargs)
 
     modules.load_state_dict = noting
     log.setLevel(logging.ERROR)
@@ -168,11 +172,11 @@ def _noted() -> Generator[list[tuple[nn.Module, Shapes]]]:
         log.setLevel(level)
 
 
-def _check_fit(network: nn.Module, given: Shapes, name: str, input_shape: tuple[int, ...], file: str) -> None:
-    missing, further, other = _misfits(network, given)
+def _check_fit(network: nn.Module, shapes: Shapes, name: str, input_shape: tuple[int, ...], file: str) -> None:
+    missing, further, other = _misfits(network, shapes)
     if missing or further or other:
         first = (*other, *missing, *further)[0]
-        theirs = next((one for one in _alike(name) if _fits(one, given, input_shape)), None)
+        theirs = next((candidate for candidate in _alike(name) if _fits(candidate, shapes, input_shape)), None)
         raise ValueError(
             f"expected weights of {name} in {file}, got {len(missing)} missing, {len(further)} too many and "
             f"{len(other)} of other shapes, such as {first}: "
@@ -180,34 +184,36 @@ def _check_fit(network: nn.Module, given: Shapes, name: str, input_shape: tuple[
         )
 
 
-def _misfits(network: nn.Module, given: Shapes) -> tuple[list[str], list[str], list[str]]:
-    """Return which parameters are missing, which weights a part of the network has no place for, and other shapes.
+def _misfits(network: nn.Module, shapes: Shapes) -> tuple[list[str], list[str], list[str]]:
+    """Return parameters that are missing, weights that a part of the network lacks, and weights of other shapes.
 
     Weights of parts that the network does not have, such as a classifier or a decoder, do not matter.
     """
-    own = {key: value.shape for key, value in network.state_dict().items()}
+    expected = {key: value.shape for key, value in network.state_dict().items()}
     configuration: Any = network.pretrained_cfg
     named = configuration.get("classifier") or ()
     classifiers = (named,) if isinstance(named, str) else named
-    parts = {key.partition(".")[0] for key in own} - {name.partition(".")[0] for name in classifiers}
-    missing = [key for key, _ in network.named_parameters() if key not in given]
-    further = [key for key in given if key not in own and key.partition(".")[0] in parts]
-    return missing, further, [key for key in given if key in own and given[key] != own[key]]
+    parts = {key.partition(".")[0] for key in expected} - {name.partition(".")[0] for name in classifiers}
+    missing = [key for key, _ in network.named_parameters() if key not in shapes]
+    further = [key for key in shapes if key not in expected and key.partition(".")[0] in parts]
+    return missing, further, [key for key in shapes if key in expected and shapes[key] != expected[key]]
 
 
 def _alike(name: str) -> list[str]:
     """Return the networks whose names differ in one word or number."""
     import timm  # noqa: PLC0415 - timm is optional
 
-    words = _WORDS.findall(name.partition(".")[0])
-    others = ((one, _WORDS.findall(one)) for one in timm.list_models(f"{words[0]}*"))
-    return [other for other, parts in others if len(parts) == len(words) and sum(map(str.__ne__, parts, words)) == 1]
+    tokens = _WORDS.findall(name.partition(".")[0])
+    candidates = ((model_name, _WORDS.findall(model_name)) for model_name in timm.list_models(f"{tokens[0]}*"))
+    return [
+        other for other, parts in candidates if len(parts) == len(tokens) and sum(map(str.__ne__, parts, tokens)) == 1
+    ]
 
 
-def _fits(name: str, given: Shapes, input_shape: tuple[int, ...]) -> bool:
+def _fits(name: str, shapes: Shapes, input_shape: tuple[int, ...]) -> bool:
     try:
         with torch.device("meta"):
-            return not any(_misfits(_create(name, input_shape), given))
+            return not any(_misfits(_create(name, input_shape), shapes))
     except ValueError:
         return False
 
@@ -262,12 +268,12 @@ def _published(name: str) -> Published:
 
 
 def _renamed(name: str, file: str) -> dict[str, Tensor]:
-    """Return the weights of a package by timm's names: they are in the network's order, under other names."""
+    """Return a package's weights under timm's names: the file has them in the network's order, under others."""
     import timm  # noqa: PLC0415
 
     with torch.device("meta"):
-        own = timm.create_model(name).state_dict()
-    given = torch.load(file, map_location="cpu", weights_only=True)
-    if [of.shape for of in own.values()] != [of.shape for of in given.values()]:
+        expected = timm.create_model(name).state_dict()
+    weights = torch.load(file, map_location="cpu", weights_only=True)
+    if [tensor.shape for tensor in expected.values()] != [tensor.shape for tensor in weights.values()]:
         raise ValueError(f"expected the weights of {name} in {file}, got other tensors: install another version")
-    return dict(zip(own, given.values(), strict=True))
+    return dict(zip(expected, weights.values(), strict=True))

@@ -18,7 +18,9 @@ WITHIN = (
     *("teacher", "student", "net", "network", "backbone", "module", "weights"),
 )
 """Where files of checkpoints have the weights, those first that are taken of several: as timm, its running average."""
-PASSED = re.compile(r"(^|[._])(momentum|encoder_k|key|target|student)[._]")  # where another copy has as many numbers
+PASSED = re.compile(
+    r"(^|[._])(momentum|encoder_k|key|target|student)[._]"
+)  # not taken where another copy matches as well
 OWN = {"num_batches_tracked", "mean", "std", "tokenizer"}  # which a network has counted or observed itself
 WRAPPED, ADAPTER = ".base_layer.", ".lora_"  # of peft, which puts adapters beside layers
 DEEP = 4  # mappings within mappings
@@ -29,14 +31,14 @@ KINDS = {
     "running_mean": {"running_mean", "moving_mean"},
     "running_var": {"running_var", "moving_var", "moving_variance"},
 }
-"""What the last words of names mean; others may mean anything."""
+"""What the last words of names stand for; others may stand for anything."""
 BY_ORDER = "in order, as names differ: tensors of one shape may have each other's place"
 
 
 @final
 @dataclass(frozen=True)
 class Matched:
-    """What of a file went into a network.
+    """Which tensors of a file went into a network.
 
     Args:
         file: The file.
@@ -54,7 +56,7 @@ class Matched:
 
     def __str__(self) -> str:
         parts = (("missing", self.missing), ("not used", self.unexpected))
-        told = "; ".join(f"{words}: {names_of(names)}" for words, names in parts if names)
+        told = "; ".join(f"{status}: {names_of(names)}" for status, names in parts if names)
         how = f" ({self.chosen})" if self.chosen else ""
         return f"{self.taken} of {self.taken + len(self.missing)} tensors from {self.file}{how}{told and f'; {told}'}"
 
@@ -63,8 +65,8 @@ class Matched:
 def load_weights(network: nn.Module, file: str | Path) -> Matched:
     """Give a network the weights of a file, as far as it has them.
 
-    Names are compared after what stands before them on either side, such as module., encoder. or backbone.: the two
-    beginnings with which most numbers match are taken. Of two copies of a network it is the one that was trained, as
+    Names are compared without their prefixes on either side, such as module., encoder. or backbone.: the two prefixes
+    with which most numbers match are taken. Of two copies of a network it is the one that was trained, as
     MoCo's encoder_q and not its encoder_k, but DINO's teacher. Where names have nothing in common, as those of
     `nn.Sequential(*network.children())`, tensors are matched in order, if each has the other's shape and no names tell
     of another kind, such as bias and weight; .safetensors has them in the order of their names, so not there. What it
@@ -86,40 +88,39 @@ def load_weights(network: nn.Module, file: str | Path) -> Matched:
         >>> import tempfile
         >>> from likewise.models import MLP
         >>> trained = MLP((3,), width=4)
+        >>> state_dict = {f"module.{key}": value for key, value in trained.state_dict().items()}
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     file = f"{folder}/trained.pth"
-        ...     torch.save({"state_dict": {f"module.{name}": of for name, of in trained.state_dict().items()}}, file)
+        ...     torch.save({"state_dict": state_dict}, file)
         ...     print(str(load_weights(MLP((3,), width=4), file)).partition(" from ")[0])
         19 of 19 tensors
     """
-    (given, within), own = _read(Path(file)), network.state_dict()
-    pairs, copies = _by_names(given, own)
+    (source, within), target = _read_tensors(Path(file)), network.state_dict()
+    pairs, copies = _by_names(source, target)
     how = [within, f"{copies[0]}, not {names_of(copies[1:])}" if copies else ""]
     ordered = Path(file).suffix != ".safetensors"  # in which tensors are sorted by name
-    if ordered and _share(own, pairs) < 1 and (found := _in_order(given, own)):
-        pairs, copies, how = found, [], [within, BY_ORDER]
-    missing = tuple(name for name in own if name not in pairs and not _is_own(name))
+    if ordered and _share(target, pairs) < 1 and (matches := _in_order(source, target)):
+        pairs, copies, how = matches, [], [within, BY_ORDER]
+    missing = tuple(name for name in target if name not in pairs and not _is_own(name))
     passed, used = tuple(f"{start}." for start in copies[1:]), set(pairs.values())
-    unexpected = [name for name in given if name not in used and not (_is_own(name) or name.startswith(passed))]
+    unexpected = [name for name in source if name not in used and not (_is_own(name) or name.startswith(passed))]
     chosen = "; ".join(filter(None, how))
     matched = Matched(str(file), len(pairs), missing, tuple(unexpected), chosen)
-    if (share := _share(own, pairs)) < LEAST:
+    if (share := _share(target, pairs)) < LEAST:
         raise ValueError(
             f"expected weights of {type(network).__name__}, got {share:.0%} of its numbers, {matched}: give "
             "a file of this network, or the network that they are of"
         )
-    _check_tokens(network, given, file)
-    for name, of in pairs.items():
-        own[name].copy_(given[of])
+    _check_tokens(network, source, file)
+    for name, source_name in pairs.items():
+        target[name].copy_(source[source_name])
     return matched
 
 
-def _read(path: Path) -> tuple[dict[str, Tensor], str]:
+def _read_tensors(path: Path) -> tuple[dict[str, Tensor], str]:
     """Read the tensors of a file by name, and say which were taken where it has several sets."""
     if path.is_dir():
-        files = sorted(
-            found.name for found in path.iterdir() if found.suffix in {".safetensors", ".pth", ".pt", ".bin"}
-        )
+        files = sorted(file.name for file in path.iterdir() if file.suffix in {".safetensors", ".pth", ".pt", ".bin"})
         inside = f", {names_of(files)}" if files else ""
         raise ValueError(f"expected a file of weights, got the folder {path}: give a file in it{inside}")
     if not path.is_file():
@@ -130,9 +131,9 @@ def _read(path: Path) -> tuple[dict[str, Tensor], str]:
         if path.suffix == ".safetensors":
             from safetensors.torch import load_file  # noqa: PLC0415 - of an extra
 
-            found: Any = load_file(path)
+            content: Any = load_file(path)
         else:
-            found = torch.load(path, map_location="cpu", weights_only=True)
+            content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
         told = " ".join(str(error).split())[:120]
         raise ValueError(
@@ -140,32 +141,32 @@ def _read(path: Path) -> tuple[dict[str, Tensor], str]:
         ) from error
     chosen = ""
     for _ in range(DEEP):
-        sets = [name for name in WITHIN if isinstance(found, Mapping) and _has_tensors(found.get(name))]
+        sets = [name for name in WITHIN if isinstance(content, Mapping) and _has_tensors(content.get(name))]
         if sets:
-            found, chosen = found[sets[0]], chosen or (f"{sets[0]}, not {names_of(sets[1:])}" if sets[1:] else "")
-    named = found.items() if isinstance(found, Mapping) else ()
-    tensors = {str(name): of for name, of in named if isinstance(of, Tensor)}
+            content, chosen = content[sets[0]], chosen or (f"{sets[0]}, not {names_of(sets[1:])}" if sets[1:] else "")
+    named = content.items() if isinstance(content, Mapping) else ()
+    tensors = {str(name): tensor for name, tensor in named if isinstance(tensor, Tensor)}
     if not tensors:
         raise ValueError(f"expected tensors by name in {path}, got none: give a state dict, module.state_dict()")
     return tensors, chosen
 
 
-def _has_tensors(found: Any, depth: int = DEEP) -> bool:
-    return isinstance(found, Mapping) and any(
-        isinstance(of, Tensor) or (depth > 0 and _has_tensors(of, depth - 1)) for of in found.values()
+def _has_tensors(content: Any, depth: int = DEEP) -> bool:
+    return isinstance(content, Mapping) and any(
+        isinstance(value, Tensor) or (depth > 0 and _has_tensors(value, depth - 1)) for value in content.values()
     )
 
 
-def _by_names(given: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> tuple[dict[str, str], list[str]]:
-    """Match names after what stands before them, so that most numbers do; return copies in the file, if several do."""
-    # by what names are without adapters beside them
-    theirs, ours = ({name.replace(WRAPPED, "."): name for name in names} for names in (given, own))
-    shapes, starts = {name: given[of].shape for name, of in theirs.items()}, _starts(theirs)
+def _by_names(source: Mapping[str, Tensor], target: Mapping[str, Tensor]) -> tuple[dict[str, str], list[str]]:
+    """Match names after the prefixes that make most numbers match; return the file's copies, if several match so."""
+    # names as they are without adapters
+    theirs, ours = ({name.replace(WRAPPED, "."): name for name in names} for names in (source, target))
+    shapes, starts = {name: source[full_name].shape for name, full_name in theirs.items()}, _starts(theirs)
     best, chosen, copies = -1, ("", ""), [""]
     for our in _starts(ours):
-        ends = {name.removeprefix(our): own[of] for name, of in ours.items() if name.startswith(our)}
+        ends = {name.removeprefix(our): target[full_name] for name, full_name in ours.items() if name.startswith(our)}
         for their in starts:
-            count = sum(of.numel() for end, of in ends.items() if shapes.get(f"{their}{end}") == of.shape)
+            count = sum(tensor.numel() for end, tensor in ends.items() if shapes.get(f"{their}{end}") == tensor.shape)
             if count > best:
                 best, chosen, copies = count, (their, our), [their]
             elif count == best and our == chosen[1]:
@@ -174,36 +175,36 @@ def _by_names(given: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> tuple[d
     pairs = {
         name: theirs[f"{their}{bare.removeprefix(our)}"]
         for bare, name in ours.items()
-        if bare.startswith(our) and shapes.get(f"{their}{bare.removeprefix(our)}") == own[name].shape
+        if bare.startswith(our) and shapes.get(f"{their}{bare.removeprefix(our)}") == target[name].shape
     }
     return pairs, [start.removesuffix(".") for start in copies] if len(copies) > 1 and all(copies) else []
 
 
-def _in_order(given: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> dict[str, str]:
-    """Match the network's tensors with those below some beginning, one by one, if all are of their kind and shape."""
-    names = [name for name in own if not _is_own(name)]
-    for start in _starts(given):
-        below = (name for name in given if name.startswith(start) and not _is_own(name))
-        found = [name for name in below if PASSED.search(start) or not PASSED.search(name)][: len(names)]
-        if len(found) == len(names) and all(
-            given[their].shape == own[our].shape and len({_kind(their), _kind(our)} - {None}) < 2
-            for their, our in zip(found, names, strict=True)
+def _in_order(source: Mapping[str, Tensor], target: Mapping[str, Tensor]) -> dict[str, str]:
+    """Match the network's tensors one by one with those under a prefix, if all have the same role and shape."""
+    names = [name for name in target if not _is_own(name)]
+    for start in _starts(source):
+        below = (name for name in source if name.startswith(start) and not _is_own(name))
+        matches = [name for name in below if PASSED.search(start) or not PASSED.search(name)][: len(names)]
+        if len(matches) == len(names) and all(
+            source[their].shape == target[our].shape and len({_classify_name(their), _classify_name(our)} - {None}) < 2
+            for their, our in zip(matches, names, strict=True)
         ):
-            return dict(zip(names, found, strict=True))
+            return dict(zip(names, matches, strict=True))
     return {}
 
 
-def _kind(name: str) -> str | None:
-    return next((kind for kind, words in KINDS.items() if re.split(r"[./]", name)[-1] in words), None)
+def _classify_name(name: str) -> str | None:
+    return next((role for role, synonyms in KINDS.items() if re.split(r"[./]", name)[-1] in synonyms), None)
 
 
-def _check_tokens(network: nn.Module, given: Mapping[str, Tensor], file: str | Path) -> None:
+def _check_tokens(network: nn.Module, source: Mapping[str, Tensor], file: str | Path) -> None:
     """Refuse embeddings of other tokens than those that one of our networks of texts has learned."""
     if not isinstance(network, BagOfTokens | Transformer):
         return  # others' files have no tokenizer
-    found = next((of for name, of in given.items() if name.rpartition(".")[2] == "tokenizer"), None)
-    if found is None or not torch.equal(found, network.tokenizer.cpu()):
-        got = "has no tokenizer" if found is None else "has embeddings of other tokens"
+    tokenizer = next((tensor for name, tensor in source.items() if name.rpartition(".")[2] == "tokenizer"), None)
+    if tokenizer is None or not torch.equal(tokenizer, network.tokenizer.cpu()):
+        got = "has no tokenizer" if tokenizer is None else "has embeddings of other tokens"
         raise ValueError(
             f"expected weights for the tokens of these texts, got {file}, which {got}: begin with the run, --encoder "
             "FromRun --encoder.run RUN, which brings its tokenizer"
@@ -211,19 +212,19 @@ def _check_tokens(network: nn.Module, given: Mapping[str, Tensor], file: str | P
 
 
 def _starts(names: Iterable[str], depth: int = 4) -> list[str]:
-    """Return what names begin with, up to some dots: the shortest first, copies that are passed over last."""
-    found = {""}
+    """Return the prefixes of names, up to some dots: the shortest first, those of copies not taken last."""
+    prefixes = {""}
     for name in names:
         parts = name.split(".")[:-1]
-        found |= {".".join(parts[:count]) + "." for count in range(1, min(depth, len(parts)) + 1)}
-    return sorted(found, key=lambda start: (bool(PASSED.search(start)), start.count("."), start))
+        prefixes |= {".".join(parts[:count]) + "." for count in range(1, min(depth, len(parts)) + 1)}
+    return sorted(prefixes, key=lambda start: (bool(PASSED.search(start)), start.count("."), start))
 
 
 def _is_own(name: str) -> bool:
     return name.rpartition(".")[2] in OWN or ADAPTER in name
 
 
-def _share(own: Mapping[str, Tensor], taken: Iterable[str]) -> float:
-    """Return which part of a network's numbers is taken, of those that a file has to have."""
-    sizes = {name: of.numel() for name, of in own.items() if not _is_own(name)}
+def _share(target: Mapping[str, Tensor], taken: Iterable[str]) -> float:
+    """Return the share of a network's numbers that is taken, out of those that a file has to have."""
+    sizes = {name: tensor.numel() for name, tensor in target.items() if not _is_own(name)}
     return sum(sizes.get(name, 0) for name in taken) / max(1, sum(sizes.values()))

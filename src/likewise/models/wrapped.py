@@ -68,8 +68,8 @@ def weight_like(module: nn.Module) -> Tensor:
 
 def shortened(message: str, length: int = 160) -> str:
     """Return another library's message in one line of at most about `length` characters."""
-    words = " ".join(message.split())
-    return words if len(words) <= length else words[:length].rsplit(" ", 1)[0] + " …"
+    text = " ".join(message.split())
+    return text if len(text) <= length else text[:length].rsplit(" ", 1)[0] + " …"
 
 
 @final
@@ -146,7 +146,7 @@ class Wrapped(SizedEncoder):
 
 @final
 class Given(nn.Module):
-    """The place of a network that was given as an object, which a configuration cannot make."""
+    """Stands for a network that was passed as an object, which a configuration cannot make."""
 
     def __init__(self) -> None:
         raise ValueError(

@@ -17,7 +17,7 @@ class ColumnTerms(NamedTuple):
     shares: list[Tensor | None]
     """a_k of each column."""
     sums: list[Sums]
-    """Whose exponentials these multiply."""
+    """The sums whose exponentials the shares multiply."""
     force: Tensor | None
     """h of each column."""
 
@@ -62,12 +62,14 @@ class Backward:
     def _learned(self, part: LocalAnchors) -> ColumnTerms:
         """Get from the other processes what the gradients of their rows as anchors need: a few numbers a row."""
         sums, count = self.forward.forth, len(self._shares)
-        mine = [*self._shares, *(of.offsets() for of in sums), self._force]
-        numbers = torch.stack([of for of in mine if of is not None], dim=1)
+        mine = [*self._shares, *(push_sums.offsets() for push_sums in sums), self._force]
+        numbers = torch.stack([tensor for tensor in mine if tensor is not None], dim=1)
         rest = iter(part.gather(numbers).unbind(dim=1))
-        everyone = [None if of is None else next(rest).contiguous() for of in mine]
+        everyone = [None if tensor is None else next(rest).contiguous() for tensor in mine]
         offsets = zip(sums, everyone[count : 2 * count], strict=True)
-        return ColumnTerms(everyone[:count], [of.elsewhere(highest) for of, highest in offsets], everyone[-1])
+        return ColumnTerms(
+            everyone[:count], [push_sums.elsewhere(highest) for push_sums, highest in offsets], everyone[-1]
+        )
 
     def run(self) -> None:
         """Visit the tiles that contribute to a gradient."""
@@ -83,8 +85,8 @@ class Backward:
     ) -> list[Tensor | None]:
         """Return a_k = power·g / total of each log-sum-exp; 0 where there is no pair."""
         shares: list[Tensor | None] = []
-        for k, (of, g, scale) in enumerate(zip(sums, upstreams, anchors, strict=True)):
-            share = None if g is None else of.shares(g)
+        for k, (push_sums, g, scale) in enumerate(zip(sums, upstreams, anchors, strict=True)):
+            share = None if g is None else push_sums.shares(g)
             if share is not None and self.tiled.powers[k] != 1:
                 share *= self.tiled.powers[k]
             shares.append(share if share is None or scale is None else share.masked_fill_(scale == 0, 0))
@@ -111,7 +113,7 @@ class Backward:
     def _pushed(self, view: View) -> Tensor:
         """Return Σ_k push_k a_k e^{p_k s} of a tile, with a_k of its rows, its columns, or both."""
         w: Tensor | None = None
-        kind = self.tiled.exponentials
+        exponentials = self.tiled.exponentials
         for k in range(len(self._shares)):
             if view.known.pushes[k] == 0:
                 continue
@@ -121,7 +123,7 @@ class Backward:
                 w = part if w is None else w.add_(part)
         if w is None:
             return view.buffer(1).zero_()
-        if kind is not Exponentials.SHARED:
+        if exponentials is not Exponentials.SHARED:
             return w
         out = view.x if self._slopes is None else view.buffer(2)
         return w.mul_(self.forward.forth[0].exponentials(view.x, view.tile.rows, 1, out=out))
@@ -192,7 +194,7 @@ class Backward:
         total = self._slopes.sum() / self.tiled.unit
         if self.problem.normalize and not self.problem.is_pairwise:
             anchors = [push.anchors for push in self.tiled.pushes]
-            forth, back = ([of.total for of in sums] for sums in (self.forward.forth, self.forward.back))
+            forth, back = ([push_sums.total for push_sums in sums] for sums in (self.forward.forth, self.forward.back))
             of_pairs = mass(self.problem, self.upstream, forth, back, anchors, pull=self.problem.pulls.within)
             total += of_pairs / self.tiled.temperature
         return -total / self.tiled.temperature

@@ -15,13 +15,13 @@ _eager: dict[Callable[..., Any], Callable[..., Any]] = {}
 
 
 def graph_break(function: Function, unless: Callable[..., bool] | None = None) -> Function:
-    """Wrap a function that the compiler shall leave as it is, with all that it calls.
+    """Exclude a function, and all that it calls, from compilation.
 
     `torch.compiler.disable` would import the compiler, which takes seconds, so it waits until something is compiled.
 
     Args:
-        function: What is called without compilation.
-        unless: Called with the arguments; whether the function may be compiled after all.
+        function: The function to exclude.
+        unless: Called with its arguments; returns whether it may be compiled after all.
     """
 
     @functools.wraps(function)
@@ -39,7 +39,7 @@ def _break(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     return _eager[function](*args, **kwargs)
 
 
-# what the compiler looks for in a disabled function, and the reason that it gives where a graph must not break
+# what the compiler looks for in a disabled function, and the reason that it gives if a graph must not break
 vars(_break).update(
     _torchdynamo_disable=True,
     _torchdynamo_disable_msg="losses run outside compiled graphs: leave out fullgraph=True; InfoNCE, N-pairs and "

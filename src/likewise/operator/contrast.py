@@ -219,16 +219,17 @@ def evaluate(
         if problem.part is not None:
             problem, sections = _exchanged(problem, problem.part, queries, sections)
         tau, inverse = _temperature(temperature, queries, dtype)
-        own = tuple([v is queries for v in sections])
-        problem = ContrastSpec(*problem[:7], own, inverse, half_of(backend, queries, *sections))  # faster than _replace
-        others = tuple([v for v in sections if v is not queries])
+        are_queries = tuple([v is queries for v in sections])
+        half = half_of(backend, queries, *sections)
+        problem = ContrastSpec(*problem[:7], are_queries, inverse, half)  # faster than _replace
+        references = tuple([v for v in sections if v is not queries])
         plain = problem
         if learns := is_learned(problem):
             plain = problem._replace(coefficients=None, reduction="none")
         engine = engine_of(backend, is_small=is_small(problem, *shape, queries.device))
-        outcome = evaluate_by(engine, plain, queries, others, tau)
+        outcome = evaluate_by(engine, plain, queries, references, tau)
         outcome = with_bias(problem, outcome) if problem.is_pairwise else outcome
-        return with_weights(problem, outcome, (queries, *others), tau) if learns else outcome
+        return with_weights(problem, outcome, (queries, *references), tau) if learns else outcome
 
 
 def _exchanged(
@@ -247,14 +248,14 @@ def _exchanged(
 def _given(queries: Tensor, references: References) -> tuple[Tensor, ...]:
     """Return the checked sections of references; the queries themselves if none are given."""
     references = tuple(references) if isinstance(references, list) else references
-    given = () if references is None else references if isinstance(references, tuple) else (references,)
+    sections = () if references is None else references if isinstance(references, tuple) else (references,)
     if isinstance(references, tuple) and not references:
         raise ValueError("expected at least one section of references, got an empty tuple: omit it to use the queries")
     check_rows("queries", queries, queries)
-    for k, rows in enumerate(given):
+    for k, rows in enumerate(sections):
         if rows is not queries:
             check_rows(f"references[{k}]" if isinstance(references, tuple) else "references", rows, queries)
-    return given or (queries,)
+    return sections or (queries,)
 
 
 def _coefficient(coefficient: Tensor | None, queries: Tensor) -> Tensor | None:

@@ -13,7 +13,7 @@ from likewise.pairs import PairWeight
 def forward(
     problem: ContrastSpec,
     queries: Float[Tensor, "n d"],
-    others: tuple[Tensor, ...],
+    references: tuple[Tensor, ...],
     temperature: Float[Tensor, ""],
 ) -> Outcome:
     """Return the outcome of a contrast, computed from all similarities at once and differentiated by autograd.
@@ -21,7 +21,7 @@ def forward(
     Memory:
         O(N·R).
     """
-    z, *rest = ((normalized(v) if problem.normalize else v).to(temperature.dtype) for v in (queries, *others))
+    z, *rest = ((normalized(v) if problem.normalize else v).to(temperature.dtype) for v in (queries, *references))
     # Section by section: one product over all of them would sum in another order, even for the own key.
     similarity = torch.cat([z @ v.T for v in problem.per_section(z, rest)], dim=1) / temperature
     if problem.is_pairwise:

@@ -58,8 +58,8 @@ class Forward:
             return
         last, shared = len(self.forth) - 1, tiled.exponentials is Exponentials.SHARED
         for k in range(last, -1, -1):
-            if isinstance(of := self.forth[k], Pairwise):
-                self._add_pairwise(k, of, view)
+            if isinstance(push_sums := self.forth[k], Pairwise):
+                self._add_pairwise(k, push_sums, view)
                 continue
             if not shared:
                 e = out = self.forth[k].exponentials(x, view.tile.rows, 1, out=view.buffer(1))
@@ -70,17 +70,17 @@ class Forward:
             if e is not None:
                 self._sum(k, view, e)
 
-    def _add_pairwise(self, k: int, of: Pairwise, view: View) -> None:
+    def _add_pairwise(self, k: int, push_sums: Pairwise, view: View) -> None:
         if view.known.pushes[k] == 0:
             return
-        tile, argument = view.tile, of.argument(view.x, view.buffer(1))
+        tile, argument = view.tile, push_sums.argument(view.x, view.buffer(1))
         across = self.forth[k] if self.tiled.is_mirrored(tile) else None
-        of_slopes = (("slopes", of.slope, view.buffer(2)),) if of.push.is_counted else ()
-        for name, shape, out in (*of_slopes, ("total", of.value, argument)):
+        of_slopes = (("slopes", push_sums.slope, view.buffer(2)),) if push_sums.push.is_counted else ()
+        for name, shape, out in (*of_slopes, ("total", push_sums.value, argument)):
             values = self.tiled.weighed(k, view, shape(argument, out=out), out)
             if values is None:
                 continue
-            getattr(of, name)[tile.rows].add_(values.sum(dim=1))
+            getattr(push_sums, name)[tile.rows].add_(values.sum(dim=1))
             if across is not None:
                 getattr(across, name)[tile.columns].add_(values.sum(dim=0))
 

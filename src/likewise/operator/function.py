@@ -15,9 +15,14 @@ class Engine(Protocol):
     """A backend with its own backward."""
 
     def forward(
-        self, problem: ContrastSpec, queries: Tensor, others: tuple[Tensor, ...], temperature: Tensor, wanted: NeedsGrad
+        self,
+        problem: ContrastSpec,
+        queries: Tensor,
+        references: tuple[Tensor, ...],
+        temperature: Tensor,
+        wanted: NeedsGrad,
     ) -> ForwardResult:
-        """Return the outcome of a contrast of the input rows; others are the sections that are not the queries."""
+        """Return the outcome of a contrast of the input rows; references are the sections that are not the queries."""
         ...
 
     def backward(self, state: Any, upstream: Outcome, wanted: NeedsGrad) -> Gradients:
@@ -26,20 +31,20 @@ class Engine(Protocol):
 
 
 def evaluate_by(
-    engine: Engine | None, problem: ContrastSpec, queries: Tensor, others: tuple[Tensor, ...], temperature: Tensor
+    engine: Engine | None, problem: ContrastSpec, queries: Tensor, references: tuple[Tensor, ...], temperature: Tensor
 ) -> Outcome:
     """Return the outcome of a contrast from an engine, or from the plain formula if it is None."""
     if engine is None and torch.compiler.is_compiling():
-        return dense.forward(problem, queries, others, temperature)  # the compiler generates its backward
+        return dense.forward(problem, queries, references, temperature)  # the compiler generates its backward
     if engine is None:
-        found = _Plain.apply(problem, temperature, queries, *others)
+        tensors = _Plain.apply(problem, temperature, queries, *references)
     else:
         on = torch.is_grad_enabled()
         need = on and queries.requires_grad
-        sections = problem.per_section(need, (on and v.requires_grad for v in others))
+        sections = problem.per_section(need, (on and v.requires_grad for v in references))
         wanted = NeedsGrad(on and temperature.requires_grad, need, sections)
-        found = _Contrast.apply((engine, problem, wanted), temperature, queries, *others)
-    return problem.outcome(found)
+        tensors = _Contrast.apply((engine, problem, wanted), temperature, queries, *references)
+    return problem.outcome(tensors)
 
 
 def with_bias(problem: ContrastSpec, outcome: Outcome) -> Outcome:
@@ -72,25 +77,25 @@ class _Contrast(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, how: tuple[Engine, ContrastSpec, NeedsGrad], temperature: Tensor, queries: Tensor, *others: Tensor
+        ctx: Any, how: tuple[Engine, ContrastSpec, NeedsGrad], temperature: Tensor, queries: Tensor, *references: Tensor
     ) -> tuple[Tensor, ...]:
         engine, problem, wanted = how
-        found = engine.forward(problem, queries, others, temperature, wanted)
-        ctx.engine, ctx.problem, ctx.state, ctx.wanted = engine, problem, found.state, wanted
+        result = engine.forward(problem, queries, references, temperature, wanted)
+        ctx.engine, ctx.problem, ctx.state, ctx.wanted = engine, problem, result.state, wanted
         # gathered references are private copies, which need no version check; counts are the caller's
-        given = () if problem.part is not None else others
-        ctx.save_for_backward(temperature, queries, *given, *found.outcome.counts)
+        saved = () if problem.part is not None else references
+        ctx.save_for_backward(temperature, queries, *saved, *result.outcome.counts)
         ctx.set_materialize_grads(False)
-        ctx.mark_non_differentiable(*found.outcome.counts)
-        return problem.flat(found.outcome)
+        ctx.mark_non_differentiable(*result.outcome.counts)
+        return problem.flat(result.outcome)
 
     @staticmethod
     @graph_break
     @first_derivative
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
         _ = ctx.saved_tensors  # torch raises if they were modified since
-        found: Gradients = ctx.engine.backward(ctx.state, ctx.problem.outcome(gradients), ctx.wanted)
-        return None, found.temperature, found.queries, *found.others
+        input_grads: Gradients = ctx.engine.backward(ctx.state, ctx.problem.outcome(gradients), ctx.wanted)
+        return None, input_grads.temperature, input_grads.queries, *input_grads.others
 
 
 class _Plain(torch.autograd.Function):
@@ -98,11 +103,11 @@ class _Plain(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, problem: ContrastSpec, temperature: Tensor, queries: Tensor, *others: Tensor
+        ctx: Any, problem: ContrastSpec, temperature: Tensor, queries: Tensor, *references: Tensor
     ) -> tuple[Tensor, ...]:
-        outcome = dense.forward(problem, queries, others, temperature)
+        outcome = dense.forward(problem, queries, references, temperature)
         ctx.problem = problem
-        ctx.save_for_backward(temperature, queries, *others)
+        ctx.save_for_backward(temperature, queries, *references)
         ctx.set_materialize_grads(False)
         ctx.mark_non_differentiable(*outcome.counts)
         return problem.flat(outcome)
@@ -112,17 +117,17 @@ class _Plain(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
         twice, needs = torch.is_grad_enabled(), ctx.needs_input_grad[1:]
         with torch.enable_grad(), without_autocast(ctx.saved_tensors[0].device):
-            given = [  # each separate, even if one depends on another or is the same tensor
+            inputs = [  # each separate, even if one depends on another or is the same tensor
                 x.view_as(x) if twice else x.detach().requires_grad_(need)
                 for x, need in zip(ctx.saved_tensors, needs, strict=True)
             ]
-            temperature, queries, *others = given
-            outcome = dense.forward(ctx.problem, queries, tuple(others), temperature)
+            temperature, queries, *references = inputs
+            outcome = dense.forward(ctx.problem, queries, tuple(references), temperature)
             pairs = zip(ctx.problem.flat(outcome), gradients, strict=True)
             reached = [(x, g) for x, g in pairs if g is not None and x.requires_grad]
-            wanted = [x for x, need in zip(given, needs, strict=True) if need]
+            wanted = [x for x, need in zip(inputs, needs, strict=True) if need]
             results = torch.autograd.grad(
                 [x for x, _ in reached], wanted, [g for _, g in reached], create_graph=twice, materialize_grads=True
             )
-        found = iter(results)
-        return None, *(next(found) if need else None for need in needs)
+        input_grads = iter(results)
+        return None, *(next(input_grads) if need else None for need in needs)

@@ -26,33 +26,33 @@ def is_plain(dtype: torch.dtype) -> bool:
 def check_dense(name: str, value: Tensor) -> None:
     """Raise unless a tensor is dense and strided, and is on a device with values."""
     if value.is_nested:
-        found, remedy = "a nested tensor", "pad it with torch.nested.to_padded_tensor, or join its rows"
+        got, remedy = "a nested tensor", "pad it with torch.nested.to_padded_tensor, or join its rows"
     elif value.layout != torch.strided:
-        found, remedy = str(value.layout), "convert it with .to_dense()"
+        got, remedy = str(value.layout), "convert it with .to_dense()"
     elif value.is_quantized:
-        found, remedy = str(value.dtype), "convert it with .dequantize()"
+        got, remedy = str(value.dtype), "convert it with .dequantize()"
     elif value.device.type == "meta":
-        found, remedy = "a tensor on the device meta", "make it on the CPU or a GPU"
+        got, remedy = "a tensor on the device meta", "make it on the CPU or a GPU"
     else:
         return
-    raise ValueError(f"expected {name} to be a dense, strided tensor on a device with values, got {found}: {remedy}")
+    raise ValueError(f"expected {name} to be a dense, strided tensor on a device with values, got {got}: {remedy}")
 
 
 def check_transforms(name: str, rows: Tensor) -> None:
     """Raise if rows are under a torch transform that the operator does not support."""
-    if torch.compiler.is_dynamo_compiling():  # first: torch 2.8 then says that it exports, too
+    if torch.compiler.is_dynamo_compiling():  # first, since torch 2.8 then claims to export, too
         return
     if torch.compiler.is_exporting():
-        found, remedy = "torch.export", "export only the encoder, since a loss is for training"
+        got, remedy = "torch.export", "export only the encoder, since a loss is for training"
     elif torch.jit.is_tracing():  # pyright: ignore[reportPrivateImportUsage]
-        found, remedy = "torch.jit.trace", "trace only the encoder, or use torch.compile"
+        got, remedy = "torch.jit.trace", "trace only the encoder, or use torch.compile"
     elif _functorch.is_functorch_wrapped_tensor(rows):
-        found, remedy = "a transform of torch.func", "use torch.autograd.grad or loss.backward()"
+        got, remedy = "a transform of torch.func", "use torch.autograd.grad or loss.backward()"
     elif forward_ad.unpack_dual(rows).tangent is not None:
-        found, remedy = "forward-mode AD", "use torch.autograd.grad or loss.backward()"
+        got, remedy = "forward-mode AD", "use torch.autograd.grad or loss.backward()"
     else:
         return
-    raise RuntimeError(f"expected {name} to be tensors that autograd differentiates backward, got {found}: {remedy}")
+    raise RuntimeError(f"expected {name} to be tensors that autograd differentiates backward, got {got}: {remedy}")
 
 
 def check_floating(name: str, rows: Tensor) -> None:

@@ -1,11 +1,11 @@
-"""Gradients of learned weights: the value is any engine's, and the derivative of each pair is made in tiles.
+"""Gradients of learned weights: the value comes from any engine, the derivative of each pair from tiles.
 
 With the logarithms and losses of all rows, and g the upstream gradients,
 
     ∂w_iu = g_i e^{p s_iu − lse_i} of a push        ∂w_ir = g_i s_ir of an attraction
     ∂w_iu = g_i f(p s_iu + b) of a pairwise sum     ∂w_ir = g_i (Σ_k lse_ki − s_ir) of a loss
 
-where the last is of losses whose coefficients are the row sums of the pull, which then are learned, too.
+where the last is for losses whose coefficients are the row sums of the pull, which are then learned as well.
 """
 
 import math
@@ -21,7 +21,7 @@ from likewise.pairs import PairWeight
 from likewise.pairs.weight import Slope, with_gradient
 
 Derivative = Callable[[Tensor, Tensor, slice, slice], Tensor]
-"""Of the upstream gradient and a tile of similarities: that of its weights."""
+"""Takes the upstream gradient and a tile of similarities; returns the gradient of its weights."""
 
 
 def is_learned(problem: ContrastSpec) -> bool:
@@ -35,20 +35,20 @@ def with_weights(problem: ContrastSpec, outcome: Outcome, rows: tuple[Tensor, ..
     """Return an outcome with the gradients of learned weights.
 
     Args:
-        problem: What is wanted.
+        problem: The contrast.
         outcome: Its terms, without losses.
         rows: The queries, and the sections that are not the queries.
         temperature: τ.
     """
 
-    def learning(value: Tensor, weight: PairWeight | None, derivative: Derivative, *given: Tensor) -> Tensor:
+    def learning(value: Tensor, weight: PairWeight | None, derivative: Derivative, *dependencies: Tensor) -> Tensor:
         def slope(g: Tensor) -> Slope:
             z, *rest = (prepared(v.detach(), temperature.dtype, normalize=problem.normalize).rows for v in rows)
             v = torch.cat(problem.per_section(z, rest))
             tau = temperature.detach()
             return lambda i, r: derivative(g, (z[i] @ v[r].T).div_(tau), i, r)
 
-        return value if weight is None else with_gradient(value, weight, slope, temperature, *rows, *given)
+        return value if weight is None else with_gradient(value, weight, slope, temperature, *rows, *dependencies)
 
     def of_push(push: Push, value: Tensor, *, columns: bool = False) -> Tensor:
         return learning(value, push.weight, _of_push(push, value.detach(), columns=columns), value)
@@ -64,8 +64,8 @@ def with_weights(problem: ContrastSpec, outcome: Outcome, rows: tuple[Tensor, ..
         return outcome
     sums = None if pull is None else pull.known_row_sum(temperature.dtype, temperature.device).detach()
     known = tuple(sums if c is None else c for c in problem.coefficients)
-    given = problem._replace(coefficients=known, reduction="none")
-    losses, counts = combine_losses(given, outcome.logsums, attraction)
+    unreduced = problem._replace(coefficients=known, reduction="none")
+    losses, counts = combine_losses(unreduced, outcome.logsums, attraction)
     assert losses is not None  # noqa: S101 - there are coefficients
     active = counts[0]
     chosen = [x.detach() for x, c in zip(logsums, problem.coefficients, strict=True) if c is None]

@@ -30,7 +30,7 @@ class Push(NamedTuple):
 
 
 class LocalAnchors(NamedTuple):
-    """Queries that are consecutive ones of the references; the others are the queries of other processes."""
+    """Queries that are consecutive rows of the references; the other rows are queries of other processes."""
 
     place: int
     """The index of the first query among the references."""
@@ -72,7 +72,7 @@ class ContrastSpec(NamedTuple):
     def per_section(self, of_queries: Any, of_others: Iterable[Any]) -> tuple[Any, ...]:
         """Return for each section the item of the queries, or that of the next other section."""
         rest = iter(of_others)
-        return tuple([of_queries if own else next(rest) for own in self.own])
+        return tuple([of_queries if is_queries else next(rest) for is_queries in self.own])
 
     @property
     def pulls(self) -> Split:
@@ -93,8 +93,8 @@ class ContrastSpec(NamedTuple):
         """Return the tensors of an outcome as a flat tuple: of a reduced one the loss and what is counted."""
         if self.is_reduced:
             return outcome.losses, *outcome.counts
-        found = (*outcome.logsums, *outcome.columns, outcome.attraction, outcome.losses, *outcome.counts)
-        return tuple([x for x in found if x is not None])
+        tensors = (*outcome.logsums, *outcome.columns, outcome.attraction, outcome.losses, *outcome.counts)
+        return tuple([x for x in tensors if x is not None])
 
     def outcome(self, tensors: "tuple[Tensor | None, ...]") -> "Outcome":
         """Return a flat tuple of tensors as an outcome."""
@@ -126,7 +126,7 @@ class Outcome(NamedTuple):
 
     def detached(self) -> "Outcome":
         """Return the same values detached: a graph that holds its own outputs would never be freed."""
-        logsums, columns = (tuple(x.detach() for x in of) for of in (self.logsums, self.columns))
+        logsums, columns = (tuple(x.detach() for x in terms) for terms in (self.logsums, self.columns))
         attraction = None if self.attraction is None else self.attraction.detach()
         return Outcome(logsums, columns, attraction, None, tuple(x.detach() for x in self.counts))
 
@@ -201,8 +201,8 @@ def split_upstream(problem: ContrastSpec, upstream: Outcome, counts: tuple[Tenso
     return upstream._replace(logsums=logsums, attraction=attraction)
 
 
-def _plus(one: Tensor, other: Tensor | None) -> Tensor:
-    return one if other is None else one + other
+def _plus(gradient: Tensor, other: Tensor | None) -> Tensor:
+    return gradient if other is None else gradient + other
 
 
 def _times(problem: ContrastSpec, values: Tensor, coefficient: Tensor | None) -> Tensor:

@@ -39,7 +39,7 @@ Work = Callable[..., None]
 
 @cache
 def _torch() -> ctypes.CDLL | None:
-    """Return torch's own library with its OpenMP and MKL, or None: those that others have loaded don't act on torch."""
+    """Return torch's own library with its OpenMP and MKL, or None: no other copy of these acts on torch."""
     try:
         library = ctypes.CDLL(str(next((Path(torch.__file__).parent / "lib").glob("libtorch_cpu.*"))))
         library.omp_set_num_threads.restype = None
@@ -102,8 +102,8 @@ class _Job:
             except BaseException as error:  # noqa: BLE001 - the caller raises it, whatever it is
                 self.error = self.error or error
             with self.changed:
-                for place in () if task is None else task.places:
-                    self._done[place] += 1
+                for block in () if task is None else task.places:
+                    self._done[block] += 1
                 self._busy.discard(threading.get_ident())
                 self.changed.notify_all()
 
@@ -111,15 +111,15 @@ class _Job:
         with self.changed:
             while not self.error:
                 for task in self._coming if len(self._waiting) < self._ahead else ():
-                    self._waiting.append((task, tuple(self._asked[place] for place in task.places)))
-                    for place in task.places:
-                        self._asked[place] += 1
+                    self._waiting.append((task, tuple(self._asked[block] for block in task.places)))
+                    for block in task.places:
+                        self._asked[block] += 1
                     if len(self._waiting) >= self._ahead:
                         break
                 if not self._waiting:
                     return None
                 for k, (task, before) in enumerate(self._waiting):
-                    if all(self._done[place] == count for place, count in zip(task.places, before, strict=True)):
+                    if all(self._done[block] == count for block, count in zip(task.places, before, strict=True)):
                         del self._waiting[k]
                         self._busy.add(threading.get_ident())
                         return task

@@ -73,7 +73,7 @@ class _State(NamedTuple):
 def forward(
     problem: ContrastSpec,
     queries: Float[Tensor, "n d"],
-    others: tuple[Tensor, ...],
+    references: tuple[Tensor, ...],
     temperature: Float[Tensor, ""],
     wanted: NeedsGrad,
 ) -> ForwardResult:
@@ -82,8 +82,8 @@ def forward(
     Memory:
         O((N + R)·D + tile).
     """
-    with threads.single_threaded() if _is_small(queries, others) else nullcontext():
-        rows = [prepared(v, temperature.dtype, normalize=problem.normalize) for v in (queries, *others)]
+    with threads.single_threaded() if _is_small(queries, references) else nullcontext():
+        rows = [prepared(v, temperature.dtype, normalize=problem.normalize) for v in (queries, *references)]
         z, *rest = (unit.rows for unit in rows)
         tiles = TiledProblem(problem, z, problem.per_section(z, rest), temperature)
         sums = Forward(tiles, problem, wanted)
@@ -97,12 +97,12 @@ def forward(
             drawn = tiles.beside @ tiles.sections
             beside = torch.linalg.vecdot(z, drawn) / temperature
             attraction = beside if attraction is None else attraction + beside
-        logsums = tuple(_logarithm(of, push) for of, push in zip(sums.forth, tiles.pushes, strict=True))
-        columns = tuple(of.logarithms() for of in sums.back)
+        logsums = tuple(_logarithm(push_sums, push) for push_sums, push in zip(sums.forth, tiles.pushes, strict=True))
+        columns = tuple(push_sums.logarithms() for push_sums in sums.back)
         losses, counts = combine_losses(problem, logsums, attraction)
-        counts += tuple(of.slopes for of in sums.forth if isinstance(of, Pairwise))
+        counts += tuple(push_sums.slopes for push_sums in sums.forth if isinstance(push_sums, Pairwise))
         outcome = Outcome(logsums, columns, attraction, losses, counts)
-    dtypes = [v.dtype for v in (queries, *others)]
+    dtypes = [v.dtype for v in (queries, *references)]
     return ForwardResult(outcome, _State(problem, sums, rows, dtypes, drawn, outcome.detached()))
 
 
@@ -118,17 +118,17 @@ def backward(state: _State, upstream: Outcome, wanted: NeedsGrad) -> Gradients:
             _pull_beside(state, drawing, tiles.beside, upstream.attraction)
             if slope is not None and state.drawn is not None:
                 slope -= upstream.attraction @ torch.linalg.vecdot(tiles.z, state.drawn) / tiles.temperature.square()
-        others: list[Tensor | None] = []
+        of_references: list[Tensor | None] = []
         for v, of_section in zip(tiles.sections, drawing.of_sections, strict=True):
             if v is not tiles.z:
-                others.append(of_section)
+                of_references.append(of_section)
             elif drawing.of_z is not None and of_section is not None and of_section is not drawing.of_z:
                 drawing.of_z += of_section
-        given = [
+        gradients = [
             None if gradient is None else projected(gradient, unit, tiles.temperature).to(dtype)
-            for gradient, unit, dtype in zip((drawing.of_z, *others), state.rows, state.dtypes, strict=True)
+            for gradient, unit, dtype in zip((drawing.of_z, *of_references), state.rows, state.dtypes, strict=True)
         ]
-    return Gradients(slope, given[0], tuple(given[1:]))
+    return Gradients(slope, gradients[0], tuple(gradients[1:]))
 
 
 def _is_small(queries: Tensor, sections: tuple[Tensor, ...]) -> bool:

@@ -196,7 +196,7 @@ class TiledProblem:
             start += len(v)
         if owned:
             for i, part in enumerate(rows):
-                yield Task((i,), tuple(Tile(part, *others) for others in columns))
+                yield Task((i,), tuple(Tile(part, *column) for column in columns))
         elif columns and rows:
             for i, j in _turns(len(rows), len(columns)):
                 yield Task((i, -1 - j), (Tile(rows[i], *columns[j]),))
@@ -289,7 +289,7 @@ def steepest(problem: ContrastSpec, z: Tensor, sections: tuple[Tensor, ...]) -> 
     longest = _longest(z)
     of_sections = max(longest if v is z else _longest(v) for v in sections)
     if problem.part is not None:
-        longest = of_sections  # of all queries: processes must find the same
+        longest = of_sections  # of all queries, so that all processes get the same
     return longest * of_sections * problem.inv_temperature
 
 
@@ -302,9 +302,9 @@ def _tournament(players: int) -> Iterator[tuple[int, int]]:
     yield from ((i, i) for i in range(players))
     ring = [*range(players), *[players] * (players % 2)]
     for _ in range(len(ring) - 1):
-        for one, other in zip(ring[: len(ring) // 2], reversed(ring[len(ring) // 2 :]), strict=True):
-            if max(one, other) < players:
-                yield min(one, other), max(one, other)
+        for player, other in zip(ring[: len(ring) // 2], reversed(ring[len(ring) // 2 :]), strict=True):
+            if max(player, other) < players:
+                yield min(player, other), max(player, other)
         ring = [ring[0], ring[-1], *ring[1:-1]]
 
 

@@ -47,7 +47,7 @@ def is_small(problem: ContrastSpec, n: int, r: int, device: torch.device) -> boo
 def forward(
     problem: ContrastSpec,
     queries: Float[Tensor, "n d"],
-    others: tuple[Tensor, ...],
+    references: tuple[Tensor, ...],
     temperature: Float[Tensor, ""],
     wanted: NeedsGrad,
 ) -> ForwardResult:
@@ -55,7 +55,7 @@ def forward(
     if wanted.temperature and problem.pull is not None:  # what the weights are made of may change before the backward
         problem.pull.known_row_sum(temperature.dtype, queries.device)
     with threads.single_threaded() if queries.device.type == "cpu" else nullcontext():
-        matrix = _Matrix(problem, (queries, *others), temperature)
+        matrix = _Matrix(problem, (queries, *references), temperature)
         return ForwardResult(matrix.outcome(), matrix)
 
 
@@ -88,10 +88,10 @@ class _Term(NamedTuple):
 class _Matrix:
     """All pairs of a problem, and what the backward needs of them."""
 
-    def __init__(self, problem: ContrastSpec, given: tuple[Tensor, ...], temperature: Tensor) -> None:
+    def __init__(self, problem: ContrastSpec, inputs: tuple[Tensor, ...], temperature: Tensor) -> None:
         self.problem, self.temperature, dtype = problem, temperature, temperature.dtype
-        self.dtypes = [rows.dtype for rows in given]
-        self.prepared = [prepared(rows, dtype, normalize=problem.normalize) for rows in given]
+        self.dtypes = [rows.dtype for rows in inputs]
+        self.prepared = [prepared(rows, dtype, normalize=problem.normalize) for rows in inputs]
         self.z, *rest = (unit.rows for unit in self.prepared)
         self.sections: tuple[Tensor, ...] = problem.per_section(self.z, rest)
         device, whole = self.z.device, problem.both_ways or problem.is_pairwise
@@ -137,11 +137,11 @@ class _Matrix:
                 logsums.append(value)
                 slopes.append(slope)
                 continue
-            for dim, found, terms in ((1, logsums, self.rows), (0, columns, self.columns)):
+            for dim, logarithms, terms in ((1, logsums, self.rows), (0, columns, self.columns)):
                 if dim == 1 or problem.both_ways:
                     term, logarithm = self._exponentials(push, factors, dim, shared)
                     terms.append(term)
-                    found.append(logarithm if term.anchors is None else logarithm + term.anchors.log())
+                    logarithms.append(logarithm if term.anchors is None else logarithm + term.anchors.log())
         attraction = self._attraction()
         losses, self.counts = combine_losses(problem, tuple(logsums), attraction)
         return Outcome(tuple(logsums), tuple(columns), attraction, losses, (*self.counts, *slopes))
@@ -209,12 +209,12 @@ class _Matrix:
             if v is not self.z:
                 of_sections.append(part.T @ self.z if need else None)
         slope = self._slope(upstream, w.div_(2) if twice else w) if wanted.temperature else None  # x is symmetric then
-        given = zip((of_z, *of_sections), self.prepared, strict=True)
-        found = [None if g is None else projected(g, unit, self.temperature) for g, unit in given]
+        unprojected = zip((of_z, *of_sections), self.prepared, strict=True)
+        gradients = [None if g is None else projected(g, unit, self.temperature) for g, unit in unprojected]
         if scale is not None:
-            slope, *found = (None if g is None else _scaled(g, scale) for g in (slope, *found))
-        of_z, *others = (None if g is None else g.to(to) for g, to in zip(found, self.dtypes, strict=True))
-        return Gradients(slope, of_z, tuple(others))
+            slope, *gradients = (None if g is None else _scaled(g, scale) for g in (slope, *gradients))
+        of_z, *of_references = (None if g is None else g.to(to) for g, to in zip(gradients, self.dtypes, strict=True))
+        return Gradients(slope, of_z, tuple(of_references))
 
     def _weights(self, upstream: Outcome, *, twice: bool) -> Float[Tensor, "n r"]:
         """Return W; or W + Wᵀ if twice, where pairs are symmetric."""

@@ -60,13 +60,13 @@ class Concat(PairWeight):
         return all(part.within_tiles for part in self.parts)
 
     def split(self) -> Split:
-        """Divide each section by itself; a section without a part has no pairs there."""
+        """Split each section by itself; where a section lacks a part, that part has no pairs."""
         parts = [part.split() for part in self.parts]
         if all(part.beside is None for part in parts) or all(part.within is None for part in parts):
             return super().split()
         none = [NoPairs(*part.shape) for part in self.parts]
         sides = zip(*parts, strict=True)
-        whole = (tuple(no if of is None else of for of, no in zip(side, none, strict=True)) for side in sides)
+        whole = (tuple(no if part is None else part for part, no in zip(side, none, strict=True)) for side in sides)
         return Split(*map(Concat, whole))
 
     def constant(self, rows: slice, columns: slice) -> float | None:

@@ -57,9 +57,9 @@ class KeySet(Filled):
             out.add_(constant)
         for keys, coefficient in self.terms.items():
             if keys is not None and keys.shift is not None:
-                place = rows.start + keys.shift - columns.start
-                if rows.start - rows.stop < place < columns.stop - columns.start:
-                    out.diagonal(place).add_(coefficient)
+                offset = rows.start + keys.shift - columns.start
+                if rows.start - rows.stop < offset < columns.stop - columns.start:
+                    out.diagonal(offset).add_(coefficient)
 
     def constant(self, rows: slice, columns: slice) -> float | None:
         total = 0
@@ -106,7 +106,7 @@ class KeySet(Filled):
         return result
 
     def _cancels(self, values: Tensor) -> bool:
-        """Tell whether a difference may leave rounding error: not if rows are about as long; a GPU's are not read."""
+        """Return whether a difference may leave rounding error: not if rows have similar lengths; on a GPU, unread."""
         if all(coefficient > 0 for coefficient in self.terms.values()):
             return False
         if values.device.type != "cpu" or any(c < 0 and not (keys and keys.distinct) for keys, c in self.terms.items()):
@@ -193,10 +193,10 @@ class Equal(KeySet):
         offset: int | None = None,
         name: str = "key",
     ) -> None:
-        own = _vector(key, name)
-        others = own if reference_key is None else _vector(reference_key, f"reference_{name}").to(own.device)
-        check_part(own, others, offset, f"reference_{name}")
-        super().__init__((own.shape[0], others.shape[0]), {Keys(own, others, offset): 1})
+        keys = _vector(key, name)
+        reference_keys = keys if reference_key is None else _vector(reference_key, f"reference_{name}").to(keys.device)
+        check_part(keys, reference_keys, offset, f"reference_{name}")
+        super().__init__((keys.shape[0], reference_keys.shape[0]), {Keys(keys, reference_keys, offset): 1})
 
 
 def SameClass(  # noqa: N802 - a set of pairs, made like all others
@@ -255,9 +255,9 @@ class NotSelf(KeySet):
 
     def __init__(self, n: int, references: int | None = None, offset: int = 0) -> None:
         r = n if references is None else references
-        others = [type(of).__name__ for of in (n, r, offset) if not isinstance(of, Integral | torch.SymInt)]
-        if others or min(n, r, offset) < 0:
-            got = others[0] if others else f"n={n}, references={r}, offset={offset}"
+        types = [type(number).__name__ for number in (n, r, offset) if not isinstance(number, Integral | torch.SymInt)]
+        if types or min(n, r, offset) < 0:
+            got = types[0] if types else f"n={n}, references={r}, offset={offset}"
             raise ValueError(f"expected counts and an offset, integers of at least 0, got {got}")
         super().__init__((n, r), {None: 1, Shifted(n, r, offset): -1})
 

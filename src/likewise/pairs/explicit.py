@@ -47,11 +47,11 @@ class Explicit(PairWeight):
         self.weights = weights
         self._version = _version(weights)
         self.rows = _index(rows, weights.shape[0], "rows")
-        own = columns is rows and rows is not None
-        self.columns = self.rows if own else _index(columns, weights.shape[1], "columns")
+        shared = columns is rows and rows is not None
+        self.columns = self.rows if shared else _index(columns, weights.shape[1], "columns")
         is_set, is_nonnegative, is_within_one = _look(weights)
         lists = zip((self.rows, self.columns), weights.shape, strict=True)
-        n, r = (length if of is None else len(of) for of, length in lists)
+        n, r = (length if index is None else len(index) for index, length in lists)
         super().__init__(
             (n, r),
             is_set=is_set,
@@ -92,19 +92,19 @@ class Listed(Filled):
 
     def add(self, out: Tensor, rows: slice, columns: slice, values: Tensor) -> None:
         """Add a value of each anchor to its pairs in a tile."""
-        place, inside = self._within(out, rows, columns)
-        out.scatter_add_(1, place, inside * values.unsqueeze(-1))
+        index, inside = self._within(out, rows, columns)
+        out.scatter_add_(1, index, inside * values.unsqueeze(-1))
 
     def sums(self, x: Tensor, rows: slice, columns: slice) -> Tensor:
         """Return for each anchor the sum of a tile's values of its pairs."""
-        place, inside = self._within(x, rows, columns)
-        return x.gather(1, place).mul_(inside).sum(dim=1)
+        index, inside = self._within(x, rows, columns)
+        return x.gather(1, index).mul_(inside).sum(dim=1)
 
     def _within(self, tile: Tensor, rows: slice, columns: slice) -> tuple[Tensor, Tensor]:
         """Return the columns that are listed, as columns of a tile, and 1 where they are within it, else 0."""
-        place = self.index[rows].to(tile.device) - columns.start
-        inside = (place >= 0) & (place < tile.shape[1])
-        return place.clamp_(0, tile.shape[1] - 1), inside.to(tile.dtype)
+        index = self.index[rows].to(tile.device) - columns.start
+        inside = (index >= 0) & (index < tile.shape[1])
+        return index.clamp_(0, tile.shape[1] - 1), inside.to(tile.dtype)
 
     @property
     def is_sparse(self) -> bool:

@@ -106,7 +106,7 @@ class PairWeight(Weight, ABC):
         return result
 
     def split(self) -> "Split":
-        """Divide a pull: what is evaluated within tiles, and what is multiplied beside them. Together they are it."""
+        """Split a pull into what is evaluated within tiles and what is multiplied beside them; it is their sum."""
         return Split(self, None) if self.within_tiles else Split(None, self)
 
     def mean_over_row(self) -> "PairWeight":
@@ -115,7 +115,7 @@ class PairWeight(Weight, ABC):
 
 
 class Split(NamedTuple):
-    """A pull in two parts, whose sum it is; None where there is no such part."""
+    """A pull as the sum of two parts; None where there is no such part."""
 
     within: PairWeight | None
     """What is evaluated within tiles."""
@@ -134,7 +134,7 @@ class Derived(PairWeight, ABC):
 
 
 class Filled(PairWeight, ABC):
-    """Abstract: a weight whose tiles are written into memory that is there."""
+    """Abstract: a weight whose tiles are written into existing memory."""
 
     def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Tensor:
         result = torch.empty(rows.stop - rows.start, columns.stop - columns.start, dtype=dtype, device=device)
@@ -145,10 +145,10 @@ class Filled(PairWeight, ABC):
 class Combined(PairWeight, ABC):
     """Abstract: an expression of two weights of the same shape."""
 
-    def __init__(self, one: PairWeight, other: PairWeight, *, is_set: bool = False) -> None:
-        nonnegative, at = one.is_nonnegative and other.is_nonnegative, both_at(one, other)
-        super().__init__(one.shape, is_set=is_set, is_nonnegative=nonnegative, symmetric_at=at)
-        self.one, self.other, self.is_learned = one, other, one.is_learned or other.is_learned
+    def __init__(self, weight: PairWeight, other: PairWeight, *, is_set: bool = False) -> None:
+        nonnegative, at = weight.is_nonnegative and other.is_nonnegative, both_at(weight, other)
+        super().__init__(weight.shape, is_set=is_set, is_nonnegative=nonnegative, symmetric_at=at)
+        self.one, self.other, self.is_learned = weight, other, weight.is_learned or other.is_learned
 
 
 @final
@@ -215,8 +215,8 @@ class Sum(Combined):
         return all(part.within_tiles and not isinstance(part, Sum) for part in (self.one, self.other))
 
     def form(self) -> ClosedForm | None:
-        one, other = self.one.form(), self.other.form()
-        return None if one is None or other is None else one + other
+        closed_form, other = self.one.form(), self.other.form()
+        return None if closed_form is None or other is None else closed_form + other
 
     def product(self, references: Tensor) -> Tensor:
         return self.one.product(references).add_(self.other.product(references))
@@ -234,8 +234,8 @@ class Sum(Combined):
 class Product(Filled, Combined):
     """a · b, pair by pair; the intersection when both are sets. It has no closed form and is evaluated in tiles."""
 
-    def __init__(self, one: PairWeight, other: PairWeight) -> None:
-        Combined.__init__(self, one, other, is_set=one.is_set and other.is_set)
+    def __init__(self, weight: PairWeight, other: PairWeight) -> None:
+        Combined.__init__(self, weight, other, is_set=weight.is_set and other.is_set)
 
     def fill(self, out: Tensor, rows: slice, columns: slice) -> None:
         if self.one.constant(rows, columns) == 1:
@@ -256,8 +256,8 @@ class Product(Filled, Combined):
         return None if values[0] is None or values[1] is None else values[0] * values[1]
 
     def form(self) -> ClosedForm | None:
-        one, other = self.one.form(), self.other.form()
-        return None if one is None or other is None else form.times(one, other)
+        closed_form, other = self.one.form(), self.other.form()
+        return None if closed_form is None or other is None else form.times(closed_form, other)
 
 
 @final
@@ -329,10 +329,10 @@ class Scaled(Derived):
         present = torch.ones(self.shape[1], 1, device=device)
         if self.references is not None:
             present = (self.references != 0).to(device, torch.float32)[:, None]
-        found = self.base.product(present).squeeze(1) > 0
+        support = self.base.product(present).squeeze(1) > 0
         if self.anchors is not None:
-            found &= (self.anchors != 0).to(device)
-        return found & (self.factor != 0)
+            support &= (self.anchors != 0).to(device)
+        return support & (self.factor != 0)
 
 
 @final
@@ -361,7 +361,7 @@ class RowMean(Derived):
         return self._totals[dtype, device]
 
     def _learned_sums(self) -> Tensor:
-        """Return the divisors of learned weights, which depend on all that is learned, as one more thing to learn."""
+        """Return the divisors of learned weights, which depend on all that is learned, as one more learned tensor."""
         device = self.base.learned()[0].device
         wide = torch.float32 if device.type == "mps" else torch.float64
         with torch.enable_grad():

@@ -49,8 +49,8 @@ class Term(NamedTuple):
     def is_a_test(self) -> bool:
         """Whether the term only tests whether shared labels are present or absent."""
         bare = self.anchors is None and self.references is None and self.factor == 1 and self.keys == EVERYTHING
-        one = len(self.overlaps) == 1 and not self.matrices
-        return bare and one and self.overlaps[0].taken in OPPOSITE
+        single = len(self.overlaps) == 1 and not self.matrices
+        return bare and single and self.overlaps[0].taken in OPPOSITE
 
     def times(self, other: "Term") -> "Term":
         """Return the product of two terms."""
@@ -68,9 +68,9 @@ ClosedForm = tuple[Term, ...]
 OPPOSITE: dict[str, Taken] = {"present": "absent", "absent": "present"}
 
 
-def times(one: ClosedForm, other: ClosedForm) -> ClosedForm:
+def times(form: ClosedForm, other: ClosedForm) -> ClosedForm:
     """Return the product of two sums of terms."""
-    return tuple(a.times(b) for a, b in product(one, other))
+    return tuple(a.times(b) for a, b in product(form, other))
 
 
 def complement(form: ClosedForm) -> ClosedForm:
@@ -81,26 +81,26 @@ def complement(form: ClosedForm) -> ClosedForm:
     return Term(EVERYTHING), *(term._replace(factor=-term.factor) for term in form)
 
 
-def joined(one: Terms, other: Terms) -> Terms:
+def joined(first: Terms, other: Terms) -> Terms:
     """Return the product of two sums over equal keys: each pair of terms joins its keys."""
     terms: Terms = {}
-    for keys, a in one.items():
-        for others, b in other.items():
-            both = others if keys is None else keys if others is None else keys.joined(others)
+    for keys, a in first.items():
+        for other_keys, b in other.items():
+            both = other_keys if keys is None else keys if other_keys is None else keys.joined(other_keys)
             terms[both] = terms.get(both, 0) + a * b
     return {keys: coefficient for keys, coefficient in terms.items() if coefficient}
 
 
-def united(one: Terms, other: Terms) -> Terms:
+def united(first: Terms, other: Terms) -> Terms:
     """Return the union of two sets written as sums over equal keys: a + b − a·b."""
-    terms = dict(one)
-    for others, coefficient in (*other.items(), *((keys, -both) for keys, both in joined(one, other).items())):
-        terms[others] = terms.get(others, 0) + coefficient
+    terms = dict(first)
+    for other_keys, coefficient in (*other.items(), *((keys, -both) for keys, both in joined(first, other).items())):
+        terms[other_keys] = terms.get(other_keys, 0) + coefficient
     return {keys: coefficient for keys, coefficient in terms.items() if coefficient}
 
 
-def _scales(one: Tensor | None, other: Tensor | None) -> Tensor | None:
-    if one is None or other is None:
-        return other if one is None else one
-    wide = torch.promote_types(one.dtype, other.dtype)
-    return one.to(wide) * other.to(one.device, wide)
+def _scales(scale: Tensor | None, other: Tensor | None) -> Tensor | None:
+    if scale is None or other is None:
+        return other if scale is None else scale
+    wide = torch.promote_types(scale.dtype, other.dtype)
+    return scale.to(wide) * other.to(scale.device, wide)

@@ -46,7 +46,7 @@ class Hardest(Listed):
         references: Float[Tensor, "r d"] | None = None,
         farthest: bool = False,
     ) -> None:
-        z, v = (of.detach() for of in checked_vectors(queries, references, "queries"))
+        z, v = (vectors.detach() for vectors in checked_vectors(queries, references, "queries"))
         if not isinstance(k, int) or k < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ValueError(f"expected k to be an integer of at least 1, got {k!r}")
         known = isinstance(among, PairWeight)  # pyright: ignore[reportUnnecessaryIsInstance]

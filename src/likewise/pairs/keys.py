@@ -18,7 +18,8 @@ class Keys:
     """A key for each of N anchors and of R references; pairs with equal keys are in the set.
 
     A sum over the references with an anchor's key is looked up in a table of class sums, in O((N + R)·D) and without
-    atomics. The place is the index of the first anchor among the references, if anchors are consecutive ones of these.
+    atomics. ``place``, given as offset, is the index of the first anchor among the references, if the anchors are
+    consecutive references.
     """
 
     shift: int | None = None
@@ -26,15 +27,15 @@ class Keys:
     distinct: bool = False
     """Whether anchors are the references and the set consists of the pairs i = r."""
 
-    def __init__(self, anchors: Int[Tensor, " n"], references: Int[Tensor, " r"], place: int | None = None) -> None:
+    def __init__(self, anchors: Int[Tensor, " n"], references: Int[Tensor, " r"], offset: int | None = None) -> None:
         self.anchors = anchors
         self.references = references
-        own = anchors is references
-        self._begin((len(anchors), len(references)), anchors.device, is_symmetric=own, place=0 if own else place)
+        same = anchors is references
+        self._begin((len(anchors), len(references)), anchors.device, is_symmetric=same, offset=0 if same else offset)
 
-    def _begin(self, shape: tuple[int, int], device: torch.device, *, is_symmetric: bool, place: int | None) -> None:
+    def _begin(self, shape: tuple[int, int], device: torch.device, *, is_symmetric: bool, offset: int | None) -> None:
         self._shape, self._device = shape, device
-        self.place = place
+        self.place = offset
         self.is_symmetric = is_symmetric
         """Whether anchors are the references."""
         self._seen = device.type in SEEN and not torch.compiler.is_compiling()  # reading values breaks the graph
@@ -53,8 +54,8 @@ class Keys:
             return self
         if device not in self._moved:
             anchors = self.anchors.to(device)
-            others = anchors if self.is_symmetric else self.references.to(device)
-            self._moved[device] = Keys(anchors, others, self.place)
+            references = anchors if self.is_symmetric else self.references.to(device)
+            self._moved[device] = Keys(anchors, references, self.place)
         return self._moved[device]
 
     def joined(self, other: "Keys") -> "Keys":
@@ -66,10 +67,10 @@ class Keys:
         if here and other.shift is not None:
             return other
         device = self._device if self._device.type != "cpu" else other._device  # noqa: SLF001 - the same class
-        (one, one_r, one_count), (two, two_r, two_count) = self.to(device).compact, other.to(device).compact
+        (one_keys, one_r, one_count), (two, two_r, two_count) = self.to(device).compact, other.to(device).compact
         if one_count < two_count:  # the finer key comes first, so that keys sorted by it still leave whole tiles empty
-            one, one_r, two, two_r, two_count = two, two_r, one, one_r, one_count
-        anchors = one * two_count + two
+            one_keys, one_r, two, two_r, two_count = two, two_r, one_keys, one_r, one_count
+        anchors = one_keys * two_count + two
         references = anchors if self.is_symmetric and other.is_symmetric else one_r * two_count + two_r
         return Keys(anchors, references, self.place if here else None)
 
@@ -164,8 +165,8 @@ class Shifted(Keys):
     def __init__(self, n: int, r: int, shift: int, device: torch.device | None = None) -> None:
         self.shift = shift
         self.distinct = n == r and shift == 0
-        place = shift if 0 <= shift <= r - n else None
-        self._begin((n, r), device or torch.device("cpu"), is_symmetric=self.distinct, place=place)
+        offset = shift if 0 <= shift <= r - n else None
+        self._begin((n, r), device or torch.device("cpu"), is_symmetric=self.distinct, offset=offset)
         self._seen = True  # positions are known without reading values
 
     @cached_property
@@ -204,8 +205,8 @@ class Shifted(Keys):
         (n, r), shift = self._shape, self.shift or 0
         low, high = min(max(shift, 0), r), max(min(shift + n, r), 0)
         before = min(max(-shift, 0), n)
-        own = values[low : max(low, high)]
-        return own if len(own) == n else pad(own, (0, 0, before, n - before - len(own)))
+        matched = values[low : max(low, high)]
+        return matched if len(matched) == n else pad(matched, (0, 0, before, n - before - len(matched)))
 
     def counts(self, device: torch.device) -> Int[Tensor, " n"] | int:
         """Return whether each anchor is a reference, as 0 or 1; a single number if all are."""

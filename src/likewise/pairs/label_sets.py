@@ -37,10 +37,10 @@ class LabelSets(PairWeight):
         is_symmetric: bool = True,
         offset: int | None = None,
     ) -> None:
-        own = Sets.of(label_sets, "label_sets")
-        others = own if reference_label_sets is None else Sets.of(reference_label_sets, "reference_label_sets")
-        self._sets = own, others
-        self.anchors, self.references = own.rows, others.rows
+        anchors = Sets.of(label_sets, "label_sets")
+        references = anchors if reference_label_sets is None else Sets.of(reference_label_sets, "reference_label_sets")
+        self._sets = anchors, references
+        self.anchors, self.references = anchors.rows, references.rows
         if self.anchors.shape[1] != self.references.shape[1]:
             got = f"got {self.anchors.shape[1]} and {self.references.shape[1]}"
             raise ValueError(f"expected label sets of anchors and references over the same labels, {got}")
@@ -64,8 +64,8 @@ class LabelSets(PairWeight):
     @property
     def _sizes(self) -> tuple[Int[Tensor, " n"], Int[Tensor, " r"]]:
         """|y_i| and |y_r|."""
-        own, others = self._sets
-        return own.sizes, others.sizes
+        anchors, references = self._sets
+        return anchors.sizes, references.sizes
 
 
 @final

@@ -66,8 +66,10 @@ class MeanSimilarity(LabelSimilarity):
 
     def form(self) -> ClosedForm:
         weighted = self.anchors.to(self.similarity) @ self.similarity
-        own, others = (size.to(weighted).clamp_(min=1) for size in self._sizes)
-        return (Term(EVERYTHING, overlaps=(ThinProduct(weighted, self.references, "as it is", (own, others)),)),)
+        sizes, reference_sizes = (size.to(weighted).clamp_(min=1) for size in self._sizes)
+        return (
+            Term(EVERYTHING, overlaps=(ThinProduct(weighted, self.references, "as it is", (sizes, reference_sizes)),)),
+        )
 
 
 @final
@@ -96,8 +98,8 @@ class MaxSimilarity(LabelSimilarity):
         reference_label_sets: MultiHot | Sets | None = None,
     ) -> None:
         super().__init__(label_sets, similarity, reference_label_sets)
-        own, self._lists = map(_lists, self._sets)
-        parts = [_highest(self.similarity, own, rows) for rows in blocks(len(self.anchors), STREAM)]
+        lists, self._lists = map(_lists, self._sets)
+        parts = [_highest(self.similarity, lists, rows) for rows in blocks(len(self.anchors), STREAM)]
         self._best = torch.cat(parts) if parts else self.similarity[:0]
 
     def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Tensor:
@@ -106,7 +108,7 @@ class MaxSimilarity(LabelSimilarity):
 
 
 def _lists(sets: Sets) -> Lists:
-    """Return the labels of all sets and where each starts, with the end; on a GPU, which would wait, the sets."""
+    """Return the labels of all sets and where each starts, with the end; on a GPU, which would wait, just the sets."""
     if sets.rows.device.type != "cpu":
         return sets.rows
     starts = torch.cat([sets.sizes.new_zeros(1), sets.sizes.cumsum(dim=0)])

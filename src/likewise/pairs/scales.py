@@ -9,12 +9,12 @@ def times(values: Tensor, scale: Tensor | None) -> Tensor:
     return values if scale is None else values * scale.to(values)[:, None]
 
 
-def product(one: Tensor | None, other: Tensor | None, dtype: torch.dtype, device: torch.device) -> Tensor | None:
+def product(scale: Tensor | None, other: Tensor | None, dtype: torch.dtype, device: torch.device) -> Tensor | None:
     """Return the product of two vectors of scales in a dtype, where None stands for ones."""
-    if one is None or other is None:
-        only = other if one is None else one
+    if scale is None or other is None:
+        only = other if scale is None else scale
         return None if only is None else only.to(device, dtype)
-    return one.to(device, dtype) * other.to(device, dtype)
+    return scale.to(device, dtype) * other.to(device, dtype)
 
 
 def checked(values: Tensor | None, length: int, name: str) -> Tensor | None:

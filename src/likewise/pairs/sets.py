@@ -51,7 +51,7 @@ class Sets:
 
 
 def is_zeros_and_ones(labels: Tensor) -> bool:
-    """Return whether all values are 0 or 1; those on another device than the CPU are not looked at.
+    """Return whether all values are 0 or 1; those on a device other than the CPU are not checked.
 
     Booleans aren't compared: that would first make eight bytes of each.
     """

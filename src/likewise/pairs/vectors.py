@@ -108,14 +108,14 @@ class Below(PairWeight):
         return (similarities <= self.limits[rows, None].to(similarities)).to(dtype)
 
 
-def checked_vectors(anchors: Tensor, references: Tensor | None, of: str = "anchors") -> tuple[Tensor, Tensor]:
+def checked_vectors(anchors: Tensor, references: Tensor | None, role: str = "anchors") -> tuple[Tensor, Tensor]:
     """Return the vectors of both sides; raise unless they are finite, floating and of the same width."""
-    given = {of: anchors} | ({} if references is None else {"references": references})
-    for name, vectors in given.items():
+    inputs = {role: anchors} | ({} if references is None else {"references": references})
+    for name, vectors in inputs.items():
         check_tensor(name, vectors)
         if not vectors.is_floating_point() or vectors.ndim != 2 or vectors.shape[1] != anchors.shape[1]:
             expected = (
-                f"expected {name} to be floating vectors of the width of the {of}', shape (n, {anchors.shape[-1]})"
+                f"expected {name} to be floating vectors of the width of the {role}', shape (n, {anchors.shape[-1]})"
             )
             raise ValueError(f"{expected}, got {vectors.dtype} of shape {tuple(vectors.shape)}")
         if vectors.device.type == "cpu" and not vectors.isfinite().all():

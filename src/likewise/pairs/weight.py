@@ -69,9 +69,9 @@ class Weight(ABC):
 
     def learned(self) -> list[Tensor]:
         """Return the tensors in it that require a gradient."""
-        found: dict[Tensor, Tensor] = {}
-        _apart(self, found)
-        return list(found)
+        leaves: dict[Tensor, Tensor] = {}
+        _detach_learned(self, leaves)
+        return list(leaves)
 
     @property
     def sums_to_one(self) -> bool:
@@ -171,8 +171,8 @@ class Weight(ABC):
                 value = self._row_sum(dtype, device)
             return with_gradient(value, self, lambda g: lambda rows, _: g[rows, None])
         if (dtype, device) not in self._row_sums:
-            given = self._given
-            self._row_sums[dtype, device] = self._row_sum(dtype, device) if given is None else given.to(device, dtype)
+            sums = self._given
+            self._row_sums[dtype, device] = self._row_sum(dtype, device) if sums is None else sums.to(device, dtype)
         return self._row_sums[dtype, device]
 
     @property
@@ -193,19 +193,19 @@ class Weight(ABC):
             with torch.no_grad():
                 return self._support(device)
         if device not in self._supports:
-            given = self._given
-            self._supports[device] = self._support(device) if given is None else given.to(device) > 0
+            sums = self._given
+            self._supports[device] = self._support(device) if sums is None else sums.to(device) > 0
         return self._supports[device]
 
     def _support(self, device: torch.device) -> Bool[Tensor, " n"]:
         if self.is_set:
             return self.known_row_sum(torch.float32, device) > 0
         wide = torch.float32 if device.type == "mps" else torch.float64
-        found = torch.zeros(self.shape[0], dtype=torch.bool, device=device)
+        support = torch.zeros(self.shape[0], dtype=torch.bool, device=device)
         for rows in blocks(self.shape[0], STREAM):
             for columns in blocks(self.shape[1], STREAM):
-                found[rows] |= self.tile(rows, columns, wide, device).ne(0).any(dim=1)
-        return found
+                support[rows] |= self.tile(rows, columns, wide, device).ne(0).any(dim=1)
+        return support
 
     def dense(self, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> Float[Tensor, "n r"]:
         """Return all N x R weights: for tests, pictures and small problems."""
@@ -252,9 +252,9 @@ def check_tensor(name: str, value: object, remedy: str = "convert with torch.as_
         )
 
 
-def both_at(one: Weight, other: Weight) -> int | None:
+def both_at(weight: Weight, other: Weight) -> int | None:
     """Return where two weights of the same anchors and references are both symmetric, None if nowhere."""
-    return one.symmetric_at if one.symmetric_at == other.symmetric_at else None
+    return weight.symmetric_at if weight.symmetric_at == other.symmetric_at else None
 
 
 def weight_for(operation: str, value: Any) -> Weight:
@@ -265,11 +265,11 @@ def weight_for(operation: str, value: Any) -> Weight:
     return value
 
 
-def same_shape(one: Weight, other: Weight) -> None:
+def same_shape(weight: Weight, other: Weight) -> None:
     """Raise unless two weights of one expression have the same shape."""
-    if one.shape != other.shape:
+    if weight.shape != other.shape:
         raise ValueError(
-            f"expected pair weights of the same shape, got {one} and {other}: build both for the same rows"
+            f"expected pair weights of the same shape, got {weight} and {other}: build both for the same rows"
         )
 
 
@@ -294,21 +294,21 @@ Slope = Callable[[slice, slice], Tensor]
 """The derivative of a scalar with respect to the weights of some rows and columns, or one that broadcasts to it."""
 
 
-def with_gradient(value: Tensor, weight: Weight, slope: Callable[[Tensor], Slope], *given: Tensor) -> Tensor:
+def with_gradient(value: Tensor, weight: Weight, slope: Callable[[Tensor], Slope], *tensors: Tensor) -> Tensor:
     """Return a value that depends on a weight with the gradients of what the weight learns, exactly.
 
     Args:
         value: The value, of any shape, computed without them.
         weight: The weight, evaluated once more, tile by tile, in the backward.
         slope: Called in the backward with the gradient of the value.
-        *given: What ``slope`` reads: that it is unchanged is checked.
+        *tensors: What ``slope`` reads; the backward checks that it is unchanged.
 
     Memory:
         O(what is learned + tile).
     """
     if not (torch.is_grad_enabled() and weight.is_learned):
         return value
-    return _Learned.apply(value, weight, slope, *weight.learned(), *(x.detach() for x in given))
+    return _Learned.apply(value, weight, slope, *weight.learned(), *(x.detach() for x in tensors))
 
 
 class _Learned(torch.autograd.Function):
@@ -325,28 +325,28 @@ class _Learned(torch.autograd.Function):
             raise RuntimeError(f"expected first derivatives of {ctx.weight}, {got}")
         tensors, (g,) = ctx.saved_tensors, gradients  # torch raises if they were modified since
         with torch.autocast(g.device.type, enabled=False):
-            found = _gradients(ctx.weight, ctx.slope(g), g)
-        return g, None, None, *found, *[None] * (len(tensors) - len(found))
+            learned_gradients = _gradients(ctx.weight, ctx.slope(g), g)
+        return g, None, None, *learned_gradients, *[None] * (len(tensors) - len(learned_gradients))
 
 
 def _gradients(weight: Weight, slope: Slope, like: Tensor) -> list[Tensor]:
     """Return the gradients of what a weight learns; tiles have the dtype and device of ``like``."""
     learned: dict[Tensor, Tensor] = {}
-    apart: Weight = _apart(weight, learned)
-    totals, found = [torch.zeros_like(x) for x in learned.values()], set[bool]()
+    apart: Weight = _detach_learned(weight, learned)
+    totals, flags = [torch.zeros_like(x) for x in learned.values()], set[bool]()
     for rows in blocks(weight.shape[0], STREAM):
         for columns in blocks(weight.shape[1], STREAM):
             if apart.constant(rows, columns) is not None:
                 continue
             with torch.enable_grad():
                 tile = apart.tile(rows, columns, like.dtype, like.device)
-            found.add(tile.requires_grad)
+            flags.add(tile.requires_grad)
             if not tile.requires_grad:
                 continue
             of_tile = slope(rows, columns).expand(tile.shape)
             parts = torch.autograd.grad(tile, list(learned.values()), of_tile, materialize_grads=True)
             totals = [total.add_(part) for total, part in zip(totals, parts, strict=True)]
-    if found == {False}:
+    if flags == {False}:
         expected = f"expected tiles of {weight} that depend on what requires a gradient in it"
         raise RuntimeError(f"{expected}, got constant ones: .detach() it")
     return [total.to(x.dtype) for total, x in zip(totals, learned, strict=True)]
@@ -357,10 +357,10 @@ def _whole(tile: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
     @functools.wraps(tile)
     def call(weight: Weight, rows: slice, columns: slice, *form: Any) -> Tensor:
-        found, shape = tile(weight, rows, columns, *form), (rows.stop - rows.start, columns.stop - columns.start)
-        if found.shape != shape:
-            raise ValueError(f"expected a tile of {weight} of shape {shape}, got {tuple(found.shape)}: .expand it")
-        return found
+        weights, shape = tile(weight, rows, columns, *form), (rows.stop - rows.start, columns.stop - columns.start)
+        if weights.shape != shape:
+            raise ValueError(f"expected a tile of {weight} of shape {shape}, got {tuple(weights.shape)}: .expand it")
+        return weights
 
     return call
 
@@ -379,14 +379,14 @@ def _is_learned(item: object) -> bool:
     return isinstance(item, Weight) and item.is_learned
 
 
-def _apart(item: Any, learned: dict[Tensor, Tensor]) -> Any:
+def _detach_learned(item: Any, learned: dict[Tensor, Tensor]) -> Any:
     """Return an attribute with a leaf, float32 or wider, for each learned tensor: each has its direct derivative."""
     if isinstance(item, Weight):
         result = copy.copy(item)
-        vars(result).update({name: _apart(value, learned) for name, value in vars(item).items()})
+        vars(result).update({name: _detach_learned(value, learned) for name, value in vars(item).items()})
         return result
     if type(item) in {tuple, list}:
-        return type(item)(_apart(x, learned) for x in item)
+        return type(item)(_detach_learned(x, learned) for x in item)
     if isinstance(item, Tensor) and item.requires_grad and item not in learned:
         wide = torch.promote_types(item.dtype, torch.float32)
         learned[item] = item.detach().to(wide).requires_grad_()

@@ -80,7 +80,7 @@ class WithinClass(PairWeight):
         return False
 
     def split(self) -> Split:
-        """Divide it into uniform weights, as cheap within tiles as SupCon's pull, and how it differs from them."""
+        """Split it into uniform weights, as cheap within tiles as SupCon's pull, and how it differs from them."""
         return super().split() if self.uniform is None else Split(self.uniform, Deviation(self, self.uniform))
 
     @abstractmethod
@@ -100,10 +100,10 @@ class WithinClass(PairWeight):
                 each = [*zip(starts, sizes, strict=True)]
                 places = [slice(start + some.start * size, start + some.stop * size) for start, size in each]
                 members = zip(self._orders, places, sizes, strict=True)
-                anchors, *others = (order[at].view(some.stop - some.start, size) for order, at, size in members)
+                anchors, *other_lists = (order[at].view(some.stop - some.start, size) for order, at, size in members)
                 for part in blocks(n, max(1, BLOCK // m)):  # all n, except for a single large class
                     rows = slice(places[0].start + part.start, places[0].stop - n + part.stop)
-                    yield Block(rows, places[1], (anchors[:, part], *others))
+                    yield Block(rows, places[1], (anchors[:, part], *other_lists))
             starts = [start + classes * size for start, size in zip(starts, sizes, strict=True)]
 
     def _weighed(self) -> Weighed:
@@ -164,10 +164,10 @@ class WithinClass(PairWeight):
             yield block, apart
 
     def _support(self, device: torch.device) -> Tensor:
-        found = torch.zeros(self.shape[0], dtype=torch.bool, device=device)
+        support = torch.zeros(self.shape[0], dtype=torch.bool, device=device)
         for block, weights in self._weighed():
-            found[block.rows] = weights.ne(0).any(dim=2).flatten().to(device)
-        return _restored(found, self._orders[0])
+            support[block.rows] = weights.ne(0).any(dim=2).flatten().to(device)
+        return _restored(support, self._orders[0])
 
 
 @final
@@ -201,8 +201,8 @@ def _in_order(labels: tuple[Tensor, ...]) -> tuple[list[Tensor], list[list[int]]
     keys = keys.split([len(of_list) for of_list in labels])
     counts = torch.stack([torch.bincount(key, minlength=len(values)) for key in keys], dim=1)
     sizes, size, classes = torch.unique(counts, dim=0, return_inverse=True, return_counts=True)
-    place = torch.argsort(torch.argsort(size, stable=True))  # position of each class, sorted by size
-    orders = [torch.argsort(place[key], stable=True) for key in keys]
+    position = torch.argsort(torch.argsort(size, stable=True))  # position of each class, sorted by size
+    orders = [torch.argsort(position[key], stable=True) for key in keys]
     return orders, torch.cat([classes[:, None], sizes], dim=1).tolist()
 
 

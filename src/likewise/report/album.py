@@ -13,14 +13,14 @@ from likewise.diagnostics.plots.images import image_address, thumbnails
 
 LARGEST = 64  # pixels of a thumbnail's longer side
 PIXELS = 3_000_000  # of all thumbnails
-EXACT = 400_000  # pixels of a mosaic that is kept without loss
+EXACT = 400_000  # pixels up to which a mosaic is stored losslessly
 QUALITY = 75
 NONE = -1
 AT_ONCE = 256  # images that are loaded together
 
 
 class Thumbnail(NamedTuple):
-    """A sample on a page: its number in the album, -1 for none, and words about it."""
+    """A sample on a page: its number in the album, -1 for none, and what is written below it."""
 
     tile: int
     name: str
@@ -70,8 +70,8 @@ class Album:
 
     def _has(self, part: str, row: Tensor) -> bool:
         if part not in self._there:
-            one = self._inputs_of(part, row)
-            self._there[part] = one is not None and one.ndim == 4
+            images = self._inputs_of(part, row)
+            self._there[part] = images is not None and images.ndim == 4
         return self._there[part]
 
     def _small(self) -> Tensor:

@@ -21,7 +21,7 @@ LACKING = "the first setting lacks it"
 OTHER_DATA = "evaluated on other data"
 FEWEST = 2  # seeds that can be paired at all
 BOUNDS = {"share": (0.0, 1.0), "rank": (1.0, math.inf)}  # of a mean, by the metric's unit
-LEVEL = 0.05  # the probability, at most, that any of the differences of an evaluation is called one by chance
+LEVEL = 0.05  # the highest probability that chance alone makes any difference of an evaluation count as one
 
 
 def compared(settings: Sequence[Setting]) -> list[Row]:
@@ -43,7 +43,7 @@ def compared(settings: Sequence[Setting]) -> list[Row]:
         row
         for evaluation, metric in keys
         for group in (ALL, *FREQUENCIES)
-        for row in _rows(settings, evaluation, metric, group)
+        for row in _compare_score(settings, evaluation, metric, group)
     ]
 
 
@@ -69,19 +69,19 @@ def difference(
 
 
 def over_seeds(each: Sequence[float]) -> tuple[Difference, Over]:
-    """Return the mean of each seed's difference, and how many there are."""
+    """Return the mean of the seeds' differences, and how many there are."""
     low, high = student(each)
-    gained, lost = sum(of > 0 for of in each), sum(of < 0 for of in each)
+    gained, lost = sum(gain > 0 for gain in each), sum(gain < 0 for gain in each)
     return Difference(sum(each) / len(each), low, high, len(each), gained, lost), Over(len(each), "seed")
 
 
 def same_test(first: RunView, second: RunView) -> bool:
-    """Tell whether two runs were tested on the same samples, of pairs on both sides."""
+    """Tell whether two runs were tested on the same samples, for pairs on both sides."""
     return first.test_part is not None and same_samples(first.test_part, second.test_part)
 
 
 def same_samples(ours: Features | None, theirs: Features | None) -> bool:
-    """Tell whether features are of the same samples with the same labels, of pairs on both sides."""
+    """Tell whether features are of the same samples with the same labels, for pairs on both sides."""
     if ours is None or theirs is None:
         return ours is theirs
     if ours.labels is None or theirs.labels is None:
@@ -92,7 +92,7 @@ def same_samples(ours: Features | None, theirs: Features | None) -> bool:
     return alike and ours.ids.agree(theirs.ids) and same_samples(ours.counterparts, theirs.counterparts)
 
 
-def _rows(settings: Sequence[Setting], evaluation: str, metric: str, group: Group) -> Iterator[Row]:
+def _compare_score(settings: Sequence[Setting], evaluation: str, metric: str, group: Group) -> Iterator[Row]:
     key = (evaluation, metric, ENCODER, group)
     first = settings[0]
     lacking = all(key not in view.test_scores for view in first.views)
@@ -104,24 +104,24 @@ def _rows(settings: Sequence[Setting], evaluation: str, metric: str, group: Grou
         if setting is first:
             yield row
             continue
-        found = LACKING if lacking else difference(first, setting, evaluation, metric, group)
-        if isinstance(found, str):
-            yield replace(row, unpaired=found)
+        outcome = LACKING if lacking else difference(first, setting, evaluation, metric, group)
+        if isinstance(outcome, str):
+            yield replace(row, unpaired=outcome)
         else:
-            yield row.compared(*found)
+            yield row.compared(*outcome)
 
 
 def mean_of(setting: str, scores: Sequence[Score]) -> Row:
     """Return the mean of the scores of a setting's runs."""
-    one = scores[0]
-    mean, low, high = one.value, one.low, one.high
-    over = Over(*one.over)
+    first = scores[0]
+    mean, low, high = first.value, first.low, first.high
+    over = Over(*first.over)
     if len(scores) > 1:
         values = [score.value for score in scores]
         mean, over, (low, high) = sum(values) / len(values), Over(len(values), "seed"), student(values)
-        least, most = BOUNDS.get(one.metric.unit, (-math.inf, math.inf))
+        least, most = BOUNDS.get(first.metric.unit, (-math.inf, math.inf))
         low, high = max(least, low), min(most, high)
-    return Row(setting, one.evaluation, one.metric, len(scores), mean, low, high, over, group=one.group)
+    return Row(setting, first.evaluation, first.metric, len(scores), mean, low, high, over, group=first.group)
 
 
 def _seconds(setting: Setting) -> float | None:
@@ -131,7 +131,7 @@ def _seconds(setting: Setting) -> float | None:
 
 
 def _same_protocol(first: RunView, second: RunView, key: tuple[str, str, str, Group]) -> bool:
-    """Tell whether a score of two runs is about the same, such as the same corruptions."""
+    """Tell whether a score of two runs was measured in the same way, such as on the same corruptions."""
     ours, theirs = first.test_scores.get(key), second.test_scores.get(key)
     return ours is None or theirs is None or ours.protocol == theirs.protocol
 
@@ -144,9 +144,9 @@ def _by_sample(ours: RunView, theirs: RunView, key: tuple[str, str, str, Group])
     outcomes = [_of_subset(view, view.outcomes.get((*key[:3], "test")), key[3]) for view in (ours, theirs)]
     if outcomes[0] is None or outcomes[1] is None:
         return "no outcomes by sample"
-    found = paired_difference(outcomes[0], outcomes[1], ours.unseen_classes(outcomes[0]))
+    paired = paired_difference(outcomes[0], outcomes[1], ours.unseen_classes(outcomes[0]))
     score = ours.test_scores[key]
-    return found, Over(*replace(score, count=found.count, classes=found.classes).over)
+    return paired, Over(*replace(score, count=paired.count, classes=paired.classes).over)
 
 
 def _of_subset(view: RunView, outcomes: Outcomes | None, group: Group) -> Outcomes | None:
@@ -163,9 +163,9 @@ def _of_subset(view: RunView, outcomes: Outcomes | None, group: Group) -> Outcom
 def verdict(rows: Sequence[Row]) -> list[str]:
     """Say for the first metric of each evaluation which settings score higher or lower than the first, then where none.
 
-    Of pairs it is the first metric of both directions. The paired differences of an evaluation are tested together, by
+    For pairs, it is the first metric of each direction. The paired differences of an evaluation are tested together, by
     Holm's procedure on the p-values that belong to their intervals, so that with probability 0.95 none is called a
-    difference by chance. This asks for more than an interval that leaves out 0. Differences that are all equal, as two
+    difference by chance. This is stricter than an interval that leaves out 0. Differences that are all equal, as two
     seeds' may be by chance, have no spread to judge by, and are never called one.
 
     Args:
@@ -189,42 +189,44 @@ def verdict(rows: Sequence[Row]) -> list[str]:
     """
     first_metrics = leading((row.evaluation, row.metric.name) for row in rows)
     first = rows[0].setting if rows else ""
-    others = [row for row in rows if row.setting != first]
-    if others and all(row.difference is None for row in others):
-        reasons = ", ".join(dict.fromkeys(row.unpaired for row in others))
+    other_rows = [row for row in rows if row.setting != first]
+    if other_rows and all(row.difference is None for row in other_rows):
+        reasons = ", ".join(dict.fromkeys(row.unpaired for row in other_rows))
         return [f"No verdict, as nothing is paired with {first}: {reasons}."]
     sentences: list[str] = []
     without: list[Row] = []
-    for of in first_metrics:
+    for key in first_metrics:
         every = [row for row in rows if (row.evaluation, row.metric.name) in first_metrics and row.group == ALL]
-        together = [row for row in every if row.evaluation == of[0] and row.difference is not None]
-        own = [row for row in every if (row.evaluation, row.metric.name) == of]
-        tested = [row for row in own if row.difference is not None]
+        together = [row for row in every if row.evaluation == key[0] and row.difference is not None]
+        metric_rows = [row for row in every if (row.evaluation, row.metric.name) == key]
+        tested = [row for row in metric_rows if row.difference is not None]
         equal = [row for row in tested if row.difference and row.difference_low == row.difference_high]
-        found = [row for row in different(together) if row in own]
-        if found or equal:
-            said = _judged(own, tested, found, equal, len(together))
-            sentences.append(f"{marked(own[0].name, own[0].metric)}. {said}")
+        differing = [row for row in different(together) if row in metric_rows]
+        if differing or equal:
+            said = _judged(metric_rows, tested, differing, equal, len(together))
+            sentences.append(f"{marked(metric_rows[0].name, metric_rows[0].metric)}. {said}")
         else:
             without += tested
     if without:
-        of = "; ".join(dict.fromkeys(row.name for row in without))
-        sentences.append(f"No difference from {first} larger than chance in {of}.{_few(without)}")
+        names = "; ".join(dict.fromkeys(row.name for row in without))
+        sentences.append(f"No difference from {first} larger than chance in {names}.{_few(without)}")
     return sentences
 
 
 def _judged(
-    rows: Sequence[Row], tested: Sequence[Row], found: Sequence[Row], equal: Sequence[Row], together: int
+    rows: Sequence[Row], tested: Sequence[Row], differing: Sequence[Row], equal: Sequence[Row], together: int
 ) -> str:
     first = rows[0].setting
     groups = {
-        f"Higher than {first}": [row for row in found if (row.difference or 0) > 0],
-        f"Lower than {first}": [row for row in found if (row.difference or 0) < 0],
-        f"No difference from {first} larger than chance": [row for row in tested if row not in (*found, *equal)],
+        f"Higher than {first}": [row for row in differing if (row.difference or 0) > 0],
+        f"Lower than {first}": [row for row in differing if (row.difference or 0) < 0],
+        f"No difference from {first} larger than chance": [row for row in tested if row not in (*differing, *equal)],
         "Not judged, as all differences are equal": equal,
         "Not paired": [row for row in rows if row.difference is None and row.setting != first],
     }
-    said = ". ".join(f"{words}: {'; '.join(map(_words, of))}" for words, of in groups.items() if of)
+    said = ". ".join(
+        f"{title}: {'; '.join(map(_describe_row, members))}" for title, members in groups.items() if members
+    )
     said += f". Tested together, {together} differences." if together > 1 else "."
     return said + _few(tested)
 
@@ -235,14 +237,14 @@ def _few(tested: Sequence[Row]) -> str:
 
 
 def different(rows: Sequence[Row]) -> list[Row]:
-    """Return the rows, to be tested together, whose differences Holm's procedure calls differences, in their order."""
-    found: list[Row] = []
-    for place, row in enumerate(sorted(rows, key=lambda row: row.p_value)):
-        if row.p_value > LEVEL / (len(rows) - place):
+    """Test rows together, and return those whose differences are significant by Holm's procedure, in their order."""
+    significant: list[Row] = []
+    for rank, row in enumerate(sorted(rows, key=lambda row: row.p_value)):
+        if row.p_value > LEVEL / (len(rows) - rank):
             break
-        found.append(row)
-    return [row for row in rows if row in found]
+        significant.append(row)
+    return [row for row in rows if row in significant]
 
 
-def _words(row: Row) -> str:
+def _describe_row(row: Row) -> str:
     return f"{row.setting} ({row.difference_words}, {row.paired})" if row.difference is not None else row.setting

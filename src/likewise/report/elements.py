@@ -1,4 +1,4 @@
-"""What sections are made of: tables, lists and sentences as HTML in which whatever is given stands as text."""
+"""What sections are made of: tables, lists and sentences as HTML, in which every string passed in is escaped."""
 
 import base64
 import re
@@ -13,42 +13,42 @@ from likewise.diagnostics import plots
 from likewise.report.formatting import as_csv
 
 MOST_ROWS = 40  # of a table; more hide what matters
-LONG = 40  # characters of a cell that is broken into lines
-NUMBER = re.compile(r"[-+±<>=]?\s*[.\d]")  # how a cell of a number begins; others are words
+LONG = 40  # characters above which a cell is wrapped
+NUMBER = re.compile(r"[-+±<>=]?\s*[.\d]")  # how a cell with a number begins; others are words
 
 
 @cache
 def templates() -> Environment:
-    """Return the templates of pages; they escape all that they are given, but what is HTML already."""
-    found = Environment(
+    """Return the templates of pages; they escape everything except what is HTML already."""
+    environment = Environment(
         loader=PackageLoader("likewise.report"),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=StrictUndefined,
     )
-    found.filters["thousands"] = "{:,}".format
-    found.filters["middle"] = middle
-    return found
+    environment.filters["thousands"] = "{:,}".format
+    environment.filters["middle"] = middle
+    return environment
 
 
 def element(macro: str, *values: Any) -> Markup:
-    """Return what a macro of elements.html makes of values."""
+    """Render a macro of elements.html with values."""
     return getattr(templates().get_template("elements.html").module, macro)(*values)
 
 
-def middle(words: str, most: int = LONG) -> str:
-    """Shorten words in their middle, as of a path: what is at its end says most.
+def middle(text: str, most: int = LONG) -> str:
+    """Shorten a text in its middle, such as a path, whose end says most.
 
     Example:
         >>> middle("photos/2024/IMG_0274.jpg", 16)
         'photos/…0274.jpg'
     """
-    return words if len(words) <= most else f"{words[: most // 2 - 1]}…{words[-(most // 2) :]}"
+    return text if len(text) <= most else f"{text[: most // 2 - 1]}…{text[-(most // 2) :]}"
 
 
 def sentence(macro: str, **values: Any) -> Markup:
-    """Return what a section says above what it shows: a macro of sentences.html, in one line."""
+    """Return the introduction of a section: a macro of sentences.html, in one line."""
     said: Markup = getattr(templates().get_template("sentences.html").module, macro)(**values)
     return Markup(" ").join(said.split())
 
@@ -70,17 +70,17 @@ def table(
         >>> '<th scope="col" class="words">class</th>' in table(["", "class"], [["a", ""], ["b", "oak"]])
         True
     """
-    first = [next((row[place] for row in rows if row[place]), "") for place in range(len(head))]
+    first = [next((row[column] for row in rows if row[column]), "") for column in range(len(head))]
     heads = [
-        (name, "words" if _kind(cell, place) else "")
-        for place, (name, cell) in enumerate(zip(head, first, strict=True))
+        (name, "words" if _classify_cell(cell, column) else "")
+        for column, (name, cell) in enumerate(zip(head, first, strict=True))
     ]
-    cells = [[(cell, _kind(cell, place)) for place, cell in enumerate(row)] for row in rows]
+    cells = [[(cell, _classify_cell(cell, column)) for column, cell in enumerate(row)] for row in rows]
     return element("table", heads, cells, most, file)
 
 
 def list_file(name: str, head: Sequence[str], rows: Sequence[Sequence[Any]]) -> Markup:
-    """Return what downloads and copies a list as CSV, all of it; nothing for an empty one.
+    """Return a link and a button that download and copy a whole list as CSV; nothing for an empty list.
 
     Example:
         >>> address = str(list_file("a.csv", ["id"], [["a, b"]])).partition("base64,")[2].partition('"')[0]
@@ -93,18 +93,18 @@ def list_file(name: str, head: Sequence[str], rows: Sequence[Sequence[Any]]) -> 
     return element("list_file", name, content, len(rows))
 
 
-def drawn_by_script(kind: str, data: Any, name: str | None = None) -> Markup:
-    """Return the place of a kind that page.js draws, "map" or "anchors", and the data for it; a second has a name."""
-    return element("drawn_by_script", kind, name or kind, plots.as_data(data, f"{name or kind}-data"))
+def drawn_by_script(drawing: str, data: Any, name: str | None = None) -> Markup:
+    """Return an element that page.js fills, a "map" or "anchors", and its data; a second of a kind needs a name."""
+    return element("drawn_by_script", drawing, name or drawing, plots.as_data(data, f"{name or drawing}-data"))
 
 
-def heading(words: str) -> Markup:
+def heading(text: str) -> Markup:
     """Return a heading within a section."""
-    return element("heading", words)
+    return element("heading", text)
 
 
 def folded(summary: str, body: str) -> Markup:
-    r"""Return an element that is shown when a reader opens it.
+    r"""Return an element whose body is shown when a reader opens it.
 
     Example:
         >>> folded("All <values>", Markup("<p>…</p>"))
@@ -123,18 +123,18 @@ def definitions(pairs: Iterable[tuple[str, str]]) -> Markup:
     return element("definitions", pairs)
 
 
-def paragraphs(sentences: Iterable[str], kind: str = "") -> Markup:
-    r"""Return sentences as paragraphs.
+def paragraphs(sentences: Iterable[str], css_class: str = "") -> Markup:
+    r"""Return sentences as paragraphs, of a CSS class if one is named.
 
     Example:
         >>> paragraphs(["a < b"], "lead")
         Markup('<p class="lead">a &lt; b</p>\n')
     """
-    return element("paragraphs", sentences, kind)
+    return element("paragraphs", sentences, css_class)
 
 
-def _kind(cell: str, place: int) -> str:
-    """Return the class of a cell: a long one is broken into lines, words in later columns stand on the left."""
+def _classify_cell(cell: str, column: int) -> str:
+    """Return the CSS class of a cell: long cells are wrapped, words in later columns are left-aligned."""
     if len(cell) > LONG:
         return "long"
-    return "words" if place and cell and NUMBER.match(cell) is None else ""
+    return "words" if column and cell and NUMBER.match(cell) is None else ""

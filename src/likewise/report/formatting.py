@@ -24,33 +24,35 @@ OMITTED = {  # arguments that a brief line leaves out
 def difference_words(difference: Difference, *, share: bool = True) -> str:
     """Write a difference with its interval, of shares in percentage points."""
     if share:  # adding 0 makes -0 a 0
-        value, low, high = (round(100 * of, 2) + 0.0 for of in (difference.value, difference.low, difference.high))
+        value, low, high = (
+            round(100 * bound, 2) + 0.0 for bound in (difference.value, difference.low, difference.high)
+        )
         return f"{value:+.2f} [{low:+.2f}, {high:+.2f}]"
     return number_words(difference.value, difference.low, difference.high, "+")
 
 
 def dot_of(score: Score, *, missed: bool = False) -> Dot:
     """Return a share as a dot in percent, or what it lacks to 1, such as errors instead of accuracy."""
-    words = "; ".join(
+    text = "; ".join(
         filter(None, [f"{score_words(score)}, 95 % interval, {counted(score.count, score.counted)}", remarks(score)])
     )
     bounds = (1 - score.value, 1 - score.high, 1 - score.low) if missed else (score.value, score.low, score.high)
     value, low, high = (100 * bound for bound in bounds)
-    return Dot(value, low, high, words)
+    return Dot(value, low, high, text)
 
 
 def leading(scores: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Return the first metric of each evaluation, and of pairs that of each direction.
+    """Return the first metric of each evaluation, and for pairs the first of each direction.
 
     Example:
         >>> leading([("kNN", "accuracy"), ("kNN", "top-5 accuracy")])
         [('kNN', 'accuracy')]
     """
-    found: dict[tuple[str, str], tuple[str, str]] = {}
+    first_metrics: dict[tuple[str, str], tuple[str, str]] = {}
     for evaluation, metric in scores:
-        direction = next((of for of in DIRECTIONS if metric.endswith(f", {of}")), "")
-        found.setdefault((evaluation, direction), (evaluation, metric))
-    return list(found.values())
+        direction = next((name for name in DIRECTIONS if metric.endswith(f", {name}")), "")
+        first_metrics.setdefault((evaluation, direction), (evaluation, metric))
+    return list(first_metrics.values())
 
 
 def how_many(some: int, count: int) -> str:
@@ -64,7 +66,7 @@ def how_many(some: int, count: int) -> str:
 
 
 def limit_words(shown: int, count: int, what: str) -> str:
-    """Say how many are shown, where these are not all.
+    """Say how many are shown, unless all are.
 
     Example:
         >>> limit_words(40, 300, "classes"), limit_words(3, 3, "classes")
@@ -74,7 +76,7 @@ def limit_words(shown: int, count: int, what: str) -> str:
 
 
 def part_words(spec: Any, *, brief: bool = False) -> str:
-    """Write a part with its arguments, without those that are None, and whole configurations of others' networks.
+    """Write a part with its arguments, except those that are None and whole configurations of third-party networks.
 
     Args:
         spec: The part, several, or a plain value.
@@ -94,7 +96,7 @@ def part_words(spec: Any, *, brief: bool = False) -> str:
         if value is not None and (is_spec(value) or not isinstance(value, Mapping))
         if not brief or not (value is False or name in OMITTED)
     }
-    shown = f"({', '.join(f'{name}={words}' for name, words in arguments.items())})" if arguments or not brief else ""
+    shown = f"({', '.join(f'{name}={text}' for name, text in arguments.items())})" if arguments or not brief else ""
     return f"{short_name(spec)}{shown}"
 
 
@@ -120,6 +122,6 @@ def as_csv(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     return text.getvalue()
 
 
-def slug(*words: str) -> str:
-    """Return words as an element's id."""
-    return re.sub(r"\W+", "-", " ".join(words)).strip("-")
+def slug(*parts: str) -> str:
+    """Join the parts of a name into an element's id."""
+    return re.sub(r"\W+", "-", " ".join(parts)).strip("-")

@@ -1,4 +1,4 @@
-"""A page of what a search found: each query with its nearest, or each group, with pictures or texts."""
+"""A page of search results: each query with its nearest samples, or each group of samples, in pictures or texts."""
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
@@ -20,7 +20,7 @@ LETTERS = 160  # of a text
 
 
 class Shown(NamedTuple):
-    """A sample on the page: below which heading, of which side, its row there, what it is called, and more words."""
+    """A sample on the page: the heading above it, its side and its row there, its name, and a caption."""
 
     below: str
     side: str
@@ -44,8 +44,8 @@ def write_neighbours(
         path: Where it goes.
         title: Its title.
         said: What it shows, in a sentence.
-        shown: The samples in their order; those in a row with one heading stand together.
-        images_of: Returns the images of rows of a side, from 0 to 1, of pictured samples.
+        shown: The samples in their order; consecutive ones with the same heading form a group.
+        images_of: For each side, returns the images, from 0 to 1, of rows of pictured samples.
 
     Example:
         >>> page = Path("page.html")
@@ -55,13 +55,13 @@ def write_neighbours(
     """
     album = Album(lambda side, rows: images_of[side](rows))
 
-    def thumbnail(one: Shown) -> Thumbnail:
-        tile = int(album.tiles(one.side, torch.tensor([one.row]))) if one.pictured else NONE
-        return Thumbnail(tile, one.name, "", one_line(one.text, LETTERS))
+    def thumbnail(sample: Shown) -> Thumbnail:
+        tile = int(album.tiles(sample.side, torch.tensor([sample.row]))) if sample.pictured else NONE
+        return Thumbnail(tile, sample.name, "", one_line(sample.text, LETTERS))
 
     body = Markup().join(
-        heading(below) + element("gallery", [([thumbnail(one)], one.words) for one in some])
-        for below, some in groupby(shown, key=lambda one: one.below)
+        heading(below) + element("gallery", [([thumbnail(sample)], sample.words) for sample in some])
+        for below, some in groupby(shown, key=lambda sample: sample.below)
     )
     page = templates().get_template("page.html")
     content = Content("What was found", said, body)

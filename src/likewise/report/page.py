@@ -1,4 +1,4 @@
-"""A page: one file that holds the sections of one run or several, the numbers behind them and what draws them."""
+"""A page: one file with the sections of one run or several, the numbers behind them and the scripts to draw them."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,12 +23,12 @@ def write_page(
         path: Where the page goes; a file there is replaced.
         views: One run, or several to compare.
         title: The page's title. None: the run's name, or "Comparison".
-        sections: Its sections in their order; those that are for another number of runs are left out. None: those that
-            come with likewise, `[kind() for kind in SECTIONS]`.
+        sections: Its sections in their order; those meant for another number of runs are left out. None: those that
+            come with likewise, `[section_class() for section_class in SECTIONS]`.
 
     Raises:
         OSError: The page can't be written.
-        ValueError: A file of a run is damaged, or a section returns something else than a `Content`.
+        ValueError: A file of a run is damaged, or a section returns something other than a `Content`.
 
     Memory:
         The features of a run, and one tile of similarities.
@@ -41,9 +41,9 @@ def write_page(
         >>> run.name in run.report.read_text(encoding="utf-8")
         True
     """
-    first, *others = views
-    given = [kind() for kind in SECTIONS] if sections is None else sections
-    chosen = [section for section in given if section.fits(len(views))]
+    first, *other_views = views
+    candidates = [section_class() for section_class in SECTIONS] if sections is None else sections
+    chosen = [section for section in candidates if section.fits(len(views))]
     contents: list[Content] = []
     for section in first.progress(chosen, "report"):
         content: Any = section.content(views)
@@ -55,11 +55,11 @@ def write_page(
         contents += [] if content is None else [content]
     page = templates().get_template("page.html")
     text = page.render(
-        title=title or ("Comparison" if others else first.run.name),
+        title=title or ("Comparison" if other_views else first.run.name),
         contents=contents,
-        verdict=paragraphs(judged.lines, "lead") if not others and (judged := run_verdict(first)) else "",
-        summary=definitions(summary_table(first.facts)) if not others else "",
-        warnings=paragraphs(training_warnings(first.facts, first.metrics), "lead") if not others else "",
+        verdict=paragraphs(judged.lines, "lead") if not other_views and (judged := run_verdict(first)) else "",
+        summary=definitions(summary_table(first.facts)) if not other_views else "",
+        warnings=paragraphs(training_warnings(first.facts, first.metrics), "lead") if not other_views else "",
         lead=lead(views),
         album=first.album.html,
         drawing=plots.script(),

@@ -20,7 +20,7 @@ COLUMNS = (
 @final
 @dataclass(frozen=True)
 class Over:
-    """How many of what an interval is over, or were paired."""
+    """What an interval is over, or what was paired, and how many of it."""
 
     count: int
     what: str
@@ -39,18 +39,18 @@ class Row:
         setting: The setting.
         evaluation: See `Score`.
         metric: See `Score`.
-        runs: Runs that it is the mean of.
+        runs: How many runs it is the mean of.
         value: The mean.
         low: Lower end of its 95 % interval.
         high: Upper end.
         interval: What the interval is over: seeds, or samples, queries, episodes or classes of a single run.
-        difference: The mean difference to the first setting; None of the first itself, and where nothing can be paired.
+        difference: The mean difference to the first setting; None for the first itself, or where nothing can be paired.
         difference_low: Lower end of its 95 % interval.
         difference_high: Upper end.
         paired: What was paired; None where nothing was.
         unpaired: Why nothing was.
         group: See `Score`.
-        seconds: Mean seconds that a run trained; None where a run does not say.
+        seconds: Mean training time of a run; None where a run does not say.
     """
 
     setting: str
@@ -96,7 +96,7 @@ class Row:
 
     @property
     def p_value(self) -> float:
-        """The p-value of no difference, two-sided, that belongs to the interval by Student's distribution.
+        """The two-sided p-value of no difference that corresponds to the interval under Student's distribution.
 
         1 where nothing is paired, and where all differences are equal, which says nothing of their spread.
         """
@@ -124,15 +124,15 @@ class Row:
         """The difference with its interval, of shares in points; equal seeds have none; empty where there is none."""
         if self.difference is None or self.difference_low is None or self.difference_high is None:
             return ""
-        found = Difference(self.difference, self.difference_low, self.difference_high, 0, 0, 0)
-        words = difference_words(found, share=self.metric.is_share)
+        difference = Difference(self.difference, self.difference_low, self.difference_high, 0, 0, 0)
+        text = difference_words(difference, share=self.metric.is_share)
         equal = self.difference_high - self.difference_low <= ROUNDING * abs(self.difference)
         seeds = self.paired is not None and self.paired.what == "seed"
-        return f"{words.partition(' [')[0]}, all {self.pairs} equal" if equal and seeds else words
+        return f"{text.partition(' [')[0]}, all {self.pairs} equal" if equal and seeds else text
 
 
 def head_of_cells(first: str, score: str = "score") -> list[str]:
-    """Return what stands above `Row.cells`."""
+    """Return the column heads for `Row.cells`."""
     return ["runs", score, "interval over", f"difference to {first}", "paired over"]
 
 
@@ -158,7 +158,7 @@ def rows_as_markdown(rows: Sequence[Row], first: str) -> str:
 
     Args:
         rows: The rows.
-        first: The setting that others are compared with.
+        first: The setting that the others are compared with.
 
     Example:
         >>> print(rows_as_markdown([Row("a", "kNN", Metric("accuracy"), 1, 0.9, 0.8, 0.95, Over(100, "sample"))], "a"))
@@ -173,8 +173,8 @@ def rows_as_markdown(rows: Sequence[Row], first: str) -> str:
     for name in dict.fromkeys(row.name for row in rows):
         head = ["setting", "runs", "score, 95 % interval", "over", f"difference to {first}", "paired over", "training"]
         lines += [f"**{name}**", "", _line(head), "|" + "---|" * len(head)]
-        own = [row for row in rows if row.name == name]
-        for row in sorted(own, key=lambda row: -row.metric.rank(row.value)):
+        score_rows = [row for row in rows if row.name == name]
+        for row in sorted(score_rows, key=lambda row: -row.metric.rank(row.value)):
             took = "" if row.seconds is None else f"{row.seconds:,.0f} s"
             lines.append(_line([row.setting, *row.cells, took]))
         lines.append("")

@@ -143,7 +143,7 @@ def summary_table(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def summary_lines(facts: Mapping[str, Any]) -> list[str]:
-    """Return the table as lines of a terminal, and at once whether the steps are few, which the page says below it."""
+    """Return the table as lines for a terminal, and the warning of few steps, which the page shows below its table."""
     few = [("few steps", warning) for warning in _few_steps_warnings(facts)] if "run_summary" in facts else []
     return [f"{INDENT}{name:<{WIDTH}}{value}" for name, value in [*summary_table(facts), *few]]
 
@@ -166,11 +166,11 @@ def _size(pixels: Sequence[int]) -> str:
 
 
 def training_warnings(facts: Mapping[str, Any], metrics: Curves) -> list[str]:
-    """Return why a training can hardly have taught its encoder anything, and what would; empty where it can have."""
+    """Return why a training can hardly have taught its encoder anything, and what would; empty if it may have."""
     summary: dict[str, Any] = facts.get("run_summary") or {}
     losses = [value for _, value in metrics.get("loss", [])]
     rates = [value for _, value in metrics.get("learning_rate", [])]
-    if rates and not any(rates):  # as where a time ends the training in its warm-up's first step
+    if rates and not any(rates):  # as where a time limit ends the training in the first step of its warm-up
         return ["the learning rate was 0 in every step that was logged, so nothing was learned: train longer"]
     few = _few_steps_warnings(facts) if summary else []
     filling = summary and 2 * summary["queue"] > len(losses) * summary["batch"]["samples"]  # which raises the loss
@@ -195,7 +195,7 @@ def _few_steps_warnings(facts: Mapping[str, Any]) -> list[str]:
 
 
 def few_steps(facts: Mapping[str, Any], steps: int | None) -> bool:
-    """Return whether so many steps are too few to learn much, by what the encoder begins with."""
+    """Tell whether so many steps are too few to learn much, given what the encoder begins with."""
     return steps is not None and steps < (FEW_PRETRAINED if facts.get("begins_with") else FEW)
 
 

@@ -1,4 +1,4 @@
-"""The verdict on a run: whether it is better than its beginning and than raw inputs, else why, and what to try."""
+"""The verdict on a run: whether it is better than its beginning and than raw inputs; if not, why, and what to try."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -18,13 +18,13 @@ CALLED = {BEGUN: "the encoder as it began", RAW: "raw inputs"}
 NARROW = 0.02  # spread of the embeddings of a batch: a mean cosine above 0.98
 NARROW_FEATURES = 1e-3  # of features, which may all be positive and so lie closer
 PLATEAU = 0.005  # relative distance of a loss from that of equal embeddings
-WIDER = 1.5  # than the 95 % interval: what is above chance by more is so in all but one of a thousand runs
-LAST = 10  # steps whose losses are averaged
+WIDER = 1.5  # times the 95 % interval: a score that far above chance is so by luck in one run of a thousand
+LAST = 10  # final steps whose losses are averaged
 HARDLY_ANY = 25  # steps
 FROM_SCRATCH = 2000  # photos or texts, of which a network from scratch learns little
 FEW_SAMPLES = 5  # training samples of a class
 CONTRASTS = ("SupConLoss", "NTXentLoss", "RASCALLoss", "NPairsLoss")
-"""Losses of views against the rest of the batch, which equal embeddings give log(2B - 1)."""
+"""Losses of views against the rest of the batch, which are log(2B - 1) for equal embeddings."""
 
 
 @final
@@ -32,8 +32,8 @@ class Verdict(NamedTuple):
     """What to think of a run.
 
     Args:
-        words: How the encoder does beside what it is compared with, in a sentence.
-        cause: Why it does not do better, where it should; "" where all is well or nothing tells.
+        words: How the encoder does against its baselines, in a sentence.
+        cause: Why it does not do better, where it should; "" where all is well or nothing explains it.
         command: What to try next; "" where there is no cause.
     """
 
@@ -43,46 +43,48 @@ class Verdict(NamedTuple):
 
     @property
     def lines(self) -> list[str]:
-        """What to think of it, the most likely cause, and what to try, as far as there are some."""
+        """The verdict, then the most likely cause and what to try, where there are any."""
         cause = [f"most likely cause: {self.cause}"] if self.cause else []
         return [f"verdict: {self.words}", *cause, *([f"try: {self.command}"] if self.command else [])]
 
 
 def run_verdict(view: RunView) -> Verdict | None:
-    """Judge a run by its leading score on the test part; None where nothing stands beside it."""
+    """Judge a run by its leading score on the test part; None where there is no baseline."""
     chosen = _leading(view)
     if chosen is None:
         return None
-    ours, others = chosen
-    compared = {kind: _compared(view, ours, kind, theirs) for kind, theirs in others.items()}
+    ours, baselines = chosen
+    compared = {feature_kind: _compared(view, ours, feature_kind, theirs) for feature_kind, theirs in baselines.items()}
     better = all(relation == "better than" for relation, _ in compared.values())
     kept = view.facts.get("kept") == 0
     if kept:
         compared.pop(BEGUN, None)
-    words = " and ".join(f"{relation} {CALLED[kind]}{by}" for kind, (relation, by) in compared.items())
+    text = " and ".join(f"{relation} {CALLED[feature_kind]}{by}" for feature_kind, (relation, by) in compared.items())
     if kept:
-        words = "; ".join(filter(None, ["kept as it began, since no epoch was better on validation", words]))
-    words = f"{words[:1].upper()}{words[1:]}, by the {ours.evaluation}'s {ours.metric}, {score_words(ours)}"
+        text = "; ".join(filter(None, ["kept as it began, since no epoch was better on validation", text]))
+    text = f"{text[:1].upper()}{text[1:]}, by the {ours.evaluation}'s {ours.metric}, {score_words(ours)}"
     trained = (view.facts.get("run_summary") or {}).get("encoder", {}).get("trained", 0)
-    if not trained or (better and not kept and not _untold(view, ours, others)):
-        return Verdict(words)
-    return Verdict(words, *next(_causes(view, ours, others), ()))
+    if not trained or (better and not kept and not _untold(view, ours, baselines)):
+        return Verdict(text)
+    return Verdict(text, *next(_causes(view, ours, baselines), ()))
 
 
 def _leading(view: RunView) -> tuple[Score, dict[str, Score]] | None:
-    """Return the score that says most of those that something stands beside, and what does."""
-    found = list[tuple[Score, dict[str, Score]]]()
+    """Return the most telling score that has baselines, and these."""
+    candidates = list[tuple[Score, dict[str, Score]]]()
     for evaluation, metric in view.headlines:
         ours = view.test_scores[evaluation, metric, ENCODER, ALL]
-        beside = {kind: view.test_scores.get((evaluation, metric, kind, ALL)) for kind in CALLED}
-        others = {kind: score for kind, score in beside.items() if score is not None}
-        if others and ours.metric.is_share and ours.metric.better == "higher":
-            found.append((ours, others))
-    return next(iter([one for one in found if one[0].evaluation in PREFERRED] or found), None)
+        beside = {
+            feature_kind: view.test_scores.get((evaluation, metric, feature_kind, ALL)) for feature_kind in CALLED
+        }
+        baselines = {feature_kind: score for feature_kind, score in beside.items() if score is not None}
+        if baselines and ours.metric.is_share and ours.metric.better == "higher":
+            candidates.append((ours, baselines))
+    return next(iter([pair for pair in candidates if pair[0].evaluation in PREFERRED] or candidates), None)
 
 
-def _compared(view: RunView, ours: Score, kind: str, theirs: Score) -> tuple[str, str]:
-    difference = encoder_less(view, kind, ours.evaluation, ours.metric.name)
+def _compared(view: RunView, ours: Score, feature_kind: str, theirs: Score) -> tuple[str, str]:
+    difference = encoder_less(view, feature_kind, ours.evaluation, ours.metric.name)
     if difference is None:
         low, high = ours.low - theirs.high, ours.high - theirs.low
         by = f" (their {score_words(theirs)}, of other samples)"
@@ -92,28 +94,28 @@ def _compared(view: RunView, ours: Score, kind: str, theirs: Score) -> tuple[str
     return ("better than" if low > 0 else "worse than" if high < 0 else "not to be told apart from"), by
 
 
-def _causes(view: RunView, ours: Score, others: Mapping[str, Score]) -> Iterator[tuple[str, str]]:
-    """Yield what can be the cause, the surest first, each with a command."""
+def _causes(view: RunView, ours: Score, baselines: Mapping[str, Score]) -> Iterator[tuple[str, str]]:
+    """Yield possible causes, the surest first, each with a command to try."""
     summary: dict[str, Any] = view.facts["run_summary"]
     run, source = view.run.folder.with_name(view.run.name), _source(view)
     again = f"likewise train --config {run / view.run.configuration.name}"
     losses = [value for _, value in view.metrics.get("loss", [])]
     steps = summary["steps"] or len(losses)
     few = f"too few steps, {steps}", f"{again} {longer(view.facts)}"
-    if steps < HARDLY_ANY:  # after which no embeddings are apart
+    if steps < HARDLY_ANY:  # too few to move embeddings apart
         yield few
     if collapsed := _collapsed(view, losses, summary["batch"]):
         rate = (view.run.options.get("optimizer") or {}).get("init_args", {}).get("lr")
         yield f"the embeddings collapsed, {collapsed}", again + (f" --lr {rate / 10:g}" if rate else "")
     if few_steps(view.facts, steps):
         yield few
-    kind, sizes = summary["inputs"]["kind"], [size for size in view.class_sizes.values() if size]
-    if kind in {"images", "texts"} and not view.facts.get("begins_with") and sum(sizes) < FROM_SCRATCH:
+    input_kind, sizes = summary["inputs"]["kind"], [size for size in view.class_sizes.values() if size]
+    if input_kind in {"images", "texts"} and not view.facts.get("begins_with") and sum(sizes) < FROM_SCRATCH:
         yield (
-            f"a network from scratch learns little of {sum(sizes):,} {kind}",
+            f"a network from scratch learns little of {sum(sizes):,} {input_kind}",
             f"likewise train {source} --encoder auto" if source else f"{again} --encoder auto",
         )
-    if _untold(view, ours, others):
+    if _untold(view, ours, baselines):
         yield (
             "labels that do not follow from the inputs, which nothing here predicts better than chance",
             f"likewise search {run} --within {source} --mistakes" if source else "",
@@ -126,7 +128,7 @@ def _causes(view: RunView, ours: Score, others: Mapping[str, Score]) -> Iterator
 
 
 def _collapsed(view: RunView, losses: list[float], batch: Mapping[str, Any]) -> str:
-    """Return by what a collapse is seen; "" where there was none."""
+    """Return the evidence of a collapse; "" where there was none."""
     last = view.batches.get("last") or view.batches.get("first")
     if last is not None and last.embeddings.ndim == 3:
         width = spread(last.embeddings.flatten(0, 1))
@@ -143,13 +145,13 @@ def _collapsed(view: RunView, losses: list[float], batch: Mapping[str, Any]) -> 
     return ""
 
 
-def _untold(view: RunView, ours: Score, others: Mapping[str, Score]) -> bool:
-    """Tell whether nothing predicts the classes better than always the most frequent one."""
+def _untold(view: RunView, ours: Score, baselines: Mapping[str, Score]) -> bool:
+    """Tell whether nothing predicts the classes better than always guessing the most frequent one."""
     test = view.test_part
     if ours.metric.name != "accuracy" or test is None or test.label_kind != "classes":
         return False
     chance = float(test.counts.max()) / max(1, len(test))
-    return all(score.value - WIDER * (score.value - score.low) <= chance for score in (ours, *others.values()))
+    return all(score.value - WIDER * (score.value - score.low) <= chance for score in (ours, *baselines.values()))
 
 
 def _source(view: RunView) -> str:

@@ -34,8 +34,8 @@ class RunView:
     Args:
         run: The run.
         parts: Its samples, where they are at hand; otherwise they are loaded again when a section shows inputs.
-        setting: What its settings are called in a comparison.
-        progress: Wraps what sections take long over.
+        setting: The name of its setting in a comparison.
+        progress: Wraps the slow loops of sections.
 
     Example:
         >>> from pathlib import Path
@@ -50,7 +50,7 @@ class RunView:
         self.run = run
         self.setting = setting or run.name
         self.progress = progress
-        self.options: Mapping[str, str] = {}  # in which a comparison's setting differs from the others
+        self.options: Mapping[str, str] = {}  # those in which its setting differs from others in a comparison
         self._given = parts
 
     @cached_property
@@ -65,7 +65,7 @@ class RunView:
 
     @property
     def file(self) -> str:
-        """The name of the file that features of somebody's own are from; "" where a run made them."""
+        """The name of the file that the features were read from; "" where a run made them."""
         return Path(str(self.facts.get("source", ""))).name
 
     @cached_property
@@ -75,7 +75,7 @@ class RunView:
 
     @cached_property
     def class_means(self) -> list[ClassMean]:
-        """What the loss recorded of its anchors, by class and epoch."""
+        """What the loss recorded about its anchors, by class and epoch."""
         return self.run.class_means
 
     @property
@@ -99,7 +99,7 @@ class RunView:
     @cached_property
     def outcomes(self) -> Mapping[tuple[str, str, str, str], Outcomes]:
         """What each sample contributed, by evaluation, metric, features and part."""
-        return {one.key: one for one in self.run.outcomes}
+        return {outcomes.key: outcomes for outcomes in self.run.outcomes}
 
     @cached_property
     def test_scores(self) -> Mapping[tuple[str, str, str, Group], Score]:
@@ -130,15 +130,15 @@ class RunView:
         return None if features is None else features.test.vectors
 
     def predicted(self, features: Features) -> Int[Tensor, " n"] | None:
-        """Return the classes that kNN predicts of test samples, (N,): -1 of others; None where it predicted nothing."""
-        found = self.outcomes.get((KNN.name, "prediction", ENCODER, "test"))
-        if found is None:
+        """Return the classes that kNN predicted for test samples, (N,), -1 for others; None if it predicted none."""
+        outcomes = self.outcomes.get((KNN.name, "prediction", ENCODER, "test"))
+        if outcomes is None:
             return None
-        place = places_of(features.numbers, found.rows)
-        return found.values.long()[place].where(place >= 0, -1)
+        positions = places_of(features.numbers, outcomes.rows)
+        return outcomes.values.long()[positions].where(positions >= 0, -1)
 
     def unseen_classes(self, outcomes: Outcomes) -> Int[Tensor, " m"] | None:
-        """Return the class of each sample, (M,), turns being one, where the classes were not trained on; else None."""
+        """Return each sample's class, (M,), whatever its rotation, if the classes were not trained on; else None."""
         scores = (score for score in self.test_scores.values() if score.evaluation == outcomes.evaluation)
         if outcomes.classes is not None or self.test_part is None or all(score.classes is None for score in scores):
             return None
@@ -163,7 +163,7 @@ class RunView:
         """Return inputs, images from 0 to 1.
 
         Args:
-            part: "train", "validation" or "test"; of the other side of pairs with "_counterpart" behind it.
+            part: "train", "validation" or "test"; with the suffix "_counterpart" for the other side of pairs.
             rows: The samples' rows in their source, (N,).
 
         Returns:
@@ -176,7 +176,7 @@ class RunView:
         return inputs.float() if inputs.is_floating_point() else inputs.float() / 255
 
     def texts_of(self, part: str, rows: Int[Tensor, " n"]) -> list[str] | None:
-        """Return the texts of samples, N of them; None where samples are no texts, or can't be loaded."""
+        """Return the texts of samples, N of them; None where samples are not texts, or can't be loaded."""
         samples = self._samples_of(part, rows)
         return samples.inputs.strings if samples is not None and isinstance(samples.inputs, Texts) else None
 
@@ -191,7 +191,7 @@ class RunView:
         return None if samples is None else as_vectors(samples)
 
     def lines_of(self, features: Features, letters: int = LETTERS) -> list[str]:
-        """Return samples' texts in one line of so many letters each; "" where samples are no texts."""
+        """Return each sample's text as one line of at most so many letters; "" where samples are not texts."""
         texts = self.texts_of(features.part, features.numbers) or [""] * len(features)
         return [one_line(text, letters) for text in texts]
 
@@ -210,10 +210,10 @@ class RunView:
         samples: Samples = getattr(self.parts, part.removesuffix(OTHER_SIDE)).numbered()
         if part.endswith(OTHER_SIDE) and samples.counterparts is not None:
             samples = replace(samples.counterparts, rows=samples.rows)
-        place = places_of(rows, torch.as_tensor(samples.rows))
-        return samples[place] if bool((place >= 0).all()) else None
+        positions = places_of(rows, torch.as_tensor(samples.rows))
+        return samples[positions] if bool((positions >= 0).all()) else None
 
 
 def _bare(features: Features) -> Features:
-    others = None if features.counterparts is None else _bare(features.counterparts)
-    return replace(features, vectors=torch.zeros(len(features), 0), counterparts=others)
+    counterparts = None if features.counterparts is None else _bare(features.counterparts)
+    return replace(features, vectors=torch.zeros(len(features), 0), counterparts=counterparts)

@@ -59,11 +59,11 @@ def in_settings(
 
     Args:
         runs: The runs.
-        names: What the setting of a run's folder is called. None: runs with the same parts and the same data are one
-            setting; it is called by the --name that its runs alone have, or by the options that others don't share,
-            the first of many. Features from a file are called by that. Several runs with one seed are never one
-            setting, but called by their own names too.
-        progress: Wraps what sections of a page take long over.
+        names: The name of the setting of each run's folder. None: runs with the same parts and the same data are one
+            setting; it is named by the --name that only its runs have, or by the options that others don't share, the
+            first of many. Features from a file are named by it. Several runs with the same seed are never one
+            setting: their own names are added.
+        progress: Wraps the slow loops of a page's sections.
 
     Raises:
         ValueError: Two runs of a setting that was named have the same seed.
@@ -72,9 +72,9 @@ def in_settings(
     if names is None:
         _name(views)
     else:
-        given = {Path(folder).absolute(): name for folder, name in names.items()}
+        setting_names = {Path(folder).absolute(): name for folder, name in names.items()}
         for view in views:
-            view.setting = given.get(view.run.folder.absolute(), view.run.name)
+            view.setting = setting_names.get(view.run.folder.absolute(), view.run.name)
     for setting in settings_of(views):
         seeds = [view.seed for view in setting.views if view.seed is not None]
         if len(set(seeds)) < len(seeds):
@@ -101,8 +101,8 @@ def _name(views: Sequence[RunView]) -> None:
             view.options = options
     own_names = [{view.run.options.get("name") for view in setting} for setting in settings]
     names: list[str] = []
-    for (first, *_), own in zip(settings, own_names, strict=True):
-        unique = next(iter(own)) if len(own) == 1 and own_names.count(own) == 1 else None
+    for (first, *_), run_names in zip(settings, own_names, strict=True):
+        unique = next(iter(run_names)) if len(run_names) == 1 and own_names.count(run_names) == 1 else None
         names.append(first.file or unique or _option_words(first.options))
     for setting, name in zip(settings, names, strict=True):
         seeds = [view.seed for view in setting]
@@ -170,16 +170,16 @@ def differing_options(configs: Sequence[Config]) -> list[dict[str, str]]:
 
 
 def _option_words(options: Config) -> str:
-    """Write classes by themselves, and arguments by name, or by path where two have one name; of many the first."""
+    """Write classes by themselves, and arguments by name, or by path where two share a name; only the first of many."""
     options = {path: value for path, value in options.items() if path != SAMPLES} or options  # they follow from others
     ends = [path.rpartition(".")[2] for path in options]
-    words: list[str] = []
+    parts: list[str] = []
     for (path, value), end in zip(options.items(), ends, strict=True):
         name = end if ends.count(end) == 1 else path
-        words.append(value if "." not in path and value != "none" else f"{name}={value}")
-    lengths = accumulate(len(word) + 2 for word in words)
+        parts.append(value if "." not in path and value != "none" else f"{name}={value}")
+    lengths = accumulate(len(word) + 2 for word in parts)
     few = max(1, sum(length <= LONGEST for length in lengths))
-    return ", ".join(words[:few]) + (f", and {len(words) - few} more" if few < len(words) else "")
+    return ", ".join(parts[:few]) + (f", and {len(parts) - few} more" if few < len(parts) else "")
 
 
 def _short(value: Any) -> str:

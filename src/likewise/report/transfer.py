@@ -39,7 +39,7 @@ class TransferScore:
 
     Args:
         row: Its `setting` is the method, its `evaluation` says how many labels, its difference is to `SCRATCH`.
-        labelled: Samples with a label, training and validation; of few-shot episodes None, which have their own.
+        labelled: Samples with a label, training and validation; None for few-shot episodes, which have their own.
     """
 
     row: Row
@@ -49,31 +49,32 @@ class TransferScore:
 def transferred(settings: Sequence[Setting], columns: Mapping[str, Column]) -> list[TransferScore]:
     """Return the scores of a transfer, for each number of labels `SCRATCH` first, then the others.
 
-    A score over seeds has Student's interval, and its difference is paired by seed. Where it is the same with every
-    seed, as nothing that the seed draws goes into it, it has the interval of a single run. Few-shot episodes differ
-    where the encoder has observed mean and standard deviation of the samples whose labels are kept. `columns` says what
-    each setting is, by its name.
+    A score over seeds has Student's interval, and its difference is paired by seed. Where every seed gives the same
+    score, as nothing that the seed draws affects it, it has the interval of a single run. Few-shot scores differ where
+    the encoder took mean and standard deviation from the samples whose labels are kept. `columns` says what each
+    setting is, by its name.
     """
-    found: list[TransferScore] = []
+    scores: list[TransferScore] = []
     for labels in dict.fromkeys(column.labels for column in columns.values()):
-        own = {columns[of.name].kind: of for of in settings if columns[of.name].labels == labels}
-        scratch = {score.key: by_seed for score, by_seed in _scores(own.get(SCRATCH))}
+        by_usage = {
+            columns[setting.name].kind: setting for setting in settings if columns[setting.name].labels == labels
+        }
+        scratch = {score.key: by_seed for score, by_seed in _scores(by_usage.get(SCRATCH))}
         base = next(iter(scratch.values()), {})
-        for kind in (SCRATCH, TUNED, FROZEN):
-            for score, by_seed in _scores(own.get(kind)):
+        for usage in (SCRATCH, TUNED, FROZEN):
+            for score, by_seed in _scores(by_usage.get(usage)):
                 few_shot = score.evaluation == EPISODES
-                alike = few_shot or (kind == FROZEN and _of_same_samples(own[kind]))
-                same = alike and len({one.value for one in by_seed.values()}) == 1
+                alike = few_shot or (usage == FROZEN and _of_same_samples(by_usage[usage]))
+                same = alike and len({seed_score.value for seed_score in by_seed.values()}) == 1
                 counted = list(by_seed.values())[: 1 if same else None]
-                row = replace(mean_of(_method(kind, score), counted), evaluation=labels, runs=len(by_seed))
+                row = replace(mean_of(_method(usage, score), counted), evaluation=labels, runs=len(by_seed))
                 if few_shot:
                     amount = score.metric.name.removesuffix(" accuracy")
-                    found.append(TransferScore(replace(row, evaluation=amount), None))
+                    scores.append(TransferScore(replace(row, evaluation=amount), None))
                 else:
-                    found.append(
-                        TransferScore(_beside(row, by_seed, {} if kind == SCRATCH else base), _labelled(own[kind]))
-                    )
-    return sorted(found, key=lambda one: one.labelled is None)
+                    paired = _pair_by_seed(row, by_seed, {} if usage == SCRATCH else base)
+                    scores.append(TransferScore(paired, _labelled(by_usage[usage])))
+    return sorted(scores, key=lambda score: score.labelled is None)
 
 
 def _scores(setting: Setting | None) -> Iterator[tuple[Score, dict[int, Score]]]:
@@ -86,19 +87,19 @@ def _scores(setting: Setting | None) -> Iterator[tuple[Score, dict[int, Score]]]
         if key[2:] in {(ENCODER, ALL), (RAW, ALL)} and score.metric.is_share and score.metric.better == "higher"
     )
     for key in sorted(keys, key=lambda key: key[2] == RAW):
-        scores = {seed: of.test_scores[key] for seed, of in by_seed.items() if key in of.test_scores}
+        scores = {seed: view.test_scores[key] for seed, view in by_seed.items() if key in view.test_scores}
         yield next(iter(scores.values())), scores
 
 
-def _method(kind: str, score: Score) -> str:
-    return kind if kind != FROZEN else score.evaluation + ("" if score.features == ENCODER else f", {RAW}")
+def _method(usage: str, score: Score) -> str:
+    return usage if usage != FROZEN else score.evaluation + ("" if score.features == ENCODER else f", {RAW}")
 
 
 def _of_same_samples(setting: Setting) -> bool:
     return len({view.facts["samples"]["fingerprint"] for view in setting.views}) == 1
 
 
-def _beside(row: Row, by_seed: Mapping[int, Score], base: Mapping[int, Score]) -> Row:
+def _pair_by_seed(row: Row, by_seed: Mapping[int, Score], base: Mapping[int, Score]) -> Row:
     each = [by_seed[seed].value - base[seed].value for seed in by_seed if seed in base]
     if len(each) < FEWEST:
         return replace(row, unpaired=FEW_SEEDS) if base else row
@@ -115,18 +116,21 @@ def _labelled(setting: Setting) -> float:
     return sum(counts) / len(counts)
 
 
-def verdict_on(found: Sequence[TransferScore]) -> list[str]:
-    """Say for each number of labels what is higher or lower than from scratch; see `verdict`."""
-    rows = [one.row for one in found if one.labelled is not None]
+def verdict_on(scores: Sequence[TransferScore]) -> list[str]:
+    """Say for each number of labels which methods score higher or lower than from scratch; see `verdict`."""
+    rows = [score.row for score in scores if score.labelled is not None]
     return verdict(rows) if any(row.setting == SCRATCH for row in rows) else []
 
 
-def by_labels(found: Sequence[TransferScore]) -> list[list[str]]:
+def by_labels(scores: Sequence[TransferScore]) -> list[list[str]]:
     """Return a table in words: a row for each method, a column for each number of labels, or of shots."""
-    amounts = list(dict.fromkeys(one.row.evaluation for one in found))
-    cells = {(one.row.setting, one.row.evaluation): one.row for one in found}
-    methods = dict.fromkeys(one.row.setting for one in found)
-    return [["", *amounts], *([of, *(_cell(cells.get((of, amount))) for amount in amounts)] for of in methods)]
+    amounts = list(dict.fromkeys(score.row.evaluation for score in scores))
+    cells = {(score.row.setting, score.row.evaluation): score.row for score in scores}
+    methods = dict.fromkeys(score.row.setting for score in scores)
+    return [
+        ["", *amounts],
+        *([method, *(_cell(cells.get((method, amount))) for amount in amounts)] for method in methods),
+    ]
 
 
 def _cell(row: Row | None) -> str:
@@ -135,12 +139,12 @@ def _cell(row: Row | None) -> str:
     return row.score_words + ("" if row.runs == 1 or row.interval.what == "seed" else " *")
 
 
-def found_as_csv(found: Sequence[TransferScore]) -> str:
+def found_as_csv(scores: Sequence[TransferScore]) -> str:
     """Write the scores as CSV, with a header."""
     lines: list[list[Any]] = []
-    for one in found:
-        row = one.row
-        labelled = "" if one.labelled is None else f"{one.labelled:g}"
+    for score in scores:
+        row = score.row
+        labelled = "" if score.labelled is None else f"{score.labelled:g}"
         numbers = [row.runs, row.value, row.low, row.high, row.interval]
         apart = [row.difference, row.difference_low, row.difference_high, row.paired_words]
         lines.append([row.setting, row.evaluation, labelled, row.metric, *numbers, *apart])

@@ -58,7 +58,7 @@ _MODULES = ("schedule", "step", "inputs", "checkpoints", "callbacks", "data", "v
 def __getattr__(name: str) -> Any:
     """Import the module that defines a name."""
     for module in _MODULES if name in __all__ else ():
-        if hasattr(found := import_module(f"likewise.training.{module}"), name):
-            value = globals()[name] = getattr(found, name)
+        if hasattr(imported := import_module(f"likewise.training.{module}"), name):
+            value = globals()[name] = getattr(imported, name)
             return value
     raise AttributeError(f"module 'likewise.training' has no attribute {name!r}")

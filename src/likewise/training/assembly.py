@@ -57,7 +57,7 @@ class Assembled:
         data: Batches of the training part.
         specs: The class and the arguments of each part.
         notes: What a user should know about the data, a sentence each.
-        origin: Where the weights are from that the encoder begins with; "" of random ones.
+        origin: Where the weights that the encoder begins with are from; "" if they are random.
     """
 
     parts: Parts
@@ -129,19 +129,21 @@ def assemble(
         ValueError: A part refuses its arguments, the data, or the parts before it.
     """
     specs = {part: _normal(spec) for part, spec in chosen.items()}
-    kind = class_of(specs["loss"]["class_path"], Loss)
-    parts, refit = parts_of(specs, partial(check_samples, kind))
+    loss_class = class_of(specs["loss"]["class_path"], Loss)
+    parts, refit = parts_of(specs, partial(check_samples, loss_class))
     train = replace(parts.refitted().train if refit else parts.train, evaluated=None)  # it never sees these
     if parts.unlabelled is not None:
-        train = _with_unlabelled(train, parts.unlabelled, kind, unlabelled)
-    if kind.label_kinds and train.label_kind == "label sets" and not train.counts.any():
+        train = _with_unlabelled(train, parts.unlabelled, loss_class, unlabelled)
+    if loss_class.label_kinds and train.label_kind == "label sets" and not train.counts.any():
         raise ValueError(f"expected training samples with a label, got none of {len(train):,}: check the labels")
     torch.manual_seed(seed)
     before = [note for run in _earlier_runs(specs) for note in _learned_from(run, specs, parts)]
     encoder, origin, taken = _begun(specs, train, begun, weights, network)
     if origin:
         torch.manual_seed(seed)  # what follows is the same wherever the weights were found
-    specs["head"] = _filled(specs["head"], Head, feature_dim=encoder.feature_dim) if reads_embeddings(kind) else None
+    specs["head"] = (
+        _filled(specs["head"], Head, feature_dim=encoder.feature_dim) if reads_embeddings(loss_class) else None
+    )
     if train.counterparts is None:
         head = None if specs["head"] is None else build(specs["head"], Head)
         inputs = built(specs.get("inputs"), LossInput)
@@ -172,10 +174,10 @@ def assemble(
     return Assembled(parts, train, refit, module, data, specs, tuple(known), origin)
 
 
-def _with_unlabelled(train: Samples, others: Samples, loss: type[Loss], asked: str) -> Samples:
+def _with_unlabelled(train: Samples, unlabelled: Samples, loss: type[Loss], asked: str) -> Samples:
     """Return what a loss is trained on: without labels all samples, with labels those that have one, or all."""
     if not loss.label_kinds:
-        return joined(train.unlabelled(), others)
+        return joined(train.unlabelled(), unlabelled)
     if asked == "left-out":
         return train
     counted = {"prototypes", "class_logits"} & LossSignature.by(loss).names
@@ -184,11 +186,11 @@ def _with_unlabelled(train: Samples, others: Samples, loss: type[Loss], asked: s
             f"expected a loss that compares classes and has nothing for each of them, got {loss.__name__}: leave out "
             "--unlabelled, or choose SupConLoss"
         )
-    own = torch.arange(len(others)) + len(train.names)
+    new_labels = torch.arange(len(unlabelled)) + len(train.names)
     return replace(
-        joined(train.unlabelled(), others),
-        labels=torch.cat([train.classes, own]),
-        names=(*train.names, *(f"unlabelled {number}" for number in range(len(others)))),
+        joined(train.unlabelled(), unlabelled),
+        labels=torch.cat([train.classes, new_labels]),
+        names=(*train.names, *(f"unlabelled {number}" for number in range(len(unlabelled)))),
     )
 
 
@@ -210,8 +212,8 @@ def _of_batches(data: TrainingData) -> Iterator[str]:
             f"{len(samples):,} training samples"
         )
     if isinstance(batches, Episodes) and batches.shape != batches.wanted:
-        words = fitting_words(samples.counts, samples.names, batches.wanted, batches.shape)
-        yield f"training is {words} to train on"
+        text = fitting_words(samples.counts, samples.names, batches.wanted, batches.shape)
+        yield f"training is {text} to train on"
 
 
 def _of_chunks(module: Pretraining, size: int | None) -> Iterator[str]:
@@ -223,8 +225,8 @@ def _of_chunks(module: Pretraining, size: int | None) -> Iterator[str]:
 def prepared(encoder: Encoder, samples: Samples, second: Encoder | None = None) -> Samples:
     """Return samples as an encoder takes them: of texts their tokens, once for the whole training."""
     if samples.counterparts is not None and second is not None:
-        of = samples.negatives
-        pool = None if of is None else replace(of, inputs=_tokens(second, of.inputs))
+        negatives = samples.negatives
+        pool = None if negatives is None else replace(negatives, inputs=_tokens(second, negatives.inputs))
         samples = replace(samples, counterparts=prepared(second, samples.counterparts), negatives=pool)
     return replace(samples, inputs=_tokens(encoder, samples.inputs))
 
@@ -234,19 +236,19 @@ def _tokens(encoder: Encoder, inputs: Tensor | LazyInputs) -> Tensor | LazyInput
 
 
 def _earlier_runs(specs: dict[str, Any]) -> list[str]:
-    """Return the runs that encoders begin with, or that guide; note the first side's."""
+    """Return the runs that encoders begin with, or that guide; note that of the first side."""
     asked = listed(specs.get("inputs"))
-    begun, *others = [_run_of(specs["encoder"]), *(_run_of(spec["init_args"].get("encoder")) for spec in asked)]
+    begun, *other_runs = [_run_of(specs["encoder"]), *(_run_of(spec["init_args"].get("encoder")) for spec in asked)]
     if begun is not None:
         specs["from_run"] = begun
     guides = [str(spec["init_args"].get("run")) for spec in asked if class_of(spec["class_path"], LossInput) is Guide]
-    return list(dict.fromkeys(run for run in (begun, *others, *guides) if run is not None))
+    return list(dict.fromkeys(run for run in (begun, *other_runs, *guides) if run is not None))
 
 
 def _run_of(spec: Any) -> str | None:
     begins = is_spec(spec) and issubclass(class_of(spec["class_path"], Encoder), FromRun)
-    given = spec.get("init_args") or {} if begins else {}
-    return str(given.get("run")) if begins and given.get("trained", True) else None
+    arguments = spec.get("init_args") or {} if begins else {}
+    return str(arguments.get("run")) if begins and arguments.get("trained", True) else None
 
 
 def _learned_from(path: str, specs: Mapping[str, Any], parts: Parts) -> list[str]:
@@ -259,7 +261,8 @@ def _learned_from(path: str, specs: Mapping[str, Any], parts: Parts) -> list[str
     before, refit = parts_of_run(run)
     learned = [before.refitted().train if refit else before.train, before.unlabelled]
     seen, chosen_by = (
-        sum(shared(part, of) for of in learned if of is not None) for part in (parts.test, parts.validation)
+        sum(shared(part, samples) for samples in learned if samples is not None)
+        for part in (parts.test, parts.validation)
     )
     if seen:
         raise ValueError(
@@ -273,19 +276,19 @@ def _learned_from(path: str, specs: Mapping[str, Any], parts: Parts) -> list[str
 def shared(first: Samples, second: Samples) -> int:
     """Count the first samples that are among the second, too, where both are of the same data.
 
-    Ids tell, as rows are counted without those that were left out when they were read.
+    Ids decide, since rows are numbered without those that were left out in reading.
     """
     if not (first.ids.plain or second.ids.plain):
         theirs = set(second.ids)
-        return sum(one in theirs for one in first.ids)
-    ours, others = first.numbered().rows, second.numbered().rows
-    return 0 if ours is None or others is None else int(torch.isin(ours, others).sum())
+        return sum(sample_id in theirs for sample_id in first.ids)
+    ours, other_rows = first.numbered().rows, second.numbered().rows
+    return 0 if ours is None or other_rows is None else int(torch.isin(ours, other_rows).sum())
 
 
 def _begun(
     specs: dict[str, Any], train: Samples, begun: Run | None, weights: str | None, network: nn.Module | None
 ) -> tuple[Encoder, str, list[str]]:
-    """Make the encoder with what it begins with; say where weights are from, "" of random ones, and what was taken."""
+    """Make the encoder with its first weights; return also where they are from, "" if random, and notes on them."""
     known = None if begun is None else begun.encoder_as_begun()
     if begun is not None and isinstance(known, Encoder):
         specs["encoder"] = begun.facts["parts"]["encoder"]
@@ -341,13 +344,18 @@ def _towers(
     first, specs["encoder"] = _with_head(specs, encoder)
     specs["head"] = None
     if not chosen.get("shared"):
-        own = {"encoder": _normal(chosen.get("encoder") or usual), "head": _normal(chosen.get("head") or first_head)}
+        tower_specs = {
+            "encoder": _normal(chosen.get("encoder") or usual),
+            "head": _normal(chosen.get("head") or first_head),
+        }
         known = None if begun is None else begun.encoder_as_begun("second")
         if begun is not None and isinstance(known, Encoder):
             second, specs["second"] = known, begun.facts["second"]["encoder"]
         else:
-            second, specs["second"] = _with_head(own, _encoder(own, counterparts))
-        tower = SecondTower(second, **{name: of for name, of in chosen.items() if name not in {"encoder", "head"}})
+            second, specs["second"] = _with_head(tower_specs, _encoder(tower_specs, counterparts))
+        tower = SecondTower(
+            second, **{name: value for name, value in chosen.items() if name not in {"encoder", "head"}}
+        )
         if "from_run" not in specs:
             chosen = {"encoder": usual, "head": first_asked["head"]} | chosen
     elif counterparts.input_shape == encoder.input_shape:
@@ -362,9 +370,9 @@ def _towers(
             f"expected both sides of pairs of one kind and shape for a shared tower, got {got}: leave out "
             "--inputs.shared"
         )
-    others, own = [spec for spec in asked if spec is not ours], spec_of(tower)
-    specs["inputs"] = [own | {"init_args": own["init_args"] | chosen}, *others]
-    return first, [tower, *(build(spec, LossInput) for spec in others)]
+    other_specs, tower_spec = [spec for spec in asked if spec is not ours], spec_of(tower)
+    specs["inputs"] = [tower_spec | {"init_args": tower_spec["init_args"] | chosen}, *other_specs]
+    return first, [tower, *(build(spec, LossInput) for spec in other_specs)]
 
 
 def _with_head(specs: dict[str, Any], encoder: Encoder) -> tuple[Encoder, Spec]:
@@ -394,9 +402,9 @@ def _check_features(encoder: Encoder, inputs: Tensor | LazyInputs) -> None:
     try:
         features = encoder.encode(inputs)
     except (RuntimeError, TypeError, AttributeError) as error:
-        words = " ".join(str(error).split())[:160]
+        message = " ".join(str(error).split())[:160]
         raise ValueError(
-            f"expected {name} to encode inputs {tuple(inputs.shape)} of {inputs.dtype}, got {words}: "
+            f"expected {name} to encode inputs {tuple(inputs.shape)} of {inputs.dtype}, got {message}: "
             "call super().__init__(input_shape), and self.standardized(inputs) first"
         ) from error
     if features.shape != (len(inputs), encoder.feature_dim):

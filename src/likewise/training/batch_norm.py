@@ -16,7 +16,7 @@ from likewise import distributed
 class GatheredBatchNorm(_BatchNorm):
     """Batch normalisation with the statistics of all processes, on any device; PyTorch's needs a GPU.
 
-    It has the parameters and buffers of the layer it stands for, under the same names.
+    It has the parameters and buffers of the layer it replaces, under the same names.
     """
 
     def _check_input_dim(self, input: Tensor) -> None:  # noqa: A002 - PyTorch's name

@@ -1,4 +1,4 @@
-"""Callbacks: what is kept of the steps of a training, and what is said of them."""
+"""Callbacks: what is recorded of the steps of a training, and what is reported of them."""
 
 import csv
 import io
@@ -23,14 +23,14 @@ from likewise.training.inputs.loss_input import EMBEDDINGS, LossSignature
 from likewise.training.step import Step
 
 HISTOGRAM, BY_ANCHOR = "_histogram", "_by_anchor"
-"""How the names in a loss's `last` end that are not logged as curves, but summed here."""
+"""The suffixes of names in a loss's `last` that are summed here instead of logged as curves."""
 VALIDATION = "validation/"
-"""How the names of validation scores begin where they are logged."""
+"""The prefix of the names of validation scores in logs."""
 MOST_ROWS = 2048  # of a snapshot: whole samples, the first of the batch
 FIRST, LAST = "first", "last"
 LEAST = 1e-4  # spread of a batch's embeddings: below it, two samples have a mean cosine above 0.9999
-PACED, PACED_SECONDS, LONG = 4, 5.0, 60.0  # steps and seconds that tell how fast it goes, and what is long
-EARLY, LEAST_EARLY = (25, 50), 5e-3  # steps, and the spread that is told where it is not reached in any of them
+PACED, PACED_SECONDS, LONG = 4, 5.0, 60.0  # steps and seconds that the pace is taken from, and what counts as long
+EARLY, LEAST_EARLY = (25, 50), 5e-3  # steps, and the spread that one of them must reach
 
 
 @final
@@ -193,9 +193,9 @@ class Collapse(Callback):
         1 − ‖z̄‖² < 10⁻⁴,   z̄ the mean of the batch's normalised embeddings
 
     in the last batch of an epoch or of the training, or below 0.005 after 25 steps and again after 50: random networks
-    often begin there, and those that learn have left it by then. They are what the loss is of: embeddings, features
-    where there is no head, or means of feature maps. Nothing more
-    is computed, and with several processes they are those of the first. A collapse is told once.
+    often begin there, and those that learn have left it by then. They are what the loss compares: embeddings, features
+    if there is no head, or means of feature maps. Nothing more is computed; with several processes they are those of
+    the first. A collapse is reported once.
 
     Args:
         tell: Takes the warning.
@@ -209,7 +209,7 @@ class Collapse(Callback):
         self.tell = tell
         self.collapsed = False
         self._rows: Tensor | None = None
-        self._narrow = 0  # of the early steps
+        self._narrow = 0  # how many of the early steps had too small a spread
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: Any, batch: Any, batch_idx: int) -> None:
         """Ask for the embeddings in the last step of an epoch, or of the training, and in early steps."""
@@ -243,7 +243,7 @@ class Collapse(Callback):
 
 @final
 class Pace(Callback):
-    """Say after some steps how long one takes, and when all will be done, where that takes more than a minute.
+    """Report after some steps how long one takes and when all will be done, if that takes more than a minute.
 
     Args:
         tell: Takes the sentence.

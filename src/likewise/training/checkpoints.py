@@ -19,7 +19,7 @@ from likewise.training.callbacks import VALIDATION
 from likewise.training.launch import TERMINATED
 
 GOING_ON = {"optimizer_states", "lr_schedulers"}
-"""What a checkpoint holds for the steps after it alone; an optimizer's state is up to twice the weights."""
+"""What a checkpoint holds only for resuming; an optimizer's state is up to twice the weights."""
 SECONDS_BETWEEN_ROWS = 5.0  # reading values synchronises an accelerator
 
 
@@ -76,7 +76,9 @@ class Checkpoints(Callback):
         number = trainer.fit_loop.epoch_loop.total_batch_idx
         every = int(getattr(trainer, "log_every_n_steps", 1))
         if trainer.is_global_zero and every and (number + 1) % every == 0:
-            of_step = {name: of for name, of in trainer.callback_metrics.items() if not name.startswith(VALIDATION)}
+            of_step = {
+                name: value for name, value in trainer.callback_metrics.items() if not name.startswith(VALIDATION)
+            }
             self._curves.note(number, trainer.current_epoch + 1, of_step)
         stepped = trainer.global_step > self._steps
         if not stepped or trainer.fast_dev_run:  # pyright: ignore[reportAttributeAccessIssue]
@@ -183,7 +185,7 @@ def _lines(columns: list[str], rows: list[dict[str, Any]], *, head: bool) -> str
 
 
 def drop_checkpoints(run: Run, *, keep: bool) -> None:
-    """Remove the checkpoints of a finished run, or keep that of its weights, without what only going on needs."""
+    """Remove the checkpoints of a finished run, or keep its weights, without what only resuming needs."""
     if not keep:
         for path in (run.checkpoint, run.checkpoint_before, run.best):
             path.unlink(missing_ok=True)
@@ -193,7 +195,7 @@ def drop_checkpoints(run: Run, *, keep: bool) -> None:
     elif readable(run.checkpoint):
         state = torch.load(run.checkpoint, map_location="cpu", weights_only=True, mmap=True)
         with run.writing(run.checkpoint.name) as beside:
-            torch.save({name: of for name, of in state.items() if name not in GOING_ON}, beside)
+            torch.save({name: value for name, value in state.items() if name not in GOING_ON}, beside)
     else:
         return
     run.checkpoint_before.unlink(missing_ok=True)

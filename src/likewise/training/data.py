@@ -55,7 +55,7 @@ class TrainingData(lightning.LightningDataModule):
 
     def train_dataloader(self) -> Loader:
         """Return the loader of batches, which continues from the trainer's current step."""
-        loader = Loader(self.samples, self.batches, seed=self.seed, place=self._place, workers=self.workers)
+        loader = Loader(self.samples, self.batches, seed=self.seed, position=self._place, workers=self.workers)
         loader.lost = self.lost
         return loader
 

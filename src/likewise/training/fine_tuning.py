@@ -76,7 +76,7 @@ class FineTuning:
         self._rates: dict[nn.Parameter, float] = {}
 
     def begin(self, encoder: Encoder) -> "FineTuning":
-        """Freeze what is to be frozen of an encoder; of a tower of two, its head is trained."""
+        """Freeze the chosen parameters of an encoder; the head of one of two towers is trained."""
         network = _bare(encoder)
         blocks = blocks_of(network)
         chosen = set[nn.Parameter]() if self._names is None else set(self._chosen(network, blocks, self._names))
@@ -108,14 +108,14 @@ class FineTuning:
         """
         frozen = set(self._frozen.values())
         for name, part in _bare(encoder).named_modules() if frozen or self.keeps_statistics else ():
-            own = list(part.parameters())
+            parameters = list(part.parameters())
             keeps = self.keeps_statistics and isinstance(part, _BatchNorm)
-            if keeps or (own and frozen.issuperset(own)):
+            if keeps or (parameters and frozen.issuperset(parameters)):
                 for network in (encoder, *copies):  # of a momentum encoder, whose weights are no parameters
                     _bare(network).get_submodule(name).train(not self.rests(epoch))
 
     def drop_gradients(self, epoch: int) -> None:
-        """Drop the gradients of what is still frozen, so that the optimizer passes it by."""
+        """Drop the gradients of what is still frozen, so that the optimizer skips it."""
         if self.rests(epoch):
             for parameter in self._frozen.values():
                 parameter.grad = None
@@ -123,8 +123,8 @@ class FineTuning:
     def _chosen(self, encoder: nn.Module, blocks: list[Block], freeze: str) -> Iterator[nn.Parameter]:
         if freeze == ALL:
             yield from encoder.parameters()
-        elif found := BUT_LAST.fullmatch(freeze.strip().lower()):
-            last = int(found[1] or 1)
+        elif match := BUT_LAST.fullmatch(freeze.strip().lower()):
+            last = int(match[1] or 1)
             if not 0 < last < len(blocks):
                 raise ValueError(
                     f"expected from 1 to {len(blocks) - 1} blocks to train, got {last}: {type(encoder).__name__} has "
@@ -138,17 +138,17 @@ class FineTuning:
 
 def _named(encoder: nn.Module, blocks: list[Block], asked: str) -> Iterator[nn.Parameter]:
     """Yield the parameters below a name, wherever it stands among the names of the parts they are in."""
-    found = [parameter for name, parameter in encoder.named_parameters() if f".{asked}." in f".{name}."]
-    if not found:
+    parameters = [parameter for name, parameter in encoder.named_parameters() if f".{asked}." in f".{name}."]
+    if not parameters:
         parts = dict.fromkeys(part for name, _ in encoder.named_modules() for part in (name, name.rpartition(".")[2]))
         remedy = suggest(asked, filter(None, parts), f": {names_of([block.name for block in blocks])}", most=3)
         raise ValueError(
             f"expected --freeze all, all but the last block, or names of parts of {type(encoder).__name__}, got "
             f"{asked}{remedy}"
         )
-    yield from found
+    yield from parameters
 
 
 def _bare(network: nn.Module) -> nn.Module:
-    """Return the encoder of a tower of two, whose head is trained."""
+    """Return the encoder of one of two towers, whose head is trained."""
     return network.encoder if isinstance(network, Projected) else network

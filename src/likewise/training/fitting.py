@@ -30,9 +30,9 @@ OURS = {"lightning", "likewise"}
 
 @final
 class Monitored(Callback):
-    """Refuse, after the first step, callbacks that monitor what is not logged; Lightning tells it after an epoch.
+    """Refuse, after the first step, callbacks that monitor what is not logged; Lightning does so after an epoch.
 
-    Callbacks or losses of somebody's own may log something later: with these it waits for Lightning.
+    A user's own callbacks or losses may log something later: with these it leaves the check to Lightning.
     """
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
@@ -68,26 +68,26 @@ class Monitored(Callback):
 
 def trainer_of(options: Mapping[str, Any], callbacks: Sequence[Callback], checkpoints: Checkpoints | None) -> Trainer:
     """Make the trainer from the user's options, or raise a ValueError unless they fit the processes launched."""
-    given = dict(options)
-    theirs = listed(given.pop("callbacks", None))
-    given["logger"] = given.get("logger") or False  # otherwise Lightning makes one
-    if given.pop("enable_checkpointing", None) is False and checkpoints is not None:
+    arguments = dict(options)
+    theirs = listed(arguments.pop("callbacks", None))
+    arguments["logger"] = arguments.get("logger") or False  # otherwise Lightning makes one
+    if arguments.pop("enable_checkpointing", None) is False and checkpoints is not None:
         checkpoints.saves = False
     launched = processes()
     if launched > 1:
         launched_as = {"devices": local_processes(), "num_nodes": launched // local_processes()}
         for name, value in launched_as.items():
-            if str(given.get(name) or "auto") not in {"auto", "1", str(value)}:
+            if str(arguments.get(name) or "auto") not in {"auto", "1", str(value)}:
                 raise ValueError(
-                    f"expected trainer.{name} of {value}, as {launched} processes were launched, got {given[name]}: "
-                    "leave it out"
+                    f"expected trainer.{name} of {value}, as {launched} processes were launched, got "
+                    f"{arguments[name]}: leave it out"
                 )
-        given |= launched_as
-        given["plugins"] = [*listed(given.get("plugins")), TorchElasticEnvironment()]  # whoever launched them
-        if given.get("strategy") in {None, "auto", "ddp"}:
-            given["strategy"] = DDPStrategy(**_without_broadcast())
+        arguments |= launched_as
+        arguments["plugins"] = [*listed(arguments.get("plugins")), TorchElasticEnvironment()]  # whoever launched them
+        if arguments.get("strategy") in {None, "auto", "ddp"}:
+            arguments["strategy"] = DDPStrategy(**_without_broadcast())
     trainer = Trainer(
-        **given,
+        **arguments,
         callbacks=[*theirs, *callbacks, Monitored(), *(() if checkpoints is None else (checkpoints,))],
         enable_checkpointing=any(isinstance(callback, ModelCheckpoint) for callback in theirs),
     )
@@ -116,7 +116,7 @@ def fit(ready: Assembled, trainer: Trainer, run: Run | None, *, compiled: bool =
     except SIGTERMException as error:  # before the first step there is nothing to save
         raise Terminated from error
     except RuntimeError as error:
-        if "conditioned on metric" in str(error):  # with what somebody's own callbacks log, it is known no earlier
+        if "conditioned on metric" in str(error):  # a user's own callbacks might have logged it, so it shows no earlier
             raise ValueError(" ".join(str(error).split())) from error
         raise
     except SystemExit as error:  # Lightning's answer to Ctrl-C

@@ -1,7 +1,7 @@
 """The launch of a training: as how many processes a launcher started it, which of them this is, and its SIGTERM.
 
 torchrun tells each process its place by environment variables; SLURM's own are translated into them. Nothing heavy is
-imported here, so that a mistake in an option is told at once.
+imported here, so that a mistake in an option is reported at once.
 """
 
 import os
@@ -58,7 +58,7 @@ def check_alone(verb: str) -> None:
 
 @contextmanager
 def terminable(end: Callable[[], None]) -> Generator[None]:
-    """Answer SIGTERM by a call, which ends the block at once by raising, or later; only the main thread may."""
+    """Answer SIGTERM with a call, which ends the block at once by raising, or later; only in the main thread."""
     try:
         before = signal.signal(signal.SIGTERM, lambda *_: end())
     except ValueError:  # not the main thread

@@ -36,7 +36,7 @@ class Position(NamedTuple):
 class Loader:
     """Batches of samples, split equally among the processes.
 
-    `place` returns the state of the training, and is called when iteration starts; `workers` are processes that read
+    `position` returns the state of the training, and is called when iteration starts; `workers` are processes that read
     inputs not in memory; `lost` are the images that could not be read, by their numbers in the source. The inputs
     are copied to an accelerator if they take at most a quarter of its free memory.
     """
@@ -47,7 +47,7 @@ class Loader:
         batches: Batches,
         *,
         seed: int,
-        place: Callable[[], Position] = Position,
+        position: Callable[[], Position] = Position,
         workers: int = 0,
     ) -> None:
         self.samples = samples
@@ -55,13 +55,13 @@ class Loader:
         self.seed = seed
         self.workers = workers
         self.lost: dict[int, str] = {}
-        self._place = place
+        self._place = position
         self._crops = batches.crops(samples)
         self._length, self.batch_size = self._order(0).shape
         self._there: Tensor | None = None
         self._others = None if samples.counterparts is None else samples.counterparts.inputs
         alike = None if samples.counterparts is None else never_apart(samples)
-        twice = on_demand(samples.inputs) or on_demand(self._others)  # a pair may take a broken one's place
+        twice = on_demand(samples.inputs) or on_demand(self._others)  # a pair may replace a broken one
         told = alike is not None and (twice or samples.negatives is not None or len(alike.unique()) < len(alike))
         self._alike = alike if told else None
         self._of_items = _by_item(samples, alike)
@@ -74,18 +74,18 @@ class Loader:
 
     def __iter__(self) -> Iterator[Batch]:
         """Iterate from the current state of the training, queried at the first batch."""
-        place = self._place()
-        order = self._order(place.epoch)
+        position = self._place()
+        order = self._order(position.epoch)
         size = order.shape[1]
-        held, over = divmod(size, place.processes)
+        held, over = divmod(size, position.processes)
         if over:
             raise ValueError(
-                f"expected batches that {place.processes} processes can share equally, got {size} samples: "
-                f"choose a size that {place.processes} divides, such as {max(held, 1) * place.processes}"
+                f"expected batches that {position.processes} processes can share equally, got {size} samples: "
+                f"choose a size that {position.processes} divides, such as {max(held, 1) * position.processes}"
             )
-        own = slice(place.rank * held, (place.rank + 1) * held)
-        for index, fetched_ones in enumerate(self._inputs(order, own, place), place.batch):
-            share = LocalBatch(mixed(self.seed, DRAW, place.epoch, index), size, own.start)
+        shard = slice(position.rank * held, (position.rank + 1) * held)
+        for index, fetched_ones in enumerate(self._inputs(order, shard, position), position.batch):
+            share = LocalBatch(mixed(self.seed, DRAW, position.epoch, index), size, shard.start)
             yield self._batch(fetched_ones, share, order[index])
 
     def state_dict(self) -> dict[str, Any]:
@@ -98,16 +98,16 @@ class Loader:
     def _order(self, epoch: int) -> Tensor:
         return self.batches.order(self.samples, seed=mixed(self.seed, ORDER), epoch=epoch)
 
-    def _batch(self, of: "Fetched", share: LocalBatch, whole: Tensor) -> Batch:
-        rows, samples = of.rows, self.samples
-        batch = Batch(inputs=of.inputs, sample_index=rows, share=share)
+    def _batch(self, fetched_batch: "Fetched", share: LocalBatch, whole: Tensor) -> Batch:
+        rows, samples = fetched_batch.rows, self.samples
+        batch = Batch(inputs=fetched_batch.inputs, sample_index=rows, share=share)
         if self._crops is not None:
             batch["cropped"] = True
         if samples.labels is not None:
             batch["labels"] = samples.labels[rows]
-        if of.counterparts is None:
+        if fetched_batch.counterparts is None:
             return batch
-        batch["counterparts"] = of.counterparts
+        batch["counterparts"] = fetched_batch.counterparts
         if self._alike is not None:
             batch["alike"] = self._alike[rows]
         if samples.labels is None:
@@ -117,17 +117,17 @@ class Loader:
         return batch
 
     def _add_negatives(self, batch: Batch, share: LocalBatch, whole: Tensor) -> None:
-        """Draw hard negatives, for the whole batch: texts are as long on any process. The next replace unreadable."""
+        """Draw hard negatives for the whole batch, so that texts are as long on any process; skip unreadable ones."""
         samples, rows, count = self.samples, batch["sample_index"], self.batches.negatives
         negatives = samples.negatives
         if negatives is None or not len(self._known):
             return
         generator = torch.Generator().manual_seed(mixed(share.seed, NEGATIVES))
-        own, width = slice(share.first, share.first + len(rows)), negatives.places.shape[1]
+        shard, width = slice(share.first, share.first + len(rows)), negatives.places.shape[1]
         turns = torch.rand(share.samples, width, generator=generator)
         any_of_all = self._known[torch.randint(len(self._known), (share.samples, count), generator=generator)]
         whole = whole.clone()
-        whole[own] = rows
+        whole[shard] = rows
         lost = list[Unreadable]()
         places = negatives.places[whole]
         for _ in range(width + len(self._known)):
@@ -135,15 +135,15 @@ class Loader:
             order = turns.masked_fill(places < 0, 2.0).argsort(dim=1)  # a sample's own come first
             chosen = places.gather(1, order.gather(1, torch.arange(count) % known.clamp(min=1)))
             chosen = chosen.where(known > 0, any_of_all)
-            every, chosen = chosen.flatten(), chosen[own]
+            every, chosen = chosen.flatten(), chosen[shard]
             read = _of_rows(negatives.inputs, chosen.flatten(), every)
             lost = unreadable(negatives.inputs, chosen.flatten())
             if not lost:
                 batch["negatives"] = read.unflatten(0, chosen.shape)
                 batch["negative_alike"] = self._of_items[negatives.items[chosen]]
                 return
-            self.lost |= files_of(one._replace(item=-1 - one.item) for one in lost)
-            gone = chosen.flatten()[[one.place for one in lost]]
+            self.lost |= files_of(failure._replace(item=-1 - failure.item) for failure in lost)
+            gone = chosen.flatten()[[failure.place for failure in lost]]
             places = places.masked_fill(torch.isin(places, gone), -1)
             after = self._known[(torch.searchsorted(self._known, any_of_all) + 1) % len(self._known)]
             any_of_all = after.where(torch.isin(any_of_all, gone), any_of_all)
@@ -151,32 +151,34 @@ class Loader:
             f"expected hard negatives, got none that can be read, the first {lost[0].name}: repair the files"
         )
 
-    def _inputs(self, order: Tensor, own: slice, place: Position) -> "Iterator[Fetched]":
+    def _inputs(self, order: Tensor, shard: slice, position: Position) -> "Iterator[Fetched]":
         """Yield the inputs and rows of every batch that is left: from the device, from memory, or read on demand."""
-        inputs, others, left, device = self.samples.inputs, self._others, order[place.batch :], place.device
-        if on_demand(inputs) or on_demand(others):
-            yield from self._fetched(left, own, place)
+        inputs, counterparts, left, device = self.samples.inputs, self._others, order[position.batch :], position.device
+        if on_demand(inputs) or on_demand(counterparts):
+            yield from self._fetched(left, shard, position)
             return
         held = isinstance(inputs, Tensor) and device.type == "cuda" and self._fits(inputs, device)
-        for there, whole in zip(left[:, own].to(device) if held else left, left, strict=True):
-            seen = self._there[there] if held and self._there is not None else _of_rows(inputs, whole[own], whole)
-            yield Fetched(seen, whole[own], {}, None if others is None else _of_rows(others, whole[own], whole))
+        for there, whole in zip(left[:, shard].to(device) if held else left, left, strict=True):
+            seen = self._there[there] if held and self._there is not None else _of_rows(inputs, whole[shard], whole)
+            yield Fetched(
+                seen, whole[shard], {}, None if counterparts is None else _of_rows(counterparts, whole[shard], whole)
+            )
 
-    def _fetched(self, left: Tensor, own: slice, place: Position) -> "Iterator[Fetched]":
+    def _fetched(self, left: Tensor, shard: slice, position: Position) -> "Iterator[Fetched]":
         """Yield the inputs of every batch that is left, read on demand, and the rows that were read."""
         seeds, draws = (
-            [mixed(self.seed, purpose, place.epoch, place.batch + step) for step in range(len(left))]
+            [mixed(self.seed, purpose, position.epoch, position.batch + step) for step in range(len(left))]
             for purpose in (INSTEAD, CROPS)
         )
-        batches = Fetching(self.samples, left, own, seeds, self.batches.together, self._crops, draws)
-        for of in fetched(batches, self.workers, pinned=place.device.type == "cuda"):
-            self.lost |= of.lost
-            if bool((of.rows == MISSING).any()):
+        batches = Fetching(self.samples, left, shard, seeds, self.batches.together, self._crops, draws)
+        for fetched_batch in fetched(batches, self.workers, pinned=position.device.type == "cuda"):
+            self.lost |= fetched_batch.lost
+            if bool((fetched_batch.rows == MISSING).any()):
                 raise ValueError(
                     f"expected an image of every class that is drawn, got none that can be read in place of "
-                    f"{next(iter(of.lost.values()))}: repair the files, or remove the class"
+                    f"{next(iter(fetched_batch.lost.values()))}: repair the files, or remove the class"
                 )
-            yield of
+            yield fetched_batch
 
     def _fits(self, inputs: Tensor, device: torch.device) -> bool:
         if self._there is None:
@@ -203,9 +205,9 @@ def _by_item(samples: Samples, alike: Tensor | None) -> Tensor:
     """Return for each input of the other side, and each hard negative, the number of the pairs that it belongs to."""
     if samples.counterparts is None or samples.negatives is None or alike is None:
         return torch.zeros(0, dtype=torch.int64)
-    items, others = samples.counterparts.items, samples.negatives.items
+    items, negative_items = samples.counterparts.items, samples.negatives.items
     items = torch.arange(len(samples)) if items is None else items
-    numbers = torch.full((int(torch.cat([items, others]).max()) + 1,), MISSING)
+    numbers = torch.full((int(torch.cat([items, negative_items]).max()) + 1,), MISSING)
     numbers[items] = alike
     return numbers
 
@@ -225,7 +227,7 @@ class Fetching(Dataset[Fetched]):
     Where an input cannot be read, another sample of its class takes its place; without classes any other. Which one is
     a function of the batch and its seed alone, whoever reads it. One that is not drawn already comes first; where many
     are broken, two places may get the same. With `crops`, images are cropped where they are decoded, (b, V, ...), by
-    numbers of the step's own seed among `draws` and of the place in the batch.
+    random numbers of the step's seed in `draws` and the place in the batch.
     """
 
     samples: Samples
@@ -245,46 +247,48 @@ class Fetching(Dataset[Fetched]):
         if self.crops is not None:
             numbers = self.crops.numbers(self.draws[index], len(whole), self.own)
         sides, lost = self._read(rows, whole, numbers)
-        for place in dict.fromkeys(one.place for one in lost):
-            rows[place] = MISSING
-            for row in self._others(whole, self.own.start + place, self.seeds[index]):
-                _, problem = self._read(row.view(1), whole, None if numbers is None else numbers[place : place + 1])
+        for position in dict.fromkeys(failure.place for failure in lost):
+            rows[position] = MISSING
+            for row in self._others(whole, self.own.start + position, self.seeds[index]):
+                _, problem = self._read(
+                    row.view(1), whole, None if numbers is None else numbers[position : position + 1]
+                )
                 lost += problem
                 if not problem:
-                    rows[place] = row
+                    rows[position] = row
                     break
         if lost:
             sides, _ = self._read(rows.clamp(min=0), whole, numbers)
         return Fetched(sides[0], rows, files_of(lost), *sides[1:])
 
     def _read(self, rows: Tensor, whole: Tensor, numbers: Tensor | None) -> tuple[list[Tensor], list[Unreadable]]:
-        of = [self.samples] if self.samples.counterparts is None else [self.samples, self.samples.counterparts]
-        read = [_of_rows(side.inputs, rows, whole) for side in (of if numbers is None else of[1:])]
+        sides = [self.samples] if self.samples.counterparts is None else [self.samples, self.samples.counterparts]
+        read = [_of_rows(side.inputs, rows, whole) for side in (sides if numbers is None else sides[1:])]
         if self.crops is not None and numbers is not None:
             read = [self.crops.read(self.samples.inputs, rows, numbers), *read]
-        lost = [(second, one) for second, side in enumerate(of) for one in unreadable(side.inputs, rows)]
-        return read, [one._replace(item=-1 - one.item) if second else one for second, one in lost]
+        lost = [(second, failure) for second, side in enumerate(sides) for failure in unreadable(side.inputs, rows)]
+        return read, [failure._replace(item=-1 - failure.item) if second else failure for second, failure in lost]
 
-    def _others(self, batch: Tensor, place: int, seed: int) -> Iterator[Tensor]:
+    def _others(self, batch: Tensor, position: int, seed: int) -> Iterator[Tensor]:
         """Yield the samples that may take a place in a batch, in the order in which they are tried.
 
         Those of its class that are not drawn with it are shuffled and dealt to all places of the class, so that two
         places get different ones even if neither knows of the other. Then come those dealt to other places, and those
-        that are drawn already. At last come those of other classes, but not where samples belong
-        together, and a place has a class.
+        that are drawn already; at last those of other classes, unless samples belong together and each place has its
+        class.
         """
         together = self.together or len(batch)
-        first, own = place // together * together, place % together
+        first, offset = position // together * together, position % together
         drawn = batch[first : first + together]
         labels = self.samples.labels
         if labels is None or labels.ndim > 1:
             labels = torch.zeros(len(self.samples), dtype=torch.int64)
-        places = (labels[drawn] == labels[drawn[own]]).nonzero().flatten().tolist()
+        places = (labels[drawn] == labels[drawn[offset]]).nonzero().flatten().tolist()
         generator = torch.Generator().manual_seed(seed)
-        alike = (labels == labels[drawn[own]]).nonzero().flatten()
+        alike = (labels == labels[drawn[offset]]).nonzero().flatten()
         alike = alike[torch.randperm(len(alike), generator=generator)]
         taken = torch.isin(alike, drawn)
-        yield from alike[~taken][places.index(own) :: len(places)]
+        yield from alike[~taken][places.index(offset) :: len(places)]
         yield from alike[~taken]
         yield from alike[taken]
         if self.together is None:

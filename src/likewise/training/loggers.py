@@ -16,11 +16,11 @@ from likewise.files.suggestions import suggest
 from likewise.parts import is_spec
 from likewise.runs import Run
 
-PACKAGES = ("tensorboard", "wandb", "mlflow")  # called as the tools are
+PACKAGES = ("tensorboard", "wandb", "mlflow")  # named like the tools
 TOOLS = (*PACKAGES, "csv")
 PROJECT = "likewise"  # where W&B and MLflow gather runs, unless their variables name another place
 MLFLOW = "sqlite:///mlflow.db"  # where `mlflow ui` looks, too
-REMEMBERED = ("wandb", "mlflow")  # tools that give a run a name of their own, under which a resumed one goes on
+REMEMBERED = ("wandb", "mlflow")  # tools that name a run themselves; a resumed run keeps the name
 
 
 def check_tools(tools: Iterable[str]) -> None:
@@ -37,10 +37,10 @@ def check_tools(tools: Iterable[str]) -> None:
 def logging_to(tools: Iterable[str], run: Run) -> Generator[list[Logger]]:
     """Make the loggers of a training, and end them with it.
 
-    TensorBoard, W&B and CSV files are in a folder of the run's that is called as the tool is. W&B stays offline unless
+    TensorBoard, W&B and CSV files are in a folder of the run that is named like the tool. W&B stays offline unless
     WANDB_MODE or WANDB_API_KEY is set. MLflow keeps all runs in one database, mlflow.db in the current folder, unless
-    MLFLOW_TRACKING_URI names a server. Under which names W&B and MLflow know the run is written to run.json, and a
-    resumed run goes on under them.
+    MLFLOW_TRACKING_URI names a server. The names that W&B and MLflow give the run are written to run.json, and a
+    resumed run keeps them.
     """
     makers: dict[str, Callable[[Run, str | None], Logger]] = {
         "tensorboard": lambda run, _: TensorBoardLogger(run.folder, "tensorboard", "", default_hp_metric=False),
@@ -71,26 +71,26 @@ def _wandb(run: Run, known: str | None) -> Logger:
 
 
 def _mlflow(run: Run, known: str | None) -> Logger:
-    place = os.environ.get("MLFLOW_TRACKING_URI")
-    if not place:
+    uri = os.environ.get("MLFLOW_TRACKING_URI")
+    if not uri:
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # nothing leaves this machine
-        place = MLFLOW
+        uri = MLFLOW
     experiment = os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT)
     try:
-        logger = MLFlowLogger(experiment, run.name, place, run_id=known)
+        logger = MLFlowLogger(experiment, run.name, uri, run_id=known)
         _ = logger.run_id  # begins the run, or finds it
     except Exception as error:
-        words = " ".join(str(error).split())[:160]
+        message = " ".join(str(error).split())[:160]
         if known is not None:
-            warnings.warn(f"MLflow at {place} doesn't have run {known}, a new one begins: {words}", stacklevel=2)
+            warnings.warn(f"MLflow at {uri} doesn't have run {known}, a new one begins: {message}", stacklevel=2)
             return _mlflow(run, None)
-        raise ValueError(f"expected MLflow to begin a run at {place}, got {words}: see MLFLOW_TRACKING_URI") from error
+        raise ValueError(f"expected MLflow to begin a run at {uri}, got {message}: see MLFLOW_TRACKING_URI") from error
     return logger
 
 
 @contextmanager
 def _quiet() -> Generator[None]:
-    """Keep to themselves how MLflow makes the tables of a new database."""
+    """Hide what MLflow logs while it makes the tables of a new database."""
     level = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
@@ -100,7 +100,7 @@ def _quiet() -> Generator[None]:
 
 
 def named(options: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield options by the names that the command line gives them, as numbers and words; of a part its class first.
+    """Yield options by their names on the command line, as numbers and strings; of a part its class first.
 
     Example:
         >>> dict(named({"seed": 3, "loss": {"class_path": "likewise.SupConLoss", "init_args": {"temperature": 0.1}}}))
@@ -115,6 +115,6 @@ def named(options: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, A
         elif isinstance(value, Mapping):
             yield from named(value, f"{before}{name}.")
         elif isinstance(value, list) and any(map(is_spec, value)):
-            yield from named({f"{name}.{place}": item for place, item in enumerate(value, start=1)}, before)
+            yield from named({f"{name}.{position}": item for position, item in enumerate(value, start=1)}, before)
         elif value is not None:
             yield f"{before}{name}", value if isinstance(value, int | float | str) else str(value)

@@ -22,10 +22,10 @@ from likewise.models.text_encoder import reads_texts
 from likewise.training.step import Step
 
 FEW, TEXTS = (2, 4), (16, 32)  # inputs of the trials; texts are encoded by length, and so their lengths matter
-HEAP = 1.1  # what the heap holds beside what is in use
-SHARE, TOLD = 0.9, 0.05  # of the memory at hand: what a step may take, and what is told
+HEAP = 1.1  # how much larger the heap is than what is in use
+SHARE, TOLD = 0.9, 0.05  # of the memory at hand: what a step may take, and from what on it is reported
 CPU = torch.device("cpu")
-ALL = 2**31  # inputs, where all of a process fit
+ALL = 2**31  # inputs at a time, if all of a process fit
 LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 HELD = ("/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory/memory.usage_in_bytes")
 OF_FILES = ("/sys/fs/cgroup/memory.stat", "/sys/fs/cgroup/memory/memory.stat")
@@ -80,8 +80,8 @@ class Need(NamedTuple):
 def need(towers: Iterable[tuple[nn.Module, Tensor]], optimizer: Optimizer) -> Need:
     """Predict what a step takes, from encodings of a few of its inputs, without a backward.
 
-    Random numbers, batch statistics and gradients are as before. Beside it, a step takes its inputs, and the loss's
-    part, which is linear in the batch and small; losses that keep more than that are not covered.
+    Random numbers, batch statistics and gradients stay as they were. In addition, a step takes its inputs, and what the
+    loss keeps, which is small and linear in the batch; losses that keep more than that are not covered.
 
     Args:
         towers: Networks in training mode, and the inputs of each in a step: at least 4, (N, ...), on its device.
@@ -101,7 +101,7 @@ def need(towers: Iterable[tuple[nn.Module, Tensor]], optimizer: Optimizer) -> Ne
         with torch.random.fork_rng(_devices(inputs)):
             few = [min(at_most, len(inputs) // part) for at_most, part in zip(TEXTS, FEW[::-1], strict=True)]
             few = few if reads_texts(network) else FEW
-            fewer, more = (_kept(network, _some(inputs, count)) for count in few)
+            fewer, more = (_kept(network, _select_inputs(inputs, count)) for count in few)
         line = partial(_line, few, len(inputs))
         sums.append(line(sum(fewer), sum(more)))
         alike = len(fewer) == len(more)  # else they are other tensors: of other groups of texts, or by another method
@@ -114,8 +114,8 @@ def _line(few: Sequence[int], inputs: int, fewer: float, more: float) -> Kept:
     return Kept(fewer - each * few[0], each, inputs)
 
 
-def _some(inputs: Tensor, count: int) -> Tensor:
-    """Return some inputs; of rows of tokens, whose padding is 0, some of every length, the longest among them."""
+def _select_inputs(inputs: Tensor, count: int) -> Tensor:
+    """Return some inputs; of rows of tokens, whose padding is 0, some of every length, with the longest."""
     if inputs.ndim != 2 or inputs.is_floating_point():
         return inputs[:count]
     order = (inputs != PADDING).sum(dim=1).argsort(stable=True)
@@ -129,12 +129,14 @@ def _devices(inputs: Tensor) -> list[int]:
 def _kept(encoder: nn.Module, inputs: Tensor) -> list[int]:
     """Return the bytes of each tensor that is kept for the backward, weights and inputs left out."""
     buffers = {name: buffer.clone() for name, buffer in encoder.named_buffers()}  # which a call may change
-    own = {tensor.untyped_storage().data_ptr() for tensor in chain(encoder.parameters(), buffers.values(), [inputs])}
+    excluded = {
+        tensor.untyped_storage().data_ptr() for tensor in chain(encoder.parameters(), buffers.values(), [inputs])
+    }
     sizes: dict[int, int] = {}
 
     def keep(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
-        if storage.data_ptr() not in own:
+        if storage.data_ptr() not in excluded:
             sizes[storage.data_ptr()] = storage.nbytes()
         return tensor
 
@@ -167,7 +169,7 @@ def _states(optimizer: Optimizer) -> float:
 
 
 def room(device: torch.device) -> int | None:
-    """Return the bytes at hand on a device, by the system and the limits of a container; None where nothing tells."""
+    """Return the bytes at hand on a device, within the limits of a container; None if they are not known."""
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
@@ -181,7 +183,7 @@ def room(device: torch.device) -> int | None:
 
 
 def _cached(stat: str) -> int:
-    """Return the bytes of files that a container holds, and gives back when they are asked for."""
+    """Return the bytes of cached files in a container, which are freed when memory is needed."""
     try:
         lines = [line.split() for line in Path(stat).read_text(encoding="utf-8").splitlines()]
     except OSError:
@@ -198,9 +200,9 @@ def _number(path: str) -> int | None:
 
 @final
 class MemoryOfStep(Callback):
-    """Say before the first step what memory it takes, and where that is not at hand, encode fewer inputs at a time.
+    """Report before the first step what memory it takes; if there is less, encode fewer inputs at a time.
 
-    It is said where it is more than a twentieth of what is at hand. The number is chosen once, and kept in checkpoints.
+    It is reported if it is over a twentieth of what is at hand. The number is chosen once, and kept in checkpoints.
     All processes need it: the smallest of their numbers holds, and those on one machine share its memory. Nothing is
     predicted of networks that are sharded, nor of batches below 4 inputs.
 
@@ -220,12 +222,12 @@ class MemoryOfStep(Callback):
         self._done = True
         asked = pl_module.chunk_size or self._chosen
         towers, at_hand, fitting, taken = list(_towers(pl_module, batch)), room(pl_module.device), 0, None
-        covered = all(len(inputs) >= FEW[1] and not _sharded(of) for of, inputs in towers)
+        covered = all(len(inputs) >= FEW[1] and not _sharded(network) for network, inputs in towers)
         with distributed.agreement(CPU):
             if covered and at_hand is not None:
                 with trainer.strategy.precision_plugin.train_step_context():
                     taken = need(towers, trainer.optimizers[0])
-                at_hand //= _beside(trainer, pl_module.device)
+                at_hand //= _count_processes(trainer, pl_module.device)
                 fitting = asked or taken.fitting(SHARE * at_hand)
                 fitting = ALL if fitting >= taken.inputs else fitting
         everyone = [number for (number,) in distributed.exchange((fitting,), CPU)]
@@ -233,13 +235,15 @@ class MemoryOfStep(Callback):
         if taken is None or at_hand is None or not all(everyone):
             return
         inputs, size = taken.inputs, min(everyone)
-        whole, part, there = (_in_words(of) for of in (taken.of(inputs), taken.of(size), at_hand))
+        whole, part, there = (_in_words(count) for count in (taken.of(inputs), taken.of(size), at_hand))
         if asked or size >= inputs:
             if taken.of(size) > TOLD * at_hand:
                 self.tell(f"memory: a step takes about {part} of {there} at hand")
             return
         pl_module.chunk_size = self._chosen = size
-        normalises = any(isinstance(layer, _BatchNorm) and layer.training for of, _ in towers for layer in of.modules())
+        normalises = any(
+            isinstance(layer, _BatchNorm) and layer.training for network, _ in towers for layer in network.modules()
+        )
         by_itself = "; batch normalisation normalises each part by itself" if normalises else ""
         self.tell(
             f"memory: a step would take about {whole} of {there} at hand, so {size:,} of {inputs:,} inputs are encoded "
@@ -268,7 +272,7 @@ def _sharded(network: nn.Module) -> bool:
     return any(hasattr(module, "set_requires_gradient_sync") for module in network.modules())
 
 
-def _beside(trainer: Trainer, device: torch.device) -> int:
+def _count_processes(trainer: Trainer, device: torch.device) -> int:
     """Return how many processes share the memory of a device."""
     return trainer.world_size // trainer.num_nodes if device.type == "cpu" else 1
 

@@ -1,4 +1,4 @@
-"""Notes on the samples of a training: which columns they are of, and what is unusual about them, a sentence each."""
+"""Notes on the samples of a training: their columns, and what is unusual about them, one sentence each."""
 
 from collections.abc import Iterable, Iterator
 

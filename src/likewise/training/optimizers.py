@@ -15,7 +15,7 @@ def optimizer_of(
     module: nn.Module,
     make: OptimizerCallable,
     rate_factors: Mapping[nn.Parameter, float] | None = None,
-    own: Mapping[nn.Module, OptimizerCallable] | None = None,
+    makers: Mapping[nn.Module, OptimizerCallable] | None = None,
 ) -> Optimizer:
     """Make an optimizer with factors of learning rates, and without weight decay on biases and normalisations.
 
@@ -25,18 +25,18 @@ def optimizer_of(
         module: What is trained.
         make: Makes the optimizer of parameters.
         rate_factors: Factors of its rate.
-        own: Parts of the module that have an optimizer of their own, and what makes it.
+        makers: What makes the optimizer of each part of the module that has one of its own.
     """
     factors, apart = rate_factors or {}, dict[nn.Parameter, OptimizerCallable]()
-    for part, other in (own or {}).items():
+    for part, other in (makers or {}).items():
         apart |= dict.fromkeys(part.parameters(), other)
-    of = defaultdict[OptimizerCallable, list[nn.Parameter]](list)
+    by_maker = defaultdict[OptimizerCallable, list[nn.Parameter]](list)
     for parameter in module.parameters():
         if parameter.requires_grad:
-            of[apart.get(parameter, make)].append(parameter)
-    if not of:
+            by_maker[apart.get(parameter, make)].append(parameter)
+    if not by_maker:
         raise ValueError("expected parameters to train, got none: a frozen encoder needs a head or prototypes")
-    made = [_optimizer(parameters, each, factors) for each, parameters in of.items()]
+    made = [_optimizer(parameters, each, factors) for each, parameters in by_maker.items()]
     return made[0] if len(made) == 1 else Together(made)
 
 
@@ -49,11 +49,12 @@ def _optimizer(
     if getattr(make, "func", make) is LBFGS:
         raise ValueError("expected an optimizer that evaluates the loss once per step, got LBFGS: choose SGD or AdamW")
     try:
-        optimizer = make([{"params": of} for of in groups.values()])
+        optimizer = make([{"params": group} for group in groups.values()])
     except ValueError as error:
-        kind = getattr(getattr(make, "func", make), "__name__", make)
+        optimizer_name = getattr(getattr(make, "func", make), "__name__", make)
         raise ValueError(
-            f"expected options that {kind} takes, got its error {str(error)!r}: correct what it names of --optimizer"
+            f"expected options that {optimizer_name} takes, got its error {str(error)!r}: correct what it "
+            "names of --optimizer"
         ) from error
     for (decays, factor), group in zip(groups, optimizer.param_groups, strict=True):
         group["lr"] = group["lr"] * factor
@@ -79,9 +80,9 @@ class Together(Optimizer):
     """
 
     def __init__(self, optimizers: Sequence[Optimizer]) -> None:
-        super().__init__([dict(group) for of in optimizers for group in of.param_groups], {})
+        super().__init__([dict(group) for optimizer in optimizers for group in optimizer.param_groups], {})
         self.optimizers = list(optimizers)
-        self.param_groups = [group for of in optimizers for group in of.param_groups]
+        self.param_groups = [group for optimizer in optimizers for group in optimizer.param_groups]
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Evaluate the closure once, and step with each."""
@@ -99,4 +100,4 @@ class Together(Optimizer):
         """Load what `state_dict` returned; the groups stay this optimizer's, too."""
         for optimizer, state in zip(self.optimizers, state_dict["optimizers"], strict=True):
             optimizer.load_state_dict(state)
-        self.param_groups = [group for of in self.optimizers for group in of.param_groups]
+        self.param_groups = [group for optimizer in self.optimizers for group in optimizer.param_groups]

@@ -1,4 +1,4 @@
-"""The precision that a training has by `--precision auto`, by a rule: the same machine always chooses the same."""
+"""The precision that `--precision auto` chooses, by a rule, so that a machine always chooses the same."""
 
 import torch
 from torch import nn

@@ -32,7 +32,7 @@ from likewise.training.schedule import Cosine, Schedule
 from likewise.training.step import Step
 
 STEPS_BETWEEN_CHECKS = 50  # reading a value synchronises an accelerator; on a CPU every step is checked
-SCORES = 2**22  # of classes that are read at a time
+SCORES = 2**22  # how many scores of classes are read at a time
 
 
 @final
@@ -110,7 +110,7 @@ class Pretraining(lightning.LightningModule):
         self.chunk_size = chunk_size
         self.observer: Callable[[Step], None] | None = None
         self._make_optimizer = optimizer
-        self._told = 0  # the group of the optimizer whose learning rate is told
+        self._told = 0  # the group of the optimizer whose learning rate is logged
 
     def forward(self, inputs: Float[Tensor, "n ..."]) -> Float[Tensor, "n d"]:
         """Encode inputs (N, ...) to features (N, D), without the head."""
@@ -139,16 +139,16 @@ class Pretraining(lightning.LightningModule):
             return features
         with frozen(self):
             for loss_input in self.inputs.all:
-                found: list[Tensor] = []
+                chunks: list[Tensor] = []
                 for some in features.vectors.split(SCORED):
                     scores = loss_input.predicted(some.to(self.encoder.mean.device, self.encoder.mean.dtype), self.head)
-                    found += [] if scores is None else [scores.float().cpu()]
-                if found:
-                    return replace(features, predictions=torch.cat(found), logits=loss_input.predicts_logits)
+                    chunks += [] if scores is None else [scores.float().cpu()]
+                if chunks:
+                    return replace(features, predictions=torch.cat(chunks), logits=loss_input.predicts_logits)
         return features
 
     def predictor(self, features: FeatureParts) -> LinearPredictor | None:
-        """Return what `with_predictions` predicts by, calibrated on validation, if a run can keep it."""
+        """Return the predictor behind `with_predictions`, calibrated on validation, if a run can keep it."""
         train, validation, _ = (part.as_trained() for part in features)
         alike = validation.names == train.names  # no new classes
         chosen_by = labelled_validation(validation) if alike else train[torch.arange(0)]
@@ -231,11 +231,15 @@ class Pretraining(lightning.LightningModule):
             )
         for loss_input in self.inputs.all:
             loss_input.start(0 if math.isinf(steps) else int(steps))
-        factors = {parameter: by for of in self.inputs.all for parameter, by in of.rate_factors().items()}
+        factors = {
+            parameter: by for loss_input in self.inputs.all for parameter, by in loss_input.rate_factors().items()
+        }
         rates = self.fine_tuning.rates() | self._of_loss | factors
-        made = {of: of.optimizer_of(self._make_optimizer) for of in self.inputs.all}
-        own: dict[nn.Module, OptimizerCallable] = {of: make for of, make in made.items() if make is not None}
-        optimizer = optimizer_of(self, self._make_optimizer, rates, own)
+        made = {loss_input: loss_input.optimizer_of(self._make_optimizer) for loss_input in self.inputs.all}
+        makers: dict[nn.Module, OptimizerCallable] = {
+            loss_input: make for loss_input, make in made.items() if make is not None
+        }
+        optimizer = optimizer_of(self, self._make_optimizer, rates, makers)
         shown = [rates.get(group["params"][0], 1.0) for group in optimizer.param_groups]
         self._told = shown.index(1.0) if 1.0 in shown else shown.index(max(shown))
         self._fit_schedule(steps, max(group["lr"] for group in optimizer.param_groups))

@@ -1,4 +1,4 @@
-"""The processes of a training, joined in a group that a launcher's variables describe, and compared in it."""
+"""The processes of a training, joined in the group that a launcher's variables describe, and checked to agree."""
 
 import os
 import re
@@ -22,15 +22,15 @@ TAKEN = re.compile(r"EADDRINUSE|address already in use", re.IGNORECASE)
 OURS = re.compile(r"gloo|nccl", re.IGNORECASE)
 REMEDY = "start all with the same command and the same versions"
 CPU = torch.device("cpu")
-_trainings = count()  # of this process, each under keys of its own in torchrun's store, which stays
+_trainings = count()  # of this process, each with its own keys in torchrun's store, which outlives them
 
 
 def _check_machine() -> None:
-    local, place = local_processes(), number("LOCAL_RANK", 0)
-    if place >= local or processes() % local:
+    local, local_rank = local_processes(), number("LOCAL_RANK", 0)
+    if local_rank >= local or processes() % local:
         raise ValueError(
             f"expected LOCAL_WORLD_SIZE processes on each machine, of {processes()} in all, got {local} and LOCAL_RANK "
-            f"{place}: let torchrun or srun set these variables"
+            f"{local_rank}: let torchrun or srun set these variables"
         )
 
 
@@ -50,15 +50,15 @@ def process_group(facts: Mapping[str, str], minutes: float) -> Generator[None]:
     _check_machine()
     waits = timedelta(minutes=minutes)
     try:
-        store, place, size = next(rendezvous("env://", timeout=waits))
+        store, group_rank, size = next(rendezvous("env://", timeout=waits))
         dist.init_process_group(
             "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo",
             store=PrefixStore(f"training/{next(_trainings)}", store),
-            rank=place,
+            rank=group_rank,
             world_size=size,
             timeout=waits,
         )
-        with distributed.agreement(CPU, lambda: facts, of="options", remedy=REMEDY):
+        with distributed.agreement(CPU, lambda: facts, subject="options", remedy=REMEDY):
             pass
         yield
     except RuntimeError as error:
@@ -70,7 +70,7 @@ def process_group(facts: Mapping[str, str], minutes: float) -> Generator[None]:
 
 
 def send_weights(*modules: nn.Module) -> None:
-    """Give all processes the weights that the first has, and what it has beside them, such as running means."""
+    """Send the first process's weights and buffers, such as running means, to all processes."""
     for value in (value for module in modules for value in module.state_dict().values()):
         sent = value.detach().cpu().contiguous()
         dist.broadcast(sent, 0)

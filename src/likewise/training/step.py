@@ -87,7 +87,7 @@ class Step:
         return shape
 
     def by_episode(self, rows: Shaped[Tensor, "b ..."]) -> tuple[Tensor, Tensor]:
-        """Part rows of samples into those of supports, (E, N, K, ...), and those of queries, (E, N, Q, ...)."""
+        """Split rows of samples into those of supports, (E, N, K, ...), and those of queries, (E, N, Q, ...)."""
         shape = self.episodes
         parted = rows.unflatten(0, (shape.episodes, shape.ways, shape.each))
         return parted[:, :, : shape.shots], parted[:, :, shape.shots :]
@@ -138,7 +138,7 @@ class Step:
         in_order, order = labels.sort(stable=True)
         first, end = torch.searchsorted(in_order, labels), torch.searchsorted(in_order, labels, right=True)
         one_class = end - first == count
-        place = torch.empty_like(order).scatter_(0, order, rows)
-        first, end = torch.where(one_class, place, first), torch.where(one_class, place + 1, end)
+        position = torch.empty_like(order).scatter_(0, order, rows)
+        first, end = torch.where(one_class, position, first), torch.where(one_class, position + 1, end)
         chosen = (self.draw(purpose).uniform() * (count - (end - first))).long()
         return order[torch.where(chosen < first, chosen, chosen + end - first)]

@@ -34,7 +34,7 @@ from likewise.training.callbacks import VALIDATION
 
 MOST_SAMPLES = 10_000  # of each part, enough for a curve
 RANKED = 2000  # of which the effective rank is taken
-CHOOSE = 100  # validation samples that choose among epochs unasked, where nobody's weights are begun with
+CHOOSE = 100  # validation samples from which on the best epoch is kept by default, if weights begin at random
 RANK = Metric("effective rank", "plain", "neither")
 
 
@@ -92,12 +92,12 @@ class Validation(Callback):
         self._tokenised = False
         usual = (CrossModalRetrieval(), OwnClassifier(), KNN(20, "similarity"), Retrieval())
         self._tried = usual if evaluations is None else evaluations
-        self._validation = _some(parts, self._tried)
+        self._validation = _limit_samples(parts, self._tried)
         self._told = told
         self._progress = progress
         self._workers = workers
-        self._evaluated = 0  # after so many steps
-        self.seconds = 0.0  # that the last evaluation took
+        self._evaluated = 0  # the step of the last evaluation
+        self.seconds = 0.0  # how long the last evaluation took
 
     def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
         """Evaluate the encoder as it begins."""
@@ -139,7 +139,7 @@ class Validation(Callback):
         self.seconds = time.monotonic() - started
 
     def seconds_left(self, trainer: Trainer) -> float:
-        """Return how long the evaluations of the epochs that follow will take, as long as the last took each."""
+        """Return how long the evaluations that follow will take, if each takes as long as the last."""
         if not self.every:
             return 0.0
         steps = float(trainer.estimated_stepping_batches) - trainer.global_step
@@ -222,8 +222,10 @@ class ValidationScores(Callback):
         if not is_due(trainer, batch_idx, self.every):
             return
         scores = self.run.scores if trainer.is_global_zero else ()
-        found = [(logged_as(one), one.value) for one in scores if one.epoch == epoch and one.group == ALL]
-        for name, value in trainer.strategy.broadcast(found):
+        named_values = [
+            (logged_as(score), score.value) for score in scores if score.epoch == epoch and score.group == ALL
+        ]
+        for name, value in trainer.strategy.broadcast(named_values):
             pl_module.log(name, value, batch_size=1, logger=False)  # `Validation` tells loggers
         self._end(trainer, epoch)
 
@@ -240,8 +242,8 @@ class ValidationScores(Callback):
         """Return the best score up to an epoch, and how many there were since; those of repeated epochs come again."""
         first = best_epoch(self.run)
         scores = [] if first is None else [score for score in _until(_alike(self.run, first), epoch) if score.epoch]
-        found = best(scores)
-        return found, 0 if found is None else len(scores) - 1 - scores.index(found)
+        best_score = best(scores)
+        return best_score, 0 if best_score is None else len(scores) - 1 - scores.index(best_score)
 
 
 def check_that_choose(parts: Parts, every: int, what: str, option: str) -> None:
@@ -289,7 +291,7 @@ def _until(scores: Iterable[Score], epoch: int) -> list[Score]:
     return [score for score in scores if score.epoch is not None and score.epoch <= epoch]
 
 
-def _some(parts: Parts, tried: Sequence[Evaluation]) -> Samples:
+def _limit_samples(parts: Parts, tried: Sequence[Evaluation]) -> Samples:
     first, samples = next(iter(tried), None), parts.validation.as_evaluated()
     if isinstance(first, FewShot) and samples.label_kind == "classes":
         return samples.fewer_of_each(MOST_SAMPLES, max(shape.each for shape in first.shapes))

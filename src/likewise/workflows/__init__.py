@@ -1,4 +1,4 @@
-"""The work from Python: what the command's verbs do, with a progress argument in place of a terminal."""
+"""The command's verbs as Python functions, with a progress argument in place of a terminal."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -45,7 +45,7 @@ _FILE_OF = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name at its first use: a comparison has no need of Lightning, which takes seconds."""
+    """Import a name at its first use: a comparison doesn't need Lightning, which takes seconds."""
     if name not in __all__:
         raise AttributeError(f"module 'likewise.workflows' has no attribute {name!r}")
     value = globals()[name] = getattr(import_module(f"likewise.workflows.{_FILE_OF[name]}"), name)

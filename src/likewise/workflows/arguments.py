@@ -1,4 +1,4 @@
-"""What workflows take from Python: options by name, for editors and type checkers, and the objects that some may be."""
+"""Types of the workflows' options by name, for editors and type checkers, and of the objects that some may be."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,8 +16,8 @@ from likewise.training.inputs import LossInput
 from likewise.training.schedule import Schedule
 
 Part = str | type | Mapping[str, Any]
-"""A class, by name or itself, or described with its arguments."""
-# what the records of configuration.options explain, and of `likewise train` the short names, too
+"""A class, its name, or a mapping of it with its arguments."""
+# explained by the records of configuration.options; of `likewise train` with the short names, too
 # fmt: off
 EvaluateArguments = TypedDict("EvaluateArguments", {  # noqa: UP013 - a line for each were three pages
     "runs": Path | str, "evaluations": Part | Sequence[Part] | None, "evaluation_samples": int | None,
@@ -49,10 +49,16 @@ TrainArguments = TypedDict("TrainArguments", {  # noqa: UP013 - as above
 
 
 def given_options(record: type, first: Any, options: Mapping[str, Any], name: str) -> Any:
-    """Return what a workflow is given: its record alone, or a mapping; other than these, the first is that option."""
+    """Return a workflow's options: its record alone, or a mapping; any other `first` is the option called `name`."""
     if isinstance(first, record):
         if not options:
             return first
         first = {option: value for option, value in vars(first).items() if option not in SOURCES}
     first = first if isinstance(first, Mapping) else {} if first is None else {name: first}
-    return {option: of.folder if isinstance(of, Run) else of for option, of in {**first, **options}.items()}
+    return {option: _as_word(value) for option, value in {**first, **options}.items()}
+
+
+def _as_word(value: Any) -> Any:
+    """Return runs and paths as the command line has them, and anything else as it is."""
+    value = value.folder if isinstance(value, Run) else value
+    return str(value) if isinstance(value, Path) else value

@@ -25,7 +25,7 @@ class Comparison:
     Args:
         page: The page; the table, with the endings .csv and .md, is next to it.
         rows: The table: a row for each score and setting.
-        verdict: What it shows, a sentence each.
+        verdict: Its conclusions, a sentence each.
     """
 
     page: Path
@@ -49,12 +49,12 @@ def compare(
     """Compare runs: tell the table, and write it as CSV and Markdown next to a page that shows more.
 
     Args:
-        runs: The runs, or their folders. Left out, and told in a line, are files and folders that are no runs, runs
-            without scores, and, among trained runs, evaluated files of other test samples. Or all options as a record.
+        runs: The runs, or their folders. Files and folders that are no runs, runs without scores, and, beside trained
+            runs, evaluated files of other test samples are left out, and named in a line. Or all options as a record.
         output: Where the page goes; see `CompareOptions`.
-        names: What the setting of a run's folder is called. None: what its settings don't share with others.
+        names: The name of each run folder's setting. None: the options in which it differs from the others.
         sections: The sections of the page, or their classes with arguments; None: those that come with likewise.
-        progress: What is said meanwhile, and where the table is told.
+        progress: Receives messages during the work, and the table.
 
     Raises:
         ValueError: Fewer than two runs, the same twice, one without scores, or the output is no .html file.
@@ -87,19 +87,19 @@ def _compared(
     page.with_suffix(".md").write_text("\n\n".join(written) + "\n", "utf-8", "backslashreplace")
     report.write_page(page, views, sections=built(sections, report.Section))
     progress.tell(f"Scores on the test part with 95 % intervals, and paired differences to {settings[0].name}\n")
-    progress.tell(_table(rows))
+    progress.tell(_format_table(rows))
     progress.tell("\n" + "\n\n".join(comparison.verdict))
     progress.tell(f"\npage: {shown(page)}\ntable: {shown(comparison.table)} and .md")
     return comparison
 
 
-def _comparable(given: Iterable[Run | Path | str], progress: Progress) -> list[Run]:
-    """Open the runs that can be compared, say which of the given cannot and why, and raise unless there are two."""
+def _comparable(sources: Iterable[Run | Path | str], progress: Progress) -> list[Run]:
+    """Open the runs that can be compared, say which cannot and why, and raise unless there are two."""
     runs: list[Run] = []
     left: dict[str, list[str]] = {}
     refused: ValueError | None = None
-    for one in given:
-        path = one.folder if isinstance(one, Run) else Path(one)
+    for source in sources:
+        path = source.folder if isinstance(source, Run) else Path(source)
         try:
             run = Run.open(path)
         except ValueError as error:
@@ -113,22 +113,22 @@ def _comparable(given: Iterable[Run | Path | str], progress: Progress) -> list[R
             runs.append(run)
         else:
             left.setdefault(why, []).append(run.name)
-    if others := _of_other_samples(runs):
-        runs = [run for run in runs if run not in others]
-        left["evaluated files of other test samples than the runs'"] = [run.name for run in others]
+    if excluded := _of_other_samples(runs):
+        runs = [run for run in runs if run not in excluded]
+        left["evaluated files of other test samples than the runs'"] = [run.name for run in excluded]
     told = "; ".join(f"{first_of(names)} ({why})" for why, names in left.items())
     if len(runs) < 2:
         also = f"; left out: {told}" if told else ""
-        words = f"expected two or more runs to compare, got {len(runs)}: likewise compare RUN RUN ...{also}"
-        raise refused or ValueError(words)
+        message = f"expected two or more runs to compare, got {len(runs)}: likewise compare RUN RUN ...{also}"
+        raise refused or ValueError(message)
     if told:
         progress.say(f"left out: {told}")
     return runs
 
 
-def _why_not(run: Run, others: Sequence[Run]) -> str | None:
-    """Say why a run cannot be compared, and what to do; raise where it was named before."""
-    if run.folder.resolve() in [other.folder.resolve() for other in others]:
+def _why_not(run: Run, accepted: Sequence[Run]) -> str | None:
+    """Say why a run cannot be compared, and the remedy; raise if it was named before."""
+    if run.folder.resolve() in [other.folder.resolve() for other in accepted]:
         raise ValueError(f"expected different runs, got {run.folder} twice: name it once")
     if any(score.part == "test" and score.epoch is None for score in run.scores):
         return None
@@ -138,26 +138,26 @@ def _why_not(run: Run, others: Sequence[Run]) -> str | None:
 
 
 def _of_other_samples(runs: Sequence[Run]) -> list[Run]:
-    """Return the evaluated files whose test samples are none of the trained runs', where there are two or more."""
+    """Return the evaluated files that share no test samples with trained runs, if there are two of these or more."""
     trained, files = ([run for run in runs if ("source" in run.facts) == is_file] for is_file in (False, True))
     views = [report.RunView(run) for run in (trained if files and len(trained) > 1 else [])]
-    return [run for run in files if views and not any(same_test(report.RunView(run), one) for one in views)]
+    return [run for run in files if views and not any(same_test(report.RunView(run), view) for view in views)]
 
 
 @contextmanager
 def _told(progress: Progress) -> Generator[None]:
-    """Say warnings as what else is going on, without a place in the code."""
+    """Report warnings as progress messages, without their location in the code."""
     with warnings.catch_warnings():
         warnings.showwarning = lambda message, *_, **__: progress.say(f"warning: {' '.join(str(message).split())}")
         yield
 
 
-def _table(rows: Sequence[report.Row]) -> str:
+def _format_table(rows: Sequence[report.Row]) -> str:
     head = ["", "score", "over", "difference", "paired over"]
     first, *lines = aligned([head, *([row.setting, *row.cells[1:]] for row in rows)])
     table = [f"  {first}"]
-    for place, (row, line) in enumerate(zip(rows, lines, strict=True)):
-        if place == 0 or rows[place - 1].name != row.name:
+    for index, (row, line) in enumerate(zip(rows, lines, strict=True)):
+        if index == 0 or rows[index - 1].name != row.name:
             table.append(row.name)
         table.append(f"  {line}")
     return "\n".join(table)

@@ -1,4 +1,4 @@
-"""Features of any data, by what a run has learned, an exported encoder, or one that needs no training."""
+"""Features of any data, by a run's encoder, an exported one, or one that needs no training."""
 
 import json
 import shutil
@@ -44,14 +44,14 @@ def embed(
 ) -> Path:
     """Encode any data into one file of ids, features, and labels and parts where there are some.
 
-    Parts are those of the data, and of a run's own data those of the run, so that nothing is tested on that it was
-    trained on. What was finished before Ctrl-C, or any other end, isn't done again by the same call.
+    Parts are those of the data, or for a run's own data those of the run, so that no test sample was trained on. What
+    was finished before Ctrl-C or a failure isn't done again by the same call.
 
     Args:
         run: A run, its folder, or the file of an exported encoder. None: `encoder` names one. Or options, see
             `EmbedOptions`, dotted or nested; or all of them as a record.
         data: A folder of images, a file, or the name of a data set; or a part, as a configuration has it.
-        progress: What is said meanwhile.
+        progress: Receives messages during the work.
         **options: More options; they win.
 
     Returns:
@@ -72,28 +72,28 @@ def embed(
         >>> np.load(embed(options, "flowers.npz", progress=Silent()))["features"].shape
         (3, 8)
     """
-    named = {} if data is None else {"data": str(data) if isinstance(data, Path) else data}
+    named = {} if data is None else {"data": data}
     first = {**named, **run} if isinstance(run, Mapping) else run  # a class before its arguments
     asked = given_options(EmbedOptions, first, {**named, **options}, "run")
-    given: EmbedOptions = resolve(asked, verb="embed")
-    output = _checked(given)
-    model, samples = _model_and_samples(given, progress)
-    file = given.run
-    described: Mapping[str, Any] = given.encoder or {}
+    config: EmbedOptions = resolve(asked, verb="embed")
+    output = _checked(config)
+    model, samples = _model_and_samples(config, progress)
+    file = config.run
+    described: Mapping[str, Any] = config.encoder or {}
     facts = {
         "run": model.run.name if model.run else str(file or described["class_path"]),
         "side": model.side,
         "encoder": digest_of(model, file),
         "encoder_options": json.loads(json.dumps(described.get("init_args"), default=str)),
-        "data": json.loads(json.dumps(given.data, default=str)),
-        "state_of_files": state_of(samples, given.data.get("init_args", {}).get("path"), output),
+        "data": json.loads(json.dumps(config.data, default=str)),
+        "state_of_files": state_of(samples, config.data.get("init_args", {}).get("path"), output),
         "preprocessing": None if model.preprocessing is None else asdict(model.preprocessing),
     }
-    made: Any = {"size": given.shard_size, "width": model.feature_dim, "dtype": given.dtype, "anew": given.force}
+    made: Any = {"size": config.shard_size, "width": model.feature_dim, "dtype": config.dtype, "anew": config.force}
     shards = EmbeddingShards(output, samples, facts, **made)
     try:
-        rate = _filled(shards, model, given, progress)
-        lost = _listed(shards)
+        rate = _filled(shards, model, config, progress)
+        lost = _list_unreadable(shards)
         shards.joined()
     except BaseException as error:
         if shards.folder.is_dir() and len(shards.left) < len(shards.all):
@@ -103,26 +103,26 @@ def embed(
         raise
     if lost:
         progress.tell(f"{in_words(lost)}; all are in {_list_of(output)}")
-    progress.tell(f"{output}: {len(samples) - len(lost):,} x {model.feature_dim:,} {given.dtype}{rate}")
+    progress.tell(f"{output}: {len(samples) - len(lost):,} x {model.feature_dim:,} {config.dtype}{rate}")
     return output
 
 
-def _checked(given: EmbedOptions) -> Path:
-    if (given.run is None) == (given.encoder is None):
-        got = "neither" if given.run is None else "both"
+def _checked(config: EmbedOptions) -> Path:
+    if (config.run is None) == (config.encoder is None):
+        got = "neither" if config.run is None else "both"
         raise ValueError(f"expected RUN or --encoder, got {got}: name the run's folder, or a class with its weights")
-    if given.run is None and given.side != "first":
+    if config.run is None and config.side != "first":
         raise ValueError("expected a run of pairs for the second side, got --encoder: leave out --side")
-    if given.run is not None and given.weights is not None:
+    if config.run is not None and config.weights is not None:
         raise ValueError("expected no --weights beside a run, which has its own, got some: name --encoder in its place")
-    output = Path(given.output or _named_after(given.data))
-    check_output(output, KINDS, force=given.force)
-    check_apart(output, given.data.get("init_args", {}).get("path", ""))
+    output = Path(config.output or _named_after(config.data))
+    check_output(output, KINDS, force=config.force)
+    check_apart(output, config.data.get("init_args", {}).get("path", ""))
     for name, least in (("shard_size", 1), ("batch_size", 1), ("workers", 0)):
-        value = getattr(given, name)
+        value = getattr(config, name)
         if value is not None and value < least:
             raise ValueError(f"expected --{name} of at least {least}, got {value}")
-    if given.run is not None and "size" in given.data.get("init_args", {}):
+    if config.run is not None and "size" in config.data.get("init_args", {}):
         raise ValueError("expected no --data.size beside a run, whose own rule is used: leave it out")
     return output
 
@@ -132,11 +132,11 @@ def _named_after(data: Spec) -> str:
     return f"{Path(path).resolve().stem}{KINDS[0] if find_spec('pyarrow') else KINDS[1]}" if path else ""
 
 
-def _model_and_samples(given: EmbedOptions, progress: Progress) -> tuple[Model, Samples]:
-    device, data = device_named(given.device), given.data
-    if given.encoder is None:
-        model = load(given.run or "", device=None if given.device == "auto" else device)
-        model = model.of(given.side) if model.run or given.side == "second" else model
+def _model_and_samples(config: EmbedOptions, progress: Progress) -> tuple[Model, Samples]:
+    device, data = device_named(config.device), config.data
+    if config.encoder is None:
+        model = load(config.run or "", device=None if config.device == "auto" else device)
+        model = model.of(config.side) if model.run or config.side == "second" else model
         progress.say("reading ...")
         learned = options_of(model, data["class_path"].rpartition(".")[2])
         same = {name: learned[name] for name in COLUMNS if name in learned}
@@ -150,12 +150,12 @@ def _model_and_samples(given: EmbedOptions, progress: Progress) -> tuple[Model, 
         return model, _parted(model, data, samples)
     samples = streamed(build(data, Source))
     torch.manual_seed(0)
-    encoder: Encoder = build(given.encoder, Encoder, input_shape=samples.input_shape)
+    encoder: Encoder = build(config.encoder, Encoder, input_shape=samples.input_shape)
     encoder.observe(inputs_for_encoder(samples, observed=encoder.observes))
     if encoder.origin:
         progress.say(f"encoder: {encoder.origin}")
-    if given.weights is not None:
-        progress.say(f"weights: {load_weights(encoder, given.weights)}")
+    if config.weights is not None:
+        progress.say(f"weights: {load_weights(encoder, config.weights)}")
     return Model(encoder.to(device), samples.preprocessing), samples
 
 
@@ -171,8 +171,8 @@ def _parted(model: Model, data: Spec, samples: Samples) -> Samples:
         return samples
 
 
-def _filled(shards: EmbeddingShards, model: Model, given: EmbedOptions, progress: Progress) -> str:
-    """Compute the shards that are left; return the rate in words."""
+def _filled(shards: EmbeddingShards, model: Model, config: EmbedOptions, progress: Progress) -> str:
+    """Compute the shards that are left; return the rate as text."""
     left, inputs = shards.left, shards.samples.inputs
     count, done = sum(map(len, left)), len(shards.samples) - sum(map(len, left))
     if done:
@@ -181,9 +181,9 @@ def _filled(shards: EmbeddingShards, model: Model, given: EmbedOptions, progress
     if bar is not None:
         bar.unit, bar.initial, bar.n = "", done, done
     ends, pieces, started = {shard.stop: shard for shard in left}, [], time.monotonic()
-    spans = spans_of(inputs, left, given.batch_size)
+    spans = spans_of(inputs, left, config.batch_size)
     try:
-        for span, piece in zip(spans, encoded(model, inputs, spans, given.workers), strict=True):
+        for span, piece in zip(spans, encoded(model, inputs, spans, config.workers), strict=True):
             pieces.append(piece)
             if span.stop in ends:
                 shards.write(ends[span.stop], pieces)
@@ -200,8 +200,8 @@ def _list_of(output: Path) -> Path:
     return output.with_name(f"{output.name}.unreadable.txt")
 
 
-def _listed(shards: EmbeddingShards) -> dict[int, str]:
-    """List the files that could not be read beside the output, in place of an earlier list, and return them."""
+def _list_unreadable(shards: EmbeddingShards) -> dict[int, str]:
+    """Write a list of unreadable files beside the output, replacing an earlier one, and return them."""
     lost = shards.lost
     if len(lost) == len(shards.samples):
         shutil.rmtree(shards.folder)

@@ -41,14 +41,14 @@ def evaluate(
         source: A run, whose scores and report are replaced; a checkpoint in a run's folder, or an .npz file of
             embeddings (see `features_of_file`), each of which becomes a run of its own. Or options, see
             `EvaluateOptions`, dotted or nested, source among them; or all of them as a record.
-        progress: What is said meanwhile, and where scores are told.
+        progress: Receives messages during the work, and the scores.
         **options: More options; they win.
 
     Returns:
         The run with the scores.
 
     Raises:
-        ValueError: What is to be evaluated isn't there or can't be read, or an evaluation doesn't apply.
+        ValueError: The source is missing or can't be read, or an evaluation doesn't apply.
 
     Example:
         >>> import numpy as np
@@ -59,17 +59,17 @@ def evaluate(
         >>> max(score.value for score in run.scores)
         1.0
     """
-    given: EvaluateOptions = resolve(given_options(EvaluateOptions, source, options, "source"), verb="evaluate")
-    path = given.source
-    if given.workers is not None and given.workers < 0:
-        raise ValueError(f"expected --workers of at least 0, got {given.workers}")
+    config: EvaluateOptions = resolve(given_options(EvaluateOptions, source, options, "source"), verb="evaluate")
+    path = config.source
+    if config.workers is not None and config.workers < 0:
+        raise ValueError(f"expected --workers of at least 0, got {config.workers}")
     if is_arrays(path):
-        device = device_named(given.device)
-        run = _of_file(path, given.runs, scoring.EvaluationOptions.of(given), progress, device)
+        device = device_named(config.device)
+        run = _evaluate_arrays(path, config.runs, scoring.EvaluationOptions.of(config), progress, device)
     else:
         before = _opened(path)
-        run = _of_run(path, before, given, progress)
-    progress.tell(f"\nreport: {shown(run.report)}" if given.report else f"\nrun: {shown(run.folder)}")
+        run = _of_run(path, before, config, progress)
+    progress.tell(f"\nreport: {shown(run.report)}" if config.report else f"\nrun: {shown(run.folder)}")
     return run
 
 
@@ -83,7 +83,7 @@ def _sections_of(run: Run) -> list[Section] | None:
         return None
 
 
-def _of_file(
+def _evaluate_arrays(
     path: Path, root: Path, options: scoring.EvaluationOptions, progress: Progress, device: torch.device
 ) -> Run:
     arrays = whole_arrays(path)
@@ -124,9 +124,9 @@ def _of_run(path: Path, before: Run, config: EvaluateOptions, progress: Progress
         encoder, second = _checkpoint_encoders(before, checkpoint, device) if checkpoint else _encoders(before, device)
     samples, refit = _samples(before, progress, needed=encoder is not None)
     saved = None if encoder is not None else evaluation.load_features(before.embeddings)
-    own = _own_classifier(before) if encoder is not None and checkpoint is None else None
+    classifier = _own_classifier(before) if encoder is not None and checkpoint is None else None
     if samples is not None:
-        predicts = own is not None or (saved is not None and saved.test.predictions is not None)
+        predicts = classifier is not None or (saved is not None and saved.test.predictions is not None)
         scoring.check_applicable(samples, options, predicts=predicts)
     run = before if checkpoint is None else _created(config.runs, before, checkpoint)
     with removed_if_idle(run, _left, new=checkpoint is not None):
@@ -138,9 +138,9 @@ def _of_run(path: Path, before: Run, config: EvaluateOptions, progress: Progress
         else:
             progress.say("encoding ...")
             most = options.evaluation_samples
-            predicted = scoring.unpredicted if own is None else own.with_predictions
-            given = (run, encoder, samples, progress, predicted)
-            features = scoring.encoded(*given, second=second, workers=config.workers, most=most, anew=True)
+            predicted = scoring.unpredicted if classifier is None else classifier.with_predictions
+            arguments = (run, encoder, samples, progress, predicted)
+            features = scoring.encoded(*arguments, second=second, workers=config.workers, most=most, anew=True)
         begun = _as_begun(run, features, options, progress)
         scoring.score(run, features, samples, options, progress, begun=begun, refit=refit, device=device)
         scoring.write_report(run, samples, options, progress)
@@ -168,7 +168,7 @@ def _created(root: Path, before: Run, checkpoint: Path) -> Run:
 
 
 def _samples(run: Run, progress: Progress, *, needed: bool) -> tuple[Parts | None, bool]:
-    """Load the run's data; where features are there, it is needed for raw inputs and pictures only."""
+    """Load the run's data; once features are saved, it is needed for raw inputs and pictures only."""
     refit = evaluation.RunPredictors(run).refit
     if "source" in run.facts and not needed:
         return None, False
@@ -184,7 +184,7 @@ def _samples(run: Run, progress: Progress, *, needed: bool) -> tuple[Parts | Non
 def _as_begun(
     run: Run, features: evaluation.FeatureParts, options: scoring.EvaluationOptions, progress: Progress
 ) -> evaluation.FeatureParts | None:
-    """Return the features that the run keeps of its encoder as it began, where they are of the same samples."""
+    """Return the run's features by its encoder as it began, if they are of the same samples."""
     if not run.begun_embeddings.is_file():
         return None
     begun = options.capped(scoring.features_as_begun(run))
@@ -200,8 +200,8 @@ def _encoders(run: Run, device: torch.device) -> tuple[Any, Any]:
 
 
 def _own_classifier(run: Run) -> LinearPredictor | None:
-    found = evaluation.RunPredictors(run).predictor("own") if run.classifier.is_file() else None
-    return found if isinstance(found, LinearPredictor) else None
+    predictor = evaluation.RunPredictors(run).predictor("own") if run.classifier.is_file() else None
+    return predictor if isinstance(predictor, LinearPredictor) else None
 
 
 def _checkpoint_encoders(run: Run, path: Path, device: torch.device) -> tuple[Any, Any]:

@@ -1,4 +1,4 @@
-"""The training and evaluation of a run, as far as these are not done yet."""
+"""Train and evaluate a run, except for what is done already."""
 
 import time
 from collections.abc import Callable, Generator, Mapping
@@ -39,7 +39,7 @@ from likewise.workflows.sharing import announce_encoding
 
 
 def memory_of_step(config: TrainOptions, tell: Callable[[str], None]) -> list[MemoryOfStep]:
-    """Return what looks after memory, on every process; a compiled network would be compiled for it once more."""
+    """Return the callback that limits memory, for every process; none with compile, as it would compile twice."""
     return [] if config.compile else [MemoryOfStep(tell)]
 
 
@@ -51,7 +51,7 @@ def epochs_between(config: TrainOptions, ready: Assembled, evaluations: Evaluati
 @final
 @dataclass(frozen=True)
 class Execution:
-    """A run that is trained and evaluated, as far as it is not yet."""
+    """A run to be trained and evaluated, except for what is done already."""
 
     config: TrainOptions
     run: Run
@@ -61,7 +61,7 @@ class Execution:
     progress: Progress
 
     def finished(self) -> Run:
-        """Do what the run has not done yet, and write and tell each result as soon as there is one."""
+        """Do what is left of the run, and write and report each result as soon as there is one."""
         run, ready, module = self.run, self.ready, self.ready.module
         if run.stage == "training":
             with self._timed("training"):
@@ -97,12 +97,12 @@ class Execution:
         if not isinstance(first, Encoder) or not isinstance(second, Encoder):
             return None
         other = None if module.second is None else second.to(device)
-        given = self.run, first.to(device), self.ready.parts, self.progress
-        return encoded_as_begun(*given, second=other, workers=self.config.workers, most=most)
+        arguments = self.run, first.to(device), self.ready.parts, self.progress
+        return encoded_as_begun(*arguments, second=other, workers=self.config.workers, most=most)
 
     @property
     def _trained(self) -> bool:
-        """Whether any of the encoder is trained."""
+        """Whether any layer of the encoder is trained."""
         return self.config.freeze != ALL or self.config.unfreeze_epoch is not None
 
     def _evaluate(self) -> None:
@@ -114,23 +114,23 @@ class Execution:
             shared=announce_encoding(module, most, there=run.embeddings.is_file()),
         )  # fmt: skip
         shutdown()  # the others are done: what follows is this process's own
-        if (own := module.predictor(features)) is not None:
-            run.write(run.classifier.name, own.saved())
+        if (predictor := module.predictor(features)) is not None:
+            run.write(run.classifier.name, predictor.saved())
         begun = self._features_as_begun() if self._trained else None
-        given = (run, features, ready.parts, self.evaluations, self.progress)
+        arguments = (run, features, ready.parts, self.evaluations, self.progress)
         device = device_of(self.trainer_arguments)
-        score(*given, begun=begun, refit=ready.refit, trained=self._trained, device=device)
+        score(*arguments, begun=begun, refit=ready.refit, trained=self._trained, device=device)
 
     def _train(self) -> None:
-        callbacks, given = self._callbacks(), self.trainer_arguments
+        callbacks, trainer_arguments = self._callbacks(), self.trainer_arguments
         checkpoints = Checkpoints(self.run, self.config.checkpoint_minutes)
 
         def end_soon() -> None:
             checkpoints.told_to_end = True  # after the next step, which is saved
 
         with terminable(end_soon), logging_to(listed(self.config.log), self.run) as loggers:
-            logger = [*listed(given.get("logger")), *loggers] or given.get("logger")
-            options = {**given, "logger": logger, "default_root_dir": self.run.folder}
+            logger = [*listed(trainer_arguments.get("logger")), *loggers] or trainer_arguments.get("logger")
+            options = {**trainer_arguments, "logger": logger, "default_root_dir": self.run.folder}
             trainer = trainer_of(options, callbacks, checkpoints)
             for each in trainer.loggers:
                 each.log_hyperparams(dict(named(self.run.options)))
@@ -167,7 +167,7 @@ class Execution:
         return callbacks
 
     def _seconds_of_evaluation(self, trainer: lightning.Trainer, validation: Validation) -> float:
-        """Return how long the evaluations that follow will take; that at the end, which encodes more, by the last."""
+        """Estimate the seconds of the evaluations to come: the final one, which encodes more, from the latest."""
         parts = self.ready.parts
         encoded = min(len(parts.train), MOST_SAMPLES) + min(len(parts.validation), MOST_SAMPLES)
         times = (2 if self.ready.origin else 1) * sum(map(len, (parts.train, parts.validation, parts.test)))
@@ -183,11 +183,13 @@ class Execution:
 
     def _say_ended(self, best: int, last: int) -> None:
         limit = self.config.trainer.get("max_epochs")
-        of = "" if limit in {None, -1} else f" of {limit}"
-        self.progress.say(f"training ended after epoch {last}{of}: validation was best after epoch {best} (--patience)")
+        suffix = "" if limit in {None, -1} else f" of {limit}"
+        self.progress.say(
+            f"training ended after epoch {last}{suffix}: validation was best after epoch {best} (--patience)"
+        )
 
     def _keeps_best(self) -> bool | None:
-        """Return whether the best epoch is kept; None: where there are scores to choose by."""
+        """Return whether the best epoch is kept; None: if there are scores to choose by."""
         asked, chosen_by = self.config.keep, self.ready.parts.validation
         if asked is not None:
             return asked == "best"
@@ -211,7 +213,7 @@ class Execution:
             self.run.with_weights(module.second, "second")
         checkpoint = self.run.best if self.run.best.is_file() else last_whole(self.run)
         if checkpoint is not None:
-            module.load_state_dict(_state(checkpoint) | {f"encoder.{name}": of for name, of in trained.items()})
+            module.load_state_dict(_state(checkpoint) | {f"encoder.{name}": tensor for name, tensor in trained.items()})
 
     def _say_validated(self, result: Result) -> None:
         first = result.headline[0]

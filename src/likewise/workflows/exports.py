@@ -1,4 +1,4 @@
-"""A run's encoder for elsewhere: as safetensors, as ONNX, there also with the classifier, or for another library."""
+"""Export a run's encoder: as safetensors, as ONNX, with the classifier if asked for, or for another library."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -28,7 +28,7 @@ def export(
     classifier: str | None = None,
     progress: Progress = PRINTED,
 ) -> Path:
-    """Write a run's encoder as a file for elsewhere, or as a folder that another library loads.
+    """Write a run's encoder as a file to use elsewhere, or as a folder that another library loads.
 
     Args:
         run: The run, or its folder. Or all options as a record.
@@ -40,13 +40,13 @@ def export(
         side: Of a run of pairs, whose encoder: first or second.
         classifier: What an ONNX file predicts by: probe adds the run's linear probe, with outputs `logits` and
             `probabilities` beside `features`. Default: features alone.
-        progress: Where the file is told.
+        progress: Receives the path of the file.
 
     Returns:
         The file, or the folder.
 
     Raises:
-        ValueError: It is no run's folder, the run has trained no encoder or keeps no probe, or the encoder cannot be
+        ValueError: The folder holds no run, the run has trained no encoder or keeps no probe, or the encoder cannot be
             exported.
 
     Example:
@@ -62,28 +62,30 @@ def export(
     opened = run if isinstance(run, Run) else Run.open(run)
     path = None if output is None else Path(output)
     by_name = {ending: name for name, ending in FORMATS.items()}
-    kind = format or by_name.get(path.suffix if path else "", "onnx" if classifier else "safetensors")
-    if kind not in FORMATS:
-        raise ValueError(f"expected a format of {', '.join(FORMATS)}, got {kind!r}: name one of them")
+    file_format = format or by_name.get(path.suffix if path else "", "onnx" if classifier else "safetensors")
+    if file_format not in FORMATS:
+        raise ValueError(f"expected a format of {', '.join(FORMATS)}, got {file_format!r}: name one of them")
     if classifier not in {None, "probe"}:
         raise ValueError(f"expected probe as the classifier, got {classifier!r}: name it, or none")
-    if classifier is not None and kind != "onnx":
-        raise ValueError(f"expected the format onnx with a classifier, got {kind}: the probe is in {opened.probe}")
+    if classifier is not None and file_format != "onnx":
+        raise ValueError(
+            f"expected the format onnx with a classifier, got {file_format}: the probe is in {opened.probe}"
+        )
     if classifier is not None and side != "first":
         raise ValueError("expected the first side with a classifier, which learned its features, got second: drop one")
-    path = path or opened.folder.with_name(opened.name + ("-second" if side == "second" else "") + FORMATS[kind])
+    path = path or opened.folder.with_name(opened.name + ("-second" if side == "second" else "") + FORMATS[file_format])
     model = load(opened, device="cpu").of(side)
-    if kind == "onnx":
+    if file_format == "onnx":
         check_text(path)
         from likewise.models import to_onnx  # noqa: PLC0415 - not needed for safetensors
 
         probe: Any = None if classifier is None else RunPredictors(opened).predictor("probe")
         to_onnx(model.encoder, path, classifier=probe and _Classifier(probe), facts=_facts(model, probe))
-    elif kind in LIBRARIES:
-        write_folder(kind, model, path)
+    elif file_format in LIBRARIES:
+        write_folder(file_format, model, path)
     else:
         path.write_bytes(opened.weights_of(side).read_bytes())
-    progress.tell(f"{kind}: {shown(path)}")
+    progress.tell(f"{file_format}: {shown(path)}")
     return path
 
 
@@ -105,14 +107,14 @@ class _Classifier(nn.Module):
 def _facts(model: Model, probe: LinearPredictor | None) -> dict[str, Any]:
     run: Any = model.run
     labels = run.facts.get("labels") or {}
-    found = {"run": run.name, "label_kind": labels.get("kind"), "names": labels.get("names")}
-    found["columns"] = run.facts.get("columns")
+    facts = {"run": run.name, "label_kind": labels.get("kind"), "names": labels.get("names")}
+    facts["columns"] = run.facts.get("columns")
     if model.preprocessing is not None:
-        found["preprocessing"] = asdict(model.preprocessing)
+        facts["preprocessing"] = asdict(model.preprocessing)
     if model.paired:
-        found["side"] = model.side
+        facts["side"] = model.side
     if probe is not None:
-        kind, limits = ("classes", None) if probe.limits is None else ("label sets", probe.limits.tolist())
-        found |= {"label_kind": kind, "names": probe.names, "classifier": probe.by, "thresholds": limits}
-        found |= {} if limits else {"temperature": probe.temperature}
-    return {name: value for name, value in found.items() if value}
+        label_kind, limits = ("classes", None) if probe.limits is None else ("label sets", probe.limits.tolist())
+        facts |= {"label_kind": label_kind, "names": probe.names, "classifier": probe.by, "thresholds": limits}
+        facts |= {} if limits else {"temperature": probe.temperature}
+    return {name: value for name, value in facts.items() if value}

@@ -1,4 +1,4 @@
-"""A run that fails or is ended: removed if it did no work yet, else said where it stands; and resumed."""
+"""A run that fails or is stopped: removed if it did no work yet, else named in the error; and resuming it."""
 
 import json
 import re
@@ -10,16 +10,16 @@ from typing import Any
 
 from likewise.runs import Run
 
-_IN_ROOM = re.compile(r'"likewise\.[\w.]*?(\w+)"')  # a class, wherever its version of likewise kept it
+_IN_ROOM = re.compile(r'"likewise\.[\w.]*?(\w+)"')  # a class, in whichever module of likewise it was
 LOGS = {"tensorboard", "wandb", "csv"}  # folders of the tools that log a training
-# what stands there before any work is done
+# what is there before any work is done
 CONFIGURATION = {"config.yaml", "run.json", "similarity.safetensors", *LOGS}
 AS_BEGUN = {"scores.csv", "outcomes.npz", "best.ckpt"}  # written before the first step
 
 
 @contextmanager
 def removed_if_idle(run: Run, told: Callable[[Path], str], *, new: bool = True) -> Generator[Run]:
-    """Remove a new run that fails before it did any work; of any other, add to the exception where it stands."""
+    """Remove a new run that fails before it did any work; for any other, note in the exception where it is."""
     try:
         yield run
     except BaseException as error:
@@ -44,7 +44,7 @@ def check_same(before: Run, now: Mapping[str, Any]) -> None:
     texts = (json.dumps(facts) for facts in (now, before.facts))
     facts, kept = (json.loads(_IN_ROOM.sub(r'"likewise.\1"', text)) for text in texts)
     for known in (kept, facts):
-        known["parts"].pop("data", None)  # wherever it lies now, it is recognised by what it holds
+        known["parts"].pop("data", None)  # it may have moved: it is recognised by its contents
     for what in ("samples", "parts"):
         if kept.get(what) != facts[what]:
             named = "data" if what == "samples" else "classes and arguments"

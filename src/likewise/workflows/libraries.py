@@ -36,17 +36,17 @@ def write_folder(library: str, model: Model, folder: Path) -> None:
     """Write an encoder as a new folder of a library, "sentence-transformers", "transformers" or "timm".
 
     Raises:
-        ValueError: The folder exists, or the encoder is none of the library's.
+        ValueError: The folder exists, or the encoder is not of that library.
     """
     if folder.exists():
         raise ValueError(f"expected a new folder, got {folder}, which exists: name another, or remove it")
-    kind, write, use = LIBRARIES[library]
+    encoder_class, write, use = LIBRARIES[library]
     encoder: Any = model.encoder
-    if type(encoder) is not kind:
+    if type(encoder) is not encoder_class:
         got = f"got {type(encoder).__name__}: export it to safetensors or onnx"
-        raise ValueError(f"expected an encoder {kind.__name__} for {library}, {got}")
+        raise ValueError(f"expected an encoder {encoder_class.__name__} for {library}, {got}")
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent) as made:  # renamed when it is whole
+    with tempfile.TemporaryDirectory(dir=folder.parent) as made:  # renamed when it is complete
         parts = Path(made) / folder.name
         write(encoder, model, parts)
         (parts / "README.md").write_text(_card(model, use.replace("FOLDER", folder.name)), encoding="utf-8")
@@ -54,10 +54,10 @@ def write_folder(library: str, model: Model, folder: Path) -> None:
 
 
 def _to_transformers(encoder: PretrainedTransformer, _: Model, folder: Path) -> None:
-    """Write model and tokenizer as `AutoModel` and `AutoTokenizer` load them; adapters are added to the weights."""
-    own: Any = encoder.model
-    own = deepcopy(own).merge_and_unload() if hasattr(own, "merge_and_unload") else own
-    own.save_pretrained(folder)
+    """Write model and tokenizer as `AutoModel` and `AutoTokenizer` load them; adapters are merged into the weights."""
+    network: Any = encoder.model
+    network = deepcopy(network).merge_and_unload() if hasattr(network, "merge_and_unload") else network
+    network.save_pretrained(folder)
     _tokenizer(encoder).save_pretrained(folder)
 
 
@@ -101,7 +101,7 @@ def _to_sentence_transformers(encoder: PretrainedTransformer, model: Model, fold
 def _to_timm(encoder: Timm, model: Model, folder: Path) -> None:
     from timm.models import save_for_hf  # noqa: PLC0415 - of the extra `images`
 
-    mean, std = (of.flatten().tolist() for of in (encoder.mean, encoder.std))
+    mean, std = (tensor.flatten().tolist() for tensor in (encoder.mean, encoder.std))
     resize = "crop" if model.preprocessing is None else model.preprocessing.resize
     network: Any = deepcopy(encoder.model).to(memory_format=torch.contiguous_format)
     network.pretrained_cfg |= {"input_size": encoder.input_shape, "mean": mean, "std": std, "interpolation": "bilinear"}
@@ -112,9 +112,13 @@ def _to_timm(encoder: Timm, model: Model, folder: Path) -> None:
 def _card(model: Model, use: str) -> str:
     run: Any = model.run
     facts = run.facts
-    whole = [of for of in run.scores if (of.part, of.epoch, of.group, of.features) == ("test", None, ALL, ENCODER)]
-    named = [(f"{of.evaluation}, {marked(of.metric.name, of.metric)}", of) for of in whole]
-    rows = [f"| {name} | {score_words(of)} | {of.count:,} |" for name, of in named]
+    whole = [
+        score
+        for score in run.scores
+        if (score.part, score.epoch, score.group, score.features) == ("test", None, ALL, ENCODER)
+    ]
+    named = [(f"{score.evaluation}, {marked(score.metric.name, score.metric)}", score) for score in whole]
+    rows = [f"| {name} | {score_words(score)} | {score.count:,} |" for name, score in named]
     scores = ["| held-out score | value, 95 % interval | samples |", "|---|---|---|", *rows] if rows else []
     loss = facts["parts"].get("loss", {}).get("class_path", "").rpartition(".")[2]
     origin = facts.get("begins_with")
@@ -128,4 +132,4 @@ LIBRARIES: dict[str, tuple[type[Encoder], Callable[[Any, Model, Path], None], st
     "transformers": (PretrainedTransformer, _to_transformers, OF_TRANSFORMERS),
     "timm": (Timm, _to_timm, OF_TIMM),
 }
-"""Which encoder a library takes, what writes it, and how it is loaded there."""
+"""By library: the encoder it takes, the function that writes it, and the code that loads it."""

@@ -1,4 +1,4 @@
-"""Lightning's trainer: its messages in our words, its warnings kept to what concerns a run, and its bar."""
+"""Lightning's trainer: its messages in our words, only the warnings that concern a run, and its progress bar."""
 
 import inspect
 import logging
@@ -19,10 +19,10 @@ from likewise.configuration.trainer import TrainerOptions
 from likewise.parts import arguments
 from likewise.workflows.progress import Progress
 
-LINES = 30  # of a training, about, where no bar is drawn
+LINES = 30  # printed by a training, about, where no bar is drawn
 IRRELEVANT = (
     ".*does not have many workers.*",  # samples are in memory, a worker would only copy them
-    ".*LeafSpec.*",  # Lightning's debt to PyTorch
+    ".*LeafSpec.*",  # Lightning's use of what PyTorch deprecates
     ".*exists and is not empty.*",  # the run's folder is new, and holds the configuration
     ".*grad attribute of a Tensor that is not a leaf.*",  # torch's compiler looks at it, and training doesn't
     ".*MLFlow only allows.*",  # it leaves the @ of precision@1 out
@@ -30,7 +30,7 @@ IRRELEVANT = (
 
 
 def in_our_words(message: str) -> str:
-    """Say what Lightning says of a training that is to end before it goes on."""
+    """Rephrase Lightning's message about a training that is to end before it resumes."""
     epochs = re.search(r"current_epoch=(\d+), but you have set Trainer\(max_epochs=(\d+)\)", message)
     if epochs is None:
         return message.rstrip(".")
@@ -38,7 +38,7 @@ def in_our_words(message: str) -> str:
 
 
 def trainer_arguments(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Make a trainer's arguments; defaults are left to Lightning, of which not every version has all of them."""
+    """Make a trainer's arguments; defaults are left out, as not every version of Lightning has all of them."""
     defaults = vars(TrainerOptions())
     chosen = {name: value for name, value in options.items() if value != defaults[name]}
     if unknown := sorted(chosen.keys() - inspect.signature(Trainer).parameters):
@@ -49,7 +49,7 @@ def trainer_arguments(options: Mapping[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def quiet_lightning() -> Generator[None]:
-    """Keep Lightning's tips to itself, and its warnings that do not concern a run."""
+    """Silence Lightning's tips, and its warnings that do not concern a run."""
     logs = [logging.getLogger(f"lightning.{room}") for room in ("pytorch", "fabric")]
     levels = [log.level for log in logs]
     for log in logs:
@@ -130,5 +130,5 @@ def _steps(trainer: Trainer) -> int | None:
 
 def _epoch_and_loss(trainer: Trainer) -> str:
     loss = trainer.progress_bar_metrics.get("loss")
-    words = [] if loss is None else [f"loss={float(torch.as_tensor(loss)):.3f}"]
-    return ", ".join([f"epoch={trainer.current_epoch + 1}", *words])
+    fields = [] if loss is None else [f"loss={float(torch.as_tensor(loss)):.3f}"]
+    return ", ".join([f"epoch={trainer.current_epoch + 1}", *fields])

@@ -14,21 +14,21 @@ from likewise.training.launch import processes
 
 
 def shared_options(config: TrainOptions) -> dict[str, str]:
-    """Return, by name and in words, what all processes must have been started with."""
+    """Return as text, by name, what all processes must have been started with."""
     its_own = ("runs", "report", "sections", "log", "config", "recipe")  # the first process alone writes
     shared = {name: value for name, value in vars(config).items() if name not in its_own}
     return flat({"versions": versions("lightning"), **shared})
 
 
 def flat(facts: Mapping[str, Any], within: str = "") -> dict[str, str]:
-    """Return nested facts by name, in words."""
-    words: dict[str, str] = {}
+    """Flatten nested facts to text, by dotted name."""
+    texts: dict[str, str] = {}
     for name, value in facts.items():
         if isinstance(value, Mapping):
-            words |= flat(value, f"{within}{name}.")
+            texts |= flat(value, f"{within}{name}.")
         else:
-            words[within + name] = str(value)
-    return words
+            texts[within + name] = str(value)
+    return texts
 
 
 def device_of(trainer: Mapping[str, Any]) -> torch.device:
@@ -59,5 +59,5 @@ def device_words(trainer: Mapping[str, Any]) -> str:
 
 def versions(*packages: str) -> dict[str, str]:
     """Return the versions that a result depends on, with those of further packages."""
-    others = {name: metadata.version(name) for name in packages}
-    return machine.versions() | others | {"python": platform.python_version()}
+    package_versions = {name: metadata.version(name) for name in packages}
+    return machine.versions() | package_versions | {"python": platform.python_version()}

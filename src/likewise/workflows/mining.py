@@ -40,7 +40,7 @@ def mine(model: Model, output: Path, limits: Limits, progress: Progress) -> Path
     there, too. Pairs that are never apart are no negatives of each other; see `never_apart`.
 
     Raises:
-        ValueError: The run is none of pairs, its data has changed, its images are in no files, or none has a negative.
+        ValueError: The run is not of pairs, its data has changed, its images are no files, or no pair has a negative.
 
     Memory:
         The training pairs, their features, and a tile of similarities.
@@ -56,21 +56,21 @@ def mine(model: Model, output: Path, limits: Limits, progress: Progress) -> Path
     train = _numbered((parts.refitted() if refit else parts).train)
     sides = [encoded(of_side(train, side), model.of(side), progress.bar) for side in get_args(Side)]
     alone: Any = [side.samples for side in sides]
-    cells = [_cells(of, data, output) for of in alone]
-    given: Any = (train.items, train.counterparts and train.counterparts.items)
-    own = [places_of(items, of.items) for items, of in zip(given, alone, strict=True)]
-    numbers, others = never_apart(train), torch.full((len(sides[1]),), -1)
-    others[own[1][own[1] >= 0]] = numbers[own[1] >= 0]
-    read = ((own[0] >= 0) & (own[1] >= 0)).nonzero().flatten()
-    firsts, seconds = (places[read] for places in own)
+    cells = [_cells(samples, data, output) for samples in alone]
+    item_ids: Any = (train.items, train.counterparts and train.counterparts.items)
+    positions = [places_of(items, samples.items) for items, samples in zip(item_ids, alone, strict=True)]
+    numbers, candidate_numbers = never_apart(train), torch.full((len(sides[1]),), -1)
+    candidate_numbers[positions[1][positions[1] >= 0]] = numbers[positions[1] >= 0]
+    read = ((positions[0] >= 0) & (positions[1] >= 0)).nonzero().flatten()
+    firsts, seconds = (places[read] for places in positions)
     vectors = [torch.cat([piece for _, piece in side.pieces()]) for side in sides]
     rule: Any = {"from_rank": limits.from_rank, "margin": limits.margin, "least": limits.at_least}
-    among = vectors[0][firsts], vectors[1], seconds, (numbers[read], others)
-    found = hard_negatives(*among, limits.k, **rule, bar=progress.bar)
+    among = vectors[0][firsts], vectors[1], seconds, (numbers[read], candidate_numbers)
+    negatives = hard_negatives(*among, limits.k, **rule, bar=progress.bar)
     names = (data["first"], data["second"]) if data.get("path") else get_args(Side)
     done = total = without = 0
     with table_at(output) as write:
-        for _, places in found:
+        for _, places in negatives:
             rows = slice(done, done + len(places))
             counts = (places >= 0).sum(dim=1)
             wrong = iter(cells[1](places[places >= 0]))
@@ -79,7 +79,7 @@ def mine(model: Model, output: Path, limits: Limits, progress: Progress) -> Path
                     names[0]: cells[0](firsts[rows]),
                     names[1]: cells[1](seconds[rows]),
                     MINED: [[next(wrong) for _ in range(count)] for count in counts.tolist()],
-                    **_beside(train[read[rows]], data),
+                    **_copy_columns(train[read[rows]], data),
                 }
             )
             done, total, without = rows.stop, total + int(counts.sum()), without + int((counts == 0).sum())
@@ -92,15 +92,15 @@ def mine(model: Model, output: Path, limits: Limits, progress: Progress) -> Path
 
 
 def _numbered(train: Samples) -> Samples:
-    """Return pairs whose sides say which input each is; where they don't, all differ."""
-    others: Any = train.counterparts
+    """Return pairs with a number for each input of both sides; without numbers, all inputs differ."""
+    counterparts: Any = train.counterparts
     each = torch.arange(len(train))
-    others = replace(others, items=each) if others.items is None else others
-    return replace(train, counterparts=others, items=each if train.items is None else train.items)
+    counterparts = replace(counterparts, items=each) if counterparts.items is None else counterparts
+    return replace(train, counterparts=counterparts, items=each if train.items is None else train.items)
 
 
 def _cells(samples: Any, data: Any, output: Path) -> Callable[[Tensor], list[Any]]:
-    """Return what gives the cells of a side's samples by their places: texts, paths of images, or numbers."""
+    """Return a function from rows of a side to table cells: texts, paths of images, or vectors."""
     if isinstance(samples.inputs, Texts):
         strings = samples.inputs.strings
         return lambda rows: [strings[row] for row in rows.tolist()]
@@ -114,15 +114,15 @@ def _cells(samples: Any, data: Any, output: Path) -> Callable[[Tensor], list[Any
 
 def _paths(samples: Samples, data: Any, output: Path) -> list[str]:
     table, here = expanded(data.get("path") or "").absolute(), output.absolute().parent
-    folder, found = table if table.is_dir() else table.parent, list[str]()
+    folder, paths = table if table.is_dir() else table.parent, list[str]()
     for name in samples.ids:
         names = (name, re.sub(r" \(\d+\)$", "", name))  # an image of several pairs is numbered from the second on
-        file = next((file for one in names if (file := folder / one).is_file()), None)
+        file = next((file for candidate in names if (file := folder / candidate).is_file()), None)
         if file is None:
             got = f"got {name}, which is in none: write files, and their paths into the table"
             raise ValueError(f"expected images in files, {got}")
-        found.append(str(file.relative_to(here) if file.is_relative_to(here) else file))
-    return found
+        paths.append(str(file.relative_to(here) if file.is_relative_to(here) else file))
+    return paths
 
 
 def names_of(samples: Samples, labels: Tensor) -> list[Any]:
@@ -132,7 +132,7 @@ def names_of(samples: Samples, labels: Tensor) -> list[Any]:
     return [[samples.names[label] for label in row.nonzero().flatten().tolist()] for row in labels]
 
 
-def _beside(pairs: Samples, data: Any) -> dict[str, list[Any]]:
+def _copy_columns(pairs: Samples, data: Any) -> dict[str, list[Any]]:
     columns = dict[str, list[Any]]()
     if pairs.labels is not None and data.get("label"):
         columns[data["label"]] = names_of(pairs, pairs.labels)

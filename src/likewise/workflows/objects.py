@@ -1,4 +1,4 @@
-"""Objects in the place of names in `likewise.train`: data, networks, losses, optimizers and other parts."""
+"""Objects instead of names in `likewise.train`: data, networks, losses, optimizers and other parts."""
 
 import inspect
 from collections.abc import Mapping
@@ -29,27 +29,27 @@ PLAIN = (str, bool, int, float, Path, Mapping, type(None))
 
 
 class Objects(NamedTuple):
-    """What is given to a training as objects: options with names in their place, and the network that is trained."""
+    """A training's options, with names in place of objects, and the network that is trained."""
 
     options: TrainOptions | dict[str, Any]
     network: nn.Module | None = None
 
     @classmethod
-    def of(cls, given: Mapping[str, Any]) -> "Objects":
-        """Put names in the place of objects; a run that goes on has them already, and only takes the network.
+    def of(cls, arguments: Mapping[str, Any]) -> "Objects":
+        """Replace objects by names; a run that is resumed has them already, and only takes the network.
 
         Raises:
-            ValueError: An object is none that the option takes, or a run that goes on is given another than a network.
+            ValueError: An option doesn't take such an object, or a run that is resumed is given one that is no network.
         """
-        options, network = dict(given), None
-        nested = [name for name in given if name not in TAKEN and name.rpartition(".")[2] in BASES]
-        for part in (name for name in (*TAKEN, *nested) if not _is_plain(name, given.get(name))):
+        options, network = dict(arguments), None
+        nested = [name for name in arguments if name not in TAKEN and name.rpartition(".")[2] in BASES]
+        for part in (name for name in (*TAKEN, *nested) if not _is_plain(name, arguments.get(name))):
             value = options[part]
-            if given.get("resume") is not None and part != "encoder":
+            if arguments.get("resume") is not None and part != "encoder":
                 raise ValueError(f"expected no {part} for a run that goes on, got an object: it has its own")
             if part == "encoder":
                 network = _network(value)
-                options[part] = _described(part, value) if _is_ours(value) else GIVEN
+                options[part] = _describe_object(part, value) if _is_ours(value) else GIVEN
             elif part == "data" and not isinstance(value, Source):
                 runs, label = options.get("runs", DEFAULT_RUNS), options.get("data.label")
                 options[part] = str(kept(value, Path(runs), label if isinstance(label, str) else None))
@@ -58,10 +58,10 @@ class Objects(NamedTuple):
             elif part == "optimizer":
                 options[part] = _optimizer(value)
             elif isinstance(value, list) and part in LISTED:
-                options[part] = [_described(part, element) for element in value]
+                options[part] = [_describe_object(part, element) for element in value]
             else:
-                options[part] = _described(part, value)
-        if given.get("resume") is not None and network is not None:
+                options[part] = _describe_object(part, value)
+        if arguments.get("resume") is not None and network is not None:
             del options["encoder"]
         return cls(options, network)
 
@@ -79,14 +79,14 @@ def _is_plain(part: str, value: Any) -> bool:
         return "class_path" in value or "init_args" in value
     several = value if isinstance(value, list) and part != "data" else [value]
     network = part == "encoder" and inspect.isclass(value) and not issubclass(value, Encoder)
-    return not network and all(isinstance(one, PLAIN) or inspect.isclass(one) for one in several)
+    return not network and all(isinstance(element, PLAIN) or inspect.isclass(element) for element in several)
 
 
 def _is_ours(encoder: Any) -> bool:
     return isinstance(encoder, Encoder) and type(encoder).__module__.startswith("likewise.") and description(encoder)[1]
 
 
-def _described(part: str, value: Any) -> Any:
+def _describe_object(part: str, value: Any) -> Any:
     if isinstance(value, PLAIN) or inspect.isclass(value):
         return value
     name, base = type(value).__name__, BASES.get(part.rpartition(".")[2])
@@ -105,14 +105,18 @@ def _described(part: str, value: Any) -> Any:
     if not again:
         expected = f"expected a {name} that was made with plain values as {part}, as a run records them"
         raise ValueError(f"{expected}, got others: give numbers and strings")
-    for name in [name for of, name in FILLED if of == part]:
+    for name in [name for filled_part, name in FILLED if filled_part == part]:
         spec["init_args"].pop(name, None)
     return spec
 
 
 def _optimizer(value: Any) -> Spec | str:
-    kind, given = (value.func, value.keywords) if isinstance(value, partial) and not value.args else (value, {})
-    if not inspect.isclass(kind):
+    optimizer_class, keywords = (
+        (value.func, value.keywords) if isinstance(value, partial) and not value.args else (value, {})
+    )
+    if not inspect.isclass(optimizer_class):
         got = f"got {type(value).__name__}: give functools.partial(torch.optim.SGD, lr=0.1)"
         raise ValueError(f"expected the class of an optimizer or functools.partial of one, {got}")
-    return Spec(class_path=path_of(kind), init_args={name: plainly(value) for name, value in given.items()})
+    return Spec(
+        class_path=path_of(optimizer_class), init_args={name: plainly(value) for name, value in keywords.items()}
+    )

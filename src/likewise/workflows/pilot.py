@@ -1,4 +1,4 @@
-"""How many steps fit into some minutes: a few are taken on a copy, timed, and forgotten."""
+"""How many steps fit into a time limit: a few are timed on a copy, which is then discarded."""
 
 import time
 from collections.abc import Mapping
@@ -17,29 +17,29 @@ from likewise.training.assembly import prepared
 from likewise.training.schedule import Constant
 from likewise.training.validation import MOST_SAMPLES
 
-STEPS, ENCODED = 4, 64  # that are timed
-WHOLE = 10.0  # seconds for the page, and for what is read and written
-SIMILARITY = 2e-8  # seconds of one similarity in a search for the nearest, about
+STEPS, ENCODED = 4, 64  # timed
+WHOLE = 10.0  # seconds for the page, and for reading and writing files
+SIMILARITY = 2e-8  # seconds of one similarity in a nearest-neighbour search, about
 SHARE = 0.95  # of what is left, since later steps may be slower
 
 
 def steps_within(
     minutes: float, ready: Assembled, trainer: Mapping[str, Any], *, every: int, most: int | None, started: float
 ) -> tuple[int, float]:
-    """Return how many steps fit into some minutes with the evaluations, and how many seconds one takes.
+    """Return how many steps fit into a time limit with the evaluations, and how many seconds one takes.
 
-    The random numbers of the training do not change.
+    The training's random state is left as it is.
 
     Args:
-        minutes: From when it started until its results are there.
+        minutes: The limit, from the start until the results are there.
         ready: The training, which stays as it is.
         trainer: Options of Lightning's trainer.
         every: Epochs between validations; 0: none.
         most: Samples of each part that are evaluated at the end, at most; 0: there are no evaluations.
-        started: When it started, by `time.monotonic`.
+        started: The start, by `time.monotonic`.
 
     Raises:
-        ValueError: There are several processes, or not even a step fits.
+        ValueError: There are several processes, or not even one step fits.
 
     Memory:
         A copy of the module and its optimizer.
@@ -50,7 +50,7 @@ def steps_within(
 
     def note(trainer: lightning.Trainer, *_: Any) -> None:
         if trainer.strategy.root_device.type != "cpu":
-            torch.accelerator.synchronize()  # its work is queued
+            torch.accelerator.synchronize()  # kernels are queued
         ends.append(time.monotonic())
 
     timed = LambdaCallback(on_train_batch_end=note)
@@ -59,7 +59,7 @@ def steps_within(
     each = int(batches[0]) if batches else 1
     with torch.random.fork_rng():
         module = deepcopy(ready.module)
-        module.schedule = Constant()  # what it or the fine-tuning says of epochs is about the whole training
+        module.schedule = Constant()  # its epochs, and those of fine-tuning, are of the whole training
         module.fine_tuning.unfreeze_epoch = None
         quiet = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
         pilot = lightning.Trainer(**chosen, **quiet, max_epochs=-1, max_steps=STEPS * each, callbacks=[timed])

@@ -1,4 +1,4 @@
-"""What a sweep trains: every run with its folder and options, as a plan that stands in the sweep's folder."""
+"""What a sweep trains: every run with its folder and options, as a plan kept in the sweep's folder."""
 
 import json
 import re
@@ -18,12 +18,12 @@ from likewise.files.numbered import numbered
 from likewise.parts import path_of
 
 if TYPE_CHECKING:
-    from likewise.runs import Run  # which imports torch: a mistake in a plan is told before
+    from likewise.runs import Run  # imports torch: a mistake in a plan is reported before
 
 PLAN = "sweep.json"
 OWN = ("--seed", "--runs", "--resume", "--evaluations.help")  # options of `train` that a sweep sets itself
 Axis = Sequence[tuple[str, list[str]]]
-"""For each value of an option what it is called, and the words that set it."""
+"""For each value of an option its label, and the command-line words that set it."""
 TUNED_ALONE = "expected --tune_by with --tune, got it alone: --tune loss.temperature=0.1,0.2"
 
 
@@ -39,9 +39,9 @@ class GivenSetting(NamedTuple):
 @final
 @dataclass(frozen=True)
 class Sweep:
-    """What is trained: settings x seeds; with `splits` each seed also is that of its split, and of what is `seeded`.
+    """What is trained: settings x seeds. Each seed also sets the options `seeded`, and with `splits` the split's.
 
-    `digests` are those of files that the options name, where a plan is another once these have changed.
+    `digests` are those of files that the options name: once these have changed, the plan is another one.
     A setting that is tuned has the options of every trial, and perhaps the evaluation whose validation score chooses
     among them; for those that have none, see `validation_score`.
     """
@@ -56,9 +56,9 @@ class Sweep:
     digests: dict[str, str] = field(default_factory=dict[str, str])
 
     def __post_init__(self) -> None:
-        words = [*self.common, *(word for options in self.settings.values() for word in options)]
-        words += [word for trials in self.trials.values() for trial in trials for word in trial]
-        taken = next((word.partition("=")[0] for word in words if word.partition("=")[0] in OWN), None)
+        arguments = [*self.common, *(word for options in self.settings.values() for word in options)]
+        arguments += [word for trials in self.trials.values() for trial in trials for word in trial]
+        taken = next((word.partition("=")[0] for word in arguments if word.partition("=")[0] in OWN), None)
         if taken:
             raise ValueError(f"expected no {taken}, which a sweep sets itself, got one: give --seeds and --output")
         if len(set(self.seeds)) < len(self.seeds):
@@ -72,18 +72,18 @@ class Sweep:
 
     def tuning(self, folder: Path) -> "Iterator[Planned]":
         """Yield the runs that choose the options of settings that are tuned: all with the first seed."""
-        for place in range(max(map(len, self.trials.values()), default=0)):
+        for index in range(max(map(len, self.trials.values()), default=0)):
             for name, trials in self.trials.items():
-                if place < len(trials):
-                    said = f"{name}, trial {place + 1} of {len(trials)} ({options_line(trials[place])})"
-                    root = self._home(folder, name) / f"trial-{place + 1}"
-                    yield self._planned(name, trials[place], self.seeds[0], root, said)
+                if index < len(trials):
+                    said = f"{name}, trial {index + 1} of {len(trials)} ({options_line(trials[index])})"
+                    root = self._home(folder, name) / f"trial-{index + 1}"
+                    yield self._planned(name, trials[index], self.seeds[0], root, said)
 
     def runs(self, folder: Path, chosen: Mapping[str, Sequence[str]] | None = None) -> "Iterator[Planned]":
-        """Yield the other runs, seed after seed, so that all settings grow; by default with the first trial's options.
+        """Yield the other runs, seed by seed, so that all settings advance; by default with the first trial's options.
 
         Example:
-            >>> [one.name for one in Sweep([], {"a": [], "b": []}, [0, 1]).runs(Path("sweep"))]
+            >>> [run.name for run in Sweep([], {"a": [], "b": []}, [0, 1]).runs(Path("sweep"))]
             ['a, seed 0', 'b, seed 0', 'a, seed 1', 'b, seed 1']
         """
         for seed in self.seeds:
@@ -104,14 +104,14 @@ class Sweep:
     def _planned(self, name: str, more: Sequence[str], seed: int, root: Path, said: str) -> "Planned":
         names = ["--seed", *(["--split.seed"] if self.splits else []), *self.seeded]
         seeded = [word for name in names for word in (name, str(seed))]
-        words = [*self.common, *self.settings[name], *more, *seeded, "--runs", str(root)]
-        return Planned(name, f"{said}, seed {seed}", root, words, list(more))
+        arguments = [*self.common, *self.settings[name], *more, *seeded, "--runs", str(root)]
+        return Planned(name, f"{said}, seed {seed}", root, arguments, list(more))
 
 
 @final
 @dataclass(frozen=True)
 class Planned:
-    """A run of a sweep, with its options as words; those of them that are tuned are `tried`."""
+    """A run of a sweep, with its options as command-line words; `tried` are the tuned ones among them."""
 
     setting: str
     name: str
@@ -120,14 +120,14 @@ class Planned:
     tried: list[str]
 
 
-def options_of(given: Mapping[str, Any]) -> list[str]:
+def options_of(options: Mapping[str, Any]) -> list[str]:
     """Write options as the words of a command line.
 
     Example:
         >>> options_of({"loss": "supcon", "loss.temperature": 0.1, "batches.views": None})
         ['--loss', 'supcon', '--loss.temperature', '0.1', '--batches.views', 'null']
     """
-    made = {name: path_of(value) if isinstance(value, type) else value for name, value in given.items()}
+    made = {name: path_of(value) if isinstance(value, type) else value for name, value in options.items()}
     pairs = (
         (f"--{name}", value if isinstance(value, str | Path) else json.dumps(value, default=_refused))
         for name, value in made.items()
@@ -139,11 +139,11 @@ def _refused(value: Any) -> Any:
     raise ValueError(f"expected options as plain values or classes, got {type(value).__name__}: give its class_path")
 
 
-def axes_of(given: Mapping[str, Sequence[Any]] | None) -> list[Axis]:
-    """Return options with several values each."""
+def axes_of(grid: Mapping[str, Sequence[Any]] | None) -> list[Axis]:
+    """Return an axis for each option: its values, each as an option with a label."""
     return [
-        [(f"{name}={words[1]}", words) for words in (options_of({name: value}) for value in values)]
-        for name, values in (given or {}).items()
+        [(f"{name}={options[1]}", options) for options in (options_of({name: value}) for value in values)]
+        for name, values in (grid or {}).items()
     ]
 
 
@@ -159,10 +159,10 @@ def planned(
     split_seeds: bool = False,
     seeded: Sequence[str] = (),
 ) -> Sweep:
-    """Plan every setting with every combination of a grid; `tune` and `tune_by` are for those that say nothing else.
+    """Plan every setting with every combination of a grid; `tune` and `tune_by` are for those without their own.
 
-    Of what is tuned every combination is tried, or at most so many `trials`, always the same. `seeded` are options that
-    are set to the seed, too.
+    Every combination of the tuned values is tried, or a reproducible sample of `trials` of them. `seeded` are options
+    that are set to the seed, too.
     """
     every = _combined(settings or [GivenSetting("", [])], grid)
     tried: dict[str, list[list[str]]] = {}
@@ -170,7 +170,7 @@ def planned(
         tuned_itself = {_option(axis) for axis in setting.tune}
         axes = [*(axis for axis in tune if _option(axis) not in tuned_itself), *setting.tune]
         if axes:
-            trying = [[word for _, words in together for word in words] for together in product(*axes)]
+            trying = [[word for _, options in together for word in options] for together in product(*axes)]
             if trials is not None and trials < len(trying):
                 trying = Random(0).sample(trying, trials)  # noqa: S311
             tried[name] = trying
@@ -180,8 +180,8 @@ def planned(
         raise ValueError(TUNED_ALONE)
     chosen = {name: setting.tuned_by or tune_by for name, setting in every.items()}
     by = {name: evaluation for name, evaluation in chosen.items() if evaluation}
-    words = {name: setting.words for name, setting in every.items()}
-    return Sweep(common, words, seeds, split_seeds, tried, by, list(seeded))
+    setting_options = {name: setting.words for name, setting in every.items()}
+    return Sweep(common, setting_options, seeds, split_seeds, tried, by, list(seeded))
 
 
 def _option(axis: Axis) -> str:
@@ -194,15 +194,15 @@ def _combined(settings: Sequence[GivenSetting], grid: Sequence[Axis]) -> dict[st
         name = ", ".join([*filter(None, [setting.name]), *(label for label, _ in together)]) or "default"
         if name in every:
             raise ValueError(f"expected settings with a name each, got two called {name!r}: name them, NAME: OPTIONS")
-        every[name] = setting._replace(words=[*setting.words, *(word for _, words in together for word in words)])
+        every[name] = setting._replace(words=[*setting.words, *(word for _, options in together for word in options)])
     return every
 
 
 def folder_of(sweep: Sweep, output: Path | str | None, among: str = "sweeps") -> Path:
-    """Return the folder of a sweep: a new one, or that of the same sweep, which goes on; or raise a ValueError."""
+    """Return the folder of a sweep: a new one, or that of the same sweep, which is resumed; or raise a ValueError."""
     if output is None:
         now = datetime.now().astimezone().strftime("%Y-%m-%d-%H%M%S")
-        return next(place for place in numbered(Path(among) / now) if not place.exists())
+        return next(path for path in numbered(Path(among) / now) if not path.exists())
     folder = Path(output)
     if folder.exists() and any(folder.iterdir()) and not ((folder / PLAN).is_file() and read(folder) == sweep):
         raise ValueError(f"expected a new folder or that of the same sweep, got {folder}: give another --output")
@@ -223,10 +223,10 @@ def options_line(options: Sequence[str]) -> str:
 def configurations(sweep: Sweep) -> dict[str, TrainOptions]:
     """Return the options of every setting, with those of its first trial."""
     configs: dict[str, TrainOptions] = {}
-    for name, words in sweep.settings.items():
+    for name, options in sweep.settings.items():
         for trial in sweep.trials.get(name, [[]]):
             with in_setting(name, sweep):
-                config = configuration.read([*sweep.common, *words, *trial, "--seed", str(sweep.seeds[0])])
+                config = configuration.read([*sweep.common, *options, *trial, "--seed", str(sweep.seeds[0])])
             configs.setdefault(name, config)
     return configs
 
@@ -249,13 +249,13 @@ def in_setting(name: str, sweep: Sweep) -> Generator[None]:
 
 
 def write(sweep: Sweep, folder: Path) -> Path:
-    """Write a plan into a sweep's folder; where another sweep has been begun there meanwhile, into one beside it."""
+    """Write a plan into a sweep's folder; if another sweep has been begun there meanwhile, into a new one beside it."""
     text = json.dumps(asdict(sweep), indent=2) + "\n"
-    for place in numbered(folder):
-        place.mkdir(parents=True, exist_ok=True)
-        with suppress(FileExistsError), (place / PLAN).open("x", encoding="utf-8") as file:
+    for path in numbered(folder):
+        path.mkdir(parents=True, exist_ok=True)
+        with suppress(FileExistsError), (path / PLAN).open("x", encoding="utf-8") as file:
             file.write(text)
-            return place
+            return path
     raise AssertionError  # pragma: no cover - counting does not end
 
 
@@ -279,7 +279,7 @@ def remove_traces(sweep: Sweep, folder: Path) -> None:
 
 
 def existing_run(root: Path) -> "Run | None":
-    """Return the run that stands in a folder, finished or not; None where there is none."""
+    """Return the run in a folder, finished or not; None if there is none."""
     from likewise.runs import Run  # noqa: PLC0415 - imports torch
 
     for path in sorted(root.iterdir(), key=lambda path: path.suffix == PARTIAL) if root.is_dir() else ():

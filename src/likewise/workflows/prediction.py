@@ -1,4 +1,4 @@
-"""Predict by what a run has learned: a table of samples, and where they have labels, how often it is right."""
+"""Predict by what a run has learned: a table of samples, and its accuracy where they have labels."""
 
 import warnings
 from collections import Counter
@@ -58,13 +58,13 @@ def predict(
         among: Labelled samples to predict by instead, as input, by the nearest 20 of them.
         force: Whether to replace an output that exists.
         device: Where the encoder runs: auto, cpu, cuda ...
-        progress: What is said meanwhile, and where results are told.
+        progress: Receives messages during the work, and the results.
 
     Returns:
         The table that was written.
 
     Raises:
-        ValueError: It is no run's folder, it has learned no labels, there is no input, or the output exists.
+        ValueError: The folder holds no run, it has learned no labels, there is no input, or the output exists.
 
     Memory:
         Training features, and 1,024 samples; of inputs in files, their names.
@@ -83,22 +83,22 @@ def predict(
     path = None if output is None else Path(output)
     if path is not None:
         check_output(path, force=force)
-        for given in (*([input] if isinstance(input, str | Path) else input), among or ""):
-            check_apart(path, given)
+        for source in (*([input] if isinstance(input, str | Path) else input), among or ""):
+            check_apart(path, source)
     model = load(run, device=None if device == "auto" else device_named(device))
     learned = model.learned
     support = None if among is None else _encoded(model, among, progress)
-    predictor = learned.predictor(by, support)  # or it refuses, before anything is encoded
+    predictor = learned.predictor(by, support)  # which may raise, before anything is encoded
     progress.say(f"predicting by {predictor} ...")
-    found = _Found()
-    with nullcontext(found.show) if path is None else table_at(path) as write:
-        for samples, vectors in _in_chunks(model, input, found, progress):
+    summary = _Found()
+    with nullcontext(summary.show) if path is None else table_at(path) as write:
+        for samples, vectors in _in_chunks(model, input, summary, progress):
             predictions = learned.predictions(vectors, list(samples.ids), by, support)
             known = samples if by == "own" else samples.as_evaluated()  # its classes are those trained on
-            write(predictions.columns | found.compare(predictions, known))
-        if found.count == 0:
-            raise ValueError(f"expected samples that can be read, got none in {input}: {in_words(found.lost)}")
-    for line in found.lines():
+            write(predictions.columns | summary.compare(predictions, known))
+        if summary.count == 0:
+            raise ValueError(f"expected samples that can be read, got none in {input}: {in_words(summary.lost)}")
+    for line in summary.lines():
         progress.tell(line)
     if predictor.few:
         few = f"{predictor.few:,} of {len(predictor.names):,} labels have fewer than {FEWEST} validation samples each"
@@ -112,15 +112,15 @@ def predict(
 
 def _in_chunks(
     model: Model,
-    place: str | Path | Sequence[str | Path],
-    found: "_Found",
+    source: str | Path | Sequence[str | Path],
+    summary: "_Found",
     progress: Progress,
     *,
     labelled: bool = False,
 ) -> Iterator[tuple[Samples, Tensor]]:
-    samples = samples_at(place, model, labelled=labelled)
+    samples = samples_at(source, model, labelled=labelled)
     if len(samples) == 0:
-        raise ValueError(f"expected samples in {place}, got none: check the path")
+        raise ValueError(f"expected samples in {source}, got none: check the path")
     for rows in progress.bar(torch.arange(len(samples)).split(CHUNK), "predicting"):
         some = samples[rows]
         inputs: Any = some.inputs
@@ -130,16 +130,16 @@ def _in_chunks(
             check_kind(model, some)
             inputs = model.rows(inputs)
             with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", "an image that cannot be read")  # which is told at the end
+                warnings.filterwarnings("ignore", "an image that cannot be read")  # reported at the end
                 vectors = model.encoder.encode(inputs)
         within = torch.arange(len(some))
-        found.lost |= {rows.tolist()[one.place]: one.name for one in unreadable(inputs, within)}
+        summary.lost |= {rows.tolist()[file.place]: file.name for file in unreadable(inputs, within)}
         could = readable(inputs, within)
         yield some[could], vectors[could]
 
 
-def _encoded(model: Model, place: str | Path, progress: Progress) -> Features:
-    read = _in_chunks(model, place, _Found(), progress, labelled=True)
+def _encoded(model: Model, source: str | Path, progress: Progress) -> Features:
+    read = _in_chunks(model, source, _Found(), progress, labelled=True)
     parts = [(samples.as_evaluated(), vectors) for samples, vectors in read]
     labels = [samples.labels for samples, _ in parts if samples.labels is not None]
     vectors = torch.cat([vectors for _, vectors in parts])
@@ -159,7 +159,7 @@ class _Found:
         if not self._rows:
             self._rows.append(list(columns))
         left = SHOWN + 1 - len(self._rows)
-        self._rows += [list(map(_word, row)) for row in list(zip(*columns.values(), strict=True))[:left]]
+        self._rows += [list(map(_format_cell, row)) for row in list(zip(*columns.values(), strict=True))[:left]]
 
     def compare(self, predictions: Predictions, samples: Samples) -> dict[str, list[Any]]:
         self.count += len(samples)
@@ -173,8 +173,8 @@ class _Found:
         truth = names_of(samples, samples.labels)
         if (predictions.sets is None) == (samples.label_kind == "classes"):
             self._of_sets = predictions.sets is not None
-            for own, said, trained in zip(truth, predictions.labels, seen, strict=True):
-                self._pairs[trained].update(_decisions(own, said) if self._of_sets else [(own, said)])
+            for target, said, trained in zip(truth, predictions.labels, seen, strict=True):
+                self._pairs[trained].update(_decisions(target, said) if self._of_sets else [(target, said)])
         return {"label": truth}
 
     def lines(self) -> Iterator[str]:
@@ -183,9 +183,9 @@ class _Found:
             yield f"... and {self.count - len(self._rows) + 1:,} more: --output photos.csv writes all"
         if self._trained_on:
             yield f"trained on: {self._trained_on:,} of {self.count:,}, by their features; they say nothing of new ones"
-        words = {True: " that it was trained on", False: " that are new to it"} if self._trained_on else {False: ""}
-        for trained, of in words.items():
-            yield from [self._rightness(self._pairs[trained], of)] if self._pairs[trained] else []
+        suffixes = {True: " that it was trained on", False: " that are new to it"} if self._trained_on else {False: ""}
+        for trained, suffix in suffixes.items():
+            yield from [self._rightness(self._pairs[trained], suffix)] if self._pairs[trained] else []
         if pairs := self._pairs[False] + self._pairs[True]:
             wrong = [(pair, count) for pair, count in pairs.most_common() if pair[0] != pair[1]]
             table = [["label", "predicted", "count"], *([*pair, f"{count:,}"] for pair, count in wrong[:SHOWN])]
@@ -198,18 +198,21 @@ class _Found:
         if self.lost:
             yield f"warning: {in_words(self.lost)}"
 
-    def _rightness(self, pairs: Counter[tuple[str, str]], of: str) -> str:
-        right, total = sum(count for (own, said), count in pairs.items() if own == said), pairs.total()
+    def _rightness(self, pairs: Counter[tuple[str, str]], suffix: str) -> str:
+        right, total = sum(count for (target, said), count in pairs.items() if target == said), pairs.total()
         low, high = (100 * end for end in wilson(right, total))
         what = "labels that a sample has or is predicted to have" if self._of_sets else "labelled samples"
-        return f"right: {100 * right / total:.2f} % [{low:.1f}, {high:.1f}] of {total:,} {what}{of}"
+        return f"right: {100 * right / total:.2f} % [{low:.1f}, {high:.1f}] of {total:,} {what}{suffix}"
 
 
-def _decisions(own: list[str], said: list[str]) -> list[tuple[str, str]]:
-    return [(of if of in own else "", of if of in said else "") for of in dict.fromkeys([*own, *said])]
+def _decisions(targets: list[str], said: list[str]) -> list[tuple[str, str]]:
+    return [
+        (label if label in targets else "", label if label in said else "")
+        for label in dict.fromkeys([*targets, *said])
+    ]
 
 
-def _word(value: Any) -> str:
+def _format_cell(value: Any) -> str:
     if isinstance(value, list):
-        return " + ".join(map(_word, value))  # pyright: ignore[reportUnknownArgumentType]
+        return " + ".join(map(_format_cell, value))  # pyright: ignore[reportUnknownArgumentType]
     return f"{value:.3g}" if isinstance(value, float) else str(value)

@@ -1,4 +1,4 @@
-"""What a workflow says while it works, and the results it tells: protocol, printed, and silent."""
+"""The messages and results of a workflow: a protocol, one that prints, and a silent one."""
 
 import os
 import sys
@@ -11,34 +11,34 @@ from likewise.files.formats import CONTROLS
 if TYPE_CHECKING:
     from tqdm import tqdm
 
-SECONDS = 1.0  # what takes less has no bar
+SECONDS = 1.0  # shorter work has no bar
 
 
 class Progress(Protocol):
-    """Where a workflow's words go: a terminal, a notebook, nowhere, or a class of your own."""
+    """Where a workflow's messages go: a terminal, a notebook, nowhere, or a class of your own."""
 
     def say(self, doing: str) -> None:
-        """Say what is going on, before it takes its time."""
+        """Announce a step before it begins."""
 
     def tell(self, result: str) -> None:
-        """Tell a result."""
+        """Report a result."""
 
     def bar(self, walked: Iterable[Any], doing: str) -> Iterable[Any]:
-        """Show a bar while something is walked through."""
+        """Wrap an iterable in a progress bar."""
         ...
 
     def steps(self, total: int | None, doing: str) -> "tqdm[Any] | None":
-        """Open a bar that is moved step by step; None where none is drawn, and a line an epoch is said instead."""
+        """Open a bar that is advanced step by step; None where none is drawn, and each epoch has a line instead."""
 
 
 @final
 class Printed:
-    """Print everything, with bars in a notebook or on a terminal: what Python shows unless told otherwise.
+    """Print everything, with bars in a notebook or on a terminal: the default in Python.
 
-    Printing ends no work: what a stream cannot show is escaped, and one that nobody reads any more leads nowhere.
+    Printing never fails: what a stream cannot encode is escaped, and one that has been closed is ignored.
 
     Args:
-        aside: Whether what is going on stands on stderr, where bars do, and not between the results.
+        aside: Whether messages go to stderr, as bars do, and not between the results.
 
     Example:
         >>> progress = Printed()
@@ -85,7 +85,7 @@ class Silent:
 
 
 def shown(path: Path) -> Path:
-    """Write a path as short as it can be copied: from the current folder on where it lies there, else whole.
+    """Shorten a path that is shown: relative to the current folder if it is inside, else absolute.
 
     Example:
         >>> str(shown(Path("runs").absolute())), shown(Path("/elsewhere")).is_absolute()
@@ -95,13 +95,13 @@ def shown(path: Path) -> Path:
     return whole.relative_to(here) if whole.is_relative_to(here) else whole
 
 
-def _print(words: str, stream: TextIO) -> None:
-    """Print words, also where the stream's encoding lacks a letter, or a pipe or a terminal has been closed."""
-    words = words.translate(CONTROLS)
+def _print(text: str, stream: TextIO) -> None:
+    """Print text, even if the stream's encoding lacks a character, or its pipe or terminal has been closed."""
+    text = text.translate(CONTROLS)
     try:
-        print(words, file=stream, flush=True)
+        print(text, file=stream, flush=True)
     except UnicodeEncodeError:
-        print(words.encode(stream.encoding, "backslashreplace").decode(stream.encoding), file=stream, flush=True)
+        print(text.encode(stream.encoding, "backslashreplace").decode(stream.encoding), file=stream, flush=True)
     except OSError:
         nowhere = os.open(os.devnull, os.O_WRONLY)  # so that no later flush fails either
         os.dup2(nowhere, stream.fileno())

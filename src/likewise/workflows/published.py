@@ -1,4 +1,4 @@
-"""The model of a network that others trained, for what needs no training: search, and embedding likewise."""
+"""A model with published weights, for what needs no training: search, and embedding."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,19 +19,21 @@ from likewise.workflows.progress import Progress
 COLOURS = 3
 
 
-def published_model(place: Path | str, queries: Sequence[str], device: torch.device, progress: Progress) -> Model:
-    """Return the model for photos or texts, by what a place holds, or a file of features by what is looked for.
+def published_model(source: Path | str, queries: Sequence[str], device: torch.device, progress: Progress) -> Model:
+    """Return the model for photos or texts: by what the source holds, or for a file of features by the queries.
 
     Raises:
-        ValueError: There are no weights, or what the place holds is neither.
+        ValueError: There are no weights, or the source holds neither.
     """
-    if is_arrays(expanded(place)):
+    if is_arrays(expanded(source)):
         photos = any(Path(query).suffix.lower() in image_suffixes() for query in queries)
         chosen = published("image-folder" if photos else "texts")
     else:
-        chosen = vars(resolve({"data": str(place), "output": "x.npz"}, verb="embed"))
+        chosen = vars(resolve({"data": str(source), "output": "x.npz"}, verb="embed"))
     if chosen["encoder"] is None:
-        raise ValueError(f"expected photos or texts to search without a run, got {place}, which is neither: name a run")
+        raise ValueError(
+            f"expected photos or texts to search without a run, got {source}, which is neither: name a run"
+        )
     size = chosen["data"].get("init_args", {}).get("size")
     shape = () if size is None else (COLOURS, size, size)
     encoder = build(chosen["encoder"], Encoder, input_shape=shape)

@@ -1,4 +1,4 @@
-"""What is told of scores as they come: a line for each, and a table of classes."""
+"""The lines that report scores as they come: one for each, and a table of classes."""
 
 from collections.abc import Collection, Iterator, Mapping
 
@@ -11,31 +11,31 @@ from likewise.scores import ALL, ENCODER, Outcomes
 LISTED_CLASSES = 20  # with more classes, only the report shows them all
 
 
-def headline(result: Result, others: Mapping[str, Result], unseen: Features | None) -> Iterator[str]:
+def headline(result: Result, baselines: Mapping[str, Result], unseen: Features | None) -> Iterator[str]:
     """Yield a line for each score that is shown.
 
     Args:
-        result: What was found of the encoder.
-        others: What was found of other features, by what they are called.
+        result: The result of the encoder.
+        baselines: The results of other features, by name.
         unseen: Test features of classes that are not trained on.
     """
     for score in result.headline:
         if score.metric.shown:
-            found = [_beside(score, result, name, other, unseen) for name, other in others.items()]
-            parts = [f"{score.evaluation}, {score.metric}: {score_words(score)}", *found, remarks(score)]
+            comparisons = [_format_comparison(score, result, name, other, unseen) for name, other in baselines.items()]
+            parts = [f"{score.evaluation}, {score.metric}: {score_words(score)}", *comparisons, remarks(score)]
             yield "; ".join(filter(None, parts))
 
 
-def _beside(score: Score, result: Result, name: str, other: Result, unseen: Features | None) -> str:
-    theirs = next((one for one in other.headline if one.metric == score.metric), None)
+def _format_comparison(score: Score, result: Result, name: str, other: Result, unseen: Features | None) -> str:
+    theirs = next((candidate for candidate in other.headline if candidate.metric == score.metric), None)
     if theirs is None:
         return ""
     line = f"{name} {score_words(theirs)}"
-    found, beside = (_outcomes(measured, score.metric.name) for measured in (result, other))
-    if found is None or beside is None or theirs.protocol != score.protocol:
+    outcomes, beside = (_outcomes(measured, score.metric.name) for measured in (result, other))
+    if outcomes is None or beside is None or theirs.protocol != score.protocol:
         return line
-    classes = None if unseen is None or found.classes is not None else unseen.groups_of(found.rows)
-    apart = paired_difference(found, beside, classes)
+    classes = None if unseen is None or outcomes.classes is not None else unseen.groups_of(outcomes.rows)
+    apart = paired_difference(outcomes, beside, classes)
     return f"{line}, difference {difference_words(apart, share=score.metric.is_share)}"
 
 

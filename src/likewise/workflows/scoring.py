@@ -1,4 +1,4 @@
-"""Encode, evaluate, and save and tell every score as soon as it is there: what `train` and `evaluate` share."""
+"""Encode, evaluate, and save and report every score as soon as it is there: what `train` and `evaluate` share."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -39,11 +39,11 @@ from likewise.workflows.progress import Progress
 from likewise.workflows.score_lines import class_table, headline
 
 ENCODED = "encoded_samples"
-"""Of a run: how many samples of each part were encoded at most; None for all."""
+"""The fact of a run that says how many samples of each part were encoded at most; None for all."""
 MOST_KEPT = 32
 _found_before: dict[str, Result] = {}  # by what was evaluated and how
 _encoded_before: dict[str, tuple[Features, dict[int, str]]] = {}
-"""By encoders that are not trained, by their digest and the samples: features, and the files that were not readable."""
+"""Features by encoders that are not trained, and the files that were not readable, by digest of encoder and samples."""
 
 
 @final
@@ -79,15 +79,15 @@ def check_applicable(parts: Parts, options: EvaluationOptions, *, predicts: bool
     blank = FeatureParts(*(_blank(part, name) for part, name in samples))
     if predicts:
         none = [torch.zeros(1, len(part.names)).expand(len(part), -1) for part in blank]
-        blank = FeatureParts(*(replace(part, predictions=of) for part, of in zip(blank, none, strict=True)))
+        blank = FeatureParts(*(replace(part, predictions=scores) for part, scores in zip(blank, none, strict=True)))
     blank = options.capped(with_origin(blank, parts, _no_encoder))
     applicable(blank, options.evaluations)
 
 
 def _blank(samples: Samples, part: str) -> Features:
     samples = samples.as_evaluated()
-    others = None if samples.counterparts is None else _blank(samples.counterparts, part)
-    return Features.of(samples, torch.zeros(1, 1).expand(len(samples), -1), part, counterparts=others)
+    counterparts = None if samples.counterparts is None else _blank(samples.counterparts, part)
+    return Features.of(samples, torch.zeros(1, 1).expand(len(samples), -1), part, counterparts=counterparts)
 
 
 def unpredicted(features: Features) -> Features:
@@ -111,28 +111,28 @@ def encoded(
 ) -> FeatureParts:
     """Encode the samples, add what the run's own classifier predicts, and save the features; or load those saved.
 
-    Of each part at most so many are encoded, chosen before, and the run notes how many.
+    At most `most` samples of each part are encoded, chosen beforehand, and the run notes how many.
 
-    What an encoder that is not `trained` has encoded before in this process, as in a sweep, is not encoded again. If it
-    is `shared`, all other processes encode with this one; see `sharing`.
+    Features by an encoder that is not `trained` are computed once in this process, as in a sweep. If `shared`, all
+    other processes encode a share; see `sharing`.
     """
     if run.embeddings.is_file() and not anew:
         return with_origin(load_features(run.embeddings), parts, lambda: encoder, lambda: second)
 
     some = dict(zip(PARTS, capped([parts.train, parts.validation, parts.test], most), strict=True))
     kept = not (trained or shared) and second is None
-    said = _digest(encoder, [run.facts["parts"][of] for of in ("encoder", "data")]) if kept else None
-    found: list[Features] = []
+    said = _digest(encoder, [run.facts["parts"][name] for name in ("encoder", "data")]) if kept else None
+    encoded_parts: list[Features] = []
     lost: dict[int, str] = {}
     for part, (samples, _) in some.items():
         if said is None:
-            own = features_of(samples, encoder, part, progress.bar, second, workers=workers, shared=shared)
+            part_features = features_of(samples, encoder, part, progress.bar, second, workers=workers, shared=shared)
             without = _lost(samples)
         else:
-            own, without = _encoded(said, samples, encoder, part, progress, workers=workers)
-        found.append(some[part].of(predicted(own)))
+            part_features, without = _encoded(said, samples, encoder, part, progress, workers=workers)
+        encoded_parts.append(some[part].of(predicted(part_features)))
         lost |= without
-    features = FeatureParts(*found)
+    features = FeatureParts(*encoded_parts)
     with run.writing(run.embeddings.name) as path:
         save_features(path, features)
     run.describe(run.facts | {ENCODED: most})
@@ -154,19 +154,19 @@ def encoded_as_begun(
     if not run.begun_embeddings.is_file():
         some = zip(PARTS, capped([parts.train, parts.validation, parts.test], most), strict=True)
         how: Any = {"progress": progress.bar, "second": second, "workers": workers}
-        found = [few.of(features_of(few.samples, encoder, part, **how)) for part, few in some]
+        encoded_parts = [few.of(features_of(few.samples, encoder, part, **how)) for part, few in some]
         with run.writing(run.begun_embeddings.name) as path:
-            save_features(path, FeatureParts(*found))
+            save_features(path, FeatureParts(*encoded_parts))
     return with_origin(features_as_begun(run), parts, lambda: encoder, lambda: second)
 
 
 def features_as_begun(run: Run) -> FeatureParts:
     """Load the features that a run keeps of the encoder as it began."""
 
-    def of(part: Features) -> Features:
-        return replace(part, kind=BEGUN, counterparts=None if part.counterparts is None else of(part.counterparts))
+    def mark(part: Features) -> Features:
+        return replace(part, kind=BEGUN, counterparts=None if part.counterparts is None else mark(part.counterparts))
 
-    return FeatureParts(*map(of, load_features(run.begun_embeddings)))
+    return FeatureParts(*map(mark, load_features(run.begun_embeddings)))
 
 
 def forget() -> None:
@@ -177,17 +177,17 @@ def forget() -> None:
 def _encoded(
     said: str, samples: Samples, encoder: Encoder, part: str, progress: Progress, *, workers: int | None
 ) -> tuple[Features, dict[int, str]]:
-    """Encode samples, or take their features if the encoder of that digest has before; and the files that are lost."""
+    """Return features, from the cache if an encoder of that digest has encoded the samples; and the files lost."""
     none = samples[torch.arange(0)]
     rows = b"" if samples.rows is None else samples.rows.contiguous().numpy().tobytes()
     key = f"{said} {fingerprint(Parts(samples, none, none))} {sha256(rows).hexdigest()}"
-    found = _encoded_before.pop(key, None)
-    if found is None:
-        found = features_of(samples, encoder, part, progress.bar, workers=workers), _lost(samples)
+    entry = _encoded_before.pop(key, None)
+    if entry is None:
+        entry = features_of(samples, encoder, part, progress.bar, workers=workers), _lost(samples)
     while len(_encoded_before) >= MOST_KEPT:
         _encoded_before.pop(next(iter(_encoded_before)))  # used least recently
-    _encoded_before[key] = found
-    return replace(found[0], part=part), found[1]
+    _encoded_before[key] = entry
+    return replace(entry[0], part=part), entry[1]
 
 
 def _digest(encoder: Encoder, specs: Any) -> str:
@@ -200,9 +200,9 @@ def _digest(encoder: Encoder, specs: Any) -> str:
 
 def _lost(samples: Samples) -> dict[int, str]:
     """Return the files that could not be read, by their numbers; those of the other side of pairs from -1 down."""
-    every, others = torch.arange(len(samples)), samples.counterparts
-    beside = [] if others is None else unreadable(others.inputs, every)
-    return files_of([*unreadable(samples.inputs, every), *(one._replace(item=-1 - one.item) for one in beside)])
+    every, counterparts = torch.arange(len(samples)), samples.counterparts
+    beside = [] if counterparts is None else unreadable(counterparts.inputs, every)
+    return files_of([*unreadable(samples.inputs, every), *(file._replace(item=-1 - file.item) for file in beside)])
 
 
 def _note_lost(run: Run, files: Mapping[int, str]) -> None:
@@ -212,7 +212,7 @@ def _note_lost(run: Run, files: Mapping[int, str]) -> None:
 
 
 def say_lost(run: Run, progress: Progress, more: Mapping[int, str] | None = None) -> Run:
-    """Say which files could not be read, and add those to the run that it doesn't know; return the run."""
+    """Report the files that could not be read, note those that are new in the run, and return the run."""
     _note_lost(run, more or {})
     if files := run.facts.get("undecodable"):
         progress.say(f"warning: {in_words(files)}{'; run.json names all' if len(files) > NAMED else ''}")
@@ -220,7 +220,7 @@ def say_lost(run: Run, progress: Progress, more: Mapping[int, str] | None = None
 
 
 def write_report(run: Run, samples: Parts | None, options: EvaluationOptions, progress: Progress) -> None:
-    """Write the run's page, if there is to be one."""
+    """Write the run's page, if the options ask for it."""
     if not options.report:
         return
     progress.say("writing the report ...")
@@ -234,7 +234,7 @@ def with_origin(
     encoder: Callable[[], Encoder],
     second: Callable[[], Encoder | None] = lambda: None,
 ) -> FeatureParts:
-    """Tell features which samples they come from, and how more are encoded."""
+    """Attach to features the samples they come from, and the functions that encode more."""
 
     def encode(inputs: Tensor | LazyInputs) -> Tensor:
         return encoder().encode(inputs)
@@ -242,13 +242,13 @@ def with_origin(
     def encode_second(inputs: Tensor | LazyInputs) -> Tensor:
         return (second() or encoder()).encode(inputs)
 
-    def of(part: Features, samples: Samples) -> Features:
+    def attach_origin(part: Features, samples: Samples) -> Features:
         beside = part.counterparts
         if beside is not None and samples.counterparts is not None:
             beside = replace(beside, origin=Origin(replace(samples.counterparts, rows=samples.rows), encode_second))
         return replace(part, origin=Origin(samples, encode), counterparts=beside)
 
-    return FeatureParts(*map(of, features, (parts.train, parts.validation, parts.test)))
+    return FeatureParts(*map(attach_origin, features, (parts.train, parts.validation, parts.test)))
 
 
 def score(
@@ -263,11 +263,10 @@ def score(
     trained: bool = True,
     device: torch.device = CPU,
 ) -> None:
-    """Evaluate features, those of the encoder as it began, and raw inputs; save and tell each score as it comes.
+    """Evaluate features, those of the encoder as it began, and raw inputs; save and report each score as it comes.
 
-    What has been evaluated before in this process, in the same way, is not again: raw inputs, and features by an
-    encoder that is not `trained`, as those of a sweep are the same in several runs. Evaluations that can take place on
-    the `device` do, if it has room for the features.
+    Raw inputs, and features by an encoder that is not `trained`, are evaluated once in this process, as they are the
+    same in several runs of a sweep. Evaluations that can use the `device` do, if it has room for the features.
     """
     asked, features = options.evaluations, options.capped(features)
     evaluations = applicable(features, asked)
@@ -290,18 +289,18 @@ def score(
     placed = features_on(device, features)
     for evaluation in evaluations:
         if trained:
-            given = placed if evaluation.accelerated else features
-            result = evaluation(*given, refit=refit, progress=progress.bar)
+            feature_parts = placed if evaluation.accelerated else features
+            result = evaluation(*feature_parts, refit=refit, progress=progress.bar)
         else:
             result = _once(evaluation, features, placed, progress, refit=refit)
         run.add(result)
-        others = dict[str, Result]()
+        baselines = dict[str, Result]()
         for other in beside:
             if evaluation in other.evaluations:
-                found = _once(evaluation, other.given, other.placed, progress, refit=refit)
-                others[other.given.test.kind] = _noting(found, other.fewer)
-                run.add(others[other.given.test.kind])
-        for line in headline(result, others, features.test if unseen else None):
+                baseline = _once(evaluation, other.given, other.placed, progress, refit=refit)
+                baselines[other.given.test.kind] = _noting(baseline, other.fewer)
+                run.add(baselines[other.given.test.kind])
+        for line in headline(result, baselines, features.test if unseen else None):
             progress.tell(line)
     table = class_table(run.scores, features.test, {evaluation.name for evaluation in evaluations})
     for line in ["", *table] if table else []:
@@ -309,7 +308,7 @@ def score(
 
 
 class _Beside(NamedTuple):
-    """Features that the encoder's are compared with, where they lie, which evaluations apply, and if they are fewer."""
+    """Features to compare the encoder's with, the same on the device, evaluations that apply, and counts if fewer."""
 
     given: FeatureParts
     placed: FeatureParts
@@ -318,20 +317,22 @@ class _Beside(NamedTuple):
 
     @classmethod
     def of(
-        cls, given: FeatureParts, features: FeatureParts, evaluations: Sequence[Evaluation], device: torch.device
+        cls, baseline: FeatureParts, features: FeatureParts, evaluations: Sequence[Evaluation], device: torch.device
     ) -> "_Beside":
-        apply = [one for one in evaluations if not one.why_not_applicable(one.select(given))]
-        return cls(given, features_on(device, given), apply, _capped(features, given))
+        apply = [
+            evaluation for evaluation in evaluations if not evaluation.why_not_applicable(evaluation.select(baseline))
+        ]
+        return cls(baseline, features_on(device, baseline), apply, _capped(features, baseline))
 
 
 def _once(
     evaluation: Evaluation, features: FeatureParts, placed: FeatureParts, progress: Progress, *, refit: bool
 ) -> Result:
-    """Evaluate features, which lie on a device too, or return what was found of the same ones before."""
-    given = placed if evaluation.accelerated else features
+    """Evaluate features, which are on a device too, or return the cached result of the same ones."""
+    feature_parts = placed if evaluation.accelerated else features
     settings = sorted((name, value) for name, value in vars(evaluation).items() if name != "_made_with")
     if not all(isinstance(value, (int, float, str, tuple, type(None))) for _, value in settings):
-        return evaluation(*given, refit=refit, progress=progress.bar)  # no key of words tells it from others
+        return evaluation(*feature_parts, refit=refit, progress=progress.bar)  # its settings make no key
     kinds = [(part.names, part.kind) for part in features]
     said = sha256(repr((type(evaluation), settings, refit, kinds)).encode())
     for part in chain(features, filter(None, (part.counterparts for part in features))):
@@ -341,7 +342,7 @@ def _once(
     if key not in _found_before:
         if len(_found_before) >= MOST_KEPT:
             _found_before.pop(next(iter(_found_before)))
-        _found_before[key] = evaluation(*given, refit=refit, progress=progress.bar)
+        _found_before[key] = evaluation(*feature_parts, refit=refit, progress=progress.bar)
     return _found_before[key]
 
 
@@ -349,10 +350,10 @@ def _no_encoder() -> Encoder:
     raise ValueError("expected an evaluation that encodes nothing before training, got one that does")
 
 
-def _capped(features: FeatureParts, others: FeatureParts) -> dict[str, int]:
-    if all(len(few) == len(whole) for few, whole in zip(others, features, strict=True)):
+def _capped(features: FeatureParts, baseline: FeatureParts) -> dict[str, int]:
+    if all(len(few) == len(whole) for few, whole in zip(baseline, features, strict=True)):
         return {}
-    return {"training samples": len(others.train), "test samples": len(others.test)}
+    return {"training samples": len(baseline.train), "test samples": len(baseline.test)}
 
 
 def _noting(result: Result, capped: Mapping[str, int]) -> Result:

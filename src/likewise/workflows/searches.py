@@ -33,17 +33,17 @@ from likewise.workflows.mining import Limits, mine
 from likewise.workflows.progress import PRINTED, Progress
 from likewise.workflows.published import published_model
 
-PRINTED_ROWS, LETTERS = 20, 60  # and those of a text
+PRINTED_ROWS, LETTERS = 20, 60  # rows printed, and letters of a text
 SHOWN = 300  # rows on a page
-LOOKED_AT = 10_000  # ids among which a similar one is looked for
+LOOKED_AT = 10_000  # ids searched for one to suggest
 LISTED = (".csv", ".jsonl", ".parquet")
-MINED_IN = (".jsonl", ".parquet")  # which have lists
+MINED_IN = (".jsonl", ".parquet")  # formats that have lists
 SETS = {*ARRAYS, *TABLES, ".txt"}
 BATCH = 2**16  # rows written at a time
 
 
 class Hit(NamedTuple):
-    """A row of what is told; its place on a page, and of the other side; and the query's, where there is one."""
+    """A row of the results: its cells, the heading above it, the row of the sample found, and that of the query."""
 
     cells: tuple[Any, ...]
     below: str
@@ -77,13 +77,13 @@ def search(
     Args:
         run: The run whose encoder it is, or its folder. Or features from anywhere, in an .npz, .npy or Parquet file, a
             folder of these, or the folder of their evaluation; without `among` and `within` they are searched
-            themselves, by a file of such features, or ids. Left out, photos and texts are searched by a network that
-            others trained, as `likewise embed` takes one. Or all options as a record.
+            themselves, by a file of such features, or ids. Left out, photos and texts are searched with published
+            weights, as in `likewise embed`. Or all options as a record.
         query: What to look for: files, a folder, a table, a file of features, ids of the other side, or texts; - takes
             the lines of standard input.
         among: Where to look: a file of features, a run's folder, or what `likewise train` takes as data.
-        within: A set, likewise, whose samples are compared with each other.
-        side: Of a run of pairs, which of them the query is, or the set: first or second. A query finds the other's.
+        within: A set of the same forms, whose samples are compared with each other.
+        side: Of a run of pairs, the side of the query or the set: first or second. A query finds the other side.
         k: How many neighbours of each, or hard negatives.
         at_least: The smallest similarity that counts. Default: any.
         gallery_includes_queries: Whether the queries are among what is searched: each one's own row is left out.
@@ -93,11 +93,11 @@ def search(
             most similar to the first of a pair among the counterparts of pairs that share nothing with it.
         from_rank: The first rank of a hard negative; the most similar has rank 1.
         margin: How much less similar than the pair's own counterpart a hard negative is at least. Default: any.
-        output: A file for all that was found: .csv, .jsonl or .parquet. Default: none, the first are printed.
-        html: A page with the first of what was found, and its images. Default: none.
+        output: A file for all results: .csv, .jsonl or .parquet. Default: none, the first are printed.
+        html: A page with the first results, and their images. Default: none.
         force: Whether files that exist are replaced.
         device: Where the encoder runs: auto, cpu, cuda ...
-        progress: Where the first of what was found is told.
+        progress: Receives messages, and the first results.
 
     Returns:
         The output, if there is one.
@@ -115,7 +115,7 @@ def search(
     """
     if isinstance(run, SearchOptions):
         return search(**vars(run), progress=progress)
-    written, page = (None if of is None else Path(of) for of in (output, html))
+    written, page = (None if path is None else Path(path) for path in (output, html))
     where = None if device == "auto" else device_named(device)
     if negatives:
         beside = {"a QUERY": query, "--among": among, "--within": within, "--html": page, "--mistakes": mistakes}
@@ -131,24 +131,27 @@ def search(
     if among is None and within is None and not model.encodes:
         there = run.folder if isinstance(run, Run) else run
         among, within = (there, None) if query else (None, there)
-    _check(query, among, within, (written, page), force=force, only=duplicates is not None or mistakes)
+    _check_arguments(query, among, within, (written, page), force=force, only=duplicates is not None or mistakes)
     model = model.of(side) if model.run or side == "second" else model
-    others = stored_at(str(among or within), model.across if within is None else model, progress.bar)
-    asked = _asked(query, others, model, progress, among) if within is None else None
+    gallery = stored_at(str(among or within), model.across if within is None else model, progress.bar)
+    asked = _asked(query, gallery, model, progress, among) if within is None else None
     if duplicates is not None:
-        head, rows = ("group", "id", "similarity"), _groups(others, duplicates, progress)
+        head, rows = ("group", "id", "similarity"), _groups(gallery, duplicates, progress)
     elif mistakes:
-        head, rows = ("id", "label", "agreement", "neighbours"), _doubts(others, k, progress)
+        head, rows = ("id", "label", "agreement", "neighbours"), _doubts(gallery, k, progress)
     else:
-        own = None if asked is None else _own(asked, others, query, included=gallery_includes_queries)
-        head, rows = ("query", "rank", "id", "similarity"), _nearest(asked, others, k, at_least, progress, own=own)
-    others = _with_texts(others, among or within, model.across if within is None else model, progress)
-    head, rows = _told(head, rows, others)
+        self_rows = None if asked is None else _own(asked, gallery, query, included=gallery_includes_queries)
+        head, rows = (
+            ("query", "rank", "id", "similarity"),
+            _nearest(asked, gallery, k, at_least, progress, self_rows=self_rows),
+        )
+    gallery = _with_texts(gallery, among or within, model.across if within is None else model, progress)
+    head, rows = _told(head, rows, gallery)
     first = list(islice(rows, SHOWN))
     count = len(first) if written is None else _write(written, head, chain(first, rows))
     _tell(progress, head, first, count, written, texts=reads_texts(model.encoder))
     if page is not None:
-        them = (others, model if asked is None else model.across)
+        them = (gallery, model if asked is None else model.across)
         _write_page(page, head, first, {"others": them, "queries": them if asked is None else (asked, model)})
         progress.tell(f"page: {page}")
     return written
@@ -158,7 +161,7 @@ def _tell(
     progress: Progress, head: Sequence[str], first: Sequence[Hit], count: int, written: Path | None, *, texts: bool
 ) -> None:
     long = [name == "text" or (name == "query" and texts) for name in head]
-    lines = aligned([head, *(list(map(_word, one.cells, long)) for one in first[:PRINTED_ROWS])])
+    lines = aligned([head, *(list(map(_format_cell, hit.cells, long)) for hit in first[:PRINTED_ROWS])])
     progress.tell("\n".join(lines) if first else "nothing was found")
     if len(first) > PRINTED_ROWS:
         more = f"{written} has all {count:,}" if written is not None else "--output FILE.csv has all"
@@ -176,14 +179,14 @@ def _model(
 
 
 def _is_query(word: Path | str | None) -> bool:
-    """Tell whether what stands in the place of a run is none, but what is looked for: an image, data, or a text."""
+    """Tell whether the argument in a run's place is a query instead: an image, data, or a text."""
     path = expanded(word or "")
     if word is None or not exists(path):
         return word is None or " " in str(word).strip()
     return not ((path / "run.json").is_file() or path.suffix == ".onnx" or is_arrays(path))
 
 
-def _check(
+def _check_arguments(
     query: Sequence[str], among: Any, within: Any, files: Sequence[Path | None], *, force: bool, only: bool
 ) -> None:
     if (among is None) == (within is None):
@@ -198,12 +201,12 @@ def _check(
     for path, endings in zip(files, (LISTED, (".html",)), strict=True):
         if path is not None:
             check_output(path, endings, force=force)
-            for given in (among or within, *query) if endings is LISTED else ():
-                check_apart(path, given)
+            for source in (among or within, *query) if endings is LISTED else ():
+                check_apart(path, source)
 
 
 def _check_mined(beside: Mapping[str, object], output: Path | None, limits: Limits, *, force: bool) -> Path:
-    if other := next((name for name, given in beside.items() if given), None):
+    if other := next((name for name, value in beside.items() if value), None):
         raise ValueError(f"expected --negatives of a run's own pairs, got {other} beside it: leave it out")
     if output is None:
         raise ValueError("expected --output FILE.jsonl with --negatives, got none: name one")
@@ -215,83 +218,93 @@ def _check_mined(beside: Mapping[str, object], output: Path | None, limits: Limi
     return output
 
 
-def _asked(words: Sequence[str], others: Stored, model: Model, progress: Progress, among: Any) -> Stored:
-    """Return the features that the words of a query stand for: a set, or files, ids and texts, one by one."""
-    named = others
+def _asked(queries: Sequence[str], gallery: Stored, model: Model, progress: Progress, among: Any) -> Stored:
+    """Return the features of the queries: those of a set, or of files, ids and texts, one by one."""
+    named = gallery
     if model.paired:  # ids of its own side, which a run knows
         kept = not model.encodes or (expanded(among) / "run.json").is_file()
-        named = stored_at(among, model) if kept else replace(others, ids=())
-    paths = [expanded(word) for word in words]
-    if len(words) == 1 and exists(paths[0]) and (paths[0].is_dir() or paths[0].suffix.lower() in SETS):
-        return stored_at(words[0], model, progress.bar)
-    folder = next((word for word, path in zip(words, paths, strict=True) if exists(path) and path.is_dir()), None)
+        named = stored_at(among, model) if kept else replace(gallery, ids=())
+    paths = [expanded(word) for word in queries]
+    if len(queries) == 1 and exists(paths[0]) and (paths[0].is_dir() or paths[0].suffix.lower() in SETS):
+        return stored_at(queries[0], model, progress.bar)
+    folder = next((word for word, path in zip(queries, paths, strict=True) if exists(path) and path.is_dir()), None)
     if folder is not None:
-        raise ValueError(f"expected files, ids or texts, or one folder, got {folder} among {len(words)}: give it alone")
-    places = {one: place for place, one in enumerate(named.ids)}
+        raise ValueError(
+            f"expected files, ids or texts, or one folder, got {folder} among {len(queries)}: give it alone"
+        )
+    places = {name: row for row, name in enumerate(named.ids)}
     texts = reads_texts(model.encoder)
 
     def is_new(word: str, path: Path) -> bool:
         return model.encodes and (exists(path) if not texts or is_file_name(word) else word not in places)
 
-    new = torch.tensor(list(map(is_new, words, paths)))
-    unknown = next((at for at, word in enumerate(words) if not new[at] and word not in places), None)
+    new = torch.tensor(list(map(is_new, queries, paths)))
+    unknown = next((at for at, word in enumerate(queries) if not new[at] and word not in places), None)
     if unknown is not None:
-        word, check = words[unknown], f": check it{near(paths[unknown])}"
+        word, check = queries[unknown], f": check it{near(paths[unknown])}"
         remedy = suggest(word, islice(places, LOOKED_AT), check, most=2)
         ids = "" if model.paired and not places else ", or an id of the samples"
-        kind = "a file" if model.encodes else "a file of features"
-        raise ValueError(f"expected {kind}{ids}, got {word}{remedy}")
-    vectors = torch.empty(len(words), model.feature_dim, dtype=torch.float32)
-    given: Any = [word if texts else path for word, path, of in zip(words, paths, new, strict=True) if of]
-    if given:
-        vectors[new] = torch.from_numpy(model.encode(given))
-    vectors[~new] = named.take([places[word] for word, of in zip(words, new, strict=True) if not of])
-    samples = Samples(model.rows(given), ids=Ids.of(words)) if len(given) == len(words) else None
-    return Stored.of(vectors, list(Ids.of(words)), samples)
+        file_type = "a file" if model.encodes else "a file of features"
+        raise ValueError(f"expected {file_type}{ids}, got {word}{remedy}")
+    vectors = torch.empty(len(queries), model.feature_dim, dtype=torch.float32)
+    inputs: Any = [word if texts else path for word, path, flag in zip(queries, paths, new, strict=True) if flag]
+    if inputs:
+        vectors[new] = torch.from_numpy(model.encode(inputs))
+    vectors[~new] = named.take([places[word] for word, flag in zip(queries, new, strict=True) if not flag])
+    samples = Samples(model.rows(inputs), ids=Ids.of(queries)) if len(inputs) == len(queries) else None
+    return Stored.of(vectors, list(Ids.of(queries)), samples)
 
 
-def _own(asked: Stored, others: Stored, words: Sequence[str], *, included: bool) -> Tensor | None:
-    """Return where the queries' own rows are, to be left out; what is named one by one may well find itself."""
-    if not included and list(asked.ids) == list(words):
+def _own(asked: Stored, gallery: Stored, queries: Sequence[str], *, included: bool) -> Tensor | None:
+    """Return the queries' own rows in the gallery, to be left out; those named one by one may find themselves."""
+    if not included and list(asked.ids) == list(queries):
         return None
-    return searches.own_of(asked, others, included=included)
+    return searches.own_of(asked, gallery, included=included)
 
 
 def _nearest(
-    asked: Stored | None, others: Stored, k: int, at_least: float | None, progress: Progress, *, own: Tensor | None
+    asked: Stored | None,
+    gallery: Stored,
+    k: int,
+    at_least: float | None,
+    progress: Progress,
+    *,
+    self_rows: Tensor | None,
 ) -> Iterator[Hit]:
-    queries = others if asked is None else asked
-    pieces = searches.neighbours(queries, None if asked is None else others, k, at_least, progress.bar, own=own)
+    queries = gallery if asked is None else asked
+    pieces = searches.neighbours(
+        queries, None if asked is None else gallery, k, at_least, progress.bar, own_index=self_rows
+    )
     for start, similarities, places in pieces:
         for row, (alike, nearby) in enumerate(zip(similarities.tolist(), places.tolist(), strict=True), start):
             called = queries.ids[row]
-            for rank, (similarity, place) in enumerate(zip(alike, nearby, strict=True), 1):
-                if place >= 0:
-                    yield Hit((called, rank, others.ids[place], similarity), called, place, row)
+            for rank, (similarity, index) in enumerate(zip(alike, nearby, strict=True), 1):
+                if index >= 0:
+                    yield Hit((called, rank, gallery.ids[index], similarity), called, index, row)
 
 
-def _groups(others: Stored, least: float, progress: Progress) -> Iterator[Hit]:
-    groups = searches.duplicates(others, least, progress.bar)
+def _groups(gallery: Stored, least: float, progress: Progress) -> Iterator[Hit]:
+    groups = searches.duplicates(gallery, least, progress.bar)
     for number, members in enumerate(groups.members(), 1):
-        for place in members.tolist():
-            cells = number, others.ids[place], float(groups.closest[place])
-            yield Hit(cells, f"group {number}", place)
+        for index in members.tolist():
+            cells = number, gallery.ids[index], float(groups.closest[index])
+            yield Hit(cells, f"group {number}", index)
 
 
-def _doubts(others: Stored, k: int, progress: Progress) -> Iterator[Hit]:
-    for place, agreement, label in searches.mistakes(others, k, progress.bar):
-        cells = others.ids[place], others.label(place), agreement, others.words(label)
-        yield Hit(cells, "doubtful labels", place)
+def _doubts(gallery: Stored, k: int, progress: Progress) -> Iterator[Hit]:
+    for index, agreement, label in searches.mistakes(gallery, k, progress.bar):
+        cells = gallery.ids[index], gallery.label(index), agreement, gallery.words(label)
+        yield Hit(cells, "doubtful labels", index)
 
 
-def _told(head: tuple[str, ...], rows: Iterator[Hit], others: Stored) -> tuple[tuple[str, ...], Iterator[Hit]]:
-    """Add columns of what is known of the samples that are found: their labels, and what they say."""
+def _told(head: tuple[str, ...], rows: Iterator[Hit], gallery: Stored) -> tuple[tuple[str, ...], Iterator[Hit]]:
+    """Add columns for the labels and the texts of the samples found, where these are known."""
     beside: dict[str, Callable[[int], str]] = {}
-    if others.labels is not None and "label" not in head:
-        beside["label"] = others.label
-    if others.texts is not None:
-        beside["text"] = lambda row: str(others.texts[row])
-    told = (one._replace(cells=(*one.cells, *(of(one.other) for of in beside.values()))) for one in rows)
+    if gallery.labels is not None and "label" not in head:
+        beside["label"] = gallery.label
+    if gallery.texts is not None:
+        beside["text"] = lambda row: str(gallery.texts[row])
+    told = (hit._replace(cells=(*hit.cells, *(describe(hit.other) for describe in beside.values()))) for hit in rows)
     return (*head, *beside), told
 
 
@@ -307,26 +320,26 @@ def _write(path: Path, head: Sequence[str], rows: Iterator[Hit]) -> int:
 
 
 def _write_page(
-    path: Path, head: Sequence[str], found: Sequence[Hit], sides: Mapping[str, tuple[Stored, Model]]
+    path: Path, head: Sequence[str], hits: Sequence[Hit], sides: Mapping[str, tuple[Stored, Model]]
 ) -> None:
-    pictures = {name: _pictures(of, model) for name, (of, model) in sides.items()}
+    pictures = {name: _pictures(stored, model) for name, (stored, model) in sides.items()}
     shown: list[Shown] = []
 
-    def show(below: str, name: str, row: int, words: str) -> None:
-        of = sides[name][0].texts
-        text = "" if of is None else str(of[row])
+    def show(below: str, name: str, row: int, caption: str) -> None:
+        texts = sides[name][0].texts
+        text = "" if texts is None else str(texts[row])
         pictured = pictures[name](torch.tensor([row])) is not None
-        shown.append(Shown(below, name, row, sides[name][0].ids[row], words, text, pictured))
+        shown.append(Shown(below, name, row, sides[name][0].ids[row], caption, text, pictured))
 
-    for one in found:
-        if one.query is not None and (not shown or shown[-1].below != one.below):
-            show(one.below, "queries", one.query, "query")
-        words = [
-            f"{name} {_word(cell)}"
-            for name, cell in zip(head, one.cells, strict=True)
+    for hit in hits:
+        if hit.query is not None and (not shown or shown[-1].below != hit.below):
+            show(hit.below, "queries", hit.query, "query")
+        fields = [
+            f"{name} {_format_cell(cell)}"
+            for name, cell in zip(head, hit.cells, strict=True)
             if name not in {"id", "query", "group", "rank", "text"}
         ]
-        show(one.below, "others", one.other, ", ".join(words))
+        show(hit.below, "others", hit.other, ", ".join(fields))
     run = sides["others"][1].run
     name = run.name if run else "an encoder"
     said = f"Similarities are cosines of the features of {name}; 1 is the same direction."
@@ -339,44 +352,48 @@ def _write_page(
         beside.unlink(missing_ok=True)
 
 
-def _pictures(of: Stored, model: Model) -> Callable[[Tensor], Tensor | None]:
-    """Return what gives the images of rows, from 0 to 1: from its samples, or from files that ids are the paths of."""
+def _pictures(stored: Stored, model: Model) -> Callable[[Tensor], Tensor | None]:
+    """Return a function from rows to images in [0, 1]: of the samples, or of files whose paths are the ids."""
     data = (model.run.options.get("data") or {}).get("init_args") or {} if model.run else {}
     path = Path(data.get("path") or "")
-    roots = [root for root in (of.folder, Path(), path.parent if path.is_file() else path) if root is not None]
+    roots = [root for root in (stored.folder, Path(), path.parent if path.is_file() else path) if root is not None]
 
     def images(rows: Tensor) -> Tensor | None:
-        if of.samples is not None:
-            found = of.samples.inputs[rows] if len(of.samples.input_shape) == 3 else None
+        if stored.samples is not None:
+            pixels = stored.samples.inputs[rows] if len(stored.samples.input_shape) == 3 else None
         elif model.preprocessing is not None:
-            names = [str(of.ids[row]) for row in rows.tolist()]
+            names = [str(stored.ids[row]) for row in rows.tolist()]
             files = [next((file for root in roots if (file := Path(root) / name).is_file()), None) for name in names]
             there = [file for file in files if file is not None]
-            found = ImageFiles(there, model.preprocessing)[torch.arange(len(rows))] if len(there) == len(rows) else None
+            pixels = (
+                ImageFiles(there, model.preprocessing)[torch.arange(len(rows))] if len(there) == len(rows) else None
+            )
         else:
-            found = None
-        return None if found is None else found if found.is_floating_point() else found.float() / 255
+            pixels = None
+        return None if pixels is None else pixels if pixels.is_floating_point() else pixels.float() / 255
 
     return images
 
 
-def _with_texts(found: Stored, place: Any, model: Model, progress: Progress) -> Stored:
-    """Return a run's features with the texts of its data, where they are texts and can be read again."""
-    folder = expanded(place)
+def _with_texts(stored: Stored, source: Any, model: Model, progress: Progress) -> Stored:
+    """Return a run's features with the texts of its data, if it has texts that can be read again."""
+    folder = expanded(source)
     if not (folder / "run.json").is_file() or not reads_texts(model.encoder):
-        return found
+        return stored
     progress.say("reading the texts ...")
     try:
         parts = parts_of_run(Run.open(folder), stream=True)[0]
     except ValueError as error:
         warnings.warn(f"without the texts that are found: {error}", stacklevel=3)
-        return found
+        return stored
     texts = dict[str, str]()
     for part in (parts.train, parts.validation, parts.test):
-        one = part if model.side == "first" or part.counterparts is None else part.counterparts
-        texts |= dict(zip(one.ids, one.inputs.strings, strict=True)) if isinstance(one.inputs, Texts) else {}
-    return replace(found, texts=[texts.get(name, "") for name in found.ids])
+        samples = part if model.side == "first" or part.counterparts is None else part.counterparts
+        texts |= (
+            dict(zip(samples.ids, samples.inputs.strings, strict=True)) if isinstance(samples.inputs, Texts) else {}
+        )
+    return replace(stored, texts=[texts.get(name, "") for name in stored.ids])
 
 
-def _word(cell: Any, long: bool = False) -> str:
+def _format_cell(cell: Any, long: bool = False) -> str:
     return f"{cell:.4f}" if isinstance(cell, float) else one_line(cell, LETTERS) if long else str(cell)

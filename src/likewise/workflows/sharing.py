@@ -1,4 +1,4 @@
-"""Encoding after training by all processes: the first says how much, gives its weights, and gets the features."""
+"""Encode by all processes after training: the first says how much, sends its weights, and gathers the features."""
 
 import torch
 
@@ -10,16 +10,16 @@ from likewise.evaluation.subsample import capped
 from likewise.training.pretraining import Pretraining
 from likewise.training.processes import send_weights
 
-ALL_SAMPLES, NOTHING = 0, -1  # what the first process tells the others to encode, beside a number of each part
+ALL_SAMPLES, NOTHING = 0, -1  # what the first process may announce instead of a number of samples
 
 
 def announce_encoding(module: Pretraining, most: int | None, *, there: bool) -> bool:
-    """Tell the other processes what to encode with this one, the first, and return whether they do.
+    """Tell the other processes what to encode together with this one, the first; return whether they do.
 
     Args:
-        module: What was trained, whose weights the others get.
-        most: Samples of each part at most. None: all.
-        there: Whether the features are there already.
+        module: The trained module, whose weights the others receive.
+        most: The most samples of each part. None: all.
+        there: Whether the features exist already.
     """
     if distributed.world_size() == 1:
         return False
@@ -30,7 +30,7 @@ def announce_encoding(module: Pretraining, most: int | None, *, there: bool) -> 
 
 
 def join_encoding(module: Pretraining, parts: Parts, device: torch.device, *, workers: int | None) -> None:
-    """Encode the share of this process, which isn't the first, of what the first asks for."""
+    """Encode this process's share of what the first process asks for; not called in the first."""
     ((most,), *_) = distributed.exchange((NOTHING,), CPU)
     if most == NOTHING:
         return

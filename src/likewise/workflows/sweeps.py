@@ -70,7 +70,7 @@ def sweep(
     The same call with the same `output` goes on where an earlier one was interrupted.
 
     Args:
-        settings: For the name of each setting its own options of `likewise train`; "tune" among them as below.
+        settings: By the name of each setting, its own options of `likewise train`; "tune" among them as below.
         seeds: How many seeds, from 0; or which.
         grid: Options with several values, of which every combination is a setting.
         tune: Options whose value validation chooses for each setting, with the values to try.
@@ -78,7 +78,7 @@ def sweep(
         tune_by: The evaluation that chooses, such as kNN. None: the linear probe, or the first.
         split_seeds: Whether the data is split anew with each seed.
         output: The sweep's folder. None: sweeps/DATE.
-        progress: What is said meanwhile, and where scores are told.
+        progress: Receives messages during the work, and the scores.
         **common: Options of all runs, without objects; recipe, also a study, among them.
 
     Returns:
@@ -91,8 +91,8 @@ def sweep(
     of_study = study(common.pop("recipe")) if common.get("recipe") in studies() else {}
     every = [plan.GivenSetting(name, shlex.split(options)) for name, options in of_study.items()]
     for name, options in (settings or {}).items():
-        words = {option: value for option, value in options.items() if option != "tune"}
-        every.append(plan.GivenSetting(name, plan.options_of(words), plan.axes_of(options.get("tune"))))
+        fixed_options = {option: value for option, value in options.items() if option != "tune"}
+        every.append(plan.GivenSetting(name, plan.options_of(fixed_options), plan.axes_of(options.get("tune"))))
     made = plan.planned(
         every,
         plan.options_of(common),
@@ -121,10 +121,10 @@ def run_sweep(
     least: int = 2,
     again: str = "resume the sweep with likewise sweep --resume {}",
 ) -> Comparison | None:
-    """Train what isn't trained yet, run after run, and compare; see `sweep`. `again` says how it goes on."""
+    """Train what isn't trained yet, run after run, and compare; see `sweep`. `again` says how to resume."""
     if not (folder / plan.PLAN).is_file():
         with use_progress(progress.bar):
-            _check(sweep)
+            _check_settings(sweep)
         folder = plan.write(sweep, folder)
     tuned = f", {sum(map(len, sweep.trials.values()))} trials to tune them" if sweep.trials else ""
     settings, seeds = counted(len(sweep.settings), "setting"), counted(len(sweep.seeds), "seed")
@@ -148,8 +148,8 @@ def run_sweep(
     return comparison
 
 
-def _check(sweep: plan.Sweep) -> None:
-    """Raise unless settings and data fit together: of trials the first is put together, of others options are read."""
+def _check_settings(sweep: plan.Sweep) -> None:
+    """Raise unless settings and data fit together: the first trial is assembled, of the others options are read."""
     for name, config in plan.configurations(sweep).items():
         with plan.in_setting(name, sweep):
             training.check(config)
@@ -173,7 +173,7 @@ def _trained(sweep: plan.Sweep, folder: Path, progress: Progress, compared: Comp
 
 @final
 class _Once:
-    """The progress of a sweep, in which what goes into several runs is said once."""
+    """A sweep's progress, which says only once what goes into several runs."""
 
     def __init__(self, progress: Progress) -> None:
         self.tell, self.bar, self.steps = progress.tell, progress.bar, progress.steps
@@ -215,8 +215,8 @@ class _Work:
         self.progress.say(f"\nrun {self.number} of {self.count}: {planned_run.name}{self._left()}")
         start = time.monotonic()
         try:
-            words = planned_run.words if before is None else ["--resume", str(before.folder)]
-            made = training.train(read(words), progress=self.progress)
+            arguments = planned_run.words if before is None else ["--resume", str(before.folder)]
+            made = training.train(read(arguments), progress=self.progress)
             self._seconds.append(time.monotonic() - start)
         except Exception as error:
             if self.number == 1 and plan.existing_run(planned_run.root) is None:

@@ -44,7 +44,7 @@ from likewise.workflows.progress import PRINTED, Progress, shown
 from likewise.workflows.scoring import EvaluationOptions, check_applicable
 from likewise.workflows.sharing import join_encoding
 
-# Unless it is asked to before its first call, MKL's results may depend on where arrays lie, and so on earlier runs.
+# Unless this is set before its first call, MKL's results may depend on arrays' addresses, and so on earlier runs.
 os.environ.setdefault("MKL_CBWR", "AUTO")
 ALIKE = "let all processes read the same files"
 CHOSEN = ("data", "subset", "split", "batches", "encoder", "head", "loss", "inputs", "optimizer", "schedule")
@@ -63,7 +63,7 @@ def train(
         options: The data: a folder, a file, the name of a data set, or arrays (X, y), a DataFrame or a map-style
             Dataset, which are kept in a file beside the runs. Or options, see `TrainOptions`, dotted or nested, as on
             the command line or in the config.yaml of a run; or all of them as a record.
-        progress: What is said meanwhile, and where scores are told.
+        progress: Receives messages during the work, and the scores.
         **more: More options; they win. Parts may be objects, too: a network as a torch.nn.Module; a loss; an
             optimizer's class, or functools.partial of one; a head, split, schedule, inputs, evaluations ...
 
@@ -82,8 +82,8 @@ def train(
         >>> run.stage, [score.metric.name for score in run.scores if score.evaluation == "linear probe"][0]
         ('finished', 'accuracy')
     """
-    given = given_options(TrainOptions, options, more, "data")
-    objects = Objects(given) if isinstance(given, TrainOptions) else Objects.of(given)
+    all_options = given_options(TrainOptions, options, more, "data")
+    objects = Objects(all_options) if isinstance(all_options, TrainOptions) else Objects.of(all_options)
     started = time.monotonic()
     with quiet_lightning():
         config: TrainOptions = resolve(objects.options)
@@ -101,7 +101,7 @@ def train(
 
 
 def check(config: TrainOptions) -> None:
-    """Put together what would be trained and evaluated, and train nothing; raise as `train` does."""
+    """Assemble what would be trained and evaluated, without training; raise as `train` does."""
     check_tools(listed(config.log))
     with quiet_lightning():
         warnings.simplefilter("ignore")  # the run itself will warn
@@ -118,7 +118,7 @@ def _trained(
     network: nn.Module | None,
 ) -> Run | None:
     bars = use_progress(progress.bar if rank() == 0 else None)
-    with bars, distributed.agreement(CPU, lambda: flat(ready.facts), of="data and parts", remedy=ALIKE):
+    with bars, distributed.agreement(CPU, lambda: flat(ready.facts), subject="data and parts", remedy=ALIKE):
         ready, evaluations = _assembled(config, before, network)
         if before is not None:
             check_same(before, ready.facts)
@@ -175,11 +175,11 @@ def _follow(ready: Assembled, trainer: Mapping[str, Any], config: TrainOptions, 
         Statistics(nowhere, ready.trained.names),
         *memory_of_step(config, lambda _: None),
     ]
-    own = trainer_of(trainer, callbacks, Checkpoints(nowhere, config.checkpoint_minutes))
+    local_trainer = trainer_of(trainer, callbacks, Checkpoints(nowhere, config.checkpoint_minutes))
     if before is None or before.stage == "training":
-        fit(ready, own, before, compiled=config.compile)
+        fit(ready, local_trainer, before, compiled=config.compile)
     if EvaluationOptions.of(config).evaluations != []:
-        join_encoding(ready.module, ready.parts, own.strategy.root_device, workers=config.workers)
+        join_encoding(ready.module, ready.parts, local_trainer.strategy.root_device, workers=config.workers)
 
 
 def chosen_parts(config: TrainOptions) -> dict[str, Any]:
@@ -197,8 +197,8 @@ def _assembled(
     lightning.seed_everything(config.seed, workers=True, verbose=False)
     rates = {"rate_factor": config.encoder_rate_factor, "layer_decay": config.layer_decay}
     tuned = FineTuning(config.freeze, unfreeze_epoch=config.unfreeze_epoch, **rates)
-    given = config.seed, config.chunk_size, config.workers, config.temperature_rate_factor
-    make = partial(assemble, chosen_parts(config), *given, weights=config.weights, unlabelled=config.unlabelled)
+    arguments = config.seed, config.chunk_size, config.workers, config.temperature_rate_factor
+    make = partial(assemble, chosen_parts(config), *arguments, weights=config.weights, unlabelled=config.unlabelled)
     ready = make(widths=config.widths, fine_tuning=tuned, begun=before, network=network)
     evaluations = EvaluationOptions.of(config)
     check_applicable(ready.parts, evaluations, predicts=ready.module.predicts)
@@ -209,7 +209,7 @@ def _assembled(
             raise ValueError(f"expected a validation part to {does}, got a refit on it: leave out {option}")
         if asked:
             check_that_choose(ready.parts, every, does, option)
-    ValidationScores(Run(Path()), every, patience)  # it refuses a patience below 1
+    ValidationScores(Run(Path()), every, patience)  # raises for a patience below 1
     return ready, evaluations
 
 
@@ -234,7 +234,7 @@ def _describe(run: Run, ready: Assembled, config: TrainOptions) -> None:
 
 
 def _note_device(run: Run, device: str, progress: Progress) -> None:
-    """Note where a run goes on, if that is elsewhere: it then doesn't end bit for bit as if it had stayed."""
+    """Note the device a run resumes on, if it is another: its results are then not bit for bit the same."""
     facts = run.facts
     if device not in (known := facts.get("device", device)).split("; then "):
         differ = "results differ by rounding, and by what each process draws"

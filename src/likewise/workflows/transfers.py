@@ -47,7 +47,7 @@ from likewise.workflows.training import chosen_parts
 
 SHARES = (0.01, 0.1, 1.0)
 LEAST = 2  # labels of a class: one to learn from, one to choose by
-EPOCHS, STEPS = 30, 300  # at least, each
+EPOCHS, STEPS = 30, 300  # the least of each
 WEIGHTS = (".safetensors", ".pth", ".pt", ".bin", ".ckpt")
 USUAL = {
     "loss": "likewise.losses.CrossEntropyLoss",
@@ -57,15 +57,15 @@ USUAL = {
     "split.validation": "0.2",
     "report": "false",
 }
-"""What all runs have, where nothing else is said."""
+"""Options of all runs, unless others are given."""
 MILD = {
     "batches.augmentation": "likewise.data.RandomResizedCrop",
     "batches.augmentation.scale": "[0.4, 1.0]",
     "batches.augmentation.flip": "0.5",
 }
-"""Of images in colour, in place of crops and colours as strong as contrast needs them."""
+"""For colour images, in place of crops and colour changes as strong as contrastive learning needs."""
 OF_TUNING = {"freeze": "null", "unfreeze_epoch": "null", "encoder_rate_factor": "1.0", "layer_decay": "1.0"}
-"""Options for fine-tuning alone, with the values of the others, which hold against files of options and recipes."""
+"""Options for fine-tuning alone, with their values in all other runs, which override option files and recipes."""
 RATE_FACTOR = "0.1"
 LENGTHS = frozenset({"trainer.max_epochs", "trainer.max_steps", "trainer.max_time"})
 ONE_STEP = ("--trainer.max_steps", "1", "--trainer.max_epochs", "1")
@@ -95,7 +95,7 @@ def transfer(
         per_class: Labels of each class, instead.
         seeds: How many seeds, from 0; or which. They choose the labels, too.
         output: The folder. None: transfers/DATE, or the folder there of the same transfer.
-        progress: What is said meanwhile, and where scores are told.
+        progress: Receives messages during the work, and the scores.
         **options: Options of `likewise train` without objects, data among them.
 
     Returns:
@@ -105,9 +105,9 @@ def transfer(
         ValueError: An option, the run or the data is not as expected, or a run failed.
         KeyboardInterrupt: The user ended it.
     """
-    given = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
+    seed_list = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
     source = run.folder if isinstance(run, Run) else run
-    asked = Asked(str(source), None if labels is None else tuple(labels), tuple(per_class or ()), tuple(given))
+    asked = Asked(str(source), None if labels is None else tuple(labels), tuple(per_class or ()), tuple(seed_list))
     return run_transfer(asked, plan.options_of(options), output, progress)
 
 
@@ -127,22 +127,22 @@ class Asked:
         if not self.seeds:
             raise ValueError("expected a seed or more, got none: --seeds 3 is usual")
         for number in self.amounts:
-            FewLabels(**number)  # it refuses what is out of range
+            FewLabels(**number)  # raises if it is out of range
 
     @property
     def amounts(self) -> list[dict[str, Any]]:
-        """The arguments of the subset of each number of labels, the fewest first."""
+        """The arguments of `FewLabels` for each number of labels, the fewest first."""
         if self.per_class:
             return [{"per_class": number} for number in sorted(set(self.per_class))]
         return [{"fraction": share} for share in sorted(set(self.shares or SHARES))]
 
 
 def run_transfer(
-    asked: Asked, words: Sequence[str], output: Path | str | None = None, progress: Progress = PRINTED
+    asked: Asked, arguments: Sequence[str], output: Path | str | None = None, progress: Progress = PRINTED
 ) -> Comparison | None:
-    """Train and evaluate what isn't yet, and write the table and its page; see `transfer`."""
+    """Train and evaluate what is left, and write the table and its page; see `transfer`."""
     with use_progress(progress.bar):
-        made, columns = planned(asked, words, progress)
+        made, columns = planned(asked, arguments, progress)
     folder = plan.folder_of(made, output or _before(made), HOME)
     try:
         return run_sweep(made, folder, progress, compared=partial(_compared, columns), again=AGAIN, least=1)
@@ -153,53 +153,55 @@ def run_transfer(
 def _before(made: plan.Sweep) -> Path | None:
     """Return the folder of the same transfer, of the same data and weights, if one was begun."""
     places = sorted(path.parent for path in Path(HOME).glob(f"*/{plan.PLAN}"))
-    return next((place for place in reversed(places) if plan.read(place) == made), None)
+    return next((folder for folder in reversed(places) if plan.read(folder) == made), None)
 
 
-def planned(asked: Asked, words: Sequence[str], progress: Progress) -> tuple[plan.Sweep, dict[str, Column]]:
-    """Plan the runs of a transfer, and say what each of their settings is; the data is loaded to count its labels."""
-    given = canonical_options(words)
-    named = named_in(words)
+def planned(asked: Asked, arguments: Sequence[str], progress: Progress) -> tuple[plan.Sweep, dict[str, Column]]:
+    """Plan a transfer's runs, and return the column of each setting; the data is loaded to count its labels."""
+    options = canonical_options(arguments)
+    named = named_in(arguments)
     names = {name.partition(".")[0] for name in named}
-    if any(option.name.partition(".")[0] == "evaluations" for option in given):
+    if any(option.name.partition(".")[0] == "evaluations" for option in options):
         raise ValueError("expected no --evaluations, which a transfer sets itself, got some: leave them out")
     if not names & {"data", "recipe", "config"}:
         raise ValueError("expected the other data, got none: likewise transfer RUN --data photos/")
-    asked_for: TrainOptions = read([*_words(USUAL), *words])
+    asked_for: TrainOptions = read([*_format_options(USUAL), *arguments])
     _check_options(asked_for)
-    networks = _Networks.of(asked.source, given, asked_for.weights)
+    networks = _Networks.of(asked.source, options, asked_for.weights)
     tuning = {name: getattr(asked_for, name) for name in OF_TUNING}
     if "encoder_rate_factor" not in named:
         tuning["encoder_rate_factor"] = RATE_FACTOR
-    others = [option for option in given if option.name not in {*OF_TUNING, *networks.taken}]
-    common = [*_words(USUAL), *as_words(others)]
+    remaining_options = [option for option in options if option.name not in {*OF_TUNING, *networks.taken}]
+    common = [*_format_options(USUAL), *as_words(remaining_options)]
     config: TrainOptions = read([*common, *(networks.fresh or networks.trained)])
     parts = _labelled(config)
     whole = parts.refitted().train
     if whole.input_shape[:1] == (3,) and len(whole.input_shape) == 3:
-        common = [*_words(MILD), *common]
+        common = [*_format_options(MILD), *common]
     if networks.run is not None and (seen := _labels_seen(networks.run, config, whole)):
         told = f"{networks.run.folder} was trained with the labels of {seen:,} of {len(whole):,} samples to learn from"
         progress.say(f"warning: {told}: few-label scores will be optimistic")
     settings: list[plan.GivenSetting] = []
     columns: dict[str, Column] = {}
     amounts = list(_possible(asked, whole, progress))
-    for place, (amount, kept) in enumerate(amounts):
+    for index, (amount, kept) in enumerate(amounts):
         labels, size = _amount_words(amount), config.batches["init_args"].get("batch_size", 64)
-        subset = [f"--subset{'+' if config.subset else ''}", "FewLabels", *_words(amount, "subset.")]
-        length = [] if named & LENGTHS else _words({"trainer.max_epochs": _epochs(kept, size)})
-        last = place == len(amounts) - 1
+        subset = [f"--subset{'+' if config.subset else ''}", "FewLabels", *_format_options(amount, "subset.")]
+        length = [] if named & LENGTHS else _format_options({"trainer.max_epochs": _epochs(kept, size)})
+        last = index == len(amounts) - 1
         few_shot = _few_shot(parts, progress) if last else []
-        tuned, scratch, frozen = (_words({**OF_TUNING, **of}) for of in (tuning, {}, {"freeze": ALL}))
+        tuned, scratch, frozen = (
+            _format_options({**OF_TUNING, **overrides}) for overrides in (tuning, {}, {"freeze": ALL})
+        )
         kinds = {
             SCRATCH: None if networks.fresh is None else [*networks.fresh, *scratch, *length, *OWN_SCORE],
             TUNED: None if networks.fresh is None else [*networks.trained, *tuned, *length, *OWN_SCORE],
             FROZEN: [*networks.trained, *frozen, *ONE_STEP, *FROZEN_SCORES, *few_shot],
         }
-        for kind in (FROZEN, TUNED, SCRATCH):
-            if (own := kinds[kind]) is not None:
-                columns[f"{kind}, {labels}"] = Column(kind, labels)
-                settings.append(plan.GivenSetting(f"{kind}, {labels}", [*own, *subset]))
+        for method in (FROZEN, TUNED, SCRATCH):
+            if (method_options := kinds[method]) is not None:
+                columns[f"{method}, {labels}"] = Column(method, labels)
+                settings.append(plan.GivenSetting(f"{method}, {labels}", [*method_options, *subset]))
     sweep = plan.planned(settings, common, list(asked.seeds), seeded=["--subset.seed"])
     digests = {"data": fingerprint(parts), "weights": networks.digest}
     return replace(sweep, digests=digests), columns
@@ -208,10 +210,10 @@ def planned(asked: Asked, words: Sequence[str], progress: Progress) -> tuple[pla
 @final
 @dataclass(frozen=True)
 class _Networks:
-    """The words for the encoder as it was trained, and for the same network with random weights, if it can be trained.
+    """The options for the trained encoder, and for the same network with random weights, if it can be trained.
 
-    `taken` are the names of the given options that are in them, `file` has the weights, if one is named, and `run` is
-    the one that they are of, if one is.
+    `taken` are the names of the user's options that are among them, `file` has the weights, if one is named, and `run`
+    is the run that they are from, if any.
     """
 
     trained: list[str]
@@ -224,15 +226,15 @@ class _Networks:
     def digest(self) -> str:
         """A digest of the weights; empty where a library has them."""
         if self.file is None or not self.file.is_file():
-            return ""  # what isn't there is told when a run is put together
+            return ""  # a missing file is reported when a run is assembled
         with self.file.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
 
     @classmethod
-    def of(cls, source: str, given: Sequence[Option], weights: str | None = None) -> "_Networks":
-        """Return the words for a run, a name, or a file; `weights` are those that the options name, if they do."""
+    def of(cls, source: str, options: Sequence[Option], weights: str | None = None) -> "_Networks":
+        """Return the options for a run, a name, or a file; `weights` are those that the user's options name, if any."""
         path = Path(source).expanduser()
-        encoder = [option for option in given if option.name.partition(".")[0] == "encoder"]
+        encoder = [option for option in options if option.name.partition(".")[0] == "encoder"]
         taken = frozenset([*(option.name for option in encoder), "weights"])
         none = ["--weights", "null"]
         if path.suffix.lower() == ".onnx":
@@ -257,11 +259,13 @@ class _Networks:
                 raise ValueError(
                     f"expected a run that has been trained, got {path}: finish it with likewise train --resume {path}"
                 )
-            words = ["--encoder", "likewise.models.FromRun", "--encoder.run", str(path)]
-            return cls(words, [*words, "--encoder.trained", "false"], file=opened.weights_of("first"), run=opened)
-        words = ["--encoder", "likewise.models.Timm", "--encoder.name", source, "--encoder.pretrained"]
-        begun = [*words, "false", "--weights", str(weights)] if weights else [*words, "true"]
-        return cls(begun, [*words, "false", *none], taken, expanded(weights) if weights else None)
+            arguments = ["--encoder", "likewise.models.FromRun", "--encoder.run", str(path)]
+            return cls(
+                arguments, [*arguments, "--encoder.trained", "false"], file=opened.weights_of("first"), run=opened
+            )
+        arguments = ["--encoder", "likewise.models.Timm", "--encoder.name", source, "--encoder.pretrained"]
+        begun = [*arguments, "false", "--weights", str(weights)] if weights else [*arguments, "true"]
+        return cls(begun, [*arguments, "false", *none], taken, expanded(weights) if weights else None)
 
 
 def _check_options(config: TrainOptions) -> None:
@@ -281,15 +285,15 @@ def _check_options(config: TrainOptions) -> None:
 
 
 def _labelled(config: TrainOptions) -> Parts:
-    """Load the parts that labels are taken of: training and validation samples have one class each."""
-    parts, _ = parts_of(chosen_parts(config), _check)
+    """Load the parts whose labels are subsampled: training and validation samples have one class each."""
+    parts, _ = parts_of(chosen_parts(config), _check_labels)
     if parts.train.names != parts.test.names or parts.new_in_validation:
         raise ValueError("expected the same classes in all parts, got others to test on: --split Stratified has them")
     return parts
 
 
 def _labels_seen(run: Run, config: TrainOptions, whole: Samples) -> int:
-    """Count the samples that labels are taken of with whose labels an encoder was trained, on the same data."""
+    """Count the samples to learn from with whose labels the run's encoder was already trained, on the same data."""
     parts = run.facts.get("parts", {})
     if (
         not parts
@@ -301,7 +305,7 @@ def _labels_seen(run: Run, config: TrainOptions, whole: Samples) -> int:
     return shared(whole, before.refitted().train if refit else before.train)
 
 
-def _check(samples: Samples) -> None:
+def _check_labels(samples: Samples) -> None:
     if samples.label_kind != "classes":
         has = samples.label_kind or "no labels"
         remedy = (
@@ -314,27 +318,27 @@ def _check(samples: Samples) -> None:
 
 
 def _possible(asked: Asked, whole: Samples, progress: Progress) -> Iterator[tuple[dict[str, Any], int]]:
-    """Yield the numbers of labels that leave every class some, and how many each keeps in all; say which don't."""
-    found, counts = 0, whole.counts
+    """Yield the amounts that leave every class enough labels, and how many each keeps; report those that don't."""
+    usable_count, counts = 0, whole.counts
     for amount in asked.amounts:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what it warns of is left out, and said below
+            warnings.simplefilter("ignore")  # what it warns of is left out, and reported below
             kept = whole[FewLabels(**amount)(whole)].counts
         fewest = int(kept.argmin())
         if int(kept[fewest]) >= LEAST:
-            found += 1
+            usable_count += 1
             yield amount, int(kept.sum())
         else:
             told = f"{int(kept[fewest])} of {whole.names[fewest]!r}, and {LEAST} of each class are needed"
             progress.say(f"{_amount_words(amount)}: left out, as it keeps {told}")
-    if not found:
+    if not usable_count:
         smallest = int(counts.min())
         remedy = f"--labels {math.ceil(100 * LEAST / smallest) / 100:g} does" if smallest >= LEAST else "add labels"
         raise ValueError(f"expected a number of labels that keeps {LEAST} of each class, got none: {remedy}")
 
 
 def _amount_words(amount: Mapping[str, Any]) -> str:
-    """Say how many labels.
+    """Write an amount of labels.
 
     Example:
         >>> _amount_words({"fraction": 0.01}), _amount_words({"per_class": 5})
@@ -344,7 +348,7 @@ def _amount_words(amount: Mapping[str, Any]) -> str:
 
 
 def _epochs(labelled: int, batch_size: int) -> int:
-    """Return how many epochs there are, so that a few labels have enough steps.
+    """Return the number of epochs that gives even few labels enough steps.
 
     Example:
         >>> _epochs(10, 64), _epochs(100, 64), _epochs(50_000, 64)
@@ -361,28 +365,30 @@ def _few_shot(parts: Parts, progress: Progress) -> list[str]:
         except ValueError as error:
             why = str(error)
         else:
-            words = _words({"evaluations.shots": str(shots), "evaluations.distance": "cosine"})
-            return ["--evaluations+", "FewShot", *words]
+            options = _format_options({"evaluations.shots": str(shots), "evaluations.distance": "cosine"})
+            return ["--evaluations+", "FewShot", *options]
     progress.say(f"few-shot episodes are left out: {why}")
     return []
 
 
-def _words(options: Mapping[str, Any], above: str = "") -> list[str]:
+def _format_options(options: Mapping[str, Any], above: str = "") -> list[str]:
     return as_words(Option(f"{above}{name}", "null" if value is None else value) for name, value in options.items())
 
 
 def _compared(
     columns: Mapping[str, Column], runs: Sequence[Run], folder: Path, names: Mapping[Path, str], progress: Progress
 ) -> Comparison:
-    """Tell the table of a transfer, and write it as CSV next to a page that shows it as curves."""
+    """Report the table of a transfer, and write it as CSV next to a page that shows it as curves."""
     page = folder / "transfer.html"
     views = report.in_settings(runs, names, progress=progress.bar)
-    found = transferred(report.settings_of(views), columns)
-    comparison = Comparison(page, [one.row for one in found], verdict_on(found))
-    comparison.table.write_text(found_as_csv(found), "utf-8", "backslashreplace")
-    report.write_page(page, views, title="Transfer", sections=[TransferSection(found), CurvesSection(), FactsSection()])
-    table = by_labels(found)
-    over = "seeds" if any(one.row.runs > 1 for one in found) else "the test part"
+    scores = transferred(report.settings_of(views), columns)
+    comparison = Comparison(page, [score.row for score in scores], verdict_on(scores))
+    comparison.table.write_text(found_as_csv(scores), "utf-8", "backslashreplace")
+    report.write_page(
+        page, views, title="Transfer", sections=[TransferSection(scores), CurvesSection(), FactsSection()]
+    )
+    table = by_labels(scores)
+    over = "seeds" if any(score.row.runs > 1 for score in scores) else "the test part"
     progress.tell(f"Accuracy on the test part, with 95 % intervals over {over}\n")
     progress.tell("\n".join(aligned(table)))
     if any(cell.endswith(" *") for line in table for cell in line):

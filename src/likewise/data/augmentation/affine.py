@@ -104,6 +104,6 @@ class RandomShift(ImageAugmentation):
         rows = top + torch.arange(height, device=images.device)
         columns = left + torch.arange(width, device=images.device)
         columns = torch.where(numbers[:, 2:] < self.flip, columns.flip(1), columns)
-        own = torch.arange(len(images), device=images.device).view(-1, 1, 1, 1)
+        index = torch.arange(len(images), device=images.device).view(-1, 1, 1, 1)
         channels = torch.arange(images.shape[1], device=images.device).view(1, -1, 1, 1)
-        return padded[own, channels, rows[:, None, :, None], columns[:, None, None, :]]
+        return padded[index, channels, rows[:, None, :, None], columns[:, None, None, :]]

@@ -22,21 +22,21 @@ class Draw:
     Args:
         seed: Seed of the numbers; every step has another.
         rows: Number of rows in the global batch.
-        own: The rows held here. None: all.
+        local: The rows held here. None: all.
         device: The device of the numbers. None: the CPU.
 
     Example:
-        >>> second_half = Draw(7, rows=4, own=slice(2, 4)).uniform(2)
+        >>> second_half = Draw(7, rows=4, local=slice(2, 4)).uniform(2)
         >>> torch.equal(Draw(7, rows=4).uniform(2)[2:], second_half)
         True
     """
 
     def __init__(
-        self, seed: int, rows: int, own: slice | None = None, device: torch.device | str | None = None
+        self, seed: int, rows: int, local: slice | None = None, device: torch.device | str | None = None
     ) -> None:
         self.device = torch.device(device or "cpu")
         self.rows = rows
-        self._own = slice(None) if own is None else own
+        self._local = slice(None) if local is None else local
         self._generator = torch.Generator(self.device).manual_seed(seed)
 
     def uniform(self, *shape: int) -> Float[Tensor, "n ..."]:
@@ -48,7 +48,9 @@ class Draw:
         return self._drawn(torch.randn, shape)
 
     def _drawn(self, sample: Any, shape: tuple[int, ...]) -> Tensor:
-        return sample(self.rows, *shape, generator=self._generator, device=self.device, dtype=torch.float32)[self._own]
+        return sample(self.rows, *shape, generator=self._generator, device=self.device, dtype=torch.float32)[
+            self._local
+        ]
 
 
 class Augmentation(Described, nn.Module, ABC):
@@ -70,11 +72,11 @@ class Augmentation(Described, nn.Module, ABC):
     _given = ""
     _seeds: torch.Generator | None = None
 
-    def __new__(cls, *args: Any, **given: Any) -> Self:
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         # notes the arguments for the repr; a class of one's own may leave out `super().__init__()`
-        made = super().__new__(cls, *args, **given)
+        made = super().__new__(cls, *args, **kwargs)
         nn.Module.__init__(made)
-        made._given = ", ".join([*map(repr, args), *(f"{name}={value!r}" for name, value in given.items())])
+        made._given = ", ".join([*map(repr, args), *(f"{name}={value!r}" for name, value in kwargs.items())])
         return made
 
     def __init__(self, seed: int | None = None) -> None:
@@ -210,10 +212,10 @@ class Chain(Augmentation):
 
     def split(self) -> tuple[Augmentation | None, Augmentation | None]:
         first, rest = self.augmentations[0].split()
-        others = [*([] if rest is None else [rest]), *self.augmentations[1:]]
+        remaining = [*([] if rest is None else [rest]), *self.augmentations[1:]]
         if first is None:
             return None, self
-        return first, Chain(others) if others else None
+        return first, Chain(remaining) if remaining else None
 
     def check(self, inputs: Any) -> None:
         self.augmentations[0].check(inputs)
@@ -236,7 +238,7 @@ def floating(inputs: Shaped[Tensor, "n ch h w"], name: str) -> Float[Tensor, "n 
 
 
 def check_images(inputs: Tensor, name: str) -> None:
-    """Refuse what is no batch of images, or not in uint8 or floating."""
+    """Refuse what is not a batch of images, in uint8 or floating point."""
     if inputs.ndim != 4:
         remedy = "choose FeatureDropout for vectors, TokenDropout for token rows, image[None] for a single image"
         raise ValueError(f"{name} expected images (N, channels, height, width), got {tuple(inputs.shape)}: {remedy}")
@@ -248,7 +250,7 @@ def uniform(draw: Draw, inputs: Tensor, *shape: int) -> Float[Tensor, "n ..."]:
     """Sample numbers from [0, 1) for the inputs, and refuse a draw for another number of inputs."""
     numbers = draw.uniform(*shape)
     if len(numbers) != len(inputs):
-        remedy = "give Draw the rows of the global batch, and own= if not all are here"
+        remedy = "give Draw the rows of the global batch, and local= if not all are here"
         raise ValueError(f"expected a draw for the {len(inputs)} inputs, got one for {len(numbers)}: {remedy}")
     return numbers
 

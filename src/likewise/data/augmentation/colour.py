@@ -157,9 +157,9 @@ def _blended(
     images: Float[Tensor, "n ch h w"], kinds: Shaped[Tensor, "n 3"], factors: Float[Tensor, "n 3"]
 ) -> Float[Tensor, "n ch h w"]:
     """Blend images three times: with black (kind 0), with their mean grey (1), or with their grey (2)."""
-    for kind, factor in zip(kinds.T[..., None, None, None], factors.T[..., None, None, None], strict=True):
+    for blend_kind, factor in zip(kinds.T[..., None, None, None], factors.T[..., None, None, None], strict=True):
         grey = _grey(images)
-        other = torch.where(kind == 1, grey.mean((2, 3), keepdim=True), grey) * (kind > 0)
+        other = torch.where(blend_kind == 1, grey.mean((2, 3), keepdim=True), grey) * (blend_kind > 0)
         images = torch.lerp(other, images, factor.to(images.dtype)).clamp_(0, 1)
     return images
 

@@ -28,10 +28,10 @@ COLUMNS = 2  # of panels
 
 @cache
 def script(*, figures: bool = True) -> Markup:
-    """Return the elements that draw figures, to stand once on a page: the drawing library, compressed, and its use.
+    """Return the elements that draw figures, once for a page: the drawing library, compressed, and the code to use it.
 
     Args:
-        figures: Whether there are figures. False: only what waits until something is seen.
+        figures: Whether there are figures. False: only the code that waits until an element is seen.
 
     Example:
         >>> 1_000_000 < len(script()) < 2_500_000
@@ -62,7 +62,7 @@ def as_html(figure: go.Figure, name: str) -> Markup:
 
 
 def as_data(value: Any, name: str = "") -> Markup:
-    r"""Return data as an element that a page's scripts read, without a letter that ends it.
+    r"""Return data as an element that a page's scripts read, with every letter escaped that could end it.
 
     Args:
         value: What JSON can hold, and what Plotly puts into figures.
@@ -78,7 +78,7 @@ def as_data(value: Any, name: str = "") -> Markup:
 
 
 def told(text: str, most: int = LONGEST) -> str:
-    """Return a name as Plotly shows it letter by letter; tags in a label, links too, would be drawn as such.
+    """Escape and shorten a name so that Plotly shows it as it is, instead of rendering tags and links in it.
 
     Example:
         >>> told("<b>cat</b>"), told("abcdef", 4)
@@ -87,9 +87,9 @@ def told(text: str, most: int = LONGEST) -> str:
     return escape(one_line(text, most), quote=False)
 
 
-def color(place: int, of: int) -> str:
-    """Return the colour of one of several things that are compared."""
-    return COLORS[place] if of <= len(COLORS) else qualitative.D3[place % len(qualitative.D3)]
+def color(index: int, count: int) -> str:
+    """Return the colour of one of `count` things that are compared."""
+    return COLORS[index] if count <= len(COLORS) else qualitative.D3[index % len(qualitative.D3)]
 
 
 def palette(count: int) -> list[str]:
@@ -102,8 +102,8 @@ def palette(count: int) -> list[str]:
     return list(qualitative.D3 if count <= len(qualitative.D3) else qualitative.Dark24)
 
 
-def line(points: Sequence[tuple[float, float | None]], name: str, shade: str, **others: Any) -> go.Scatter:
-    """Return a line through points, x and y, with markers; others are further properties of the trace.
+def line(points: Sequence[tuple[float, float | None]], name: str, shade: str, **properties: Any) -> go.Scatter:
+    """Return a line through points, x and y, with markers; properties are further ones of the trace.
 
     Example:
         >>> line([(1, 2.0), (2, None)], "a", GREY).y
@@ -111,7 +111,7 @@ def line(points: Sequence[tuple[float, float | None]], name: str, shade: str, **
     """
     x, y = zip(*points, strict=True) if points else ((), ())
     return go.Scatter(
-        {"mode": "lines+markers", "line": {"color": shade, "width": 1.6}} | others, x=x, y=y, name=told(name)
+        {"mode": "lines+markers", "line": {"color": shade, "width": 1.6}} | properties, x=x, y=y, name=told(name)
     )
 
 
@@ -119,7 +119,7 @@ def grid(titles: Sequence[str], columns: int = COLUMNS) -> tuple[go.Figure, list
     """Return a figure of panels on axes of their own, and the row and column of each."""
     rows = max(1, -(-len(titles) // columns))
     figure = make_subplots(rows, columns, subplot_titles=titles, vertical_spacing=0.28 / rows, horizontal_spacing=0.09)
-    return figure, [{"row": place // columns + 1, "col": place % columns + 1} for place in range(len(titles))]
+    return figure, [{"row": index // columns + 1, "col": index % columns + 1} for index in range(len(titles))]
 
 
 def styled(figure: go.Figure, **layout: Any) -> go.Figure:

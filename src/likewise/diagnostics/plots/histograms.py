@@ -1,4 +1,4 @@
-"""Histograms and heat maps: shares of values in bins, over epochs too, and matrices with a name a row and column."""
+"""Histograms and heat maps: shares of values in bins, over epochs too, and matrices with named rows and columns."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,7 +19,7 @@ def histograms(
     """Draw how values are distributed, in panels with the same axes.
 
     Args:
-        panels: For each title, for each kind of values the edges of its bins and the share of each.
+        panels: By title and by kind of values, the edges of the bins and the share of each bin.
         across: What the values are.
         up: What the shares are of, in percent.
 
@@ -29,17 +29,17 @@ def histograms(
         >>> histograms({"": push}, "weight", "pairs, %").data[0].y
         (25.0, 75.0)
     """
-    titles, kinds = list(panels), list(dict.fromkeys(kind for panel in panels.values() for kind in panel))
+    titles, kinds = list(panels), list(dict.fromkeys(label for panel in panels.values() for label in panel))
     figure = make_subplots(1, len(titles), subplot_titles=titles, horizontal_spacing=0.06, shared_yaxes=True)
     for column, panel in enumerate(panels.values(), start=1):
-        for kind, (edges, shares) in panel.items():
+        for label, (edges, shares) in panel.items():
             figure.add_bar(
                 x=((edges[1:] + edges[:-1]) / 2).tolist(),
                 y=(100 * shares).tolist(),
                 width=(edges[1:] - edges[:-1]).tolist(),
-                marker={"color": color(kinds.index(kind), len(kinds)), "opacity": 0.65, "line": {"width": 0}},
-                name=told(kind),
-                legendgroup=kind,
+                marker={"color": color(kinds.index(label), len(kinds)), "opacity": 0.65, "line": {"width": 0}},
+                name=told(label),
+                legendgroup=label,
                 showlegend=column == 1,
                 row=1,
                 col=column,
@@ -53,7 +53,7 @@ def heat_maps(histograms: Mapping[str, Sequence[tuple[int, Sequence[int]]]]) -> 
     """Draw histograms over epochs, a column an epoch, the share of each bin as a colour.
 
     Args:
-        histograms: For each title its (epoch, counts) pairs, with as many counts in each.
+        histograms: For each title its (epoch, counts) pairs, with the same number of counts in each.
 
     Returns:
         The figure; an epoch without counts is left blank.
@@ -63,7 +63,7 @@ def heat_maps(histograms: Mapping[str, Sequence[tuple[int, Sequence[int]]]]) -> 
         ([75.0, None], [25.0, None])
     """
     figure, places = grid([told(title.replace("_", " ")) for title in histograms], columns=1)
-    for place, pairs in zip(places, histograms.values(), strict=True):
+    for position, pairs in zip(places, histograms.values(), strict=True):
         shares = [[100 * count / sum(counts) if sum(counts) else None for count in counts] for _, counts in pairs]
         heat = go.Heatmap(
             x=[epoch for epoch, _ in pairs],
@@ -72,7 +72,7 @@ def heat_maps(histograms: Mapping[str, Sequence[tuple[int, Sequence[int]]]]) -> 
             coloraxis="coloraxis",
             hovertemplate="epoch %{x}, bin %{y}: %{z:.1f} %<extra></extra>",
         )
-        figure.add_trace(heat, **place)
+        figure.add_trace(heat, **position)
     rows = max(1, len(places))
     figure.update_layout(coloraxis={"colorscale": "Blues", "cmin": 0, "colorbar": {"title": "counts, %"}})
     figure.update_yaxes(title_text="bin")
@@ -94,7 +94,7 @@ def matrix(values: Float[Tensor, "l l"], names: Sequence[str], what: str) -> go.
         'cat, dog: 0'
     """
     shown = [told(name, 24) for name in names]
-    words = [
+    texts = [
         [f"{first}, {second}: {value:.2g}" for second, value in zip(shown, row, strict=True)]
         for first, row in zip(shown, values.tolist(), strict=True)
     ]
@@ -103,7 +103,7 @@ def matrix(values: Float[Tensor, "l l"], names: Sequence[str], what: str) -> go.
         z=values.tolist(),
         x=places,
         y=places,
-        customdata=words,
+        customdata=texts,
         hovertemplate="%{customdata}<extra></extra>",
         colorscale="Blues",
         zmin=0,

@@ -19,12 +19,12 @@ def thumbnails(images: Float[Tensor, "n ch h w"], side: int) -> Float[Tensor, "n
     longer = max(images.shape[-2:])
     if longer <= side:
         return colour
-    size = [max(1, round(side * of / longer)) for of in images.shape[-2:]]
+    size = [max(1, round(side * length / longer)) for length in images.shape[-2:]]
     return functional.interpolate(colour, size=size, mode="bilinear", antialias=True, align_corners=False)
 
 
-def image_address(picture: UInt8[Tensor, "height width ch"], kind: str = "png", **options: Any) -> str:
+def image_address(picture: UInt8[Tensor, "height width ch"], image_format: str = "png", **options: Any) -> str:
     """Return an address that holds a picture, of three channels, or of four with opacity."""
     content = io.BytesIO()
-    Image.fromarray(picture.numpy()).save(content, kind, **options)
-    return f"data:image/{kind};base64,{base64.b64encode(content.getvalue()).decode()}"
+    Image.fromarray(picture.numpy()).save(content, image_format, **options)
+    return f"data:image/{image_format};base64,{base64.b64encode(content.getvalue()).decode()}"

@@ -49,16 +49,16 @@ def dots(rows: Mapping[str, Mapping[str, Dot]], across: str, *, zero: bool = Fal
         ['encoder', 'raw inputs']
     """
     figure = go.Figure()
-    kinds = list(dict.fromkeys(kind for row in rows.values() for kind in row))
+    kinds = list(dict.fromkeys(label for row in rows.values() for label in row))
     apart = min(0.24, 0.7 / max(1, len(kinds)))
-    for place, kind in enumerate(kinds):
-        shown = [(row, of[kind]) for row, of in enumerate(rows.values()) if kind in of]
-        shade = color(place, len(kinds))
+    for index, label in enumerate(kinds):
+        shown = [(row, by_label[label]) for row, by_label in enumerate(rows.values()) if label in by_label]
+        shade = color(index, len(kinds))
         figure.add_scatter(
             x=[dot.value for _, dot in shown],
-            y=[row + apart * (place - (len(kinds) - 1) / 2) for row, _ in shown],
+            y=[row + apart * (index - (len(kinds) - 1) / 2) for row, _ in shown],
             error_x=whiskers([dot for _, dot in shown]) | {"color": shade},
-            name=told(kind),
+            name=told(label),
             mode="markers",
             marker={"color": shade, "size": 11 if len(kinds) <= 2 else 8},
             hovertext=[told(dot.words, 200) for _, dot in shown],
@@ -87,15 +87,15 @@ def bars(kinds: Mapping[str, Mapping[str, Dot]], across: str, up: str) -> go.Fig
         (10, 0)
     """
     figure = go.Figure()
-    names = list(dict.fromkeys(name for of in kinds.values() for name in of))
-    for place, (kind, of) in enumerate(kinds.items()):
+    names = list(dict.fromkeys(name for by_name in kinds.values() for name in by_name))
+    for index, (label, by_name) in enumerate(kinds.items()):
         figure.add_bar(
-            x=[names.index(name) for name in of],
-            y=[dot.value for dot in of.values()],
-            error_y=whiskers(list(of.values())) | {"color": GREY},
-            name=told(kind),
-            marker={"color": color(place, len(kinds))},
-            hovertext=[told(f"{name}: {dot.words}", 200) for name, dot in of.items()],
+            x=[names.index(name) for name in by_name],
+            y=[dot.value for dot in by_name.values()],
+            error_y=whiskers(list(by_name.values())) | {"color": GREY},
+            name=told(label),
+            marker={"color": color(index, len(kinds))},
+            hovertext=[told(f"{name}: {dot.words}", 200) for name, dot in by_name.items()],
             hoverinfo="text+name",
         )
     shown = names if len(names) <= MOST_TICKS else []
@@ -119,21 +119,21 @@ def choices(panels: Mapping[str, tuple[str, Mapping[str, Sequence[Tried]]]]) -> 
         ('star', 'circle')
     """
     figure = make_subplots(1, max(1, len(panels)), subplot_titles=[told(title) for title in panels])
-    kinds = list(dict.fromkeys(kind for _, lines in panels.values() for kind in lines))
+    kinds = list(dict.fromkeys(label for _, lines in panels.values() for label in lines))
     named: set[str] = set()
     for column, (setting, lines) in enumerate(panels.values(), start=1):
-        for kind, tried in lines.items():
+        for label, tried in lines.items():
             marker = {
-                "symbol": ["star" if one.chosen else "circle" for one in tried],
-                "size": [16 if one.chosen else 7 for one in tried],
+                "symbol": ["star" if trial.chosen else "circle" for trial in tried],
+                "size": [16 if trial.chosen else 7 for trial in tried],
             }
-            legend = {"legendgroup": kind, "showlegend": kind not in named}
+            legend = {"legendgroup": label, "showlegend": label not in named}
             drawn = {"error_y": whiskers(tried) | {"thickness": 1}, "marker": marker}
-            points, shade = [(one.setting, one.value) for one in tried], color(kinds.index(kind), len(kinds))
-            figure.add_trace(line(points, kind, shade, **drawn, **legend), row=1, col=column)
-            named.add(kind)
+            points, shade = [(trial.setting, trial.value) for trial in tried], color(kinds.index(label), len(kinds))
+            figure.add_trace(line(points, label, shade, **drawn, **legend), row=1, col=column)
+            named.add(label)
         figure.update_xaxes(type="log", exponentformat="power", title_text=told(setting), row=1, col=column)
-        values = sorted({one.setting for tried in lines.values() for one in tried})
+        values = sorted({trial.setting for tried in lines.values() for trial in tried})
         if len(values) <= MOST_SETTINGS:
             figure.update_xaxes(tickvals=values, ticktext=[f"{value:g}" for value in values], row=1, col=column)
     figure.update_yaxes(title_text="validation score, %", col=1)

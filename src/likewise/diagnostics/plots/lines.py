@@ -24,7 +24,7 @@ class Point(NamedTuple):
 
 
 def curves(panels: Mapping[str, Sequence[tuple[str, Sequence[tuple[int, float]]]]], across: str = "step") -> go.Figure:
-    """Draw curves, each panel on axes of its own, in one colour those with the same label.
+    """Draw curves, each panel on its own axes; curves with the same label share a colour.
 
     Args:
         panels: For each title its curves, each a label with (step, value) pairs.
@@ -41,13 +41,13 @@ def curves(panels: Mapping[str, Sequence[tuple[str, Sequence[tuple[int, float]]]
     figure, places = grid([told(title.replace("_", " ")) for title in panels])
     labels = list(dict.fromkeys(label for lines in panels.values() for label, _ in lines))
     named: set[str] = set()
-    for place, lines in zip(places, panels.values(), strict=True):
+    for position, lines in zip(places, panels.values(), strict=True):
         for label, points in lines:
             shade, mode = color(labels.index(label), len(labels)), "lines" if len(points) > 1 else "markers"
             legend = {"legendgroup": label, "showlegend": label not in named}
-            figure.add_trace(line(points, label, shade, mode=mode, **legend), **place)
+            figure.add_trace(line(points, label, shade, mode=mode, **legend), **position)
             named.add(label)
-    rows = max((place["row"] for place in places), default=1)
+    rows = max((position["row"] for position in places), default=1)
     figure.update_xaxes(title_text=across, row=rows)
     figure.update_yaxes(exponentformat="power")
     return styled(figure, height=90 + 210 * rows, showlegend=1 < len(labels) <= MOST_LABELS)
@@ -68,13 +68,13 @@ def scatter(kinds: Mapping[str, Sequence[Point]], across: str, up: str, *, logar
         ('cat', 'dog')
     """
     figure = go.Figure()
-    for place, (kind, points) in enumerate(kinds.items()):
+    for index, (label, points) in enumerate(kinds.items()):
         figure.add_scatter(
             x=[point.x for point in points],
             y=[point.y for point in points],
-            name=told(kind),
+            name=told(label),
             mode="markers",
-            marker={"color": color(place, len(kinds)), "size": 7, "opacity": 0.7},
+            marker={"color": color(index, len(kinds)), "size": 7, "opacity": 0.7},
             hovertext=[told(point.words, 200) for point in points],
             hoverinfo="text+name",
         )
@@ -91,10 +91,10 @@ def with_intervals(
     logarithmic: bool = False,
     diagonal: bool = False,
 ) -> go.Figure:
-    """Draw numbers with their intervals over other numbers, such as accuracies over how many labels there are.
+    """Draw numbers with their intervals over other numbers, such as accuracies over the number of labels.
 
     Args:
-        lines: For each name its points: the other number, and the number.
+        lines: For each name its points: the other number, x, and the number, y.
         across: What the horizontal axis shows.
         up: What the vertical axis shows.
         logarithmic: Whether the horizontal axis is logarithmic, and has a tick for each point.
@@ -109,8 +109,8 @@ def with_intervals(
     if diagonal:
         dotted = {"color": GREY, "width": 1, "dash": "dot"}
         figure.add_scatter(x=[0, 100], y=[0, 100], mode="lines", line=dotted, showlegend=False, hoverinfo="skip")
-    for place, (name, points) in enumerate(lines.items()):
-        dots, shade = [dot for _, dot in points], color(place, len(lines))
+    for index, (name, points) in enumerate(lines.items()):
+        dots, shade = [dot for _, dot in points], color(index, len(lines))
         hover = {"hovertext": [told(dot.words, 200) for dot in dots], "hoverinfo": "text+name"}
         drawn = [(number, dot.value) for number, dot in points]
         figure.add_trace(line(drawn, name, shade, error_y=whiskers(dots) | {"color": shade}, **hover))
@@ -134,9 +134,9 @@ def spectra(values: Mapping[str, Float[Tensor, " k"]]) -> go.Figure:
         ['encoder']
     """
     figure = go.Figure()
-    for place, (name, of) in enumerate(values.items()):
-        shown = list(enumerate((value for value in of.tolist() if value > 0), start=1))
-        figure.add_trace(line(shown, name, color(place, len(values)), marker={"size": 4}, showlegend=True))
+    for index, (name, spectrum) in enumerate(values.items()):
+        shown = list(enumerate((value for value in spectrum.tolist() if value > 0), start=1))
+        figure.add_trace(line(shown, name, color(index, len(values)), marker={"size": 4}, showlegend=True))
     figure.update_xaxes(title_text="principal direction")
     figure.update_yaxes(title_text="standard deviation", type="log", exponentformat="power", dtick=1)
     return styled(figure, height=320)
@@ -160,14 +160,16 @@ def strengths(
         ['positives', 'negatives']
     """
     figure, places = grid([told(title, 64) for title in panels])
-    for place, (edges, *means) in zip(places, panels.values(), strict=True):
-        for kind, (name, values) in enumerate(zip(("positives", "negatives"), means, strict=True)):
+    for position, (edges, *means) in zip(places, panels.values(), strict=True):
+        for index, (name, values) in enumerate(zip(("positives", "negatives"), means, strict=True)):
             middles = ((edges[1:] + edges[:-1]) / 2).tolist()
-            points = [(at, of if of > 0 else None) for at, of in zip(middles, values.tolist(), strict=True)]
-            legend = {"legendgroup": name, "showlegend": place == places[0]}
-            figure.add_trace(line(points, name, COLORS[kind], marker={"size": 5}, **legend), **place)
-    rows = max((place["row"] for place in places), default=1)
-    exponents = [math.log10(of) for _, *means in panels.values() for mean in means for of in mean.tolist() if of > 0]
+            points = [(at, value if value > 0 else None) for at, value in zip(middles, values.tolist(), strict=True)]
+            legend = {"legendgroup": name, "showlegend": position == places[0]}
+            figure.add_trace(line(points, name, COLORS[index], marker={"size": 5}, **legend), **position)
+    rows = max((position["row"] for position in places), default=1)
+    exponents = [
+        math.log10(value) for _, *means in panels.values() for mean in means for value in mean.tolist() if value > 0
+    ]
     top = max(exponents, default=0.0)
     bottom = max(min(exponents, default=-1.0), top - DECADES)
     figure.update_xaxes(title_text="cosine similarity", range=[-1, 1], row=rows)

@@ -12,8 +12,8 @@ z_j, and in the same way if the queries are part of it; if both directions are w
 over the references and the references over the queries. Any other section takes one product per gradient.
 
 Gradients come in parts, one for each split of a loop. One kernel adds these up and propagates the sum through the
-normalisation. What is expensive within tiles of a pull is pull @ references; a contrast whose weights no kernel
-evaluates, and one for whose kernels a GPU has no room, goes by tiles.
+normalisation. What is expensive in a pull within tiles is evaluated as pull @ references. A contrast goes by tiles
+if no kernel evaluates its weights, or a GPU has no room for its kernels.
 """
 
 import warnings
@@ -60,37 +60,37 @@ class _State(NamedTuple):
 def forward(
     problem: ContrastSpec,
     queries: Float[Tensor, "n d"],
-    others: tuple[Tensor, ...],
+    references: tuple[Tensor, ...],
     temperature: Float[Tensor, ""],
     wanted: NeedsGrad,
 ) -> ForwardResult:
-    """Visit every tile and return the outcome of the contrast, and with it what the backward is.
+    """Visit every tile and return the outcome of the contrast; its state decides which backward runs.
 
     Memory:
         O((N + R)·D).
     """
-    found = plans(problem, tuple([v.shape[0] for v in problem.per_section(queries, others)]), queries.device)
-    if found is not None:
+    all_plans = plans(problem, tuple([v.shape[0] for v in problem.per_section(queries, references)]), queries.device)
+    if all_plans is not None:
         try:
             with _on(queries.device):
-                return _visited(problem, found, (queries, *others), temperature)
+                return _visited(problem, all_plans, (queries, *references), temperature)
         except OutOfResources as why:
             _leave(problem, queries.device, why)
-    return tiled.forward(problem, queries, others, temperature, wanted)
+    return tiled.forward(problem, queries, references, temperature, wanted)
 
 
 def backward(state: Any, upstream: Outcome, wanted: NeedsGrad) -> Gradients:
-    """Return the gradients that are wanted; tiles visit the forward once more if a kernel's has no room."""
+    """Return the gradients that are wanted; if a kernel has no room, tiles repeat the forward as well."""
     if not isinstance(state, _State):
         return tiled.backward(state, upstream, wanted)
     try:
         with _on(state.common.tau.device):
             return _gradients(state, upstream, wanted)
     except OutOfResources as why:
-        queries, *others = (rows.came for rows in state.rows)
+        queries, *references = (rows.came for rows in state.rows)
         _leave(state.problem, queries.device, why)
-        found = tiled.forward(state.problem, queries, tuple(others), state.common.tau, wanted)
-        return tiled.backward(found.state, upstream, wanted)
+        result = tiled.forward(state.problem, queries, tuple(references), state.common.tau, wanted)
+        return tiled.backward(result.state, upstream, wanted)
 
 
 def _on(device: torch.device) -> AbstractContextManager[Any]:
@@ -103,7 +103,7 @@ _SAME = nullcontext()
 
 
 def _leave(problem: ContrastSpec, device: torch.device, why: OutOfResources) -> None:
-    """Warn that tiles take its place; raise where other processes would wait for what kernels alone exchange."""
+    """Warn that tiles take over; raise if other processes would wait for what only kernels exchange."""
     if problem.part is not None:
         raise RuntimeError(
             f"expected room for a kernel on {device}, got too little ({why.name}): choose "
@@ -121,38 +121,40 @@ def _warn(device: torch.device, lacking: str) -> None:
     )
 
 
-def _visited(problem: ContrastSpec, found: Plans, rows: tuple[Tensor, ...], tau: Tensor) -> ForwardResult:
+def _visited(problem: ContrastSpec, all_plans: Plans, rows: tuple[Tensor, ...], tau: Tensor) -> ForwardResult:
     how = precision(problem.half, tau.device)
-    fixed = found.sets and problem.normalize and problem.inv_temperature is not None
-    fixed = fixed and launches.LOG2E * (problem.inv_temperature or 0) * how.slack * max(found.powers) <= launches.SAFE
-    common = Common(found, how, tau, fixed)
-    operands = tuple([launches.operand(v, how, normalize=problem.normalize, order=found.order) for v in rows])
+    fixed = all_plans.sets and problem.normalize and problem.inv_temperature is not None
+    fixed = (
+        fixed and launches.LOG2E * (problem.inv_temperature or 0) * how.slack * max(all_plans.powers) <= launches.SAFE
+    )
+    common = Common(all_plans, how, tau, fixed)
+    operands = tuple([launches.operand(v, how, normalize=problem.normalize, order=all_plans.order) for v in rows])
     z, sections, n = operands[0], problem.per_section(operands[0], operands[1:]), rows[0].shape[0]
-    filled = [(v, plan) for v, plan in zip(sections, found.sections, strict=True) if not _is_empty(plan, z, v)]
-    if found.streamed is None and problem.coefficients is not None:
+    filled = [(v, plan) for v, plan in zip(sections, all_plans.sections, strict=True) if not _is_empty(plan, z, v)]
+    if all_plans.streamed is None and problem.coefficients is not None:
         coefficients = tuple([_coefficient(problem, c, n, tau.device) for c in problem.coefficients])
-        common = Common(found, how, tau, fixed, coefficients, problem.reduction)
+        common = Common(all_plans, how, tau, fixed, coefficients, problem.reduction)
     forth, terms = launches.forward([launches.visit("sums", z, v, plan, common) for v, plan in filled], n, common)
     columns, back = (), None
     if problem.both_ways:
         turned = [launches.visit("sums", v, z, plan, common, swapped=True) for v, plan in filled]
         back, (columns, *_) = launches.forward(turned, sections[0].came.shape[0], common, columns=True)
     attraction, drawn = terms.attraction, None
-    if found.streamed is not None:
-        drawn = found.streamed @ tuple([v.values(tau.dtype) for v in sections])
+    if all_plans.streamed is not None:
+        drawn = all_plans.streamed @ tuple([v.values(tau.dtype) for v in sections])
         beside = torch.linalg.vecdot(z.values(tau.dtype), drawn) / tau
         attraction = beside if attraction is None else attraction + beside
     if forth.active is None:
         losses, counts = combine_losses(problem, terms.logsums, attraction)
     else:
-        given = (forth.active.view(torch.bool), forth.rows_active, forth.mass if found.counts_pairs else None)
-        losses, counts = terms.losses, tuple([each for each in given if each is not None])
+        tensors = (forth.active.view(torch.bool), forth.rows_active, forth.mass if all_plans.counts_pairs else None)
+        losses, counts = terms.losses, tuple([each for each in tensors if each is not None])
     state = _State(problem, common, operands, sections, forth, back, drawn, counts)
     return ForwardResult(Outcome(terms.logsums, columns, attraction, losses, counts), state)
 
 
-def _is_empty(plan: Plan, own: Operand, other: Operand) -> bool:
-    return plan.is_empty or not own.came.shape[0] or not other.came.shape[0]
+def _is_empty(plan: Plan, rows: Operand, other: Operand) -> bool:
+    return plan.is_empty or not rows.came.shape[0] or not other.came.shape[0]
 
 
 def _coefficient(problem: ContrastSpec, coefficient: Tensor | None, n: int, device: torch.device) -> Tensor | None:
@@ -175,7 +177,7 @@ def _gradients(state: _State, upstream: Outcome, wanted: NeedsGrad) -> Gradients
     needs = dict(zip(map(id, state.sections), wanted.sections, strict=True)) | {
         id(z): wanted.queries or wanted.temperature  # the same loops compute that of the temperature
     }
-    given: list[Tensor | None] = []
+    gradients: list[Tensor | None] = []
     for v in state.rows:
         mine, values = products[id(v)], streamed.get(id(v), [])
         counts = [*(visit.splits for visit, *_ in mine), *(1 for _ in values)]
@@ -188,9 +190,9 @@ def _gradients(state: _State, upstream: Outcome, wanted: NeedsGrad) -> Gradients
                 slopes.append((slope.sum(dtype=torch.float64) * (-share / launches.LOG2E) / tau).to(tau.dtype))
         for of_pull, out in zip(values, outs, strict=True):
             out[0] = torch.nn.functional.pad(of_pull, (0, out.shape[2] - of_pull.shape[1]))
-        given.append(launches.projected(parts, v, common) if needs.get(id(v)) else None)
+        gradients.append(launches.projected(parts, v, common) if needs.get(id(v)) else None)
     slope = sum(slopes, start=torch.zeros_like(tau)) if wanted.temperature else None
-    return Gradients(slope, given[0] if wanted.queries else None, tuple(given[1:]))
+    return Gradients(slope, gradients[0] if wanted.queries else None, tuple(gradients[1:]))
 
 
 def _products(
@@ -218,16 +220,16 @@ def _streamed(state: _State, force: Tensor | None, wanted: NeedsGrad, slopes: li
     problem, pull, tau, drawn = state.problem, state.common.plans.streamed, state.common.tau, state.drawn
     if pull is None or drawn is None or force is None:
         return {}
-    z, *others = (v.values(tau.dtype) for v in state.rows)
+    z, *references = (v.values(tau.dtype) for v in state.rows)
     if wanted.temperature:
         slopes.append(-(force @ torch.linalg.vecdot(z, drawn)) / tau.square())
-    found = {id(v): list[Tensor]() for v in state.rows}
-    found[id(state.rows[0])].append(drawn * force[:, None])
-    lengths = [len(v) for v in problem.per_section(z, others)]
+    gradients = {id(v): list[Tensor]() for v in state.rows}
+    gradients[id(state.rows[0])].append(drawn * force[:, None])
+    lengths = [len(v) for v in problem.per_section(z, references)]
     products = pull.transposed_products(z * force[:, None], lengths, wanted.sections)
     for v, values in zip(state.sections, products, strict=True):
-        found[id(v)] += [] if values is None else [values]
-    return found
+        gradients[id(v)] += [] if values is None else [values]
+    return gradients
 
 
 def _forces(state: _State, upstream: Outcome) -> tuple[RowArgs, RowArgs | None, Tensor, Tensor]:

@@ -17,8 +17,8 @@ On tight clusters push and pull almost cancel. W is their difference pair by pai
 
 Exponents are in base 2, with s · scale − o rounded once. Rows have one part in half precision, or two halves for
 float32. Sums are compensated. Tiles without special pairs, all inside and off the diagonal, run in a loop without
-masks, and those where sorted rows have no key in common in one that compares no keys either. If a block extends beyond the last row, it repeats that row: other rows then have weight 0, and own rows are not
-stored.
+masks, and those where sorted rows have no key in common in one that compares no keys either. If a block extends beyond
+the last row, it repeats that row: other rows then have weight 0, and own rows are not stored.
 
 The weights of a section are a function, WEIGHTS (see `likewise.operator.triton.weights`), of the values that they read
 and the indices of rows; it returns the k-th push, or the pull after them: booleans if SETS, else numbers.
@@ -61,10 +61,10 @@ def _scales(tau, x_scale, y_scale, HOW: tl.constexpr):
     Scales are powers of two: a constant, or read if they depend on the rows.
     """
     equal = exponent_scale(tau)
-    own, other = equal * 0.0 + HOW.SCALE, equal * 0.0 + HOW.SCALE
+    own_scale, other = equal * 0.0 + HOW.SCALE, equal * 0.0 + HOW.SCALE
     if x_scale is not None:
-        own, other = tl.load(x_scale), tl.load(y_scale)
-    scale = equal / own / other
+        own_scale, other = tl.load(x_scale), tl.load(y_scale)
+    scale = equal / own_scale / other
     return scale, equal if HOW.NORMALIZED else equal * 0.0, 1.0 / other
 
 
@@ -112,19 +112,19 @@ def _load_parts(pointer, rows, columns, count, D: tl.constexpr, TWO: tl.constexp
 
 @triton.jit
 def _chunk(
-    total, x, y, rows, others, n, r, start,
+    total, x, y, rows, other_rows, n, r, start,
     D: tl.constexpr, CHUNK: tl.constexpr, X2: tl.constexpr, Y2: tl.constexpr, ALL4: tl.constexpr,
 ):  # fmt: skip
     """Return the total with the products of a chunk of the columns added."""
     columns = start + tl.arange(0, CHUNK)
     a0, a1 = _load_parts(x, rows, columns, n, D, X2)
-    b0, b1 = _load_parts(y, others, columns, r, D, Y2)
+    b0, b1 = _load_parts(y, other_rows, columns, r, D, Y2)
     return _dot(a0, a1, b0, b1, total, X2, Y2, ALL4)
 
 
 @triton.jit
 def product(
-    x, y, rows, others, n, r,
+    x, y, rows, other_rows, n, r,
     D: tl.constexpr, CHUNK: tl.constexpr, X2: tl.constexpr, Y2: tl.constexpr, ALL4: tl.constexpr,
     N: tl.constexpr, R: tl.constexpr,
 ):  # fmt: skip
@@ -132,29 +132,29 @@ def product(
     total = tl.full((N, R), 0.0, tl.float32)
     if D <= UNROLLED:
         for start in tl.static_range(0, D, CHUNK):
-            total = _chunk(total, x, y, rows, others, n, r, start, D, CHUNK, X2, Y2, ALL4)
+            total = _chunk(total, x, y, rows, other_rows, n, r, start, D, CHUNK, X2, Y2, ALL4)
     else:
         for start in range(0, D, CHUNK):
-            total = _chunk(total, x, y, rows, others, n, r, start, D, CHUNK, X2, Y2, ALL4)
+            total = _chunk(total, x, y, rows, other_rows, n, r, start, D, CHUNK, X2, Y2, ALL4)
     return total
 
 
 @triton.jit
-def _similarities(x, y, x0, x1, rows, others, n, r, HOW: tl.constexpr):
+def _similarities(x, y, x0, x1, rows, other_rows, n, r, HOW: tl.constexpr):
     """Return x yᵀ of a tile, and the two parts of y if a tile holds all features."""
     if HOW.D == HOW.CHUNK:
-        y0, y1 = _load_parts(y, others, tl.arange(0, HOW.CHUNK), r, HOW.D, HOW.TWO)
+        y0, y1 = _load_parts(y, other_rows, tl.arange(0, HOW.CHUNK), r, HOW.D, HOW.TWO)
         s = tl.full((HOW.N, HOW.R), 0.0, tl.float32)
         s = _dot(x0, x1, y0, y1, s, HOW.TWO, HOW.TWO, HOW.ALL4)
     else:
         y0, y1 = x0, x1  # not read
-        s = product(x, y, rows, others, n, r, HOW.D, HOW.CHUNK, HOW.TWO, HOW.TWO, HOW.ALL4, HOW.N, HOW.R)
+        s = product(x, y, rows, other_rows, n, r, HOW.D, HOW.CHUNK, HOW.TWO, HOW.TWO, HOW.ALL4, HOW.N, HOW.R)
     return s, y0, y1
 
 
 @triton.jit
 def _walk(start, stop, n, r, first_row, shift, bounds, KIND: tl.constexpr, HOW: tl.constexpr):
-    """Return the first of the tiles of a kind in [start, stop), their number, and where how many others come between.
+    """Return the first tile of a kind in [start, stop), how many there are, and where how many others lie between.
 
     See `likewise.operator.triton.weights` for kinds. The last is that of the diagonal, and of the edge from r // R on.
     """
@@ -195,12 +195,12 @@ def _pairwise(a, b, c, d):
 def _sums(values, w, COUNTS: tl.constexpr, INTERPRETED: tl.constexpr):
     """Return the row sums of a tile and of its weights, in one reduction, so that both keep the layout of the product."""
     if not COUNTS:
-        one, other = tl.sum(values, axis=1), 0.0
+        row_sums, other = tl.sum(values, axis=1), 0.0
     elif INTERPRETED:
-        one, other = tl.sum(values, axis=1), tl.sum(w.to(tl.float32), axis=1)
+        row_sums, other = tl.sum(values, axis=1), tl.sum(w.to(tl.float32), axis=1)
     else:
-        one, other = tl.reduce((values, w.to(tl.float32)), 1, _pairwise)
-    return one, other
+        row_sums, other = tl.reduce((values, w.to(tl.float32)), 1, _pairwise)
+    return row_sums, other
 
 
 @triton.jit
@@ -251,21 +251,21 @@ def forward_kernel(
     for KIND in tl.static_range(FIRST, 3, STRIDE):
         first, count, gap, skipped = _walk(start, stop, n, r, first_row, shift, bounds, KIND, HOW)
         for step in range(0, count):
-            others, inside = _columns(first, step, gap, skipped, r, KIND, HOW)
-            s, y0, y1 = _similarities(x, y, x0, x1, rows, others, n, r, HOW)
-            w = WEIGHTS(v, rows, others, inside, n, r, shift, 0, KIND, HOW.N, HOW.R)
+            other_rows, inside = _columns(first, step, gap, skipped, r, KIND, HOW)
+            s, y0, y1 = _similarities(x, y, x0, x1, rows, other_rows, n, r, HOW)
+            w = WEIGHTS(v, rows, other_rows, inside, n, r, shift, 0, KIND, HOW.N, HOW.R)
             highest, total, lost, counted = _add_push(
                 highest, total, lost, s, w, scale * v[0], bound * v[0], HOW.COUNTED == 0, HOW
             )
             mass += counted
             if KIND >= HOW.SECOND:
-                w = WEIGHTS(v, rows, others, inside, n, r, shift, 1, KIND, HOW.N, HOW.R)
+                w = WEIGHTS(v, rows, other_rows, inside, n, r, shift, 1, KIND, HOW.N, HOW.R)
                 highest1, total1, lost1, counted = _add_push(
                     highest1, total1, lost1, s, w, scale * v[1], bound * v[1], HOW.COUNTED == 1, HOW
                 )
                 mass += counted
             if KIND >= HOW.PULLS:
-                w = WEIGHTS(v, rows, others, inside, n, r, shift, HOW.PUSHES, KIND, HOW.N, HOW.R)
+                w = WEIGHTS(v, rows, other_rows, inside, n, r, shift, HOW.PUSHES, KIND, HOW.N, HOW.R)
                 new = tl.where(w != 0, s, 0.0)
                 if not HOW.PULL_SET:
                     new *= w
@@ -289,22 +289,22 @@ def forward_kernel(
 
 
 @triton.jit
-def _draw(s, w, own, other, rows, others, n, r, scale, bound, lift, K: tl.constexpr, HOW: tl.constexpr):
+def _draw(s, w, own_args, other, rows, other_rows, n, r, scale, bound, lift, K: tl.constexpr, HOW: tl.constexpr):
     """Return push (a_i e^{s − o_i} + a'_j e^{s − o'_j}) of a tile for the k-th push."""
     s = tl.where(w != 0, s, -float("inf"))
-    first, second = K * n.to(tl.int64) + rows, K * r.to(tl.int64) + others
+    first, second = K * n.to(tl.int64) + rows, K * r.to(tl.int64) + other_rows
     a = tl.full((HOW.N, 1), 0.0, tl.float32)
     b = tl.full((1, HOW.R), 0.0, tl.float32)
-    if own is not None:
-        a = (tl.load(own[1] + first) * lift)[:, None]
+    if own_args is not None:
+        a = (tl.load(own_args[1] + first) * lift)[:, None]
     if other is not None:
         b = (tl.load(other[1] + second) * lift)[None, :]
     drawn = tl.zeros_like(s)
     if HOW.FIXED:
         drawn += tl.exp2(_exponents(s, scale, bound, HOW)) * (a + b)
     else:
-        if own is not None:
-            drawn += a * tl.exp2(_exponents(s, scale, tl.load(own[0] + first)[:, None], HOW))
+        if own_args is not None:
+            drawn += a * tl.exp2(_exponents(s, scale, tl.load(own_args[0] + first)[:, None], HOW))
         if other is not None:
             drawn += b * tl.exp2(_exponents(s, scale, tl.load(other[0] + second)[None, :], HOW))
         if not HOW.SETS:
@@ -313,10 +313,10 @@ def _draw(s, w, own, other, rows, others, n, r, scale, bound, lift, K: tl.conste
 
 
 @triton.jit
-def _multiplied(total, w, y, others, y0, y1, r, chunk, HOW: tl.constexpr):
+def _multiplied(total, w, y, other_rows, y0, y1, r, chunk, HOW: tl.constexpr):
     """Return total + w y for a chunk of the features; with two parts the product of the small ones is omitted."""
     if HOW.D != HOW.CHUNK:
-        y0, y1 = _load_parts(y, others, chunk * HOW.CHUNK + tl.arange(0, HOW.CHUNK), r, HOW.D, HOW.TWO)
+        y0, y1 = _load_parts(y, other_rows, chunk * HOW.CHUNK + tl.arange(0, HOW.CHUNK), r, HOW.D, HOW.TWO)
     w0 = rounded(w, HOW.HALF, HOW.INTERPRETED)
     if HOW.TWO:  # tensor cores truncate their sums instead of rounding: limit these to one tile
         w1 = ((w - w0.to(tl.float32)) * SMALLER).to(HOW.HALF)
@@ -328,12 +328,12 @@ def _multiplied(total, w, y, others, y0, y1, r, chunk, HOW: tl.constexpr):
 
 @triton.jit(do_not_specialize=["n", "r", "shift", "tiles"], do_not_specialize_on_alignment=["tau"])
 def backward_kernel(
-    x, y, x_scale, y_scale, tau, strongest, v, bounds, own, other, out, slopes, n, r, shift, tiles,
+    x, y, x_scale, y_scale, tau, strongest, v, bounds, own_args, other, out, slopes, n, r, shift, tiles,
     WEIGHTS: tl.constexpr, HOW: tl.constexpr,
 ):  # fmt: skip
     """Store a chunk of the gradient of some rows over one split of the other rows, times τ.
 
-    Own and other are the offsets, a and h of rows, h or all of them omitted. ``slopes`` are Σ W (s − s of equal rows).
+    `own_args` and `other` are the offsets, a and h of rows, h or all omitted. ``slopes`` are Σ W (s − s of equal rows).
     """
     first_row, start, chunk = tl.program_id(0) * HOW.N, tl.program_id(1) * tiles, tl.program_id(2)
     places = first_row + tl.arange(0, HOW.N)
@@ -353,20 +353,22 @@ def backward_kernel(
     for KIND in tl.static_range(FIRST, 3, STRIDE):
         first, count, gap, skipped = _walk(start, stop, n, r, first_row, shift, bounds, KIND, HOW)
         for step in range(0, count):
-            others, inside = _columns(first, step, gap, skipped, r, KIND, HOW)
-            s, y0, y1 = _similarities(x, y, x0, x1, rows, others, n, r, HOW)
+            other_rows, inside = _columns(first, step, gap, skipped, r, KIND, HOW)
+            s, y0, y1 = _similarities(x, y, x0, x1, rows, other_rows, n, r, HOW)
             drawn = tl.zeros_like(s)
             for k in tl.static_range(PUSHES):
                 if k == 0 or KIND >= HOW.SECOND:
-                    w = WEIGHTS(v, rows, others, inside, n, r, shift, k, KIND, HOW.N, HOW.R)
-                    drawn += _draw(s, w, own, other, rows, others, n, r, scale * v[k], bound * v[k], lift, k, HOW)
+                    w = WEIGHTS(v, rows, other_rows, inside, n, r, shift, k, KIND, HOW.N, HOW.R)
+                    drawn += _draw(
+                        s, w, own_args, other, rows, other_rows, n, r, scale * v[k], bound * v[k], lift, k, HOW
+                    )
             if KIND >= HOW.PULLS:
-                w = WEIGHTS(v, rows, others, inside, n, r, shift, HOW.PUSHES, KIND, HOW.N, HOW.R)
+                w = WEIGHTS(v, rows, other_rows, inside, n, r, shift, HOW.PUSHES, KIND, HOW.N, HOW.R)
                 h = tl.zeros_like(s)
-                if own is not None and own[2] is not None:
-                    h += (tl.load(own[2] + rows) * lift)[:, None]
+                if own_args is not None and own_args[2] is not None:
+                    h += (tl.load(own_args[2] + rows) * lift)[:, None]
                 if other is not None and other[2] is not None:
-                    h += (tl.load(other[2] + others) * lift)[None, :]
+                    h += (tl.load(other[2] + other_rows) * lift)[None, :]
                 h = tl.where(w != 0, h, 0.0)
                 if not HOW.PULL_SET:
                     h *= w
@@ -374,7 +376,7 @@ def backward_kernel(
             if slopes is not None:
                 new = tl.sum(drawn * _exponents(s, scale, equal, HOW), axis=1)
                 slope, slope_lost = _plus(slope, slope_lost, new)
-            total = _multiplied(total, drawn, y, others, y0, y1, r, chunk, HOW)
+            total = _multiplied(total, drawn, y, other_rows, y0, y1, r, chunk, HOW)
     columns = chunk * HOW.CHUNK + tl.arange(0, HOW.CHUNK)
     at = tl.program_id(1) * n.to(tl.int64) + places
     tl.store(out + at[:, None] * HOW.D + columns[None, :], total * ((1.0 / lift) * unscale), mask=(places < n)[:, None])

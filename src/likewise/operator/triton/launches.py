@@ -29,7 +29,7 @@ LOG2E = 1.4426950408889634
 _triton: Any = triton
 
 MOST = 1024
-"""How many compiled kernels are known at most."""
+"""How many compiled kernels are cached at most."""
 
 LARGE = 1 << 31
 """From here on Triton passes an integer in 64 bits."""
@@ -81,7 +81,7 @@ class RowArgs(NamedTuple):
     """The gradient of its attraction."""
 
 
-@dataclass(frozen=True, eq=False)  # as one that is known is found by being the same
+@dataclass(frozen=True, eq=False)  # so that a cached one is looked up by identity
 class How:
     """The compile-time constants of a visit apart from its weights."""
 
@@ -113,10 +113,10 @@ class How:
 
 
 @lru_cache(maxsize=256)
-def _constants(how: Precision, **others: Any) -> How:
+def _constants(how: Precision, **constants: Any) -> How:
     return How(
         TWO=how.two, ALL4=how.two and how.products == 4, HALF=KERNEL_DTYPES[how.half], INTERPRETED=how.interpreted,
-        SCALE=how.scale, SLACK=how.slack, **others,
+        SCALE=how.scale, SLACK=how.slack, **constants,
     )  # fmt: skip
 
 
@@ -154,25 +154,25 @@ def operand(
     return Operand(parts, rows, lengths, how.scale)
 
 
-def projected(parts: Float[Tensor, "s n d"], of: Operand, common: Common) -> Float[Tensor, "n _"]:
+def projected(parts: Float[Tensor, "s n d"], rows: Operand, common: Common) -> Float[Tensor, "n _"]:
     """Return the gradient of input rows, in their dtype, from the parts of the prepared rows' gradient, times τ."""
-    came, (splits, n, padded) = of.came, parts.shape
+    came, (splits, n, padded) = rows.came, parts.shape
     out = torch.empty(came.shape, dtype=came.dtype, device=came.device)
     grid, sizes = _of_rows(n, padded)
     _launch(row_kernels.project_kernel, grid, came.device)(
-        parts, came, common.plans.order, of.lengths, common.tau, out, splits, n, came.shape[1], came.stride(0),
+        parts, came, common.plans.order, rows.lengths, common.tau, out, splits, n, came.shape[1], came.stride(0),
         OUT=KERNEL_DTYPES[came.dtype], INTERPRETED=common.how.interpreted, **sizes,
     )  # fmt: skip
     return out
 
 
-def visit(kernel: str, own: Operand, other: Operand, plan: Plan, common: Common, *, swapped: bool = False) -> Visit:
+def visit(kernel: str, rows: Operand, other: Operand, plan: Plan, common: Common, *, swapped: bool = False) -> Visit:
     """Return a loop of own rows over other rows, for "sums" or the "backward"; swapped: own rows are the references.
 
     The sums of references over the queries include no pull.
     """
     plans, how, tau, fixed, *_ = common
-    n, r, padded = own.parts.shape[1], other.parts.shape[1], own.parts.shape[2]
+    n, r, padded = rows.parts.shape[1], other.parts.shape[1], rows.parts.shape[2]
     held, wanted = chunk(padded, two=how.two), kernel == "backward" or not swapped
     size = tuning.tiles(
         kernel, held, two=how.two, whole=held == padded, overlaps=plan.thin, busy=plan.is_busy, device=tau.device
@@ -182,7 +182,7 @@ def visit(kernel: str, own: Operand, other: Operand, plan: Plan, common: Common,
     parts = tuning.splits(blocks * chunks, walked, tau.device, at_once=size.programs, products=kernel != "sums")
     walk = -(-walked // parts)
     constants = _constants(
-        how, N=size.own, R=size.other, D=padded, CHUNK=held, NORMALIZED=own.lengths is not None, FIXED=fixed,
+        how, N=size.own, R=size.other, D=padded, CHUNK=held, NORMALIZED=rows.lengths is not None, FIXED=fixed,
         PUSHES=len(plans.powers), SETS=plans.sets, PULL_SET=plans.pull_set, COUNTED=plans.counted if wanted else -1,
         SELF=plan.has_diagonal, STRIDE=2 if plan.ordered is None else 1,
         FIRST=plan.kinds[0], SECOND=plan.kinds[1], PULLS=plan.kinds[2] if wanted else 3,
@@ -194,7 +194,7 @@ def visit(kernel: str, own: Operand, other: Operand, plan: Plan, common: Common,
     values = [value if isinstance(value, float | Tensor) else aligned(value().to(tau.device)) for value in plan.values]
     return Visit(
         (blocks, -(-walked // walk), chunks),
-        (own.parts, other.parts, own.given_scale, other.given_scale, tau),
+        (rows.parts, other.parts, rows.given_scale, other.given_scale, tau),
         (tuple(values), None if plan.ordered is None else plan.ordered[1:]),
         (n, r, -plan.shift if swapped else plan.shift, walk),
         keywords,
@@ -261,7 +261,7 @@ def backward(
     each: Visit, sides: tuple[RowArgs | None, RowArgs | None], strongest: Tensor, out: Tensor, slopes: Tensor | None
 ) -> None:
     """Store the gradient of own rows for each split, times τ, from their own sums and from those of the other rows."""
-    read = [None if of is None else tuple(of) for of in sides]
+    read = [None if side is None else tuple(side) for side in sides]
     _launch(kernels.backward_kernel, each.grid, strongest.device)(
         *each.rows, strongest, *each.values, *read, out, slopes, *each.counts, **each.keywords
     )
@@ -274,8 +274,8 @@ def _kernel(kernel: Any, grid: tuple[int, ...]) -> Any:
 def _launch(kernel: Any, grid: tuple[int, ...], device: torch.device) -> Any:
     """Return a function that launches a kernel with a grid on the current device, unless the grid is empty.
 
-    What Triton has compiled is kept by more than it was compiled for, and launched as Triton itself does it once it has
-    found it, on the current stream. Whoever hooks into launches, as a profiler does, is called by Triton.
+    Compiled kernels are cached by at least what Triton compiles them for, and launched on the current stream as Triton
+    itself launches a cached one. If anything hooks into launches, as a profiler does, Triton launches and calls it.
     """
 
     def launch(*values: Any, **keywords: Any) -> None:
@@ -284,21 +284,23 @@ def _launch(kernel: Any, grid: tuple[int, ...], device: torch.device) -> Any:
         key = None
         if isinstance(kernel, JITFunction):  # not the interpreter's
             key = kernel.__name__, device, _kinds(values), *keywords.values()
-            if (known := _compiled.get(key)) is not None:  # in one look, as another GPU's thread may clear it
-                found, constants = known
+            if (known := _compiled.get(key)) is not None:  # in one look-up, as another GPU's thread may clear the cache
+                compiled, constants = known
                 enter, leave = _triton.knobs.runtime.launch_enter_hook, _triton.knobs.runtime.launch_exit_hook
                 if getattr(enter, "calls", enter) or getattr(leave, "calls", leave):  # chains, from Triton 3.5 on
-                    found[(*grid, 1, 1)](*values, *constants)
+                    compiled[(*grid, 1, 1)](*values, *constants)
                     return
                 x, y, z = (*grid, 1, 1)[:3]
                 stream = _triton.runtime.driver.active.get_current_stream(device.index)
-                found.run(x, y, z, stream, found.function, found.packed_metadata, None, None, None, *values, *constants)
+                compiled.run(
+                    x, y, z, stream, compiled.function, compiled.packed_metadata, None, None, None, *values, *constants
+                )
                 return
-        found = _kernel(kernel, grid)(*values, **keywords)
-        if isinstance(found, CompiledKernel):
+        compiled = _kernel(kernel, grid)(*values, **keywords)
+        if isinstance(compiled, CompiledKernel):
             if len(_compiled) >= MOST:
                 _compiled.clear()
-            _compiled[key] = found, [keywords[name] for name in kernel.arg_names[len(values) :]]
+            _compiled[key] = compiled, [keywords[name] for name in kernel.arg_names[len(values) :]]
 
     return launch
 
@@ -307,20 +309,20 @@ _compiled: dict[Any, Any] = {}
 
 
 def _kinds(values: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return what Triton may compile a kernel anew for: what is there, and dtypes; the rest is exempt, or `aligned`."""
+    """Return what Triton may recompile a kernel for: what is None, and dtypes; the rest is exempt, or `aligned`."""
     return tuple(
         [
             value.dtype if type(value) is Tensor
             else value < LARGE if type(value) is int
             else None if value is None
             else _kinds(value) if type(value) is tuple
-            else _kind(value)
+            else _get_value_type(value)
             for value in values
         ]
     )  # fmt: skip
 
 
-def _kind(value: Any) -> Any:
+def _get_value_type(value: Any) -> Any:
     return value.dtype if isinstance(value, Tensor) else type(value)
 
 

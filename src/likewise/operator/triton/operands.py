@@ -112,7 +112,7 @@ def halves(values: Tensor) -> tuple[Float[Tensor, "2 n d"], Float[Tensor, ""]]:
 
 
 def aligned(values: Tensor) -> Tensor:
-    """Return values in one piece that starts at a multiple of 16 bytes: others have kernels compiled for them anew."""
+    """Return values contiguous and aligned to 16 bytes; for others, kernels would be compiled anew."""
     values = values.contiguous()
     return values.clone() if values.storage_offset() * values.element_size() % 16 else values
 

@@ -13,7 +13,7 @@ from likewise.operator.triton.kernels import exponent_scale, rounded
 
 @triton.jit
 def _came_at(rows, order, n):
-    """Return where rows came, which may be sorted."""
+    """Return the positions of rows in the input, before they were sorted."""
     return rows if order is None else tl.load(order + rows, mask=rows < n, other=0)
 
 
@@ -33,12 +33,12 @@ def unit_kernel(
     length = tl.where(length == 0, float("inf"), length)
     tl.store(lengths + rows, length.to(tl.float32), mask=rows < n)
     values *= (SCALE / length)[:, None]
-    place, inside = at * D + columns[None, :], inside & (columns < D)[None, :]
+    offsets, inside = at * D + columns[None, :], inside & (columns < D)[None, :]
     high = rounded(values.to(tl.float32), HALF, INTERPRETED)
-    tl.store(parts + place, high, mask=inside)
+    tl.store(parts + offsets, high, mask=inside)
     if TWO:
         low = (values - high.to(tl.float32).to(tl.float64)).to(tl.float32).to(HALF)
-        tl.store(parts + n.to(tl.int64) * D + place, low, mask=inside)
+        tl.store(parts + n.to(tl.int64) * D + offsets, low, mask=inside)
 
 
 @triton.jit(do_not_specialize=["splits", "n", "d", "stride"], do_not_specialize_on_alignment=["x", "tau"])
@@ -85,11 +85,11 @@ def _added(values, parts, n, rows, inside, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def _coefficient(given, mass, rows, inside, MEAN: tl.constexpr):
+def _coefficient(coefficients, mass, rows, inside, MEAN: tl.constexpr):
     """Return c of rows, which is given or the row sums of the pull."""
     c = tl.where(mass > 0, 1.0, 0.0) if MEAN else mass
-    if given is not None:
-        c = tl.load(given + rows, mask=inside, other=0.0).to(tl.float32)
+    if coefficients is not None:
+        c = tl.load(coefficients + rows, mask=inside, other=0.0).to(tl.float32)
     return c
 
 
@@ -170,21 +170,21 @@ def shares_kernel(
     weight = tl.zeros((BLOCK,), tl.float32)
     if mass is not None:
         weight = tl.load(mass + came, mask=inside, other=0.0)
-    given = tl.zeros((BLOCK,), tl.float32)
+    loss_grad = tl.zeros((BLOCK,), tl.float32)
     if of_losses is not None:
         if REDUCTION == "none":
-            given += tl.load(of_losses + came, mask=inside, other=0.0).to(tl.float32)
+            loss_grad += tl.load(of_losses + came, mask=inside, other=0.0).to(tl.float32)
         else:
-            given += tl.load(of_losses).to(tl.float32)
+            loss_grad += tl.load(of_losses).to(tl.float32)
         if REDUCTION == "mean":
-            given /= tl.maximum(tl.load(count), 1).to(tl.float32)
-        given = tl.where(tl.load(active + came, mask=inside, other=0) != 0, given, 0.0)
+            loss_grad /= tl.maximum(tl.load(count), 1).to(tl.float32)
+        loss_grad = tl.where(tl.load(active + came, mask=inside, other=0) != 0, loss_grad, 0.0)
     size = tl.zeros((BLOCK,), tl.float32)
     drawn = tl.zeros((BLOCK,), tl.float64)
     for k in tl.static_range(PUSHES):
         g = tl.zeros((BLOCK,), tl.float32)
         if of_losses is not None:
-            g += given * _coefficient(coefficients[k], weight, came, inside, MEAN)
+            g += loss_grad * _coefficient(coefficients[k], weight, came, inside, MEAN)
         if upstreams[k] is not None:
             g += tl.load(upstreams[k] + came, mask=inside, other=0.0).to(tl.float32)
         sums = tl.load(total + k * n.to(tl.int64) + rows, mask=inside, other=0.0)
@@ -193,7 +193,7 @@ def shares_kernel(
         size += tl.abs(g)
         drawn += g.to(tl.float64)
     if force is not None:
-        h = -given
+        h = -loss_grad
         if of_attraction is not None:
             h += tl.load(of_attraction + came, mask=inside, other=0.0).to(tl.float32)
         if MEAN:

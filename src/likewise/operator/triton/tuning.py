@@ -50,7 +50,7 @@ KEYS = "capability", "kernel", "chunk", "two", "whole", "overlaps", "busy"
 """What measured tiles are found by: the compute capability times ten, and the arguments of `tiles`."""
 
 SHIPPED = Path(__file__).with_name("tiles.json")
-"""The tiles that were measured to be faster than those of the rules below; `LIKEWISE_TILES` names one's own file."""
+"""The tiles that were measured to be faster than those of the rules below; `LIKEWISE_TILES` names your own file."""
 
 
 def tiles(kernel: str, chunk: int, *, two: bool, whole: bool, overlaps: int, busy: bool, device: torch.device) -> Tiles:
@@ -87,9 +87,9 @@ def _narrow(kernel: str, chunk: int, *, two: bool, whole: bool, overlaps: int, r
     """Return tiles for mma instructions, with which every supported GPU has room, `ROOMY` or not."""
     simple, wide = chunk <= 128 and whole and not overlaps, roomy or chunk <= 128
     if two:
-        own = 128 if kernel == "sums" and whole and roomy else 64
-        other = 64 if own == 64 and whole and not overlaps else 32
-        return Tiles(own, other, 8, 2 if whole or roomy else 1)
+        rows = 128 if kernel == "sums" and whole and roomy else 64
+        other = 64 if rows == 64 and whole and not overlaps else 32
+        return Tiles(rows, other, 8, 2 if whole or roomy else 1)
     if kernel == "sums" and simple:
         return Tiles(128, 128, 8, 3 if roomy else 2)
     return Tiles(128 if simple or (kernel == "sums" and wide) else 64, 64 if wide else 32, 8, 2)
@@ -97,9 +97,13 @@ def _narrow(kernel: str, chunk: int, *, two: bool, whole: bool, overlaps: int, r
 
 @cache
 def _measured() -> dict[tuple[Any, ...], Tiles]:
-    """Return the tiles in the shipped file, and in one's own, which wins."""
-    own = os.environ.get("LIKEWISE_TILES")
-    return {key: size for path in (SHIPPED, *([Path(own)] if own else ())) for key, size in read(path).items()}
+    """Return the tiles of the shipped file and of one's own, which takes precedence."""
+    custom_path = os.environ.get("LIKEWISE_TILES")
+    return {
+        key: size
+        for path in (SHIPPED, *([Path(custom_path)] if custom_path else ()))
+        for key, size in read(path).items()
+    }
 
 
 def read(path: Path) -> dict[tuple[Any, ...], Tiles]:
@@ -108,19 +112,19 @@ def read(path: Path) -> dict[tuple[Any, ...], Tiles]:
     try:
         entries = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(entries, list):
-            raise TypeError(f"a {type(entries).__name__} instead of a list")  # noqa: TRY301 - told as all others
-        found = {tuple([each[name] for name in KEYS]): Tiles(*each["tiles"]) for each in entries}
+            raise TypeError(f"a {type(entries).__name__} instead of a list")  # noqa: TRY301 - reported like the rest
+        sizes = {tuple([each[name] for name in KEYS]): Tiles(*each["tiles"]) for each in entries}
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise ValueError(_refused(path, f"{type(error).__name__}: {error}")) from error
-    for key, size in found.items():
+    for key, size in sizes.items():
         if [type(value) for value in key] != kinds or key[1] not in {"sums", "backward"} or not _is_possible(size):
             raise ValueError(_refused(path, f"{dict(zip(KEYS, key, strict=True))} with {list(size)}"))
-    return found
+    return sizes
 
 
-def _refused(path: Path, found: str) -> str:
+def _refused(path: Path, content: str) -> str:
     return (
-        f"expected tiles as benchmarks/first_gpu.py writes them in {path}, got {found}: measure them again, or unset "
+        f"expected tiles as benchmarks/first_gpu.py writes them in {path}, got {content}: measure them again, or unset "
         "LIKEWISE_TILES"
     )
 
@@ -128,7 +132,7 @@ def _refused(path: Path, found: str) -> str:
 def _is_possible(size: Tiles) -> bool:
     rows, warps = (16, 32, 64, 128, 256), (1, 2, 4, 8, 16)
     choices = rows, rows, warps, range(1, 9), range(1, 17)
-    return all(type(value) is int and value in of for value, of in zip(size, choices, strict=True))
+    return all(type(value) is int and value in allowed for value, allowed in zip(size, choices, strict=True))
 
 
 @cache

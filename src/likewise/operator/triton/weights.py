@@ -37,7 +37,7 @@ LABELS = 64
 """How many labels of a thin product are multiplied at a time."""
 
 MOST = 256
-"""How many combinations of tests of keys are known at most."""
+"""How many combinations of tests of keys are cached at most."""
 
 SORTED = 1 << 14
 """From how many rows on queries are sorted by key: sorting fewer takes as long as comparing their keys."""
@@ -62,7 +62,7 @@ class Plan(NamedTuple):
     """The weights of one section: the pushes and, if there is one, the pull."""
 
     function: Callable[[bool], Any]
-    """Returns that of a tile of anchors and references, or swapped: see `_compiled`."""
+    """Returns the weights' function for a tile of anchors and references, or swapped: see `_compiled`."""
     values: tuple[Any, ...]
     """What these read: the powers of the pushes, tensors, and numbers, which may change without being compiled anew."""
     shift: int
@@ -136,9 +136,13 @@ def plans(problem: ContrastSpec, lengths: tuple[int, ...], device: torch.device)
     kinds = [sets] * len(powers) + [pull_set]
     sorts = problem.own == (True,) and problem.normalize and problem.part is None and not problem.both_ways
     sorts = sorts and streamed is None and lengths[0] >= SORTED
-    found = [_planned(list(parts), kinds, powers, device, sorts=sorts) for parts in zip(*cut, strict=True)]
-    known = tuple(plan for plan in found if plan is not None)
-    return Plans(known, powers, pull is not None, sets, pull_set, mean, streamed) if len(known) == len(found) else None
+    section_plans = [_planned(list(parts), kinds, powers, device, sorts=sorts) for parts in zip(*cut, strict=True)]
+    known = tuple(plan for plan in section_plans if plan is not None)
+    return (
+        Plans(known, powers, pull is not None, sets, pull_set, mean, streamed)
+        if len(known) == len(section_plans)
+        else None
+    )
 
 
 def _planned(
@@ -155,8 +159,8 @@ def _planned(
     is_symmetric = all(weight.is_symmetric for weight in weights)
     known = None if tests is None else _known.get((tests, len(powers), *sets, is_sorted))
     if known is not None:
-        found = known.values(keys, device) if ordered is None else [ordered.first] * len(known.read)
-        return Plan(known.plan.function, (*powers, *found), *known.plan[2:8], is_symmetric, ordered)
+        values = known.values(keys, device) if ordered is None else [ordered.first] * len(known.read)
+        return Plan(known.plan.function, (*powers, *values), *known.plan[2:8], is_symmetric, ordered)
     section = _Section(powers, device, ordered)
     function = cache(lambda swapped: _compiled(section.source(forms, sets, swapped=swapped)))
     function(False)  # noqa: FBT003 - not swapped; this collects the values
@@ -182,17 +186,18 @@ def _planned(
 
 
 class _Known(NamedTuple):
-    """What is the same for all weights that are the same tests of keys: nothing of it is a tensor."""
+    """What all weights that are the same tests of keys share; it holds no tensor."""
 
     plan: Plan
     read: list[tuple[int, bool]]
     """Which keys its functions read after the powers, and whether those of the references."""
 
     def values(self, keys: Iterable[Keys], device: torch.device) -> list[Tensor]:
-        """Return what the functions read of other keys."""
+        """Return what the functions read if the keys are these."""
         moved = [key.to(device) for key in keys]
         return [
-            aligned(moved[of].references if of_references else moved[of].anchors) for of, of_references in self.read
+            aligned(moved[index].references if of_references else moved[index].anchors)
+            for index, of_references in self.read
         ]
 
 
@@ -230,15 +235,15 @@ def _compiled(body: str) -> Any:
     """Return the function for Triton to compile with this body.
 
     It takes the values, the indices of own and other rows, which of the latter are inside, the number of both, the
-    shift, which weight is wanted, the kind of the tile, and the sizes of a tile. Triton keys what it has compiled
-    by the source, and reads this from where Python looks for that of a traceback.
+    shift, which weight is wanted, the kind of the tile, and the sizes of a tile. Triton caches what it has
+    compiled by the source, which it reads from `linecache`, as tracebacks do.
     """
     name = f"weights_{sha256(body.encode()).hexdigest()[:16]}"
-    source, file = f"def {name}(v, rows, others, inside, n, r, shift, {CONSTANTS}):\n{body}\n", f"<{name}>"
+    source, file = f"def {name}(v, rows, other_rows, inside, n, r, shift, {CONSTANTS}):\n{body}\n", f"<{name}>"
     linecache.cache[file] = len(source), None, source.splitlines(keepends=True), file
-    found: dict[str, Any] = {"tl": tl, "product": product, "__name__": __name__}
-    exec(compile(source, file, "exec"), found)  # noqa: S102 - the source is written below, from no input
-    return triton.jit(found[name])
+    namespace: dict[str, Any] = {"tl": tl, "product": product, "__name__": __name__}
+    exec(compile(source, file, "exec"), namespace)  # noqa: S102 - the source is written below, from no input
+    return triton.jit(namespace[name])
 
 
 class _Section:
@@ -254,7 +259,7 @@ class _Section:
 
     def read(self, keys: dict[Keys, int]) -> list[tuple[int, bool]]:
         """Return which keys are read, in the order of values, and whether those of the references."""
-        return [(keys[of[0]], True) if isinstance(of, tuple) else (keys[of], False) for of in self._places]
+        return [(keys[key[0]], True) if isinstance(key, tuple) else (keys[key], False) for key in self._places]
 
     def _since(self, key: Keys | None) -> int:
         """Return the first kind of tiles where keys may be equal."""
@@ -268,21 +273,21 @@ class _Section:
         self._swapped = swapped
         lines = [
             "    i, j = {}, {}".format(
-                *("others[None, :]", "rows[:, None]") if swapped else ("rows[:, None]", "others[None, :]")
+                *("other_rows[None, :]", "rows[:, None]") if swapped else ("rows[:, None]", "other_rows[None, :]")
             )
         ]
         for k, (form, is_set) in enumerate(zip(forms, sets, strict=False)):
             lines.append(f"    if K == {k}:")
-            for kind in range(0, 3, 2 if self._ordered is None else 1):
+            for tile_kind in range(0, 3, 2 if self._ordered is None else 1):
                 self._names = {}
-                weight = self._weight(form, kind, is_set=is_set)
-                lines.append(f"        if KIND == {kind}:")
+                weight = self._weight(form, tile_kind, is_set=is_set)
+                lines.append(f"        if KIND == {tile_kind}:")
                 lines += [f"            {name} = {value}" for name, value in (self._names | {"w": weight}).items()]
         return "\n".join([*lines, "    return w"])
 
-    def _weight(self, form: ClosedForm, kind: int, *, is_set: bool) -> str:
+    def _weight(self, form: ClosedForm, tile_kind: int, *, is_set: bool) -> str:
         """Return the expression of a weight in a tile, booleans of a set, numbers of others."""
-        terms = [self._term(term, kind) for term in form if self.first([(term,)]) <= kind]
+        terms = [self._term(term, tile_kind) for term in form if self.first([(term,)]) <= tile_kind]
         if is_set and len(form) == 1 and terms and not terms[0][1]:
             weight = " & ".join(terms[0][0]) or FULL.format(1, "int1")
         else:
@@ -291,23 +296,25 @@ class _Section:
                 number = " * ".join([ONE, *factors])
                 numbers.append(f"tl.where({' & '.join(tests)}, {number}, 0.0)" if tests else number)
             weight = f"({' + '.join(numbers)})" + " > 0" * is_set
-        if kind < 2:
+        if tile_kind < 2:
             return weight
         return f"inside & ({weight})" if is_set else f"tl.where(inside, {weight}, 0.0)"
 
-    def _term(self, term: Term, kind: int) -> tuple[list[str], list[str]]:
+    def _term(self, term: Term, tile_kind: int) -> tuple[list[str], list[str]]:
         """Return the tests of a term and its factors. A sum of tests that is 0 or 1 is their exclusive or."""
         tests = [
-            self._key(key) for key, c in term.keys.items() if key is not None and self._since(key) <= kind and c % 2
+            self._key(key)
+            for key, c in term.keys.items()
+            if key is not None and self._since(key) <= tile_kind and c % 2
         ]
         conditions = [("~" if term.keys.get(None, 0) % 2 else "") + f"({' ^ '.join(tests)})"] if tests else []
         factors = [] if term.factor == 1 else [self._value(id(term), lambda: float(term.factor))]
         for thin in term.overlaps:
-            found = self._overlap(thin)
+            overlap = self._overlap(thin)
             if thin.taken == "as it is":
-                factors.append(found)
+                factors.append(overlap)
             else:
-                conditions.append(f"({found} {'>' if thin.taken == 'present' else '=='} 0)")
+                conditions.append(f"({overlap} {'>' if thin.taken == 'present' else '=='} 0)")
         for scale, index in ((term.anchors, "i"), (term.references, "j")):
             factors += [] if scale is None else [self._load(id(scale), scale.float, index)]
         for matrix in term.matrices:
@@ -321,9 +328,9 @@ class _Section:
             return "own"
         moved = key.to(self._device)
         sides = (moved.anchors, moved.references) if self._ordered is None else (self._ordered.first,) * 2
-        own, other = self._load(key, lambda: sides[0], "i"), self._load((key, 1), lambda: sides[1], "j")
+        row_key, other = self._load(key, lambda: sides[0], "i"), self._load((key, 1), lambda: sides[1], "j")
         name = f"k{self._places[key]}"
-        self._names[name] = f"{own} == {other}"
+        self._names[name] = f"{row_key} == {other}"
         return name
 
     def _overlap(self, thin: ThinProduct) -> str:
@@ -333,16 +340,16 @@ class _Section:
             if id(values) not in self._parts:
                 self._parts[id(values)] = _parts(values.to(self._device))
         (a, _), (b, _) = sides[::-1] if self._swapped else sides
-        pointers = [self._value(id(of), lambda of=of: self._parts[id(of)][0]) for of in (a, b)]
-        labels, halved = self._parts[id(a)][0].shape[2], [len(self._parts[id(of)][0]) - 1 for of in (a, b)]
-        arguments = (*pointers, "rows", "others", "n", "r", labels, min(LABELS, labels), *halved, 0, "N", "R")
+        pointers = [self._value(id(matrix), lambda matrix=matrix: self._parts[id(matrix)][0]) for matrix in (a, b)]
+        labels, halved = self._parts[id(a)][0].shape[2], [len(self._parts[id(matrix)][0]) - 1 for matrix in (a, b)]
+        arguments = (*pointers, "rows", "other_rows", "n", "r", labels, min(LABELS, labels), *halved, 0, "N", "R")
         text = f"product({', '.join(map(str, arguments))})"
         for (values, index), size in zip(sides, thin.sizes or (None, None), strict=True):
             by = [x for x in (size, self._parts[id(values)][1]) if x is not None]
             if by:
                 divisor = partial(_product, by, len(values))
                 text = f"tl.div_rn({text}, {self._load((id(values), id(size)), divisor, index)} + {ZERO})"
-        name = "x" + "_".join(str(self._places[id(of)]) for of, _ in sides) + "s" * (thin.sizes is not None)
+        name = "x" + "_".join(str(self._places[id(matrix)]) for matrix, _ in sides) + "s" * (thin.sizes is not None)
         self._names[name] = text
         return name
 

@@ -1,4 +1,4 @@
-"""Classes and labels of one run: errors of each, which are taken for which, and the scores of labels."""
+"""Classes and labels of one run: errors of each, which are confused, and the scores of labels."""
 
 from collections.abc import Mapping, Sequence
 
@@ -19,59 +19,64 @@ from likewise.scores import ALL, ENCODER, Group, Score
 MOST = 40  # classes or labels that are shown
 PAIRS = 12  # of classes that are confused, in a table
 ByGroup = Mapping[tuple[str, str, str], Mapping[Group, Score]]
-"""For evaluation, metric and features the score of each group."""
+"""The score of each group, by evaluation, metric and features."""
 
 
 class ClassesSection(Section):
     """Errors by class, and by how many training samples a class has."""
 
     def content(self, views: Sequence[RunView]) -> Content | None:
-        found = _by_group(views[0])
-        groups = list(dict.fromkeys(group for of in found.values() for group in of))
+        by_group = _by_group(views[0])
+        groups = list(dict.fromkeys(group for scores in by_group.values() for group in scores))
         classes = [group for group in groups if group.kind == "class"]
         tail = [group for group in groups if group.kind != "class"]
         if not classes:
             return None
-        shown = _worst(classes, [of for (*_, kind), of in found.items() if kind == ENCODER])
+        shown = _worst(classes, [scores for (*_, feature_kind), scores in by_group.items() if feature_kind == ENCODER])
         said = sentence("classes", tail=tail) + limit_words(len(shown), len(classes), "classes, with the lowest scores")
-        names = dict.fromkeys((evaluation, metric) for evaluation, metric, _ in found)
-        figures = Markup().join(_errors(found, *name, shown) for name in names)
-        columns = {", ".join(of): scores for of, scores in found.items()}
-        counts = {group: max(of[group].count for of in found.values() if group in of) for group in (*tail, *shown)}
-        return Content("Classes", said, figures + _table(columns, counts, "samples", MOST + 3))
+        names = dict.fromkeys((evaluation, metric) for evaluation, metric, _ in by_group)
+        figures = Markup().join(_errors(by_group, *name, shown) for name in names)
+        columns = {", ".join(key): scores for key, scores in by_group.items()}
+        counts = {
+            group: max(scores[group].count for scores in by_group.values() if group in scores)
+            for group in (*tail, *shown)
+        }
+        return Content("Classes", said, figures + _tabulate_groups(columns, counts, "samples", MOST + 3))
 
 
 def _by_group(view: RunView) -> ByGroup:
-    found: dict[tuple[str, str, str], dict[Group, Score]] = {}
-    for (evaluation, metric, kind, group), score in view.test_scores.items():
-        if group != ALL and score.metric.is_share and kind in KINDS:
-            found.setdefault((evaluation, metric, kind), {})[group] = score
-    return {of: groups for of, groups in found.items() if any(group.kind == "class" for group in groups)}
+    by_group: dict[tuple[str, str, str], dict[Group, Score]] = {}
+    for (evaluation, metric, feature_kind, group), score in view.test_scores.items():
+        if group != ALL and score.metric.is_share and feature_kind in KINDS:
+            by_group.setdefault((evaluation, metric, feature_kind), {})[group] = score
+    return {key: groups for key, groups in by_group.items() if any(group.kind == "class" for group in groups)}
 
 
 def _worst(classes: Sequence[Group], scores: Sequence[Mapping[Group, Score]]) -> list[Group]:
-    lowest = sorted(classes, key=lambda name: sum(of[name].value for of in scores if name in of))[:MOST]
+    lowest = sorted(classes, key=lambda name: sum(groups[name].value for groups in scores if name in groups))[:MOST]
     return [name for name in classes if name in lowest]
 
 
-def _errors(found: ByGroup, evaluation: str, metric: str, shown: Sequence[Group]) -> Markup:
+def _errors(by_group: ByGroup, evaluation: str, metric: str, shown: Sequence[Group]) -> Markup:
     drawn = {
-        kind: {one.name: dot_of(of[one], missed=True) for one in shown if one in of}
-        for kind in KINDS
-        if (of := found.get((evaluation, metric, kind)))
+        feature_kind: {group.name: dot_of(scores[group], missed=True) for group in shown if group in scores}
+        for feature_kind in KINDS
+        if (scores := by_group.get((evaluation, metric, feature_kind)))
     }
     up = "wrong, %" if metric == "accuracy" else f"100 % less {metric}, %"
     figure = plots.as_html(plots.bars(drawn, "class", up), slug("errors", evaluation, metric))
     return heading(f"{evaluation}, {metric}") + figure
 
 
-def _table(columns: Mapping[str, Mapping[Group, Score]], counts: Mapping[Group, int], of: str, most: int) -> Markup:
+def _tabulate_groups(
+    columns: Mapping[str, Mapping[Group, Score]], counts: Mapping[Group, int], unit: str, most: int
+) -> Markup:
     rows: list[list[str]] = []
     for group, count in counts.items():
         name = group.name if group.kind == "label" else str(group)
         cells = [score_words(scores[group]) if group in scores else "" for scores in columns.values()]
         rows.append([name, *cells, f"{count:,}"])
-    return table(["", *columns, of], rows, most=most)
+    return table(["", *columns, unit], rows, most=most)
 
 
 class ConfusionSection(Section):
@@ -105,7 +110,7 @@ def _confused(wrong: Tensor, counts: Tensor, names: tuple[str, ...]) -> Markup:
     order = wrong.flatten().argsort(descending=True, stable=True)[:PAIRS].tolist()
     rows = [
         [names[true], names[said], f"{int(wrong[true, said]):,}", f"{int(counts[true].sum()):,}"]
-        for true, said in (divmod(place, len(names)) for place in order)
+        for true, said in (divmod(index, len(names)) for index in order)
         if wrong[true, said]
     ]
     return table(["class", "taken for", "samples", "of"], rows)
@@ -116,40 +121,44 @@ class LabelsSection(Section):
 
     def content(self, views: Sequence[RunView]) -> Content | None:
         scores, sizes = views[0].test_scores, views[0].class_sizes
-        found: dict[str, dict[Group, Score]] = {}
-        for (evaluation, metric, kind, group), score in scores.items():
-            if kind == ENCODER and group.kind == "label":
-                found.setdefault(f"{evaluation}, {metric}", {})[group] = score
-        if not found:
+        by_metric: dict[str, dict[Group, Score]] = {}
+        for (evaluation, metric, feature_kind, group), score in scores.items():
+            if feature_kind == ENCODER and group.kind == "label":
+                by_metric.setdefault(f"{evaluation}, {metric}", {})[group] = score
+        if not by_metric:
             return None
-        drawn = [_label_scores(of, sizes) for of in found.values() if next(iter(of.values())).metric.name == F1.name]
-        first = next(iter(found.values()))
+        drawn = [
+            _label_scores(groups, sizes)
+            for groups in by_metric.values()
+            if next(iter(groups.values())).metric.name == F1.name
+        ]
+        first = next(iter(by_metric.values()))
         worst = sorted(first, key=lambda group: first[group].value)
         thirds = _thirds(scores)
         counts = {group: sizes.get(group.name, 0) for group in worst}
-        body = thirds + Markup().join(drawn) + _table(found, counts, "training samples", MOST)
+        body = thirds + Markup().join(drawn) + _tabulate_groups(by_metric, counts, "training samples", MOST)
         return Content("Labels", sentence("labels", thirds=thirds), body)
 
 
 def _thirds(scores: Mapping[tuple[str, str, str, Group], Score]) -> Markup:
-    found = {key: score for key, score in scores.items() if key[3] in THIRDS}
-    columns = list(dict.fromkeys(key[:3] for key in found))
+    thirds = {key: score for key, score in scores.items() if key[3] in THIRDS}
+    columns = list(dict.fromkeys(key[:3] for key in thirds))
     lines = [
-        [str(group), *(score_words(found[*column, group]) if (*column, group) in found else "" for column in columns)]
-        for group in dict.fromkeys(group for *_, group in found)
+        [str(group), *(score_words(thirds[*column, group]) if (*column, group) in thirds else "" for column in columns)]
+        for group in dict.fromkeys(group for *_, group in thirds)
     ]
     head = ["", *(", ".join(column[:2] if column[2] == ENCODER else column) for column in columns)]
     return table(head, lines) if lines else Markup()
 
 
 def _label_scores(scores: Mapping[Group, Score], sizes: Mapping[str, int]) -> Markup:
-    one = next(iter(scores.values()))
+    first = next(iter(scores.values()))
     points: list[plots.Point] = []
-    for group, of in scores.items():
+    for group, score in scores.items():
         size = sizes.get(group.name, 0)
-        words = f"{group.name}: {score_words(of)}, {counted(size, 'sample')}"
-        points.append(plots.Point(max(1, size), 100 * of.value, words))
-    up = f"{one.metric}, %"
-    figure = plots.scatter({one.evaluation: points}, "training samples with the label", up, logarithmic=True)
-    named = slug("labels", one.evaluation, str(one.metric))
-    return heading(f"{one.evaluation}, {one.metric}") + plots.as_html(figure, named)
+        text = f"{group.name}: {score_words(score)}, {counted(size, 'sample')}"
+        points.append(plots.Point(max(1, size), 100 * score.value, text))
+    up = f"{first.metric}, %"
+    figure = plots.scatter({first.evaluation: points}, "training samples with the label", up, logarithmic=True)
+    named = slug("labels", first.evaluation, str(first.metric))
+    return heading(f"{first.evaluation}, {first.metric}") + plots.as_html(figure, named)

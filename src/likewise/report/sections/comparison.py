@@ -21,7 +21,7 @@ from likewise.scores import ENCODER, Group
 MOST_ROWS = 400  # of the table of scores
 MOST_CLASSES = 40  # that are shown
 MOST_SETTINGS = 6  # that are compared with the first, class by class
-MOST_SAMPLES = 12  # that are shown of each
+MOST_SAMPLES = 12  # samples that are shown of each pair of settings
 
 
 class ComparisonSection(Section):
@@ -37,9 +37,9 @@ class ComparisonSection(Section):
         dots: dict[str, dict[str, plots.Dot]] = {}
         for row in rows:
             if row.metric.is_share and row.metric.better != "lower":
-                words = f"{row.score_words}, over {row.interval}"
+                text = f"{row.score_words}, over {row.interval}"
                 dots.setdefault(row.name, {})[row.setting] = plots.Dot(
-                    100 * row.value, 100 * row.low, 100 * row.high, words
+                    100 * row.value, 100 * row.low, 100 * row.high, text
                 )
         figure = plots.as_html(plots.dots(dots, "score on the test part, %"), "compared") if dots else ""
         head = ["", "setting", *head_of_cells(settings[0].name)]
@@ -56,27 +56,27 @@ class ClassDifferencesSection(Section):
     runs = "several"
 
     def content(self, views: Sequence[RunView]) -> Content | None:
-        first, *others = settings_of(views)
+        first, *other_settings = settings_of(views)
         keys = dict.fromkeys(key for view in first.views for key in view.test_scores)
         classes: dict[tuple[str, str], list[Group]] = {}
-        for evaluation, metric, kind, group in keys:
-            if kind == ENCODER and group.kind == "class":
+        for evaluation, metric, feature_kind, group in keys:
+            if feature_kind == ENCODER and group.kind == "class":
                 classes.setdefault((evaluation, metric), []).append(group)
         body, most = Markup(), 0
         for (evaluation, metric), groups in classes.items():
-            found: dict[Group, dict[str, Difference]] = {}
+            differences: dict[Group, dict[str, Difference]] = {}
             for group in groups:
-                for other in others[:MOST_SETTINGS]:
+                for other in other_settings[:MOST_SETTINGS]:
                     outcome = difference(first, other, evaluation, metric, group)
                     if not isinstance(outcome, str):
-                        found.setdefault(group, {})[other.name] = outcome[0]
-            if found:
-                most = max(most, len(found))
-                body += _of_evaluation(evaluation, metric, found)
+                        differences.setdefault(group, {})[other.name] = outcome[0]
+            if differences:
+                most = max(most, len(differences))
+                body += _of_evaluation(evaluation, metric, differences)
         if not body:
             return None
         said = sentence("class_differences") + limit_words(MOST_CLASSES, most, "classes, with the largest differences")
-        said += limit_words(MOST_SETTINGS, len(others), "settings")
+        said += limit_words(MOST_SETTINGS, len(other_settings), "settings")
         return Content(f"Classes, compared with {first.name}", said, body)
 
 
@@ -86,15 +86,15 @@ class SampleDifferencesSection(Section):
     runs = "several"
 
     def content(self, views: Sequence[RunView]) -> Content | None:
-        first, *others = settings_of(views)
+        first, *other_settings = settings_of(views)
         body = Markup()
-        for place, other in enumerate(others[:MOST_SETTINGS], start=2):
-            body += _apart(first, other, f"settings-1-and-{place}.csv")
+        for number, other in enumerate(other_settings[:MOST_SETTINGS], start=2):
+            body += _list_disagreements(first, other, f"settings-1-and-{number}.csv")
         return Content("Samples that settings differ in", sentence("apart", shown=MOST_SAMPLES), body) if body else None
 
 
-def _apart(first: Setting, other: Setting, file: str) -> Markup:
-    """Return the samples that one of two settings gets right; empty where they can't be paired or never differ."""
+def _list_disagreements(first: Setting, other: Setting, file: str) -> Markup:
+    """Return the samples that only one of two settings gets right; empty where they can't be paired or never differ."""
     test = first.first.test_part
     if test is None or test.label_kind != "classes" or not same_test(first.first, other.first):
         return Markup()
@@ -103,7 +103,9 @@ def _apart(first: Setting, other: Setting, file: str) -> Markup:
         return Markup()
     apart = ((said[0] == test.classes) != (said[1] == test.classes)) & (said[0] >= 0) & (said[1] >= 0)
     some = test[apart.nonzero().flatten()]
-    named = ([test.names[label] for label in of.tolist()] for of in (some.classes, said[0][apart], said[1][apart]))
+    named = (
+        [test.names[label] for label in labels.tolist()] for labels in (some.classes, said[0][apart], said[1][apart])
+    )
     rows = list(zip(some.ids, *named, strict=True))
     head = ["id", "class", first.name, other.name]
     few = [
@@ -115,19 +117,19 @@ def _apart(first: Setting, other: Setting, file: str) -> Markup:
     )
 
 
-def _of_evaluation(evaluation: str, metric: str, found: Mapping[Group, Mapping[str, Difference]]) -> Markup:
-    sizes = {group: max(abs(of.value) for of in differences.values()) for group, differences in found.items()}
-    largest = sorted(found, key=lambda group: -sizes[group])[:MOST_CLASSES]
-    settings = list(dict.fromkeys(name for differences in found.values() for name in differences))
+def _of_evaluation(evaluation: str, metric: str, by_group: Mapping[Group, Mapping[str, Difference]]) -> Markup:
+    sizes = {group: max(abs(gain.value) for gain in differences.values()) for group, differences in by_group.items()}
+    largest = sorted(by_group, key=lambda group: -sizes[group])[:MOST_CLASSES]
+    settings = list(dict.fromkeys(name for differences in by_group.values() for name in differences))
     dots: dict[str, dict[str, plots.Dot]] = {}
     rows: list[list[str]] = []
-    for group, differences in found.items():
+    for group, differences in by_group.items():
         if group in largest:
-            words = {name: difference_words(of) for name, of in differences.items()}
-            rows.append([str(group), *(words.get(name, "") for name in settings)])
+            texts = {name: difference_words(gain) for name, gain in differences.items()}
+            rows.append([str(group), *(texts.get(name, "") for name in settings)])
             dots[group.name] = {
-                name: plots.Dot(100 * of.value, 100 * of.low, 100 * of.high, words[name])
-                for name, of in differences.items()
+                name: plots.Dot(100 * gain.value, 100 * gain.low, 100 * gain.high, texts[name])
+                for name, gain in differences.items()
             }
     figure = plots.as_html(plots.dots(dots, "difference, points", zero=True), slug("differences", evaluation, metric))
     return heading(f"{evaluation}, {metric}") + figure + table(["", *settings], rows)

@@ -28,9 +28,9 @@ from likewise.scores import ENCODER, RAW
 
 NEIGHBOURS = 10
 PAIRS = 10  # of classes
-MEASURED = 2000  # samples; all their pairs are looked at
-MOST_LABELS = 120  # that are drawn: the most frequent
-SAMPLES = 1000  # whose pairs are counted for the push
+MEASURED = 2000  # samples, all pairs of which are measured
+MOST_LABELS = 120  # labels that are drawn, the most frequent
+SAMPLES = 1000  # samples whose pairs are counted for the push
 BINS = 40
 
 
@@ -57,26 +57,31 @@ class GeometrySection(Section):
 
 
 def _measured(vectors: Mapping[str, Tensor], classes: Tensor | None, names: Sequence[str]) -> Markup:
-    spectrum = {kind: singular_values(of) for kind, of in vectors.items()}
-    hubs = {kind: hubness(of, NEIGHBOURS) for kind, of in vectors.items()}
+    spectrum = {name: singular_values(features) for name, features in vectors.items()}
+    hubs = {name: hubness(features, NEIGHBOURS) for name, features in vectors.items()}
     rows = [
-        ["uniformity (lower is better)", *(f"{uniformity(of):.3f}" for of in vectors.values())],
-        ["effective rank", *(f"{rank_of(of):.1f} of {len(of):,}" for of in spectrum.values())],
-        ["skewness of hubs (lower is better)", *(f"{of.skewness:.2f}" for of in hubs.values())],
-        ["nobody's neighbours (lower is better)", *(f"{100 * of.never:.1f} %" for of in hubs.values())],
+        ["uniformity (lower is better)", *(f"{uniformity(features):.3f}" for features in vectors.values())],
+        ["effective rank", *(f"{rank_of(values):.1f} of {len(values):,}" for values in spectrum.values())],
+        ["skewness of hubs (lower is better)", *(f"{measure.skewness:.2f}" for measure in hubs.values())],
+        ["nobody's neighbours (lower is better)", *(f"{100 * measure.never:.1f} %" for measure in hubs.values())],
     ]
     body = Markup()
     if classes is not None:
-        distances = {kind: class_distances(of, classes, len(names)) for kind, of in vectors.items()}
-        rows.insert(0, ["alignment (lower is better)", *(f"{alignment(of, classes):.3f}" for of in vectors.values())])
-        rows.insert(1, ["distance of two classes", *(f"{_between(of):.3f}" for of in distances.values())])
+        distances = {name: class_distances(features, classes, len(names)) for name, features in vectors.items()}
+        rows.insert(
+            0,
+            ["alignment (lower is better)", *(f"{alignment(features, classes):.3f}" for features in vectors.values())],
+        )
+        rows.insert(1, ["distance of two classes", *(f"{_between(matrix):.3f}" for matrix in distances.values())])
         panels: dict[str, dict[str, tuple[Tensor, Tensor]]] = {}
-        for kind, of in vectors.items():
-            edges, same, different = similarity_histogram(of, classes)
-            panels[kind] = {"same class": (edges, same), "different classes": (edges, different)}
+        for name, features in vectors.items():
+            edges, same, different = similarity_histogram(features, classes)
+            panels[name] = {"same class": (edges, same), "different classes": (edges, different)}
         body = plots.as_html(plots.histograms(panels, "cosine similarity", "pairs, %"), "similarities")
         body += _nearest_classes(distances[ENCODER], names)
-    body += plots.as_html(plots.spectra(spectrum), "spectrum") if any(of.any() for of in spectrum.values()) else ""
+    body += (
+        plots.as_html(plots.spectra(spectrum), "spectrum") if any(values.any() for values in spectrum.values()) else ""
+    )
     return table(["", *vectors], rows) + body
 
 
@@ -90,9 +95,9 @@ def _nearest_classes(distances: Tensor, names: Sequence[str]) -> str:
     rows: list[list[str]] = []
     for at in between.argsort(stable=True)[:PAIRS].tolist():
         if torch.isfinite(between[at]):
-            one, other = int(first[at]), int(second[at])
-            within = [distances[of, of] for of in (one, other)]
-            rows.append([names[one], names[other], f"{between[at]:.3f}", *(f"{of:.3f}" for of in within)])
+            label, other = int(first[at]), int(second[at])
+            within = [distances[index, index] for index in (label, other)]
+            rows.append([names[label], names[other], f"{between[at]:.3f}", *(f"{distance:.3f}" for distance in within)])
     head = ["class", "and", "squared distance", "within the first", "within the second"]
     return folded("The classes nearest to each other", table(head, rows)) if rows else ""
 

@@ -28,9 +28,9 @@ from likewise.report.sections.section import Content, Section
 from likewise.report.setting import settings_of
 
 MOST_SETTINGS = 4
-LEAST_COUNTS = 3  # numbers of negatives that make a curve
+LEAST_COUNTS = 3  # fewest numbers of negatives that make a curve
 MOST_ANCHORS = 512  # evenly spaced rows of a batch, all of which are their references
-ANCHORS = 40  # that can be chosen
+ANCHORS = 40  # anchors to choose from
 REFERENCES = 8  # of each kind, the strongest
 LETTERS = 80  # of a text
 LOSSES = {"SupConLoss", "NTXentLoss"}
@@ -53,7 +53,7 @@ class GradientsSection(Section):
                 rows.append([title, *_shares(panels[title], batch)])
         if not panels:
             return None
-        figure = plots.strengths({title: strength_by_similarity(found) for title, found in panels.items()})
+        figure = plots.strengths({title: strength_by_similarity(gradients) for title, gradients in panels.items()})
         head = [
             "",
             "pull of the hardest tenth",
@@ -83,8 +83,10 @@ class NegativesSection(Section):
             if len(counts) < LEAST_COUNTS:
                 continue
             title, named = _title(name, batch), zip(STRENGTHS, strengths, strict=True)
-            panels[title] = [(kind, list(zip(counts, of.tolist(), strict=True))) for kind, of in named]
-            rows += [[title, f"{counts[end]:,}", *(f"{float(of[end]):.2g}" for of in strengths)] for end in (0, -1)]
+            panels[title] = [(label, list(zip(counts, values.tolist(), strict=True))) for label, values in named]
+            rows += [
+                [title, f"{counts[end]:,}", *(f"{float(values[end]):.2g}" for values in strengths)] for end in (0, -1)
+            ]
         if not panels:
             return None
         figure = plots.curves(panels, "negatives of each anchor")
@@ -110,7 +112,7 @@ def _step(batch: Snapshot) -> int:
 
 
 def form_of(view: RunView) -> Form | None:
-    """Return SupCon's form; None unless it is "out" or "in", or the loss NT-Xent, normalised, of the batch only.
+    """Return SupCon's form, "out" for NT-Xent; None for other losses and forms, unnormalised, or with further inputs.
 
     With further inputs, the references may be the keys of a momentum encoder or a queue, which no file has.
     """
@@ -118,14 +120,14 @@ def form_of(view: RunView) -> Form | None:
     loss = parts.get("loss")
     if not loss or short_name(loss) not in LOSSES or not loss["class_path"].startswith("likewise."):
         return None
-    given = loss.get("init_args") or {}
-    if parts.get("inputs") or given.get("normalize") is False or given.get("form") == "pairs":
+    arguments = loss.get("init_args") or {}
+    if parts.get("inputs") or arguments.get("normalize") is False or arguments.get("form") == "pairs":
         return None
-    return "in" if given.get("form") == "in" else "out"
+    return "in" if arguments.get("form") == "in" else "out"
 
 
 def _arguments(view: RunView, batch: Snapshot) -> dict[str, Any]:
-    """Return the arguments that the gradient of a batch is measured with, at evenly spaced anchors."""
+    """Return the arguments for measuring the gradient of a batch, at evenly spaced anchors."""
     rows = batch.embeddings.shape[:-1].numel()
     by_class = short_name(view.facts["parts"]["loss"]) == "SupConLoss"
     return {
@@ -137,13 +139,13 @@ def _arguments(view: RunView, batch: Snapshot) -> dict[str, Any]:
     }
 
 
-def _shares(found: AnchorGradients, batch: Snapshot) -> list[str]:
+def _shares(gradients: AnchorGradients, batch: Snapshot) -> list[str]:
     """Return the cells of a batch: shares of pull and push and of repelling positives, anchors, and samples."""
     rows, kept = batch.embeddings.flatten(0, -2), len(batch.embeddings)
-    shares: Sequence[float] = (math.nan, math.nan) if collapsed(rows) else hardest_shares(found)
-    repelling = float((found.coefficients[found.positives] > 0).double().mean())
+    shares: Sequence[float] = (math.nan, math.nan) if collapsed(rows) else hardest_shares(gradients)
+    repelling = float((gradients.coefficients[gradients.positives] > 0).double().mean())
     percents = ["none" if math.isnan(share) else f"{100 * share:.0f} %" for share in (*shares, repelling)]
-    return [*percents, f"{len(found.anchors):,} of {len(rows):,}", f"{kept:,} of {batch.samples:,}"]
+    return [*percents, f"{len(gradients.anchors):,} of {len(rows):,}", f"{kept:,} of {batch.samples:,}"]
 
 
 class AnchorSection(Section):
@@ -157,9 +159,11 @@ class AnchorSection(Section):
             return None
         chosen = _chosen(samples)
         arguments: dict[str, Any] = _arguments(view, batch) | {"anchors": chosen}
-        found = anchor_gradients(**arguments)
+        gradients = anchor_gradients(**arguments)
         said = _said(view, samples, batch)
-        anchors = [_anchor(found, place, said, len(samples)) for place in range(len(chosen)) if found.active[place]]
+        anchors = [
+            _anchor(gradients, index, said, len(samples)) for index in range(len(chosen)) if gradients.active[index]
+        ]
         if not anchors:
             return None
         data = {"anchors": anchors, "captions": {"pull": "Positives", "push": "Negatives"}}
@@ -182,7 +186,7 @@ def _chosen(samples: Features) -> Int[Tensor, " a"]:
     if samples.label_kind != "classes":
         return torch.arange(len(samples))[:ANCHORS]
     classes = samples.classes
-    before = torch.stack([(classes[:place] == label).sum() for place, label in enumerate(classes)])
+    before = torch.stack([(classes[:row] == label).sum() for row, label in enumerate(classes)])
     few = torch.stack([before, classes, torch.arange(len(classes))]).unique(dim=1)[:, :ANCHORS]
     return few[2][few[1].argsort(stable=True)]
 
@@ -191,33 +195,38 @@ def _said(view: RunView, samples: Features, batch: Snapshot) -> list[dict[str, A
     copies = batch.embeddings.shape[1] if batch.embeddings.ndim == 3 else 1
     thumbnails = view.thumbnails_of(samples, LETTERS)
     return [
-        one._replace(place=f"{one.place}, view {copy}" if copies > 1 else one.place)._asdict()
+        thumbnail._replace(place=f"{thumbnail.place}, view {copy}" if copies > 1 else thumbnail.place)._asdict()
         for copy in range(1, copies + 1)
-        for one in thumbnails
+        for thumbnail in thumbnails
     ]
 
 
-def _anchor(found: AnchorGradients, place: int, said: list[dict[str, Any]], samples: int) -> dict[str, Any]:
-    row = int(found.anchors[place])
-    signed = found.strengths[place] * found.coefficients[place].sign() * (1 - 2 * found.positives[place].double())
+def _anchor(gradients: AnchorGradients, index: int, said: list[dict[str, Any]], samples: int) -> dict[str, Any]:
+    row = int(gradients.anchors[index])
+    signed = (
+        gradients.strengths[index]
+        * gradients.coefficients[index].sign()
+        * (1 - 2 * gradients.positives[index].double())
+    )
 
     def strongest(among: Tensor) -> list[dict[str, Any]]:
-        order = found.strengths[place].where(among, -1).argsort(descending=True)[: min(REFERENCES, int(among.sum()))]
+        count = min(REFERENCES, int(among.sum()))
+        order = gradients.strengths[index].where(among, -1).argsort(descending=True)[:count]
         return [
             said[at]
             | {
-                "cosine": float(found.similarities[place, at]),
+                "cosine": float(gradients.similarities[index, at]),
                 "strength": float(signed[at]),
                 "note": "another view of it" if at % samples == row % samples else "",
             }
             for at in order.tolist()
         ]
 
-    counts = f"{int(found.positives[place].sum()):,} positives, {int(found.negatives[place].sum()):,} negatives"
-    forces = float(found.pull[place].norm()), float(found.push[place].norm())
+    counts = f"{int(gradients.positives[index].sum()):,} positives, {int(gradients.negatives[index].sum()):,} negatives"
+    forces = float(gradients.pull[index].norm()), float(gradients.push[index].norm())
     return said[row] | {
-        "pull": strongest(found.positives[place]),
-        "push": strongest(found.negatives[place]),
+        "pull": strongest(gradients.positives[index]),
+        "push": strongest(gradients.negatives[index]),
         "total": (
             f"{said[row]['place']}: {counts}. Together they pull with {forces[0]:.3g} and push with {forces[1]:.3g}, "
             "of which only what is orthogonal to the anchor moves it."

@@ -30,13 +30,13 @@ from likewise.scores import ENCODER, RAW, places_of
 MAPPED = 1000  # samples laid out by t-SNE and UMAP, which take minutes for many more
 FEWEST = 8  # samples of each class; with so many classes that there would be fewer, whole classes are chosen
 MOST = 60_000  # samples laid out by PCA
-MOST_RAW = 5000  # of which raw inputs are too
-PICTURED = 5000  # whose image or text hovering shows
-MOST_NAMED = 24  # classes that have a legend; more are named by hovering
+MOST_RAW = 5000  # of these, samples whose raw inputs are laid out too
+PICTURED = 5000  # samples whose image or text is shown on hovering
+MOST_NAMED = 24  # classes that a legend names; if there are more, hovering does
 MOST_RUNS = 4
 LARGE = 20  # samples of a class that has a map by itself; one of several finer classes may have fewer
-MOST_CLASSES = 40  # that have a map each
-MAPPED_WITHIN, LEAST_WITHIN = 2000, 100  # samples of all of them, and of each
+MOST_CLASSES = 40  # classes that have a map each
+MAPPED_WITHIN, LEAST_WITHIN = 2000, 100  # samples of all of them together, and of each at least
 MOST_LABELS = 12  # of label sets by which points can be coloured, the most frequent ones
 GREEN_RED = ("#2a9d5c", "#d1495b")
 GREY_BLUE = ("#a4a9b2", plots.COLORS[0])
@@ -44,7 +44,7 @@ WITHOUT_WITH = ("without", "with")
 BOTH = "both sides"
 SIDES = ("first side", "second side")
 Panels = dict[str, dict[str, Tensor]]
-"""For each map's name, and for each layout, the places of the first samples, (N, 2)."""
+"""By map and layout, the coordinates of the first samples, (N, 2)."""
 
 
 class MapSection(Section):
@@ -102,10 +102,10 @@ class SubModesSection(Section):
         most = max(LEAST_WITHIN, min(MAPPED, MAPPED_WITHIN // len(chosen)))
         order = ordered(test, whole=False)
         maps: list[dict[str, Any]] = []
-        for of in chosen[:MOST_CLASSES]:
-            some = test[order[groups[order] == of][:most]]
+        for group in chosen[:MOST_CLASSES]:
+            some = test[order[groups[order] == group][:most]]
             panels = _of_run(first, some) if len(views) == 1 else _of_runs(shown, some)
-            maps.append({"name": names[of], **_data(first, some, panels, _class_colours(first, some, within=True))})
+            maps.append({"name": names[group], **_data(first, some, panels, _class_colours(first, some, within=True))})
         said = sentence(
             "sub_modes",
             finer=bool((finer > 1).any()),
@@ -118,12 +118,12 @@ class SubModesSection(Section):
 
 
 def _shown(views: Sequence[RunView]) -> dict[RunView, Features]:
-    """Return the test parts that have maps, of the first run of each setting; none where too few are of one part."""
+    """Return the test parts to map, from the first run of each setting; none where too few have the same samples."""
     firsts = [setting.first for setting in settings_of(views)]
     tests = {view: view.features.test for view in firsts if view.features is not None}
-    tests = {view: of for view, of in tests.items() if len(of)}
+    tests = {view: features for view, features in tests.items() if len(features)}
     test = next(iter(tests.values()), None)
-    shown = {} if test is None else {view: of for view, of in tests.items() if same_samples(test, of)}
+    shown = {} if test is None else {view: features for view, features in tests.items() if same_samples(test, features)}
     return {} if len(shown) < min(2, len(views)) else dict(list(shown.items())[:MOST_RUNS])
 
 
@@ -152,7 +152,7 @@ def ordered(features: Features, *, whole: bool) -> Int[Tensor, " n"]:
 
 
 def _both_sides(test: Features) -> Features:
-    """Return the different inputs of both sides of pairs, whose class is the side."""
+    """Return the distinct inputs of both sides of pairs, with the side as their class."""
     first, second, _ = sides_of(test)
     vectors, rows = torch.cat([first.vectors, second.vectors]), torch.cat([first.numbers, second.numbers])
     side = torch.arange(2).repeat_interleave(torch.tensor([len(first), len(second)]))
@@ -160,7 +160,7 @@ def _both_sides(test: Features) -> Features:
 
 
 def _sides_in(some: Features) -> Iterator[tuple[Int[Tensor, " m"], Features]]:
-    """Yield the places of samples, and the samples as those of their part: of both sides one after the other."""
+    """Yield the positions of samples, and the samples with their part restored: one side of pairs after the other."""
     if some.part != BOTH:
         yield torch.arange(len(some)), some
         return
@@ -185,7 +185,7 @@ def _of_run(view: RunView, some: Features) -> Panels:
 
 
 def _of_runs(tests: Mapping[RunView, Features], some: Features) -> Panels:
-    """Return the maps of several runs, of which all but the first begin at its layout."""
+    """Return the maps of several runs; all but the first start from its layout."""
     panels: Panels = {}
     first: Mapping[str, Tensor] = {}
     for view, test in tests.items():
@@ -210,10 +210,10 @@ def _layouts(
 def _data(view: RunView, some: Features, panels: Panels, colours: Mapping[str, Any]) -> dict[str, Any]:
     pictured = some[torch.arange(min(PICTURED, len(some)))]
     texts, tiles = [""] * len(pictured), torch.zeros(len(pictured), dtype=torch.int64)
-    for places, one in _sides_in(pictured):
-        tiles[places] = view.album.tiles(one.part, one.numbers)
-        for place, line in zip(places.tolist(), view.lines_of(one), strict=True):
-            texts[place] = line
+    for places, samples in _sides_in(pictured):
+        tiles[places] = view.album.tiles(samples.part, samples.numbers)
+        for index, line in zip(places.tolist(), view.lines_of(samples), strict=True):
+            texts[index] = line
     return {
         "rows": _encoded(some.numbers, torch.int32),
         "ids": [] if some.ids.plain else id_words(some),
@@ -224,10 +224,11 @@ def _data(view: RunView, some: Features, panels: Panels, colours: Mapping[str, A
             {
                 "name": name,
                 "layouts": {
-                    kind: dict(zip("xy", map(_quantized, places.unbind(1)), strict=True)) for kind, places in of.items()
+                    method: dict(zip("xy", map(_quantized, places.unbind(1)), strict=True))
+                    for method, places in layouts.items()
                 },
             }
-            for name, of in panels.items()
+            for name, layouts in panels.items()
         ],
         "colours": colours,
         "color": plots.COLORS[0],
@@ -253,7 +254,7 @@ def _colours(view: RunView, some: Features) -> dict[str, Any]:
 
 
 def _class_colours(view: RunView, some: Features, *, within: bool = False) -> dict[str, Any]:
-    """Return the colours by class and by kNN's prediction, within one class by what tells more, and by its mistakes."""
+    """Return colours by class and kNN's prediction, or within a class the more telling of them, and by its mistakes."""
     predicted = view.predicted(some)
     colours = {"class": some.classes} | ({} if predicted is None else {"kNN's prediction": predicted})
     if within:
@@ -268,7 +269,7 @@ def _class_colours(view: RunView, some: Features, *, within: bool = False) -> di
 def _coloured(
     names: Sequence[str], categories: Tensor, colors: Sequence[str] | None = None, *, present: bool = False
 ) -> dict[str, Any]:
-    """Return names, perhaps only those present, a colour for each, and which of them each sample has; -1 for none."""
+    """Return names (if asked, only those present), their colours, and the index of each sample's name, -1 for none."""
     if present:
         there = categories[categories >= 0].unique()
         names = [names[category] for category in map(int, there)]
@@ -278,10 +279,15 @@ def _coloured(
 
 
 def _scores_within(view: RunView) -> Markup:
-    scores = [one for one in view.test_scores.values() if one.group.kind == SUPERCLASS and one.features == ENCODER]
-    metrics = list(dict.fromkeys(one.metric.name for one in scores))
-    cells = {(one.group.name, one.metric.name): f"{score_words(one)}, {one.notes[0]}" for one in scores}
-    rows = [[name, *(cells.get((name, of), "") for of in metrics)] for name in dict.fromkeys(name for name, _ in cells)]
+    scores = [
+        score for score in view.test_scores.values() if score.group.kind == SUPERCLASS and score.features == ENCODER
+    ]
+    metrics = list(dict.fromkeys(score.metric.name for score in scores))
+    cells = {(score.group.name, score.metric.name): f"{score_words(score)}, {score.notes[0]}" for score in scores}
+    rows = [
+        [name, *(cells.get((name, metric), "") for metric in metrics)]
+        for name in dict.fromkeys(name for name, _ in cells)
+    ]
     return table(["class trained on", *metrics], rows, most=len(rows)) if rows else Markup()
 
 
@@ -292,5 +298,5 @@ def _quantized(values: Tensor) -> str:
     return _encoded(((values - low) * scale).round(), torch.uint16)
 
 
-def _encoded(values: Tensor, kind: torch.dtype) -> str:
-    return base64.b64encode(values.to(kind).numpy().tobytes()).decode()
+def _encoded(values: Tensor, dtype: torch.dtype) -> str:
+    return base64.b64encode(values.to(dtype).numpy().tobytes()).decode()

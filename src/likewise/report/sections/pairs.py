@@ -1,4 +1,4 @@
-"""Pairs of two kinds: what the encoders put nearest to queries of either side, first to those that fail worst."""
+"""Pairs of two sides: what the encoders put nearest to queries of either side, the worst failures first."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -33,29 +33,31 @@ class PairsSection(Section):
             return None
         first, second, pairs = sides_of(view.features.test)
         second = replace(second, part=f"{second.part}{OTHER_SIDE}")
-        given = zip(DIRECTIONS, ((first, second, pairs), (second, first, pairs.flip(1))), strict=True)
-        body = Markup().join(found for direction, sides in given for found in _queries(view, direction, *sides))
+        directions = zip(DIRECTIONS, ((first, second, pairs), (second, first, pairs.flip(1))), strict=True)
+        body = Markup().join(block for direction, sides in directions for block in _queries(view, direction, *sides))
         return Content("Pairs", sentence("pairs", worst=WORST, middle=MIDDLE), body) if body else None
 
 
 def _queries(
     view: RunView, direction: str, queries: Features, gallery: Features, pairs: Int[Tensor, "p 2"]
 ) -> Iterator[Markup]:
-    """Yield a heading, and of each query a line: itself, its first right answer, and the nearest."""
-    found = view.outcomes.get((CrossModalRetrieval.name, f"MRR, {direction}", ENCODER, "test"))
-    if found is None:
+    """Yield a heading, then a line for each query: itself, its nearest right answer, and the nearest overall."""
+    outcomes = view.outcomes.get((CrossModalRetrieval.name, f"MRR, {direction}", ENCODER, "test"))
+    if outcomes is None:
         return
     yield heading(direction.capitalize())
-    order, places = found.values.argsort(stable=True), places_of(found.rows, queries.numbers)
+    order, places = outcomes.values.argsort(stable=True), places_of(outcomes.rows, queries.numbers)
     chosen = list(dict.fromkeys([*order[:WORST].tolist(), *order[len(order) // 2 :][:MIDDLE].tolist()]))
-    near = torch.cat([of for *_, of in nearest(queries.vectors[places[chosen]], gallery.vectors, NEAREST)])
-    for query, rank, neighbours in zip(places[chosen], (1 / found.values[chosen]).round().tolist(), near, strict=True):
+    near = torch.cat([indices for *_, indices in nearest(queries.vectors[places[chosen]], gallery.vectors, NEAREST)])
+    for query, rank, neighbours in zip(
+        places[chosen], (1 / outcomes.values[chosen]).round().tolist(), near, strict=True
+    ):
         right = pairs[pairs[:, 0] == query, 1].unique()
         cosines = functional.cosine_similarity(queries.vectors[query].unsqueeze(0), gallery.vectors)
         shown = [int(right[cosines[right].argmax()]), *neighbours.tolist()]
-        names = ["belongs to it", *("right" if bool((right == of).any()) else "nearest" for of in neighbours)]
+        names = ["belongs to it", *("right" if bool((right == index).any()) else "nearest" for index in neighbours)]
         thumbnails = view.thumbnails_of(gallery[torch.tensor(shown)], LETTERS)
         (first,) = view.thumbnails_of(queries[query.view(1)], LETTERS)
         answers = zip(thumbnails, names, cosines[shown].tolist(), strict=True)
-        cells = [([one], f"{name}, cosine {cosine:.2f}") for one, name, cosine in answers]
+        cells = [([thumbnail], f"{name}, cosine {cosine:.2f}") for thumbnail, name, cosine in answers]
         yield element("gallery", [([first], f"rank {rank:,.0f} of {len(gallery):,}"), *cells])

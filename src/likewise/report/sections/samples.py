@@ -37,22 +37,22 @@ class HardestPairsSection(Section):
         features = views[0].features
         if features is None or features.test.label_kind is None:
             return None
-        kind = str(features.test.label_kind)
-        test = features.test.unique().fewer(MOST[kind])
-        labels = test.classes if kind == "classes" else test.sets
-        found = hardest_pairs(test.vectors, labels, progress=views[0].progress)
-        body = Markup().join(_galleries(views[0], test, found))
+        label_kind = str(features.test.label_kind)
+        test = features.test.unique().fewer(MOST[label_kind])
+        labels = test.classes if label_kind == "classes" else test.sets
+        hard_pairs = hardest_pairs(test.vectors, labels, progress=views[0].progress)
+        body = Markup().join(_galleries(views[0], test, hard_pairs))
         if not body:
             return None
-        same, other = PARTNERS[kind]
+        same, other = PARTNERS[label_kind]
         said = sentence("hardest_pairs", samples=len(test), same=same, other=other, listed=LISTED)
         return Content("Hardest pairs", said, body)
 
 
-def _galleries(view: RunView, test: Features, found: HardPairs) -> Iterator[Markup]:
-    for kind, pairs, similarities in (
-        ("positives", found.positive_pairs(LISTED), found.positive_similarities),
-        ("negatives", found.negative_pairs(LISTED), found.negative_similarities),
+def _galleries(view: RunView, test: Features, hard_pairs: HardPairs) -> Iterator[Markup]:
+    for pair_kind, pairs, similarities in (
+        ("positives", hard_pairs.positive_pairs(LISTED), hard_pairs.positive_similarities),
+        ("negatives", hard_pairs.negative_pairs(LISTED), hard_pairs.negative_similarities),
     ):
         if len(pairs):
             cosines = [f"{cosine:.3f}" for cosine in similarities[pairs[:, 0]].tolist()]
@@ -63,8 +63,8 @@ def _galleries(view: RunView, test: Features, found: HardPairs) -> Iterator[Mark
             columns: list[Sequence[str]] = [cosines]
             for samples in (test[pairs[:, 0]], test[pairs[:, 1]]):
                 columns += [list(samples.ids), label_words(samples, len(test.names))]  # all labels of a sample
-            file = list_file(f"hard-{kind}.csv", PAIR_COLUMNS, list(zip(*columns, strict=True)))
-            yield heading(f"Hard {kind}") + element("gallery", shown) + file
+            file = list_file(f"hard-{pair_kind}.csv", PAIR_COLUMNS, list(zip(*columns, strict=True)))
+            yield heading(f"Hard {pair_kind}") + element("gallery", shown) + file
 
 
 class MistakesSection(Section):
@@ -89,7 +89,7 @@ class MistakesSection(Section):
             shown = element("mistakes", _mistakes(view, view.features, some, taken))
         else:
             called = zip(id_words(some), rows, view.lines_of(some), strict=False)
-            shown = table(["", "class", "predicted", ""], [[name, *of, text] for name, (_, *of), text in called])
+            shown = table(["", "class", "predicted", ""], [[name, *cells, text] for name, (_, *cells), text in called])
         channels = shape[0] if len(shape) == 3 else 0
         said = sentence("mistakes", shown=len(some), wrong=len(wrong), channels=channels)
         return Content("What kNN gets wrong", said, shown + list_file("mistakes.csv", MISTAKE_COLUMNS, rows))
@@ -98,8 +98,8 @@ class MistakesSection(Section):
 def _mistakes(
     view: RunView, features: FeatureParts, shown: Features, predicted: Sequence[str]
 ) -> list[tuple[Any, ...]]:
-    found = nearest(shown.vectors, features.train.vectors, min(NEIGHBORS, len(features.train)))
-    near = [view.thumbnails_of(features.train[indices]) for *_, of in found for indices in of]
+    tiles = nearest(shown.vectors, features.train.vectors, min(NEIGHBORS, len(features.train)))
+    near = [view.thumbnails_of(features.train[indices]) for *_, neighbors in tiles for indices in neighbors]
     return list(zip(view.thumbnails_of(shown), predicted, near, strict=False))
 
 
@@ -117,10 +117,12 @@ class NearestTextsSection(Section):
         rows: list[list[str]] = []
         for part, similarities, indices in nearest(queries.vectors, known.vectors, NEAREST):
             for query, near, alike in zip(lines[part], indices, similarities.tolist(), strict=True):
-                others = known[near]
+                neighbors = known[near]
                 rows.append(["test", *query])
-                found = zip(alike, id_words(others), views[0].lines_of(others), label_words(others), strict=True)
-                rows += [[f"{cosine:.2f}", *of] for cosine, *of in found]
+                matches = zip(
+                    alike, id_words(neighbors), views[0].lines_of(neighbors), label_words(neighbors), strict=True
+                )
+                rows += [[f"{cosine:.2f}", *cells] for cosine, *cells in matches]
         labelled, sides = features.test.labels is not None, features.test.counterparts is not None
         head = ["", "name", "text", *(["labels"] if labelled else [])]
         return Content(

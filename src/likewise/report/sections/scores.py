@@ -18,7 +18,7 @@ from likewise.report.sections.section import Content, Section
 from likewise.score_words import counted, marked, remarks, score_words, settings_words
 from likewise.scores import ALL, ENCODER, Score
 
-OTHERS = tuple(kind for kind in KINDS if kind != ENCODER)
+OTHERS = tuple(feature_kind for feature_kind in KINDS if feature_kind != ENCODER)
 
 
 class ScoresSection(Section):
@@ -30,14 +30,20 @@ class ScoresSection(Section):
         if not both:
             return None
         shares = {
-            name: {kind: dot_of(of) for kind, of in kinds.items() if of.metric.is_share and of.metric.better != "lower"}
+            name: {
+                feature_kind: dot_of(score)
+                for feature_kind, score in kinds.items()
+                if score.metric.is_share and score.metric.better != "lower"
+            }
             for name, kinds in both.items()
         }
         shares = {name: kinds for name, kinds in shares.items() if kinds}
         figure = plots.as_html(plots.dots(shares, "score on the test part, %"), "scores") if shares else Markup()
-        others = [kind for kind in OTHERS if any(kind in kinds for kinds in both.values())]
-        errors = any(of.metric.better == "lower" for kinds in both.values() for of in kinds.values())
-        return Content("Scores", sentence("scores", errors=errors, others=others), figure + _table(view, both))
+        baselines = [feature_kind for feature_kind in OTHERS if any(feature_kind in kinds for kinds in both.values())]
+        errors = any(score.metric.better == "lower" for kinds in both.values() for score in kinds.values())
+        return Content(
+            "Scores", sentence("scores", errors=errors, others=baselines), figure + _tabulate_scores(view, both)
+        )
 
 
 def lead(views: Sequence[RunView]) -> str:
@@ -48,11 +54,11 @@ def lead(views: Sequence[RunView]) -> str:
     return element("cards", cards) if cards else ""
 
 
-def encoder_less(view: RunView, kind: str, evaluation: str, metric: str) -> Difference | None:
-    """Compare the encoder with other features, in pairs; None where one was not evaluated, or on fewer samples."""
-    kinds = ENCODER, kind
-    ours, theirs = (view.outcomes.get((evaluation, metric, of, "test")) for of in kinds)
-    scores = [view.test_scores.get((evaluation, metric, of, ALL)) for of in kinds]
+def encoder_less(view: RunView, feature_kind: str, evaluation: str, metric: str) -> Difference | None:
+    """Compare the encoder with other features, paired; None where either was not evaluated, or on fewer samples."""
+    kinds = ENCODER, feature_kind
+    ours, theirs = (view.outcomes.get((evaluation, metric, name, "test")) for name in kinds)
+    scores = [view.test_scores.get((evaluation, metric, name, ALL)) for name in kinds]
     protocols = [None if score is None else score.protocol for score in scores]
     if ours is None or theirs is None or protocols[1] is None or protocols[0] != protocols[1]:
         return None
@@ -63,12 +69,12 @@ def _card(view: RunView, evaluation: str, metric: str) -> tuple[str, str, list[s
     ours = view.test_scores[evaluation, metric, ENCODER, ALL]
     value, _, interval = score_words(ours).partition(" [")
     lines = [f"95 % interval [{interval}"]
-    for kind in OTHERS:
-        theirs = view.test_scores.get((evaluation, metric, kind, ALL))
+    for feature_kind in OTHERS:
+        theirs = view.test_scores.get((evaluation, metric, feature_kind, ALL))
         if theirs is not None:
-            difference = encoder_less(view, kind, evaluation, metric)
-            others = settings_words(theirs.protocol) if theirs.protocol != ours.protocol else ""
-            lines.append(f"{kind} {score_words(theirs)}" + (f", {others}" if others else ""))
+            difference = encoder_less(view, feature_kind, evaluation, metric)
+            protocol = settings_words(theirs.protocol) if theirs.protocol != ours.protocol else ""
+            lines.append(f"{feature_kind} {score_words(theirs)}" + (f", {protocol}" if protocol else ""))
             if difference is not None:
                 lines.append(f"difference {difference_words(difference)}" + (" points" if ours.metric.is_share else ""))
     return marked(f"{evaluation}, {metric}", ours.metric), value, [*lines, *ours.notes]
@@ -76,25 +82,29 @@ def _card(view: RunView, evaluation: str, metric: str) -> tuple[str, str, list[s
 
 def _scores(view: RunView) -> Iterator[tuple[str, dict[str, Score]]]:
     for evaluation, metric in view.headlines:
-        of = {kind: view.test_scores.get((evaluation, metric, kind, ALL)) for kind in KINDS}
-        yield f"{evaluation}, {metric}", {kind: score for kind, score in of.items() if score is not None}
+        scores = {feature_kind: view.test_scores.get((evaluation, metric, feature_kind, ALL)) for feature_kind in KINDS}
+        yield (
+            f"{evaluation}, {metric}",
+            {feature_kind: score for feature_kind, score in scores.items() if score is not None},
+        )
 
 
-def _table(view: RunView, every: Mapping[str, Mapping[str, Score]]) -> Markup:
+def _tabulate_scores(view: RunView, every: Mapping[str, Mapping[str, Score]]) -> Markup:
     lines: list[list[str]] = []
     chosen: list[list[str]] = []
     for (evaluation, metric), (name, kinds) in zip(view.headlines, every.items(), strict=True):
         ours = kinds[ENCODER]
         line = [marked(name, ours.metric), score_words(ours)]
-        for kind in OTHERS:
-            difference = encoder_less(view, kind, evaluation, metric)
-            line.append("" if kind not in kinds else score_words(kinds[kind]))
+        for feature_kind in OTHERS:
+            difference = encoder_less(view, feature_kind, evaluation, metric)
+            line.append("" if feature_kind not in kinds else score_words(kinds[feature_kind]))
             line.append("" if difference is None else difference_words(difference, share=ours.metric.is_share))
         lines.append([*line, counted(ours.count, ours.counted)])
-        chosen += [[name, kind, words] for kind, score in kinds.items() if (words := remarks(score))]
-    head = ["", "encoder", *(words for kind in OTHERS for words in (kind, f"encoder less {kind}")), "mean of"]
-    filled = [place for place in range(len(head)) if any(line[place] for line in lines)]
-    scores = table([head[place] for place in filled], [[line[place] for place in filled] for line in lines])
+        chosen += [[name, feature_kind, remark] for feature_kind, score in kinds.items() if (remark := remarks(score))]
+    titles = (title for feature_kind in OTHERS for title in (feature_kind, f"encoder less {feature_kind}"))
+    head = ["", "encoder", *titles, "mean of"]
+    filled = [column for column in range(len(head)) if any(line[column] for line in lines)]
+    scores = table([head[column] for column in filled], [[line[column] for column in filled] for line in lines])
     return scores + (folded("Choices", table(["", "features", "choices"], chosen)) if chosen else "")
 
 
@@ -102,41 +112,45 @@ class CalibrationSection(Section):
     """Reliability diagram of the linear probe."""
 
     def content(self, views: Sequence[RunView]) -> Content | None:
-        lines = {kind: _bins(views[0], kind) for kind in KINDS}
-        lines = {kind: bins for kind, bins in lines.items() if bins}
+        lines = {feature_kind: _bins(views[0], feature_kind) for feature_kind in KINDS}
+        lines = {feature_kind: bins for feature_kind, bins in lines.items() if bins}
         if not lines:
             return None
         figure = plots.with_intervals(lines, "mean confidence, %", "accuracy, %", diagonal=True)
         return Content("Calibration", sentence("calibration"), plots.as_html(figure, "reliability"))
 
 
-def _bins(view: RunView, kind: str) -> list[tuple[float, plots.Dot]]:
-    of = {
+def _bins(view: RunView, feature_kind: str) -> list[tuple[float, plots.Dot]]:
+    scores = {
         (metric, group): score
         for (evaluation, metric, features, group), score in view.test_scores.items()
-        if (evaluation, features, group.kind) == (Calibration.name, kind, CONFIDENCE.name)
+        if (evaluation, features, group.kind) == (Calibration.name, feature_kind, CONFIDENCE.name)
     }
-    bins = sorted({group for _, group in of}, key=lambda group: of[CONFIDENCE.name, group].value)
-    return [(100 * of[CONFIDENCE.name, group].value, dot_of(of[ACCURACY.name, group])) for group in bins]
+    bins = sorted({group for _, group in scores}, key=lambda group: scores[CONFIDENCE.name, group].value)
+    return [(100 * scores[CONFIDENCE.name, group].value, dot_of(scores[ACCURACY.name, group])) for group in bins]
 
 
 class RobustnessSection(Section):
     """Accuracy under each corruption and severity."""
 
     def content(self, views: Sequence[RunView]) -> Content | None:
-        found: dict[str, dict[str, Score]] = {}
-        for (evaluation, _, kind, group), score in views[0].test_scores.items():
-            if (evaluation, kind, group.kind) == (Robustness.name, ENCODER, "corruption"):
+        by_corruption: dict[str, dict[str, Score]] = {}
+        for (evaluation, _, feature_kind, group), score in views[0].test_scores.items():
+            if (evaluation, feature_kind, group.kind) == (Robustness.name, ENCODER, "corruption"):
                 severity = f"severity {score.protocol['severity']}"
-                found.setdefault(score.protocol["corruption"], {})[severity] = score
+                by_corruption.setdefault(score.protocol["corruption"], {})[severity] = score
         clean = views[0].test_scores.get((Robustness.name, CLEAN.name, ENCODER, ALL))
-        if not found or clean is None:
+        if not by_corruption or clean is None:
             return None
         dots = {"clean": {"clean": dot_of(clean)}}
-        dots |= {name: {severity: dot_of(score) for severity, score in of.items()} for name, of in found.items()}
-        severities = sorted({severity for of in found.values() for severity in of})
+        dots |= {
+            name: {severity: dot_of(score) for severity, score in scores.items()}
+            for name, scores in by_corruption.items()
+        }
+        severities = sorted({severity for scores in by_corruption.values() for severity in scores})
         rows = [
-            [name, *(score_words(of[one]) if one in of else "" for one in severities)] for name, of in found.items()
+            [name, *(score_words(scores[severity]) if severity in scores else "" for severity in severities)]
+            for name, scores in by_corruption.items()
         ]
         figure = plots.as_html(plots.dots(dots, "accuracy on the test part, %"), "robustness")
         said = sentence("robustness", clean=score_words(clean))
@@ -158,14 +172,16 @@ class ChoicesSection(Section):
         panels: dict[str, tuple[str, dict[str, list[plots.Tried]]]] = {}
         rows: list[list[str]] = []
         for score in tried:
-            name, kind = _kind_of(score)
-            best = score.settings == chosen[name, kind]
-            rows.append([name, kind, settings_words(score.settings), score_words(score), "chosen" if best else ""])
+            name, feature_kind = _kind_of(score)
+            best = score.settings == chosen[name, feature_kind]
+            rows.append(
+                [name, feature_kind, settings_words(score.settings), score_words(score), "chosen" if best else ""]
+            )
             setting, number, rest = axis(score.settings)
             if score.metric.is_share and number is not None:
                 value, low, high = (100 * bound for bound in (score.value, score.low, score.high))
                 point = plots.Tried(number, value, low, high, best)
-                panels.setdefault(name, (setting, {}))[1].setdefault(", ".join([kind, *rest]), []).append(point)
+                panels.setdefault(name, (setting, {}))[1].setdefault(", ".join([feature_kind, *rest]), []).append(point)
         for _, lines in panels.values():
             for line in lines.values():
                 line.sort()
@@ -183,5 +199,5 @@ def axis(settings: Mapping[str, Any]) -> tuple[str, float | None, list[str]]:
     """Return the first setting that is a positive number, its value, and the other settings in words."""
     numbers = (name for name, value in settings.items() if isinstance(value, (int, float)) and value > 0)
     first = next(numbers, None)
-    others = [settings_words({name: value}) for name, value in settings.items() if name != first]
-    return first or "", None if first is None else settings[first], others
+    remaining = [settings_words({name: value}) for name, value in settings.items() if name != first]
+    return first or "", None if first is None else settings[first], remaining

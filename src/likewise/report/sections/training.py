@@ -40,7 +40,9 @@ class CurvesSection(Section):
         if not training and not validation:
             return None
         figures = [(training, "step", "curves"), (validation, "epoch", "validation")]
-        body = Markup().join(plots.as_html(plots.curves(of, across), name) for of, across, name in figures if of)
+        body = Markup().join(
+            plots.as_html(plots.curves(panels, across), name) for panels, across, name in figures if panels
+        )
         rank = any(name.endswith("effective rank") for name in validation)
         return Content("Training", sentence("curves", rank=rank), body)
 
@@ -51,8 +53,11 @@ def _over_epochs(view: RunView) -> dict[str, Curve]:
     for score in view.scores:
         if score.epoch is not None and score.group == ALL and score.features == ENCODER:
             curves[f"{score.evaluation}, {score.metric}"][score.epoch] = score
-    factors = {name: 100 if next(iter(of.values())).metric.is_share else 1 for name, of in curves.items()}
-    return {name: [(epoch, factors[name] * of[epoch].value) for epoch in sorted(of)] for name, of in curves.items()}
+    factors = {name: 100 if next(iter(by_epoch.values())).metric.is_share else 1 for name, by_epoch in curves.items()}
+    return {
+        name: [(epoch, factors[name] * by_epoch[epoch].value) for epoch in sorted(by_epoch)]
+        for name, by_epoch in curves.items()
+    }
 
 
 def thinned(points: Curve) -> Curve:
@@ -99,18 +104,18 @@ def _of_statistic(statistic: str, settings: Sequence[Setting]) -> Markup:
     curves: dict[str, list[tuple[str, Curve]]] = {}
     points: dict[str, list[plots.Point]] = {}
     for setting in settings:
-        own = [mean for mean in setting.first.class_means if mean.statistic == statistic]
+        means = [mean for mean in setting.first.class_means if mean.statistic == statistic]
         sizes = setting.first.class_sizes
-        for group, of in _groups(own, sizes).items():
-            curves.setdefault(f"{name}, {group}", []).append((setting.name, _by_epoch(of)))
-        last = max((mean.epoch for mean in own), default=0)
+        for group, group_means in _groups(means, sizes).items():
+            curves.setdefault(f"{name}, {group}", []).append((setting.name, _by_epoch(group_means)))
+        last = max((mean.epoch for mean in means), default=0)
         points[setting.name] = [
             plots.Point(size, mean.mean, f"{mean.label}: {mean.mean:.3g}, {counted(size, 'sample')}")
-            for mean in own
+            for mean in means
             if mean.epoch == last and (size := sizes.get(mean.label)) is not None
         ]
     drawn = plots.as_html(plots.curves(curves, "epoch"), slug("means", statistic))
-    if sizes := [point.x for of in points.values() for point in of]:
+    if sizes := [point.x for series in points.values() for point in series]:
         tail = min(sizes) > 0 and max(sizes) >= 5 * min(sizes)
         figure = plots.scatter(points, "training samples of the class", name, logarithmic=tail)
         drawn += plots.as_html(figure, slug("sizes", statistic))
@@ -121,8 +126,8 @@ def _groups(means: Sequence[ClassMean], sizes: Mapping[str, int]) -> dict[str, S
     groups: dict[str, Sequence[ClassMean]] = {}
     for name, chosen in frequency(torch.tensor(list(sizes.values()))).items():
         members = {label for label, inside in zip(sizes, chosen.tolist(), strict=True) if inside}
-        if own := [mean for mean in means if mean.label in members]:
-            groups[str(name)] = own
+        if group_means := [mean for mean in means if mean.label in members]:
+            groups[str(name)] = group_means
     return {"all": means} | (groups if len(groups) > 1 else {})
 
 
@@ -131,8 +136,8 @@ def _by_epoch(means: Sequence[ClassMean]) -> Curve:
     for mean in means:
         epochs[mean.epoch].append(mean)
     return [
-        (epoch, sum(mean.mean * mean.count for mean in own) / sum(mean.count for mean in own))
-        for epoch, own in sorted(epochs.items())
+        (epoch, sum(mean.mean * mean.count for mean in epoch_means) / sum(mean.count for mean in epoch_means))
+        for epoch, epoch_means in sorted(epochs.items())
     ]
 
 
@@ -147,8 +152,10 @@ class FactsSection(Section):
             return Content(
                 "Run", "", definitions(_facts(views[0]).items()) + list_file("left-out.csv", ["image"], lost)
             )
-        first, *others = map(_facts, views)
-        shared = [(name, value) for name, value in first.items() if all(of.get(name) == value for of in others)]
+        first, *other_facts = map(_facts, views)
+        shared = [
+            (name, value) for name, value in first.items() if all(facts.get(name) == value for facts in other_facts)
+        ]
         rows = [
             [
                 view.setting,
@@ -175,7 +182,7 @@ def _facts(view: RunView) -> dict[str, str]:
         labels.get("kind") or "labels": labels and len(labels.get("names") or ()),
         "seed": None if view.seed is None else str(view.seed),
         "versions": ", ".join(f"{name} {version}" for name, version in facts.get("versions", {}).items()),
-        "seconds": ", ".join(f"{float(of):,.1f} {what}" for what, of in seconds.items()),
+        "seconds": ", ".join(f"{float(duration):,.1f} {what}" for what, duration in seconds.items()),
         "repeat": configuration.is_file() and f"likewise train --config {path}",
     }
     return {name: str(value) for name, value in values.items() if value}

@@ -16,24 +16,24 @@ class TransferSection(Section):
     """The scores of a transfer by the number of labels, as curves and as a table.
 
     Args:
-        found: The scores.
+        scores: The scores.
     """
 
     runs = "any"
 
-    def __init__(self, found: Sequence[TransferScore]) -> None:
-        self.found = found
+    def __init__(self, scores: Sequence[TransferScore]) -> None:
+        self.found = scores
 
     def content(self, views: Sequence[RunView]) -> Content | None:  # noqa: ARG002 - it has been given what it shows
         lines: dict[str, list[tuple[float, plots.Dot]]] = {}
         rows: list[list[str]] = []
-        for one in self.found:
-            row, labelled = one.row, "" if one.labelled is None else f"{one.labelled:,.0f}"
+        for score in self.found:
+            row, labelled = score.row, "" if score.labelled is None else f"{score.labelled:,.0f}"
             rows.append([row.setting, row.evaluation, labelled, *row.cells])
-            if one.labelled is not None:
-                words = f"{row.evaluation}: {row.score_words}, over {row.interval}"
-                dot = plots.Dot(100 * row.value, 100 * row.low, 100 * row.high, words)
-                lines.setdefault(row.setting, []).append((one.labelled, dot))
+            if score.labelled is not None:
+                text = f"{row.evaluation}: {row.score_words}, over {row.interval}"
+                dot = plots.Dot(100 * row.value, 100 * row.low, 100 * row.high, text)
+                lines.setdefault(row.setting, []).append((score.labelled, dot))
         figure = plots.with_intervals(lines, "samples with a label", "accuracy on the test part, %", logarithmic=True)
         head = ["method", "labels", "samples with a label", *head_of_cells(SCRATCH, "accuracy")]
         body = paragraphs(verdict_on(self.found), "lead") + plots.as_html(figure, "labels")

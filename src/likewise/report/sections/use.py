@@ -10,7 +10,7 @@ from likewise.report.formatting import short_name
 from likewise.report.run_view import RunView
 from likewise.report.sections.section import Content, Section
 
-FILES = {  # by the dimensions of an input, of texts none: inputs, one input, and what Python takes
+FILES = {  # by the number of dimensions of an input, 0 for texts: a file of inputs, one to query, and an argument
     0: ("texts.csv", "queries.csv", '"a text"'),
     1: ("vectors.npz", "queries.npz", "vectors"),
     3: ("photos/", "photo.jpg", '"photo.jpg"'),
@@ -28,20 +28,23 @@ class UseSection(Section):
         whole = run.folder.with_name(run.name).absolute()
         path = str(whole.relative_to(Path.cwd()) if whole.is_relative_to(Path.cwd()) else whole)
         shape, second = _shape(spec), facts.get("second")
-        folder, (inputs, one, given) = shlex.quote(path), FILES.get(len(shape), FILES[1])
-        asked = given
+        folder, (inputs, query, argument) = shlex.quote(path), FILES.get(len(shape), FILES[1])
+        asked = argument
         if second is not None:
-            _, one, asked = FILES.get(len(_shape(second["encoder"] or spec)), FILES[1])
+            _, query, asked = FILES.get(len(_shape(second["encoder"] or spec)), FILES[1])
         side = ("", "") if second is None else (" --side second", ", side='second'")
-        found = f"{Path(inputs).stem}.parquet"
+        output = f"{Path(inputs).stem}.parquet"
         lines = [
-            ("Features of all, with their ids", f"embed {folder} {inputs} --output {found}"),
-            ("The nearest", f"search {folder} {one}{side[0]} --among {found} --k 5"),
+            ("Features of all, with their ids", f"embed {folder} {inputs} --output {output}"),
+            ("The nearest", f"search {folder} {query}{side[0]} --among {output} --k 5"),
             ("Classes or labels", f"predict {folder} {inputs} --output {Path(inputs).stem}.csv"),
             ("For elsewhere", f"export {folder} --format {'onnx' if shape else 'safetensors'}"),
         ]
-        code = ["import likewise as lw", "", f"model = lw.load({path!r})", f"features = model.encode({given})"]
-        code += [f"nearest = model.search({asked}, {found!r}{side[1]}, k=5)", f"predictions = model.predict({given})"]
+        code = ["import likewise as lw", "", f"model = lw.load({path!r})", f"features = model.encode({argument})"]
+        code += [
+            f"nearest = model.search({asked}, {output!r}{side[1]}, k=5)",
+            f"predictions = model.predict({argument})",
+        ]
         if not (facts.get("labels") or {}).get("kind"):
             del lines[2], code[-1]
         pairs = [*((name, f"likewise {line}") for name, line in lines), ("In Python", "\n".join(code))]
@@ -49,5 +52,5 @@ class UseSection(Section):
 
 
 def _shape(spec: Mapping[str, Any]) -> Sequence[int]:
-    given = spec.get("init_args", {})
-    return _shape(given["encoder"]) if short_name(spec) == "Projected" else given.get("input_shape", (1,))
+    arguments = spec.get("init_args", {})
+    return _shape(arguments["encoder"]) if short_name(spec) == "Projected" else arguments.get("input_shape", (1,))

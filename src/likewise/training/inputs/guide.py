@@ -60,7 +60,7 @@ class Guide(LossInput):
         _, first, of_row = np.unique(items.numpy(), return_index=True, return_inverse=True)
         try:
             with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", "an image that cannot be read")  # which training tells
+                warnings.filterwarnings("ignore", "an image that cannot be read")  # training reports these
                 return model.encoder.encode(model.rows(samples[torch.from_numpy(first)]))[torch.from_numpy(of_row)]
         except (RuntimeError, TypeError, AttributeError) as error:
             raise ValueError(

@@ -49,8 +49,8 @@ class ClassParameters(WithRate):
         """Return what makes its own optimizer: of another class, or the training's with another rate."""
         if self.lr is None:
             return None
-        given = getattr(make, "keywords", {}) if self._made_by is None else {}
-        return partial(self._made_by or getattr(make, "func", make), **{**given, "lr": self.lr})
+        keywords = getattr(make, "keywords", {}) if self._made_by is None else {}
+        return partial(self._made_by or getattr(make, "func", make), **{**keywords, "lr": self.lr})
 
 
 @final

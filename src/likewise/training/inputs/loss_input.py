@@ -43,14 +43,14 @@ class LossSignature:
     positional: bool = False
 
     @classmethod
-    def by(cls, kind: type[Loss]) -> Self:
+    def by(cls, loss_class: type[Loss]) -> Self:
         """Read the forward of a loss's class."""
-        parameters = list(inspect.signature(kind.forward).parameters.values())[1:]
+        parameters = list(inspect.signature(loss_class.forward).parameters.values())[1:]
         named = [arg for arg in parameters if arg.kind not in {arg.VAR_POSITIONAL, arg.VAR_KEYWORD}]
         positional = any(arg.kind is arg.VAR_POSITIONAL for arg in parameters)
         required = {arg.name for arg in named if arg.default is arg.empty}
         return cls(
-            kind.__name__,
+            loss_class.__name__,
             frozenset(required | ({EMBEDDINGS} if positional else set())),
             frozenset(arg.name for arg in named if arg.default is not arg.empty),
             positional,
@@ -130,7 +130,7 @@ class LossInput(Described, nn.Module, ABC):
     @classmethod
     def names(cls) -> frozenset[str]:
         """The argument names that the class supplies: its public methods that are not in `LossInput`."""
-        supplied = {name for kind in cls.__mro__ for name, member in vars(kind).items() if inspect.isfunction(member)}
+        supplied = {name for base in cls.__mro__ for name, member in vars(base).items() if inspect.isfunction(member)}
         return frozenset(name for name in supplied if not name.startswith("_") and not hasattr(LossInput, name))
 
     def build(self, context: InputContext) -> None:
@@ -139,9 +139,9 @@ class LossInput(Described, nn.Module, ABC):
     def check_batches(self, batches: Batches, context: InputContext) -> None:
         """Raise a ValueError unless batches have what it reads."""
         if not isinstance(batches, self.batches):
-            kind, loss = self.batches.__name__, context.signature.loss
+            class_name, loss = self.batches.__name__, context.signature.loss
             raise ValueError(  # noqa: TRY004 - a choice that does not fit, as all others
-                f"expected {kind} as batches for {loss}, got {type(batches).__name__}: choose {kind}"
+                f"expected {class_name} as batches for {loss}, got {type(batches).__name__}: choose {class_name}"
             )
 
     def given_to(self, signature: LossSignature) -> frozenset[str]:
@@ -183,7 +183,7 @@ class LossInput(Described, nn.Module, ABC):
 
 def concrete_subclasses(base: type[T]) -> Iterator[type[T]]:
     """Yield the subclasses of a class that are not abstract, also where somebody has subclassed them in turn."""
-    for kind in base.__subclasses__():
-        yield from concrete_subclasses(kind)
-        if not inspect.isabstract(kind):
-            yield kind
+    for subclass in base.__subclasses__():
+        yield from concrete_subclasses(subclass)
+        if not inspect.isabstract(subclass):
+            yield subclass

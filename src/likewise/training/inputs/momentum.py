@@ -53,8 +53,8 @@ class Momentum(LossInput):
 
     def given_to(self, signature: LossSignature) -> frozenset[str]:
         """Return the names that it supplies, with labels only for what it supplies."""
-        given = super().given_to(signature)
-        return given - {f"{what}_labels" for what in ("key", "reference") if f"{what}s" not in given}
+        names = super().given_to(signature)
+        return names - {f"{what}_labels" for what in ("key", "reference") if f"{what}s" not in names}
 
     def keys(self, step: Step) -> Float[Tensor, "b e"]:
         return step.keys

@@ -29,11 +29,11 @@ class Resolution(NamedTuple):
     suppliers: dict[str, LossInput]
 
 
-def resolve(signature: LossSignature, given: Sequence[LossInput], label_kind: LabelKind | None) -> Resolution:
+def resolve(signature: LossSignature, chosen: Sequence[LossInput], label_kind: LabelKind | None) -> Resolution:
     """Find an input for each argument of a loss; a ValueError tells which has none, or two, or is not the loss's.
 
     Given inputs take precedence. Inputs for other required arguments are made with defaults. What every batch has
-    comes last. The kind of the data's labels tells which inputs have some, and which losses fit where one is to change.
+    comes last. The kind of the data's labels decides which inputs have some, and which other losses an error suggests.
     """
 
     def supplied(inputs: Sequence[LossInput]) -> dict[str, LossInput]:
@@ -44,14 +44,14 @@ def resolve(signature: LossSignature, given: Sequence[LossInput], label_kind: La
             for name in sorted(supplier.given_to(signature) - without[supplier])
         }
 
-    _check_given(signature, given, label_kind)
+    _check_given(signature, chosen, label_kind)
     every_batch = (BatchInputs(), ViewPairs())
     made: list[LossInput] = []
-    for kind in MADE_IF_REQUIRED:
-        missing = signature.required - supplied([*given, *made, *every_batch]).keys()
-        if kind.names() & missing and not any(isinstance(loss_input, kind) for loss_input in given):
-            made.append(kind())
-    inputs = (*given, *made, *every_batch)
+    for input_class in MADE_IF_REQUIRED:
+        missing = signature.required - supplied([*chosen, *made, *every_batch]).keys()
+        if input_class.names() & missing and not any(isinstance(loss_input, input_class) for loss_input in chosen):
+            made.append(input_class())
+    inputs = (*chosen, *made, *every_batch)
     suppliers = supplied(inputs)
     if missing := signature.required - suppliers.keys():
         raise ValueError(_nothing_supplies(missing, signature))
@@ -65,18 +65,18 @@ class LossInputs(nn.Module):
     Args:
         loss: The loss.
         context: What inputs may need to know.
-        given: The inputs chosen; an empty list: none. None: the loss's `recommended_inputs`.
+        chosen: The inputs; an empty list: none. None: the loss's `recommended_inputs`.
 
     Raises:
         ValueError: The data has no labels of the loss's kind, or what `resolve` raises.
     """
 
-    def __init__(self, loss: Loss, context: InputContext, given: Sequence[LossInput] | None = None) -> None:
+    def __init__(self, loss: Loss, context: InputContext, chosen: Sequence[LossInput] | None = None) -> None:
         super().__init__()
         self.signature = LossSignature.of(loss)
         check_labels(type(loss), context.label_kind)
         self._context = replace(context, signature=self.signature)
-        chosen = _recommended(loss) if given is None else given
+        chosen = _recommended(loss) if chosen is None else chosen
         inputs, self._suppliers = resolve(self.signature, chosen, context.label_kind)
         if context.num_labels < 1 and any(isinstance(loss_input, ClassParameters) for loss_input in inputs):
             raise ValueError(
@@ -115,38 +115,38 @@ class LossInputs(nn.Module):
 
 
 def described(inputs: LossInputs, asked: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return a `Spec` of each input but what every batch has: those asked for as they were, and those made beside."""
-    given = {spec["class_path"].rpartition(".")[2]: spec for spec in asked}
+    """Return a `Spec` of each input but what every batch has: as it was asked for, or of one made in addition."""
+    specs = {spec["class_path"].rpartition(".")[2]: spec for spec in asked}
     made = (loss_input for loss_input in inputs.all if not isinstance(loss_input, BatchInputs | ViewPairs))
-    return [given.get(type(loss_input).__name__) or spec_of(loss_input) for loss_input in made]
+    return [specs.get(type(loss_input).__name__) or spec_of(loss_input) for loss_input in made]
 
 
 def reads_embeddings(loss: type[Loss]) -> bool:
     """Tell whether a loss reads embeddings; if not, a head has no use."""
-    without = frozenset[str]().union(*(kind.without_head for kind in concrete_subclasses(LossInput)))
+    without = frozenset[str]().union(*(input_class.without_head for input_class in concrete_subclasses(LossInput)))
     return not LossSignature.by(loss).required <= without
 
 
 def check_samples(loss: type[Loss], samples: Samples) -> None:
     """Raise a ValueError unless a loss takes the samples: pairs, if they are, and labels of their kind."""
-    given = label_kind_of(samples)
+    label_kind = label_kind_of(samples)
     if samples.counterparts is None:
-        check_labels(loss, given, samples.names)
-    elif not _takes_pairs(loss, given):
-        able = ", ".join(sorted(kind.__name__ for kind in _ours() if _takes_pairs(kind, given)))
+        check_labels(loss, label_kind, samples.names)
+    elif not _takes_pairs(loss, label_kind):
+        able = ", ".join(sorted(loss_class.__name__ for loss_class in _ours() if _takes_pairs(loss_class, label_kind)))
         raise ValueError(f"expected a loss that takes these pairs, got {loss.__name__}: choose one of {able}")
 
 
-def _takes_pairs(loss: type[Loss], given: LabelKind | None) -> bool:
-    return bool(SecondTower.names() & LossSignature.by(loss).names) and _takes(loss, given)
+def _takes_pairs(loss: type[Loss], label_kind: LabelKind | None) -> bool:
+    return bool(SecondTower.names() & LossSignature.by(loss).names) and _takes(loss, label_kind)
 
 
-def _takes(loss: type[Loss], given: LabelKind | None) -> bool:
-    return not loss.label_kinds or given in loss.label_kinds
+def _takes(loss: type[Loss], label_kind: LabelKind | None) -> bool:
+    return not loss.label_kinds or label_kind in loss.label_kinds
 
 
 def _ours() -> Iterator[type[Loss]]:
-    return (kind for kind in concrete_subclasses(Loss) if kind.__module__.startswith("likewise."))
+    return (loss_class for loss_class in concrete_subclasses(Loss) if loss_class.__module__.startswith("likewise."))
 
 
 def label_kind_of(samples: Samples) -> LabelKind | None:
@@ -154,23 +154,27 @@ def label_kind_of(samples: Samples) -> LabelKind | None:
     return samples.label_kind or (None if samples.counterparts is None else "classes")
 
 
-def check_labels(loss: type[Loss], given: LabelKind | None, names: Sequence[str] = ()) -> None:
+def check_labels(loss: type[Loss], label_kind: LabelKind | None, names: Sequence[str] = ()) -> None:
     """Raise a ValueError unless the data's labels are of a kind that the loss takes.
 
     Names of labels may show that label sets were read as classes.
     """
-    if _takes(loss, given):
+    if _takes(loss, label_kind):
         return
     takes = " or ".join(sorted(loss.label_kinds))
-    fitting = sorted(kind.__name__ for kind in _ours() if bool(kind.label_kinds) == bool(given) and _takes(kind, given))
-    has, remedy = given or "no labels", f"choose one of {', '.join(fitting)}"
-    if given is None:
+    fitting = sorted(
+        loss_class.__name__
+        for loss_class in _ours()
+        if bool(loss_class.label_kinds) == bool(label_kind) and _takes(loss_class, label_kind)
+    )
+    has, remedy = label_kind or "no labels", f"choose one of {', '.join(fitting)}"
+    if label_kind is None:
         remedy = (
             "--loss simclr trains without any, and likewise embed and likewise search need no training; or "
             + remedy.replace("choose one of", "another of")
         )
     several = [(separator, name) for separator in SEPARATORS for name in names if separator in name]
-    if given == "classes" and several:
+    if label_kind == "classes" and several:
         separator, name = several[0]
         has += f" such as {name!r}"
         remedy = f"set --data.separator {separator!r} if a cell holds several labels, or {remedy}"
@@ -178,7 +182,7 @@ def check_labels(loss: type[Loss], given: LabelKind | None, names: Sequence[str]
 
 
 def _recommended(loss: Loss) -> list[LossInput]:
-    kinds = {kind.__name__: kind for kind in concrete_subclasses(LossInput)}
+    kinds = {input_class.__name__: input_class for input_class in concrete_subclasses(LossInput)}
     unknown = [name for name in loss.recommended_inputs if name not in kinds]
     if unknown:
         raise ValueError(
@@ -188,22 +192,24 @@ def _recommended(loss: Loss) -> list[LossInput]:
     return [kinds[name]() for name in loss.recommended_inputs]
 
 
-def _check_given(signature: LossSignature, given: Sequence[LossInput], label_kind: LabelKind | None) -> None:
-    for first, second in combinations(given, 2):
+def _check_given(signature: LossSignature, inputs: Sequence[LossInput], label_kind: LabelKind | None) -> None:
+    for first, second in combinations(inputs, 2):
         both = first.names() & second.names() & signature.names
         if both or type(first) is type(second):
             raise ValueError(
                 f"expected one input for {' and '.join(sorted(both)) or 'each kind'}, got {type(first).__name__} and "
                 f"{type(second).__name__}: leave one out"
             )
-    supplied = frozenset[str]().union(*(loss_input.names() for loss_input in given))
-    none = "SecondTower" if any(isinstance(loss_input, SecondTower) for loss_input in given) else "[]"
-    for loss_input in given:
+    supplied = frozenset[str]().union(*(loss_input.names() for loss_input in inputs))
+    none = "SecondTower" if any(isinstance(loss_input, SecondTower) for loss_input in inputs) else "[]"
+    for loss_input in inputs:
         if not loss_input.serves(signature, supplied):
             able = [
-                kind.__name__
-                for kind in sorted(_ours(), key=lambda kind: (-len(kind.label_kinds), kind.__name__))
-                if _takes(kind, label_kind) and loss_input.serves(LossSignature.by(kind), supplied)
+                loss_class.__name__
+                for loss_class in sorted(
+                    _ours(), key=lambda loss_class: (-len(loss_class.label_kinds), loss_class.__name__)
+                )
+                if _takes(loss_class, label_kind) and loss_input.serves(LossSignature.by(loss_class), supplied)
             ]
             raise ValueError(
                 f"expected inputs that {signature.loss} takes, got {type(loss_input).__name__}, which supplies "
@@ -213,12 +219,12 @@ def _check_given(signature: LossSignature, given: Sequence[LossInput], label_kin
 
 
 def _nothing_supplies(missing: frozenset[str], signature: LossSignature) -> str:
-    words = " and ".join(sorted(missing))
-    able = [kind.__name__ for kind in concrete_subclasses(LossInput) if kind.names() & missing]
+    names = " and ".join(sorted(missing))
+    able = [input_class.__name__ for input_class in concrete_subclasses(LossInput) if input_class.names() & missing]
     if able:
-        return f"expected inputs for all that {signature.loss} needs, got none for {words}: add {' or '.join(able)}"
+        return f"expected inputs for all that {signature.loss} needs, got none for {names}: add {' or '.join(able)}"
     return (
-        f"expected a loss whose arguments are supplied, got {signature.loss}, which needs {words}: take InfoNCELoss "
+        f"expected a loss whose arguments are supplied, got {signature.loss}, which needs {names}: take InfoNCELoss "
         f"or NTXentLoss for views, write a LossInput with {'these methods' if len(missing) > 1 else 'that method'}, or "
         f"call {signature.loss} in your own loop"
     )

@@ -103,16 +103,16 @@ class SecondTower(WithRate, LossInput):
         return step.labels
 
     def negatives(self, step: Step) -> Float[Tensor, "b ..."] | None:
-        of = step.batch.get("negatives")
-        if of is None:
+        inputs = step.batch.get("negatives")
+        if inputs is None:
             return self.keys(step)[step.others(NEGATIVES)] if self._requires_one else None
         if self._requires_one:
-            hard = in_chunks(self.network, of[:, 0], step.chunk_size)
+            hard = in_chunks(self.network, inputs[:, 0], step.chunk_size)
             ids, theirs = self.ids(step), self.negative_ids(step)
             if ids is None or theirs is None:
                 return hard
             return hard.where((theirs[:, 0] != ids)[:, None], self.keys(step)[step.others(NEGATIVES)])
-        return in_chunks(self.network, of.flatten(0, 1), step.chunk_size).unflatten(0, of.shape[:2])
+        return in_chunks(self.network, inputs.flatten(0, 1), step.chunk_size).unflatten(0, inputs.shape[:2])
 
     def negative_ids(self, step: Step) -> Int[Tensor, "b k"] | None:
         return step.batch.get("negative_alike")

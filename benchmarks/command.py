@@ -16,7 +16,7 @@ from benchmarks.measuring.results import HEAD, Timing, line, machine, write
 from likewise.cli.parsing import WordParser
 from likewise.files.numbered import numbered
 from likewise.files.suggestions import suggest
-from likewise.score_words import counted
+from likewise.runs.score_format import counted
 from likewise.workflows.progress import TERMINAL
 
 KINDS: dict[type, str] = {int: "an integer", float: "a number"}
@@ -38,14 +38,14 @@ def measure(name: str, kind: type[Measurement], words: Sequence[str], *, program
         for result in measurement.results(lambda doing: _tell(f"{len(results)}/{measurement.total()} {doing}")):
             _tell("")
             if not results or result.rows != results[-1].rows:
-                TERMINAL.tell(HEAD)
+                TERMINAL.result(HEAD)
             results.append(result)
             write(path, facts, results)
-            TERMINAL.tell(line(result))
+            TERMINAL.result(line(result))
     except KeyboardInterrupt as error:
         error.add_note(f"{len(results)} results are in {path}")
         raise
-    TERMINAL.tell(f"\n{measurement.summary(results)}\n\nresults: {path}")
+    TERMINAL.result(f"\n{measurement.summary(results)}\n\nresults: {path}")
     if any(each.milliseconds is not None for each in results):
         _plot(path.with_suffix(".html"), about, results)
 
@@ -116,16 +116,16 @@ def _path(folder: Path, device: str) -> Path:
 
 
 def _say_facts(facts: dict[str, Any], measurement: Measurement, path: Path) -> None:
-    TERMINAL.tell(f"{facts['device']}, {counted(facts['threads'], 'thread')}, torch {facts['versions']['torch']}")
-    TERMINAL.tell((measurement.__doc__ or "").splitlines()[0])
+    TERMINAL.result(f"{facts['device']}, {counted(facts['threads'], 'thread')}, torch {facts['versions']['torch']}")
+    TERMINAL.result((measurement.__doc__ or "").splitlines()[0])
     for name, install in facts["not_installed"].items():
-        TERMINAL.tell(f"without {name}, which is not installed: {install}")
-    TERMINAL.tell(f"results as they come: {path}\n")
+        TERMINAL.result(f"without {name}, which is not installed: {install}")
+    TERMINAL.result(f"results as they come: {path}\n")
 
 
 def _plot(path: Path, about: dict[str, Any], results: Sequence[Timing]) -> None:
     if find_spec("plotly") is None:
-        TERMINAL.tell("no plot, as plotly is not installed: pip install 'likewise[train]'")
+        TERMINAL.result("no plot, as plotly is not installed: pip install 'likewise[train]'")
         return
     from benchmarks.measuring.costs import costs  # noqa: PLC0415 - with the core alone the rest works without it
     from likewise.diagnostics import plots  # noqa: PLC0415 - likewise
@@ -146,4 +146,4 @@ def _plot(path: Path, about: dict[str, Any], results: Sequence[Timing]) -> None:
         f"{plots.script()}{figure}</html>\n",
         encoding="utf-8",
     )
-    TERMINAL.tell(f"plot: {path}")
+    TERMINAL.result(f"plot: {path}")

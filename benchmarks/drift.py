@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import mean
 
-from likewise.records import class_means_of
+from likewise.runs.curves import class_means_of
 
 STEPS = {"rank_drift_mean": "drift", "weight_entropy": "entropy", "cache_hit_rate": "cached"}
 MOST_EPOCHS = 20  # that are kept of each run, about

@@ -29,7 +29,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 
-BATCH, IMAGES, PHOTOS, SIDE = 256, 2048, 256, 224
+BATCH, IMAGES, PHOTOS, SIDE = 256, 2048, 384, 224
 Asked = argparse.Namespace
 
 
@@ -144,15 +144,8 @@ def trained(folder: str, **options: Any) -> tuple[int, float]:
 
     import likewise as lw  # noqa: PLC0415
 
-    quiet = {
-        "loss": "NTXentLoss",
-        "epochs": 1,
-        "evaluations": [],
-        "report": False,
-        "runs": folder,
-        "validation_epochs": 0,
-        "keep": "last",
-    }
+    quiet = {"loss": "NTXentLoss", "epochs": 1, "validation_epochs": 0, "evaluations": [], "report": False}
+    quiet |= {"runs": folder, "keep": "last"}
     lw.train(**options, **quiet, trainer={"callbacks": "timed_steps.Ends", "accelerator": "cpu"})  # pyright: ignore[reportArgumentType]
     return (len(Ends.seconds) - 1) * options["batch_size"], Ends.seconds[-1] - Ends.seconds[0]
 
@@ -162,10 +155,8 @@ def simclr_likewise(asked: Asked, precision: str = "32") -> tuple[int, float]:
     with tempfile.TemporaryDirectory() as folder:
         images = images_of(asked)
         np.savez(f"{folder}/images.npz", images=images, labels=np.arange(len(images)) % 2)
-        options: dict[str, Any] = {"loss": "NTXentLoss", "encoder": "ResNet", "encoder.depth": 18}
-        return trained(
-            f"{folder}/runs", data=f"{folder}/images.npz", batch_size=BATCH, epochs=1, precision=precision, **options
-        )
+        options: dict[str, Any] = {"encoder": "ResNet", "encoder.depth": 18, "precision": precision}
+        return trained(f"{folder}/runs", data=f"{folder}/images.npz", batch_size=BATCH, **options)
 
 
 def tune_plain(asked: Asked, *, bf16: bool = False) -> tuple[int, float]:
@@ -182,10 +173,8 @@ def tune_likewise(asked: Asked, precision: str = "32") -> tuple[int, float]:
     with tempfile.TemporaryDirectory() as folder:
         photos = np.random.default_rng(0).integers(0, 256, (PHOTOS, SIDE, SIDE, 3), dtype=np.uint8)
         np.savez(f"{folder}/photos.npz", images=photos, labels=np.arange(PHOTOS) % 2)
-        options: dict[str, Any] = {"loss": "NTXentLoss", "encoder": "Timm", "encoder.name": asked.timm}
-        return trained(
-            f"{folder}/runs", data=f"{folder}/photos.npz", batch_size=32, epochs=1, precision=precision, **options
-        )
+        options: dict[str, Any] = {"encoder": "Timm", "encoder.name": asked.timm, "precision": precision}
+        return trained(f"{folder}/runs", data=f"{folder}/photos.npz", batch_size=32, **options)
 
 
 def photos_plain(asked: Asked) -> tuple[int, float]:

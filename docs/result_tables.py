@@ -25,8 +25,8 @@ from likewise.evaluation.intervals import student
 from likewise.report.comparison import different, verdict
 from likewise.report.rows import Over, Row, rows_as_markdown
 from likewise.runs import Run
-from likewise.score_words import remarks
-from likewise.scores import ALL, BEGUN, ENCODER, FREQUENCIES, Group, Metric
+from likewise.runs.score_format import remarks
+from likewise.runs.scores import ALL, BEGUN, ENCODER, FREQUENCIES, Group, Metric
 
 Line = Mapping[str, str]
 RUN = ("setting", "seed", "seconds", "device")
@@ -109,10 +109,12 @@ def _lines(setting: str, run: Run) -> Iterator[Line]:
     for score in run.scores:
         if score.epoch is not None or score.part != "test" or score.group not in GROUPS:
             continue
-        if score.features == BEGUN and str(run.facts["begins_with"]).endswith(run.weights.name):  # with another run's
+        if score.features == BEGUN and str(run.metadata["begins_with"]).endswith(
+            run.weights.name
+        ):  # with another run's
             continue
-        facts = {"setting": setting, "seed": run.facts["seed"], "device": run.facts["device"]}
-        facts |= {"seconds": round(run.facts["seconds"]["training"]), "value": f"{score.value:.6f}"}
+        facts = {"setting": setting, "seed": run.metadata["seed"], "device": run.metadata["device"]}
+        facts |= {"seconds": round(run.metadata["seconds"]["training"]), "value": f"{score.value:.6f}"}
         facts |= {name: getattr(score.metric, name) for name in METRIC}
         facts |= {"subset": score.group, "remarks": remarks(score)}
         yield {name: str(facts[name] if name in facts else getattr(score, name)) for name in COLUMNS}

@@ -10,10 +10,10 @@ import torch
 from torch import nn
 
 import likewise as lw
+from likewise.instantiate import class_of, instantiate
 from likewise.models import MLP, ConvNet, Encoder, FromRun, Wrapped
-from likewise.parts import build, class_of
 from likewise.runs import Run
-from likewise.scores import Metric, Outcomes, Result, Score
+from likewise.runs.scores import Metric, Outcomes, Result, Score
 from likewise.workflows.failures import removed_if_idle
 
 
@@ -30,15 +30,15 @@ def test_a_run_takes_its_name_when_it_is_whole_and_is_found_by_either(tmp_path):
     run = _run(tmp_path)
     partial = run.folder
     assert partial.suffix == ".partial"
-    whole = run.finished()
+    whole = run.finalize()
     assert whole.folder == partial.with_name(run.name)
     assert Run.open(partial) == Run.open(whole.folder) == whole
-    assert whole.finished() == whole
+    assert whole.finalize() == whole
 
 
 def test_runs_started_in_the_same_second_have_different_names(tmp_path):
     runs = [Run.create(tmp_path, "same") for _ in range(3)]
-    runs += [Run.create(tmp_path, "same").finished() for _ in range(3)]
+    runs += [Run.create(tmp_path, "same").finalize() for _ in range(3)]
     assert len({run.name for run in runs}) == len(list(tmp_path.iterdir())) == 6
 
 
@@ -65,7 +65,7 @@ def test_the_stage_follows_from_the_files(tmp_path):
     stages = [run.stage]
     run.save_encoder(MLP((3,)))
     stages.append(run.stage)
-    assert [*stages, run.finished().stage] == ["training", "evaluation", "finished"]
+    assert [*stages, run.finalize().stage] == ["training", "evaluation", "finished"]
 
 
 def test_a_file_is_complete_or_absent(tmp_path):
@@ -218,7 +218,7 @@ class Taker:
 def test_nested_parts_are_made_by_their_annotated_class():
     relu = {"class_path": "torch.nn.ReLU"}
     spec = {"class_path": f"{__name__}.Taker", "init_args": {"module": relu, "modules": [relu, relu], "pair": [1, 2]}}
-    module, modules, pair, *_ = build(spec, Taker).taken
+    module, modules, pair, *_ = instantiate(spec, Taker).taken
     assert isinstance(module, nn.ReLU)
     assert [type(one) for one in modules] == [nn.ReLU, nn.ReLU]
     assert pair == (1, 2)
@@ -229,7 +229,7 @@ def test_nothing_else_is_made(place):
     spec = {"class_path": "os.system", "init_args": {"command": "exit 1"}}
     value = [spec] if place == "modules" else spec
     with pytest.raises(ValueError, match="expected a"):
-        build({"class_path": f"{__name__}.Taker", "init_args": {place: value}}, Taker)
+        instantiate({"class_path": f"{__name__}.Taker", "init_args": {place: value}}, Taker)
 
 
 @pytest.mark.parametrize("path", ["os.system", "json.JSONDecoder", "nowhere.Net", "Net", "os"])
@@ -251,6 +251,6 @@ def test_an_abstract_class_is_refused():
 def test_facts_are_plain_json(tmp_path):
     run = Run.create(tmp_path, "facts")
     run.describe({"seed": 3, "names": ["a", "b"]})
-    assert json.loads((run.folder / "run.json").read_text()) == run.facts == {"seed": 3, "names": ["a", "b"]}
+    assert json.loads((run.folder / "run.json").read_text()) == run.metadata == {"seed": 3, "names": ["a", "b"]}
     run.describe({"largest": np.inf})
-    assert run.facts == {"largest": np.inf}
+    assert run.metadata == {"largest": np.inf}

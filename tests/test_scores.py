@@ -10,9 +10,9 @@ from likewise.report.comparison import compared, verdict
 from likewise.report.rows import rows_as_markdown
 from likewise.report.setting import in_settings, settings_of
 from likewise.runs import Run
-from likewise.score_files import Scores, as_csv, from_csv
-from likewise.score_words import remarks, score_words
-from likewise.scores import Group, Metric, Outcomes, Result, Score, best, validation_score
+from likewise.runs.score_files import Scores, as_csv, from_csv
+from likewise.runs.score_format import format_score, remarks
+from likewise.runs.scores import Group, Metric, Outcomes, Result, Score, best, validation_score
 
 DISTANCE = Metric("distance", "plain", "lower", selects=True)
 
@@ -142,9 +142,9 @@ def test_episodes_of_other_sizes_stay_and_samples_replace_each_other(tmp_path):
 def test_words_are_made_where_they_are_shown():
     score = Score("mine", DISTANCE, 0.3, 0.2, 0.4, 9, settings={"k": 5, "way": "x"}, protocol={"seed": 1}, notes=("n",))
     assert remarks(score) == "k=5, way=x; seed=1; n"
-    assert score_words(score) == "0.3000 [0.2000, 0.4000]"
-    assert score_words(replace(score, metric=Metric("share"))) == "30.00 % [20.0, 40.0]"
-    assert score_words(replace(score, metric=Metric("gain", "points"), value=3.0)) == "3.000 [0.200, 0.400]"
+    assert format_score(score) == "0.3000 [0.2000, 0.4000]"
+    assert format_score(replace(score, metric=Metric("share"))) == "30.00 % [20.0, 40.0]"
+    assert format_score(replace(score, metric=Metric("gain", "points"), value=3.0)) == "3.000 [0.200, 0.400]"
 
 
 def test_numbers_of_numpy_and_torch_are_written_as_numbers():

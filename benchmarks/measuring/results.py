@@ -15,7 +15,7 @@ import torch
 
 from benchmarks.measuring.prediction import in_units
 from likewise.files.formats import PARTIAL
-from likewise.machine import device_name, versions
+from likewise.runs.machine import device_name, versions
 
 PACKAGES = (
     "triton torchvision pytorch-metric-learning lightly open-clip-torch sentence-transformers inf-cl cut-cross-entropy"

@@ -70,8 +70,8 @@ __all__ = [
 ]
 _ROOMS = [
     "cli", "configuration", "data", "diagnostics", "distributed", "evaluation", "files", "inference",
-    "integrations", "losses", "machine", "memory", "models", "operator", "pairs", "parts", "pickled", "records",
-    "report", "runs", "score_files", "score_words", "scores", "training", "workflows",
+    "instantiate", "integrations", "losses", "memory", "models", "operator", "pairs", "report", "runs", "training",
+    "workflows",
 ]
 # fmt: on
 __version__ = "0.1.0"

@@ -52,7 +52,7 @@ def test_a_run_evaluates_all_that_applies_and_validates_as_it_goes(trained):
     expected = {(name, kind) for name in ("kNN", "linear probe", "retrieval") for kind in both}
     assert kinds(run.scores) == expected
     assert {(score.epoch, score.part) for score in run.scores if score.epoch} == {(1, "validation"), (2, "validation")}
-    assert run.facts["seconds"].keys() == {"training", "evaluation"}
+    assert run.metadata["seconds"].keys() == {"training", "evaluation"}
 
 
 def test_one_evaluation_again_replaces_its_own_scores_only(run):
@@ -149,7 +149,7 @@ def test_a_long_tail_is_reported_by_the_number_of_training_samples(tmp_path):
 def test_a_refit_learns_from_train_and_validation_and_chooses_before(few, tmp_path):
     assert main(["train", *few, "--split.refit", "true", "--runs", str(tmp_path)]) == 0
     (run,) = tmp_path.iterdir()
-    facts, features = Run(run).facts, load_features(Run(run).embeddings)
+    facts, features = Run(run).metadata, load_features(Run(run).embeddings)
     assert facts["samples"]["train"] == len(features.train) + len(features.validation) == 120
     assert not set(features.validation.rows.tolist()) & set(features.train.rows.tolist())
 

@@ -11,7 +11,7 @@ from sklearn.datasets import load_digits
 
 from likewise.cli import main
 from likewise.cli.sweep import axis
-from likewise.data import Arrays, of_run
+from likewise.data import Arrays, reload
 from likewise.evaluation import KNN
 from likewise.runs import Run
 from likewise.workflows import training
@@ -59,8 +59,8 @@ def test_a_sweep_that_was_interrupted_goes_on_where_it_was(few, tmp_path, monkey
     assert len(done) == 2
     assert main(["sweep", "--resume", str(folder)]) == 0
     runs = [Run(path.parent) for path in sorted(folder.glob("*/*/*/run.json"))]
-    assert [run.facts["seed"] for run in runs] == [0, 1, 0, 1]
-    assert [run.facts["parts"]["loss"]["class_path"].rpartition(".")[2] for run in runs] == [
+    assert [run.metadata["seed"] for run in runs] == [0, 1, 0, 1]
+    assert [run.metadata["parts"]["loss"]["class_path"].rpartition(".")[2] for run in runs] == [
         *["SupConLoss"] * 2,
         *["NTXentLoss"] * 2,
     ]
@@ -197,7 +197,7 @@ def test_data_in_memory_is_loaded_once_and_warns_each_run(few, tmp_path, monkeyp
 
     monkeypatch.setattr(Arrays, "load", counted)
     if not kept:
-        monkeypatch.setattr(of_run, "MOST_KEPT", 0)
+        monkeypatch.setattr(reload, "MOST_KEPT", 0)
     words = ["--seeds", "2", *SETTINGS, "--evaluations", "KNN", "--report", "false", "--split_seeds", *few]
     with pytest.warns(UserWarning, match="something about the data") as said:
         assert main(["sweep", *words, "--output", str(tmp_path / "sweep")]) == 0
@@ -211,7 +211,7 @@ def test_data_in_memory_is_loaded_once_and_warns_each_run(few, tmp_path, monkeyp
             assert main(["train", *options]) == 0
         (again,) = again.iterdir()
         assert (again / "encoder.safetensors").read_bytes() == run.weights.read_bytes()
-        assert Run(again).facts["samples"] == run.facts["samples"]
+        assert Run(again).metadata["samples"] == run.metadata["samples"]
     assert len(calls) == 4
 
 
@@ -239,7 +239,7 @@ def test_validation_chooses_what_further_seeds_are_trained_with(few, tmp_path):
     for name, option in (("SupCon", "loss.temperature"), ("NT-Xent", "optimizer.lr")):
         own = [row for row in trials if row["setting"] == name]
         runs = [Run.open(folder / row["run"]) for row in own]
-        assert {run.facts["seed"] for run in runs} == {4}
+        assert {run.metadata["seed"] for run in runs} == {4}
         values = [best_on_validation(run, "kNN") for run in runs]
         assert [float(row["validation"]) for row in own] == pytest.approx(values, rel=1e-5)
         place = values.index(max(values))
@@ -249,7 +249,7 @@ def test_validation_chooses_what_further_seeds_are_trained_with(few, tmp_path):
         (other,) = (Run(path) for path in (home / "seed-5").iterdir())
         part, argument = option.split(".")
         chosen, repeated = (
-            (of.facts["parts"][part]["init_args"][argument], of.facts["parts"]["encoder"]["init_args"]["depth"])
+            (of.metadata["parts"][part]["init_args"][argument], of.metadata["parts"]["encoder"]["init_args"]["depth"])
             for of in (runs[place], other)
         )
         assert chosen == repeated

@@ -17,8 +17,8 @@ from likewise.data import (
     RandomResizedCrop,
     SimCLRViews,
     Views,
+    derive_seed,
     image_files,
-    mixed,
 )
 from likewise.data.augmentation import Augmentation
 from likewise.data.augmentation.separable import NUMBERS, TRIES
@@ -202,7 +202,7 @@ def test_crops_of_a_batch_are_those_of_its_images(folder):
     crop = RandomResizedCrop(scale=(0.2, 1.0))
     for step, (rows, inputs, views) in enumerate(whole):
         assert torch.allclose(views, inputs / 255)
-        numbers = Crops(crop, 2).numbers(mixed(5, CROPS, 1, step), 6, slice(0, 6))
+        numbers = Crops(crop, 2).numbers(derive_seed(5, CROPS, 1, step), 6, slice(0, 6))
         for row, of, own in zip(rows.tolist(), inputs.numpy(), numbers.numpy(), strict=True):
             path = files[int(loader.samples.inputs.rows[row])]
             for view, one in zip(of, own, strict=True):

@@ -298,7 +298,7 @@ def test_everything_is_evaluated_by_the_fine_ones(tmp_path):
     assert {one.group.name for one in run.scores if one.group.kind == "class"} == set(FINE)
     assert not any(one.evaluation == "own classifier" for one in run.scores)  # its classes are others
     assert {one.evaluation for one in run.scores if one.epoch} == {"kNN", "features"}
-    assert run.facts["labels"]["names"] == ["flower", "moss", "tree"]
+    assert run.metadata["labels"]["names"] == ["flower", "moss", "tree"]
     raw = next(one for one in run.scores if one.features == "raw inputs" and one.evaluation == "retrieval")
     assert raw.count == len(test)
     assert RunPredictors(run).predictor("own").names == ("flower", "moss", "tree")

@@ -157,8 +157,8 @@ def test_scores_are_by_the_right_classes(run):
 
 
 def test_the_run_says_what_was_changed_and_its_data_is_found_again(run):
-    table = dict(summary_table(run.facts))
-    train, validation = (run.facts["samples"][part] for part in ("train", "validation"))
+    table = dict(summary_table(run.metadata))
+    train, validation = (run.metadata["samples"][part] for part in ("train", "validation"))
     wrong = f"{round(0.4 * train)} of {train} train, {round(0.4 * validation)} of {validation} validation"
     assert table["wrong labels"].startswith(wrong)
     assert table["subset"].startswith("LabelNoise(share=0.4")
@@ -170,9 +170,9 @@ def test_wrong_labels_are_counted_among_those_of_their_part_where_validation_is_
     options = {"data": run.options["data"]["init_args"]["path"], "encoder": "MLP", "epochs": 1, "runs": str(tmp_path)}
     options |= {"subset": "LabelNoise", "subset.share": 0.4, "split.refit": True, "report": False, "evaluations": []}
     refitted = lw.train(options, loss="CrossEntropyLoss", progress=Silent())
-    train, validation = (run.facts["samples"][part] for part in ("train", "validation"))
+    train, validation = (run.metadata["samples"][part] for part in ("train", "validation"))
     wrong = f"{round(0.4 * train)} of {train} train, {round(0.4 * validation)} of {validation} validation"
-    assert dict(summary_table(refitted.facts))["wrong labels"].startswith(wrong)
+    assert dict(summary_table(refitted.metadata))["wrong labels"].startswith(wrong)
 
 
 def test_one_class_cannot_be_taken_for_another():

@@ -327,12 +327,12 @@ def test_a_long_tail_by_list_trains_and_is_scored_by_its_own_counts(tmp_path):
     options |= {"subset.file": str(tmp_path / "train.txt"), "subset.validation": str(tmp_path / "val.txt")}
     options |= {"epochs": 1, "batch_size": 16, "encoder.width": 4, "report": False, "runs": tmp_path / "runs"}
     run = lw.train(options, progress=Silent())
-    samples = run.facts["samples"]
+    samples = run.metadata["samples"]
     assert (samples["train"], samples["validation"], samples["test"]) == (220, 30, 18)
-    assert run.facts["run_summary"]["given"] == ["validation", "test"]
+    assert run.metadata["run_summary"]["given"] == ["validation", "test"]
     groups = {score.group.name: score.count for score in run.scores if score.group.kind == "frequency"}
     assert groups == {"many": 6, "medium": 6, "few": 6}
-    parts, _ = parts_of(run.facts["parts"])
+    parts, _ = parts_of(run.metadata["parts"])
     assert parts.train.counts.tolist() == [101, 100, 19]
 
 

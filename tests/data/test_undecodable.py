@@ -20,7 +20,7 @@ from likewise.data import (
     Samples,
     Stratified,
     Views,
-    mixed,
+    derive_seed,
     parts_of_run,
     some_inputs,
 )
@@ -94,7 +94,7 @@ def test_another_sample_of_its_class_takes_its_place(kind, root):
     whole, together = plainly(root, samples), 12
     for epoch in range(3):
         loader = Loader(samples, batches, seed=5, position=lambda of=epoch: Position(epoch=of))
-        drawn = batches.order(samples, seed=mixed(5, ORDER), epoch=epoch)
+        drawn = batches.order(samples, seed=derive_seed(5, ORDER), epoch=epoch)
         met = {row for row in drawn.flatten().tolist() if row not in whole}
         for batch, order in zip(loader, drawn, strict=True):
             rows = batch["sample_index"].tolist()
@@ -143,7 +143,7 @@ def test_who_takes_a_place_changes_with_the_batch_and_the_seed(root):
     for seed in range(8):
         loader = Loader(samples_of(root), Views(batch_size=36 // 3), seed=seed)
         broken = [row for row, name in enumerate(map(str, loader.samples.inputs.all_rows.items)) if "oak/11" in name]
-        orders = loader.batches.order(loader.samples, seed=mixed(seed, ORDER), epoch=0)
+        orders = loader.batches.order(loader.samples, seed=derive_seed(seed, ORDER), epoch=0)
         for batch, order in zip(loader, orders, strict=True):
             if broken[0] in order.tolist():
                 found.add(int(batch["sample_index"][order.tolist().index(broken[0])]))
@@ -224,7 +224,7 @@ def test_those_of_the_other_side_of_pairs_are_counted_with_the_features(root, tm
     encoders = MLP((4,), width=6), Projected(ConvNet((3, 32, 32), width=2), ProjectionHead(8, out_dim=6))
     features = encoded(run, encoders[0], parts, PRINTED, second=encoders[1])
     assert sum(map(len, features)) == len(pairs) - len(BROKEN)
-    assert {name.split("photos/")[1] for name in run.facts["undecodable"].values()} == BROKEN
+    assert {name.split("photos/")[1] for name in run.metadata["undecodable"].values()} == BROKEN
 
 
 def test_a_training_warns_once_of_what_its_workers_found(root):
@@ -260,7 +260,7 @@ def test_a_run_counts_it_once_names_it_at_its_end_and_evaluates_none(root, tmp_p
     assert said.splitlines()[-1] == told
     (folder,) = (tmp_path / "runs").iterdir()
     run = Run.open(folder)
-    assert {name.split("photos/")[1] for name in run.facts["undecodable"].values()} == BROKEN
+    assert {name.split("photos/")[1] for name in run.metadata["undecodable"].values()} == BROKEN
     page = " ".join(re.sub("<[^>]*>", " ", run.report.read_text()).split())
     assert "images that cannot be read 4" in page
     features, (parts, _) = load_features(run.embeddings), parts_of_run(run)

@@ -181,13 +181,13 @@ def test_only_losses_without_labels_are_trained_on_them(loss, more, seen, tmp_pa
     one, other = (_trained(tmp_path, name, loss, change, **more) for name, change in (("one", 0.0), ("other", 5.0)))
     weights = [run.encoder().state_dict() for run in (one, other)]
     assert all(torch.equal(of, weights[1][name]) for name, of in weights[0].items()) is not seen
-    assert one.facts["samples"]["unlabelled"] == 40
-    assert one.facts["labels"] == {"kind": "classes", "names": ["ash", "elm", "oak"]}
+    assert one.metadata["samples"]["unlabelled"] == 40
+    assert one.metadata["labels"] == {"kind": "classes", "names": ["ash", "elm", "oak"]}
     parts, refit = parts_of_run(one)
-    assert one.facts["samples"]["train"] == (40 if seen else 0) + len((parts.refitted() if refit else parts).train)
+    assert one.metadata["samples"]["train"] == (40 if seen else 0) + len((parts.refitted() if refit else parts).train)
     features = np.load(one.embeddings)
     assert sum(len(features[f"{part}_features"]) for part in ("train", "validation", "test")) == 60
-    table = dict(lw.report.run_summary.summary_table(one.facts))
+    table = dict(lw.report.run_summary.summary_table(one.metadata))
     assert table["without labels"] == f"40, {'trained on' if seen else 'left out'}"
 
 
@@ -399,5 +399,5 @@ def test_a_recipe_trains_on_stl10(method, seen, tmp_path, monkeypatch):
         options = few | {"data.memory": memory, "runs": tmp_path / f"{memory}"}
         run = lw.train(options, recipe=f"{method}-stl10", progress=Silent())
         weights.append(run.encoder().state_dict())
-        assert run.facts["samples"]["train"] == seen + len(parts_of_run(run)[0].train)
+        assert run.metadata["samples"]["train"] == seen + len(parts_of_run(run)[0].train)
     assert all(torch.equal(of, weights[1][name]) for name, of in weights[0].items())

@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from likewise.evaluation import KNN, FeatureParts, Features, FewShot, LinearProbe, Retrieval, placing
-from likewise.evaluation.evaluation import Evaluation, Findings
+from likewise.evaluation.evaluation import Evaluation, ScoreCollector
 from likewise.evaluation.features import silent
 from likewise.evaluation.placing import with_room
 from likewise.runs import Run
-from likewise.scores import Metric
+from likewise.runs.scores import Metric
 from likewise.workflows import Silent
 from likewise.workflows.scoring import EvaluationOptions, score
 from simulated_gpu import simulated_gpu
@@ -77,7 +77,7 @@ class Seen(Evaluation):
         return None
 
     def evaluate(self, parts, *, refit=False, progress=silent):  # noqa: ARG002 - the same
-        found = Findings(self.name, parts.test)
+        found = ScoreCollector(self.name, parts.test)
         found.add(Metric("mean"), float(parts.test.vectors.numpy().mean()), 0, 0, len(parts.test))
         return found.result()
 

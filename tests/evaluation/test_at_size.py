@@ -264,7 +264,7 @@ def test_only_the_samples_that_are_evaluated_are_encoded_and_more_when_more_are_
     assert [len(part) for part in kept] == [25, min(25, len(kept.validation)), 25]
     assert kept.train.whole is not None
     assert int(kept.train.whole.sum()) > 150
-    assert run.facts["encoded_samples"] == 25
+    assert run.metadata["encoded_samples"] == 25
     again = evaluate(run, progress=Silent())
     assert [len(part) for part in load_features(again.embeddings)] == [len(part) for part in kept]
     more = evaluate(run, evaluation_samples=60, progress=Silent())

@@ -31,7 +31,7 @@ from likewise.evaluation.choice import while_training
 from likewise.evaluation.features import joined
 from likewise.evaluation.intervals import median, paired_difference, share
 from likewise.runs import Run
-from likewise.scores import validation_score
+from likewise.runs.scores import validation_score
 from likewise.training.validation import Validation
 from likewise.workflows.scoring import EvaluationOptions, check_applicable
 

@@ -27,8 +27,8 @@ from likewise.evaluation import (
 from likewise.evaluation.intervals import over_classes, over_classes_of_episodes
 from likewise.evaluation.logistic_regression import episode_probe
 from likewise.runs import Run
-from likewise.score_files import outcomes_of, save_outcomes
-from likewise.scores import validation_score
+from likewise.runs.score_files import outcomes_of, save_outcomes
+from likewise.runs.scores import validation_score
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*LeafSpec.*", "ignore:.*does not have many workers.*")
 
@@ -570,7 +570,7 @@ def test_episodes_train_from_the_command_and_are_shown(loss, shapes, tmp_path, c
     told = capsys.readouterr()
     (folder,) = tmp_path.iterdir()
     run = Run(folder)
-    assert run.facts["parts"]["batches"]["init_args"]["mix"] == (loss != "PrototypicalLoss")  # as the loss reads it
+    assert run.metadata["parts"]["batches"]["init_args"]["mix"] == (loss != "PrototypicalLoss")  # as the loss reads it
     scores = {score.metric.name: score for score in run.scores if score.features == "encoder" and score.part == "test"}
     assert {"5-way 1-shot accuracy", "5-way 5-shot accuracy", "precision@1"} <= scores.keys()
     assert scores["5-way 5-shot accuracy"].value > 0.5

@@ -32,7 +32,7 @@ from likewise.evaluation.intervals import resampled
 from likewise.evaluation.out_of_distribution import Mahalanobis, auroc, false_positives, neighbour_of
 from likewise.evaluation.predictors import temperature_of
 from likewise.runs import Run
-from likewise.score_words import remarks
+from likewise.runs.score_format import remarks
 
 pytestmark = [
     pytest.mark.slow,

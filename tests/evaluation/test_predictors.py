@@ -18,8 +18,8 @@ from likewise.data import Samples
 from likewise.evaluation import KNN, FeatureParts, Features, LinearProbe, OwnClassifier, save_features
 from likewise.evaluation.label_metrics import best_thresholds
 from likewise.evaluation.novelty import NoveltyScore
-from likewise.evaluation.of_run import RunPredictors
 from likewise.evaluation.predictors import LinearPredictor, NeighbourPredictor, temperature_of
+from likewise.evaluation.run_predictors import RunPredictors
 from likewise.models import MLP, ProjectionHead
 from likewise.runs import Run
 from likewise.training import Pretraining, pretraining

@@ -10,7 +10,7 @@ from likewise.data import Superclasses
 from likewise.evaluation import FeatureParts, Features, WithinClass, applicable, load_features, save_features
 from likewise.evaluation.knn import KS
 from likewise.evaluation.within_class import PRECISION, PRECISIONS, _chances
-from likewise.scores import ALL, Group
+from likewise.runs.scores import ALL, Group
 
 # a coarse class of three finer ones, one of two, and one of one
 WITHIN = Superclasses(torch.tensor([0, 1, 0, 2, 1, 0]), ("animal", "plant", "stone"))

@@ -40,7 +40,7 @@ def made(tmp_path, encoder, name, **arguments):
     rule = {"channels": 3, "height": 12, "width": 16, "resize": "pad"} if name == "ConvNet" else None
     run.describe({"parts": {"encoder": spec}, "preprocessing": rule})
     run.save_encoder(encoder)
-    return run.finished()
+    return run.finalize()
 
 
 def of_images(tmp_path):
@@ -272,7 +272,7 @@ def test_shards_of_files_that_changed_meanwhile_are_not_used(tmp_path, monkeypat
 def test_the_columns_are_those_of_the_run(tmp_path):
     run = of_vectors(tmp_path / "runs", 2)
     spec = {"class_path": "likewise.data.Table", "init_args": {"path": "old.csv", "inputs": ["b", "a"]}}
-    run.describe({"parts": {**run.facts["parts"], "data": spec}})
+    run.describe({"parts": {**run.metadata["parts"], "data": spec}})
     (tmp_path / "t.csv").write_text("a,b,label\n1,2,x\n3,4,y\n")
     found = np.load(quiet(run, tmp_path / "t.csv", output=tmp_path / "t.npz"))["features"]
     np.testing.assert_allclose(found, load(run).encode([[2.0, 1.0], [4.0, 3.0]]), atol=1e-6)
@@ -430,7 +430,9 @@ def split_run(tmp_path, data, split):
     specs = {"data": data, "split": {"class_path": f"likewise.data.{split}", "init_args": {}}}
     parts, _ = parts_of(specs)
     run = of_vectors(tmp_path / "runs")
-    run.describe(run.facts | {"parts": run.facts["parts"] | specs, "samples": {"fingerprint": fingerprint(parts)}})
+    run.describe(
+        run.metadata | {"parts": run.metadata["parts"] | specs, "samples": {"fingerprint": fingerprint(parts)}}
+    )
     return run, parts
 
 

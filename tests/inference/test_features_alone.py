@@ -23,7 +23,7 @@ class Told(Silent):
     def __init__(self):
         self.lines = []
 
-    def tell(self, line):
+    def result(self, line):
         self.lines += line.splitlines()
 
 

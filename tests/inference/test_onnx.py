@@ -42,7 +42,7 @@ def photographed(tmp_path_factory):
     encoder = ConvNet((3, 24, 32), width=4)
     rule = ImagePreprocessing(3, 24, 32)
     encoder.observe(Model(encoder, rule).rows(files))
-    run = Run.create(root, "photos").finished()
+    run = Run.create(root, "photos").finalize()
     spec = {"class_path": "likewise.models.ConvNet", "init_args": {"input_shape": [3, 24, 32], "width": 4}}
     labels = {"kind": "classes", "names": ["cat", "dög"]}
     facts = {"parts": {"encoder": spec}, "labels": labels, "preprocessing": vars(rule)}

@@ -19,7 +19,7 @@ from sklearn.metrics.pairwise import cosine_similarity
 import likewise as lw
 from likewise.cli import main
 from likewise.data import Pairs, Samples, Texts
-from likewise.data.of_run import fingerprint, parts_of
+from likewise.data.reload import fingerprint, parts_of
 from likewise.evaluation import FeatureParts, Features
 from likewise.evaluation.feature_files import save_features
 from likewise.inference import Model
@@ -62,7 +62,7 @@ def pair_run(root, first, second=None, data=None, rules=(None, None)):
     run.save_encoder(one)
     if other is not None:
         run.save_encoder(other[1], "second")
-    return run.finished()
+    return run.finalize()
 
 
 def images():
@@ -281,7 +281,7 @@ def asked(folder):
     table.write_text("".join(json.dumps({"q": f"what is {one[:9]}", "a": one}) + "\n" for one in PASSAGES))
     data = {"class_path": "likewise.data.Pairs", "init_args": {"path": str(table), "first": "q", "second": "a"}}
     run = pair_run(folder / "runs", words(), words(), data)
-    facts = run.facts
+    facts = run.metadata
     facts["parts"]["split"] = {"class_path": "likewise.data.Stratified", "init_args": {"validation": 0.2}}
     parts = parts_of(facts["parts"])[0]
     run.describe(facts | {"samples": {"fingerprint": fingerprint(parts)}})
@@ -364,7 +364,7 @@ def test_what_is_of_the_other_side_is_told_in_a_line(captioned, capsys, monkeypa
     assert model.encode(["photos", "a.png", "x" * 999], side="second").shape == (3, 6)  # which are no images
     pairs = {"captions": [["a", "b"], ["c"]]}
     pq.write_table(pa.table(pairs), "lists.parquet")
-    facts = run.facts
+    facts = run.metadata
     facts["parts"]["data"]["init_args"]["second"] = "captions"
     run.describe(facts)
     for words, told in (

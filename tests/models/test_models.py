@@ -12,6 +12,7 @@ import torch
 import torchvision
 from torch import nn
 
+from likewise.files.pickles import pickled
 from likewise.models import (
     MLP,
     BagOfTokens,
@@ -25,7 +26,6 @@ from likewise.models import (
     Wrapped,
     to_onnx,
 )
-from likewise.pickled import pickled
 
 pytestmark = pytest.mark.slow
 

@@ -33,7 +33,7 @@ from likewise.report import (
 )
 from likewise.report.rows import Over
 from likewise.runs import Run
-from likewise.scores import ALL, Group, Metric, Outcomes, Result, Score
+from likewise.runs.scores import ALL, Group, Metric, Outcomes, Result, Score
 from likewise.workflows import Silent, compare
 
 NUMBER = count()
@@ -66,7 +66,7 @@ def run_of(root, *, loss=LOSS, seed=0, share=0.7, rows=ROWS, labels=LABELS, name
     with run.writing(run.embeddings.name) as path:
         save_features(path, FeatureParts(test, test, test))
     run.write("metrics.csv", f"step,epoch,loss\n0,0,{2 + (seed or 0)}\n1,0,1.0\n".encode())
-    return run.finished()
+    return run.finalize()
 
 
 def rows_of(runs, names=None):
@@ -279,7 +279,7 @@ def test_means_over_seeds_have_students_interval_and_are_paired_by_seed(tmp_path
     second = [run_of(tmp_path, loss=OTHER, seed=seed, share=0.8) for seed in (3, 1, 0, 2)]
     rows = rows_of([*first, *second])
     ours, theirs = (
-        [value_of(run) for run in runs] for runs in (first, sorted(second, key=lambda run: run.facts["seed"]))
+        [value_of(run) for run in runs] for runs in (first, sorted(second, key=lambda run: run.metadata["seed"]))
     )
     for row, values in zip(rows, (ours, theirs), strict=True):
         low, high = stats.t.interval(0.95, 3, np.mean(values), stats.sem(values))
@@ -441,7 +441,7 @@ def test_of_a_folder_what_can_be_compared_is_and_what_not_is_told_in_a_line(tmp_
 def test_warnings_are_said_as_all_else(tmp_path):
     said = []
     progress = Silent()
-    progress.say = said.append
+    progress.log = said.append
 
     class Losing(Section):
         runs = "any"

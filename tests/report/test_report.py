@@ -31,8 +31,8 @@ from likewise.report.sections import (
     training,
 )
 from likewise.runs import Run
-from likewise.score_words import settings_words
-from likewise.scores import ENCODER, RAW, Group, Metric, Result, Score
+from likewise.runs.score_format import format_settings
+from likewise.runs.scores import ENCODER, RAW, Group, Metric, Result, Score
 
 pytestmark = pytest.mark.slow
 
@@ -326,7 +326,7 @@ def test_choices_show_all_that_was_tried_and_star_what_was_chosen(page, whole):
     assert {score.evaluation for score in candidates} == {"kNN", "linear probe", "retrieval"}
     candidates = [score for score in candidates if score.evaluation != "retrieval"]  # which has nothing to choose
     words = " ".join(page.words)
-    assert all(settings_words(score.settings) in words for score in candidates)
+    assert all(format_settings(score.settings) in words for score in candidates)
     lines = figures_of(page)["choices"]
     drawn = [(x, round(y, 6)) for line in lines for x, y in zip(line["x"], line["y"], strict=True)]
     for score in candidates:

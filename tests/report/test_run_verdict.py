@@ -13,7 +13,7 @@ from likewise.evaluation import KNN, FeatureParts, Features, save_features
 from likewise.report.run_verdict import run_verdict
 from likewise.report.run_view import RunView
 from likewise.runs import Run
-from likewise.scores import BEGUN, RAW
+from likewise.runs.scores import BEGUN, RAW
 
 SEEDS = range(10)
 CLASSES = 4

@@ -35,7 +35,7 @@ from likewise.report.elements import element, sentence
 from likewise.report.sections import UseSection
 from likewise.report.sections.gradients import form_of
 from likewise.runs import Run
-from likewise.scores import Metric, Result, Score
+from likewise.runs.scores import Metric, Result, Score
 from likewise.workflows import Silent, evaluate
 
 HOSTILE = "\"'><img src=x onerror=alert(1)></script><script>alert(2)</script>{{ 7 * 7 }}"
@@ -257,7 +257,7 @@ def test_a_page_says_how_its_encoder_is_used(encoder, words, kind, tmp_path, mon
     assert told[-1][3:] == ["--format", "safetensors" if words[0] == "texts.csv" else "onnx"]
     compile(code, "page", "exec")
     assert ("predict" in code) == bool(kind)
-    run.finished()
+    run.finalize()
     exec("\n".join(code.splitlines()[:3]), found := {})  # noqa: S102 - a line of ours
     assert found["model"].feature_dim == encoder.feature_dim
 

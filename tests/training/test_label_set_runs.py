@@ -15,7 +15,7 @@ from likewise.diagnostics import grouped, push_weights
 from likewise.evaluation.predictions import ACCURACY, HAMMING, MEAN_PRECISION
 from likewise.models import ProjectionHead
 from likewise.runs import Run
-from likewise.scores import ALL
+from likewise.runs.scores import ALL
 from likewise.training.inputs import KeyQueue
 from likewise.training.notes import notes
 

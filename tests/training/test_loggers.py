@@ -245,7 +245,7 @@ def test_wandb_is_told_everything_offline(wandb, tmp_path):
     (begun,) = wandb.begun
     assert (begun["name"], begun["project"], begun["mode"]) == (run.name, "likewise", "offline")
     assert Path(begun["dir"]).name == f"{run.name}.partial"
-    assert run.facts["logged"] == {"wandb": begun["id"]}
+    assert run.metadata["logged"] == {"wandb": begun["id"]}
     assert wandb.ended == [{"exit_code": 0}]
     assert wandb.options["loss.temperature"] == pytest.approx(0.1)
     losses = [(one["trainer/global_step"], one["loss"]) for one in wandb.logged if "loss" in one]
@@ -259,7 +259,7 @@ def test_wandb_goes_on_under_its_id_and_learns_of_failure(wandb, run, parts, mon
             if error is not None:
                 with pytest.raises(InterruptedError):
                     fit(run, parts, also=[End(4, error)], loggers=loggers)
-                ids = run.facts["logged"]
+                ids = run.metadata["logged"]
             else:
                 fit(run, parts, loggers=loggers)
     assert {one["id"] for one in wandb.begun} == {ids["wandb"]}
@@ -330,7 +330,7 @@ def test_mlflow_is_told_everything(mlflow, tmp_path):
     assert client.params["loss.temperature"] == "0.1"
     assert [(step, value) for name, step, value in client.metrics if name == "loss"] == run.metrics["loss"]
     assert client.ended == [("r1", "FINISHED")]
-    assert run.facts["logged"] == {"mlflow": "r1"}
+    assert run.metadata["logged"] == {"mlflow": "r1"}
 
 
 def test_mlflow_uses_its_own_server_and_an_earlier_run(mlflow, run, monkeypatch):

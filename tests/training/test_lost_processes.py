@@ -178,7 +178,7 @@ def test_a_run_that_goes_on_with_another_number_of_processes_says_so(tmp_path):
     assert [end_of(process) for process in processes] == [2, -signal.SIGKILL]
     (left,) = (tmp_path / "runs").iterdir()
     assert end_of(start(["train", "--resume", str(left)], tmp_path, said=(tmp_path / "out", tmp_path / "err"))) == 0
-    device = Run.open(left).facts["device"]
+    device = Run.open(left).metadata["device"]
     assert "2 processes; then " in device
     assert (
         f"begun with {device.replace('; then ', ', and now with ')}: results differ" in (tmp_path / "err").read_text()
@@ -239,4 +239,4 @@ def test_slurm_alone_starts_several(tmp_path):
     processes = start_together(words, tmp_path, 2, each=[torchruns | of for of in each])
     assert [end_of(process) for process in processes] == [0, 0]
     (run,) = (tmp_path / "runs").iterdir()
-    assert "2 processes" in Run.open(run).facts["device"]
+    assert "2 processes" in Run.open(run).metadata["device"]

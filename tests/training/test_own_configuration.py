@@ -65,12 +65,12 @@ def test_a_run_made_anew_from_its_configuration_equals_it(data, options, inputs,
     named = None if said.get("inputs") is None else [spec["class_path"].rpartition(".")[2] for spec in said["inputs"]]
     assert named == inputs
     assert all("init_args" in spec for spec in said.get("inputs") or [])
-    table = dict(summary_table(first.facts))
+    table = dict(summary_table(first.metadata))
     assert all(name in table["loss inputs"] for name in inputs or [])
     assert all(name in table["augmentation"] for name in changes)
     expected = yaml.safe_load(again.configuration.read_text())
     assert {**said, "runs": None} == {**expected, "runs": None}
-    assert first.facts["parts"] == again.facts["parts"]
+    assert first.metadata["parts"] == again.metadata["parts"]
     for name in ("encoder.safetensors", "metrics.csv"):
         assert (first.folder / name).read_bytes() == (again.folder / name).read_bytes(), name
-    assert summary_table(first.facts) == summary_table(again.facts)
+    assert summary_table(first.metadata) == summary_table(again.metadata)

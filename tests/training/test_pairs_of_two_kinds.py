@@ -134,9 +134,9 @@ def test_a_shared_tower_trains_in_bf16_and_is_kept_once(tmp_path):
     words = [*FORM, *TEXTS[:-2], "--inputs.shared", "true", "--trainer.precision", "bf16-mixed"]
     run = _trained(tmp_path, *words)
     assert not run.second_weights.exists()
-    assert run.facts["second"]["encoder"] is None
-    assert run.facts["run_summary"]["second"]["encoder"] is None
-    assert dict(summary_table(run.facts))["augmentation"] == "TokenDropout(probability=0.1, mask_id=1)"
+    assert run.metadata["second"]["encoder"] is None
+    assert run.metadata["run_summary"]["second"]["encoder"] is None
+    assert dict(summary_table(run.metadata))["augmentation"] == "TokenDropout(probability=0.1, mask_id=1)"
     assert torch.equal(*(run.encoder(side).encode(Texts(["red cat", "a dog"])) for side in ("first", "second")))
 
 

@@ -229,5 +229,5 @@ def test_two_processes_share_what_is_encoded_by_the_weights_of_the_first(memory,
             checked += 1
     assert checked == sum(map(len, features))
     if memory == "0" and not cut:  # in memory it is left out when it is read, at the start
-        assert all(name in str(run.facts["undecodable"]) for name in DAMAGED)
+        assert all(name in str(run.metadata["undecodable"]) for name in DAMAGED)
         assert sum(map(len, features)) == 1200 - len(DAMAGED)

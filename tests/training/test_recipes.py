@@ -19,7 +19,7 @@ from likewise.cli import main
 from likewise.configuration import read
 from likewise.configuration.recipes import names, recipe, studies, study
 from likewise.data import LongTail, parts_of
-from likewise.parts import build
+from likewise.instantiate import instantiate
 from likewise.runs import Run
 from likewise.workflows.plan import Sweep
 
@@ -202,7 +202,7 @@ def test_every_method_trains_from_the_command_on_images_in_files_and_in_arrays(m
     words += ["--batches.augmentation", "RandomAffine", "--batches.batch_size", "16", "--evaluations", "KNN"]
     assert main(["train", *words, "--runs", str(tmp_path / "runs")]) == 0
     (run,) = (tmp_path / "runs").iterdir()
-    assert Run(run).facts["recipe"] == f"{method}-cifar10"
+    assert Run(run).metadata["recipe"] == f"{method}-cifar10"
     assert "recipe" not in yaml.safe_load(Run(run).configuration.read_text())
     assert len(metrics_of(tmp_path / "runs")) == 2
     assert Run(run).encoder() is not None
@@ -325,7 +325,7 @@ def test_recipes_of_pairs_train_what_their_files_say(name, tmp_path, capsys):
     (line,) = (of for of in capsys.readouterr().err.splitlines() if of.startswith("validation after"))
     assert re.fullmatch(r"[\w ]+: cross-modal retrieval, recall@1, first to second [\d.]+ % \[[^]]*\]", line)
     (folder,) = (tmp_path / "runs").iterdir()
-    facts = Run(folder).facts
+    facts = Run(folder).metadata
     assert (facts["second"]["encoder"] is None) == (name == "pairs-texts")
     assert facts["recipe"] == name
     assert within(
@@ -376,7 +376,7 @@ def test_rascals_ablation_is_one_command_that_ends_in_a_table_a_page_and_a_verdi
     assert rows["SupCon"]["value"] == rows["RASCAL, uniform"]["value"]
     runs = [Run(path) for path in (tmp_path / "sweep").glob("*/*/*") if path.is_dir()]
     assert len(runs) == 16
-    splits = {(run.facts["seed"], run.facts["parts"]["split"]["init_args"]["seed"]) for run in runs}
+    splits = {(run.metadata["seed"], run.metadata["parts"]["split"]["init_args"]["seed"]) for run in runs}
     assert splits == {(0, 0), (1, 1)}
     steps = {len(run.metrics["loss"]) for run in runs}
     assert len(steps) == 1  # matched
@@ -421,5 +421,5 @@ def test_several_subsets_are_named_by_the_command():
     said = parsed(*words).subset
     assert [one["class_path"].rpartition(".")[2] for one in said] == ["Classes", "LongTail"]
     assert said[1]["init_args"]["imbalance"] == 5.0
-    assert build(said[0]).count == 4
+    assert instantiate(said[0]).count == 4
     assert json.dumps(said)

@@ -12,7 +12,7 @@ from likewise.diagnostics import effective_rank
 from likewise.evaluation import KNN, Evaluation, Features, FewShot, Metric, Result, Retrieval, Score
 from likewise.models import MLP, ProjectionHead
 from likewise.runs import Run
-from likewise.scores import validation_score
+from likewise.runs.scores import validation_score
 from likewise.training import Checkpoints, Pretraining, Statistics, TrainingData, Validation
 from likewise.training.validation import ValidationScores, best_epoch, check_that_choose
 

@@ -12,7 +12,7 @@ from likewise.data import parts_of_run
 from likewise.evaluation import KNN, load_features
 from likewise.models import ConvNet
 from likewise.runs import Run
-from likewise.scores import BEGUN, ENCODER
+from likewise.runs.scores import BEGUN, ENCODER
 from likewise.workflows import Silent, evaluate, train
 
 pytestmark = pytest.mark.slow

@@ -66,7 +66,7 @@ class Said(Silent):
     def __init__(self):
         self.lines = []
 
-    def say(self, line):
+    def log(self, line):
         self.lines.append(line)
 
 

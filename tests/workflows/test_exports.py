@@ -29,7 +29,7 @@ NAMES = ("dark", "mïddle", "light")
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """A run whose encoder knows how bright images are, without a probe."""
-    made = Run.create(tmp_path_factory.mktemp("runs"), "bright").finished()
+    made = Run.create(tmp_path_factory.mktemp("runs"), "bright").finalize()
     torch.manual_seed(0)
     encoder = ConvNet((3, 24, 32), width=4)
     spec = {"class_path": "likewise.models.ConvNet", "init_args": {"input_shape": [3, 24, 32], "width": 4}}

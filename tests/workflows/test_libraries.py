@@ -13,7 +13,7 @@ from likewise.cli import main
 from likewise.data import Texts
 from likewise.models import ConvNet, PretrainedTransformer, Timm
 from likewise.runs import Run
-from likewise.scores import Metric, Result, Score
+from likewise.runs.scores import Metric, Result, Score
 from likewise.workflows import Silent
 
 pytestmark = pytest.mark.slow  # imports the other libraries

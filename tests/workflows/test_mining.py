@@ -57,7 +57,7 @@ def test_negatives_are_those_of_a_loop_with_ties(options, k, monkeypatch):
 
 def trained(run, data):
     """Let a run tell that its encoders were trained on data."""
-    specs, facts = {"data": data, "split": SPLIT}, run.facts
+    specs, facts = {"data": data, "split": SPLIT}, run.metadata
     parts, _ = parts_of(specs)
     facts["parts"] |= specs
     with warnings.catch_warnings():

@@ -15,8 +15,8 @@ import likewise as lw
 from likewise.configuration import resolve
 from likewise.data import Balanced, FeatureDropout, NoAugmentation, Views
 from likewise.evaluation import KNN
+from likewise.instantiate import Described, description, instantiate
 from likewise.models import MLP, ConvNet, NoHead
-from likewise.parts import Described, build, description
 from likewise.training import Cosine
 from likewise.workflows import Silent
 
@@ -43,7 +43,7 @@ def test_a_network_of_ones_own_is_trained_and_loaded(tmp_path):
     run = lw.train(**COMMON, encoder=network, loss=loss, optimizer=rate, runs=str(tmp_path))
     assert not torch.equal(network.layers[0].weight, before)
     expected = network.eval()(torch.from_numpy((DATA[0] - DATA[0].mean()) * 0)).detach()  # on zeros
-    parts = run.facts["parts"]
+    parts = run.metadata["parts"]
     assert parts["loss"]["init_args"]["temperature"] == 0.2
     assert parts["optimizer"]["class_path"] == "torch.optim.SGD"
     assert (parts["optimizer"]["init_args"]["lr"], parts["optimizer"]["init_args"]["momentum"]) == (0.3, 0.5)
@@ -96,19 +96,19 @@ def test_parts_of_ours_are_recorded_whole(tmp_path):
     }
     images = np.random.default_rng(0).random((60, 8, 8)).astype(np.float32)
     run = lw.train(**{**COMMON, **made, "data": (images, DATA[1])}, runs=str(tmp_path))
-    parts = run.facts["parts"]
+    parts = run.metadata["parts"]
     assert parts["encoder"]["init_args"]["width"] == 8
     assert parts["batches"]["init_args"]["sampler"]["init_args"]["samples_per_class"] == 2
     assert run.options["evaluations"][0]["init_args"]["k"] == 7
     assert lw.load(run).encode(images).shape == (60, 32)
     again = lw.train({"config": str(run.configuration)}, runs=str(tmp_path), progress=Silent())
-    assert again.facts["parts"] == parts
+    assert again.metadata["parts"] == parts
 
 
 def test_an_object_may_be_given_by_a_dotted_name_or_another(tmp_path):
     for name in ("batches.augmentation", "augmentation"):
         run = lw.train(**COMMON, **{name: NoAugmentation(), "runs": str(tmp_path)})
-        assert run.facts["parts"]["batches"]["init_args"]["augmentation"]["class_path"].endswith(".NoAugmentation")
+        assert run.metadata["parts"]["batches"]["init_args"]["augmentation"]["class_path"].endswith(".NoAugmentation")
 
 
 def test_what_is_described_is_made_again():
@@ -116,7 +116,7 @@ def test_what_is_described_is_made_again():
     spec, again = description(loss)
     assert again
     assert json.loads(json.dumps(spec)) == spec
-    made = build(spec, lw.losses.Loss)
+    made = instantiate(spec, lw.losses.Loss)
     assert (made.symmetric, made.temperature) == (loss.symmetric, loss.temperature)
     _, again = description(lw.InfoNCELoss(temperature=nn.Parameter(torch.tensor(0.2))))
     assert not again
@@ -133,7 +133,7 @@ def test_arguments_of_every_kind_are_recorded():
     views = Views(batch_size=6, augmentation=FeatureDropout(probability=0.9, noise=3.0))
     spec, again = description(views)
     assert again
-    assert build(spec, Views).augmentation.noise == 3.0
+    assert instantiate(spec, Views).augmentation.noise == 3.0
 
     class Several(Described):
         def __init__(self, *sizes):

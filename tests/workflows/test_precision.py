@@ -5,8 +5,8 @@ import torch
 import yaml
 from torch import nn
 
-from likewise import machine
 from likewise.report.run_summary import summary_table
+from likewise.runs import machine
 from likewise.training.precision import precision_of
 from likewise.workflows import Silent, train
 
@@ -21,7 +21,7 @@ def test_the_choice_is_written_into_the_run_and_shown(monkeypatch, tmp_path, mul
     monkeypatch.setattr(machine, "multiplies_bfloat16", lambda _: multiplies)
     run = train({**SHORT, **QUIET, "precision": "auto", "runs": str(tmp_path / "runs")}, progress=Silent())
     assert yaml.safe_load(run.configuration.read_text())["trainer"]["precision"] == precision
-    assert dict(summary_table(run.facts)).get("precision") == (precision if multiplies else None)
+    assert dict(summary_table(run.metadata)).get("precision") == (precision if multiplies else None)
 
 
 @pytest.mark.parametrize(

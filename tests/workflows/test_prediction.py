@@ -40,10 +40,10 @@ class Record:
     def __init__(self):
         self.said, self.told = [], []
 
-    def say(self, doing):
+    def log(self, doing):
         self.said.append(doing)
 
-    def tell(self, result):
+    def result(self, result):
         self.told.append(result)
 
 
@@ -58,7 +58,7 @@ def made(folder, encoder, spec, inputs, labels, names):
     parts = FeatureParts(*(Features(vectors[of], labels[of], names, part=part) for part, of in cuts.items()))
     save_features(run.embeddings, parts)
     run.add(LinearProbe()(*parts))
-    return run.finished(), parts
+    return run.finalize(), parts
 
 
 @pytest.fixture(scope="module")

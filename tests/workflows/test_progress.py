@@ -55,9 +55,9 @@ def test_a_bar_is_drawn_on_a_terminal_for_what_takes_long(stream, seconds, monke
 def test_what_a_console_cannot_show_is_escaped(monkeypatch):
     """Its code page lacks letters of a class's name, the name is no text, or it would move the cursor."""
     for stream, told in (
-        ("stdout", progress.PRINTED.say),
-        ("stdout", progress.TERMINAL.tell),
-        ("stderr", progress.TERMINAL.say),
+        ("stdout", progress.PRINTED.log),
+        ("stdout", progress.TERMINAL.result),
+        ("stderr", progress.TERMINAL.log),
     ):
         console = io.TextIOWrapper(io.BytesIO(), encoding="cp1252")
         monkeypatch.setattr(sys, stream, console)
@@ -84,8 +84,8 @@ def test_a_stream_that_nobody_reads_ends_nothing(tmp_path, monkeypatch, number):
 
     with (tmp_path / "out").open("wb", buffering=0) as file:
         monkeypatch.setattr(sys, "stdout", Gone())
-        progress.TERMINAL.tell("accuracy 98 %")
-        progress.PRINTED.tell("accuracy 98 %")
+        progress.TERMINAL.result("accuracy 98 %")
+        progress.PRINTED.result("accuracy 98 %")
         file.write(b"what is written from now on")
         monkeypatch.undo()
     assert (tmp_path / "out").read_bytes() == b""

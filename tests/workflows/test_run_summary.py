@@ -32,7 +32,7 @@ class Record:
     def __init__(self):
         self.said = []
 
-    def say(self, doing):
+    def log(self, doing):
         self.said.append(doing)
 
     @property
@@ -72,7 +72,7 @@ def run(tmp_path_factory):
 def test_facts_are_said_before_the_first_step(run):
     made, record = run
     assert np.bincount(DIGITS[:160]).tolist() == [16] * 10
-    sizes = made.facts["samples"]
+    sizes = made.metadata["samples"]
     steps = 2 * (sizes["train"] // 32)
     expected = {
         "samples": "160 images",
@@ -85,7 +85,7 @@ def test_facts_are_said_before_the_first_step(run):
         "batch": "32 samples, 2 views",
         "steps": str(steps),
         "epochs": "2",
-        "device": made.facts["device"],
+        "device": made.metadata["device"],
     }
     assert expected.items() <= record.table.items()
     assert {record.table[name].partition(" ")[0] for name in ("most frequent", "least frequent")} == {"16"}
@@ -111,7 +111,7 @@ def test_the_page_and_run_json_have_the_same_table(run):
 
 def test_a_network_of_others_is_told_by_its_name_and_not_by_its_whole_configuration(run):
     """A transformer's has 1,300 characters; the page's list of parts has none of them either."""
-    facts = json.loads(json.dumps(run[0].facts))
+    facts = json.loads(json.dumps(run[0].metadata))
     config, special = {f"option_{number}": number for number in range(60)}, {"before": [101], "mask": 103}
     given = {"input_shape": [], "name": "bert", "pooling": "mean", "config": config, "special": special}
     facts["parts"]["encoder"] = {"class_path": "likewise.models.PretrainedTransformer", "init_args": given}
@@ -123,7 +123,7 @@ def test_a_network_of_others_is_told_by_its_name_and_not_by_its_whole_configurat
 
 def test_runs_that_trained_nothing_have_no_table_and_no_warnings(run):
     made, _ = run
-    facts = {name: value for name, value in made.facts.items() if name != "run_summary"}
+    facts = {name: value for name, value in made.metadata.items() if name != "run_summary"}
     assert summary_table(facts) == training_warnings(facts, {}) == []
 
 
@@ -209,7 +209,7 @@ def test_images_say_what_they_were_in_their_files_and_what_was_made_of_them(opti
         "most frequent": "20 (ash)",
     }
     assert told.items() <= record.table.items()
-    assert dict(summary_table(run.facts)).items() <= record.table.items()
+    assert dict(summary_table(run.metadata)).items() <= record.table.items()
 
 
 def test_a_subset_is_counted_beside_its_files(tmp_path):
@@ -268,7 +268,7 @@ def test_steps_are_counted_as_the_trainer_takes_them(options, steps, epochs, lon
 
 def test_a_loss_that_rises_only_since_its_queue_fills_is_no_reason_for_doubt(tmp_path):
     run, record = trained(tmp_path, data=vectors(tmp_path), encoder="MLP", loss="moco", epochs=40)
-    assert run.facts["run_summary"]["queue"] > 32 * 120 / 2
+    assert run.metadata["run_summary"]["queue"] > 32 * 120 / 2
     assert not [line for line in record.said if line.startswith("warning: ")]
 
 
@@ -280,7 +280,7 @@ def test_a_loss_that_stays_where_it_began_is_told(loss, rate, told, tmp_path):
     found = [line for line in record.said if line.startswith("warning: ")]
     assert bool(found) is told, found
     if told:
-        assert found == [f"warning: {words}" for words in training_warnings(run.facts, run.metrics)]
+        assert found == [f"warning: {words}" for words in training_warnings(run.metadata, run.metrics)]
         assert f": change --lr, which was at most {rate:g}" in found[0]
 
 
@@ -316,10 +316,10 @@ def test_a_training_that_goes_on_says_so_once(tmp_path, monkeypatch):
         with pytest.raises(KeyboardInterrupt):
             trained(tmp_path, data=file, encoder="MLP", epochs=4)
     (folder,) = (tmp_path / "runs").iterdir()
-    before, record = lw.runs.Run.open(folder).facts, Record()
+    before, record = lw.runs.Run.open(folder).metadata, Record()
     resumed = lw.train(resume=folder, progress=record)
-    assert resumed.facts["run_summary"] == before["run_summary"]
-    assert dict(summary_table(resumed.facts)).items() <= record.table.items()
+    assert resumed.metadata["run_summary"] == before["run_summary"]
+    assert dict(summary_table(resumed.metadata)).items() <= record.table.items()
     assert [line for line in record.said if line.startswith("going on")] == ["going on after 3 steps"]
 
 

@@ -39,7 +39,7 @@ def place(tmp_path_factory):
     spec = {"class_path": "likewise.models.ConvNet", "init_args": {"input_shape": [1, 16, 16], "width": 4}}
     run.describe({"parts": {"encoder": spec}, "preprocessing": shape})
     run.save_encoder(ConvNet((1, 16, 16), width=4))
-    return root, str(run.finished().folder)
+    return root, str(run.finalize().folder)
 
 
 def rows_of(path):

@@ -44,7 +44,7 @@ class Said(Silent):
     def __init__(self):
         self.said = []
 
-    def say(self, doing):
+    def log(self, doing):
         self.said.append(doing)
 
     tell = say
@@ -102,7 +102,7 @@ def runs_in(folder, kind, labels):
     """Return the runs of a setting, by their seeds."""
     home = next(path for path in folder.iterdir() if path.name.partition("-")[2] == f"{kind}-{labels}-a-class")
     runs = [Run(path) for path in home.glob("*/*")]
-    return {run.facts["seed"]: run for run in runs}
+    return {run.metadata["seed"]: run for run in runs}
 
 
 def saved(run):
@@ -234,9 +234,11 @@ def test_fine_tuned_and_scratch_are_trained_alike(found):
     differing = {name for name in options[0] if options[0][name] != options[1][name]}
     assert differing == {"encoder", "encoder_rate_factor", "runs"}
     assert [of["encoder_rate_factor"] for of in options] == [0.1, 1.0]
-    steps = [runs_in(found, kind, 12)[1].facts["run_summary"]["steps"] for kind in ("fine-tuned", "scratch", "frozen")]
+    steps = [
+        runs_in(found, kind, 12)[1].metadata["run_summary"]["steps"] for kind in ("fine-tuned", "scratch", "frozen")
+    ]
     assert steps == [3, 3, 1]
-    assert "from_run" not in runs_in(found, "scratch", 4)[0].facts["parts"]
+    assert "from_run" not in runs_in(found, "scratch", 4)[0].metadata["parts"]
 
 
 def test_many_short_epochs_say_few_lines(place, old, tmp_path):
@@ -309,7 +311,7 @@ def test_test_samples_that_the_encoder_was_trained_on_are_refused_by_other_label
     wide = {"data.label": "species", "data.inputs": ["number", *columns]}
     split = {"split.validation": "0.2", "split.refit": "true"}
     words = options_of({"data": str(tmp_path / "plants.csv"), **wide, **split})
-    made, before = parts_of(training.chosen_parts(read(words)))[0], parts_of(run.facts["parts"])[0]
+    made, before = parts_of(training.chosen_parts(read(words)))[0], parts_of(run.metadata["parts"])[0]
     number = {"ours": made.test.inputs[:, 0].long().tolist(), "theirs": before.train.inputs[:, -1].long().tolist()}
     seen = len(set(number["ours"]) & set(number["theirs"]))
     assert 200 < seen < len(made.test)
@@ -477,7 +479,7 @@ def test_what_cannot_be_transferred_is_refused_in_a_line(place, old, tmp_path, m
     np.savez("wide.npz", images=np.tile(IMAGES[:60], (1, 1, 2)), labels=np.arange(60) % 3)
     begun = tmp_path / "begun.partial"
     begun.mkdir()
-    (begun / "run.json").write_text(json.dumps(Run(old).facts))
+    (begun / "run.json").write_text(json.dumps(Run(old).metadata))
     files = {"old": old, "new": place / "new.npz", "begun": begun} | {
         name: f"{name}.npz" for name in ("sets", "blank", "fine", "wide")
     }
@@ -535,7 +537,7 @@ def test_files_that_cannot_be_read_are_known_with_every_seed(tmp_path):
     lw.transfer(tmp_path / "w.pth", data=str(tmp_path / "img"), per_class=[4], seeds=2, steps=1,
                 output=tmp_path / "out", **options, **QUIET)  # fmt: skip
     for run in runs_in(tmp_path / "out", "frozen", 4).values():
-        lost = set(run.facts["undecodable"].values())
+        lost = set(run.metadata["undecodable"].values())
         assert len(lost) == 3
         assert all(any(str(file).endswith(name) for file in lost) for name in broken)
     assert not scoring._encoded_before  # noqa: SLF001

@@ -41,10 +41,10 @@ class Record:
     def __init__(self):
         self.said, self.told = [], []
 
-    def say(self, doing):
+    def log(self, doing):
         self.said.append(doing)
 
-    def tell(self, result):
+    def result(self, result):
         self.told.append(result)
 
 
@@ -164,8 +164,8 @@ def test_an_encoder_is_exported_from_python(trained, tmp_path):
 
 def test_what_python_shows_goes_to_its_own_output(capsys):
     progress = Printed()
-    progress.say("encoding ...")
-    progress.tell("accuracy 98 %")
+    progress.log("encoding ...")
+    progress.result("accuracy 98 %")
     assert list(progress.bar(range(3), "counting")) == [0, 1, 2]
     assert progress.steps(3, "training") is None  # neither a notebook nor a terminal
     assert capsys.readouterr().out == "encoding ...\naccuracy 98 %\n"

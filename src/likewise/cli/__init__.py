@@ -70,11 +70,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         told = f"expected room to write files, got the system's {error}: make some" if full else str(error)
         return _fail("; ".join([told, *_notes(error)]))
     except KeyboardInterrupt as error:
-        TERMINAL.say("; ".join(["interrupted", *_notes(error)]))
+        TERMINAL.log("; ".join(["interrupted", *_notes(error)]))
         return INTERRUPTED
     except SystemExit as error:
         if _notes(error):
-            TERMINAL.say("; ".join(["ended by SIGTERM", *_notes(error)]))
+            TERMINAL.log("; ".join(["ended by SIGTERM", *_notes(error)]))
         raise
     return 0
 
@@ -169,5 +169,5 @@ def _notes(error: BaseException) -> list[str]:
 
 
 def _fail(message: str) -> int:
-    TERMINAL.say(f"error: {' '.join(message.split())}")
+    TERMINAL.log(f"error: {' '.join(message.split())}")
     return 2

@@ -24,4 +24,4 @@ def run(_: Sequence[str]) -> None:
     else:
         verb = "train" if before[0] in {"sweep", "transfer"} else before[0]
         candidates = completions(before[1:], current, verb) if verb in READ else []
-    TERMINAL.tell("\n".join(candidates))
+    TERMINAL.result("\n".join(candidates))

@@ -37,7 +37,7 @@ def run(arguments: Sequence[str]) -> None:
     argv = [word for word in arguments if word != "--print_config"]
     sweep, folder = _parsed(argv)
     if len(argv) < len(arguments):
-        TERMINAL.tell(written(sweep))
+        TERMINAL.result(written(sweep))
         return
     if not (folder / PLAN).is_file():
         configurations(sweep)  # or an error, before anything is imported

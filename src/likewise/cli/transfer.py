@@ -56,7 +56,7 @@ def run(arguments: Sequence[str]) -> None:
         raise ValueError(f"expected --per_class as whole numbers, got {' '.join(args.per_class)}: --per_class 5 20")
     asked = transfers.Asked(arguments[0], None if shares is None else tuple(shares), whole, tuple(seeds))
     if len(train_options) < len(remaining):
-        TERMINAL.tell(written(transfers.planned(asked, train_options, TERMINAL)[0]))
+        TERMINAL.result(written(transfers.planned(asked, train_options, TERMINAL)[0]))
     else:
         transfers.run_transfer(asked, train_options, args.output, TERMINAL)
 

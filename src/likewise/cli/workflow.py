@@ -11,12 +11,12 @@ def run(verb: str, arguments: Sequence[str]) -> None:
     """Call a workflow with the options after its verb, or print the help that they ask for."""
     told = asked_help(arguments, verb)
     if told is not None:
-        TERMINAL.tell(told)
+        TERMINAL.result(told)
         raise SystemExit(0)
     argv = [word for word in arguments if word != "--print_config"]
     options = read(argv, verb=verb)
     if len(argv) < len(arguments):
-        TERMINAL.tell(written(options).rstrip("\n"))
+        TERMINAL.result(written(options).rstrip("\n"))
         return
     from likewise import workflows  # noqa: PLC0415 - once the options are read: imports torch, or Lightning
 

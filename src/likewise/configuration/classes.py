@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final, Unpack, final, get_args, get_origin, get_type_hints
 
 from likewise.configuration.catalogue import listed
-from likewise.parts import class_of
+from likewise.instantiate import class_of
 
 MISSING: Final = object()
 """The default of a parameter that has none, or none that a file can hold."""

@@ -13,7 +13,7 @@ from likewise.configuration.hints import part_of, takes
 from likewise.configuration.options import FILLED, HIDDEN, TRAINER, VERBS
 from likewise.configuration.values import FLAG, parsed, plain
 from likewise.files.detection import first_rows
-from likewise.parts import MAIN, is_spec
+from likewise.instantiate import MAIN, is_spec
 
 
 class Option(NamedTuple):

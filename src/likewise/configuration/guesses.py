@@ -19,7 +19,7 @@ from likewise.configuration.values import folded, parsed
 from likewise.files.cells import kind_of
 from likewise.files.detection import ARRAYS, LISTED, TORCHVISION, exists, first_rows, inputs_at, source_for
 from likewise.files.formats import image_suffixes
-from likewise.parts import is_spec
+from likewise.instantiate import is_spec
 
 OF_CLASS = {
     "Digits": "digits",

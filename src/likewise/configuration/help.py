@@ -15,7 +15,7 @@ from likewise.configuration.hints import part_of, type_words
 from likewise.configuration.options import DEFAULTS, OF_LOSSES, PARTS, TRAINER, VERBS
 from likewise.configuration.starts import STARTS, usual
 from likewise.configuration.words import is_option, options_in
-from likewise.parts import is_spec
+from likewise.instantiate import is_spec
 
 WIDTH = 100
 

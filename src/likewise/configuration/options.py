@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from likewise.parts import Spec
+from likewise.instantiate import Spec
 
 Source = Annotated[Spec, "likewise.data.samples.Source"]
 Subset = Annotated[Spec, "likewise.data.subset.Subset"]

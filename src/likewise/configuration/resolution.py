@@ -17,7 +17,7 @@ from likewise.configuration.options import DEFAULTS, OF_LOSSES, PARTS, RESUMED_W
 from likewise.configuration.starts import AUTO, SCRATCH, STARTS, TEXT_PAIRS, options_of, published
 from likewise.configuration.values import FLAG, folded
 from likewise.files.formats import PARTIAL
-from likewise.parts import listed, path_of
+from likewise.instantiate import listed, path_of
 
 SEEDS = 2**32  # NumPy takes no more
 # Lightning's, but for those that shard the model or start processes themselves

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from likewise.parts import Spec
+from likewise.instantiate import Spec
 
 Callback = Annotated[Spec, "lightning.pytorch.callbacks.callback.Callback"]
 Logger = Annotated[Spec, "lightning.pytorch.loggers.logger.Logger"]

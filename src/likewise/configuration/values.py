@@ -15,7 +15,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, PlainValidator, TypeAda
 from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 
 from likewise.configuration.hints import PLAIN, members, part_in
-from likewise.parts import path_of
+from likewise.instantiate import path_of
 
 FLAG: Final = object()
 """The value of an option that is given without one."""

@@ -16,7 +16,7 @@ from likewise.data.augmentation import (
     SimCLRViews,
     TokenDropout,
 )
-from likewise.data.batches import Batch, Batches, LocalBatch, Views, inputs_for_encoder, mixed, some_inputs
+from likewise.data.batches import Batch, Batches, LocalBatch, Views, derive_seed, inputs_for_encoder, some_inputs
 from likewise.data.by_class import ByClass
 from likewise.data.corruptions import CORRUPTIONS, CorruptedRows, corrupted
 from likewise.data.episode_sampler import EpisodeSampler, EpisodeShape
@@ -28,10 +28,10 @@ from likewise.data.ids import Ids
 from likewise.data.image_files import read_image
 from likewise.data.lazy_inputs import LazyInputs
 from likewise.data.listed import FromList
-from likewise.data.of_run import fingerprint, parts_of, parts_of_run, same_source
 from likewise.data.pairs import Pairs
 from likewise.data.patch_mix import Mix, owned_by_partner
 from likewise.data.preprocessing import ImagePreprocessing
+from likewise.data.reload import fingerprint, parts_of, parts_of_run, same_source
 from likewise.data.samplers import Balanced, Sampler, Shuffled, SimilarLength
 from likewise.data.samples import LabelKind, Negatives, Samples, Source
 from likewise.data.shards import Shards
@@ -49,6 +49,6 @@ __all__ = [
     "Mix", "Negatives", "NoAugmentation", "Pairs", "Parts", "RandomAffine", "RandomResizedCrop", "RandomShift",
     "Sampler", "Samples", "Shards", "Shuffled", "SimCLRViews", "SimilarLength", "Source", "Split", "Stratified",
     "Subset", "Superclasses", "Table", "Text", "Texts", "TokenDropout", "TokenRows", "Torchvision", "Views",
-    "corrupted", "fingerprint", "inputs_for_encoder", "mixed", "never_apart", "owned_by_partner", "parts_of",
+    "corrupted", "derive_seed", "fingerprint", "inputs_for_encoder", "never_apart", "owned_by_partner", "parts_of",
     "parts_of_run", "read_image", "same_source", "some_inputs",
 ]  # fmt: skip

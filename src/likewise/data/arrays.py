@@ -19,7 +19,7 @@ from likewise.data.lazy_inputs import LazyInputs
 from likewise.data.preprocessing import ImagePreprocessing, Resize
 from likewise.data.samples import Samples, Source
 from likewise.files.formats import PART_NAMES, as_class
-from likewise.pickled import pickled
+from likewise.files.pickles import pickled
 
 _INPUTS = ("images", "vectors")
 _FEATURES = ("features", "embeddings")  # what `likewise evaluate` calls vectors

@@ -17,7 +17,7 @@ from likewise.data.patch_mix import Mix
 from likewise.data.samplers import Sampler, Shuffled
 from likewise.data.samples import Samples
 from likewise.data.texts import Texts
-from likewise.parts import Described, spec_of, written
+from likewise.instantiate import Described, describe, spec_of
 
 FITTED_ON = 4096  # samples that an augmentation is fitted on
 OBSERVED, SHOWN = 2048, 16  # inputs read for an encoder that takes its mean from them, and for one that does not
@@ -89,7 +89,7 @@ class Batches(Described, ABC):
     together: int | None = None
     negatives: int = 1
 
-    __repr__ = written
+    __repr__ = describe
 
     @abstractmethod
     def order(self, samples: Samples, *, seed: int, epoch: int) -> Int[Tensor, "batches b"]:
@@ -203,10 +203,10 @@ class Views(Batches):
         made = _rest_of_views if batch.get("cropped", False) else _views_of
         ready["inputs"] = made(self.augmentation, batch["inputs"], self.views, share)
         if "counterparts" in batch:
-            side_share = share._replace(seed=mixed(share.seed, COUNTERPARTS))
+            side_share = share._replace(seed=derive_seed(share.seed, COUNTERPARTS))
             ready["counterparts"] = _views_of(self.counterpart_augmentation, batch["counterparts"], 1, side_share)[:, 0]
         if "negatives" in batch:
-            side_share, negatives = share._replace(seed=mixed(share.seed, NEGATIVES)), batch["negatives"]
+            side_share, negatives = share._replace(seed=derive_seed(share.seed, NEGATIVES)), batch["negatives"]
             count = negatives.shape[1]
             side_share = side_share._replace(samples=side_share.samples * count, first=side_share.first * count)
             views = _views_of(self.counterpart_augmentation, negatives.flatten(0, 1), 1, side_share)
@@ -273,11 +273,11 @@ def inputs_for_encoder(samples: Samples, *, observed: bool) -> Tensor | Texts:
     return samples.inputs if in_memory else some_inputs(samples, OBSERVED if observed else SHOWN)
 
 
-def mixed(*numbers: int) -> int:
+def derive_seed(*numbers: int) -> int:
     """Hash numbers to a seed below 2^63, so that different numbers give different seeds.
 
     Example:
-        >>> mixed(0, 1) == mixed(0, 1), mixed(0, 1) == mixed(1, 0)
+        >>> derive_seed(0, 1) == derive_seed(0, 1), derive_seed(0, 1) == derive_seed(1, 0)
         (True, False)
     """
     digest = hashlib.blake2b(" ".join(map(str, numbers)).encode(), digest_size=8).digest()

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from likewise.score_words import counted
+from likewise.runs.score_format import counted
 
 CHUNK = 2**22  # random numbers at a time: 32 MiB
 

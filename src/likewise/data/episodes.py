@@ -8,7 +8,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from likewise.data.augmentation import Augmentation, Draw
-from likewise.data.batches import Batch, Batches, LocalBatch, fit_augmentation, mixed
+from likewise.data.batches import Batch, Batches, LocalBatch, derive_seed, fit_augmentation
 from likewise.data.episode_sampler import EpisodeSampler, EpisodeShape, fitted
 from likewise.data.patch_mix import drawn, patched
 from likewise.data.samples import Samples
@@ -85,7 +85,7 @@ class Episodes(Batches):
     def order(self, samples: Samples, *, seed: int, epoch: int) -> Int[Tensor, "batches b"]:
         sampled = EpisodeSampler(samples.classes_for("Episodes", "choose Views"), samples.names, self.shape)
         steps = self.steps or max(1, len(samples) // self.batch_size)
-        seeds = (torch.Generator().manual_seed(mixed(seed, epoch, step)) for step in range(steps))
+        seeds = (torch.Generator().manual_seed(derive_seed(seed, epoch, step)) for step in range(steps))
         return torch.stack([sampled(generator).flatten() for generator in seeds])
 
     def fit(self, samples: Samples) -> None:
@@ -111,7 +111,7 @@ class Episodes(Batches):
         if inputs.ndim != 4:
             raise ValueError(f"expected images to mix, got inputs {tuple(inputs.shape[1:])}: leave batches.mix out")
         first, total = share.first // shape.samples, share.samples // shape.samples
-        draw = Draw(mixed(share.seed, MIXING), total, slice(first, first + held), inputs.device)
+        draw = Draw(derive_seed(share.seed, MIXING), total, slice(first, first + held), inputs.device)
         mix = drawn(draw, shape.ways * shape.queries, *inputs.shape[2:])
         parted = inputs.view(held, shape.ways, shape.each, *inputs.shape[1:])
         queries = patched(parted[:, :, shape.shots :].flatten(1, 2), mix)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from likewise.data.samples import Samples, rows_by_class
 from likewise.data.texts import TokenRows
-from likewise.parts import Described, written
+from likewise.instantiate import Described, describe
 
 USUAL_EACH = 4  # samples of a class in a batch
 
@@ -18,7 +18,7 @@ USUAL_EACH = 4  # samples of a class in a batch
 class Sampler(Described, ABC):
     """Abstract: an order of the samples for each epoch."""
 
-    __repr__ = written
+    __repr__ = describe
 
     @abstractmethod
     def order(self, samples: Samples, batch_size: int, *, seed: int, epoch: int) -> Int[Tensor, "batches b"]:

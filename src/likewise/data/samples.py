@@ -14,7 +14,7 @@ from likewise.data.eval_labels import EvalLabels, Superclasses
 from likewise.data.ids import Ids, distinct
 from likewise.data.lazy_inputs import LazyInputs, readable
 from likewise.data.preprocessing import FoundImages, ImagePreprocessing
-from likewise.parts import Described, written
+from likewise.instantiate import Described, describe
 
 LabelKind = Literal["classes", "label sets"]
 
@@ -253,7 +253,7 @@ class Source(Described, ABC):
     in_part: bool = False
     """Whether samples may lack a class, -1, which a source otherwise refuses; see `parts_of`."""
 
-    __repr__ = written
+    __repr__ = describe
 
     @abstractmethod
     def load(self) -> Samples:

@@ -14,7 +14,7 @@ from likewise.data.samples import Samples, rows_of_groups, some_of_each_class
 from likewise.data.subset import Subset
 from likewise.data.texts import Texts
 from likewise.files.formats import PARTS, Part, first_of
-from likewise.parts import Described, written
+from likewise.instantiate import Described, describe
 
 BOTH = ("rows", "items", "groups")
 
@@ -58,7 +58,7 @@ class Split(Described, ABC):
 
     refit: bool = False
 
-    __repr__ = written
+    __repr__ = describe
 
     @abstractmethod
     def __call__(self, samples: Samples, subset: Subset | None = None) -> Parts:

@@ -13,7 +13,7 @@ from likewise.data.eval_labels import EvalLabels
 from likewise.data.samples import Samples, some_of_each_class
 from likewise.files.formats import first_of
 from likewise.files.suggestions import suggest
-from likewise.parts import Described, written
+from likewise.instantiate import Described, describe
 
 
 class Subset(Described, ABC):
@@ -24,7 +24,7 @@ class Subset(Described, ABC):
     hides: bool = False
     """Whether samples that are left out are trained on without their labels, by losses that take none."""
 
-    __repr__ = written
+    __repr__ = describe
 
     @abstractmethod
     def __call__(self, samples: Samples) -> Int[Tensor, " k"]:

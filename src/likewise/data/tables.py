@@ -15,7 +15,7 @@ from likewise.data.parquet import Contents, columns_of, read_in_place
 from likewise.files import folders
 from likewise.files.detection import SAVED, exists, expanded, may_be_on_the_hub, near
 from likewise.files.formats import PART_NAMES, PARTS, TABLES, as_class, as_text, image_suffixes
-from likewise.pickled import pickled
+from likewise.files.pickles import pickled
 
 _METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
 

@@ -18,7 +18,7 @@ from likewise.data.samples import Samples, Source
 from likewise.files import formats
 from likewise.files.cells import LOOKED_AT
 from likewise.files.detection import inputs_at
-from likewise.pickled import pickled
+from likewise.files.pickles import pickled
 
 PADDING = 0  # fills a row of tokens after its last one
 MASK = 1  # stands for a token that is hidden, or that the vocabulary lacks

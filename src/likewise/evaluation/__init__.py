@@ -12,7 +12,6 @@ from likewise.evaluation.intervals import Difference, paired_difference
 from likewise.evaluation.knn import KNN
 from likewise.evaluation.linear import LinearProbe
 from likewise.evaluation.novelty import NoveltyScore
-from likewise.evaluation.of_run import RunPredictors
 from likewise.evaluation.out_of_distribution import OutOfDistribution
 from likewise.evaluation.prediction_table import Predictions
 from likewise.evaluation.predictions import OwnClassifier
@@ -21,10 +20,11 @@ from likewise.evaluation.raw import raw_features
 from likewise.evaluation.results import Results, evaluate
 from likewise.evaluation.retrieval import Retrieval
 from likewise.evaluation.robustness import Robustness
+from likewise.evaluation.run_predictors import RunPredictors
 from likewise.evaluation.widths import Widths
 from likewise.evaluation.within_class import WithinClass
 from likewise.evaluation.zero_shot import ZeroShot
-from likewise.scores import Group, Metric, Outcomes, Result, Score
+from likewise.runs.scores import Group, Metric, Outcomes, Result, Score
 
 __all__ = [
     "KNN",

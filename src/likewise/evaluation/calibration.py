@@ -9,14 +9,14 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from likewise.evaluation.evaluation import Evaluation, Findings, needs_seen_classes
+from likewise.evaluation.evaluation import Evaluation, ScoreCollector, needs_seen_classes
 from likewise.evaluation.features import Bar, FeatureParts, Features, silent
 from likewise.evaluation.intervals import mean_within, resampled, share
 from likewise.evaluation.linear import LinearProbe
 from likewise.evaluation.logistic_regression import LinearClassifier
 from likewise.evaluation.predictions import ACCURACY
 from likewise.evaluation.predictors import temperature_of
-from likewise.scores import Group, Metric, Result
+from likewise.runs.scores import Group, Metric, Result
 
 ECE = Metric("expected calibration error", better="lower")
 LOG_LIKELIHOOD = Metric("negative log-likelihood", "nats", "lower")
@@ -90,14 +90,14 @@ class Calibration(Evaluation):
             heat = temperature_of(partial(chosen.held_out.chunks, validation.vectors), validation.classes)
         settings = chosen.settings | ({"temperature": heat} if self.temperature_scaling else {})
         stated = _Stated.of(chosen.probe, test, heat)
-        findings = Findings(self.name, test, settings)
+        collector = ScoreCollector(self.name, test, settings)
         error = calibration_error(stated.confidence, stated.right, self.bins)
-        findings.add(ECE, error, *_bounds(error, stated, self.bins, self.seed), len(test))
+        collector.add(ECE, error, *_bounds(error, stated, self.bins, self.seed), len(test))
         for metric, values, most in ((LOG_LIKELIHOOD, stated.surprise, math.inf), (BRIER, stated.brier, 2.0)):
-            findings.add(metric, *mean_within(values, most))
-            findings.contributed(metric.name, values)
-        _add_bins(findings, stated, self.bins)
-        return findings.result()
+            collector.add(metric, *mean_within(values, most))
+            collector.contributed(metric.name, values)
+        _add_bins(collector, stated, self.bins)
+        return collector.result()
 
 
 def calibration_error(confidence: Float[Tensor, " n"], right: Bool[Tensor, " n"], bins: int = 15) -> float:
@@ -157,10 +157,10 @@ def _errors(bin_index: Tensor, gaps: Tensor, bins: int) -> Tensor:
     return sums.abs().sum(dim=1) / bin_index.shape[1]
 
 
-def _add_bins(findings: Findings, stated: _Stated, bins: int) -> None:
+def _add_bins(collector: ScoreCollector, stated: _Stated, bins: int) -> None:
     bin_index = binned(stated.confidence, bins)
     for number in bin_index.unique().tolist():
         chosen = bin_index == number
         group = Group(CONFIDENCE.name, f"{number / bins:.2f} to {(number + 1) / bins:.2f}")
-        findings.add(ACCURACY, *share(stated.right[chosen]), group=group)
-        findings.add(CONFIDENCE, *mean_within(stated.confidence[chosen]), group=group)
+        collector.add(ACCURACY, *share(stated.right[chosen]), group=group)
+        collector.add(CONFIDENCE, *mean_within(stated.confidence[chosen]), group=group)

@@ -6,10 +6,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from likewise.evaluation.evaluation import Evaluation, Findings
+from likewise.evaluation.evaluation import Evaluation, ScoreCollector
 from likewise.evaluation.features import Bar, FeatureParts, silent
 from likewise.evaluation.intervals import of_share, student
-from likewise.scores import Metric, Result
+from likewise.runs.scores import Metric, Result
 
 SAME = 1e-9  # relative
 STARTS = 10  # of k-means
@@ -79,13 +79,13 @@ class Clustering(Evaluation):
             torch.from_numpy(means.fit_predict(vectors)).long() for _ in progress(range(1), f"{self.name}, k-means")
         )
         adjusted = float(adjusted_mutual_info_score(test.classes.numpy(), clusters.numpy()))
-        findings = Findings(self.name, test, {"clusters": count})
+        collector = ScoreCollector(self.name, test, {"clusters": count})
         for name, value, values in zip(("NMI", "AMI"), *_measured(test.classes, clusters, adjusted), strict=True):
             bounds = student(values)
             bounds = of_share(bounds, value, len(values)) if value >= 0 else bounds
-            findings.add(Metric(name), value, *bounds, len(values))
-            findings.contributed(name, values)
-        return findings.result()
+            collector.add(Metric(name), value, *bounds, len(values))
+            collector.contributed(name, values)
+        return collector.result()
 
 
 def _measured(

@@ -11,13 +11,13 @@ from torch import Tensor
 
 from likewise.data import Samples, never_apart
 from likewise.evaluation.arrays import array_of, vectors_of
-from likewise.evaluation.evaluation import Evaluation, Findings, listed
+from likewise.evaluation.evaluation import Evaluation, ScoreCollector, listed
 from likewise.evaluation.features import Bar, FeatureParts, Features, silent
 from likewise.evaluation.intervals import median, of_share, over_classes, share
 from likewise.evaluation.nearest import ranked
 from likewise.evaluation.own_rows import own_rows
-from likewise.score_words import counted
-from likewise.scores import Metric, Result
+from likewise.runs.score_format import counted
+from likewise.runs.scores import Metric, Result
 
 USUAL = (1, 5, 10)
 DEPTH = 10
@@ -172,14 +172,14 @@ class CrossModalRetrieval(Evaluation):
         discount = torch.arange(2, hits.shape[1] + 2).double().log2().reciprocal()
         answers = torch.bincount(pairs[:, 0], minlength=len(queries)).clamp(1, hits.shape[1])
         gained = hits.double() @ discount / discount.cumsum(0)[answers - 1]
-        findings = Findings(self.name, queries)
+        collector = ScoreCollector(self.name, queries)
 
         def add(metric: Metric, scored: Sequence[Any], values: Tensor | None = None) -> None:
             named = replace(metric, name=f"{metric}, {direction}")
             over = several if several < len(groups) else None
-            findings.add(named, *scored, counted="query", classes=over, protocol={"gallery": size}, notes=notes)
+            collector.add(named, *scored, counted="query", classes=over, protocol={"gallery": size}, notes=notes)
             if values is not None:
-                findings.contributed(named.name, values, known, groups)
+                collector.contributed(named.name, values, known, groups)
 
         for k in (k for k in self.at if k == 1 or k < size):
             first = k == 1 and direction == DIRECTIONS[0]
@@ -189,7 +189,7 @@ class CrossModalRetrieval(Evaluation):
             mean = float(known_values.mean())
             add(metric, (mean, *of_share(over_classes(known_values, groups), mean, several), len(known_values)), values)
         add(Metric("median rank", "rank", "lower"), median(ranks[known], 1, size, groups))
-        return findings.result()
+        return collector.result()
 
 
 def sides_of(pairs: Features) -> tuple[Features, Features, Int[Tensor, "n 2"]]:

@@ -7,8 +7,8 @@ from typing import Any, ClassVar, Self, final
 from torch import Tensor
 
 from likewise.evaluation.features import Bar, FeatureParts, Features, silent
-from likewise.parts import Described, written
-from likewise.scores import Metric, Outcomes, Result, Score
+from likewise.instantiate import Described, describe
+from likewise.runs.scores import Metric, Outcomes, Result, Score
 
 
 class Evaluation(Described, ABC):
@@ -41,7 +41,7 @@ class Evaluation(Described, ABC):
         return (made if made.why_not_applicable(parts) is None else None), ""
 
     def __repr__(self) -> str:
-        return written(self)
+        return describe(self)
 
     @abstractmethod
     def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Bar = silent) -> Result:
@@ -87,7 +87,7 @@ class Evaluation(Described, ABC):
 
 
 @final
-class Findings:
+class ScoreCollector:
     """What an evaluation finds of a part: scores, and what each sample contributes, added one after the other.
 
     Args:
@@ -97,11 +97,11 @@ class Findings:
 
     Example:
         >>> import torch
-        >>> findings = Findings("kNN", Features(torch.eye(2), torch.tensor([0, 1])))
-        >>> findings.add(Metric("accuracy"), 0.5, 0.0, 1.0, 2).part
+        >>> collector = ScoreCollector("kNN", Features(torch.eye(2), torch.tensor([0, 1])))
+        >>> collector.add(Metric("accuracy"), 0.5, 0.0, 1.0, 2).part
         'test'
-        >>> findings.contributed("accuracy", torch.tensor([True, False]))
-        >>> findings.result().outcomes[0].values
+        >>> collector.contributed("accuracy", torch.tensor([True, False]))
+        >>> collector.result().outcomes[0].values
         tensor([1., 0.])
     """
 

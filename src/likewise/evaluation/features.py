@@ -15,7 +15,7 @@ from likewise.data.groups import components
 from likewise.data.ids import Ids
 from likewise.data.lazy_inputs import LazyInputs
 from likewise.data.samples import LabelKind, Samples, some_rows
-from likewise.scores import ENCODER, places_of
+from likewise.runs.scores import ENCODER, places_of
 
 MOST_NAMED = 5  # labels of a sample that are named
 CHECKED = 2**14  # samples at a time

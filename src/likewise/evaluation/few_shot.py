@@ -13,11 +13,11 @@ from torch.nn import functional
 
 from likewise.data import EpisodeSampler, EpisodeShape
 from likewise.data.episode_sampler import fitted, fitting, fitting_words, shortage
-from likewise.evaluation.evaluation import Evaluation, Findings, listed, needs_classes
+from likewise.evaluation.evaluation import Evaluation, ScoreCollector, listed, needs_classes
 from likewise.evaluation.features import Bar, FeatureParts, Features, silent
 from likewise.evaluation.intervals import of_share, over_classes, over_classes_of_episodes, student
 from likewise.evaluation.logistic_regression import episode_probe
-from likewise.scores import Metric, Outcomes, Result, Score
+from likewise.runs.scores import Metric, Outcomes, Result, Score
 
 Distance = Literal["cosine", "euclidean", "centred cosine"]
 Classifier = Literal["nearest mean", "logistic regression"]
@@ -191,7 +191,7 @@ class FewShot(Evaluation):
         accuracy = shares.mean(dim=1)
         spread = student(accuracy)[1] - float(accuracy.mean())  # which papers report
         over = f"± {100 * spread:.2f} points over {shape.episodes:,} episodes"
-        score = Findings(self.name, part, {"distance": distance}).add(
+        score = ScoreCollector(self.name, part, {"distance": distance}).add(
             Metric(metric, selects=True),
             *_mean_of_episodes(shares, classes),
             counted="episode",

@@ -10,7 +10,7 @@ from likewise.data import Samples, Source
 from likewise.data.lazy_inputs import files_of, in_words, readable, unreadable
 from likewise.evaluation.features import Features
 from likewise.evaluation.raw import as_vectors
-from likewise.scores import RAW
+from likewise.runs.scores import RAW
 
 
 def why_not_fitting(test: Features, samples: Samples) -> str | None:

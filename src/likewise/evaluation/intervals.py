@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from likewise.scores import Outcomes, places_of
+from likewise.runs.scores import Outcomes, places_of
 
 Z_95 = 1.959963984540054  # the standard normal's 97.5 % quantile
 RESAMPLES = 1000  # of a bootstrap

@@ -14,7 +14,7 @@ from likewise.evaluation.features import Bar, FeatureParts, Features, joined, la
 from likewise.evaluation.nearest import nearest
 from likewise.evaluation.own_rows import own_rows
 from likewise.evaluation.predictions import Predicted, scored, selecting_score
-from likewise.scores import Result, Score
+from likewise.runs.scores import Result, Score
 
 Weights = Literal["uniform", "similarity"]
 Setting = tuple[int, Weights]

@@ -15,7 +15,7 @@ from likewise.evaluation.features import Bar, FeatureParts, Features, joined, la
 from likewise.evaluation.logistic_regression import LinearClassifier, regression_of
 from likewise.evaluation.predictions import Predicted, scored, selecting_score
 from likewise.evaluation.predictors import LinearPredictor
-from likewise.scores import ENCODER, Result, Score
+from likewise.runs.scores import ENCODER, Result, Score
 
 PENALTIES = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5)
 WIDEST = (1e-8, 1e3)  # where the path ends, whatever validation prefers

@@ -11,13 +11,13 @@ from torch import Tensor
 
 from likewise.data import Samples, Source
 from likewise.data.samples import some_rows
-from likewise.evaluation.evaluation import Evaluation, Findings
+from likewise.evaluation.evaluation import Evaluation, ScoreCollector
 from likewise.evaluation.features import Bar, FeatureParts, Features, joined, silent
 from likewise.evaluation.from_source import encoded_as, why_not_fitting, words_of
 from likewise.evaluation.intervals import Z_95, resampled, wilson
 from likewise.evaluation.nearest import nearest
 from likewise.evaluation.raw import MOST_NUMBERS
-from likewise.scores import RAW, Metric, Result
+from likewise.runs.scores import RAW, Metric, Result
 
 CHUNK = 2**12  # samples in float64 at a time
 NEIGHBOUR = 50  # which nearest training sample a distance is to, where classes are large
@@ -97,15 +97,15 @@ class OutOfDistribution(Evaluation):
         outside_features = self._encoded(test)
         self._check_outside(train, outside_features)
         learned = joined(train, validation) if refit else train
-        findings = Findings(self.name, test)
+        collector = ScoreCollector(self.name, test)
         for measure, settings, distances in self._measures(learned, progress):
             inside, outside = distances(test.vectors), distances(outside_features)
             protocol = {"outside samples": len(outside), "outside": words_of(self.outside)}
             details = {"settings": settings, "protocol": protocol}
             both, passing = len(inside) + len(outside), false_positives(inside, outside, self.seed)
-            findings.add(Metric(f"{AREA}, {measure} distance"), *auroc(inside, outside), both, **details)
-            findings.add(Metric(f"{RATE}, {measure} distance", better="lower"), *passing, len(outside), **details)
-        return findings.result()
+            collector.add(Metric(f"{AREA}, {measure} distance"), *auroc(inside, outside), both, **details)
+            collector.add(Metric(f"{RATE}, {measure} distance", better="lower"), *passing, len(outside), **details)
+        return collector.result()
 
     def _check_outside(self, train: Features, outside: Tensor) -> None:
         known = {row.tobytes() for row in train.vectors.float().numpy()}

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from likewise.evaluation.features import CHECKED, Features
-from likewise.scores import ENCODER
+from likewise.runs.scores import ENCODER
 
 PROJECTIONS = 8
 ROUNDING = 1e-5  # of a row's norm; what float32 makes of one input in batches of other sizes is nearer

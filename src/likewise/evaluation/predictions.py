@@ -8,11 +8,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from likewise.evaluation.evaluation import Evaluation, Findings, needs_seen_labels
+from likewise.evaluation.evaluation import Evaluation, ScoreCollector, needs_seen_labels
 from likewise.evaluation.features import Bar, FeatureParts, Features, silent
 from likewise.evaluation.intervals import mean_within, of_share, share, student, weighted
 from likewise.evaluation.label_metrics import FEWEST, LabelMetric, Mean, best_thresholds, ranking
-from likewise.scores import ALL, FREQUENCIES, Group, Metric, Result, Score
+from likewise.runs.scores import ALL, FREQUENCIES, Group, Metric, Result, Score
 
 ACCURACY = Metric("accuracy", selects=True)
 MANY = 100  # more training samples than this: many
@@ -66,12 +66,12 @@ def scored(
 
 def selecting_score(evaluation: str, predicted: Predicted, settings: Mapping[str, Any] | None = None) -> Score:
     """Score predictions only by the metric that settings are chosen by: accuracy, or mAP."""
-    findings = Findings(evaluation, predicted.features, settings)
+    collector = ScoreCollector(evaluation, predicted.features, settings)
     if predicted.features.label_kind == "classes":
-        findings.add(ACCURACY, *share(predicted.values == predicted.features.classes))
+        collector.add(ACCURACY, *share(predicted.values == predicted.features.classes))
     else:
-        _LabelScoring(findings, predicted).add_mean_precision()
-    return findings.scores[0]
+        _LabelScoring(collector, predicted).add_mean_precision()
+    return collector.scores[0]
 
 
 def accuracy(
@@ -89,13 +89,13 @@ def accuracy(
     Source:
         Many, medium and few: Z. Liu et al., Large-Scale Long-Tailed Recognition in an Open World, 2019.
     """
-    findings = Findings(evaluation, test, settings)
+    collector = ScoreCollector(evaluation, test, settings)
     right = predictions == test.classes
     for group, rows in _groups(test, training):
-        findings.add(ACCURACY, *share(right[rows]), group=group)
-    findings.contributed(ACCURACY.name, right)
-    findings.contributed("prediction", predictions)
-    return findings.result()
+        collector.add(ACCURACY, *share(right[rows]), group=group)
+    collector.contributed(ACCURACY.name, right)
+    collector.contributed("prediction", predictions)
+    return collector.result()
 
 
 def frequency(training: Int[Tensor, " c"]) -> dict[Group, Tensor]:
@@ -137,7 +137,7 @@ def label_set_scores(
     allows for labels of few samples, the others Student's. Thresholds are taken as given. A score in which fewer than 5
     samples count has no outcomes.
     """
-    scoring = _LabelScoring(Findings(evaluation, predicted.features, settings), predicted)
+    scoring = _LabelScoring(ScoreCollector(evaluation, predicted.features, settings), predicted)
     scoring.add_all(Thresholds.chosen(validation), training)
     return scoring.found.result()
 
@@ -180,8 +180,8 @@ class Thresholds:
 
 @final
 class _LabelScoring:
-    def __init__(self, findings: Findings, predicted: Predicted) -> None:
-        self.found = findings
+    def __init__(self, collector: ScoreCollector, predicted: Predicted) -> None:
+        self.found = collector
         self._predicted = predicted
         self._occurring = predicted.sets.any(dim=0)
 

@@ -14,7 +14,7 @@ from likewise.data.lazy_inputs import LazyInputs
 from likewise.evaluation.features import FeatureParts, Features, Origin
 from likewise.evaluation.logistic_regression import CONSTANT
 from likewise.files.formats import PARTS
-from likewise.scores import RAW
+from likewise.runs.scores import RAW
 
 LONGEST = 3 * 64 * 64  # numbers of an input; larger images are shrunk, since more pixels say no more
 READ = 256  # images that are shrunk at a time

@@ -12,8 +12,8 @@ from likewise.evaluation.choice import DEFAULT, applicable, left_out
 from likewise.evaluation.evaluation import Evaluation
 from likewise.evaluation.features import Bar, FeatureParts, silent
 from likewise.files.formats import first_of
-from likewise.score_words import aligned, counted, marked, remarks, score_words
-from likewise.scores import Result, Score
+from likewise.runs.score_format import aligned, counted, format_score, marked, remarks
+from likewise.runs.scores import Result, Score
 
 HEAD = ("evaluation", "metric", "value, 95 % interval", "of", "settings and notes")
 NAMED: tuple[type[Evaluation], ...] = (*DEFAULT, Calibration)
@@ -165,7 +165,7 @@ def _asked(evaluations: Evaluation | str | Sequence[Evaluation | str]) -> list[E
 
 
 def _row(score: Score) -> list[str]:
-    cells = marked(score.metric.name, score.metric), score_words(score), counted(score.count, score.counted)
+    cells = marked(score.metric.name, score.metric), format_score(score), counted(score.count, score.counted)
     return [score.evaluation, *cells, remarks(score)]
 
 

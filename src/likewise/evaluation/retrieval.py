@@ -12,14 +12,14 @@ from torch import Tensor
 
 from likewise.data import Samples, Source
 from likewise.evaluation.arrays import gathered, three_parts
-from likewise.evaluation.evaluation import Evaluation, Findings, listed
+from likewise.evaluation.evaluation import Evaluation, ScoreCollector, listed
 from likewise.evaluation.features import Bar, FeatureParts, Features, joined, silent
 from likewise.evaluation.from_source import encoded_as, why_not_fitting, words_of
 from likewise.evaluation.intervals import of_share, over_classes, student, wilson
 from likewise.evaluation.nearest import TILE, nearest
 from likewise.evaluation.own_rows import classes_among, label_sets_among, own_rows
-from likewise.score_words import counted
-from likewise.scores import Metric, Result
+from likewise.runs.score_format import counted
+from likewise.runs.scores import Metric, Result
 
 NEAREST = 10  # of label sets
 PRECISION = Metric("precision@1", selects=True)
@@ -228,7 +228,7 @@ class Retrieval(Evaluation):
             test, references, own_index, progress
         )
         unseen = test.label_kind == "classes" and len(parts.train) > 0 and not parts.closed
-        findings, protocol = Findings(self.name, test), {} if gallery is None else {"gallery": self._said}
+        collector, protocol = ScoreCollector(self.name, test), {} if gallery is None else {"gallery": self._said}
         if self.gallery_includes_queries and gallery is not None:
             protocol["gallery"] += " without the query"
         why = LEFT_OUT[own_index is not None, str(test.label_kind)]
@@ -238,9 +238,9 @@ class Retrieval(Evaluation):
             lost = int((~known).sum())
             notes = (f"{counted(lost, 'sample')} left out, {why}", *equal) if lost else equal
             classes = test.groups[known] if unseen else None
-            add_mean(findings, metric, value[known], classes, binary=metric in binary, notes=notes, protocol=protocol)
-            findings.contributed(metric.name, value, known)
-        return findings.result()
+            add_mean(collector, metric, value[known], classes, binary=metric in binary, notes=notes, protocol=protocol)
+            collector.contributed(metric.name, value, known)
+        return collector.result()
 
     def _of_classes(
         self, test: Features, gallery: Features, own_index: Tensor | None, progress: Bar
@@ -326,7 +326,7 @@ def _answers(test: Features, gallery: Features, but_one: bool) -> Int[Tensor, " 
 
 
 def add_mean(
-    findings: Findings, metric: Metric, values: Tensor, classes: Tensor | None, *, binary: bool, **details: Any
+    collector: ScoreCollector, metric: Metric, values: Tensor, classes: Tensor | None, *, binary: bool, **details: Any
 ) -> None:
     """Add the mean of queries with its interval: over their classes, or Wilson's of 0 and 1, or Student's."""
     mean, over = float(values.mean()), len(values) if classes is None else len(classes.unique())
@@ -334,7 +334,7 @@ def add_mean(
         bounds = wilson(int(values.sum()), len(values))
     else:
         bounds = of_share(student(values) if classes is None else over_classes(values, classes), mean, over)
-    findings.add(metric, mean, *bounds, len(values), classes=None if classes is None else over, **details)
+    collector.add(metric, mean, *bounds, len(values), classes=None if classes is None else over, **details)
 
 
 def jaccard(first: Bool[Tensor, "... l"], second: Bool[Tensor, "... l"]) -> Float[Tensor, "..."]:

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from likewise.data.corruptions import CORRUPTIONS, SEVERITIES, CorruptedRows, corruption_named
-from likewise.evaluation.evaluation import Evaluation, Findings, needs_seen_classes
+from likewise.evaluation.evaluation import Evaluation, ScoreCollector, needs_seen_classes
 from likewise.evaluation.features import Bar, FeatureParts, Features, silent
 from likewise.evaluation.intervals import mean_within, share
 from likewise.evaluation.linear import LinearProbe
 from likewise.evaluation.predictions import ACCURACY
-from likewise.scores import Group, Metric, Result
+from likewise.runs.scores import Group, Metric, Result
 
 MEAN = Metric("mean accuracy under corruption")
 CLEAN = Metric("clean accuracy")
@@ -96,16 +96,16 @@ class Robustness(Evaluation):
         every = set(self.corruptions) == set(CORRUPTIONS)
         named = f"all {len(CORRUPTIONS)}" if every else sorted(self.corruptions)
         protocol = {"corruptions": named, "severities": sorted(self.severities)}
-        findings = Findings(self.name, test, chosen.settings)
-        findings.add(MEAN, *mean_within(right), protocol=protocol)
-        findings.add(CLEAN, *share(clean))
+        collector = ScoreCollector(self.name, test, chosen.settings)
+        collector.add(MEAN, *mean_within(right), protocol=protocol)
+        collector.add(CLEAN, *share(clean))
         for (corruption, severity), hit in hits.items():
             group = Group("corruption", f"{corruption} severity {severity}")
             under = {"corruption": corruption, "severity": severity}
-            findings.add(ACCURACY, *share(hit), group=group, protocol=under)
-        findings.contributed(MEAN.name, right)
-        findings.contributed(CLEAN.name, clean)
-        return findings.result()
+            collector.add(ACCURACY, *share(hit), group=group, protocol=under)
+        collector.contributed(MEAN.name, right)
+        collector.contributed(CLEAN.name, clean)
+        return collector.result()
 
     def _encoded(self, test: Features, corruption: str, severity: int) -> Tensor:
         if test.origin is None:

@@ -7,7 +7,7 @@ from likewise.evaluation.cross_modal import CrossModalRetrieval
 from likewise.evaluation.evaluation import Evaluation, listed
 from likewise.evaluation.features import Bar, FeatureParts, Features, silent
 from likewise.evaluation.retrieval import Retrieval
-from likewise.scores import Outcomes, Result, Score
+from likewise.runs.scores import Outcomes, Result, Score
 
 
 @final

@@ -6,12 +6,12 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from likewise.evaluation.evaluation import Evaluation, Findings
+from likewise.evaluation.evaluation import Evaluation, ScoreCollector
 from likewise.evaluation.features import Bar, FeatureParts, Features, joined, silent
 from likewise.evaluation.knn import KNN, KS, WEIGHTS, Setting
 from likewise.evaluation.retrieval import Retrieval, add_mean
-from likewise.score_words import counted
-from likewise.scores import ALL, Group, Metric, Result
+from likewise.runs.score_format import counted
+from likewise.runs.scores import ALL, Group, Metric, Result
 
 PRECISION, PRECISIONS, ACCURACY = Metric("precision@1"), Metric("MAP@R"), Metric("accuracy")
 BINARY = {PRECISION, ACCURACY}
@@ -77,7 +77,7 @@ class WithinClass(Evaluation):
             values[ACCURACY] = _right(learned, test, [(k, weights)])[k, weights]
             chances[ACCURACY] = _most_frequent(learned, test)
         unseen, coarse = len(train) > 0 and not parts.closed, coarse_of(test)
-        findings = Findings(self.name, test)
+        collector = ScoreCollector(self.name, test)
         names = () if test.within is None else test.within.names
         for metric, value in values.items():
             known = ~value.isnan()
@@ -94,10 +94,10 @@ class WithinClass(Evaluation):
                 chosen = settings if metric == ACCURACY else None
                 notes = notes if group == ALL and len(rows) < len(test) else notes[:1]
                 details = {"group": group, "settings": chosen, "notes": notes}
-                add_mean(findings, metric, value[rows], classes, binary=metric in BINARY, **details)
+                add_mean(collector, metric, value[rows], classes, binary=metric in BINARY, **details)
             if bool(known.any()):
-                findings.contributed(metric.name, value, known)
-        return findings.result()
+                collector.contributed(metric.name, value, known)
+        return collector.result()
 
 
 def coarse_of(part: Features) -> Int[Tensor, " n"]:

@@ -12,14 +12,14 @@ from torch import Tensor
 from torch.nn import functional
 
 from likewise.data.texts import Texts
-from likewise.evaluation.evaluation import Evaluation, Findings, needs_classes
+from likewise.evaluation.evaluation import Evaluation, ScoreCollector, needs_classes
 from likewise.evaluation.features import Bar, FeatureParts, Features, silent
 from likewise.evaluation.intervals import of_share, share, student
 from likewise.evaluation.label_metrics import MOST_ENLARGED
 from likewise.evaluation.nearest import nearest
 from likewise.evaluation.predictions import Predicted, accuracy, selecting_score
-from likewise.score_words import counted, score_words
-from likewise.scores import ALL, Group, Metric, Result
+from likewise.runs.score_format import counted
+from likewise.runs.scores import ALL, Group, Metric, Result
 
 TOP = 5
 TOP_FIVE, MACRO = Metric(f"top-{TOP} accuracy"), Metric("macro accuracy")
@@ -95,7 +95,7 @@ class ZeroShot(Evaluation):
         settings = {"templates": len(self.templates)}
         result = accuracy(self.name, near[:, 0], test, counts, settings)
         right, chance = near == test.classes.unsqueeze(1), f"chance {100 / len(names):.3g} %"
-        more = Findings(self.name, test, settings)
+        more = ScoreCollector(self.name, test, settings)
         if len(names) > TOP:
             more.add(TOP_FIVE, *share(right.any(dim=1)), notes=(f"chance {100 * TOP / len(names):.3g} %",))
             more.contributed(TOP_FIVE.name, right.any(dim=1))
@@ -123,7 +123,7 @@ class ZeroShot(Evaluation):
 
 
 def _by_names(
-    more: Findings, result: Result, right: Bool[Tensor, " m"], test: Features, unseen: Bool[Tensor, " c"]
+    more: ScoreCollector, result: Result, right: Bool[Tensor, " m"], test: Features, unseen: Bool[Tensor, " c"]
 ) -> list[str]:
     said: list[str] = []
     for name, classes in (("seen", ~unseen), ("unseen", unseen)):
@@ -134,7 +134,7 @@ def _by_names(
         score = more.add(result.scores[0].metric, *share(right[among]), group=Group("names", name))
         more.scores[-1] = replace(score, notes=(f"chance among them {100 * chance:.3g} %",))
         near = f", no better than chance among them, {100 * chance:.3g} %" if score.low <= chance else ""
-        said.append(f"classes with {name} names {score_words(score)} of {counted(score.count, 'sample')}{near}")
+        said.append(f"classes with {name} names {format_score(score)} of {counted(score.count, 'sample')}{near}")
     return said
 
 

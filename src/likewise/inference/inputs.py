@@ -92,7 +92,13 @@ def options_of(model: Model, source: str) -> dict[str, Any]:
 
     For a table these are columns of numbers; for pairs, the column of the model's side, and that of the labels.
     """
-    facts = model.run.facts if model.run else model.encoder.file.facts if isinstance(model.encoder, OnnxEncoder) else {}
+    facts = (
+        model.run.metadata
+        if model.run
+        else model.encoder.file.metadata
+        if isinstance(model.encoder, OnnxEncoder)
+        else {}
+    )
     spec = (facts.get("parts") or {}).get("data") or {}
     args, learned = spec.get("init_args") or {}, str(spec.get("class_path")).rpartition(".")[2]
     if learned == "Pairs" and args.get("path") and source in {"Table", "Text"}:

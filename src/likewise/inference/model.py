@@ -19,7 +19,7 @@ from likewise.data.lazy_inputs import files_of, in_words, unreadable
 from likewise.evaluation import Features, Predictions, RunPredictors
 from likewise.evaluation.array_files import is_arrays
 from likewise.evaluation.arrays import vectors_of
-from likewise.evaluation.of_run import By
+from likewise.evaluation.run_predictors import By
 from likewise.files.detection import exists, expanded, file_at
 from likewise.files.formats import image_suffixes
 from likewise.inference.given import Given
@@ -83,7 +83,7 @@ class Model:
     @property
     def paired(self) -> bool:
         """Whether its run is one of pairs, whose two sides have a model each."""
-        facts = self.run.facts if self.run else {}
+        facts = self.run.metadata if self.run else {}
         return self.encoder.paired if isinstance(self.encoder, Given) else facts.get("second") is not None
 
     @property
@@ -109,7 +109,7 @@ class Model:
             return self
         side: Side = "second" if self.side == "first" else "first"
         encoder: Any = self.encoder
-        facts = self.run.facts if self.run and self.encodes else {"second": {"encoder": None}}
+        facts = self.run.metadata if self.run and self.encodes else {"second": {"encoder": None}}
         if self.run and facts["second"]["encoder"] is not None:  # the sides have an encoder each
             encoder = self.run.encoder(side).to(encoder.mean.device)
         other = Model(encoder, _preprocessing(facts, side), self.run, side)
@@ -354,7 +354,7 @@ def load(run: Run | Path | str, *, module: nn.Module | None = None, device: str 
     """
     if not isinstance(run, Run) and Path(run).suffix == ".onnx" and module is None:
         encoder = onnx_encoder(run, device)
-        facts = encoder.file.facts
+        facts = encoder.file.metadata
         return Model(encoder, _preprocessing(facts), side=facts.get("side", "first"))
     if not isinstance(run, Run) and is_arrays(expanded(run)) and (identity := Given.at(expanded(run))) is not None:
         return Model(identity)
@@ -363,7 +363,7 @@ def load(run: Run | Path | str, *, module: nn.Module | None = None, device: str 
         return Model(Given.at(opened.embeddings), run=opened)
     trained: Any = opened.encoder(module=module)
     where = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    return Model(trained.to(where), _preprocessing(opened.facts), opened)
+    return Model(trained.to(where), _preprocessing(opened.metadata), opened)
 
 
 def _preprocessing(facts: Mapping[str, Any], side: Side = "first") -> ImagePreprocessing | None:

@@ -52,10 +52,10 @@ class OnnxFile:
         try:
             session = onnxruntime.InferenceSession(path, providers=providers)
             told = session.get_modelmeta().custom_metadata_map
-            self.facts: dict[str, Any] = {name: json.loads(told[name]) for name in told if "likewise" in told}
+            self.metadata: dict[str, Any] = {name: json.loads(told[name]) for name in told if "likewise" in told}
         except Exception as error:
             raise ValueError(f"expected an ONNX file, got {path}: {shortened(str(error))}: export it again") from error
-        if not self.facts:
+        if not self.metadata:
             got = f"got {path}, which doesn't say what its inputs are: export the run again, or use onnxruntime itself"
             raise ValueError(f"expected an ONNX file by likewise export, {got}")
         self.path, self._session = path, session
@@ -63,7 +63,7 @@ class OnnxFile:
     @property
     def feature_dim(self) -> int:
         """Length of a feature vector, D."""
-        return self.facts["feature_dim"]
+        return self.metadata["feature_dim"]
 
     def features(self, inputs: Shaped[Tensor, "n ..."]) -> Float[Tensor, "n d"]:
         """Compute features."""
@@ -73,13 +73,13 @@ class OnnxFile:
     @cached_property
     def probe(self) -> LinearPredictor | None:
         """The linear probe that was exported with the encoder, if one was."""
-        if "classifier" not in self.facts:
+        if "classifier" not in self.metadata:
             return None
         import onnx  # noqa: PLC0415 - optional, too
 
         graph: Any = onnx.load(self.path).graph
         held = {proto.name: torch.tensor(onnx.numpy_helper.to_array(proto)) for proto in graph.initializer}
-        limits, about = self.facts.get("thresholds"), self.facts
+        limits, about = self.metadata.get("thresholds"), self.metadata
         classifier = LinearClassifier(held["classifier.weight"], held["classifier.bias"])
         thresholds = None if limits is None else torch.tensor(limits, dtype=torch.float64)
         args = about["classifier"], tuple(about["names"]), self.feature_dim, classifier, about.get("temperature", 1.0)
@@ -89,7 +89,7 @@ class OnnxFile:
 def onnx_encoder(path: Path | str, device: str | torch.device | None = None) -> "OnnxEncoder | OnnxTexts":
     """Open a file as an encoder of images or vectors, or of texts; see `OnnxFile`."""
     file = OnnxFile(path, device)
-    return OnnxEncoder(tuple(file.facts["input_shape"]), file) if file.facts["input_shape"] else OnnxTexts(file)
+    return OnnxEncoder(tuple(file.metadata["input_shape"]), file) if file.metadata["input_shape"] else OnnxTexts(file)
 
 
 @final
@@ -108,14 +108,14 @@ class OnnxEncoder(SizedEncoder):
 
     def __init__(self, input_shape: tuple[int, ...], file: Any) -> None:
         file = file if isinstance(file, OnnxFile) else OnnxFile(file)
-        expected = tuple(file.facts["input_shape"])
+        expected = tuple(file.metadata["input_shape"])
         if not expected or expected != tuple(input_shape):
             made_for = f"inputs of shape {expected}" if expected else "texts, which only a run is transferred to"
             got = f"got {tuple(input_shape)}: give data of that shape; data.size resizes images"
             raise ValueError(f"expected {made_for}, which {file.path} was made for, {got}")
         super().__init__(expected)
-        self.mean.copy_(torch.tensor(file.facts["mean"]).view_as(self.mean))
-        self.std.copy_(torch.tensor(file.facts["std"]).view_as(self.std))
+        self.mean.copy_(torch.tensor(file.metadata["mean"]).view_as(self.mean))
+        self.std.copy_(torch.tensor(file.metadata["std"]).view_as(self.std))
         self.file, self._feature_dim = file, file.feature_dim
 
     def forward(self, inputs: Shaped[Tensor, "n ..."]) -> Float[Tensor, "n d"]:
@@ -131,9 +131,9 @@ class OnnxTexts(TextEncoder):
     """The encoder of texts in a file, with its tokenizer; it can't be trained."""
 
     def __init__(self, file: OnnxFile) -> None:
-        super().__init__((), file.facts["length"])
-        self.tokenizer = torch.frombuffer(bytearray(file.facts["tokenizer"].encode()), dtype=torch.uint8)
-        self.prompt = file.facts.get("prompt", "")
+        super().__init__((), file.metadata["length"])
+        self.tokenizer = torch.frombuffer(bytearray(file.metadata["tokenizer"].encode()), dtype=torch.uint8)
+        self.prompt = file.metadata.get("prompt", "")
         self.file = file
 
     @property
@@ -148,7 +148,7 @@ class OnnxTexts(TextEncoder):
 
     def numbered(self, ids: list[int]) -> list[int]:
         """Return the tokens of a text, from the tokenizer's own numbers."""
-        return [token + self.file.facts["first_token"] for token in ids]
+        return [token + self.file.metadata["first_token"] for token in ids]
 
     def forward(self, inputs: Int[Tensor, "n t"]) -> Float[Tensor, "n d"]:
         """Encode rows of tokens."""

@@ -57,13 +57,13 @@ class EmbeddingShards:
             labels.update(b"" if tensor is None else tensor.numpy().tobytes())
         known = {**facts, "samples": len(samples), "ids": names.hexdigest(), "labelling": labels.hexdigest()}
         known |= {"width": width, "normalised": False}
-        self.facts = {**known, "dtype": dtype, "shard_size": size, "names": list(samples.names)}
+        self.metadata = {**known, "dtype": dtype, "shard_size": size, "names": list(samples.names)}
         self._check(anew)
 
     def _check(self, anew: bool) -> None:
         manifest = self.folder / MANIFEST
         before = {"side": "first", **json.loads(manifest.read_text(encoding="utf-8"))} if manifest.is_file() else {}
-        now = json.loads(json.dumps(self.facts))
+        now = json.loads(json.dumps(self.metadata))
         other = next((name for name in now if before.get(name) != now[name]), None)
         if before and other and not anew:
             expected = f"expected in {self.folder} what was begun with the same encoder, data and options"
@@ -72,7 +72,7 @@ class EmbeddingShards:
         if other:
             shutil.rmtree(self.folder, ignore_errors=True)
             self.folder.mkdir(parents=True)
-            _whole(manifest, lambda path: path.write_text(json.dumps(self.facts, indent=2), encoding="utf-8"))
+            _whole(manifest, lambda path: path.write_text(json.dumps(self.metadata, indent=2), encoding="utf-8"))
 
     def _file(self, shard: range) -> Path:
         return self.folder / f"{shard.start:012}.parquet"
@@ -149,7 +149,7 @@ class EmbeddingShards:
         import pyarrow as pa  # noqa: PLC0415 - comes with `datasets`
         from pyarrow import parquet  # noqa: PLC0415 - likewise
 
-        schema = parquet.read_schema(self._file(self.all[0])).with_metadata({FACTS: json.dumps(self.facts)})
+        schema = parquet.read_schema(self._file(self.all[0])).with_metadata({FACTS: json.dumps(self.metadata)})
         texts = self.samples.inputs.strings if isinstance(self.samples.inputs, Texts) else None
         schema = schema if texts is None else schema.append(pa.field(TEXT, pa.string()))
         with parquet.ParquetWriter(path, schema) as writer:

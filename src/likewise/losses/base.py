@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from likewise import distributed
 from likewise.distributed import RankSizes
+from likewise.instantiate import Described
 from likewise.losses.checks import Flag, check_positive, naming_options, told_inactive
 from likewise.losses.contrast_batch import REMEDY, ContrastBatch, described, values_of
 from likewise.losses.inputs import checked
@@ -26,7 +27,6 @@ from likewise.operator.backends import EXCHANGES, exchange_of
 from likewise.operator.compiler import TRACES_WEIGHTS, graph_break
 from likewise.operator.inputs import check_temperature, one_of
 from likewise.pairs import PairWeight
-from likewise.parts import Described
 
 LabelKind = Literal["classes", "label sets"]
 Temperature = float | Tensor | Literal["learned"]

@@ -12,8 +12,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from likewise.instantiate import Described
 from likewise.models.cell_grid import CellGrid
-from likewise.parts import Described
 
 if TYPE_CHECKING:
     from likewise.data.lazy_inputs import LazyInputs

@@ -6,8 +6,8 @@ from typing import final
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from likewise.instantiate import Described
 from likewise.models.encoder import check_sizes
-from likewise.parts import Described
 
 
 class Head(Described, nn.Module, ABC):

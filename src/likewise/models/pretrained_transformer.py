@@ -13,11 +13,11 @@ from torch import Tensor, nn
 
 from likewise.data.texts import MASK, PADDING
 from likewise.files.published import HUB, PACKAGES, find, folder_of
+from likewise.instantiate import instantiate
 from likewise.models.digests import check_digest, digest_of
 from likewise.models.encoder import frozen
 from likewise.models.text_encoder import TextEncoder, by_length, mean_of_tokens
 from likewise.models.wrapped import shortened
-from likewise.parts import build
 
 FILES = ("model.safetensors", "pytorch_model.bin")
 FIRST = 2  # our number of a model's token 0, after padding and mask
@@ -246,7 +246,7 @@ def _made(modules: list[Any]) -> Any:
     made = list[nn.Module]()
     for class_name, config in modules:
         options = {
-            name: build({"class_path": value}) if name == activation else value for name, value in config.items()
+            name: instantiate({"class_path": value}) if name == activation else value for name, value in config.items()
         }
         made.append(getattr(library, class_name)(**options))
     return nn.Sequential(*made)

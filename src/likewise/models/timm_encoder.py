@@ -12,11 +12,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from likewise.files.pickles import pickled
 from likewise.files.published import Published, find
 from likewise.models.digests import check_digest, digest_of
 from likewise.models.encoder import SizedEncoder, check_images
 from likewise.models.wrapped import dry_run, shortened
-from likewise.pickled import pickled
 
 Shapes = Mapping[str, torch.Size]
 _WORDS = re.compile(r"[a-z]+|[0-9]+")

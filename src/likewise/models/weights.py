@@ -9,9 +9,9 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
+from likewise.files.pickles import pickled
 from likewise.models.depth import names_of
 from likewise.models.text_encoder import BagOfTokens, Transformer
-from likewise.pickled import pickled
 
 WITHIN = (
     *("state_dict_ema", "model_ema", "state_dict", "model_state_dict", "model_state", "model", "ema", "encoder"),

@@ -9,9 +9,9 @@ from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 from likewise.data.lazy_inputs import LazyInputs
+from likewise.instantiate import Spec, instantiate
 from likewise.models.cell_grid import CellGrid
 from likewise.models.encoder import Encoder, SizedEncoder, frozen, kept_buffers
-from likewise.parts import Spec, build
 from likewise.runs import Run, Side
 
 REMEDY = "wrap it in a module whose forward returns them"
@@ -181,7 +181,7 @@ class FromRun(Encoder):
         opened = Run.open(run)
         self.spec: Spec = opened.encoder_spec(side)
         self.trained = trained
-        encoder: Any = opened.encoder(side) if trained else build(self.spec, Encoder)
+        encoder: Any = opened.encoder(side) if trained else instantiate(self.spec, Encoder)
         expected = tuple(encoder.input_shape)
         if expected != tuple(input_shape):
             raise ValueError(

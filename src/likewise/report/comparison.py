@@ -12,8 +12,8 @@ from likewise.report.formatting import leading
 from likewise.report.rows import Over, Row
 from likewise.report.run_view import RunView
 from likewise.report.setting import Setting
-from likewise.score_words import marked
-from likewise.scores import ALL, ENCODER, FREQUENCIES, Group, Outcomes, Score
+from likewise.runs.score_format import marked
+from likewise.runs.scores import ALL, ENCODER, FREQUENCIES, Group, Outcomes, Score
 
 OTHER_SAMPLES = "other test samples"
 FEW_SEEDS = "fewer than 2 seeds in common"
@@ -125,7 +125,7 @@ def mean_of(setting: str, scores: Sequence[Score]) -> Row:
 
 
 def _seconds(setting: Setting) -> float | None:
-    each = [view.facts.get("seconds", {}).get("training") for view in setting.views]
+    each = [view.metadata.get("seconds", {}).get("training") for view in setting.views]
     known = [float(seconds) for seconds in each if seconds is not None]
     return sum(known) / len(known) if len(known) == len(each) else None
 
@@ -179,7 +179,7 @@ def verdict(rows: Sequence[Row]) -> list[str]:
         S. Holm, A Simple Sequentially Rejective Multiple Test Procedure, 1979.
 
     Example:
-        >>> from likewise.scores import Metric
+        >>> from likewise.runs.scores import Metric
         >>> seeds, accuracy = Over(5, "seed"), Metric("accuracy")
         >>> first = Row("A", "kNN", accuracy, 5, 0.9, 0.88, 0.92, seeds)
         >>> bounds = {"difference": 0.05, "difference_low": 0.02, "difference_high": 0.08, "paired": seeds}

@@ -9,9 +9,9 @@ from typing import Any
 from likewise.diagnostics.plots import Dot
 from likewise.evaluation import Difference
 from likewise.evaluation.cross_modal import DIRECTIONS
-from likewise.parts import is_spec
-from likewise.score_words import counted, number_words, remarks, score_words
-from likewise.scores import Score
+from likewise.instantiate import is_spec
+from likewise.runs.score_format import counted, format_number, remarks
+from likewise.runs.scores import Score
 
 FILLED = {"input_shape", "feature_dim", "num_samples", "num_classes"}  # arguments that follow from other parts
 OMITTED = {  # arguments that a brief line leaves out
@@ -28,13 +28,13 @@ def difference_words(difference: Difference, *, share: bool = True) -> str:
             round(100 * bound, 2) + 0.0 for bound in (difference.value, difference.low, difference.high)
         )
         return f"{value:+.2f} [{low:+.2f}, {high:+.2f}]"
-    return number_words(difference.value, difference.low, difference.high, "+")
+    return format_number(difference.value, difference.low, difference.high, "+")
 
 
 def dot_of(score: Score, *, missed: bool = False) -> Dot:
     """Return a share as a dot in percent, or what it lacks to 1, such as errors instead of accuracy."""
     text = "; ".join(
-        filter(None, [f"{score_words(score)}, 95 % interval, {counted(score.count, score.counted)}", remarks(score)])
+        filter(None, [f"{format_score(score)}, 95 % interval, {counted(score.count, score.counted)}", remarks(score)])
     )
     bounds = (1 - score.value, 1 - score.high, 1 - score.low) if missed else (score.value, score.low, score.high)
     value, low, high = (100 * bound for bound in bounds)

@@ -14,7 +14,7 @@ from likewise.diagnostics import plots
 from likewise.report.album import NONE, Album, Thumbnail
 from likewise.report.elements import element, heading, paragraphs, templates
 from likewise.report.sections.section import Content
-from likewise.score_words import one_line
+from likewise.runs.score_format import one_line
 
 LETTERS = 160  # of a text
 

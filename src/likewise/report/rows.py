@@ -6,8 +6,8 @@ from typing import Any, final
 
 from likewise.evaluation import Difference
 from likewise.report.formatting import as_csv, difference_words
-from likewise.score_words import counted, number_words
-from likewise.scores import ALL, Group, Metric
+from likewise.runs.score_format import counted, format_number
+from likewise.runs.scores import ALL, Group, Metric
 
 ROUNDING = 1e-6  # of a mean: a smaller spread is that of floating-point numbers
 
@@ -110,14 +110,14 @@ class Row:
         return 1.0 if error <= ROUNDING * abs(centre) else 2 * float(stdtr(freedom, -abs(centre) / error))
 
     @property
-    def score_words(self) -> str:
+    def format_score(self) -> str:
         """The mean with its interval; equal runs have none."""
         if self.runs > 1 and self.high - self.low <= ROUNDING * abs(self.value):
             mean = f"{100 * self.value:.2f} %" if self.metric.is_share else f"{self.value:.4g}"
             return f"{mean}, all {self.runs} equal"
         if self.metric.is_share:
             return f"{100 * self.value:.2f} % [{100 * self.low:.2f}, {100 * self.high:.2f}]"
-        return number_words(self.value, self.low, self.high)
+        return format_number(self.value, self.low, self.high)
 
     @property
     def difference_words(self) -> str:

@@ -12,9 +12,9 @@ from likewise.data import Episodes, Samples, Texts, Views
 from likewise.diagnostics import descent
 from likewise.files.formats import PARTS
 from likewise.memory import Queue
-from likewise.records import Curves
 from likewise.report.formatting import amounts, part_words
-from likewise.score_words import counted, one_line
+from likewise.runs.curves import Curves
+from likewise.runs.score_format import counted, one_line
 
 if TYPE_CHECKING:
     from lightning import Trainer

@@ -6,13 +6,12 @@ from statistics import fmean, median
 from typing import Any, NamedTuple, final
 
 from likewise.diagnostics import spread
-from likewise.parts import is_spec
+from likewise.instantiate import is_spec
 from likewise.report.formatting import difference_words
 from likewise.report.run_summary import few_steps, longer
 from likewise.report.run_view import RunView
 from likewise.report.sections.scores import encoder_less
-from likewise.score_words import score_words
-from likewise.scores import ALL, BEGUN, ENCODER, PREFERRED, RAW, Score
+from likewise.runs.scores import ALL, BEGUN, ENCODER, PREFERRED, RAW, Score
 
 CALLED = {BEGUN: "the encoder as it began", RAW: "raw inputs"}
 NARROW = 0.02  # spread of the embeddings of a batch: a mean cosine above 0.98
@@ -56,14 +55,14 @@ def run_verdict(view: RunView) -> Verdict | None:
     ours, baselines = chosen
     compared = {feature_kind: _compared(view, ours, feature_kind, theirs) for feature_kind, theirs in baselines.items()}
     better = all(relation == "better than" for relation, _ in compared.values())
-    kept = view.facts.get("kept") == 0
+    kept = view.metadata.get("kept") == 0
     if kept:
         compared.pop(BEGUN, None)
     text = " and ".join(f"{relation} {CALLED[feature_kind]}{by}" for feature_kind, (relation, by) in compared.items())
     if kept:
         text = "; ".join(filter(None, ["kept as it began, since no epoch was better on validation", text]))
-    text = f"{text[:1].upper()}{text[1:]}, by the {ours.evaluation}'s {ours.metric}, {score_words(ours)}"
-    trained = (view.facts.get("run_summary") or {}).get("encoder", {}).get("trained", 0)
+    text = f"{text[:1].upper()}{text[1:]}, by the {ours.evaluation}'s {ours.metric}, {format_score(ours)}"
+    trained = (view.metadata.get("run_summary") or {}).get("encoder", {}).get("trained", 0)
     if not trained or (better and not kept and not _untold(view, ours, baselines)):
         return Verdict(text)
     return Verdict(text, *next(_causes(view, ours, baselines), ()))
@@ -87,7 +86,7 @@ def _compared(view: RunView, ours: Score, feature_kind: str, theirs: Score) -> t
     difference = encoder_less(view, feature_kind, ours.evaluation, ours.metric.name)
     if difference is None:
         low, high = ours.low - theirs.high, ours.high - theirs.low
-        by = f" (their {score_words(theirs)}, of other samples)"
+        by = f" (their {format_score(theirs)}, of other samples)"
     else:
         low, high = difference.low, difference.high
         by = f" ({difference_words(difference)} points)"
@@ -96,21 +95,21 @@ def _compared(view: RunView, ours: Score, feature_kind: str, theirs: Score) -> t
 
 def _causes(view: RunView, ours: Score, baselines: Mapping[str, Score]) -> Iterator[tuple[str, str]]:
     """Yield possible causes, the surest first, each with a command to try."""
-    summary: dict[str, Any] = view.facts["run_summary"]
+    summary: dict[str, Any] = view.metadata["run_summary"]
     run, source = view.run.folder.with_name(view.run.name), _source(view)
     again = f"likewise train --config {run / view.run.configuration.name}"
     losses = [value for _, value in view.metrics.get("loss", [])]
     steps = summary["steps"] or len(losses)
-    few = f"too few steps, {steps}", f"{again} {longer(view.facts)}"
+    few = f"too few steps, {steps}", f"{again} {longer(view.metadata)}"
     if steps < HARDLY_ANY:  # too few to move embeddings apart
         yield few
     if collapsed := _collapsed(view, losses, summary["batch"]):
         rate = (view.run.options.get("optimizer") or {}).get("init_args", {}).get("lr")
         yield f"the embeddings collapsed, {collapsed}", again + (f" --lr {rate / 10:g}" if rate else "")
-    if few_steps(view.facts, steps):
+    if few_steps(view.metadata, steps):
         yield few
     input_kind, sizes = summary["inputs"]["kind"], [size for size in view.class_sizes.values() if size]
-    if input_kind in {"images", "texts"} and not view.facts.get("begins_with") and sum(sizes) < FROM_SCRATCH:
+    if input_kind in {"images", "texts"} and not view.metadata.get("begins_with") and sum(sizes) < FROM_SCRATCH:
         yield (
             f"a network from scratch learns little of {sum(sizes):,} {input_kind}",
             f"likewise train {source} --encoder auto" if source else f"{again} --encoder auto",
@@ -123,7 +122,7 @@ def _causes(view: RunView, ours: Score, baselines: Mapping[str, Score]) -> Itera
     if sizes and median(sizes) < FEW_SAMPLES:
         yield (
             f"too few samples of a class to train on, {median(sizes):g}",
-            f"likewise embed {source}" if source and view.facts.get("begins_with") else f"{again} --freeze all",
+            f"likewise embed {source}" if source and view.metadata.get("begins_with") else f"{again} --freeze all",
         )
 
 
@@ -136,7 +135,7 @@ def _collapsed(view: RunView, losses: list[float], batch: Mapping[str, Any]) -> 
             return f"with a mean cosine of {1 - width:.4f} in the last batch"
     elif (features := view.test_vectors) is not None and (width := spread(features)) < NARROW_FEATURES:
         return f"with a mean cosine of {1 - width:.4f} of the test features"
-    loss = view.facts["parts"]["loss"]["class_path"].rpartition(".")[2]
+    loss = view.metadata["parts"]["loss"]["class_path"].rpartition(".")[2]
     rows = batch.get("views", 0) * batch["samples"]
     if loss in CONTRASTS and rows > 2 and len(losses) >= LAST:
         plateau, end = math.log(rows - 1), fmean(losses[-LAST:])
@@ -155,5 +154,5 @@ def _untold(view: RunView, ours: Score, baselines: Mapping[str, Score]) -> bool:
 
 
 def _source(view: RunView) -> str:
-    data = view.facts["parts"].get("data")
+    data = view.metadata["parts"].get("data")
     return str((data.get("init_args") or {}).get("path") or "") if is_spec(data) else ""

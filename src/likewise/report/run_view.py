@@ -17,11 +17,11 @@ from likewise.evaluation import KNN, FeatureParts, Features, load_features
 from likewise.evaluation.feature_files import OTHER_SIDE
 from likewise.evaluation.features import Bar, id_words, label_words, silent
 from likewise.evaluation.raw import LONGEST, as_vectors
-from likewise.records import ClassMean, Curves
 from likewise.report.album import Album, Thumbnail
 from likewise.runs import Run
-from likewise.score_words import one_line
-from likewise.scores import ALL, BEGUN, ENCODER, RAW, Group, Outcomes, Score, places_of
+from likewise.runs.curves import ClassMean, Curves
+from likewise.runs.score_format import one_line
+from likewise.runs.scores import ALL, BEGUN, ENCODER, RAW, Group, Outcomes, Score, places_of
 
 KINDS = (ENCODER, BEGUN, RAW)
 LETTERS = 240  # of a text
@@ -54,19 +54,19 @@ class RunView:
         self._given = parts
 
     @cached_property
-    def facts(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         """What the run was made of."""
-        return self.run.facts
+        return self.run.metadata
 
     @property
     def seed(self) -> int | None:
         """The run's seed; None where it has none."""
-        return self.facts.get("seed")
+        return self.metadata.get("seed")
 
     @property
     def file(self) -> str:
         """The name of the file that the features were read from; "" where a run made them."""
-        return Path(str(self.facts.get("source", ""))).name
+        return Path(str(self.metadata.get("source", ""))).name
 
     @cached_property
     def metrics(self) -> Curves:

@@ -10,11 +10,11 @@ from typing import Any, final
 
 from likewise.evaluation.choice import USUAL
 from likewise.evaluation.features import Bar, silent
-from likewise.parts import is_spec
+from likewise.instantiate import is_spec
 from likewise.report.formatting import FILLED, short_name
 from likewise.report.run_view import RunView
 from likewise.runs import Run
-from likewise.scores import ALL, ENCODER
+from likewise.runs.scores import ALL, ENCODER
 
 COUNTED = {evaluation.name for evaluation in USUAL}  # evaluations of the test samples, and of no others
 LONGEST = 80  # characters of a name
@@ -87,7 +87,7 @@ def in_settings(
 
 def _name(views: Sequence[RunView]) -> None:
     """Name the runs that share their data and options, by the file of features from elsewhere, or by what differs."""
-    fingerprints = {view: str(view.facts.get("samples", {}).get("fingerprint", "")) for view in views}
+    fingerprints = {view: str(view.metadata.get("samples", {}).get("fingerprint", "")) for view in views}
     several = len(set(fingerprints.values())) > 1
     groups: dict[str, list[RunView]] = {}
     for view in views:
@@ -114,7 +114,7 @@ def _name(views: Sequence[RunView]) -> None:
 
 def _config(view: RunView, *, with_data: bool) -> Config:
     config: dict[str, str] = {}
-    for part, value in view.facts.get("parts", {}).items():
+    for part, value in view.metadata.get("parts", {}).items():
         if part != "data" or with_data:
             config |= _flat(part, value)
     for option, value in (view.run.options.get("trainer") or {}).items():
@@ -125,7 +125,7 @@ def _config(view: RunView, *, with_data: bool) -> Config:
         for score in view.test_scores.values()
         if score.group == ALL and score.features == ENCODER and score.evaluation in COUNTED
     ]
-    epoch = re.search(r"epoch\d+(?=(-\d+)?$)", view.run.name) if "checkpoint" in view.facts else None
+    epoch = re.search(r"epoch\d+(?=(-\d+)?$)", view.run.name) if "checkpoint" in view.metadata else None
     return config | {SAMPLES: str(max(counts, default=0)), "run.weights": epoch[0] if epoch else "final"}
 
 

@@ -8,7 +8,7 @@ from likewise.report.comparison import FEW_SEEDS, FEWEST, mean_of, over_seeds, v
 from likewise.report.formatting import as_csv
 from likewise.report.rows import Row
 from likewise.report.setting import Setting
-from likewise.scores import ALL, ENCODER, RAW, Score
+from likewise.runs.scores import ALL, ENCODER, RAW, Score
 
 FROZEN, TUNED, SCRATCH = "frozen", "fine-tuned", "scratch"
 EPISODES = "few-shot"
@@ -96,7 +96,7 @@ def _method(usage: str, score: Score) -> str:
 
 
 def _of_same_samples(setting: Setting) -> bool:
-    return len({view.facts["samples"]["fingerprint"] for view in setting.views}) == 1
+    return len({view.metadata["samples"]["fingerprint"] for view in setting.views}) == 1
 
 
 def _pair_by_seed(row: Row, by_seed: Mapping[int, Score], base: Mapping[int, Score]) -> Row:
@@ -110,7 +110,7 @@ def _labelled(setting: Setting) -> float:
     """Count the samples with a label that a run of a setting learns from or chooses by, as a mean over its runs."""
     counts: list[int] = []
     for view in setting.views:
-        sizes, split = view.facts["samples"], view.facts["parts"]["split"]
+        sizes, split = view.metadata["samples"], view.metadata["parts"]["split"]
         refit = (split.get("init_args") or {}).get("refit")
         counts.append(sizes["train"] + (0 if refit else sizes["validation"]))
     return sum(counts) / len(counts)

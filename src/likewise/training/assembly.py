@@ -19,28 +19,31 @@ from likewise.data import (
     Samples,
     Texts,
     fingerprint,
-    inputs_for_encoder,
     parts_of,
     parts_of_run,
     same_source,
 )
 from likewise.data.episode_sampler import fitting_words
 from likewise.data.split import joined
+from likewise.instantiate import (
+    class_of,
+    instantiate,
+    instantiate_all,
+    is_spec,
+    listed,
+)
 from likewise.losses import Loss, Matryoshka, label_pair_similarity
-from likewise.models import Encoder, FromRun, Head, NoHead, Projected, Wrapped, reads_texts
-from likewise.models.weights import load_weights
-from likewise.parts import Spec, build, built, class_of, defaults, description, is_spec, listed, spec_of
+from likewise.models import Encoder, FromRun, Head, reads_texts
 from likewise.runs import Run
 from likewise.training.data import TrainingData
+from likewise.training.encoders import fill_spec, make_encoder, make_towers, normalize_spec
 from likewise.training.fine_tuning import FineTuning
-from likewise.training.inputs import Guide, LossInput, SecondTower
+from likewise.training.inputs import Guide, LossInput
 from likewise.training.inputs.loss_input import LossSignature
 from likewise.training.inputs.resolution import check_samples, described, reads_embeddings
 from likewise.training.notes import notes
 from likewise.training.pretraining import Pretraining
 from likewise.training.schedule import Schedule
-
-KINDS = {0: "texts", 1: "vectors", 3: "images"}
 
 
 @final
@@ -70,7 +73,7 @@ class Assembled:
     origin: str = ""
 
     @property
-    def facts(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         """What a run records about it, as plain values."""
         train, of_second = self.trained, self.trained.counterparts
         labelled = (self.parts.refitted() if self.refit else self.parts).train
@@ -128,7 +131,7 @@ def assemble(
     Raises:
         ValueError: A part refuses its arguments, the data, or the parts before it.
     """
-    specs = {part: _normal(spec) for part, spec in chosen.items()}
+    specs = {part: normalize_spec(spec) for part, spec in chosen.items()}
     loss_class = class_of(specs["loss"]["class_path"], Loss)
     parts, refit = parts_of(specs, partial(check_samples, loss_class))
     train = replace(parts.refitted().train if refit else parts.train, evaluated=None)  # it never sees these
@@ -138,17 +141,17 @@ def assemble(
         raise ValueError(f"expected training samples with a label, got none of {len(train):,}: check the labels")
     torch.manual_seed(seed)
     before = [note for run in _earlier_runs(specs) for note in _learned_from(run, specs, parts)]
-    encoder, origin, taken = _begun(specs, train, begun, weights, network)
+    encoder, origin, taken = make_encoder(specs, train, begun, weights, network)
     if origin:
         torch.manual_seed(seed)  # what follows is the same wherever the weights were found
     specs["head"] = (
-        _filled(specs["head"], Head, feature_dim=encoder.feature_dim) if reads_embeddings(loss_class) else None
+        fill_spec(specs["head"], Head, feature_dim=encoder.feature_dim) if reads_embeddings(loss_class) else None
     )
     if train.counterparts is None:
-        head = None if specs["head"] is None else build(specs["head"], Head)
-        inputs = built(specs.get("inputs"), LossInput)
+        head = None if specs["head"] is None else instantiate(specs["head"], Head)
+        inputs = instantiate_all(specs.get("inputs"), LossInput)
     else:
-        head, (encoder, inputs) = None, _towers(specs, chosen, encoder, train, train.counterparts, begun=begun)
+        head, (encoder, inputs) = None, make_towers(specs, chosen, encoder, train, train.counterparts, begun=begun)
     loss: Any = _loss(specs, train, head.embedding_dim if head else encoder.feature_dim)
     module = Pretraining(
         encoder,
@@ -157,12 +160,12 @@ def assemble(
         partial(class_of(specs["optimizer"]["class_path"], Optimizer), **specs["optimizer"]["init_args"]),
         inputs,
         samples=train,
-        schedule=build(specs["schedule"], Schedule),
+        schedule=instantiate(specs["schedule"], Schedule),
         chunk_size=chunk_size,
         temperature_rate_factor=temperature_rate_factor,
         fine_tuning=fine_tuning,
     )
-    specs["inputs"] = _normal(described(module.inputs, listed(specs.get("inputs")))) or specs.get("inputs")
+    specs["inputs"] = normalize_spec(described(module.inputs, listed(specs.get("inputs")))) or specs.get("inputs")
     data = _data(specs, module, train, seed, workers)
     known = [
         *taken,
@@ -195,7 +198,7 @@ def _with_unlabelled(train: Samples, unlabelled: Samples, loss: type[Loss], aske
 
 
 def _data(specs: dict[str, Any], module: Pretraining, train: Samples, seed: int, workers: int | None) -> TrainingData:
-    batches = build(specs["batches"], Batches)
+    batches = instantiate(specs["batches"], Batches)
     batches.suit(module.inputs.signature.loss, module.inputs.signature.names)
     module.inputs.check_batches(batches)
     data = TrainingData(prepared(module.encoder, train, module.second), batches, seed=seed, workers=workers)
@@ -254,7 +257,7 @@ def _run_of(spec: Any) -> str | None:
 def _learned_from(path: str, specs: Mapping[str, Any], parts: Parts) -> list[str]:
     """Say how many validation samples an earlier run on the same data has learned from; test samples are refused."""
     run = Run.open(path)
-    facts = run.facts
+    facts = run.metadata
     theirs = facts.get("parts", {}).get("data")
     if not theirs or not same_source(theirs, specs["data"]) or facts["samples"]["fingerprint"] == fingerprint(parts):
         return []
@@ -285,156 +288,14 @@ def shared(first: Samples, second: Samples) -> int:
     return 0 if ours is None or other_rows is None else int(torch.isin(ours, other_rows).sum())
 
 
-def _begun(
-    specs: dict[str, Any], train: Samples, begun: Run | None, weights: str | None, network: nn.Module | None
-) -> tuple[Encoder, str, list[str]]:
-    """Make the encoder with its first weights; return also where they are from, "" if random, and notes on them."""
-    known = None if begun is None else begun.encoder_as_begun()
-    if begun is not None and isinstance(known, Encoder):
-        specs["encoder"] = begun.facts["parts"]["encoder"]
-        return known, begun.facts["begins_with"], []
-    encoder = _encoder(specs, train, network)
-    if weights is not None:
-        return encoder, str(weights), [f"weights: {load_weights(encoder, weights)}"]
-    return encoder, specs.get("from_run") or encoder.origin, []
-
-
-def _encoder(specs: dict[str, Any], train: Samples, network: nn.Module | None = None) -> Encoder:
-    """Make the encoder, and note the Spec that rebuilds it; for FromRun, that is the one of the run's encoder."""
-    shape = list(train.input_shape)
-    spec = specs["encoder"] = _filled(specs["encoder"], Encoder, input_shape=shape)
-    if network is None:
-        encoder = build(spec, Encoder)
-    else:
-        encoder = network if isinstance(network, Encoder) else Wrapped(train.input_shape, network)
-        if spec["init_args"].get("module") is not None:  # that of Given
-            spec = specs["encoder"] = description(encoder)[0]
-            spec["init_args"]["input_shape"] = shape
-        if isinstance(encoder, Wrapped):
-            spec["init_args"]["module"] = description(encoder.module)[0]
-    if isinstance(encoder, FromRun):
-        spec = specs["encoder"] = encoder.spec
-        if encoder.trained:
-            return encoder.encoder
-        encoder = encoder.encoder
-    inputs = inputs_for_encoder(train, observed=encoder.observes)
-    encoder.observe(inputs)
-    ends = torch.tensor([0, len(inputs) - 1])
-    _check_features(encoder, inputs.take(ends) if isinstance(inputs, Texts) else inputs[ends])
-    spec["init_args"] |= encoder.recorded
-    return encoder
-
-
-def _towers(
-    specs: dict[str, Any],
-    first_asked: Mapping[str, Any],
-    encoder: Encoder,
-    train: Samples,
-    counterparts: Samples,
-    *,
-    begun: Run | None,
-) -> tuple[Encoder, list[LossInput]]:
-    """Make the encoders of both sides of pairs, each with its head behind it, which the run keeps; note their Specs."""
-    asked = listed(specs.get("inputs"))
-    if specs.get("inputs") == []:
-        raise ValueError("expected SecondTower among the inputs for pairs, got none: leave out --inputs []")
-    ours = next((spec for spec in asked if class_of(spec["class_path"], LossInput) is SecondTower), None)
-    chosen, specs["second"] = {} if ours is None else ours["init_args"], None
-    usual, first_head = _usual(specs, first_asked["encoder"], encoder, counterparts), specs["head"]
-    first, specs["encoder"] = _with_head(specs, encoder)
-    specs["head"] = None
-    if not chosen.get("shared"):
-        tower_specs = {
-            "encoder": _normal(chosen.get("encoder") or usual),
-            "head": _normal(chosen.get("head") or first_head),
-        }
-        known = None if begun is None else begun.encoder_as_begun("second")
-        if begun is not None and isinstance(known, Encoder):
-            second, specs["second"] = known, begun.facts["second"]["encoder"]
-        else:
-            second, specs["second"] = _with_head(tower_specs, _encoder(tower_specs, counterparts))
-        tower = SecondTower(
-            second, **{name: value for name, value in chosen.items() if name not in {"encoder", "head"}}
-        )
-        if "from_run" not in specs:
-            chosen = {"encoder": usual, "head": first_asked["head"]} | chosen
-    elif counterparts.input_shape == encoder.input_shape:
-        tower = build(ours or {}, SecondTower)
-        sides = train.inputs, counterparts.inputs
-        has_tokens = "from_run" in specs or (begun is not None and begun.begun_weights.is_file())  # with its weights
-        if not has_tokens and isinstance(sides[0], Texts) and isinstance(sides[1], Texts):
-            encoder.observe(Texts([*sides[0].strings, *sides[1].strings]))
-    else:
-        got = " and ".join(KINDS.get(len(side.input_shape), "inputs") for side in (train, counterparts))
-        raise ValueError(
-            f"expected both sides of pairs of one kind and shape for a shared tower, got {got}: leave out "
-            "--inputs.shared"
-        )
-    other_specs, tower_spec = [spec for spec in asked if spec is not ours], spec_of(tower)
-    specs["inputs"] = [tower_spec | {"init_args": tower_spec["init_args"] | chosen}, *other_specs]
-    return first, [tower, *(build(spec, LossInput) for spec in other_specs)]
-
-
-def _with_head(specs: dict[str, Any], encoder: Encoder) -> tuple[Encoder, Spec]:
-    """Put a head behind an encoder, unless it is of an earlier run of pairs and has one; and return its Spec."""
-    if specs["head"] is not None and not isinstance(encoder, Projected):
-        specs["head"] = _filled(specs["head"], Head, feature_dim=encoder.feature_dim)
-        head = build(specs["head"], Head)
-        if not isinstance(head, NoHead):
-            arguments = {name: specs[name] for name in ("encoder", "head")}
-            return Projected(encoder, head), Spec(class_path="likewise.models.Projected", init_args=arguments)
-    return encoder, specs["encoder"]
-
-
-def _usual(specs: Mapping[str, Any], asked: Spec, encoder: Encoder, counterparts: Samples) -> Spec:
-    """Return the other side's encoder where none is asked for: as asked for the first side's, with the same weights."""
-    if "from_run" in specs and "second" in Run.open(specs["from_run"]).facts:
-        return Spec(class_path="likewise.models.FromRun", init_args={"run": specs["from_run"], "side": "second"})
-    if counterparts.input_shape == encoder.input_shape:
-        return asked
-    name = {0: "Transformer", 1: "MLP"}.get(len(counterparts.input_shape), "ConvNet")
-    path = f"likewise.models.{name}"
-    return Spec(class_path=path, init_args=defaults(class_of(path, Encoder)))
-
-
-def _check_features(encoder: Encoder, inputs: Tensor | LazyInputs) -> None:
-    name = type(encoder).__name__
-    try:
-        features = encoder.encode(inputs)
-    except (RuntimeError, TypeError, AttributeError) as error:
-        message = " ".join(str(error).split())[:160]
-        raise ValueError(
-            f"expected {name} to encode inputs {tuple(inputs.shape)} of {inputs.dtype}, got {message}: "
-            "call super().__init__(input_shape), and self.standardized(inputs) first"
-        ) from error
-    if features.shape != (len(inputs), encoder.feature_dim):
-        raise ValueError(
-            f"expected features ({len(inputs)}, {encoder.feature_dim}) from {name}, got {tuple(features.shape)}: "
-            "return their length as feature_dim"
-        )
-
-
 def _loss(specs: dict[str, Any], train: Samples, width: int) -> Loss:
     known = {"num_samples": len(train), "feature_dim": width, "num_classes": len(train.names)}
-    spec = specs["loss"] = _filled(specs["loss"], Loss, **known)
+    spec = specs["loss"] = fill_spec(specs["loss"], Loss, **known)
     similarity = spec["init_args"].get("label_similarity")
     if not isinstance(similarity, str):
-        return build(spec, Loss)
+        return instantiate(spec, Loss)
     if train.label_kind != "label sets" or train.labels is None:
         name, has = spec["class_path"].rpartition(".")[2], train.label_kind or "no labels"
         raise ValueError(f"expected label sets as labels for {name}, got {has}: choose a loss that takes {has}")
     table = label_pair_similarity(train.labels, similarity)  # pyright: ignore[reportArgumentType] - it checks the word
-    return build(spec, Loss, label_similarity=table)
-
-
-def _filled(spec: Spec, base: type, **known: Any) -> Spec:
-    asked = inspect.signature(class_of(spec["class_path"], base)).parameters
-    passed_on = base is Encoder and any(parameter.kind is parameter.VAR_KEYWORD for parameter in asked.values())
-    filled = {name: value for name, value in known.items() if passed_on or name in asked}
-    return Spec(class_path=spec["class_path"], init_args={**(spec.get("init_args") or {}), **filled})
-
-
-def _normal(spec: Any) -> Any:
-    if isinstance(spec, list):
-        return [_normal(item) for item in spec]
-    return {"init_args": {}, **spec} if is_spec(spec) else spec
+    return instantiate(spec, Loss, label_similarity=table)

@@ -17,8 +17,8 @@ from torch.utils.hooks import RemovableHandle
 
 from likewise.data import Batch
 from likewise.diagnostics import Snapshot, load_snapshots, save_snapshots, spread
-from likewise.records import ClassMean
 from likewise.runs import Run
+from likewise.runs.curves import ClassMean
 from likewise.training.inputs.loss_input import EMBEDDINGS, LossSignature
 from likewise.training.step import Step
 

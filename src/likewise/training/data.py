@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from likewise import distributed
-from likewise.data import Batch, Batches, Samples, Views, mixed
+from likewise.data import Batch, Batches, Samples, Views, derive_seed
 from likewise.data.lazy_inputs import in_words
 from likewise.data.workers import MOST_WORKERS
 from likewise.training.loader import Loader, Position
@@ -72,7 +72,7 @@ class TrainingData(lightning.LightningDataModule):
         """Make the views on the training device."""
         ready = self.batches.on_device(batch)
         if "share" in batch:
-            torch.manual_seed(mixed(batch["share"].seed, DROPOUT, self._place().rank))
+            torch.manual_seed(derive_seed(batch["share"].seed, DROPOUT, self._place().rank))
         return ready
 
     def _place(self) -> Position:

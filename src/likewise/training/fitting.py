@@ -14,7 +14,7 @@ from lightning.pytorch.utilities.exceptions import SIGTERMException
 from torch.nn.parallel import DistributedDataParallel
 
 from likewise import distributed
-from likewise.parts import listed
+from likewise.instantiate import listed
 from likewise.runs import Run
 from likewise.training.assembly import Assembled
 from likewise.training.batch_norm import synchronize

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from likewise.data import Batch, Batches, LazyInputs, LocalBatch, Samples, TokenRows, mixed, never_apart
+from likewise.data import Batch, Batches, LazyInputs, LocalBatch, Samples, TokenRows, derive_seed, never_apart
 from likewise.data.crops import Crops
 from likewise.data.lazy_inputs import Unreadable, files_of, unreadable
 from likewise.data.reading import on_demand
@@ -85,7 +85,7 @@ class Loader:
             )
         shard = slice(position.rank * held, (position.rank + 1) * held)
         for index, fetched_ones in enumerate(self._inputs(order, shard, position), position.batch):
-            share = LocalBatch(mixed(self.seed, DRAW, position.epoch, index), size, shard.start)
+            share = LocalBatch(derive_seed(self.seed, DRAW, position.epoch, index), size, shard.start)
             yield self._batch(fetched_ones, share, order[index])
 
     def state_dict(self) -> dict[str, Any]:
@@ -96,7 +96,7 @@ class Loader:
         """Ignore the state."""
 
     def _order(self, epoch: int) -> Tensor:
-        return self.batches.order(self.samples, seed=mixed(self.seed, ORDER), epoch=epoch)
+        return self.batches.order(self.samples, seed=derive_seed(self.seed, ORDER), epoch=epoch)
 
     def _batch(self, fetched_batch: "Fetched", share: LocalBatch, whole: Tensor) -> Batch:
         rows, samples = fetched_batch.rows, self.samples
@@ -122,7 +122,7 @@ class Loader:
         negatives = samples.negatives
         if negatives is None or not len(self._known):
             return
-        generator = torch.Generator().manual_seed(mixed(share.seed, NEGATIVES))
+        generator = torch.Generator().manual_seed(derive_seed(share.seed, NEGATIVES))
         shard, width = slice(share.first, share.first + len(rows)), negatives.places.shape[1]
         turns = torch.rand(share.samples, width, generator=generator)
         any_of_all = self._known[torch.randint(len(self._known), (share.samples, count), generator=generator)]
@@ -167,7 +167,7 @@ class Loader:
     def _fetched(self, left: Tensor, shard: slice, position: Position) -> "Iterator[Fetched]":
         """Yield the inputs of every batch that is left, read on demand, and the rows that were read."""
         seeds, draws = (
-            [mixed(self.seed, purpose, position.epoch, position.batch + step) for step in range(len(left))]
+            [derive_seed(self.seed, purpose, position.epoch, position.batch + step) for step in range(len(left))]
             for purpose in (INSTEAD, CROPS)
         )
         batches = Fetching(self.samples, left, shard, seeds, self.batches.together, self._crops, draws)

@@ -13,7 +13,7 @@ from typing import Any
 from lightning.pytorch.loggers import CSVLogger, Logger, MLFlowLogger, TensorBoardLogger, WandbLogger
 
 from likewise.files.suggestions import suggest
-from likewise.parts import is_spec
+from likewise.instantiate import is_spec
 from likewise.runs import Run
 
 PACKAGES = ("tensorboard", "wandb", "mlflow")  # named like the tools
@@ -48,12 +48,12 @@ def logging_to(tools: Iterable[str], run: Run) -> Generator[list[Logger]]:
         "mlflow": _mlflow,
         "csv": lambda run, _: CSVLogger(run.folder, "csv"),
     }
-    known: dict[str, str] = run.facts.get("logged", {})
+    known: dict[str, str] = run.metadata.get("logged", {})
     with _quiet():
         made = {tool: makers[tool](run, known.get(tool)) for tool in dict.fromkeys(tools)}
     logged = known | {tool: str(made[tool].version) for tool in REMEMBERED if tool in made}
     if logged != known:
-        run.describe(run.facts | {"logged": logged})
+        run.describe(run.metadata | {"logged": logged})
     failed = 1
     try:
         yield list(made.values())

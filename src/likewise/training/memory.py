@@ -31,7 +31,7 @@ HELD = ("/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory/memory.usage_in_
 OF_FILES = ("/sys/fs/cgroup/memory.stat", "/sys/fs/cgroup/memory/memory.stat")
 
 
-class Kept(NamedTuple):
+class SavedMemory(NamedTuple):
     """The bytes of what is kept for the backward: fixed, and for each of at most so many inputs."""
 
     fixed: float
@@ -53,8 +53,8 @@ class Need(NamedTuple):
     """
 
     weights: int
-    sums: Sequence[Kept]
-    largest: Sequence[Kept]
+    sums: Sequence[SavedMemory]
+    largest: Sequence[SavedMemory]
 
     @property
     def inputs(self) -> int:
@@ -96,7 +96,7 @@ def need(towers: Iterable[tuple[nn.Module, Tensor]], optimizer: Optimizer) -> Ne
         >>> kept.of(64) - kept.of(32)  # 32 x 32 numbers of the activation, twice as many for gradients, and a tenth
         13517
     """
-    sums, largest = list[Kept](), list[Kept]()
+    sums, largest = list[SavedMemory](), list[SavedMemory]()
     for network, inputs in towers:
         with torch.random.fork_rng(_devices(inputs)):
             few = [min(at_most, len(inputs) // part) for at_most, part in zip(TEXTS, FEW[::-1], strict=True)]
@@ -109,9 +109,9 @@ def need(towers: Iterable[tuple[nn.Module, Tensor]], optimizer: Optimizer) -> Ne
     return Need(_weights(optimizer), sums, largest)
 
 
-def _line(few: Sequence[int], inputs: int, fewer: float, more: float) -> Kept:
+def _line(few: Sequence[int], inputs: int, fewer: float, more: float) -> SavedMemory:
     each = (more - fewer) / (few[1] - few[0])
-    return Kept(fewer - each * few[0], each, inputs)
+    return SavedMemory(fewer - each * few[0], each, inputs)
 
 
 def _select_inputs(inputs: Tensor, count: int) -> Tensor:

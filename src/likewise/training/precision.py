@@ -3,7 +3,8 @@
 import torch
 from torch import nn
 
-from likewise import distributed, machine
+from likewise import distributed
+from likewise.runs import machine
 
 CPU = torch.device("cpu")
 

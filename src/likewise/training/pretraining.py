@@ -22,7 +22,7 @@ from likewise.evaluation.predictors import SCORED, TRAINING_SCORES, LinearPredic
 from likewise.losses import Loss, Matryoshka
 from likewise.models import Encoder, Head
 from likewise.models.encoder import frozen
-from likewise.score_words import counted
+from likewise.runs.score_format import counted
 from likewise.training.callbacks import BY_ANCHOR, HISTOGRAM
 from likewise.training.fine_tuning import FineTuning
 from likewise.training.inputs import InputContext, LossInput, LossInputs, SecondTower

@@ -5,8 +5,8 @@ import warnings
 from abc import ABC, abstractmethod
 from typing import final
 
-from likewise.parts import Described, written
-from likewise.score_words import counted
+from likewise.instantiate import Described, describe
+from likewise.runs.score_format import counted
 
 LONGEST = 0.5  # of a training: what a warm-up takes at most
 
@@ -16,7 +16,7 @@ class Schedule(Described, ABC):
 
     def __repr__(self) -> str:
         """Name what it is set to."""
-        return written(self)
+        return describe(self)
 
     @abstractmethod
     def factor(self, epoch: float, share: float) -> float:

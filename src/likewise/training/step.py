@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
-from likewise.data import Batch, Draw, EpisodeShape, LocalBatch, mixed
+from likewise.data import Batch, Draw, EpisodeShape, LocalBatch, derive_seed
 from likewise.models import in_chunks
 
 
@@ -120,7 +120,7 @@ class Step:
     def draw(self, purpose: int) -> Draw:
         """Return random numbers for each sample, different for each purpose."""
         share = LocalBatch.of(self.batch)
-        return share._replace(seed=mixed(share.seed, purpose)).draw(1, len(self.inputs), self.inputs.device)
+        return share._replace(seed=derive_seed(share.seed, purpose)).draw(1, len(self.inputs), self.inputs.device)
 
     def others(self, purpose: int) -> Int[Tensor, " b"]:
         """Sample another row of the batch for each sample, of another class if labels are classes.

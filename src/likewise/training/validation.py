@@ -28,7 +28,7 @@ from likewise.evaluation import (
 from likewise.evaluation.encoding import features_of
 from likewise.evaluation.features import Bar, silent
 from likewise.runs import Run
-from likewise.scores import ALL, best
+from likewise.runs.scores import ALL, best
 from likewise.training.assembly import prepared
 from likewise.training.callbacks import VALIDATION
 

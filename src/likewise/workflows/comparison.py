@@ -10,10 +10,10 @@ from typing import final
 from likewise import report
 from likewise.configuration.options import CompareOptions
 from likewise.files.formats import first_of
-from likewise.parts import Spec, built
+from likewise.instantiate import Spec, instantiate_all
 from likewise.report.comparison import same_test
 from likewise.runs import Run
-from likewise.score_words import aligned
+from likewise.runs.score_format import aligned
 from likewise.workflows.progress import PRINTED, Progress, shown
 
 
@@ -76,7 +76,7 @@ def _compared(
     sections: Sequence[report.Section | Spec] | report.Section | Spec | None,
     progress: Progress,
 ) -> Comparison:
-    progress.say("comparing ...")
+    progress.log("comparing ...")
     views = report.in_settings(runs, names, progress=progress.bar)
     settings = report.settings_of(views)
     rows = report.compared(settings)
@@ -85,11 +85,11 @@ def _compared(
     comparison.table.write_text(report.rows_as_csv(rows), "utf-8", "backslashreplace")
     written = [report.rows_as_markdown(rows, settings[0].name), *comparison.verdict]
     page.with_suffix(".md").write_text("\n\n".join(written) + "\n", "utf-8", "backslashreplace")
-    report.write_page(page, views, sections=built(sections, report.Section))
-    progress.tell(f"Scores on the test part with 95 % intervals, and paired differences to {settings[0].name}\n")
-    progress.tell(_format_table(rows))
-    progress.tell("\n" + "\n\n".join(comparison.verdict))
-    progress.tell(f"\npage: {shown(page)}\ntable: {shown(comparison.table)} and .md")
+    report.write_page(page, views, sections=instantiate_all(sections, report.Section))
+    progress.result(f"Scores on the test part with 95 % intervals, and paired differences to {settings[0].name}\n")
+    progress.result(_format_table(rows))
+    progress.result("\n" + "\n\n".join(comparison.verdict))
+    progress.result(f"\npage: {shown(page)}\ntable: {shown(comparison.table)} and .md")
     return comparison
 
 
@@ -122,7 +122,7 @@ def _comparable(sources: Iterable[Run | Path | str], progress: Progress) -> list
         message = f"expected two or more runs to compare, got {len(runs)}: likewise compare RUN RUN ...{also}"
         raise refused or ValueError(message)
     if told:
-        progress.say(f"left out: {told}")
+        progress.log(f"left out: {told}")
     return runs
 
 
@@ -139,7 +139,7 @@ def _why_not(run: Run, accepted: Sequence[Run]) -> str | None:
 
 def _of_other_samples(runs: Sequence[Run]) -> list[Run]:
     """Return the evaluated files that share no test samples with trained runs, if there are two of these or more."""
-    trained, files = ([run for run in runs if ("source" in run.facts) == is_file] for is_file in (False, True))
+    trained, files = ([run for run in runs if ("source" in run.metadata) == is_file] for is_file in (False, True))
     views = [report.RunView(run) for run in (trained if files and len(trained) > 1 else [])]
     return [run for run in files if views and not any(same_test(report.RunView(run), view) for view in views)]
 
@@ -148,7 +148,7 @@ def _of_other_samples(runs: Sequence[Run]) -> list[Run]:
 def _told(progress: Progress) -> Generator[None]:
     """Report warnings as progress messages, without their location in the code."""
     with warnings.catch_warnings():
-        warnings.showwarning = lambda message, *_, **__: progress.say(f"warning: {' '.join(str(message).split())}")
+        warnings.showwarning = lambda message, *_, **__: progress.log(f"warning: {' '.join(str(message).split())}")
         yield
 
 

@@ -16,16 +16,16 @@ from likewise.configuration import resolve
 from likewise.configuration.options import EmbedOptions
 from likewise.data import Samples, Source, inputs_for_encoder, same_source
 from likewise.data.lazy_inputs import in_words
-from likewise.data.of_run import parted_as
 from likewise.data.reading import spans_of
+from likewise.data.reload import parted_as
 from likewise.inference.embedding import digest_of, encoded, samples_for
 from likewise.inference.inputs import options_of, streamed
 from likewise.inference.model import Model, load
 from likewise.inference.shards import EmbeddingShards, state_of
 from likewise.inference.tables import check_apart, check_output
+from likewise.instantiate import Spec, instantiate
 from likewise.models import Encoder
 from likewise.models.weights import load_weights
-from likewise.parts import Spec, build
 from likewise.runs import Run
 from likewise.workflows.arguments import EmbedArguments, Part, given_options
 from likewise.workflows.metadata import device_named
@@ -102,8 +102,8 @@ def embed(
             shutil.rmtree(shards.folder, ignore_errors=True)
         raise
     if lost:
-        progress.tell(f"{in_words(lost)}; all are in {_list_of(output)}")
-    progress.tell(f"{output}: {len(samples) - len(lost):,} x {model.feature_dim:,} {config.dtype}{rate}")
+        progress.result(f"{in_words(lost)}; all are in {_list_of(output)}")
+    progress.result(f"{output}: {len(samples) - len(lost):,} x {model.feature_dim:,} {config.dtype}{rate}")
     return output
 
 
@@ -137,31 +137,31 @@ def _model_and_samples(config: EmbedOptions, progress: Progress) -> tuple[Model,
     if config.encoder is None:
         model = load(config.run or "", device=None if config.device == "auto" else device)
         model = model.of(config.side) if model.run or config.side == "second" else model
-        progress.say("reading ...")
+        progress.log("reading ...")
         learned = options_of(model, data["class_path"].rpartition(".")[2])
         same = {name: learned[name] for name in COLUMNS if name in learned}
         if model.paired and learned.get("label") == "none":
             same["label"] = "none"
-        source = build({**data, "init_args": {**same, **data.get("init_args", {})}}, Source)
+        source = instantiate({**data, "init_args": {**same, **data.get("init_args", {})}}, Source)
         with warnings.catch_warnings():
             if model.paired:
                 warnings.filterwarnings("ignore", "without labels")  # which pairs need not have
             samples = samples_for(model, source)
         return model, _parted(model, data, samples)
-    samples = streamed(build(data, Source))
+    samples = streamed(instantiate(data, Source))
     torch.manual_seed(0)
-    encoder: Encoder = build(config.encoder, Encoder, input_shape=samples.input_shape)
+    encoder: Encoder = instantiate(config.encoder, Encoder, input_shape=samples.input_shape)
     encoder.observe(inputs_for_encoder(samples, observed=encoder.observes))
     if encoder.origin:
-        progress.say(f"encoder: {encoder.origin}")
+        progress.log(f"encoder: {encoder.origin}")
     if config.weights is not None:
-        progress.say(f"weights: {load_weights(encoder, config.weights)}")
+        progress.log(f"weights: {load_weights(encoder, config.weights)}")
     return Model(encoder.to(device), samples.preprocessing), samples
 
 
 def _parted(model: Model, data: Spec, samples: Samples) -> Samples:
     """Return samples with the parts that the model's run gave them, where they are of its own data."""
-    facts: Any = model.run.facts if model.run else {}
+    facts: Any = model.run.metadata if model.run else {}
     if model.run is None or "samples" not in facts or not same_source(facts["parts"]["data"], data):
         return samples
     try:
@@ -176,7 +176,7 @@ def _filled(shards: EmbeddingShards, model: Model, config: EmbedOptions, progres
     left, inputs = shards.left, shards.samples.inputs
     count, done = sum(map(len, left)), len(shards.samples) - sum(map(len, left))
     if done:
-        progress.say(f"going on: {done:,} of {len(shards.samples):,} are in {shards.folder}")
+        progress.log(f"going on: {done:,} of {len(shards.samples):,} are in {shards.folder}")
     bar = progress.steps(len(shards.samples), "encoding")
     if bar is not None:
         bar.unit, bar.initial, bar.n = "", done, done

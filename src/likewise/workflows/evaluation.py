@@ -18,8 +18,8 @@ from likewise.evaluation.array_files import is_arrays
 from likewise.evaluation.arrays import features_of_parts
 from likewise.evaluation.feature_files import samples_of_arrays, vectors_in, whole_arrays
 from likewise.evaluation.predictors import LinearPredictor
-from likewise.parts import build, built
-from likewise.pickled import pickled
+from likewise.files.pickles import pickled
+from likewise.instantiate import instantiate, instantiate_all
 from likewise.report import Section
 from likewise.runs import Run
 from likewise.workflows import scoring
@@ -69,14 +69,14 @@ def evaluate(
     else:
         before = _opened(path)
         run = _of_run(path, before, config, progress)
-    progress.tell(f"\nreport: {shown(run.report)}" if config.report else f"\nrun: {shown(run.folder)}")
+    progress.result(f"\nreport: {shown(run.report)}" if config.report else f"\nrun: {shown(run.folder)}")
     return run
 
 
 def _sections_of(run: Run) -> list[Section] | None:
     """Return the sections that a run was trained with; None, with a warning, if one of them is no longer there."""
     try:
-        return built(run.options.get("sections"), Section)
+        return instantiate_all(run.options.get("sections"), Section)
     except (ImportError, AttributeError, TypeError, ValueError) as error:
         told = "the page has the usual sections instead of those that the run was trained with"
         warnings.warn(f"{told}: {error}", stacklevel=3)
@@ -108,7 +108,7 @@ def _evaluate_arrays(
         scoring.score(run, features, None, options, progress, refit=False, device=device)
         del features, parts, arrays  # the page reads what it needs
         scoring.write_report(run, None, options, progress)
-    return run.finished()
+    return run.finalize()
 
 
 def _of_run(path: Path, before: Run, config: EvaluateOptions, progress: Progress) -> Run:
@@ -118,7 +118,7 @@ def _of_run(path: Path, before: Run, config: EvaluateOptions, progress: Progress
     device = device_named(config.device)
     encoder: Any = None
     second: Any = None
-    most, had = options.evaluation_samples, before.facts.get(scoring.ENCODED)
+    most, had = options.evaluation_samples, before.metadata.get(scoring.ENCODED)
     more = had is not None and most is not None and most > had
     if checkpoint or more or not before.embeddings.is_file():
         encoder, second = _checkpoint_encoders(before, checkpoint, device) if checkpoint else _encoders(before, device)
@@ -136,7 +136,7 @@ def _of_run(path: Path, before: Run, config: EvaluateOptions, progress: Progress
                 both = cache(lambda: _encoders(run, device))
                 features = scoring.with_origin(features, samples, lambda: both()[0], lambda: both()[1])
         else:
-            progress.say("encoding ...")
+            progress.log("encoding ...")
             most = options.evaluation_samples
             predicted = scoring.unpredicted if classifier is None else classifier.with_predictions
             arguments = (run, encoder, samples, progress, predicted)
@@ -146,7 +146,7 @@ def _of_run(path: Path, before: Run, config: EvaluateOptions, progress: Progress
         scoring.write_report(run, samples, options, progress)
         if encoder is not None:
             scoring.say_lost(run, progress)
-    return run if checkpoint is None else run.finished()
+    return run if checkpoint is None else run.finalize()
 
 
 def _opened(path: Path) -> Run:
@@ -163,21 +163,21 @@ def _created(root: Path, before: Run, checkpoint: Path) -> Run:
     undated = re.sub(r"^\d{4}-\d\d-\d\d-\d{6}-", "", before.name)
     epoch = int(torch.load(checkpoint, map_location="meta", weights_only=True)["epoch"]) + 1
     run = Run.create(root, undated, f"epoch{epoch}")
-    run.describe(before.facts | {"checkpoint": str(checkpoint)})
+    run.describe(before.metadata | {"checkpoint": str(checkpoint)})
     return run
 
 
 def _samples(run: Run, progress: Progress, *, needed: bool) -> tuple[Parts | None, bool]:
     """Load the run's data; once features are saved, it is needed for raw inputs and pictures only."""
     refit = evaluation.RunPredictors(run).refit
-    if "source" in run.facts and not needed:
+    if "source" in run.metadata and not needed:
         return None, False
     try:
         return parts_of_run(run)
     except (ValueError, OSError, ImportError) as error:
         if needed:
             raise
-        progress.say(f"raw inputs and pictures are left out: {error}")
+        progress.log(f"raw inputs and pictures are left out: {error}")
         return None, refit
 
 
@@ -190,13 +190,13 @@ def _as_begun(
     begun = options.capped(scoring.features_as_begun(run))
     pairs = zip(begun, options.capped(features), strict=True)
     if not all(torch.equal(before.numbers, now.numbers) for before, now in pairs):
-        progress.say("the encoder as it began is left out: the run has its features of other samples")
+        progress.log("the encoder as it began is left out: the run has its features of other samples")
         return None
     return begun
 
 
 def _encoders(run: Run, device: torch.device) -> tuple[Any, Any]:
-    return run.encoder().to(device), run.encoder("second").to(device) if "second" in run.facts else None
+    return run.encoder().to(device), run.encoder("second").to(device) if "second" in run.metadata else None
 
 
 def _own_classifier(run: Run) -> LinearPredictor | None:
@@ -210,12 +210,12 @@ def _checkpoint_encoders(run: Run, path: Path, device: torch.device) -> tuple[An
     except Exception as error:
         told = pickled(path) or "which can't be read as one"
         raise ValueError(f"expected a checkpoint of a run, got {path}, {told}") from error
-    first = _with_weights(run, path, build(run.encoder_spec(), torch.nn.Module), state, "encoder.").to(device)
-    if "second" not in run.facts:
+    first = _with_weights(run, path, instantiate(run.encoder_spec(), torch.nn.Module), state, "encoder.").to(device)
+    if "second" not in run.metadata:
         return first, None
-    if run.facts["second"]["encoder"] is None:
+    if run.metadata["second"]["encoder"] is None:
         return first, first
-    second = build(run.encoder_spec("second"), torch.nn.Module)
+    second = instantiate(run.encoder_spec("second"), torch.nn.Module)
     return first, _with_weights(run, path, second, state, "inputs.by_class.SecondTower.tower.").to(device)
 
 

@@ -14,13 +14,13 @@ from lightning.pytorch.callbacks import LambdaCallback, ProgressBar
 from likewise.configuration.options import TrainOptions
 from likewise.evaluation import FeatureParts, Result
 from likewise.evaluation.choice import while_training
+from likewise.instantiate import listed
 from likewise.models import Encoder
-from likewise.parts import listed
 from likewise.report import run_summary
 from likewise.report.run_verdict import run_verdict
 from likewise.report.run_view import RunView
 from likewise.runs import Run
-from likewise.score_words import counted, score_words
+from likewise.runs.score_format import counted
 from likewise.training import Assembled, Checkpoints, Collapse, Snapshots, Statistics, Terminated, Validation
 from likewise.training.callbacks import Pace
 from likewise.training.checkpoints import drop_checkpoints
@@ -60,7 +60,7 @@ class Execution:
     evaluations: EvaluationOptions
     progress: Progress
 
-    def finished(self) -> Run:
+    def execute(self) -> Run:
         """Do what is left of the run, and write and report each result as soon as there is one."""
         run, ready, module = self.run, self.ready, self.ready.module
         if run.stage == "training":
@@ -80,12 +80,12 @@ class Execution:
                 with self._timed("evaluation"):
                     self._evaluate()
                 if judged := run_verdict(RunView(run)):
-                    self.progress.tell("\n".join(["", *judged.lines]))
-            for warning in run_summary.training_warnings(run.facts, run.metrics):
-                self.progress.say(f"warning: {warning}")
+                    self.progress.result("\n".join(["", *judged.lines]))
+            for warning in run_summary.training_warnings(run.metadata, run.metrics):
+                self.progress.log(f"warning: {warning}")
             write_report(run, ready.parts, self.evaluations, self.progress)
         run.drop_begun()
-        finished = say_lost(run, self.progress, ready.data.lost).finished()
+        finished = say_lost(run, self.progress, ready.data.lost).finalize()
         drop_checkpoints(finished, keep=self.config.keep_checkpoints)
         return finished
 
@@ -107,7 +107,7 @@ class Execution:
 
     def _evaluate(self) -> None:
         run, ready, module, most = self.run, self.ready, self.ready.module, self.evaluations.evaluation_samples
-        self.progress.say("evaluating ...")
+        self.progress.log("evaluating ...")
         features = encoded(
             run, module.encoder, ready.parts, self.progress, module.with_predictions, second=module.second,
             trained=self._trained, workers=self.config.workers, most=most,
@@ -145,12 +145,12 @@ class Execution:
         every = epochs_between(self.config, ready, self.evaluations)
         evaluations, note = while_training(ready.parts, ready.data.batches, asked)
         if note:
-            self.progress.say(note)
+            self.progress.log(note)
         validation = Validation(
             run, ready.parts, every, evaluations, told=self._say_validated, progress=self.progress.bar,
             keep_best=self._keeps_best(), workers=self.config.workers,
         )  # fmt: skip
-        collapse = Collapse(lambda told: self.progress.say(f"warning: {told}"))
+        collapse = Collapse(lambda told: self.progress.log(f"warning: {told}"))
         callbacks: list[lightning.Callback] = [
             LambdaCallback(on_train_start=lambda trainer, _: self._say_what_goes_in(trainer)),
             validation,
@@ -158,8 +158,8 @@ class Execution:
             Statistics(run, ready.trained.names),
             Snapshots(run),
             collapse,
-            *memory_of_step(self.config, self.progress.say),
-            Pace(self.progress.say, lambda trainer: self._seconds_of_evaluation(trainer, validation)),
+            *memory_of_step(self.config, self.progress.log),
+            Pace(self.progress.log, lambda trainer: self._seconds_of_evaluation(trainer, validation)),
         ]
         barred = any(isinstance(callback, ProgressBar) for callback in listed(self.trainer_arguments.get("callbacks")))
         if self.trainer_arguments.get("enable_progress_bar") is not False and not barred:
@@ -174,17 +174,17 @@ class Execution:
         return validation.seconds_left(trainer) + validation.seconds * times / max(1, encoded)
 
     def _say_what_goes_in(self, trainer: lightning.Trainer) -> None:
-        facts = self.run.facts | {"run_summary": run_summary.summarize(self.ready, trainer)}
+        facts = self.run.metadata | {"run_summary": run_summary.summarize(self.ready, trainer)}
         self.run.describe(facts)
         for line in run_summary.summary_lines(facts):
-            self.progress.say(line)
+            self.progress.log(line)
         if done := trainer.global_step:
-            self.progress.say(f"going on after {counted(done, 'step')}")
+            self.progress.log(f"going on after {counted(done, 'step')}")
 
     def _say_ended(self, best: int, last: int) -> None:
         limit = self.config.trainer.get("max_epochs")
         suffix = "" if limit in {None, -1} else f" of {limit}"
-        self.progress.say(
+        self.progress.log(
             f"training ended after epoch {last}{suffix}: validation was best after epoch {best} (--patience)"
         )
 
@@ -198,11 +198,11 @@ class Execution:
     def _keep_best(self, epochs: int) -> None:
         kept = best_epoch(self.run) if self.run.best.is_file() else None
         if kept is None:
-            self.progress.say("no epoch was validated, so the last is kept: lower --validation_epochs")
+            self.progress.log("no epoch was validated, so the last is kept: lower --validation_epochs")
             return
-        self.run.describe(self.run.facts | {"kept": kept.epoch})
+        self.run.describe(self.run.metadata | {"kept": kept.epoch})
         which = f"epoch {kept.epoch} of {epochs}" if kept.epoch else "the encoder as it began"
-        self.progress.say(f"kept {which}, the best on validation: {kept.metric} {score_words(kept)}")
+        self.progress.log(f"kept {which}, the best on validation: {kept.metric} {format_score(kept)}")
         self.ready.module.load_state_dict(_state(self.run.best))
 
     def _restore(self) -> None:
@@ -218,8 +218,8 @@ class Execution:
     def _say_validated(self, result: Result) -> None:
         first = result.headline[0]
         when = f"after epoch {first.epoch}" if first.epoch else "before training"
-        scores = ", ".join(f"{score.metric} {score_words(score)}" for score in result.selecting or result.headline)
-        self.progress.say(f"validation {when}: {first.evaluation}, {scores}")
+        scores = ", ".join(f"{score.metric} {format_score(score)}" for score in result.selecting or result.headline)
+        self.progress.log(f"validation {when}: {first.evaluation}, {scores}")
 
     @contextmanager
     def _timed(self, doing: str) -> Generator[None]:
@@ -227,7 +227,7 @@ class Execution:
         try:
             yield
         finally:
-            facts = self.run.facts
+            facts = self.run.metadata
             seconds = facts.get("seconds", {})
             seconds[doing] = round(seconds.get(doing, 0.0) + time.monotonic() - start, 1)
             self.run.describe(facts | {"seconds": seconds})

@@ -85,7 +85,7 @@ def export(
         write_folder(file_format, model, path)
     else:
         path.write_bytes(opened.weights_of(side).read_bytes())
-    progress.tell(f"{file_format}: {shown(path)}")
+    progress.result(f"{file_format}: {shown(path)}")
     return path
 
 
@@ -106,9 +106,9 @@ class _Classifier(nn.Module):
 
 def _facts(model: Model, probe: LinearPredictor | None) -> dict[str, Any]:
     run: Any = model.run
-    labels = run.facts.get("labels") or {}
+    labels = run.metadata.get("labels") or {}
     facts = {"run": run.name, "label_kind": labels.get("kind"), "names": labels.get("names")}
-    facts["columns"] = run.facts.get("columns")
+    facts["columns"] = run.metadata.get("columns")
     if model.preprocessing is not None:
         facts["preprocessing"] = asdict(model.preprocessing)
     if model.paired:

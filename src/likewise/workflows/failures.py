@@ -40,8 +40,8 @@ def unfinished(folder: Path | str) -> Run:
 
 
 def check_same(before: Run, now: Mapping[str, Any]) -> None:
-    """Raise a ValueError unless data and parts, as `Assembled.facts` has them, are those that a run began with."""
-    texts = (json.dumps(facts) for facts in (now, before.facts))
+    """Raise a ValueError unless data and parts, as `Assembled.metadata` has them, are those that a run began with."""
+    texts = (json.dumps(facts) for facts in (now, before.metadata))
     facts, kept = (json.loads(_IN_ROOM.sub(r'"likewise.\1"', text)) for text in texts)
     for known in (kept, facts):
         known["parts"].pop("data", None)  # it may have moved: it is recognised by its contents

@@ -11,8 +11,8 @@ import torch
 from likewise.inference import Model
 from likewise.models import PretrainedTransformer, Timm
 from likewise.models.encoder import Encoder
-from likewise.score_words import marked, score_words
-from likewise.scores import ALL, ENCODER
+from likewise.runs.score_format import marked
+from likewise.runs.scores import ALL, ENCODER
 
 OF_SENTENCES = """\
 from sentence_transformers import SentenceTransformer
@@ -111,14 +111,14 @@ def _to_timm(encoder: Timm, model: Model, folder: Path) -> None:
 
 def _card(model: Model, use: str) -> str:
     run: Any = model.run
-    facts = run.facts
+    facts = run.metadata
     whole = [
         score
         for score in run.scores
         if (score.part, score.epoch, score.group, score.features) == ("test", None, ALL, ENCODER)
     ]
     named = [(f"{score.evaluation}, {marked(score.metric.name, score.metric)}", score) for score in whole]
-    rows = [f"| {name} | {score_words(score)} | {score.count:,} |" for name, score in named]
+    rows = [f"| {name} | {format_score(score)} | {score.count:,} |" for name, score in named]
     scores = ["| held-out score | value, 95 % interval | samples |", "|---|---|---|", *rows] if rows else []
     loss = facts["parts"].get("loss", {}).get("class_path", "").rpartition(".")[2]
     origin = facts.get("begins_with")

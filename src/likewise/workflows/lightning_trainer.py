@@ -16,7 +16,7 @@ from lightning.pytorch.callbacks import ProgressBar
 from tqdm import tqdm
 
 from likewise.configuration.trainer import TrainerOptions
-from likewise.parts import arguments
+from likewise.instantiate import arguments
 from likewise.workflows.progress import Progress
 
 LINES = 30  # printed by a training, about, where no bar is drawn
@@ -105,7 +105,7 @@ class TrainingBar(ProgressBar):
         due = epoch == 1 or epoch >= epochs or epoch % max(1, epochs // LINES) == 0
         if self.is_enabled and self._bar is None and due:
             of_all = "" if steps is None else f"/{steps}"
-            self._progress.say(f"training: {trainer.global_step}{of_all} steps, {_epoch_and_loss(trainer)}")
+            self._progress.log(f"training: {trainer.global_step}{of_all} steps, {_epoch_and_loss(trainer)}")
 
     def on_train_end(self, trainer: Trainer, pl_module: Any) -> None:
         """Close the bar."""

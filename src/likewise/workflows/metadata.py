@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from likewise import machine
 from likewise.configuration.options import TrainOptions
-from likewise.score_words import counted
+from likewise.runs import machine
+from likewise.runs.score_format import counted
 from likewise.training.launch import processes
 
 

@@ -17,7 +17,7 @@ from likewise.inference.search import hard_negatives
 from likewise.inference.stored import encoded
 from likewise.inference.tables import check_apart, table_at
 from likewise.runs import Side
-from likewise.scores import places_of
+from likewise.runs.scores import places_of
 from likewise.workflows.progress import Progress
 
 MINED = "negatives"
@@ -49,9 +49,9 @@ def mine(model: Model, output: Path, limits: Limits, progress: Progress) -> Path
     if not (model.paired and model.encodes):
         got = run.folder if run else "an encoder or features alone"
         raise ValueError(f"expected a run of pairs with --negatives, got {got}: train one with --data Pairs")
-    data = run.facts["parts"]["data"]["init_args"]
+    data = run.metadata["parts"]["data"]["init_args"]
     check_apart(output, data.get("path") or "")
-    progress.say("reading ...")
+    progress.log("reading ...")
     parts, refit = parts_of_run(run)
     train = _numbered((parts.refitted() if refit else parts).train)
     sides = [encoded(of_side(train, side), model.of(side), progress.bar) for side in get_args(Side)]
@@ -87,7 +87,7 @@ def mine(model: Model, output: Path, limits: Limits, progress: Progress) -> Path
             raise ValueError(f"expected hard negatives of {done:,} pairs, got none: lower --from_rank or --margin")
     lost = f"; {len(train) - done:,} pairs left out, whose images cannot be read" if done < len(train) else ""
     none = f"; {without:,} pairs have none" if without else ""
-    progress.tell(f"{output}: {total:,} hard negatives of {done:,} pairs{none}{lost}")
+    progress.result(f"{output}: {total:,} hard negatives of {done:,} pairs{none}{lost}")
     return output
 
 

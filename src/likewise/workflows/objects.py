@@ -12,9 +12,9 @@ from torch import nn
 from likewise.configuration.options import FILLED, PARTS, TrainOptions
 from likewise.data import Augmentation, Batches, Sampler, Source
 from likewise.data.given import kept
+from likewise.instantiate import Described, Spec, description, path_of, plainly
 from likewise.losses import Loss, Matryoshka
 from likewise.models import Encoder
-from likewise.parts import Described, Spec, description, path_of, plainly
 
 LISTED = ("inputs", "evaluations", "subset")
 TAKEN = (*PARTS, *LISTED)

@@ -11,7 +11,7 @@ from lightning.pytorch.callbacks import LambdaCallback
 
 from likewise import distributed
 from likewise.evaluation.encoding import features_of
-from likewise.parts import listed
+from likewise.instantiate import listed
 from likewise.training import Assembled
 from likewise.training.assembly import prepared
 from likewise.training.schedule import Constant

@@ -15,7 +15,7 @@ from likewise import configuration
 from likewise.configuration.options import TrainOptions
 from likewise.files.formats import PARTIAL
 from likewise.files.numbered import numbered
-from likewise.parts import path_of
+from likewise.instantiate import path_of
 
 if TYPE_CHECKING:
     from likewise.runs import Run  # imports torch: a mistake in a plan is reported before

@@ -16,14 +16,14 @@ from likewise.data.lazy_inputs import in_words, readable, unreadable
 from likewise.evaluation import Features, Predictions
 from likewise.evaluation.intervals import wilson
 from likewise.evaluation.label_metrics import FEWEST
-from likewise.evaluation.of_run import By
 from likewise.evaluation.predictors import LEAST
+from likewise.evaluation.run_predictors import By
 from likewise.inference import Model, load
 from likewise.inference.embedding import check_kind
 from likewise.inference.inputs import samples_at
 from likewise.inference.tables import check_apart, check_output, table_at
 from likewise.runs import Run
-from likewise.score_words import aligned
+from likewise.runs.score_format import aligned
 from likewise.workflows.metadata import device_named
 from likewise.workflows.mining import names_of
 from likewise.workflows.progress import PRINTED, Progress
@@ -89,7 +89,7 @@ def predict(
     learned = model.learned
     support = None if among is None else _encoded(model, among, progress)
     predictor = learned.predictor(by, support)  # which may raise, before anything is encoded
-    progress.say(f"predicting by {predictor} ...")
+    progress.log(f"predicting by {predictor} ...")
     summary = _Found()
     with nullcontext(summary.show) if path is None else table_at(path) as write:
         for samples, vectors in _in_chunks(model, input, summary, progress):
@@ -99,14 +99,14 @@ def predict(
         if summary.count == 0:
             raise ValueError(f"expected samples that can be read, got none in {input}: {in_words(summary.lost)}")
     for line in summary.lines():
-        progress.tell(line)
+        progress.result(line)
     if predictor.few:
         few = f"{predictor.few:,} of {len(predictor.names):,} labels have fewer than {FEWEST} validation samples each"
-        progress.tell(f"{few}, and take the threshold of all labels together")
+        progress.result(f"{few}, and take the threshold of all labels together")
     if predictor.thresholds is not None and predictor.probabilities:
-        progress.tell(f"no label is given with a probability below {LEAST}")
+        progress.result(f"no label is given with a probability below {LEAST}")
     if path is not None:
-        progress.tell(f"predictions: {path}")
+        progress.result(f"predictions: {path}")
     return path
 
 

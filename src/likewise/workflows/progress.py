@@ -17,10 +17,10 @@ SECONDS = 1.0  # shorter work has no bar
 class Progress(Protocol):
     """Where a workflow's messages go: a terminal, a notebook, nowhere, or a class of your own."""
 
-    def say(self, doing: str) -> None:
+    def log(self, doing: str) -> None:
         """Announce a step before it begins."""
 
-    def tell(self, result: str) -> None:
+    def result(self, result: str) -> None:
         """Report a result."""
 
     def bar(self, walked: Iterable[Any], doing: str) -> Iterable[Any]:
@@ -42,7 +42,7 @@ class Printed:
 
     Example:
         >>> progress = Printed()
-        >>> progress.say("encoding ...")
+        >>> progress.log("encoding ...")
         encoding ...
         >>> list(progress.bar(range(3), "counting"))
         [0, 1, 2]
@@ -51,10 +51,10 @@ class Printed:
     def __init__(self, *, aside: bool = False) -> None:
         self._aside = aside
 
-    def say(self, doing: str) -> None:
+    def log(self, doing: str) -> None:
         _print(doing, sys.stderr if self._aside else sys.stdout)
 
-    def tell(self, result: str) -> None:
+    def result(self, result: str) -> None:
         _print(result, sys.stdout)
 
     def bar(self, walked: Iterable[Any], doing: str) -> Iterable[Any]:
@@ -73,9 +73,9 @@ class Printed:
 class Silent:
     """Say nothing."""
 
-    def say(self, doing: str) -> None: ...
+    def log(self, doing: str) -> None: ...
 
-    def tell(self, result: str) -> None: ...
+    def result(self, result: str) -> None: ...
 
     def bar(self, walked: Iterable[Any], doing: str) -> Iterable[Any]:
         del doing

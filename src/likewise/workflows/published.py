@@ -12,8 +12,8 @@ from likewise.evaluation.array_files import is_arrays
 from likewise.files.detection import expanded
 from likewise.files.formats import image_suffixes
 from likewise.inference import Model
+from likewise.instantiate import instantiate
 from likewise.models import Encoder
-from likewise.parts import build
 from likewise.workflows.progress import Progress
 
 COLOURS = 3
@@ -36,8 +36,8 @@ def published_model(source: Path | str, queries: Sequence[str], device: torch.de
         )
     size = chosen["data"].get("init_args", {}).get("size")
     shape = () if size is None else (COLOURS, size, size)
-    encoder = build(chosen["encoder"], Encoder, input_shape=shape)
+    encoder = instantiate(chosen["encoder"], Encoder, input_shape=shape)
     if not shape:
         encoder.observe(Texts([""]))  # it has a tokenizer of its own
-    progress.say(f"encoder: {encoder.origin}")
+    progress.log(f"encoder: {encoder.origin}")
     return Model(encoder.to(device), ImagePreprocessing(*shape) if shape else None)

@@ -5,8 +5,8 @@ from collections.abc import Collection, Iterator, Mapping
 from likewise.evaluation import Features, Result, Score, paired_difference
 from likewise.evaluation.predictions import MACRO, MEAN_PRECISION
 from likewise.report.formatting import difference_words
-from likewise.score_words import aligned, one_line, remarks, score_words
-from likewise.scores import ALL, ENCODER, Outcomes
+from likewise.runs.score_format import aligned, format_score, one_line, remarks
+from likewise.runs.scores import ALL, ENCODER, Outcomes
 
 LISTED_CLASSES = 20  # with more classes, only the report shows them all
 
@@ -22,7 +22,7 @@ def headline(result: Result, baselines: Mapping[str, Result], unseen: Features |
     for score in result.headline:
         if score.metric.shown:
             comparisons = [_format_comparison(score, result, name, other, unseen) for name, other in baselines.items()]
-            parts = [f"{score.evaluation}, {score.metric}: {score_words(score)}", *comparisons, remarks(score)]
+            parts = [f"{score.evaluation}, {score.metric}: {format_score(score)}", *comparisons, remarks(score)]
             yield "; ".join(filter(None, parts))
 
 
@@ -30,7 +30,7 @@ def _format_comparison(score: Score, result: Result, name: str, other: Result, u
     theirs = next((candidate for candidate in other.headline if candidate.metric == score.metric), None)
     if theirs is None:
         return ""
-    line = f"{name} {score_words(theirs)}"
+    line = f"{name} {format_score(theirs)}"
     outcomes, beside = (_outcomes(measured, score.metric.name) for measured in (result, other))
     if outcomes is None or beside is None or theirs.protocol != score.protocol:
         return line
@@ -55,7 +55,7 @@ def class_table(scores: Collection[Score], test: Features, evaluations: Collecti
     rows = list(dict.fromkeys(str(score.group) for score in final))
     if not rows:
         return []
-    cells = {(str(score.group), score.evaluation, score.features): score_words(score) for score in final}
+    cells = {(str(score.group), score.evaluation, score.features): format_score(score) for score in final}
     corner = MEAN_PRECISION.name if {score.metric for score in final} == {MEAN_PRECISION} else ""
     table = [[corner, *(f"{evaluation}{'' if what == ENCODER else f', {what}'}" for evaluation, what in columns)]]
     table += [[one_line(row), *(cells.get((row, *column), "") for column in columns)] for row in rows]

@@ -28,13 +28,12 @@ from likewise.evaluation.encoding import features_of
 from likewise.evaluation.placing import CPU, features_on
 from likewise.evaluation.subsample import capped, capped_features
 from likewise.files.formats import NAMED, PARTS
+from likewise.instantiate import instantiate_all
 from likewise.models import Encoder
-from likewise.parts import built
 from likewise.report import RunView, Section, write_page
 from likewise.report.run_verdict import CALLED
 from likewise.runs import Run
-from likewise.score_words import settings_words
-from likewise.scores import BEGUN
+from likewise.runs.scores import BEGUN
 from likewise.workflows.progress import Progress
 from likewise.workflows.score_lines import class_table, headline
 
@@ -65,8 +64,8 @@ class EvaluationOptions:
         most = config.evaluation_samples
         if most is not None and most < 1:
             raise ValueError(f"expected --evaluation_samples of at least 1, got {most}: --evaluations [] is none")
-        evaluations, sections = built(config.evaluations, Evaluation), built(config.sections, Section)
-        return cls(evaluations, most, sections, config.report)
+        evaluations = instantiate_all(config.evaluations, Evaluation)
+        return cls(evaluations, most, instantiate_all(config.sections, Section), config.report)
 
     def capped(self, features: FeatureParts) -> FeatureParts:
         """Subsample each part to `evaluation_samples`; unseen classes stay whole."""
@@ -121,7 +120,7 @@ def encoded(
 
     some = dict(zip(PARTS, capped([parts.train, parts.validation, parts.test], most), strict=True))
     kept = not (trained or shared) and second is None
-    said = _digest(encoder, [run.facts["parts"][name] for name in ("encoder", "data")]) if kept else None
+    said = _digest(encoder, [run.metadata["parts"][name] for name in ("encoder", "data")]) if kept else None
     encoded_parts: list[Features] = []
     lost: dict[int, str] = {}
     for part, (samples, _) in some.items():
@@ -135,7 +134,7 @@ def encoded(
     features = FeatureParts(*encoded_parts)
     with run.writing(run.embeddings.name) as path:
         save_features(path, features)
-    run.describe(run.facts | {ENCODED: most})
+    run.describe(run.metadata | {ENCODED: most})
     _note_lost(run, lost)
     return with_origin(features, parts, lambda: encoder, lambda: second)
 
@@ -207,15 +206,15 @@ def _lost(samples: Samples) -> dict[int, str]:
 
 def _note_lost(run: Run, files: Mapping[int, str]) -> None:
     if files:
-        facts = run.facts
+        facts = run.metadata
         run.describe(facts | {"undecodable": facts.get("undecodable", {}) | {str(item): files[item] for item in files}})
 
 
 def say_lost(run: Run, progress: Progress, more: Mapping[int, str] | None = None) -> Run:
     """Report the files that could not be read, note those that are new in the run, and return the run."""
     _note_lost(run, more or {})
-    if files := run.facts.get("undecodable"):
-        progress.say(f"warning: {in_words(files)}{'; run.json names all' if len(files) > NAMED else ''}")
+    if files := run.metadata.get("undecodable"):
+        progress.log(f"warning: {in_words(files)}{'; run.json names all' if len(files) > NAMED else ''}")
     return run
 
 
@@ -223,7 +222,7 @@ def write_report(run: Run, samples: Parts | None, options: EvaluationOptions, pr
     """Write the run's page, if the options ask for it."""
     if not options.report:
         return
-    progress.say("writing the report ...")
+    progress.log("writing the report ...")
     with run.writing(run.report.name) as page:
         write_page(page, [RunView(run, samples, progress=progress.bar)], sections=options.sections)
 
@@ -273,18 +272,18 @@ def score(
     if asked == []:
         return
     if asked is None and (lacking := left_out(features)):
-        progress.say(lacking)
+        progress.log(lacking)
     if not evaluations:
-        progress.say(f"no evaluation applies to {features.test.label_kind or 'samples without labels'}")
+        progress.log(f"no evaluation applies to {features.test.label_kind or 'samples without labels'}")
         return
     raw = None if samples is None or not len(samples.train) else raw_features(samples, features)
     beside = [_Beside.of(other, features, evaluations, device) for other in (begun, raw) if other is not None]
     beside = [other for other in beside if other.evaluations]
     same = " and ".join(
-        f"{CALLED[other.given.test.kind]}{f', with {settings_words(other.fewer)}' if other.fewer else ''}"
+        f"{CALLED[other.given.test.kind]}{f', with {format_settings(other.fewer)}' if other.fewer else ''}"
         for other in beside
     )
-    progress.tell(f"\nHeld-out scores, with 95 % intervals{same and f'; the same for {same}'}")
+    progress.result(f"\nHeld-out scores, with 95 % intervals{same and f'; the same for {same}'}")
     unseen = features.test.label_kind == "classes" and len(features.train) > 0 and not features.closed
     placed = features_on(device, features)
     for evaluation in evaluations:
@@ -301,10 +300,10 @@ def score(
                 baselines[other.given.test.kind] = _noting(baseline, other.fewer)
                 run.add(baselines[other.given.test.kind])
         for line in headline(result, baselines, features.test if unseen else None):
-            progress.tell(line)
+            progress.result(line)
     table = class_table(run.scores, features.test, {evaluation.name for evaluation in evaluations})
     for line in ["", *table] if table else []:
-        progress.tell(line)
+        progress.result(line)
 
 
 class _Beside(NamedTuple):

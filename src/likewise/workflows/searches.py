@@ -27,7 +27,7 @@ from likewise.inference.tables import check_apart, check_output, table_at
 from likewise.models import reads_texts
 from likewise.report.neighbours import Shown, write_neighbours
 from likewise.runs import Run, Side, synced
-from likewise.score_words import aligned, one_line
+from likewise.runs.score_format import aligned, one_line
 from likewise.workflows.metadata import device_named
 from likewise.workflows.mining import Limits, mine
 from likewise.workflows.progress import PRINTED, Progress
@@ -153,7 +153,7 @@ def search(
     if page is not None:
         them = (gallery, model if asked is None else model.across)
         _write_page(page, head, first, {"others": them, "queries": them if asked is None else (asked, model)})
-        progress.tell(f"page: {page}")
+        progress.result(f"page: {page}")
     return written
 
 
@@ -162,12 +162,12 @@ def _tell(
 ) -> None:
     long = [name == "text" or (name == "query" and texts) for name in head]
     lines = aligned([head, *(list(map(_format_cell, hit.cells, long)) for hit in first[:PRINTED_ROWS])])
-    progress.tell("\n".join(lines) if first else "nothing was found")
+    progress.result("\n".join(lines) if first else "nothing was found")
     if len(first) > PRINTED_ROWS:
         more = f"{written} has all {count:,}" if written is not None else "--output FILE.csv has all"
-        progress.tell(f"... the first {PRINTED_ROWS} rows; {more}")
+        progress.result(f"... the first {PRINTED_ROWS} rows; {more}")
     elif written is not None:
-        progress.tell(f"output: {written}")
+        progress.result(f"output: {written}")
 
 
 def _model(
@@ -380,7 +380,7 @@ def _with_texts(stored: Stored, source: Any, model: Model, progress: Progress) -
     folder = expanded(source)
     if not (folder / "run.json").is_file() or not reads_texts(model.encoder):
         return stored
-    progress.say("reading the texts ...")
+    progress.log("reading the texts ...")
     try:
         parts = parts_of_run(Run.open(folder), stream=True)[0]
     except ValueError as error:

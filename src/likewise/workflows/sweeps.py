@@ -12,12 +12,12 @@ from tqdm import tqdm
 
 from likewise.configuration import read
 from likewise.configuration.recipes import studies, study
-from likewise.data.of_run import loaded_once
+from likewise.data.reload import loaded_once
 from likewise.files.waiting import use_progress
 from likewise.report.run_summary import INDENT
 from likewise.runs import Run
-from likewise.score_words import counted, score_words
-from likewise.scores import Score, best, validation_score
+from likewise.runs.score_format import counted
+from likewise.runs.scores import Score, best, validation_score
 from likewise.workflows import plan, training
 from likewise.workflows.arguments import TrainArguments
 from likewise.workflows.comparison import Comparison, compare
@@ -128,11 +128,11 @@ def run_sweep(
         folder = plan.write(sweep, folder)
     tuned = f", {sum(map(len, sweep.trials.values()))} trials to tune them" if sweep.trials else ""
     settings, seeds = counted(len(sweep.settings), "setting"), counted(len(sweep.seeds), "seed")
-    progress.say(f"{settings} x {seeds}{tuned} in {folder}")
+    progress.log(f"{settings} x {seeds}{tuned} in {folder}")
     counts = {name: len(sweep.trials.get(name, [[]])) for name in sweep.settings}
     if len(set(counts.values())) > 1:
         each = ", ".join(f"{name} {count}" for name, count in counts.items())
-        progress.say(
+        progress.log(
             f"settings have unequal numbers of trials ({each}): differences between them are also those of tuning"
         )
     try:
@@ -144,7 +144,7 @@ def run_sweep(
             plan.remove_traces(sweep, folder)
         raise
     if comparison is None:
-        progress.tell(f"\nsweep: {folder}; fewer than two runs have scores to compare")
+        progress.result(f"\nsweep: {folder}; fewer than two runs have scores to compare")
     return comparison
 
 
@@ -176,13 +176,13 @@ class _Once:
     """A sweep's progress, which says only once what goes into several runs."""
 
     def __init__(self, progress: Progress) -> None:
-        self.tell, self.bar, self.steps = progress.tell, progress.bar, progress.steps
+        self.result, self.bar, self.steps = progress.result, progress.bar, progress.steps
         self._progress = progress
         self._said: set[str] = set()
 
-    def say(self, doing: str) -> None:
+    def log(self, doing: str) -> None:
         if doing not in self._said:
-            self._progress.say(doing)
+            self._progress.log(doing)
         if doing.startswith(INDENT):
             self._said.add(doing)
 
@@ -202,7 +202,7 @@ class _Work:
         befores = [plan.existing_run(planned_run.root) for planned_run in runs]
         finished = sum(run is not None and run.stage == "finished" for run in befores)
         if finished:
-            self.progress.say(f"already finished: {finished} of {len(runs)} runs")
+            self.progress.log(f"already finished: {finished} of {len(runs)} runs")
         for planned_run, before in zip(runs, befores, strict=True):
             made = self._one(planned_run, before)
             if made is not None:
@@ -212,7 +212,7 @@ class _Work:
         self.number += 1
         if before is not None and before.stage == "finished":
             return before
-        self.progress.say(f"\nrun {self.number} of {self.count}: {planned_run.name}{self._left()}")
+        self.progress.log(f"\nrun {self.number} of {self.count}: {planned_run.name}{self._left()}")
         start = time.monotonic()
         try:
             arguments = planned_run.words if before is None else ["--resume", str(before.folder)]
@@ -222,7 +222,7 @@ class _Work:
             if self.number == 1 and plan.existing_run(planned_run.root) is None:
                 raise ValueError(f"{planned_run.name}, the first run: {error or type(error).__name__}") from error
             self.failed.append(f"{planned_run.name}: {error or type(error).__name__}")
-            self.progress.say(f"failed: {self.failed[-1]}")
+            self.progress.log(f"failed: {self.failed[-1]}")
             return None
         return made
 
@@ -243,8 +243,8 @@ def _tuned(sweep: plan.Sweep, folder: Path, work: _Work) -> dict[str, _Trial]:
     work.failed = [f"{name}: every trial failed" for name in sweep.trials if name not in chosen]
     for name, trial in chosen.items():
         tried = sum(trial.setting == name for trial in trials)
-        score = f"{trial.score.evaluation}, {trial.score.metric} {score_words(trial.score)} on validation"
-        work.progress.say(f"{name}: {plan.options_line(trial.options)}, the best of {tried} trials by {score}")
+        score = f"{trial.score.evaluation}, {trial.score.metric} {format_score(trial.score)} on validation"
+        work.progress.log(f"{name}: {plan.options_line(trial.options)}, the best of {tried} trials by {score}")
     return chosen
 
 

@@ -21,10 +21,10 @@ from likewise.configuration import resolve, written
 from likewise.configuration.options import TrainOptions
 from likewise.evaluation.placing import CPU
 from likewise.files.waiting import use_progress
-from likewise.parts import MAIN, listed
+from likewise.instantiate import MAIN, listed
 from likewise.report.formatting import short_name
 from likewise.runs import Run
-from likewise.score_words import counted
+from likewise.runs.score_format import counted
 from likewise.training import Assembled, Checkpoints, Statistics, assemble
 from likewise.training.fine_tuning import FineTuning
 from likewise.training.fitting import fit, trainer_of
@@ -118,10 +118,10 @@ def _trained(
     network: nn.Module | None,
 ) -> Run | None:
     bars = use_progress(progress.bar if rank() == 0 else None)
-    with bars, distributed.agreement(CPU, lambda: flat(ready.facts), subject="data and parts", remedy=ALIKE):
+    with bars, distributed.agreement(CPU, lambda: flat(ready.metadata), subject="data and parts", remedy=ALIKE):
         ready, evaluations = _assembled(config, before, network)
         if before is not None:
-            check_same(before, ready.facts)
+            check_same(before, ready.metadata)
         if config.trainer.get("precision") == "auto":
             chosen = {"precision": precision_of(ready.module, device_of(trainer))}
             config, trainer = replace(config, trainer={**config.trainer, **chosen}), {**trainer, **chosen}
@@ -133,11 +133,11 @@ def _trained(
         _follow(ready, trainer, config, before, epochs_between(config, ready, evaluations))
         return None
     for note in ready.notes if before is None else ():
-        progress.say(note)
+        progress.log(note)
     if unfound := dict.fromkeys(re.findall(rf"class_path: {MAIN}\.(\S+)", written(config))):
         told = f"warning: no other process finds {', '.join(unfound)}, of this script or notebook: put the training "
         told += 'below if __name__ == "__main__":, or the classes into a file'
-        progress.say(f"{told}; likewise.load(run, module=...) takes a network too")
+        progress.log(f"{told}; likewise.load(run, module=...) takes a network too")
     names = [config.name] if config.name else [short_name(config.loss), short_name(config.data)]
     run = before or Run.create(config.runs, *names)
     with removed_if_idle(run, _left, new=before is None):
@@ -145,8 +145,8 @@ def _trained(
             _describe(run, ready, config)
         else:
             _note_device(run, device_words(config.trainer), progress)
-        finished = Execution(config, run, ready, trainer, evaluations, progress).finished()
-    progress.tell(f"\nreport: {shown(finished.report)}" if config.report else f"\nrun: {shown(finished.folder)}")
+        finished = Execution(config, run, ready, trainer, evaluations, progress).execute()
+    progress.result(f"\nreport: {shown(finished.report)}" if config.report else f"\nrun: {shown(finished.folder)}")
     return finished
 
 
@@ -164,7 +164,7 @@ def _steps_within(
         raise ValueError(f"expected --minutes above 0, got {minutes:g}")
     every, most = epochs_between(config, ready, options), 0 if options.evaluations == [] else options.evaluation_samples
     steps, each = steps_within(minutes, ready, trainer, every=every, most=most, started=started)
-    progress.say(f"{minutes:g} minutes are {counted(steps, 'step')} of about {each:.2g} s, and the evaluation")
+    progress.log(f"{minutes:g} minutes are {counted(steps, 'step')} of about {each:.2g} s, and the evaluation")
     return {"max_steps": steps, "max_epochs": -1}
 
 
@@ -222,7 +222,7 @@ def _describe(run: Run, ready: Assembled, config: TrainOptions) -> None:
     run.write(run.configuration.name, written(replace(config, **settled)).encode())
     recipe = {} if config.recipe is None else {"recipe": config.recipe}
     origin = {"seed": config.seed, "device": device_words(config.trainer), "versions": versions("lightning")}
-    run.describe(ready.facts | recipe | origin | {"begins_with": ready.origin})
+    run.describe(ready.metadata | recipe | origin | {"begins_with": ready.origin})
     first, second = ready.module.encoder, ready.module.second
     if ready.origin:
         run.save_begun(first)
@@ -235,10 +235,10 @@ def _describe(run: Run, ready: Assembled, config: TrainOptions) -> None:
 
 def _note_device(run: Run, device: str, progress: Progress) -> None:
     """Note the device a run resumes on, if it is another: its results are then not bit for bit the same."""
-    facts = run.facts
+    facts = run.metadata
     if device not in (known := facts.get("device", device)).split("; then "):
         differ = "results differ by rounding, and by what each process draws"
-        progress.say(f"begun with {known}, and now with {device}: {differ}")
+        progress.log(f"begun with {known}, and now with {device}: {differ}")
         run.describe(facts | {"device": f"{known}; then {device}"})
 
 

@@ -27,13 +27,13 @@ from likewise.data import (
 from likewise.evaluation import FewShot
 from likewise.files.detection import expanded
 from likewise.files.waiting import use_progress
+from likewise.instantiate import class_of, listed
 from likewise.losses import Loss
-from likewise.parts import class_of, listed
 from likewise.report.sections import CurvesSection, FactsSection
 from likewise.report.sections.transfer import TransferSection
 from likewise.report.transfer import FROZEN, SCRATCH, TUNED, Column, by_labels, found_as_csv, transferred, verdict_on
 from likewise.runs import Run
-from likewise.score_words import aligned
+from likewise.runs.score_format import aligned
 from likewise.training.assembly import shared
 from likewise.training.fine_tuning import ALL
 from likewise.training.inputs.loss_input import LossSignature
@@ -180,7 +180,7 @@ def planned(asked: Asked, arguments: Sequence[str], progress: Progress) -> tuple
         common = [*_format_options(MILD), *common]
     if networks.run is not None and (seen := _labels_seen(networks.run, config, whole)):
         told = f"{networks.run.folder} was trained with the labels of {seen:,} of {len(whole):,} samples to learn from"
-        progress.say(f"warning: {told}: few-label scores will be optimistic")
+        progress.log(f"warning: {told}: few-label scores will be optimistic")
     settings: list[plan.GivenSetting] = []
     columns: dict[str, Column] = {}
     amounts = list(_possible(asked, whole, progress))
@@ -294,7 +294,7 @@ def _labelled(config: TrainOptions) -> Parts:
 
 def _labels_seen(run: Run, config: TrainOptions, whole: Samples) -> int:
     """Count the samples to learn from with whose labels the run's encoder was already trained, on the same data."""
-    parts = run.facts.get("parts", {})
+    parts = run.metadata.get("parts", {})
     if (
         not parts
         or not same_source(parts["data"], config.data)
@@ -330,7 +330,7 @@ def _possible(asked: Asked, whole: Samples, progress: Progress) -> Iterator[tupl
             yield amount, int(kept.sum())
         else:
             told = f"{int(kept[fewest])} of {whole.names[fewest]!r}, and {LEAST} of each class are needed"
-            progress.say(f"{_amount_words(amount)}: left out, as it keeps {told}")
+            progress.log(f"{_amount_words(amount)}: left out, as it keeps {told}")
     if not usable_count:
         smallest = int(counts.min())
         remedy = f"--labels {math.ceil(100 * LEAST / smallest) / 100:g} does" if smallest >= LEAST else "add labels"
@@ -367,7 +367,7 @@ def _few_shot(parts: Parts, progress: Progress) -> list[str]:
         else:
             options = _format_options({"evaluations.shots": str(shots), "evaluations.distance": "cosine"})
             return ["--evaluations+", "FewShot", *options]
-    progress.say(f"few-shot episodes are left out: {why}")
+    progress.log(f"few-shot episodes are left out: {why}")
     return []
 
 
@@ -389,10 +389,10 @@ def _compared(
     )
     table = by_labels(scores)
     over = "seeds" if any(score.row.runs > 1 for score in scores) else "the test part"
-    progress.tell(f"Accuracy on the test part, with 95 % intervals over {over}\n")
-    progress.tell("\n".join(aligned(table)))
+    progress.result(f"Accuracy on the test part, with 95 % intervals over {over}\n")
+    progress.result("\n".join(aligned(table)))
     if any(cell.endswith(" *") for line in table for cell in line):
-        progress.tell("* the same with every seed: the interval is that of one run")
-    progress.tell("\n" + "\n\n".join(comparison.verdict))
-    progress.tell(f"\npage: {shown(page)}\ntable: {shown(comparison.table)}")
+        progress.result("* the same with every seed: the interval is that of one run")
+    progress.result("\n" + "\n\n".join(comparison.verdict))
+    progress.result(f"\npage: {shown(page)}\ntable: {shown(comparison.table)}")
     return comparison

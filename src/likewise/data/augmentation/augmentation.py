@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
-from likewise.parts import Described
+from likewise.instantiate import Described
 
 ROUNDING = 0.001  # how far outside of 0 to 1 a pixel may be that was resized
 

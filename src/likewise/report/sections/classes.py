@@ -13,8 +13,8 @@ from likewise.report.elements import heading, sentence, table
 from likewise.report.formatting import dot_of, limit_words, slug
 from likewise.report.run_view import KINDS, RunView
 from likewise.report.sections.section import Content, Section
-from likewise.score_words import counted, score_words
-from likewise.scores import ALL, ENCODER, Group, Score
+from likewise.runs.score_format import counted, format_score
+from likewise.runs.scores import ALL, ENCODER, Group, Score
 
 MOST = 40  # classes or labels that are shown
 PAIRS = 12  # of classes that are confused, in a table
@@ -74,7 +74,7 @@ def _tabulate_groups(
     rows: list[list[str]] = []
     for group, count in counts.items():
         name = group.name if group.kind == "label" else str(group)
-        cells = [score_words(scores[group]) if group in scores else "" for scores in columns.values()]
+        cells = [format_score(scores[group]) if group in scores else "" for scores in columns.values()]
         rows.append([name, *cells, f"{count:,}"])
     return table(["", *columns, unit], rows, most=most)
 
@@ -144,7 +144,10 @@ def _thirds(scores: Mapping[tuple[str, str, str, Group], Score]) -> Markup:
     thirds = {key: score for key, score in scores.items() if key[3] in THIRDS}
     columns = list(dict.fromkeys(key[:3] for key in thirds))
     lines = [
-        [str(group), *(score_words(thirds[*column, group]) if (*column, group) in thirds else "" for column in columns)]
+        [
+            str(group),
+            *(format_score(thirds[*column, group]) if (*column, group) in thirds else "" for column in columns),
+        ]
         for group in dict.fromkeys(group for *_, group in thirds)
     ]
     head = ["", *(", ".join(column[:2] if column[2] == ENCODER else column) for column in columns)]
@@ -156,7 +159,7 @@ def _label_scores(scores: Mapping[Group, Score], sizes: Mapping[str, int]) -> Ma
     points: list[plots.Point] = []
     for group, score in scores.items():
         size = sizes.get(group.name, 0)
-        text = f"{group.name}: {score_words(score)}, {counted(size, 'sample')}"
+        text = f"{group.name}: {format_score(score)}, {counted(size, 'sample')}"
         points.append(plots.Point(max(1, size), 100 * score.value, text))
     up = f"{first.metric}, %"
     figure = plots.scatter({first.evaluation: points}, "training samples with the label", up, logarithmic=True)

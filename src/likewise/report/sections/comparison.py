@@ -15,8 +15,8 @@ from likewise.report.rows import head_of_cells
 from likewise.report.run_view import RunView
 from likewise.report.sections.section import Content, Section
 from likewise.report.setting import Setting, settings_of
-from likewise.score_words import marked
-from likewise.scores import ENCODER, Group
+from likewise.runs.score_format import marked
+from likewise.runs.scores import ENCODER, Group
 
 MOST_ROWS = 400  # of the table of scores
 MOST_CLASSES = 40  # that are shown

@@ -24,7 +24,7 @@ from likewise.report.elements import folded, sentence, table
 from likewise.report.formatting import how_many, limit_words
 from likewise.report.run_view import RunView
 from likewise.report.sections.section import Content, Section
-from likewise.scores import ENCODER, RAW
+from likewise.runs.scores import ENCODER, RAW
 
 NEIGHBOURS = 10
 PAIRS = 10  # of classes
@@ -118,7 +118,7 @@ class LabelSimilaritySection(Section):
         names = [train.names[label] for label in frequent[order].tolist()]
         body = plots.as_html(plots.matrix(some[order][:, order], names, "similarity"), "label-similarity")
         said = sentence("label_similarity") + limit_words(len(frequent), len(train.names), "labels, the most frequent")
-        arguments: dict[str, Any] = (views[0].facts.get("parts", {}).get("loss") or {}).get("init_args") or {}
+        arguments: dict[str, Any] = (views[0].metadata.get("parts", {}).get("loss") or {}).get("init_args") or {}
         aggregation: Any = arguments.get("aggregation", "mean")
         weights = push_weights(train.fewer(SAMPLES).sets, similarity, aggregation)
         if len(weights):

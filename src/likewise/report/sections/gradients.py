@@ -116,7 +116,7 @@ def form_of(view: RunView) -> Form | None:
 
     With further inputs, the references may be the keys of a momentum encoder or a queue, which no file has.
     """
-    parts = view.facts.get("parts", {})
+    parts = view.metadata.get("parts", {})
     loss = parts.get("loss")
     if not loss or short_name(loss) not in LOSSES or not loss["class_path"].startswith("likewise."):
         return None
@@ -129,7 +129,7 @@ def form_of(view: RunView) -> Form | None:
 def _arguments(view: RunView, batch: Snapshot) -> dict[str, Any]:
     """Return the arguments for measuring the gradient of a batch, at evenly spaced anchors."""
     rows = batch.embeddings.shape[:-1].numel()
-    by_class = short_name(view.facts["parts"]["loss"]) == "SupConLoss"
+    by_class = short_name(view.metadata["parts"]["loss"]) == "SupConLoss"
     return {
         "embeddings": batch.embeddings,
         "labels": batch.labels if by_class else None,

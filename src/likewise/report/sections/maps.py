@@ -24,8 +24,7 @@ from likewise.report.formatting import how_many, limit_words
 from likewise.report.run_view import RunView
 from likewise.report.sections.section import Content, Section
 from likewise.report.setting import settings_of
-from likewise.score_words import score_words
-from likewise.scores import ENCODER, RAW, places_of
+from likewise.runs.scores import ENCODER, RAW, places_of
 
 MAPPED = 1000  # samples laid out by t-SNE and UMAP, which take minutes for many more
 FEWEST = 8  # samples of each class; with so many classes that there would be fewer, whole classes are chosen
@@ -283,7 +282,7 @@ def _scores_within(view: RunView) -> Markup:
         score for score in view.test_scores.values() if score.group.kind == SUPERCLASS and score.features == ENCODER
     ]
     metrics = list(dict.fromkeys(score.metric.name for score in scores))
-    cells = {(score.group.name, score.metric.name): f"{score_words(score)}, {score.notes[0]}" for score in scores}
+    cells = {(score.group.name, score.metric.name): f"{format_score(score)}, {score.notes[0]}" for score in scores}
     rows = [
         [name, *(cells.get((name, metric), "") for metric in metrics)]
         for name in dict.fromkeys(name for name, _ in cells)

@@ -16,7 +16,7 @@ from likewise.evaluation.nearest import nearest
 from likewise.report.elements import element, heading, sentence
 from likewise.report.run_view import RunView
 from likewise.report.sections.section import Content, Section
-from likewise.scores import ENCODER, places_of
+from likewise.runs.scores import ENCODER, places_of
 
 WORST = 4
 MIDDLE = 2

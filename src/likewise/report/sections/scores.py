@@ -15,8 +15,8 @@ from likewise.report.elements import element, folded, sentence, table
 from likewise.report.formatting import difference_words, dot_of, leading
 from likewise.report.run_view import KINDS, RunView
 from likewise.report.sections.section import Content, Section
-from likewise.score_words import counted, marked, remarks, score_words, settings_words
-from likewise.scores import ALL, ENCODER, Score
+from likewise.runs.score_format import counted, format_score, format_settings, marked, remarks
+from likewise.runs.scores import ALL, ENCODER, Score
 
 OTHERS = tuple(feature_kind for feature_kind in KINDS if feature_kind != ENCODER)
 
@@ -67,14 +67,14 @@ def encoder_less(view: RunView, feature_kind: str, evaluation: str, metric: str)
 
 def _card(view: RunView, evaluation: str, metric: str) -> tuple[str, str, list[str]]:
     ours = view.test_scores[evaluation, metric, ENCODER, ALL]
-    value, _, interval = score_words(ours).partition(" [")
+    value, _, interval = format_score(ours).partition(" [")
     lines = [f"95 % interval [{interval}"]
     for feature_kind in OTHERS:
         theirs = view.test_scores.get((evaluation, metric, feature_kind, ALL))
         if theirs is not None:
             difference = encoder_less(view, feature_kind, evaluation, metric)
-            protocol = settings_words(theirs.protocol) if theirs.protocol != ours.protocol else ""
-            lines.append(f"{feature_kind} {score_words(theirs)}" + (f", {protocol}" if protocol else ""))
+            protocol = format_settings(theirs.protocol) if theirs.protocol != ours.protocol else ""
+            lines.append(f"{feature_kind} {format_score(theirs)}" + (f", {protocol}" if protocol else ""))
             if difference is not None:
                 lines.append(f"difference {difference_words(difference)}" + (" points" if ours.metric.is_share else ""))
     return marked(f"{evaluation}, {metric}", ours.metric), value, [*lines, *ours.notes]
@@ -94,10 +94,10 @@ def _tabulate_scores(view: RunView, every: Mapping[str, Mapping[str, Score]]) ->
     chosen: list[list[str]] = []
     for (evaluation, metric), (name, kinds) in zip(view.headlines, every.items(), strict=True):
         ours = kinds[ENCODER]
-        line = [marked(name, ours.metric), score_words(ours)]
+        line = [marked(name, ours.metric), format_score(ours)]
         for feature_kind in OTHERS:
             difference = encoder_less(view, feature_kind, evaluation, metric)
-            line.append("" if feature_kind not in kinds else score_words(kinds[feature_kind]))
+            line.append("" if feature_kind not in kinds else format_score(kinds[feature_kind]))
             line.append("" if difference is None else difference_words(difference, share=ours.metric.is_share))
         lines.append([*line, counted(ours.count, ours.counted)])
         chosen += [[name, feature_kind, remark] for feature_kind, score in kinds.items() if (remark := remarks(score))]
@@ -149,11 +149,11 @@ class RobustnessSection(Section):
         }
         severities = sorted({severity for scores in by_corruption.values() for severity in scores})
         rows = [
-            [name, *(score_words(scores[severity]) if severity in scores else "" for severity in severities)]
+            [name, *(format_score(scores[severity]) if severity in scores else "" for severity in severities)]
             for name, scores in by_corruption.items()
         ]
         figure = plots.as_html(plots.dots(dots, "accuracy on the test part, %"), "robustness")
-        said = sentence("robustness", clean=score_words(clean))
+        said = sentence("robustness", clean=format_score(clean))
         return Content("Robustness", said, figure + table(["", *severities], rows))
 
 
@@ -175,7 +175,7 @@ class ChoicesSection(Section):
             name, feature_kind = _kind_of(score)
             best = score.settings == chosen[name, feature_kind]
             rows.append(
-                [name, feature_kind, settings_words(score.settings), score_words(score), "chosen" if best else ""]
+                [name, feature_kind, format_settings(score.settings), format_score(score), "chosen" if best else ""]
             )
             setting, number, rest = axis(score.settings)
             if score.metric.is_share and number is not None:
@@ -199,5 +199,5 @@ def axis(settings: Mapping[str, Any]) -> tuple[str, float | None, list[str]]:
     """Return the first setting that is a positive number, its value, and the other settings in words."""
     numbers = (name for name, value in settings.items() if isinstance(value, (int, float)) and value > 0)
     first = next(numbers, None)
-    remaining = [settings_words({name: value}) for name, value in settings.items() if name != first]
+    remaining = [format_settings({name: value}) for name, value in settings.items() if name != first]
     return first or "", None if first is None else settings[first], remaining

@@ -9,14 +9,14 @@ from markupsafe import Markup
 from likewise.diagnostics import plots
 from likewise.evaluation.predictions import frequency
 from likewise.files.formats import PARTS
-from likewise.records import ClassMean
 from likewise.report.elements import definitions, heading, list_file, sentence, table
 from likewise.report.formatting import amounts, limit_words, part_words, slug
 from likewise.report.run_view import RunView
 from likewise.report.sections.section import Content, Section
 from likewise.report.setting import Setting, settings_of
-from likewise.score_words import counted
-from likewise.scores import ALL, ENCODER, Score
+from likewise.runs.curves import ClassMean
+from likewise.runs.score_format import counted
+from likewise.runs.scores import ALL, ENCODER, Score
 
 MOST_POINTS = 2000  # of a curve; a page has no more pixels across
 MOST_HISTOGRAMS = 6  # as heat maps
@@ -148,7 +148,7 @@ class FactsSection(Section):
 
     def content(self, views: Sequence[RunView]) -> Content | None:
         if len(views) == 1:
-            lost = [[name] for name in views[0].facts.get("undecodable", {}).values()]
+            lost = [[name] for name in views[0].metadata.get("undecodable", {}).values()]
             return Content(
                 "Run", "", definitions(_facts(views[0]).items()) + list_file("left-out.csv", ["image"], lost)
             )
@@ -170,7 +170,7 @@ class FactsSection(Section):
 
 
 def _facts(view: RunView) -> dict[str, str]:
-    facts, configuration = view.facts, view.run.configuration
+    facts, configuration = view.metadata, view.run.configuration
     sizes, labels, seconds = (facts.get(name) or {} for name in ("samples", "labels", "seconds"))
     path = view.run.folder.with_name(view.run.name) / configuration.name
     values = {

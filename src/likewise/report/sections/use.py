@@ -21,7 +21,7 @@ class UseSection(Section):
     """The first lines of embed, search, predict and export, and of Python."""
 
     def content(self, views: Sequence[RunView]) -> Content | None:
-        run, facts = views[0].run, views[0].facts
+        run, facts = views[0].run, views[0].metadata
         spec = facts.get("parts", {}).get("encoder")
         if not run.weights.is_file() or not spec:
             return None

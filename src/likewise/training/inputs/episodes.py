@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from likewise.data import Batches, Draw, Episodes, LocalBatch, mixed, owned_by_partner
+from likewise.data import Batches, Draw, Episodes, LocalBatch, derive_seed, owned_by_partner
 from likewise.models import CellGrid
 from likewise.training.inputs.learned import ClassParameters
 from likewise.training.inputs.loss_input import InputContext, LossInput
@@ -107,7 +107,7 @@ class EpisodeMaps(ClassParameters, LossInput):
         if not self.mask:
             return maps
         height, width = maps.shape[-2:]
-        draw = Draw(mixed(LocalBatch.of(step.batch).seed, MASKING), 1, device=maps.device)
+        draw = Draw(derive_seed(LocalBatch.of(step.batch).seed, MASKING), 1, device=maps.device)
         cell = (draw.uniform() * (height * width)).long()
         kept = torch.arange(height * width, device=maps.device) != cell
         return maps * kept.view(height, width)

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.optim import Optimizer
 
+from likewise.instantiate import class_of, path_of
 from likewise.memory import Prototypes
-from likewise.parts import class_of, path_of
 from likewise.training.inputs.loss_input import InputContext, LossInput
 from likewise.training.step import Step
 

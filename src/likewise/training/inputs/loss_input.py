@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from likewise.data import Batches, LabelKind, Samples
+from likewise.instantiate import Described
 from likewise.losses import Loss
 from likewise.models import Encoder, Head
-from likewise.parts import Described
 from likewise.training.step import Step
 
 T = TypeVar("T")

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple, final
 from torch import Tensor, nn
 
 from likewise.data import Batches, LabelKind, Samples
+from likewise.instantiate import spec_of
 from likewise.losses import Loss
-from likewise.parts import spec_of
 from likewise.training.inputs.batch import BatchInputs, ViewPairs
 from likewise.training.inputs.episodes import EpisodeMaps, EpisodeMeans
 from likewise.training.inputs.learned import Classifier, ClassParameters, LabelPrototypes

@@ -16,11 +16,11 @@ from typing import Any, Literal, Self, final, get_args
 from torch import Tensor, nn
 
 from likewise.files.formats import PARTIAL, as_text, check_text
-from likewise.parts import build, is_spec, rebuilding, replaced
-from likewise.pickled import pickled
-from likewise.records import ClassMean, Curves, Histograms, class_means_of, curves_of, histograms_of
-from likewise.score_files import Scores, as_csv, from_csv, outcomes_of, save_outcomes
-from likewise.scores import Outcomes, Result
+from likewise.instantiate import instantiate, is_spec, rebuilding, replaced
+from likewise.files.pickles import pickled
+from likewise.runs.curves import ClassMean, Curves, Histograms, class_means_of, curves_of, histograms_of
+from likewise.runs.score_files import Scores, as_csv, from_csv, outcomes_of, save_outcomes
+from likewise.runs.scores import Outcomes, Result
 
 Stage = Literal["training", "evaluation", "finished"]
 """What a run is to do next."""
@@ -75,9 +75,9 @@ class Run:
     Example:
         >>> run = Run.create(Path("runs"), "SupConLoss", "Digits")
         >>> run.describe({"seed": 3})
-        >>> Run.open(run.folder).facts
+        >>> Run.open(run.folder).metadata
         {'seed': 3}
-        >>> run.stage, run.finished().folder.name.endswith("SupConLoss-Digits")
+        >>> run.stage, run.finalize().folder.name.endswith("SupConLoss-Digits")
         ('training', True)
     """
 
@@ -165,7 +165,7 @@ class Run:
         return self.folder.name.removesuffix(PARTIAL)
 
     @property
-    def facts(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         """What the run was made of: the contents of run.json."""
         try:
             return json.loads((self.folder / "run.json").read_text(encoding="utf-8"))
@@ -273,12 +273,12 @@ class Run:
                 f"expected a run with a trained encoder, got {self.folder}, which has no {weights.name}: "
                 f"finish it with likewise train --resume {self.folder}"
             )
-        return self._with_weights(build(spec, nn.Module) if is_spec(spec) else spec, weights).eval()
+        return self._with_weights(instantiate(spec, nn.Module) if is_spec(spec) else spec, weights).eval()
 
     def encoder_as_begun(self, side: Side = "first") -> nn.Module | None:
         """Rebuild a side's encoder with the weights that it began with; None where the run does not have them."""
         weights = self.begun_weights if side == "first" else self.second_begun_weights
-        return self._with_weights(build(self.encoder_spec(side), nn.Module), weights) if weights.is_file() else None
+        return self._with_weights(instantiate(self.encoder_spec(side), nn.Module), weights) if weights.is_file() else None
 
     def with_weights(self, encoder: nn.Module, side: Side = "first") -> nn.Module:
         """Load the trained weights of a side into its encoder."""
@@ -297,7 +297,7 @@ class Run:
 
     def encoder_spec(self, side: Side = "first", module: nn.Module | None = None) -> Any:
         """Return the class of the encoder with its arguments, or the module; no weights are fetched from elsewhere."""
-        facts = self.facts
+        facts = self.metadata
         if "encoder" not in facts.get("parts", {}):
             raise ValueError(
                 f"expected a run with an encoder, got {self.folder}, which has none: name a run that was trained, or "
@@ -317,7 +317,7 @@ class Run:
     def _of_second(self, side: Side) -> bool:
         if side not in get_args(Side):
             raise ValueError(f"expected side as first or second, got {side!r}")
-        second = self.facts.get("second")
+        second = self.metadata.get("second")
         if side == "second" and second is None:
             raise ValueError(f"expected a run of pairs for the second side, got {self.folder}: leave out the side")
         return side == "second" and (second or {}).get("encoder") is not None
@@ -375,7 +375,7 @@ class Run:
         beside.replace(self.checkpoint)
         synced(self.folder)
 
-    def finished(self) -> "Run":
+    def finalize(self) -> "Run":
         """Rename the folder to its final name."""
         if self.folder.suffix != PARTIAL:
             return self

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from likewise.scores import Metric, Score
+from likewise.runs.scores import Metric, Score
 
 DIGITS = 4  # of numbers that are no shares
 LONGEST = 40  # letters of a name
@@ -16,24 +16,24 @@ def marked(name: str, metric: Metric) -> str:
     return f"{name} (lower is better)" if metric.better == "lower" else name
 
 
-def score_words(score: Score) -> str:
+def format_score(score: Score) -> str:
     """Write a score with its interval."""
     if score.metric.is_share:
         return f"{100 * score.value:.2f} % [{100 * score.low:.1f}, {100 * score.high:.1f}]"
-    return number_words(score.value, score.low, score.high)
+    return format_number(score.value, score.low, score.high)
 
 
 def remarks(score: Score) -> str:
     """Write what to know about a number: settings, what the interval is over, protocol and notes."""
     over = "" if score.classes is None else f"interval over {counted(*score.over)}"
-    return "; ".join(filter(None, [settings_words(score.settings), over, settings_words(score.protocol), *score.notes]))
+    return "; ".join(filter(None, [format_settings(score.settings), over, format_settings(score.protocol), *score.notes]))
 
 
-def settings_words(settings: Mapping[str, Any]) -> str:
+def format_settings(settings: Mapping[str, Any]) -> str:
     """Write settings, such as "k=5, weights=uniform".
 
     Example:
-        >>> settings_words({"penalty": 0.001, "severities": [1, 3]})
+        >>> format_settings({"penalty": 0.001, "severities": [1, 3]})
         'penalty=0.001, severities=1, 3'
     """
     return ", ".join(f"{name}={_value_words(value)}" for name, value in settings.items())
@@ -45,13 +45,13 @@ def _value_words(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def number_words(value: float, low: float, high: float, sign: str = "") -> str:
+def format_number(value: float, low: float, high: float, sign: str = "") -> str:
     """Write a number with its interval, all with as many decimals: four digits for the largest; "+" is a sign too.
 
     Example:
-        >>> number_words(1.83, 1.66412, 2.0), number_words(0.0, 0.0, 0.0, "+")
+        >>> format_number(1.83, 1.66412, 2.0), format_number(0.0, 0.0, 0.0, "+")
         ('1.830 [1.664, 2.000]', '+0.000 [+0.000, +0.000]')
-        >>> number_words(12345.6, 2.0, float("inf")), number_words(-1e-7, -2e-7, 0.0)
+        >>> format_number(12345.6, 2.0, float("inf")), format_number(-1e-7, -2e-7, 0.0)
         ('12346 [2, inf]', '-1.000e-07 [-2.000e-07, 0.000e+00]')
     """
     largest = max((abs(number) for number in (value, low, high) if math.isfinite(number)), default=0.0)

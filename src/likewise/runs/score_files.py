@@ -10,7 +10,7 @@ from typing import Any, SupportsIndex, final
 
 import torch
 
-from likewise.scores import ALL, ENCODER, SEPARATOR, Group, Metric, Outcomes, Score
+from likewise.runs.scores import ALL, ENCODER, SEPARATOR, Group, Metric, Outcomes, Score
 
 COLUMNS = (
     *("evaluation", "metric", "unit", "better", "selects", "shown", "value", "low", "high", "count", "counted"),

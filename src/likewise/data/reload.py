@@ -19,7 +19,7 @@ from likewise.data.split import Parts, Split, joined, whole_classes
 from likewise.data.subset import Subset
 from likewise.files.detection import expanded
 from likewise.files.formats import PARTS
-from likewise.parts import Spec, build, class_of
+from likewise.instantiate import Spec, class_of, instantiate
 from likewise.runs import Run, Side
 
 FINGERPRINTED = 256  # inputs in the digest
@@ -50,7 +50,7 @@ def parts_of(
         >>> len(parts.test), refit
         (449, False)
     """
-    source: Source = build(specs["data"], Source)
+    source: Source = instantiate(specs["data"], Source)
     source.in_part = True
     whole = source.stream() if stream else _loaded(specs["data"], source)
     samples, unlabelled = _split_unlabelled(whole)
@@ -58,7 +58,7 @@ def parts_of(
         check(samples)
     chosen = specs.get("subset") or []
     specs_of = chosen if isinstance(chosen, list) else [chosen]
-    subsets = [build(spec, Subset).of_source(whole) for spec in specs_of]
+    subsets = [instantiate(spec, Subset).of_source(whole) for spec in specs_of]
     for subset in subsets if unlabelled is not None else ():
         unlabelled = subset.of_unlabelled(unlabelled)
     if unlabelled is not None and not len(unlabelled):
@@ -67,7 +67,7 @@ def parts_of(
         samples = whole_classes(samples, subset)
     numbers = _get_part_numbers(samples, len(whole))
     remaining = [subset for subset in subsets if not subset.every_part]
-    split = build(specs["split"], Split)
+    split = instantiate(specs["split"], Split)
     keeping = [subset for subset in remaining if not subset.hides]
     parts = split(samples, _InTurn(remaining) if remaining else None)
     given_parts = [PARTS[n] for n, part in ((1, parts.validation), (2, parts.test)) if _is_given(part, numbers, n)]
@@ -148,7 +148,7 @@ def parts_of_run(run: Run, *, stream: bool = False) -> tuple[Parts, bool]:
     Raises:
         ValueError: The run has no data, its data can't be read, or the data has changed.
     """
-    facts = run.facts
+    facts = run.metadata
     if not facts.get("parts", {}).get("data"):
         raise ValueError(f"expected a run with data, got {run.folder}, which has features only")
     parts, refit = parts_of(facts["parts"], stream=stream)

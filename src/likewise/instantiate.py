@@ -100,7 +100,7 @@ def class_of(class_path: str, base: type | tuple[type, ...]) -> type:
     return named
 
 
-def build(spec: Mapping[str, Any], base: type | tuple[type, ...] = object, **filled: Any) -> Any:
+def instantiate(spec: Mapping[str, Any], base: type | tuple[type, ...] = object, **filled: Any) -> Any:
     """Make a part, and before it the parts nested in it.
 
     Args:
@@ -141,9 +141,11 @@ def _required(cls: type) -> set[str]:
     return set()
 
 
-def built(asked: Any, base: type[T]) -> list[T] | None:
-    """Return the parts of an option that takes one or several, and build those that are specs; None: not given."""
-    return None if asked is None else [part if isinstance(part, base) else build(part, base) for part in listed(asked)]
+def instantiate_all(asked: Any, base: type[T]) -> list[T] | None:
+    """Return the parts of an option that takes one or several, and make those that are specs; None: not given."""
+    if asked is None:
+        return None
+    return [part if isinstance(part, base) else instantiate(part, base) for part in listed(asked)]
 
 
 def listed(asked: Any) -> list[Any]:
@@ -168,7 +170,7 @@ def arguments(owner: type, init_args: Mapping[str, Any]) -> dict[str, Any]:
     return {name: _made(value, owner, name) for name, value in init_args.items()}
 
 
-def written(self: object) -> str:
+def describe(self: object) -> str:
     """Write a part in a line, with what it is set to: as its `__repr__`, too.
 
     Example:
@@ -270,7 +272,7 @@ def is_spec(value: Any) -> TypeGuard[dict[str, Any]]:
 
 def _made(value: Any, owner: type, parameter: str) -> Any:
     if is_spec(value):
-        return build(value, _find_classes(owner, parameter))
+        return instantiate(value, _find_classes(owner, parameter))
     hint = _hint(owner, parameter) if isinstance(value, list | str) else None
     kinds = (hint, *get_args(hint))
     if isinstance(value, list):

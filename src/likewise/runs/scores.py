@@ -239,7 +239,7 @@ class Outcomes:
         return self.evaluation, self.features, self.part, *episode_key
 
 
-class Kept(Protocol):
+class Serializable(Protocol):
     """What a run keeps in a file."""
 
     def saved(self) -> bytes:
@@ -262,7 +262,7 @@ class Result:
     scores: tuple[Score, ...]
     candidates: tuple[Score, ...] = ()
     outcomes: tuple[Outcomes, ...] = ()
-    predictor: Kept | None = None
+    predictor: Serializable | None = None
 
     def __getitem__(self, metric: str) -> Score:
         """Return the score of all samples by its metric's name.

@@ -16,9 +16,9 @@ from likewise.evaluation.knn import KNN, TEMPERATURE, Weights
 from likewise.evaluation.novelty import NoveltyScore
 from likewise.evaluation.prediction_table import Predictions
 from likewise.evaluation.predictors import LinearPredictor, NeighbourPredictor, Predictor
-from likewise.parts import build
+from likewise.instantiate import instantiate
 from likewise.runs import Run
-from likewise.scores import ENCODER
+from likewise.runs.scores import ENCODER
 
 By = Literal["probe", "own", "knn"]
 USUAL: tuple[int, Weights] = (20, "similarity")  # default neighbours and weights
@@ -60,7 +60,7 @@ class RunPredictors:
     @cached_property
     def refit(self) -> bool:
         """Whether the validation part was learned from."""
-        return bool((self.run.facts.get("parts") or {}).get("split", {}).get("init_args", {}).get("refit", False))
+        return bool((self.run.metadata.get("parts") or {}).get("split", {}).get("init_args", {}).get("refit", False))
 
     @cached_property
     def unlikeness(self) -> NoveltyScore | None:
@@ -99,7 +99,7 @@ class RunPredictors:
             return self._neighbours(asked=by is not None)
         if not files[first].is_file():
             raise ValueError(self._missing(first))
-        return LinearPredictor.load(files[first], lambda: build(self.run.facts["parts"]["head"], nn.Module))
+        return LinearPredictor.load(files[first], lambda: instantiate(self.run.metadata["parts"]["head"], nn.Module))
 
     def predictions(
         self, features: Float[Tensor, "m d"], ids: Sequence[str], by: By | None = None, among: Features | None = None

@@ -16,7 +16,7 @@ from benchmarks.measuring.results import HEAD, Timing, line, machine, write
 from likewise.cli.parsing import WordParser
 from likewise.files.numbered import numbered
 from likewise.files.suggestions import suggest
-from likewise.runs.score_format import counted
+from likewise.runs.score_format import format_count
 from likewise.workflows.progress import TERMINAL
 
 KINDS: dict[type, str] = {int: "an integer", float: "a number"}
@@ -116,7 +116,9 @@ def _path(folder: Path, device: str) -> Path:
 
 
 def _say_facts(facts: dict[str, Any], measurement: Measurement, path: Path) -> None:
-    TERMINAL.result(f"{facts['device']}, {counted(facts['threads'], 'thread')}, torch {facts['versions']['torch']}")
+    TERMINAL.result(
+        f"{facts['device']}, {format_count(facts['threads'], 'thread')}, torch {facts['versions']['torch']}"
+    )
     TERMINAL.result((measurement.__doc__ or "").splitlines()[0])
     for name, install in facts["not_installed"].items():
         TERMINAL.result(f"without {name}, which is not installed: {install}")
@@ -137,7 +139,7 @@ def _plot(path: Path, about: dict[str, Any], results: Sequence[Timing]) -> None:
                 points = measured.setdefault(loss, {}).setdefault(result.who, [])
                 points.append((result.rows, result.milliseconds, result.peak_bytes))
     title = escape(
-        f"likewise: {about['device']}, {counted(about['threads'], 'thread')}, torch {about['versions']['torch']}"
+        f"likewise: {about['device']}, {format_count(about['threads'], 'thread')}, torch {about['versions']['torch']}"
     )
     figure = plots.as_html(costs(measured), "costs")
     path.write_text(

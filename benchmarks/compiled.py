@@ -124,7 +124,7 @@ def launch(variant: Variant, rows: int, device: str, tiles: tuning.Tiles | None 
     how = operands.precision(PRECISIONS[variant.precision], torch.device(on))
     asked, tau = problem(variant.weight, rows, device), torch.tensor(0.1, device=device)
     z = launches.operand(torch.randn(rows, variant.features, device=device), how, normalize=True)
-    with mock.patch.object(weights, "SORTED", 0 if "sorted" in variant.weight else rows + 1):
+    with mock.patch.object(weights, "MIN_ROWS_TO_SORT", 0 if "sorted" in variant.weight else rows + 1):
         found = plans(asked, (rows,), torch.device(device))
     if found is None:
         raise ValueError(f"no kernel evaluates {variant.weight}")

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import mean
 
-from likewise.runs.curves import class_means_of
+from likewise.runs.curves import read_class_means
 
 STEPS = {"rank_drift_mean": "drift", "weight_entropy": "entropy", "cache_hit_rate": "cached"}
 MOST_EPOCHS = 20  # that are kept of each run, about
@@ -37,7 +37,7 @@ def lines_of(setting: str, run: Path) -> Iterator[Line]:
             if values:
                 row = (setting, seed, epoch, "all", statistic, f"{mean(values):.4f}")
                 yield dict(zip(COLUMNS, row, strict=True))
-    means = [of for of in class_means_of(run / "classes.csv") if of.statistic == "rank_drift"]
+    means = [of for of in read_class_means(run / "classes.csv") if of.statistic == "rank_drift"]
     last = max((of.epoch for of in means), default=0)
     for of in means:
         if of.epoch == last:

@@ -72,7 +72,7 @@ def of_form(given: Given, device: str) -> Callable[..., list[Tensor]]:
         if form == "temperature learned":
             tau = torch.tensor(0.1, dtype=torch.float64 if exact else torch.float32, device=device, requires_grad=True)
         sections = (z[1],) if form == "both ways" else tuple(z)
-        with mock.patch.object(weights, "SORTED", 0 if "sorted" in form else weights.SORTED):
+        with mock.patch.object(weights, "MIN_ROWS_TO_SORT", 0 if "sorted" in form else weights.MIN_ROWS_TO_SORT):
             found = evaluate(problem, z[0], sections, temperature=tau, backend="dense" if exact else "triton")
         sums = [torch.where(x.isfinite(), x, 0) for x in (*found.logsums, *found.columns)]
         sums += [] if found.attraction is None else [-found.attraction]

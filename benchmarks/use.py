@@ -21,9 +21,9 @@ from benchmarks.measuring.measurement import Measurement, option
 from benchmarks.measuring.results import Timing, summary
 from likewise.data import Folder
 from likewise.data.reading import spans_of
-from likewise.data.workers import fetched
+from likewise.data.workers import fetch
 from likewise.inference import Model
-from likewise.inference.embedding import encoded, samples_for
+from likewise.inference.embedding import encode_pieces, samples_for
 from likewise.models import MLP, ConvNet
 from likewise.models.encoder import SizedEncoder
 from likewise.runs import Run
@@ -92,9 +92,9 @@ class Measure(Measurement):
         inputs: Any = samples_for(small, Folder(str(folder / "photos"), label="none")).inputs
         spans = spans_of(inputs, [range(self.photos)], 32) * TIMES
         walks: dict[str, Callable[[], Iterable[Any]]] = {
-            "loader alone": lambda: fetched(_Reads(inputs, spans), self.workers),
-            "embed, encoder elsewhere": lambda: encoded(Model(waiting), inputs, spans, self.workers),
-            "embed, ConvNet on the same cores": lambda: encoded(small, inputs, spans, self.workers),
+            "loader alone": lambda: fetch(_Reads(inputs, spans), self.workers),
+            "embed, encoder elsewhere": lambda: encode_pieces(Model(waiting), inputs, spans, self.workers),
+            "embed, ConvNet on the same cores": lambda: encode_pieces(small, inputs, spans, self.workers),
         }
         took: dict[str, list[float]] = {name: [] for name in walks}
         for _ in range(self.repeats):

@@ -218,7 +218,7 @@ def photos_likewise(asked: Asked) -> tuple[int, float]:
     with tempfile.TemporaryDirectory() as folder:
         for file in sorted(path for path in asked.photos.rglob("*") if path.is_file())[:32]:
             shutil.copy(file, folder)
-        options: dict[str, Any] = {"encoder": "Timm", "encoder.name": asked.timm, "data.size": SIDE}
+        options = {"encoder": "Timm", "encoder.name": asked.timm, "encoder.pretrained": True, "data.size": SIDE}
         return embedded(asked.photos, Path(folder), options)
 
 

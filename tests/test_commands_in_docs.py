@@ -11,7 +11,7 @@ import pytest
 
 from likewise.cli import _underscored, sweep
 from likewise.configuration import read, written
-from likewise.configuration.help import asked_help
+from likewise.configuration.help import requested_help
 from likewise.configuration.options import VERBS
 from likewise.workflows import plan
 
@@ -53,10 +53,10 @@ def mistake(verb, words):
     """Say what a verb does not understand; None: it understands all."""
     try:
         if verb == "sweep":
-            planned = sweep._parsed(words)[0]  # noqa: SLF001 - it reads and does nothing else
+            planned = sweep._parse(words)[0]  # noqa: SLF001 - it reads and does nothing else
             planned.trials.update({name: trials[:1] for name, trials in planned.trials.items()})
             plan.configurations(planned)
-        elif asked_help(words, verb) is None:
+        elif requested_help(words, verb) is None:
             read([word for word in words if word != "--print_config"], verb=verb)
     except ValueError as error:
         return None if re.search(LACKING, str(error)) else f"likewise {verb} {shlex.join(words)}: {error}"

@@ -42,7 +42,7 @@ def test_type_checkers_are_told_the_same_names():
 def test_every_room_is_an_attribute():
     """A room is imported by its name alone: all there are, and nothing else."""
     rooms = {path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
-    assert set(likewise._ROOMS) == rooms - {"__init__", "__main__"}  # noqa: SLF001 - no other list of them
+    assert set(likewise._PACKAGES) == rooms - {"__init__", "__main__"}  # noqa: SLF001 - no other list of them
 
 
 @pytest.mark.process

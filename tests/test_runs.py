@@ -14,7 +14,7 @@ from likewise.instantiate import class_of, instantiate
 from likewise.models import MLP, ConvNet, Encoder, FromRun, Wrapped
 from likewise.runs import Run
 from likewise.runs.scores import Metric, Outcomes, Result, Score
-from likewise.workflows.failures import removed_if_idle
+from likewise.workflows.failures import remove_if_idle
 
 
 def _run(tmp_path, encoder=None, spec=None):
@@ -52,7 +52,7 @@ def test_a_folder_for_runs_that_cannot_be_created_is_refused(tmp_path):
 def test_a_run_that_fails_stays_only_if_it_did_work(tmp_path, trained):
     run = Run.create(tmp_path, "half")
     run.describe({"seed": 0})
-    with pytest.raises(RuntimeError) as caught, removed_if_idle(run, "left in {}".format):  # noqa: PT012 - as a run goes
+    with pytest.raises(RuntimeError) as caught, remove_if_idle(run, "left in {}".format):  # noqa: PT012 - as a run goes
         if trained:
             run.write("metrics.csv", b"step\n")
         raise RuntimeError

@@ -14,7 +14,7 @@ from typing import Any, final
 import torch
 
 from benchmarks.measuring.prediction import in_units
-from likewise.files.formats import PARTIAL
+from likewise.files.formats import PARTIAL_SUFFIX
 from likewise.runs.machine import device_name, versions
 
 PACKAGES = (
@@ -92,7 +92,7 @@ def _installed() -> dict[str, str]:
 
 def write(path: Path, facts: Mapping[str, Any], results: Sequence[Timing]) -> None:
     """Write the file as a whole or not at all, so that it is valid at any time."""
-    partial = path.with_name(path.name + PARTIAL)
+    partial = path.with_name(path.name + PARTIAL_SUFFIX)
     rows = ",\n".join(f"    {json.dumps(asdict(result), ensure_ascii=False)}" for result in results)
     head = json.dumps(facts, indent=2, ensure_ascii=False).removesuffix("\n}")
     partial.write_text(f'{head},\n  "results": [\n{rows}\n  ]\n}}\n', encoding="utf-8")

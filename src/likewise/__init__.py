@@ -68,14 +68,14 @@ __all__ = [
     "contrast", "embed", "evaluate", "export", "label_pair_similarity", "load", "load_encoder", "log_sum_exp",
     "pairs", "pairwise_sum", "predict", "search", "sweep", "train", "transfer",
 ]
-_ROOMS = [
+_PACKAGES = [
     "cli", "configuration", "data", "diagnostics", "distributed", "evaluation", "files", "inference",
     "instantiate", "integrations", "losses", "memory", "models", "operator", "pairs", "report", "runs", "training",
     "workflows",
 ]
 # fmt: on
 __version__ = "0.1.0"
-_ROOM_OF = {  # all other names are in losses
+_PACKAGE_OF = {  # all other names are in losses
     **dict.fromkeys(("contrast", "log_sum_exp", "pairwise_sum"), "operator"),
     "load": "inference",
     "load_encoder": "runs",
@@ -87,11 +87,11 @@ _ROOM_OF = {  # all other names are in losses
 
 def __getattr__(name: str) -> Any:
     """Import a subpackage, or a name from one, at its first use."""
-    if name in _ROOMS:
+    if name in _PACKAGES:
         return import_module(f"likewise.{name}")  # which makes it an attribute
     if name not in __all__:
         raise AttributeError(f"module 'likewise' has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(f"likewise.{_ROOM_OF.get(name, 'losses')}"), name)
+    value = globals()[name] = getattr(import_module(f"likewise.{_PACKAGE_OF.get(name, 'losses')}"), name)
     return value
 
 

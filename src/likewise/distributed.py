@@ -41,7 +41,7 @@ class RankSizes(NamedTuple):
 
     @property
     def even(self) -> bool:
-        """Whether all processes have as many rows."""
+        """Whether all processes have the same number of rows."""
         return len(set(self.sizes)) == 1
 
 
@@ -91,8 +91,9 @@ def agreement(
         raise problem
     refused = [failed for failed, _ in everyone]
     if 1 in refused:
-        rank = refused.index(1)
-        raise ValueError(f"expected valid input on all ranks, got an error: rank {rank} was refused, see its message")
+        failed_rank = refused.index(1)
+        got = f"an error: rank {failed_rank} was refused, see its message"
+        raise ValueError(f"expected valid input on all ranks, got {got}")
     if len(set(everyone)) > 1:
         everyone_in_full = map(json.loads, exchange_texts(text, device))
         raise ValueError(difference(dict(enumerate(everyone_in_full)), subject, remedy))
@@ -149,15 +150,16 @@ def difference(everyone: Mapping[int, Mapping[str, str]], subject: str, remedy: 
     names = list(dict.fromkeys(name for facts in everyone.values() for name in facts))
     shared = [name for name in names if all(name in facts for facts in everyone.values())]
     for some in (shared, names):
-        told: list[str] = []
+        differences: list[str] = []
         for name in some:
             first: dict[str, int] = {}
-            for rank, facts in everyone.items():
-                first.setdefault(facts.get(name, "nothing"), rank)
+            for rank_index, facts in everyone.items():
+                first.setdefault(facts.get(name, "nothing"), rank_index)
             if len(first) > 1:
-                told.append(f"{name} {' and '.join(f'{value} on rank {rank}' for value, rank in first.items())}")
-        if told:
-            return f"expected the same {subject} on all ranks, got {'; '.join(told)}: {remedy}"
+                values = (f"{value} on rank {rank_index}" for value, rank_index in first.items())
+                differences.append(f"{name} {' and '.join(values)}")
+        if differences:
+            return f"expected the same {subject} on all ranks, got {'; '.join(differences)}: {remedy}"
     return ""
 
 

@@ -17,7 +17,7 @@ from typing import Any, Self, TypedDict, TypeGuard, TypeVar, get_args, get_origi
 T = TypeVar("T")
 MAIN = "__main__"
 GUARD = re.compile(r"^if\s*\(?\s*__name__\s*==", re.MULTILINE)
-PLAIN = {type(None), object, list, dict, int, float, bool, str}
+PLAIN_TYPES = {type(None), object, list, dict, int, float, bool, str}
 
 
 class Described:
@@ -112,7 +112,7 @@ def instantiate(spec: Mapping[str, Any], base: type | tuple[type, ...] = object,
         ValueError: The class is not found or not a subclass of `base`; or what the class itself raises.
 
     Example:
-        >>> build({"class_path": "collections.Counter", "init_args": {}}, dict, a=2)
+        >>> instantiate({"class_path": "collections.Counter", "init_args": {}}, dict, a=2)
         Counter({'a': 2})
     """
     cls = class_of(spec["class_path"], base)
@@ -141,22 +141,26 @@ def _required(cls: type) -> set[str]:
     return set()
 
 
-def instantiate_all(asked: Any, base: type[T]) -> list[T] | None:
+def instantiate_all(values: Any, base: type[T]) -> list[T] | None:
     """Return the parts of an option that takes one or several, and make those that are specs; None: not given."""
-    if asked is None:
+    if values is None:
         return None
-    return [part if isinstance(part, base) else instantiate(part, base) for part in listed(asked)]
+    return [part if isinstance(part, base) else instantiate(part, base) for part in as_list(values)]
 
 
-def listed(asked: Any) -> list[Any]:
+def as_list(values: Any) -> list[Any]:
     """Return the values of an option that takes one or several, as a list: empty for a switch or None.
 
     Example:
-        >>> listed("one"), listed(["one", "two"]), listed(None), listed(True)
+        >>> as_list("one"), as_list(["one", "two"]), as_list(None), as_list(True)
         (['one'], ['one', 'two'], [], [])
     """
     return (
-        list(asked) if isinstance(asked, list | tuple) else [] if asked is None or isinstance(asked, bool) else [asked]
+        list(values)
+        if isinstance(values, list | tuple)
+        else []
+        if values is None or isinstance(values, bool)
+        else [values]
     )
 
 
@@ -167,7 +171,7 @@ def arguments(owner: type, init_args: Mapping[str, Any]) -> dict[str, Any]:
         >>> arguments(dict, {"a": 2})
         {'a': 2}
     """
-    return {name: _made(value, owner, name) for name, value in init_args.items()}
+    return {name: _make(value, owner, name) for name, value in init_args.items()}
 
 
 def describe(self: object) -> str:
@@ -177,7 +181,7 @@ def describe(self: object) -> str:
         >>> class Steps:
         ...     def __init__(self, size):
         ...         self.size = size
-        >>> written(Steps(5))
+        >>> describe(Steps(5))
         'Steps(size=5)'
     """
     settings = (f"{name}={value!r}" for name, value in vars(self).items() if not name.startswith("_"))
@@ -224,7 +228,9 @@ def description(part: Any) -> tuple[Spec, bool]:
     signature = inspect.signature(cls)
     named = {name: value for name, value in signature.bind(*args, **options).arguments.items() if name not in options}
     kinds = {name: signature.parameters[name].kind.name for name in named}
-    known = {name: plainly(value) for name, value in {**named, **options}.items() if kinds.get(name) != "VAR_KEYWORD"}
+    known = {
+        name: plain_value(value) for name, value in {**named, **options}.items() if kinds.get(name) != "VAR_KEYWORD"
+    }
     again = all(value is not _LOST for value in known.values())
     again = again and not {"VAR_POSITIONAL", "POSITIONAL_ONLY"} & set(kinds.values())
     return Spec(class_path=path, init_args={name: value for name, value in known.items() if value is not _LOST}), again
@@ -233,7 +239,7 @@ def description(part: Any) -> tuple[Spec, bool]:
 _LOST = object()
 
 
-def plainly(value: Any) -> Any:
+def plain_value(value: Any) -> Any:
     """Return a value as a configuration has it; `_LOST` where none has."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
@@ -242,10 +248,10 @@ def plainly(value: Any) -> Any:
     if getattr(value, "ndim", None) == 0 and not getattr(value, "requires_grad", False):  # of NumPy or torch
         return value.item()
     if isinstance(value, list | tuple):
-        several = [plainly(entry) for entry in value]
+        several = [plain_value(entry) for entry in value]
         return _LOST if _LOST in several else several
     if isinstance(value, Mapping):
-        several = {name: plainly(entry) for name, entry in value.items()}
+        several = {name: plain_value(entry) for name, entry in value.items()}
         return _LOST if _LOST in several.values() else several
     spec, again = description(value)
     return spec if again else _LOST
@@ -253,10 +259,10 @@ def plainly(value: Any) -> Any:
 
 def _public_path(cls: type) -> str:
     """Return a class's import path by the outermost package that exports it, other than likewise itself."""
-    rooms = cls.__module__.split(".")
-    for end in range(2, len(rooms)):
-        if getattr(import_module(room := ".".join(rooms[:end])), cls.__name__, None) is cls:
-            return f"{room}.{cls.__name__}"
+    packages = cls.__module__.split(".")
+    for end in range(2, len(packages)):
+        if getattr(import_module(package := ".".join(packages[:end])), cls.__name__, None) is cls:
+            return f"{package}.{cls.__name__}"
     return f"{cls.__module__}.{cls.__name__}"
 
 
@@ -270,13 +276,13 @@ def is_spec(value: Any) -> TypeGuard[dict[str, Any]]:
     return isinstance(value, Mapping) and isinstance(value.get("class_path"), str)
 
 
-def _made(value: Any, owner: type, parameter: str) -> Any:
+def _make(value: Any, owner: type, parameter: str) -> Any:
     if is_spec(value):
         return instantiate(value, _find_classes(owner, parameter))
     hint = _hint(owner, parameter) if isinstance(value, list | str) else None
     kinds = (hint, *get_args(hint))
     if isinstance(value, list):
-        made = [_made(item, owner, parameter) for item in value]  # a file of options has tuples as lists
+        made = [_make(item, owner, parameter) for item in value]  # a file of options has tuples as lists
         return tuple(made) if any(get_origin(annotation) is tuple for annotation in kinds) else made
     if isinstance(value, str) and timedelta in kinds and str not in kinds:
         hours, minutes, seconds = map(float, value.split(":"))
@@ -310,7 +316,7 @@ def _find_classes(owner: type, parameter: str) -> tuple[type, ...]:
     waiting, kinds = [_hint(owner, parameter)], list[type]()
     while waiting:
         hint = waiting.pop(0)
-        if inspect.isclass(hint) and hint not in PLAIN and not get_args(hint):
+        if inspect.isclass(hint) and hint not in PLAIN_TYPES and not get_args(hint):
             kinds.append(hint)
         waiting += get_args(hint)
     if not kinds:

@@ -15,7 +15,7 @@ from likewise.data import Arrays, reload
 from likewise.evaluation import KNN
 from likewise.runs import Run
 from likewise.workflows import training
-from likewise.workflows.plan import GivenSetting, Sweep, planned
+from likewise.workflows.plan import GivenSetting, Sweep, plan_sweep
 
 pytestmark = [
     pytest.mark.slow,
@@ -197,7 +197,7 @@ def test_data_in_memory_is_loaded_once_and_warns_each_run(few, tmp_path, monkeyp
 
     monkeypatch.setattr(Arrays, "load", counted)
     if not kept:
-        monkeypatch.setattr(reload, "MOST_KEPT", 0)
+        monkeypatch.setattr(reload, "MAX_KEPT_BYTES", 0)
     words = ["--seeds", "2", *SETTINGS, "--evaluations", "KNN", "--report", "false", "--split_seeds", *few]
     with pytest.warns(UserWarning, match="something about the data") as said:
         assert main(["sweep", *words, "--output", str(tmp_path / "sweep")]) == 0
@@ -285,17 +285,17 @@ def test_trials_are_all_combinations_or_some_of_them_drawn_once():
     tune = [axis("--tune", "x=1,2"), axis("--tune", "y=[1,2],[3]")]
     settings = [GivenSetting("a", ["--loss", "A"], tune), GivenSetting("b", ["--loss", "B"])]
     everywhere = [axis("--tune", "z=5,6")]
-    whole = planned(settings, [], [0], tune=everywhere)
+    whole = plan_sweep(settings, [], [0], tune=everywhere)
     assert whole.settings == {"a": ["--loss", "A"], "b": ["--loss", "B"]}
     trials = whole.trials
     assert trials["b"] == [["--z", "5"], ["--z", "6"]]
     assert sorted(map(tuple, trials["a"])) == sorted(
         ("--z", z, "--x", x, "--y", y) for z in "56" for x in "12" for y in ("[1,2]", "[3]")
     )
-    few = planned(settings, [], [0], tune=everywhere, trials=3).trials
+    few = plan_sweep(settings, [], [0], tune=everywhere, trials=3).trials
     assert [len(of) for of in few.values()] == [3, 2]
     assert all(trial in trials["a"] for trial in few["a"])
     assert len(set(map(tuple, few["a"]))) == 3
-    assert planned(settings, [], [0], tune=everywhere, trials=3).trials == few
-    own = planned([GivenSetting("c", [], [axis("--tune", "z=7")])], [], [0], tune=everywhere)
+    assert plan_sweep(settings, [], [0], tune=everywhere, trials=3).trials == few
+    own = plan_sweep([GivenSetting("c", [], [axis("--tune", "z=7")])], [], [0], tune=everywhere)
     assert own.trials == {"c": [["--z", "7"]]}

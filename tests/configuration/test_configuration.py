@@ -12,10 +12,10 @@ import pytest
 import yaml
 
 from likewise.configuration import read, resolve, written
-from likewise.configuration.catalogue import CATALOGUE, listed
+from likewise.configuration.catalogue import CATALOGUE, listed_subclasses
 from likewise.configuration.classes import Class, kinds
-from likewise.configuration.help import asked_help, completions
-from likewise.configuration.values import parsed
+from likewise.configuration.help import completions, requested_help
+from likewise.configuration.values import parse
 
 SLIPS = {
     # a name with a letter wrong
@@ -329,7 +329,7 @@ def test_classes_of_ones_own_are_read_as_ours(tmp_path):
         with pytest.raises(ValueError, match=r"expected|unknown") as error:
             read(words)
         assert told in str(error.value)
-    assert "How warm." in asked_help(["--loss.help", "own_parts.Mine"], "train")
+    assert "How warm." in requested_help(["--loss.help", "own_parts.Mine"], "train")
 
 
 def test_a_file_that_is_no_python_is_told_with_its_line(tmp_path):
@@ -371,7 +371,7 @@ def test_the_catalogue_has_the_classes_that_the_packages_hold():
                 own = inspect.isclass(one) and issubclass(one, kind) and one is not kind and not inspect.isabstract(one)
                 if own and f"{room}.{name}" not in always and not name.startswith("_"):
                     exported.setdefault(name, f"{room}.{name}")
-        assert listed(base) == dict(sorted(exported.items())), base
+        assert listed_subclasses(base) == dict(sorted(exported.items())), base
     assert CATALOGUE["likewise.report.sections.section.Section"]["likewise.report.sections"].split() == [
         section.__name__ for section in SECTIONS
     ]
@@ -397,8 +397,8 @@ def test_a_word_is_completed(words, current, expected):
 @pytest.mark.parametrize("name", ["batches.augmentation", "augmentation"])
 def test_a_part_of_the_usual_part_has_its_help(name):
     """As the guides write it, without the part above."""
-    assert "  SimCLRViews\n" in asked_help([f"--{name}.help"], "train")
-    assert "--batches.augmentation.flip float" in asked_help([f"--{name}.help", "SimCLRViews"], "train")
+    assert "  SimCLRViews\n" in requested_help([f"--{name}.help"], "train")
+    assert "--batches.augmentation.flip float" in requested_help([f"--{name}.help", "SimCLRViews"], "train")
 
 
 def test_help_tells_the_defaults_that_the_command_has_for_data_of_a_kind(tmp_path):
@@ -414,7 +414,7 @@ def test_help_tells_the_defaults_that_the_command_has_for_data_of_a_kind(tmp_pat
     for kind, words in places.items():
         config = read(["--data", str(tmp_path / words[0]), *words[1:]])
         for part in ("batches", "encoder", "head", "loss", "optimizer", "schedule"):
-            told = asked_help([f"--{part}.help", name_of(getattr(config, part))], "train")
+            told = requested_help([f"--{part}.help", name_of(getattr(config, part))], "train")
             given = {} if (kind, part) == ("pairs", "encoder") else getattr(config, part).get("init_args", {})
             for name, value in ((name, of) for name, of in given.items() if not isinstance(of, list)):
                 (block,) = re.findall(rf"^  --{part}\.{name} .*?(?=^  --|\Z)", told, re.DOTALL | re.MULTILINE)
@@ -424,10 +424,10 @@ def test_help_tells_the_defaults_that_the_command_has_for_data_of_a_kind(tmp_pat
                 if found:
                     shown += 1
                     wanted = name_of(value) if isinstance(value, dict) else value
-                    assert parsed(found[1].strip('".')) == wanted, (kind, part, name)
+                    assert parse(found[1].strip('".')) == wanted, (kind, part, name)
     assert shown > 60
-    assert "Where" not in asked_help(["--optimizer.help", "SGD"], "train")
-    assert " For " not in asked_help(["--data.help", "Folder"], "embed")
+    assert "Where" not in requested_help(["--optimizer.help", "SGD"], "train")
+    assert " For " not in requested_help(["--data.help", "Folder"], "embed")
 
 
 @pytest.mark.process

@@ -17,7 +17,7 @@ from PIL import Image
 from likewise.configuration.resolution import resolve
 from likewise.data import Arrays, ByClass, Folder, FromList, Pairs, Samples, Shards, Table, Text
 from likewise.data.ids import Ids
-from likewise.evaluation.arrays import gathered
+from likewise.evaluation.arrays import gather_samples
 from likewise.evaluation.feature_files import features_of_file
 from likewise.files.detection import source_for
 from likewise.files.encodings import opened
@@ -228,6 +228,6 @@ def test_bytes_in_arrays_are_words_in_utf_8_or_their_key_is_named(read, tmp_path
 @pytest.mark.parametrize("kind", [bytes, object])
 def test_bytes_as_labels_in_memory_are_words(kind):
     y = np.array([word.encode() for word in WORDS], dtype=None if kind is bytes else object)
-    assert set(gathered({"train": ("x", np.zeros((4, 2)), "y", y)}).names) == set(WORDS)
+    assert set(gather_samples({"train": ("x", np.zeros((4, 2)), "y", y)}).names) == set(WORDS)
     with pytest.raises(ValueError, match=r"expected y of strings, or bytes in utf-8, got b'ros\\xe9'"):
-        gathered({"train": ("x", np.zeros((4, 2)), "y", np.array([word.encode("latin-1") for word in WORDS]))})
+        gather_samples({"train": ("x", np.zeros((4, 2)), "y", np.array([word.encode("latin-1") for word in WORDS]))})

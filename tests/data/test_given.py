@@ -10,7 +10,7 @@ from datasets import Dataset
 from PIL import Image
 
 from likewise.data import Arrays, Table
-from likewise.data.given import kept
+from likewise.data.given import write_data
 
 GENERATOR = np.random.default_rng(0)
 VECTORS, LABELS = GENERATOR.normal(size=(12, 3)).astype(np.float32), np.arange(12) % 3
@@ -51,7 +51,7 @@ ARRAYS = {
 
 @pytest.mark.parametrize("data", ARRAYS.values(), ids=ARRAYS)
 def test_vectors_are_what_was_given(data, tmp_path):
-    samples = Arrays(kept(data, tmp_path)).load()
+    samples = Arrays(write_data(data, tmp_path)).load()
     assert torch.equal(samples.inputs, torch.from_numpy(VECTORS))
     assert samples.labels.tolist() == LABELS.tolist()
     assert samples.names == ("0", "1", "2")
@@ -67,7 +67,7 @@ IMAGES = {
 
 @pytest.mark.parametrize("data", IMAGES.values(), ids=IMAGES)
 def test_images_are_what_was_given(data, tmp_path):
-    samples = Arrays(kept(data, tmp_path, "kind")).load()
+    samples = Arrays(write_data(data, tmp_path, "kind")).load()
     assert torch.equal(samples.inputs, torch.from_numpy(PIXELS))
     assert [samples.names[of] for of in samples.labels] == [NAMES[of] for of in LABELS]
 
@@ -84,13 +84,13 @@ TABLES = {
 
 @pytest.mark.parametrize("data", TABLES.values(), ids=TABLES)
 def test_texts_are_what_was_given(data, tmp_path):
-    samples = Table(str(kept(data, tmp_path))).load()
+    samples = Table(str(write_data(data, tmp_path))).load()
     assert list(samples.inputs.strings) == TEXTS
     assert [samples.names[of] for of in samples.labels] == [NAMES[of] for of in LABELS]
 
 
 def test_pictures_are_what_was_given(tmp_path):
-    samples = Table(str(kept(Items(list(zip(pictures(), LABELS.tolist(), strict=True)), NAMES), tmp_path))).load()
+    samples = Table(str(write_data(Items(list(zip(pictures(), LABELS.tolist(), strict=True)), NAMES), tmp_path))).load()
     assert torch.equal(samples.inputs[torch.arange(12)], torch.from_numpy(PIXELS))
     assert samples.names == NAMES
 
@@ -99,20 +99,20 @@ def test_pictures_are_what_was_given(tmp_path):
 def test_parts_are_those_given(kind, tmp_path):
     one = {"arrays": (VECTORS, LABELS), "table": pd.DataFrame({"text": TEXTS, "label": LABELS})}[kind]
     two = {"arrays": (VECTORS[:4], LABELS[:4]), "table": pd.DataFrame({"text": TEXTS[:4], "label": LABELS[:4]})}[kind]
-    path = kept({"train": one, "test": two}, tmp_path)
+    path = write_data({"train": one, "test": two}, tmp_path)
     samples = (Arrays(path) if kind == "arrays" else Table(str(path))).load()
     assert samples.parts.tolist() == [0] * 12 + [2] * 4
 
 
 def test_equal_data_is_kept_once(tmp_path):
-    assert kept((VECTORS, LABELS), tmp_path) == kept((VECTORS.copy(), LABELS), tmp_path)
-    assert kept((VECTORS + 1, LABELS), tmp_path) != kept((VECTORS, LABELS), tmp_path)
+    assert write_data((VECTORS, LABELS), tmp_path) == write_data((VECTORS.copy(), LABELS), tmp_path)
+    assert write_data((VECTORS + 1, LABELS), tmp_path) != write_data((VECTORS, LABELS), tmp_path)
     assert len(list(tmp_path.iterdir())) == 2
 
 
 def test_parts_of_other_names_are_other_data(tmp_path):
     one, two = pd.DataFrame({"text": TEXTS, "label": LABELS}), pd.DataFrame({"text": TEXTS[:4], "label": LABELS[:4]})
-    places = [kept({"train": one, other: two}, tmp_path) for other in ("validation", "test")]
+    places = [write_data({"train": one, other: two}, tmp_path) for other in ("validation", "test")]
     assert [sorted(of.name for of in place.iterdir()) for place in places] == [
         ["train.parquet", "validation.parquet"],
         ["test.parquet", "train.parquet"],
@@ -121,28 +121,28 @@ def test_parts_of_other_names_are_other_data(tmp_path):
 
 def test_a_subset_has_the_names_of_its_data_set(tmp_path):
     whole = Items(list(zip(torch.from_numpy(VECTORS), LABELS.tolist(), strict=True)), NAMES)
-    samples = Arrays(kept({"train": torch.utils.data.Subset(whole, range(6)), "test": whole}, tmp_path)).load()
+    samples = Arrays(write_data({"train": torch.utils.data.Subset(whole, range(6)), "test": whole}, tmp_path)).load()
     assert samples.names == NAMES
 
 
 @pytest.mark.parametrize("start", [0, 5])
 def test_series_of_any_index_are_what_was_given(start, tmp_path):
     frame = pd.DataFrame(VECTORS, index=range(start, start + 12)), pd.Series(LABELS, index=range(start, start + 12))
-    samples = Arrays(kept(frame, tmp_path)).load()
+    samples = Arrays(write_data(frame, tmp_path)).load()
     assert torch.equal(samples.inputs, torch.from_numpy(VECTORS))
     texts = pd.Series(TEXTS, index=range(start, start + 12)), pd.Series(LABELS, index=range(start, start + 12))
-    assert list(Table(str(kept(texts, tmp_path))).load().inputs.strings) == TEXTS
+    assert list(Table(str(write_data(texts, tmp_path))).load().inputs.strings) == TEXTS
 
 
 def test_tensors_of_a_graph_and_of_half_precision_are_read(tmp_path):
     values = torch.from_numpy(VECTORS).bfloat16().requires_grad_()
-    samples = Arrays(kept((values, LABELS), tmp_path)).load()
+    samples = Arrays(write_data((values, LABELS), tmp_path)).load()
     assert torch.equal(samples.inputs, values.detach().float())
 
 
 def test_inputs_alone_are_pictures_or_tuples_too(tmp_path):
-    assert len(Table(str(kept(pictures(), tmp_path)), label="none").load()) == 12
-    assert len(Arrays(kept(torch.utils.data.TensorDataset(torch.from_numpy(VECTORS)), tmp_path)).load()) == 12
+    assert len(Table(str(write_data(pictures(), tmp_path)), label="none").load()) == 12
+    assert len(Arrays(write_data(torch.utils.data.TensorDataset(torch.from_numpy(VECTORS)), tmp_path)).load()) == 12
 
 
 WRONG = {
@@ -174,4 +174,4 @@ WRONG = {
 @pytest.mark.parametrize(("data", "words"), WRONG.values(), ids=WRONG)
 def test_what_is_no_data_is_told(data, words, tmp_path):
     with pytest.raises(ValueError, match=words):
-        kept(data, Path(tmp_path))
+        write_data(data, Path(tmp_path))

@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 from likewise.data import Folder, headers, image_files
-from likewise.data.headers import Header, headers_of
+from likewise.data.headers import Header, read_headers
 
 KINDS = (("RGB", "JPEG"), ("L", "PNG"), ("P", "PNG"), ("RGBA", "PNG"), ("I;16", "PNG"))
 
@@ -19,7 +19,7 @@ KINDS = (("RGB", "JPEG"), ("L", "PNG"), ("P", "PNG"), ("RGBA", "PNG"), ("I;16", 
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("LIKEWISE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(headers, "FEWEST", 2)
+    monkeypatch.setattr(headers, "MIN_CACHED", 2)
     return tmp_path / "cache"
 
 
@@ -56,7 +56,7 @@ class Reads:
 
 def found(paths):
     reads = Reads(paths)
-    return headers_of(paths, range(len(paths)).__getitem__, reads, "plain"), sorted(reads.asked)
+    return read_headers(paths, range(len(paths)).__getitem__, reads, "plain"), sorted(reads.asked)
 
 
 def plainly(paths):
@@ -127,7 +127,7 @@ def test_without_a_home_all_is_read(paths, monkeypatch):
 def test_another_way_of_reading_is_apart(paths):
     found(paths)
     reads = Reads(paths)
-    headers_of(paths, range(len(paths)).__getitem__, reads, "upright")
+    read_headers(paths, range(len(paths)).__getitem__, reads, "upright")
     assert len(reads.asked) == len(paths)
 
 
@@ -135,7 +135,7 @@ def test_images_without_a_file_are_read_each_time(paths):
     some = [path if number % 3 else None for number, path in enumerate(paths)]
     for _ in range(2):
         reads = Reads(paths)
-        assert headers_of(some, range(len(some)).__getitem__, reads, "plain") == plainly(paths)
+        assert read_headers(some, range(len(some)).__getitem__, reads, "plain") == plainly(paths)
         assert len(reads.asked) == len(paths)
 
 

@@ -24,7 +24,7 @@ SIZES = [(40, 30), (31, 64), (16, 16), (90, 37)]
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("LIKEWISE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(headers, "FEWEST", 1)
+    monkeypatch.setattr(headers, "MIN_CACHED", 1)
     return tmp_path / "cache"
 
 
@@ -324,9 +324,9 @@ def test_an_image_whose_header_takes_all_of_it_is_read_whole(tmp_path):
 
 def test_a_part_of_a_file_that_is_cut_is_none(tmp_path):
     (tmp_path / "a").write_bytes(b"0123456789")
-    assert tars.content_of(tmp_path / "a", 4, 6) == b"456789"
+    assert tars.read_content(tmp_path / "a", 4, 6) == b"456789"
     with pytest.raises(OSError, match="a ends within what begins at byte 4"):
-        tars.content_of(tmp_path / "a", 4, 7)
+        tars.read_content(tmp_path / "a", 4, 7)
 
 
 def test_a_header_that_is_damaged_loses_no_samples_unsaid(folder, tmp_path):

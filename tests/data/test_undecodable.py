@@ -34,7 +34,7 @@ from likewise.runs import Run
 from likewise.training import Pretraining, TrainingData
 from likewise.training.loader import ORDER, Loader, Position
 from likewise.workflows.progress import PRINTED
-from likewise.workflows.scoring import encoded
+from likewise.workflows.scoring import encode_parts
 
 pytestmark = [
     pytest.mark.slow,
@@ -222,7 +222,7 @@ def test_those_of_the_other_side_of_pairs_are_counted_with_the_features(root, tm
     every = torch.arange(len(pairs))
     parts = Parts(*(pairs[every % 3 == of] for of in range(3)))
     encoders = MLP((4,), width=6), Projected(ConvNet((3, 32, 32), width=2), ProjectionHead(8, out_dim=6))
-    features = encoded(run, encoders[0], parts, PRINTED, second=encoders[1])
+    features = encode_parts(run, encoders[0], parts, PRINTED, second=encoders[1])
     assert sum(map(len, features)) == len(pairs) - len(BROKEN)
     assert {name.split("photos/")[1] for name in run.metadata["undecodable"].values()} == BROKEN
 

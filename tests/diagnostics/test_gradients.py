@@ -335,13 +335,13 @@ def test_a_section_compares_the_first_run_of_each_setting(tmp_path):
     runs = [run_with(tmp_path / str(number))[0] for number in range(7)]
     views = [RunView(run, setting=f"setting {max(0, number - 1)}") for number, run in enumerate(runs)]
     page = GradientsSection().content(views)
-    settings = [f"setting {number}, epoch {epoch}" for number in range(gradients.MOST_SETTINGS) for epoch in (1, 3)]
+    settings = [f"setting {number}, epoch {epoch}" for number in range(gradients.MAX_SETTINGS) for epoch in (1, 3)]
     assert list(cells_of(page)) == settings
     assert "Shown are 4 of 6 settings." in page.sentence
 
 
 def test_a_section_says_which_rows_it_is_about(tmp_path, monkeypatch):
-    monkeypatch.setattr(gradients, "MOST_ANCHORS", 16)
+    monkeypatch.setattr(gradients, "MAX_ANCHORS", 16)
     run, batches = run_with(tmp_path)
     first = batches["first"]
     with run.writing(run.batches.name) as path:

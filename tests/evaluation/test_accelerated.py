@@ -12,7 +12,7 @@ from likewise.evaluation.placing import with_room
 from likewise.runs import Run
 from likewise.runs.scores import Metric
 from likewise.workflows import Silent
-from likewise.workflows.scoring import EvaluationOptions, score
+from likewise.workflows.scoring import EvaluationOptions, evaluate_features
 from simulated_gpu import simulated_gpu
 
 pytestmark = pytest.mark.slow
@@ -56,7 +56,7 @@ def test_on_a_gpu_each_finds_what_it_finds_on_the_cpu(evaluation, refit, labels)
         assert torch.equal(ours.rows, theirs.rows)
     if found.predictor is not None:  # which a run keeps, and whoever loads it may have no GPU
         assert there.predictor is not None
-        assert there.predictor.saved() == found.predictor.saved()
+        assert there.predictor.to_bytes() == found.predictor.to_bytes()
 
 
 def test_the_penalty_path_goes_on_for_some_labels_on_a_gpu():
@@ -87,7 +87,7 @@ def test_a_run_is_evaluated_on_the_gpu_as_far_as_evaluations_can(tmp_path, monke
     given, asked = parts(), [KNN(), LinearProbe(), Retrieval(), FewShot(ways=3, shots=2, episodes=50), Seen()]
     run, beside = (Run.create(tmp_path, name, "x") for name in ("cpu", "gpu"))
     options = EvaluationOptions(asked)
-    score(run, given, None, options, Silent(), refit=False, trained=True)
+    evaluate_features(run, given, None, options, Silent(), refit=False, trained=True)
     monkeypatch.setattr(placing, "with_room", lambda device, *_: device)
     used: list[tuple[str, str]] = []
     for one in asked:
@@ -99,7 +99,7 @@ def test_a_run_is_evaluated_on_the_gpu_as_far_as_evaluations_can(tmp_path, monke
 
         monkeypatch.setattr(type(one), "evaluate", noted)
     with simulated_gpu() as gpu:
-        score(beside, given, None, options, Silent(), refit=False, trained=trained, device=gpu)
+        evaluate_features(beside, given, None, options, Silent(), refit=False, trained=trained, device=gpu)
     on, off = gpu.type, "cpu"
     assert dict(used) == {"kNN": on, "linear probe": on, "retrieval": on, "few-shot": off, "seen": off}
     assert beside.scores == run.scores

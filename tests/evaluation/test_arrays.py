@@ -245,7 +245,7 @@ def plain(order, right, k, gains=None):
 @pytest.mark.parametrize("apart", [True, False], ids=["gallery", "among themselves"])
 @pytest.mark.parametrize("several", [False, True], ids=["classes", "label sets"])
 def test_depths_are_those_of_a_loop_with_several_right_answers(apart, several, monkeypatch):
-    for name, size in {"TILE": 700, "FEWEST_ROWS": 3, "TALLEST": 60}.items():  # several tiles, also of a row
+    for name, size in {"TILE": 700, "MIN_ROWS": 3, "MAX_TILE": 60}.items():  # several tiles, also of a row
         monkeypatch.setattr(f"likewise.evaluation.nearest.{name}", size)
     monkeypatch.setattr("likewise.evaluation.retrieval.TILE", 700)
     labels = SETS[:60] if several else np.minimum(RANDOM.geometric(0.3, size=60), 6)

@@ -22,7 +22,7 @@ from likewise.evaluation import (
     load_features,
 )
 from likewise.evaluation import nearest as nearest_module
-from likewise.evaluation.array_files import arrays_of, is_arrays
+from likewise.evaluation.array_files import is_arrays, read_arrays
 from likewise.evaluation.features import silent
 from likewise.evaluation.knn import Weights
 from likewise.evaluation.nearest import nearest
@@ -35,8 +35,8 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(autouse=True)
 def everything_is_large(monkeypatch):
-    monkeypatch.setattr(array_files, "MAPPED", 1)
-    monkeypatch.setattr(feature_files, "LINKED", 1)
+    monkeypatch.setattr(array_files, "MIN_MAPPED_BYTES", 1)
+    monkeypatch.setattr(feature_files, "MIN_LINKED_BYTES", 1)
 
 
 def data(count: int = 120, width: int = 6, classes: int = 4) -> tuple[np.ndarray, np.ndarray]:
@@ -64,7 +64,7 @@ def test_arrays_of_an_npz_file_are_mapped_and_are_what_numpy_reads(tmp_path, dty
     vectors, labels = data()
     path = tmp_path / "séts of [all].npz"
     np.savez(path, a=np.arange(3), features=vectors.astype(dtype), labels=labels.astype(str))
-    found = arrays_of(path)
+    found = read_arrays(path)
     assert isinstance(found["features"], np.memmap)
     with np.load(path) as wanted:
         assert sorted(found) == sorted(wanted.files)
@@ -82,7 +82,7 @@ def test_what_cannot_be_mapped_is_read(tmp_path):
     np.savez_compressed(tmp_path / "packed.npz", features=vectors, labels=labels)
     np.savez(tmp_path / "fortran.npz", features=np.asfortranarray(vectors), labels=labels)
     for name in ("packed.npz", "fortran.npz"):
-        found = arrays_of(tmp_path / name)
+        found = read_arrays(tmp_path / name)
         assert not isinstance(found["features"], np.memmap)
         np.testing.assert_array_equal(found["features"], vectors)
 
@@ -91,7 +91,7 @@ def test_a_mapped_array_is_not_changed_by_what_is_done_with_it(tmp_path):
     vectors, labels = data()
     np.savez(tmp_path / "a.npz", features=vectors, labels=labels)
     before = (tmp_path / "a.npz").read_bytes()
-    arrays_of(tmp_path / "a.npz")["features"][:] = 0
+    read_arrays(tmp_path / "a.npz")["features"][:] = 0
     assert (tmp_path / "a.npz").read_bytes() == before
 
 
@@ -127,7 +127,7 @@ def test_lists_of_labels_in_a_table_are_label_sets(tmp_path):
     vectors, _ = data(60)
     lists = [["red", "round"], ["round"], [], ["blue"]] * 15
     table(tmp_path / "sets.parquet", vectors, lists, part=["train", "train", "test", "validation"] * 15)
-    arrays = arrays_of(tmp_path / "sets.parquet")
+    arrays = read_arrays(tmp_path / "sets.parquet")
     assert arrays["names"].tolist() == ["blue", "red", "round"]
     assert [[bool(name in own) for name in ("blue", "red", "round")] for own in lists] == arrays["labels"].tolist()
     assert [len(part) for part in features_of_file(tmp_path / "sets.parquet")] == [30, 15, 15]
@@ -136,21 +136,21 @@ def test_lists_of_labels_in_a_table_are_label_sets(tmp_path):
 def test_what_is_not_there_or_cannot_be_read_is_said_in_a_line(tmp_path):
     vectors, labels = data()
     with pytest.raises(ValueError, match="which does not exist: check the path"):
-        arrays_of(tmp_path / "none.npz")
+        read_arrays(tmp_path / "none.npz")
     np.savez(tmp_path / "cut.npz", features=vectors, labels=labels)
     (tmp_path / "cut.npz").write_bytes((tmp_path / "cut.npz").read_bytes()[:-40])
     (tmp_path / "cut.parquet").write_bytes(b"PAR1 and no more")
     for name in ("cut.npz", "cut.parquet"):
         with pytest.raises(ValueError, match=rf"got .*{name}, which can't be read"):
-            arrays_of(tmp_path / name)
+            read_arrays(tmp_path / name)
     parquet.write_table(pa.table({"x": [1.0], "label": ["a"]}), tmp_path / "x.parquet")
     with pytest.raises(
         ValueError, match=r"expected a column 'features' .* columns x, label in x.parquet: likewise embed"
     ):
-        arrays_of(tmp_path / "x.parquet")
+        read_arrays(tmp_path / "x.parquet")
     table(tmp_path / "blank.parquet", vectors, [None, *map(str, labels[1:])])
     with pytest.raises(ValueError, match="expected labels without empty cells"):
-        arrays_of(tmp_path / "blank.parquet")
+        read_arrays(tmp_path / "blank.parquet")
     wrong = vectors.copy()
     wrong[7] = np.inf
     np.savez(tmp_path / "infinite.npz", features=wrong, labels=labels)
@@ -320,10 +320,10 @@ def test_the_nearest_of_many_are_those_of_few(monkeypatch, own, count):
     vectors[9] = 0
     given = (vectors, None) if own else (queries, vectors)
     wanted = list(nearest(*given, count))
-    monkeypatch.setattr(nearest_module, "PREPARED", 1)
-    monkeypatch.setattr(nearest_module, "FEWEST_ROWS", 8)
-    monkeypatch.setattr(nearest_module, "ROWS_OF_LARGE", 16)
-    monkeypatch.setattr(nearest_module, "TALLEST", 16 * 11)
+    monkeypatch.setattr(nearest_module, "MAX_PREPARED_NUMBERS", 1)
+    monkeypatch.setattr(nearest_module, "MIN_ROWS", 8)
+    monkeypatch.setattr(nearest_module, "LARGE_ROWS", 16)
+    monkeypatch.setattr(nearest_module, "MAX_TILE", 16 * 11)
     found = list(nearest(*given, count))
     assert len(found) > 1
     cosines = torch.cosine_similarity(given[0].double().unsqueeze(1), vectors.double(), dim=2)

@@ -96,7 +96,7 @@ def test_it_ranks_as_a_plain_loop(coarse, direction, monkeypatch):
     expected |= {"MRR": np.mean([1 / rank for rank in firsts]), "nDCG@10": np.mean(cumulated)}
     expected["median rank"] = np.median(firsts)
     whole = CrossModalRetrieval()(pairs, pairs, pairs)
-    monkeypatch.setitem(nearest.CACHED, "cpu", 3 * size)  # three queries at a time
+    monkeypatch.setitem(nearest.CACHE_TILE, "cpu", 3 * size)  # three queries at a time
     tiled = CrossModalRetrieval()(pairs, pairs, pairs)
     for found in (whole, tiled):
         own = {score.metric.name: score for score in found.headline if score.metric.name.endswith(direction)}

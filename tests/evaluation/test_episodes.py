@@ -25,7 +25,7 @@ from likewise.data import (
 from likewise.data.augmentation import RandomAffine, RandomShift
 from likewise.data.by_class import SPLITS, rotated
 from likewise.data.episode_sampler import distinct
-from likewise.data.patch_mix import drawn, patched
+from likewise.data.patch_mix import draw_mix, patched
 from likewise.models import Conv4, ResNet12, Wrapped
 from likewise.models.resnet import DropBlock
 from likewise.training import InputContext, Step
@@ -153,7 +153,7 @@ def test_what_gives_no_episodes_is_refused_with_the_remedy(make, words):
 
 def test_a_box_of_each_query_comes_from_its_partner_pixel_by_pixel():
     queries = torch.rand(3, 4, 2, 9, 7)
-    mix = drawn(Draw(3, rows=3), 4, 9, 7)
+    mix = draw_mix(Draw(3, rows=3), 4, 9, 7)
     found = patched(queries, mix)
     for e in range(3):
         top, bottom, left, right = mix.boxes[e].tolist()
@@ -167,7 +167,7 @@ def test_a_box_of_each_query_comes_from_its_partner_pixel_by_pixel():
 def test_boxes_have_the_sides_of_the_paper_and_cover_31_percent():
     """Side ⌊S √(1 − λ)⌋, half of it by integer division on either side of a centre, cut off at the edges."""
     episodes = 20_000
-    mix = drawn(Draw(0, rows=episodes), 2, 28, 28)
+    mix = draw_mix(Draw(0, rows=episodes), 2, 28, 28)
     numbers = Draw(0, rows=episodes).uniform(3)
     for e in range(200):
         share, y, x = numbers[e].tolist()
@@ -175,7 +175,7 @@ def test_boxes_have_the_sides_of_the_paper_and_cover_31_percent():
         centre = int(28 * y), int(28 * x)
         edges = [min(max(at + by, 0), 28) for at in centre for by in (-half, half)]
         assert mix.boxes[e].tolist() == edges
-    top, bottom, left, right = drawn(Draw(0, rows=episodes), 2, 84, 84).boxes.T
+    top, bottom, left, right = draw_mix(Draw(0, rows=episodes), 2, 84, 84).boxes.T
     assert float(((bottom - top) * (right - left)).float().mean() / 84**2) == pytest.approx(0.31, abs=0.005)
 
 

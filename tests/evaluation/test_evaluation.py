@@ -220,8 +220,11 @@ def test_the_probe_reaches_the_minimum_that_another_solver_finds(penalty, monkey
     probe = ClassRegression(train).fit(penalty, 1e-9)
     weight = probe.weight * deviation[:, None]
     assert objective(train, penalty, weight, probe.bias + mean @ probe.weight) == pytest.approx(best, rel=1e-6)
-    for remembered in (logistic_regression.REMEMBERED, 1):  # as many classes are, in float32 and with few steps kept
-        monkeypatch.setattr(logistic_regression, "REMEMBERED", remembered)
+    for remembered in (
+        logistic_regression.MAX_HISTORY_NUMBERS,
+        1,
+    ):  # as many classes are, in float32 and with few steps kept
+        monkeypatch.setattr(logistic_regression, "MAX_HISTORY_NUMBERS", remembered)
         usual = ClassRegression(train).fit(penalty, LinearProbe().tolerance)
         gap = objective(train, penalty, usual.weight * deviation[:, None], usual.bias + mean @ usual.weight) / best - 1
         assert 0 <= gap + 1e-6 <= 0.01
@@ -335,7 +338,7 @@ def test_retrieval_is_a_loop_over_queries_with_a_long_tail_and_single_samples():
 
 def test_tiles_change_nothing(monkeypatch, parts):
     whole = [KNN()(*parts), Retrieval()(*parts)]
-    for name, size in {"TILE": 100, "FEWEST_ROWS": 3, "TALLEST": 60}.items():
+    for name, size in {"TILE": 100, "MIN_ROWS": 3, "MAX_TILE": 60}.items():
         monkeypatch.setattr(f"likewise.evaluation.nearest.{name}", size)
     for before, after in zip(whole, (KNN()(*parts), Retrieval()(*parts)), strict=True):
         assert before.scores == after.scores
@@ -488,7 +491,7 @@ def test_many_and_few_are_those_of_the_whole_training_part(parts):
 
 
 def test_raw_inputs_are_a_subset_of_known_rows(monkeypatch):
-    monkeypatch.setattr("likewise.evaluation.raw.MOST_NUMBERS", 31)
+    monkeypatch.setattr("likewise.evaluation.raw.MAX_PART_NUMBERS", 31)
     images = torch.arange(20, dtype=torch.uint8).view(20, 1, 1, 1).expand(20, 1, 2, 2)
     samples = Samples(images, torch.arange(20) % 2, ("a", "b"), rows=torch.arange(100, 120))
     raw = raw_features(Parts(samples, samples, samples))

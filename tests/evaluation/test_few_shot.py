@@ -27,7 +27,7 @@ from likewise.evaluation import (
 from likewise.evaluation.intervals import over_classes, over_classes_of_episodes
 from likewise.evaluation.logistic_regression import episode_probe
 from likewise.runs import Run
-from likewise.runs.score_files import outcomes_of, save_outcomes
+from likewise.runs.score_files import read_outcomes, save_outcomes
 from likewise.runs.scores import validation_score
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*LeafSpec.*", "ignore:.*does not have many workers.*")
@@ -157,7 +157,7 @@ def test_weak_penalties_converge_too(penalty):
 
 def test_a_logistic_regression_that_has_not_converged_says_so(monkeypatch):
     """In the score, which stays."""
-    monkeypatch.setattr("likewise.evaluation.logistic_regression.MOST_PASSES", 3)
+    monkeypatch.setattr("likewise.evaluation.logistic_regression.MAX_PASSES", 3)
     _, done = episode_probe(torch.stack([torch.zeros(3, 2, 4), torch.randn(3, 2, 4)]), torch.randn(2, 5, 4), 0.1)
     assert done.tolist() == [True, False]
     options = {"distance": "cosine", "classifier": "logistic regression", "penalty": 0.01}
@@ -405,7 +405,7 @@ def test_without_the_shares_of_classes_nothing_is_said_of_the_difference(tmp_pat
     found = FewShot(5, 1, 6, 50, distance="cosine")(train, validation, test).outcomes[0]
     assert torch.allclose(found.shares.mean(dim=1), found.values)
     save_outcomes(tmp_path / "outcomes.npz", [found, replace(found, part="validation", shares=None)])
-    saved, without = outcomes_of(tmp_path / "outcomes.npz")
+    saved, without = read_outcomes(tmp_path / "outcomes.npz")
     assert torch.equal(saved.shares, found.shares)
     worse = replace(saved, values=saved.values / 2, shares=saved.shares / 2)
     known, unknown = (paired_difference(one, worse) for one in (saved, without))

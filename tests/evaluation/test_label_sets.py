@@ -155,7 +155,7 @@ def parts_of(seed=0, samples=400, labels=5, width=8):
 @pytest.mark.parametrize("one_unit", [False, True])
 @pytest.mark.parametrize("penalty", [1.0, 1e-2, 1e-4])
 def test_the_probe_of_every_label_is_the_one_of_scikit_learn(penalty, one_unit, most_rotated, monkeypatch):
-    monkeypatch.setattr(logistic_regression, "MOST_ROTATED", most_rotated)
+    monkeypatch.setattr(logistic_regression, "MAX_ROTATED_FEATURES", most_rotated)
     train, *_ = parts_of()
     probes = LabelRegression(replace(train, one_unit=one_unit)).fit(penalty, 1e-10)
     mean, deviation = train.vectors.double().mean(0), train.vectors.double().std(0, correction=0)

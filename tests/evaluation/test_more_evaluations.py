@@ -27,8 +27,8 @@ from likewise.evaluation import (
     Robustness,
     applicable,
 )
-from likewise.evaluation.calibration import binned, calibration_error
-from likewise.evaluation.intervals import resampled
+from likewise.evaluation.calibration import bin_indices, calibration_error
+from likewise.evaluation.intervals import bootstrap_indices
 from likewise.evaluation.out_of_distribution import Mahalanobis, auroc, false_positives, neighbour_of
 from likewise.evaluation.predictors import temperature_of
 from likewise.runs import Run
@@ -104,7 +104,7 @@ def test_rows_of_bins_add_up_to_the_calibration_error(parts):
 
 
 def test_a_probability_on_an_edge_belongs_to_the_bin_below():
-    assert binned(torch.tensor([1e-9, 0.25, 0.2500001, 0.75, 1.0]), 4).tolist() == [0, 0, 1, 2, 3]
+    assert bin_indices(torch.tensor([1e-9, 0.25, 0.2500001, 0.75, 1.0]), 4).tolist() == [0, 0, 1, 2, 3]
     assert calibration_error(torch.tensor([1.0, 1.0]), torch.tensor([True, True])) == 0
 
 
@@ -211,13 +211,13 @@ def test_the_false_positive_rate_is_that_of_a_loop():
 
 
 def test_resamples_are_the_same_for_the_same_seed_and_of_the_right_size():
-    blocks = list(resampled(3, 100_000, times=100))
+    blocks = list(bootstrap_indices(3, 100_000, times=100))
     assert sum(len(first) for first, _ in blocks) == 100
     assert {tuple(of.shape[1] for of in block) for block in blocks} == {(3, 100_000)}
     assert len(blocks) > 1
-    again = list(resampled(3, 100_000, times=100))
+    again = list(bootstrap_indices(3, 100_000, times=100))
     assert torch.equal(blocks[1][1], again[1][1])
-    assert not torch.equal(blocks[0][1], next(resampled(3, 100_000, times=100, seed=1))[1])
+    assert not torch.equal(blocks[0][1], next(bootstrap_indices(3, 100_000, times=100, seed=1))[1])
 
 
 @pytest.mark.parametrize("count", [400, 20], ids=["many samples", "fewer than features"])

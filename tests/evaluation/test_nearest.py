@@ -16,8 +16,8 @@ from likewise.evaluation.nearest import Nearest, close_pairs, largest, nearest
 
 @pytest.fixture(autouse=True)
 def small_tiles(monkeypatch):
-    monkeypatch.setitem(module.CACHED, "cpu", 2**13)
-    monkeypatch.setattr(module, "NARROWEST", 2)
+    monkeypatch.setitem(module.CACHE_TILE, "cpu", 2**13)
+    monkeypatch.setattr(module, "MIN_BLOCKS", 2)
 
 
 def vectors(count: int, width: int, seed: int = 0) -> Tensor:
@@ -162,7 +162,7 @@ def test_the_close_pairs_are_those_of_a_loop():
 
 @pytest.mark.parametrize("waiting", [1, 2**20])
 def test_groups_are_what_pairs_link(monkeypatch, waiting):
-    monkeypatch.setattr("likewise.evaluation.duplicates.WAITING", waiting)
+    monkeypatch.setattr("likewise.evaluation.duplicates.MIN_WAITING_PAIRS", waiting)
     samples = vectors(60, 3)
     units = functional.normalize(samples.double())
     cosines = units @ units.T
@@ -221,7 +221,7 @@ def test_the_largest_are_those_of_a_sort(width, count, levels):
 @pytest.mark.parametrize("own", [True, False])
 @pytest.mark.parametrize("sizes", [(700, 3, 60), (10, 1, 7), (10**4, 2, 10**5)])
 def test_neighbours_are_those_of_a_loop_in_any_tiles(monkeypatch, own, sizes):
-    for name, size in zip(("TILE", "FEWEST_ROWS", "TALLEST"), sizes, strict=True):
+    for name, size in zip(("TILE", "MIN_ROWS", "MAX_TILE"), sizes, strict=True):
         monkeypatch.setattr(module, name, size)
     references = vectors(150, 6)
     queries = references if own else vectors(40, 6, seed=1)

@@ -236,7 +236,7 @@ def test_the_own_classifier_of_classes_predicts_without_its_run(digits, run, los
     parts, module = trained(loss, digits)
     run.describe({"parts": {"head": {"class_path": "likewise.models.ProjectionHead",
                                      "init_args": {"feature_dim": 16, "out_dim": 8, "batch_norm": True}}}})  # fmt: skip
-    run.write(run.classifier.name, module.predictor(parts).saved())
+    run.write(run.classifier.name, module.predictor(parts).to_bytes())
     found = OwnClassifier()(*parts)
     predictor = kept(run, parts, found).predictor()
     assert predictor.by == "own classifier"
@@ -251,7 +251,7 @@ def test_the_own_classifier_of_label_sets_predicts_without_its_run(sets, run, lo
     parts, module = trained(loss, sets)
     run.describe({"parts": {"head": {"class_path": "likewise.models.ProjectionHead",
                                      "init_args": {"feature_dim": 16, "out_dim": 8, "batch_norm": True}}}})  # fmt: skip
-    run.write(run.classifier.name, module.predictor(parts).saved())
+    run.write(run.classifier.name, module.predictor(parts).to_bytes())
     predictor = kept(run, parts).predictor("own")
     assert predictor.probabilities is isinstance(loss, lw.BCELoss)
     scores = predictor.scores(parts.test.vectors)
@@ -345,7 +345,7 @@ def test_a_damaged_file_is_told(digits, run):
 
 def test_a_predictor_is_read_as_it_was_written(digits, run):
     found = LinearProbe(1e-2)(*digits).predictor
-    run.write("probe.safetensors", found.saved())
+    run.write("probe.safetensors", found.to_bytes())
     read = LinearPredictor.load(run.probe, nn.Identity)
     assert repr(read) == repr(found) == "LinearPredictor(linear probe: 10 classes)"
     assert torch.equal(read.scores(digits.test.vectors), found.scores(digits.test.vectors))
@@ -355,13 +355,13 @@ def test_scores_in_pieces_are_those_of_all_and_those_of_a_large_training_part_ar
     whole, module = trained(lw.CrossEntropyLoss(), digits)
     encoded = [replace(part, predictions=None) for part in whole]
     kept_by = module.predictor(whole)
-    monkeypatch.setattr(pretraining, "SCORED", 7)
-    monkeypatch.setattr(pretraining, "SCORES", 30)
+    monkeypatch.setattr(pretraining, "SCORING_BATCH", 7)
+    monkeypatch.setattr(pretraining, "SCORES_AT_ONCE", 30)
     pieces = FeatureParts(*map(module.with_predictions, encoded))
     for part, like in zip(pieces, whole, strict=True):
         torch.testing.assert_close(part.predicted, like.predicted, rtol=0, atol=1e-5)
     assert module.predictor(pieces).temperature == pytest.approx(kept_by.temperature, rel=1e-3)
-    monkeypatch.setattr(pretraining, "TRAINING_SCORES", len(digits.train) * 10 - 1)
+    monkeypatch.setattr(pretraining, "MAX_TRAINING_SCORES", len(digits.train) * 10 - 1)
     fewer = FeatureParts(*map(module.with_predictions, encoded))
     assert [part.predictions is None for part in fewer] == [True, False, False]
     assert module.predictor(fewer).temperature == pytest.approx(kept_by.temperature, rel=1e-3)

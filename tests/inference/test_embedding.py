@@ -23,7 +23,7 @@ from likewise.data import Arrays, Folder, ImagePreprocessing, Pairs, Table, Text
 from likewise.evaluation import features_of_file
 from likewise.inference import Model, load
 from likewise.inference.embedding import samples_for
-from likewise.inference.inputs import of_side, samples_at, streamed
+from likewise.inference.inputs import of_side, samples_at, stream_samples
 from likewise.inference.shards import EmbeddingShards
 from likewise.models import MLP, BagOfTokens, ConvNet
 from likewise.runs import Run
@@ -146,10 +146,10 @@ def test_numbers_in_tables_and_arrays_stay_where_they_are(tmp_path):
     vectors[[3, 411], 1] = np.nan
     columns = {"x": vectors[:, 0], "yz": list(vectors[:, 1:]), "class": ["a", "b"] * 350}
     pq.write_table(pa.table(columns), tmp_path / "v.parquet")
-    mapped = streamed(Arrays(tmp_path / "v.npy")).inputs
+    mapped = stream_samples(Arrays(tmp_path / "v.npy")).inputs
     assert not isinstance(mapped, torch.Tensor)
     with pytest.warns(UserWarning, match="left out 2 of 700 rows"):
-        table = streamed(Table(str(tmp_path / "v.parquet")))
+        table = stream_samples(Table(str(tmp_path / "v.parquet")))
     assert not isinstance(table.inputs, torch.Tensor)
     kept = np.delete(np.arange(700), [3, 411])
     some = torch.tensor([600, 2, 3, 4, 5])
@@ -163,7 +163,7 @@ def test_numbers_in_tables_and_arrays_stay_where_they_are(tmp_path):
     parts.mkdir()
     for part, rows in (("train", kept[:400]), ("test", kept[400:])):
         pq.write_table(pa.table({"x": list(vectors[rows])}), parts / f"{part}.parquet")
-    both = streamed(Table(str(parts), label="none"))
+    both = stream_samples(Table(str(parts), label="none"))
     np.testing.assert_array_equal(both.inputs[torch.tensor([0, 399, 400, 697])], vectors[kept[[0, 399, 400, 697]]])
 
 

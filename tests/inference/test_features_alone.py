@@ -88,7 +88,7 @@ def saved(given, kind, folder, monkeypatch):
         place = run.folder
         mapped = None
         if kind == "linked run":
-            monkeypatch.setattr(feature_files, "LINKED", 0)
+            monkeypatch.setattr(feature_files, "MIN_LINKED_BYTES", 0)
             np.save(folder / "mine.npy", features)
             mapped = np.load(folder / "mine.npy", mmap_mode="c")
         save_features(run.embeddings, cut(given), mapped)

@@ -390,7 +390,7 @@ def test_shards_of_before_are_of_the_first_side(tmp_path, monkeypatch):
     run, table = asked(tmp_path)
     options = {"output": tmp_path / "x.parquet", "shard_size": 4, "progress": Silent()}
     with monkeypatch.context() as patched:
-        patched.setattr("likewise.inference.shards.EmbeddingShards.joined", lambda _: 1 / 0)
+        patched.setattr("likewise.inference.shards.EmbeddingShards.join", lambda _: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             lw.embed(run, table, **options)
     manifest = tmp_path / "x.parquet.partial" / "manifest.json"

@@ -361,9 +361,9 @@ def constants_of(name: str, batch: Batch, similarity: Callable[[], Tensor], cach
 def drawn_by(batch: Batch) -> Tensor:
     """Return the rows that KCL draws for a batch."""
     noted: list[Tensor] = []
-    draws = KCLLoss._drawn  # noqa: SLF001 - which rows are drawn is what this asks
+    draws = KCLLoss._draw  # noqa: SLF001 - which rows are drawn is what this asks
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(KCLLoss, "_drawn", lambda *given: noted.append(draws(*given)) or noted[-1])
+        patch.setattr(KCLLoss, "_draw", lambda *given: noted.append(draws(*given)) or noted[-1])
         evaluate(make("KCL", 0.5), batch)
     return noted[0]
 

@@ -289,10 +289,13 @@ def test_guides_are_constants():
     [
         (
             {"guide_queries": Q},
-            "expected guide_queries and guide_keys together, and keys with guide_keys, got only some",
+            "and keys with guide_keys, got guide_queries and keys without guide_keys: pass the guide's",
         ),
         ({"guide_keys": Q}, "expected guide_queries and guide_keys together"),
-        ({"guide_queries": Q, "guide_keys": Q, "guide_negatives": Q}, "and negatives with guide_negatives, got only"),
+        (
+            {"guide_queries": Q, "guide_keys": Q, "guide_negatives": Q},
+            "negatives with guide_negatives, got .* without negatives",
+        ),
         ({"guide_queries": Q, "guide_keys": Q[:, :2]}, r"guide's width, one for each of the keys, shape \(4, 3\), got"),
         ({"guide_queries": Q[:3], "guide_keys": Q}, r"each of the queries, shape \(4, 3\), got shape \(3, 3\): encode"),
         ({"guide_queries": Q.long(), "guide_keys": Q}, "guide_queries to have a floating .*got torch.int64"),

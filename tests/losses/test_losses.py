@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import likewise as lw
 from likewise.losses import ContrastiveLoss
-from likewise.losses.checks import told_inactive
+from likewise.losses.checks import warn_if_inactive
 from likewise.losses.inputs import Classes, Embeddings, References, Views
 
 BACKENDS = ["dense", "tiled"]
@@ -431,7 +431,10 @@ NAN = torch.tensor([[1.0, 2.0], [torch.nan, 1.0]])
         (lambda: lw.NTXentLoss()(VIEWS[:, :1]), "two or more views"),
         (lambda: lw.NTXentLoss()(), "two or more views"),
         (lambda: lw.NTXentLoss()(ROWS, LABELS), "views for NTXentLoss, not labels.*SupConLoss"),
-        (lambda: lw.SupConLoss()(ROWS, LABELS, queue=ROWS), "queue, queue_labels and labels together, got only some"),
+        (
+            lambda: lw.SupConLoss()(ROWS, LABELS, queue=ROWS),
+            "queue, queue_labels and labels together, got queue and labels without queue_labels",
+        ),
         (
             lambda: lw.SupConLoss()(ROWS, mask=torch.eye(4), queue=ROWS, queue_labels=LABELS),
             "a mask does not work with a queue",
@@ -508,7 +511,7 @@ def test_what_has_an_anchor_or_has_met_its_margin_or_lies_on_a_gpu_is_not_told()
     with warnings.catch_warnings(action="error"):
         lw.SupConLoss()(rows, labels)
         assert lw.BatchTripletLoss(margin=0.1, mining="all")(rows, labels) == 0
-        assert not told_inactive("SupConLoss", torch.zeros((), device="meta"), torch.zeros(4), met=False)
+        assert not warn_if_inactive("SupConLoss", torch.zeros((), device="meta"), torch.zeros(4), met=False)
         lw.SupConLoss()(rows[:0], labels[:0])
 
 

@@ -130,7 +130,7 @@ def plain_similarity(labels, method):
 @pytest.mark.parametrize("dense", [0, 10**9], ids=["pairs", "product"])
 def test_label_similarity_is_that_of_a_loop_in_any_tiles(method, dense, monkeypatch):
     """Long tails, labels of no sample and of every one, samples without labels."""
-    for name, size in {"DENSE": dense, "PAIRS": 7, "ROWS": 5}.items():
+    for name, size in {"PAIR_COST": dense, "PAIRS": 7, "ROWS": 5}.items():
         monkeypatch.setattr(sys.modules["likewise.losses.label_pair_similarity"], name, size)
     labels = np.random.default_rng(0).random((60, 12)) < 1 / np.arange(1, 13)
     labels[:, 5], labels[:, 7] = False, True
@@ -407,7 +407,7 @@ def test_a_similarity_by_name_is_told_how_to_make_it(method):
             nws(Q, Y, P, queue=torch.randn(5, 4), queue_labels=torch.eye(5, 2)),
             "queue to be rows, .* with the 3 features of the queries",
         ),
-        (nws(Q, Y, P, queue=Q), "queue and queue_labels together, got only one of them: pass both"),
+        (nws(Q, Y, P, queue=Q), "queue and queue_labels together, got queue without queue_labels: pass both"),
         (nws(Q, Y, P, keys=Q), "keys and key_labels together"),
         (nws(Q, Y, P, keys=Q, key_labels=~Y), "keys to be the samples' own, .* put older keys into the queue"),
         (nws(Q, Y, P, queue=Q * torch.inf, queue_labels=Y), "queue to be finite, got NaN"),

@@ -255,7 +255,7 @@ def test_large_classes_are_split(ranking, rank_level, monkeypatch):
     results = []
     for block, kept in ((2**18, 2**21), (2**18, 0), (1000, 2**21), (90, 0), (1, 0)):
         monkeypatch.setattr(within_class, "BLOCK", block)
-        monkeypatch.setattr(within_class, "KEPT", kept)
+        monkeypatch.setattr(within_class, "MAX_KEPT", kept)
         criterion = lw.RASCALLoss(30, 6, backend="tiled", **options).eval()
         criterion.load_state_dict(state)
         loss = criterion(batch, labels, index)
@@ -479,7 +479,7 @@ def test_statistics_are_those_of_the_pairs(ranking, rank_level):
 @pytest.mark.parametrize("kept", [0, 2**21])
 def test_autocast_changes_nothing(kept, monkeypatch):
     """Under autocast ranks, forward, backward and statistics stay in float32."""
-    monkeypatch.setattr(within_class, "KEPT", kept)
+    monkeypatch.setattr(within_class, "MAX_KEPT", kept)
     batch, labels, index = torch.randn(300, 2, 16, requires_grad=True), torch.arange(300) % 9, torch.arange(300)
     for ranking, level in product(RANKINGS, LEVELS):
         criterion = warm(lw.RASCALLoss(300, 16, ranking=ranking, rank_level=level)).eval()

@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional
 
 from likewise.data import Draw, owned_by_partner
-from likewise.data.patch_mix import drawn, patched
+from likewise.data.patch_mix import draw_mix, patched
 from likewise.models import CellGrid, Conv4, ConvNet, Encoder, ResNet, ResNet12, Wrapped
 
 GRIDS = {
@@ -27,7 +27,7 @@ GRIDS = {
 def test_a_cell_shows_the_image_that_covers_most_of_its_pixels(grid):
     """Counted on an image of half pixels, as cells may begin in the middle of one."""
     side, cells, (stride, start) = GRIDS[grid]
-    mix = drawn(Draw(1, rows=500), 2, side, side)
+    mix = draw_mix(Draw(1, rows=500), 2, side, side)
     found = owned_by_partner(mix, (cells, cells), stride, (side, side), start=start)
     ones = torch.arange(2.0).view(1, 2, 1, 1, 1).expand(500, 2, 1, side, side)
     mixed = patched(ones, mix._replace(partners=torch.tensor([[1, 0]]).expand(500, 2)))[:, 0, 0] == 1

@@ -12,7 +12,7 @@ import torch
 import torchvision
 from torch import nn
 
-from likewise.files.pickles import pickled
+from likewise.files.pickles import describe_pickle
 from likewise.models import (
     MLP,
     BagOfTokens,
@@ -495,9 +495,9 @@ def test_old_files_of_weights_and_scripts_are_told_apart(tmp_path):
     with warnings.catch_warnings(action="ignore"):  # scripting is deprecated
         torch.jit.save(torch.jit.script(module), tmp_path / "script.pt")
     (tmp_path / "notes.txt").write_text("PK and more")
-    assert [pickled(tmp_path / name)[:14] for name in ("old.pth", "notes.txt", "none.pth", ".")] == [""] * 4
-    assert pickled(tmp_path / "old-module.pth").startswith("pickled objects, which nothing here loads")
-    assert pickled(tmp_path / "script.pt").startswith("a TorchScript module, which nothing here loads")
+    assert [describe_pickle(tmp_path / name)[:14] for name in ("old.pth", "notes.txt", "none.pth", ".")] == [""] * 4
+    assert describe_pickle(tmp_path / "old-module.pth").startswith("pickled objects, which nothing here loads")
+    assert describe_pickle(tmp_path / "script.pt").startswith("a TorchScript module, which nothing here loads")
 
 
 def test_a_checkpoint_that_is_not_a_file_of_weights_is_refused(tmp_path):

@@ -400,7 +400,7 @@ def test_a_pretrained_model_encodes_as_the_library_that_it_comes_from(bert, pool
     hidden = encoder.tokenized(texts)[torch.arange(3)]
     hidden[hidden > 0] = 1
     masked = tokenizer(" ".join(["[MASK]"] * int((hidden[0] > 0).sum())), return_tensors="pt")["input_ids"]
-    tokens, inside = encoder._framed(hidden)  # noqa: SLF001 - what the model is given
+    tokens, inside = encoder._add_special(hidden)  # noqa: SLF001 - what the model is given
     assert tokens[0][inside[0]].tolist() == masked[0].tolist()
 
 

@@ -76,7 +76,7 @@ def filled(watch):
     return Counter(name for name in watch.launched if "empty" not in name)
 
 
-@pytest.mark.parametrize(("n", "most"), [(4096, 12), (weights.SORTED, 15)])
+@pytest.mark.parametrize(("n", "most"), [(4096, 12), (weights.MIN_ROWS_TO_SORT, 15)])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 def test_a_step_of_sup_con(dtype, n, most, monkeypatch):
     """SupCon with class labels, forward and backward: at most twelve launches, and no separate sum over classes.
@@ -95,7 +95,9 @@ def test_a_step_of_sup_con(dtype, n, most, monkeypatch):
         assert loss.last["positives_per_anchor"].shape == (n,)
     launched = filled(watch)
     assert sum(launched.values()) <= most, launched
-    assert (launched["aten::sort"], launched["aten::searchsorted"]) == ((1, 2) if n == weights.SORTED else (0, 0))
+    assert (launched["aten::sort"], launched["aten::searchsorted"]) == (
+        (1, 2) if n == weights.MIN_ROWS_TO_SORT else (0, 0)
+    )
     assert launched["forward_kernel"] == launched["backward_kernel"] == 1
 
 

@@ -292,7 +292,7 @@ def key_pairs(draw):
 def summed(anchors, references, x, g, seen):
     """Return sums and counts over equal keys, forth and back, and those of keys joined with others, on the CPU."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(keys_module, "SEEN", ("cpu",) if seen else ())
+        patch.setattr(keys_module, "INSPECTED_DEVICES", ("cpu",) if seen else ())
         one, shifted = Keys(anchors, references), pairs.NotSelf(len(anchors), len(references), offset=1).terms
         halved = Keys(anchors // 2, anchors // 2 if references is anchors else references // 2)
         (own,) = (keys for keys in shifted if keys)
@@ -321,7 +321,7 @@ def test_keys_that_are_not_looked_at_sum_to_the_same(both, seed):
 @pytest.mark.parametrize("stretch", [1, 1e6])
 def test_class_sums_without_a_look_are_as_exact(classes, stretch, monkeypatch):
     """Of clustered rows, some of which are longer by far: error at most twice that of the plain sum in float32."""
-    monkeypatch.setattr(keys_module, "SEEN", ())
+    monkeypatch.setattr(keys_module, "INSPECTED_DEVICES", ())
     monkeypatch.setattr(pairs.KeySet, "_cancels", lambda *_: True)  # as where rows are not looked at
     labels = torch.arange(3000) % classes
     x = torch.nn.functional.normalize(torch.randn(classes, 8)[labels] + 0.1 * torch.randn(3000, 8), dim=1)
@@ -339,7 +339,7 @@ def test_class_sums_without_a_look_are_as_exact(classes, stretch, monkeypatch):
 @pytest.mark.parametrize("values", [1, 2**24])
 def test_the_highest_of_all_labels_is_that_of_the_lists(values, monkeypatch):
     """The max similarity taken from every label is the one gathered from each set's own."""
-    monkeypatch.setattr(label_similarity, "VALUES", values)
+    monkeypatch.setattr(label_similarity, "MAX_COMPARED", values)
     sets, similarity = torch.tensor(SETS, dtype=torch.bool), torch.tensor(SIMILARITY)
     expected = pairs.MaxSimilarity(sets, similarity, sets.flip(0)).dense()
     monkeypatch.setattr(label_similarity, "_lists", lambda sets: sets.rows)

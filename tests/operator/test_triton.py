@@ -764,7 +764,7 @@ def classes(kind, n):
 def test_rows_sorted_by_key(name, kind, split, monkeypatch):
     """Whatever is sorted by the one key there is comes out where it came, as from the dense formula."""
     n = 101
-    monkeypatch.setattr(weights_module, "SORTED", n)
+    monkeypatch.setattr(weights_module, "MIN_ROWS_TO_SORT", n)
     if split:
         monkeypatch.setattr(tuning, "splits", lambda _programs, walked, _device, **_: min(3, walked))
     same, not_self = pairs.SameClass(classes(kind, n)), pairs.NotSelf(n)
@@ -799,7 +799,7 @@ def test_rows_sorted_by_key(name, kind, split, monkeypatch):
 def test_what_is_not_sorted(what, monkeypatch):
     """Rows that something else tells apart by where they are."""
     n = 50
-    monkeypatch.setattr(weights_module, "SORTED", n + (what == "few rows"))
+    monkeypatch.setattr(weights_module, "MIN_ROWS_TO_SORT", n + (what == "few rows"))
     one, other = (pairs.SameClass(torch.arange(n) % k) for k in (3, 4))
     push, own = pairs.NotSelf(n), (True,)
     if what == "a queue":

@@ -30,9 +30,9 @@ def tiles_file(tmp_path, monkeypatch):
     """Return the file that LIKEWISE_TILES names, which is read anew."""
     path = tmp_path / "tiles.json"
     monkeypatch.setenv("LIKEWISE_TILES", str(path))
-    tuning._measured.cache_clear()  # noqa: SLF001 - a process reads it once
+    tuning._read_measured.cache_clear()  # noqa: SLF001 - a process reads it once
     yield path
-    tuning._measured.cache_clear()  # noqa: SLF001 - likewise
+    tuning._read_measured.cache_clear()  # noqa: SLF001 - likewise
 
 
 def test_measured_tiles_are_launched(tiles_file, monkeypatch):
@@ -62,7 +62,7 @@ def test_measured_tiles_are_launched(tiles_file, monkeypatch):
 
 
 def test_the_shipped_file_can_be_read_and_has_one_entry_a_key():
-    assert len(tuning.read(tuning.SHIPPED)) == len(json.loads(tuning.SHIPPED.read_text(encoding="utf-8")))
+    assert len(tuning.read(tuning.SHIPPED_TILES)) == len(json.loads(tuning.SHIPPED_TILES.read_text(encoding="utf-8")))
 
 
 @pytest.mark.parametrize(

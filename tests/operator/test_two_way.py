@@ -73,7 +73,7 @@ def test_gradcheck(backend, temperature, monkeypatch):
     monkeypatch.setattr(tiles, "TILE", 3)
     z, v = unit(5, 3).requires_grad_(), unit(4, 3).requires_grad_()
     if temperature < 0.1:
-        monkeypatch.setitem(tiles.SAFE, DOUBLE, 40.0)
+        monkeypatch.setitem(tiles.MAX_EXPONENT, DOUBLE, 40.0)
     tau = torch.tensor(temperature, dtype=DOUBLE, requires_grad=True)
 
     def both(z, v, tau):

@@ -47,7 +47,7 @@ def planned(pushes, pull, lengths):
 def test_what_is_kept_is_what_would_be_made(name, sorts, monkeypatch):
     """The same functions, the values of the keys that are given, whatever else was planned before."""
     if sorts:
-        monkeypatch.setattr(weights, "SORTED", 1)
+        monkeypatch.setattr(weights, "MIN_ROWS_TO_SORT", 1)
     for other in problems().values():
         planned(*other)
     given = problems()[name]
@@ -67,7 +67,7 @@ def test_what_is_kept_is_what_would_be_made(name, sorts, monkeypatch):
 
 def test_what_is_kept_holds_no_tensor_and_is_bounded(monkeypatch):
     """Labels of an earlier batch are not kept, nor more than so many combinations."""
-    monkeypatch.setattr(weights, "MOST", 3)
+    monkeypatch.setattr(weights, "MAX_CACHED_TESTS", 3)
     for _ in range(2):
         for given in problems().values():
             planned(*given)

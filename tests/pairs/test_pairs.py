@@ -423,7 +423,7 @@ class Column(pairs.PairWeight):
         (lambda: (pairs.AllPairs(1, 2) * -1).with_row_sums(torch.ones(1)), ValueError, "weights ≥ 0, got Scaled"),
         (lambda: pairs.Explicit(torch.tensor([[1.0, torch.nan]])), ValueError, "NaN"),
         (lambda: pairs.Explicit(torch.ones(3)), ValueError, "matrix"),
-        (lambda: pairs.Explicit(torch.ones(2, 2), rows=torch.tensor([2])), ValueError, "0 … 1"),
+        (lambda: pairs.Explicit(torch.ones(2, 2), rows=torch.tensor([2])), ValueError, "from 0 to 1, got 2 to 2"),
         (lambda: pairs.NotSelf(-1), ValueError, "n=-1"),
         (lambda: pairs.NotSelf("3"), ValueError, "integers of at least 0, got str"),
         (lambda: pairs.NotSelf(torch.arange(3)), ValueError, "integers of at least 0, got Tensor"),

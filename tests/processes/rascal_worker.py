@@ -94,7 +94,7 @@ def distributed(rank, world, folder):
 
 def memory(rows):
     """Take one step on one class, in blocks so small that rows show, and print how far the peak went up."""
-    within_class.BLOCK = within_class.KEPT = 2**15
+    within_class.BLOCK = within_class.MAX_KEPT = 2**15
     criterion = lw.RASCALLoss(rows, 32)
     labels, index = torch.zeros(rows, dtype=torch.int64), torch.arange(rows)
     criterion(torch.randn(1100, 32, requires_grad=True), labels[:1100], index[:1100]).backward()

@@ -50,7 +50,7 @@ def cases():
         "SupCon": Case(lw.SupConLoss(**on), {"embeddings": rows(N), "labels": labels}, colder),
         "SupCon, sorted": Case(
             lw.SupConLoss(**on),
-            {"embeddings": rows(weights.SORTED), "labels": torch.arange(weights.SORTED) % 7},
+            {"embeddings": rows(weights.MIN_ROWS_TO_SORT), "labels": torch.arange(weights.MIN_ROWS_TO_SORT) % 7},
             colder,
         ),
         "float32, every row, τ learned": Case(

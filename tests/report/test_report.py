@@ -287,9 +287,9 @@ def test_places_on_the_map_are_those_of_the_layout(page, whole):
 
 
 def test_a_map_says_how_many_samples_it_shows(whole, monkeypatch):
-    monkeypatch.setattr(maps, "MAPPED", 12)
-    monkeypatch.setattr(maps, "PICTURED", 20)
-    monkeypatch.setattr(maps, "MOST", 30)
+    monkeypatch.setattr(maps, "MAX_TSNE", 12)
+    monkeypatch.setattr(maps, "MAX_PICTURES", 20)
+    monkeypatch.setattr(maps, "MAX_PCA", 30)
     section = MapSection().content([RunView(whole[0], whole[1])])
     assert "12 of 45 test samples" in section.sentence
     assert "By PCA there are 30." in section.sentence
@@ -304,7 +304,7 @@ def test_a_map_says_how_many_samples_it_shows(whole, monkeypatch):
 def test_each_class_that_is_large_enough_has_a_map_by_itself(whole, monkeypatch):
     view = RunView(whole[0], whole[1])
     assert SubModesSection().content([view]) is None  # 15 samples of each
-    monkeypatch.setattr(maps, "LARGE", 15)
+    monkeypatch.setattr(maps, "MIN_MAP_SAMPLES", 15)
     section = SubModesSection().content([view])
     test = view.features.test
     said = data_of(Elements(section.body), "map-within-data")["maps"]
@@ -317,7 +317,7 @@ def test_each_class_that_is_large_enough_has_a_map_by_itself(whole, monkeypatch)
         expected = [NAMES[of] for of in view.predicted(test)[places].tolist()]
         assert [taken_for["names"][of] for of in decoded(taken_for["of"], np.int16)] == expected
         assert set(one["panels"][0]["layouts"]) >= {"t-SNE", "PCA"}
-    monkeypatch.setattr(maps, "MOST_CLASSES", 2)
+    monkeypatch.setattr(maps, "MAX_CLASSES", 2)
     assert f"Shown are 2 of {len(NAMES)} classes" in SubModesSection().content([view]).sentence
 
 
@@ -366,7 +366,7 @@ def test_curves_are_what_was_logged_and_what_validation_found(page):
 
 
 def test_a_long_curve_keeps_its_ends(monkeypatch):
-    monkeypatch.setattr(training, "MOST_POINTS", 10)
+    monkeypatch.setattr(training, "MAX_POINTS", 10)
     points = [(step, float(step)) for step in range(95)]
     thinned = training.thinned(points)
     assert thinned[0] == points[0]
@@ -547,7 +547,7 @@ def test_a_run_with_nothing_but_its_facts_has_a_page(tmp_path):
 
 
 def test_many_classes_do_not_flood_the_page(tmp_path, monkeypatch):
-    monkeypatch.setattr(maps, "MAPPED", 60)
+    monkeypatch.setattr(maps, "MAX_TSNE", 60)
     names = tuple(f"class number {label}" for label in range(300))
     labels = torch.arange(600) % 300
     vectors = torch.randn(600, 16)
@@ -557,16 +557,16 @@ def test_many_classes_do_not_flood_the_page(tmp_path, monkeypatch):
     run.add(KNN(k=3, weights="uniform")(*(features[torch.arange(first, first + 300)] for first in (0, 300, 300))))
     page = page_of(run)
     bars = figures_of(page)["errors-kNN-accuracy"][0]
-    assert len(bars["y"]) == classes.MOST
+    assert len(bars["y"]) == classes.MAX_CLASSES
     assert "Shown are 40 of 300 classes" in " ".join(page.words)
     scores_of = {str(score.group): score.value for score in run.scores}
-    lowest = sorted(scores_of[f"class {name}"] for name in names)[: classes.MOST]
+    lowest = sorted(scores_of[f"class {name}"] for name in names)[: classes.MAX_CLASSES]
     assert sorted(bars["y"]) == pytest.approx(sorted(100 - 100 * value for value in lowest))
-    assert " ".join(page.words).count("class class number") == classes.MOST
+    assert " ".join(page.words).count("class class number") == classes.MAX_CLASSES
     said = data_of(page, "map-data")
     assert said["most"] < len(said["colours"]["class"]["names"]) == 300  # without a legend
     (heat,) = figures_of(page)["confusion"]
-    assert len(heat["z"]) == classes.MOST
+    assert len(heat["z"]) == classes.MAX_CLASSES
 
 
 def test_features_that_know_the_class_beat_inputs_that_do_not(whole):

@@ -138,11 +138,11 @@ def test_a_training_that_goes_on_keeps_what_was_chosen(monkeypatch, tmp_path):
 def test_the_room_of_a_container_is_its_limit_less_what_it_holds(monkeypatch, tmp_path):
     for name, content in {"max": "3000000\n", "current": "1000000\n", "none": "max\n"}.items():
         (tmp_path / name).write_text(content)
-    monkeypatch.setattr(memory, "HELD", (str(tmp_path / "current"),))
-    monkeypatch.setattr(memory, "LIMITS", (str(tmp_path / "max"),))
-    monkeypatch.setattr(memory, "OF_FILES", (str(tmp_path / "stat"),))
+    monkeypatch.setattr(memory, "USAGE_FILES", (str(tmp_path / "current"),))
+    monkeypatch.setattr(memory, "LIMIT_FILES", (str(tmp_path / "max"),))
+    monkeypatch.setattr(memory, "STAT_FILES", (str(tmp_path / "stat"),))
     assert memory.room(torch.device("cpu")) == 2_000_000
     (tmp_path / "stat").write_text("anon 300000\ninactive_file 400000\nactive_file 200000\n")
     assert memory.room(torch.device("cpu")) == 2_600_000  # files that were read are given back
-    monkeypatch.setattr(memory, "LIMITS", (str(tmp_path / "none"),))
+    monkeypatch.setattr(memory, "LIMIT_FILES", (str(tmp_path / "none"),))
     assert memory.room(torch.device("cpu")) > 2_000_000

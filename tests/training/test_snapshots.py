@@ -123,7 +123,7 @@ def test_a_resumed_training_leaves_the_same_file(batch, run, tmp_path):
 
 
 def test_large_batches_are_cut_to_whole_samples(run, monkeypatch):
-    monkeypatch.setattr(callbacks, "MOST_ROWS", 9)
+    monkeypatch.setattr(callbacks, "MAX_ROWS", 9)
     loss = Recorder()
     train(run, loss, max_epochs=1)
     first = load_snapshots(run.batches)["first"]

@@ -142,7 +142,7 @@ def test_classes_of_their_own_are_validated_by_retrieval(parts, tmp_path):
 
 def test_episodes_are_drawn_from_all_classes_of_a_large_validation_part(parts, tmp_path, monkeypatch):
     """Of 12 classes of 10 samples 30 are encoded in all, which would be 3 classes; but an episode takes 5 of each."""
-    monkeypatch.setattr("likewise.training.validation.MOST_SAMPLES", 30)
+    monkeypatch.setattr("likewise.training.validation.MAX_SAMPLES", 30)
     labels = torch.arange(120) % 12
     inputs = torch.randn(120, 4) + torch.randn(12, 4)[labels]
     other = Parts(parts.train, Samples(inputs, labels, tuple("klmnopqrstuv")), parts.test)

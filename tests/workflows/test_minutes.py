@@ -34,7 +34,7 @@ def test_too_few_minutes_are_refused(minutes, said, tmp_path):
 
 def test_epochs_of_the_whole_training_are_no_matter_to_the_few_steps_that_are_timed(recwarn):
     options = {"freeze": "all", "unfreeze_epoch": 9, "schedule": "Cosine", "schedule.warmup_epochs": 8}
-    ready, _ = training._assembled(resolve({**SHORT, **options}))  # noqa: SLF001
+    ready, _ = training._assemble(resolve({**SHORT, **options}))  # noqa: SLF001
     trainer = {"accelerator": "cpu"}
     steps, _ = pilot.steps_within(30, ready, trainer, every=0, most=0, started=time.monotonic())
     assert steps > 0

@@ -383,7 +383,7 @@ def test_no_label_is_given_by_a_threshold_of_few_or_with_hardly_a_probability(di
         assert "no label is given with a probability below 0.05" in progress.told
         assert any(line.startswith("1 of 2 labels have fewer than 5 validation samples each") for line in progress.told)
     old = dataclasses.replace(probe, thresholds=own, few=0)  # as runs from before keep it
-    run.write(run.probe.name, old.saved())
+    run.write(run.probe.name, old.to_bytes())
     assert float(load(run).predict(torch.from_numpy(images[900:])).scores[:, 1].min()) < 0.01
     assert min(chain(*load(run).predict(torch.from_numpy(images[900:])).probability)) > 0.05
 

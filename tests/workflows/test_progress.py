@@ -7,13 +7,13 @@ import sys
 import pytest
 import torch
 
-from likewise.cli import _plain_words
+from likewise.cli import _plain_output
 from likewise.data import Parts, Samples
 from likewise.evaluation import FeatureParts, Features, save_features
 from likewise.report import SECTIONS, RunView, write_page
 from likewise.runs import Run
 from likewise.workflows import progress, sweeps
-from likewise.workflows.plan import Planned
+from likewise.workflows.plan import PlannedRun
 
 pytestmark = pytest.mark.slow
 
@@ -42,7 +42,7 @@ class Record:
 def test_a_bar_is_drawn_on_a_terminal_for_what_takes_long(stream, seconds, monkeypatch):
     said = stream()
     monkeypatch.setattr(sys, "stderr", said)
-    monkeypatch.setattr(progress, "SECONDS", seconds)
+    monkeypatch.setattr(progress, "MIN_BAR_SECONDS", seconds)
     assert list(progress.TERMINAL.bar(range(5), "counting")) == [0, 1, 2, 3, 4]
     drawn = said.getvalue()
     assert bool(drawn) == (stream is Terminal and seconds == 0)
@@ -66,7 +66,7 @@ def test_what_a_console_cannot_show_is_escaped(monkeypatch):
         assert console.buffer.getvalue().split() == [rb"\u732b:", b"9", b"%", rb"\udce9\x1b[31m"]
     console = io.TextIOWrapper(io.BytesIO(), encoding="cp1252")
     monkeypatch.setattr(sys, "stdout", console)
-    with _plain_words():
+    with _plain_output():
         print("--help of \u732b", flush=True)
     assert console.buffer.getvalue().decode("cp1252").strip() == r"--help of \u732b"
 
@@ -120,7 +120,7 @@ def test_a_sweep_says_how_long_it_still_takes(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sweeps.training, "train", train)
     monkeypatch.setattr(sweeps, "read", lambda words: {"run": words[0]})
     work = sweeps._Work(4, progress.TERMINAL)  # noqa: SLF001 - without training anything
-    list(work.done([Planned("a", f"run {n}", tmp_path / str(n), [str(n)], []) for n in range(4)]))
+    list(work.train_each([PlannedRun("a", f"run {n}", tmp_path / str(n), [str(n)], []) for n in range(4)]))
     said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("run ")]
     assert said == [
         "run 1 of 4: run 0",

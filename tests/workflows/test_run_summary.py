@@ -27,7 +27,7 @@ LABELS = np.array([0] * 70 + [1] * 50 + [2] * 30)  # a tail
 class Record:
     """Remembers what is said."""
 
-    bar, steps, tell = Silent().bar, Silent().steps, Silent().tell
+    bar, steps, result = Silent().bar, Silent().steps, Silent().result
 
     def __init__(self):
         self.said = []

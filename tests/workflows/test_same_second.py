@@ -21,7 +21,7 @@ class Stopped(datetime):
 @pytest.mark.parametrize("written_first", [False, True])
 def test_sweeps_begun_in_the_same_second_have_folders_of_their_own(tmp_path, monkeypatch, written_first):
     monkeypatch.setattr(plan, "datetime", Stopped)
-    sweep = plan.planned([], [], [0])
+    sweep = plan.plan_sweep([], [], [0])
     if written_first:
         folders = [plan.write(sweep, plan.folder_of(sweep, None, str(tmp_path))) for _ in range(3)]
     else:  # all have chosen a name before one of them writes

@@ -26,7 +26,7 @@ from likewise.models import ConvNet
 from likewise.runs import Run
 from likewise.workflows import Silent, scoring, training
 from likewise.workflows.plan import options_of
-from likewise.workflows.transfers import Asked, planned
+from likewise.workflows.transfers import TransferRequest, plan_transfer
 
 pytestmark = [
     pytest.mark.slow,
@@ -47,7 +47,7 @@ class Said(Silent):
     def log(self, doing):
         self.said.append(doing)
 
-    tell = say
+    result = log
 
 
 @pytest.fixture(scope="module")
@@ -326,7 +326,7 @@ def test_labels_that_the_encoder_was_trained_with_are_counted(tmp_path, loss, cl
     run = lw.train({"data": "Digits", **few}, loss=loss, steps=1, evaluations=[], report=False, runs=tmp_path,
                    **{"encoder.width": 4}, **QUIET)  # fmt: skip
     said, others = Said(), ["--subset", "Classes", "--subset.names", '["5","6","7","8","9"]'] if classes < 10 else []
-    planned(Asked(str(run.folder), (0.1,)), ["--data", "Digits", *others], said)
+    plan_transfer(TransferRequest(str(run.folder), (0.1,)), ["--data", "Digits", *others], said)
     told = [line for line in said.said if "with the labels of" in line]
     assert len(told) == (seen > 0)
     assert not seen or f"with the labels of {seen:,} of 1,348 samples" in told[0]
@@ -340,7 +340,9 @@ def words_of(made):
 def test_options_go_where_they_belong(place, old):
     data = ["--data", str(place / "new.npz")]
     tuning = ["--freeze", "all but the last block", "--encoder_rate_factor", "0.5", "--layer_decay", "0.8"]
-    made, _ = planned(Asked(str(old), per_class=(4,)), [*data, *tuning, "--lr", "0.01", "--epochs", "7"], Silent())
+    made, _ = plan_transfer(
+        TransferRequest(str(old), per_class=(4,)), [*data, *tuning, "--lr", "0.01", "--epochs", "7"], Silent()
+    )
     frozen, tuned, scratch = words_of(made).values()
     assert (frozen["--freeze"], tuned["--freeze"]) == ("all", "all but the last block")
     assert (tuned["--encoder_rate_factor"], tuned["--layer_decay"]) == ("0.5", "0.8")
@@ -349,7 +351,7 @@ def test_options_go_where_they_belong(place, old):
     assert (neutral | {"--freeze": "all"}).items() <= frozen.items()
     assert not any(word.startswith("--trainer.max") for word in (*tuned, *scratch))
     assert made.common[-4:] == ["--optimizer.lr", "0.01", "--trainer.max_epochs", "7"]
-    made, _ = planned(Asked(str(old), per_class=(4, 100)), data, Silent())
+    made, _ = plan_transfer(TransferRequest(str(old), per_class=(4, 100)), data, Silent())
     epochs = {name: int(of["--trainer.max_epochs"]) for name, of in words_of(made).items()}
     assert epochs == {"frozen, 4 a class": 1, "fine-tuned, 4 a class": 300, "scratch, 4 a class": 300,
                       "frozen, 100 a class": 1, "fine-tuned, 100 a class": 43, "scratch, 100 a class": 43}  # fmt: skip
@@ -357,19 +359,21 @@ def test_options_go_where_they_belong(place, old):
 
 def test_networks_are_named_or_in_files(place, tmp_path):
     data = ["--data", str(place / "new.npz")]
-    frozen, tuned, scratch = words_of(planned(Asked("resnet18", per_class=(4,)), data, Silent())[0]).values()
+    frozen, tuned, scratch = words_of(
+        plan_transfer(TransferRequest("resnet18", per_class=(4,)), data, Silent())[0]
+    ).values()
     assert [of["--encoder.pretrained"] for of in (frozen, tuned, scratch)] == ["true", "true", "false"]
     assert {of["--encoder.name"] for of in (frozen, tuned, scratch)} == {"resnet18"}
     weights = ["--weights", "mine.pth"]
     frozen, tuned, scratch = words_of(
-        planned(Asked("resnet18", per_class=(4,)), [*data, *weights], Silent())[0]
+        plan_transfer(TransferRequest("resnet18", per_class=(4,)), [*data, *weights], Silent())[0]
     ).values()
     assert [(of["--encoder.pretrained"], of.get("--weights")) for of in (frozen, tuned, scratch)] == [
         ("false", "mine.pth"), ("false", "mine.pth"), ("false", "null")]  # fmt: skip
     file = tmp_path / "mine.pth"
     encoder = ["--encoder", "ResNet", "--encoder.depth", "8"]
     frozen, tuned, scratch = words_of(
-        planned(Asked(str(file), per_class=(4,)), [*data, *encoder], Silent())[0]
+        plan_transfer(TransferRequest(str(file), per_class=(4,)), [*data, *encoder], Silent())[0]
     ).values()
     assert [(of["--encoder.depth"], of.get("--weights")) for of in (frozen, tuned, scratch)] == [
         ("8", str(file)), ("8", str(file)), ("8", "null")]  # fmt: skip
@@ -384,7 +388,9 @@ def test_files_of_options_are_for_the_settings_that_options_are_for(place, old, 
     (tmp_path / "weights.yaml").write_text(f"{data}weights: mine.pth\n")
 
     def options(source, file, *names):
-        made, _ = planned(Asked(str(source), per_class=(4,)), ["--config", str(tmp_path / file)], Silent())
+        made, _ = plan_transfer(
+            TransferRequest(str(source), per_class=(4,)), ["--config", str(tmp_path / file)], Silent()
+        )
         every = [read([*made.common, *words]) for words in made.settings.values()]
         return [{name: getattr(of, name) for name in names} for of in every]
 
@@ -420,11 +426,11 @@ def test_a_file_of_weights_and_an_onnx_file_are_transferred(place, old, tmp_path
 def test_numbers_that_leave_a_class_too_few_are_left_out_with_a_line(place, old):
     said = Said()
     data = ["--data", str(place / "new.npz")]
-    _, columns = planned(Asked(str(old), (0.001, 0.05)), data, said)
+    _, columns = plan_transfer(TransferRequest(str(old), (0.001, 0.05)), data, said)
     assert {column.labels for column in columns.values()} == {"5 % of labels"}
     assert "0.1 % of labels: left out, as it keeps 1 of '5', and 2 of each class are needed" in said.said
     with pytest.raises(ValueError, match=r"keeps 2 of each class, got none: --labels 0.02 does"):
-        planned(Asked(str(old), (0.001,)), data, said)
+        plan_transfer(TransferRequest(str(old), (0.001,)), data, said)
 
 
 def refused(capsys, *words):

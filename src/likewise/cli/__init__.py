@@ -1,4 +1,4 @@
-"""The command: a verb is a workflow of that name, or has a file here; this room alone prints."""
+"""The command: a verb runs the workflow of its name, or a module here; this package alone prints."""
 
 import argparse
 import errno
@@ -39,16 +39,16 @@ EXTRAS = {  # the extra that brings a module
     **dict.fromkeys(("tokenizers", "transformers"), "text"),
     **dict.fromkeys(("onnx", "onnxruntime", "onnxscript"), "onnx"),
 }
-FULL = errno.ENOSPC, errno.EDQUOT, errno.EFBIG
+FULL_DISK_ERRORS = errno.ENOSPC, errno.EDQUOT, errno.EFBIG
 """The system's errors for a full disk, an exceeded quota, or a limit to the size of files."""
-INTERRUPTED = 130  # what a shell reports of a program that Ctrl-C ended
+INTERRUPTED_STATUS = 130  # what a shell reports of a program that Ctrl-C ended
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run `likewise <verb> <options>`, by default with the arguments of this process, and return the exit status.
 
-    It is 0, or 2 after an error that the user can mend, told in one line, or 130 after Ctrl-C. Help and SIGTERM raise
-    SystemExit, the latter with status 143.
+    It is 0, or 2 after an error that the user can mend, which is reported in one line, or 130 after Ctrl-C. Help and
+    SIGTERM raise SystemExit, the latter with status 143.
     """
     argv = [_underscored(word) for word in (sys.argv[1:] if arguments is None else arguments)]
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         verb = _verb(argv)
         keep_memory()
-        with _plain_words(), _terminable():
+        with _plain_output(), _terminable():
             if verb != "train":
                 check_alone(verb)
             if verb in FILES:
@@ -64,14 +64,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             else:
                 importlib.import_module("likewise.cli.workflow").run(verb, argv[1:])
     except ImportError as error:
-        return _fail(_not_imported(error))
+        return _fail(_import_message(error))
     except (ValueError, OSError) as error:
-        full = isinstance(error, OSError) and error.errno in FULL
-        told = f"expected room to write files, got the system's {error}: make some" if full else str(error)
-        return _fail("; ".join([told, *_notes(error)]))
+        full = isinstance(error, OSError) and error.errno in FULL_DISK_ERRORS
+        message = f"expected room to write files, got the system's {error}: make some" if full else str(error)
+        return _fail("; ".join([message, *_notes(error)]))
     except KeyboardInterrupt as error:
         TERMINAL.log("; ".join(["interrupted", *_notes(error)]))
-        return INTERRUPTED
+        return INTERRUPTED_STATUS
     except SystemExit as error:
         if _notes(error):
             TERMINAL.log("; ".join(["ended by SIGTERM", *_notes(error)]))
@@ -90,8 +90,8 @@ def _terminable() -> AbstractContextManager[None]:
 
 
 @contextmanager
-def _plain_words() -> Generator[None]:
-    """Escape what a stream can't show, and show warnings as lines, but those of images, which are told at the end."""
+def _plain_output() -> Generator[None]:
+    """Escape what a stream can't show, and show warnings as lines, except those of images, reported at the end."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -141,7 +141,7 @@ def _verb(argv: Sequence[str]) -> str:
     raise AssertionError  # pragma: no cover - argparse has exited
 
 
-def _not_imported(error: ImportError) -> str:
+def _import_message(error: ImportError) -> str:
     """Explain an ImportError: which import failed, in which user file, and the remedy; re-raise our own bugs."""
     if "likewise[" in str(error):
         return str(error)

@@ -9,18 +9,18 @@ import ctypes
 import os
 
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # mallopt's names of them, in malloc.h
-LARGEST = 2**30, 2**31 - 1  # bytes: of a block in the heap, and of free memory at its end
-OWN_SETTINGS = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
+MAX_BYTES = 2**30, 2**31 - 1  # bytes: of a block in the heap, and of free memory at its end
+GLIBC_SETTINGS = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
 
 
 def keep_memory() -> bool:
     """Raise glibc's thresholds for this process and those it forks; return whether they were raised."""
-    if os.environ.get("LIKEWISE_KEEP_MEMORY") == "0" or any(name in os.environ for name in OWN_SETTINGS):
+    if os.environ.get("LIKEWISE_KEEP_MEMORY") == "0" or any(name in os.environ for name in GLIBC_SETTINGS):
         return False
     try:
         library = ctypes.CDLL(None)
         mallopt, _ = library.mallopt, library.gnu_get_libc_version
     except (AttributeError, OSError, TypeError):  # another C library
         return False
-    block, end = LARGEST
+    block, end = MAX_BYTES
     return bool(mallopt(MMAP_THRESHOLD, block) and mallopt(TRIM_THRESHOLD, end))

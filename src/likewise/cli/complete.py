@@ -1,11 +1,11 @@
-"""`likewise complete`: what a shell asks for when somebody presses Tab, as bash's `complete -C` calls it."""
+"""`likewise complete`: completions of the word before the cursor, as bash's `complete -C` asks for them."""
 
 import os
 import shlex
 from collections.abc import Sequence
 
 from likewise.configuration.help import completions
-from likewise.configuration.options import VERBS as READ
+from likewise.configuration.options import VERBS as RECORDS
 from likewise.workflows.progress import TERMINAL
 
 
@@ -23,5 +23,5 @@ def run(_: Sequence[str]) -> None:
         candidates = [verb for verb in VERBS if verb.startswith(current)]
     else:
         verb = "train" if before[0] in {"sweep", "transfer"} else before[0]
-        candidates = completions(before[1:], current, verb) if verb in READ else []
+        candidates = completions(before[1:], current, verb) if verb in RECORDS else []
     TERMINAL.result("\n".join(candidates))

@@ -20,7 +20,7 @@ class WordParser(argparse.ArgumentParser):
             allow_abbrev=False,
         )
 
-    def parsed(self, arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+    def parse(self, arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         """Return the parsed arguments, and those that are not known."""
         try:
             return self.parse_known_args(arguments)

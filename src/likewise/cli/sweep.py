@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from likewise.cli.parsing import WordParser
-from likewise.configuration.recipes import named, names, studies, study, unknown
-from likewise.workflows.plan import PLAN, GivenSetting, Sweep, configurations, folder_of, planned, read, written
+from likewise.configuration.recipes import complete_name, names, studies, study, unknown
+from likewise.workflows.plan import PLAN, GivenSetting, Sweep, as_yaml, configurations, folder_of, plan_sweep, read
 from likewise.workflows.progress import TERMINAL
 
 DESCRIPTION = """Train several settings with several seeds, one after another in one process, and compare them.
@@ -35,9 +35,9 @@ is reported, and the others are trained; but if the very first one fails before 
 def run(arguments: Sequence[str]) -> None:
     """Run `likewise sweep` with the arguments that follow the verb."""
     argv = [word for word in arguments if word != "--print_config"]
-    sweep, folder = _parsed(argv)
+    sweep, folder = _parse(argv)
     if len(argv) < len(arguments):
-        TERMINAL.result(written(sweep))
+        TERMINAL.result(as_yaml(sweep))
         return
     if not (folder / PLAN).is_file():
         configurations(sweep)  # or an error, before anything is imported
@@ -46,10 +46,10 @@ def run(arguments: Sequence[str]) -> None:
     run_sweep(sweep, folder, TERMINAL)
 
 
-def _parsed(arguments: Sequence[str]) -> tuple[Sweep, Path]:
+def _parse(arguments: Sequence[str]) -> tuple[Sweep, Path]:
     usage = "[--seeds N] [--setting OPTIONS ...] [--grid NAME=VALUES ...] [OPTIONS OF TRAIN]"
     parser = WordParser("likewise sweep", usage, DESCRIPTION)
-    parser.add_argument("--seeds", default="3", help="how many seeds, from 0; or which, with commas (default: 3)")
+    parser.add_argument("--seeds", default="3", help="N for the seeds 0 to N-1, or a list such as 0,3,7 (default: 3)")
     parser.add_argument("--setting", action="append", default=[], help='a setting: "NAME: OPTIONS", or "OPTIONS"')
     parser.add_argument("--grid", action="append", default=[], help="an option with values: loss.temperature=0.1,0.2")
     parser.add_argument("--recipe", help="a recipe for all runs, METHOD-DATA, or a study with its settings, STUDY-DATA")
@@ -63,7 +63,7 @@ def _parsed(arguments: Sequence[str]) -> tuple[Sweep, Path]:
     parser.add_argument("--split_seeds", action="store_true", help="split the data anew with each seed")
     parser.add_argument("--output", type=Path, help="the sweep's folder (default: sweeps/DATE)")
     parser.add_argument("--resume", type=Path, metavar="SWEEP", help="the folder of a sweep to resume")
-    args, common = parser.parsed(arguments)
+    args, common = parser.parse(arguments)
     if args.resume is not None:
         return _resumed(args.resume, arguments)
     sweep = _sweep(args, common)
@@ -74,11 +74,11 @@ def _sweep(args: argparse.Namespace, common: list[str]) -> Sweep:
     settings = list(args.setting)
     if args.recipe in studies():
         settings = [f"{name}: {options}" for name, options in study(args.recipe).items()] + settings
-    elif args.recipe is not None and named(args.recipe) not in names():
+    elif args.recipe is not None and complete_name(args.recipe) not in names():
         raise ValueError(unknown(args.recipe, [*studies(), *names()]))
     elif args.recipe is not None:
         common = [*common, "--recipe", args.recipe]
-    return planned(
+    return plan_sweep(
         [_setting(text) for text in settings],
         common,
         seeds_in(args.seeds),
@@ -126,7 +126,7 @@ def _resumed(folder: Path, arguments: Sequence[str]) -> tuple[Sweep, Path]:
 
 
 def seeds_in(text: str) -> list[int]:
-    """Read how many seeds, or which.
+    """Read a number of seeds, or a list of them.
 
     Example:
         >>> seeds_in("3"), seeds_in("4,2"), seeds_in("7,")

@@ -1,4 +1,4 @@
-"""`likewise transfer`: an encoder on other data with few labels, beside raw inputs and the network from scratch."""
+"""`likewise transfer`: an encoder on other data with few labels, beside raw inputs and the same network untrained."""
 
 import math
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from likewise.cli.parsing import WordParser
 from likewise.cli.sweep import seeds_in
-from likewise.workflows.plan import written
+from likewise.workflows.plan import as_yaml
 from likewise.workflows.progress import TERMINAL
 
 DESCRIPTION = """How good is a trained encoder on other data with few labels?
@@ -19,8 +19,8 @@ DESCRIPTION = """How good is a trained encoder on other data with few labels?
 
 RUN comes first. The frozen encoder is evaluated by kNN, a linear probe and few-shot episodes; it is fine-tuned, at a
 tenth of the rate (--encoder-rate-factor); beside them stand raw inputs, and the same network from scratch, trained for
-as many steps. The seed also chooses which labels are kept. What is chosen is chosen on validation, a fifth of the
-labels that are kept, and then learned from all of them.
+as many steps. The seed also chooses which labels are kept. Settings are chosen on a validation fifth of the kept
+labels; the final model then learns from all of them.
 
 Further options are those of `likewise train`, for all runs: --epochs, --lr, --batch-size, --augmentation ...;
 --freeze, --unfreeze-epoch, --encoder-rate-factor and --layer-decay are for fine-tuning alone. Without --epochs there
@@ -37,7 +37,7 @@ def run(arguments: Sequence[str]) -> None:
     parser = WordParser("likewise transfer", usage, DESCRIPTION)
     parser.add_argument("--labels", nargs="+", help="shares of the labels (default: 0.01 0.1 1)")
     parser.add_argument("--per_class", nargs="+", metavar="N", help="or labels of each class")
-    parser.add_argument("--seeds", default="3", help="how many seeds, from 0; or which, with commas (default: 3)")
+    parser.add_argument("--seeds", default="3", help="N for the seeds 0 to N-1, or a list such as 0,3,7 (default: 3)")
     parser.add_argument("--output", type=Path, help="the folder (default: transfers/DATE)")
     if arguments and arguments[0] in {"-h", "--help"}:
         parser.parse_args(arguments)
@@ -45,27 +45,30 @@ def run(arguments: Sequence[str]) -> None:
         raise ValueError(
             "expected a run, a network's name or a file first, got none: likewise transfer runs/RUN --data photos/"
         )
-    args, remaining = parser.parsed(arguments[1:])
+    args, remaining = parser.parse(arguments[1:])
     train_options = [word for word in remaining if word != "--print_config"]
     seeds = seeds_in(args.seeds)
     shares, counts = _parse_numbers("labels", args.labels), _parse_numbers("per_class", args.per_class)
     from likewise.workflows import transfers  # noqa: PLC0415 - once the arguments are understood: imports Lightning
 
-    whole = tuple(int(count) for count in counts or ())
-    if any(count != number for count, number in zip(whole, counts or (), strict=True)):
+    per_class = tuple(int(count) for count in counts or ())
+    if any(count != number for count, number in zip(per_class, counts or (), strict=True)):
         raise ValueError(f"expected --per_class as whole numbers, got {' '.join(args.per_class)}: --per_class 5 20")
-    asked = transfers.Asked(arguments[0], None if shares is None else tuple(shares), whole, tuple(seeds))
+    request = transfers.TransferRequest(
+        arguments[0], None if shares is None else tuple(shares), per_class, tuple(seeds)
+    )
     if len(train_options) < len(remaining):
-        TERMINAL.result(written(transfers.planned(asked, train_options, TERMINAL)[0]))
+        TERMINAL.result(as_yaml(transfers.plan_transfer(request, train_options, TERMINAL)[0]))
     else:
-        transfers.run_transfer(asked, train_options, args.output, TERMINAL)
+        transfers.run_transfer(request, train_options, args.output, TERMINAL)
 
 
 def _parse_numbers(option: str, values: Sequence[str] | None) -> list[float] | None:
     try:
         numbers = None if values is None else [float(word) for word in values]
     except ValueError as error:
-        raise ValueError(f"expected --{option} as numbers, got {' '.join(values or ())}: RUN comes first") from error
+        remedy = "give numbers only, with RUN before all options"
+        raise ValueError(f"expected --{option} as numbers, got {' '.join(values or ())}: {remedy}") from error
     if numbers is not None and not all(map(math.isfinite, numbers)):
         raise ValueError(f"expected --{option} as finite numbers, got {' '.join(values or ())}: leave out the others")
     return numbers

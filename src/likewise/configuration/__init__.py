@@ -1,6 +1,7 @@
-"""Configuration: what somebody gives, on a command line, in files or in Python, as one record, checked once.
+"""Configuration: options from a command line, from files and from Python as one record, checked once.
 
-A slip in an option or in the name of a class is told before torch is imported, one in an argument of a class after it.
+A mistake in an option or in the name of a class is reported before torch is imported, one in an argument of a class
+after it.
 """
 
 from likewise.configuration.resolution import resolve, written

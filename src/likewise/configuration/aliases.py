@@ -1,4 +1,4 @@
-"""Short names of options within parts, and what other libraries call options and losses."""
+"""Other names of options and losses: short ones, and those in other libraries."""
 
 ALIASES = {
     "epochs": "trainer.max_epochs",
@@ -15,7 +15,7 @@ ALIASES = {
     "temperature": "loss.temperature",
 }
 
-ELSEWHERE = {
+OPTIONS_ELSEWHERE = {
     **dict.fromkeys(("learning_rate", "learningrate"), "lr"),
     **dict.fromkeys(("model", "network", "backbone", "arch", "trunk"), "encoder"),
     **dict.fromkeys(("dataset", "data_dir"), "data"),
@@ -34,6 +34,6 @@ ELSEWHERE = {
     "num_workers": "workers",
     "encoder_lr": "encoder_rate_factor",
 }
-"""Names of options elsewhere: an error says the one here."""
+"""Options by their names in other libraries: an error says the name here."""
 
 LOSSES_ELSEWHERE = {"ce": "CrossEntropyLoss", "protonet": "PrototypicalLoss", "asl": "AsymmetricLoss"}

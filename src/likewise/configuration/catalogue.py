@@ -1,4 +1,4 @@
-"""The classes that come with likewise, by the class that they inherit from: listed, so that a typo imports nothing."""
+"""The catalogue of the classes that come with likewise, by base class: with it, a typo imports nothing."""
 
 SECTIONS = (
     "ComparisonSection MapSection SubModesSection HardestPairsSection MistakesSection NearestTextsSection PairsSection "
@@ -40,16 +40,16 @@ CATALOGUE: dict[str, dict[str, str]] = {
     },
     "likewise.report.sections.section.Section": {"likewise.report.sections": SECTIONS},
 }
-"""For each the modules that export them, and their names."""
+"""By base class: the modules that export its subclasses, and their names."""
 
 
-def listed(base: str) -> dict[str, str] | None:
-    """Return the import paths of a class's subclasses, by name; None: it is not listed here.
+def listed_subclasses(base: str) -> dict[str, str] | None:
+    """Return the import paths of a class's subclasses, by name; None: it is not in the catalogue.
 
     Example:
-        >>> listed("likewise.data.split.Split")
+        >>> listed_subclasses("likewise.data.split.Split")
         {'ByClass': 'likewise.data.ByClass', 'Stratified': 'likewise.data.Stratified'}
     """
-    rooms = CATALOGUE.get(base)
-    names = [(name, room) for room, several in (rooms or {}).items() for name in several.split()]
-    return None if rooms is None else {name: f"{room}.{name}" for name, room in sorted(names)}
+    modules = CATALOGUE.get(base)
+    names = [(name, module) for module, several in (modules or {}).items() for name in several.split()]
+    return None if modules is None else {name: f"{module}.{name}" for name, module in sorted(names)}

@@ -1,4 +1,4 @@
-"""What classes tell about themselves, by signatures and docstrings; a class is imported only when it is asked."""
+"""Classes by their import paths, with parameters from signatures and docstrings; each is imported when it is needed."""
 
 import ast
 import inspect
@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, Unpack, final, get_args, get_origin, get_type_hints
 
-from likewise.configuration.catalogue import listed
+from likewise.configuration.catalogue import listed_subclasses
 from likewise.instantiate import class_of
 
 MISSING: Final = object()
@@ -20,12 +20,12 @@ MISSING: Final = object()
 @final
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter of a constructor: whether it must be given, its plain default, and what the docstring says of it."""
+    """A parameter of a constructor: annotation, plain default, whether it must be given, and description."""
 
     hint: Any = Any
     default: Any = MISSING
     required: bool = False
-    said: str = ""
+    description: str = ""
 
 
 @final
@@ -70,7 +70,7 @@ class Class:
 
 def kinds(base: Class) -> Mapping[str, str]:
     """Return the known subclasses of a class by name, each with its import path in the outermost package."""
-    known = listed(base.path)
+    known = listed_subclasses(base.path)
     return _around(base) if known is None else known
 
 
@@ -78,11 +78,11 @@ def kinds(base: Class) -> Mapping[str, str]:
 def _around(base: Class) -> Mapping[str, str]:
     parents = base.type.__module__.split(".")[:-1]
     above = [".".join(parents[:size]) for size in range(2, len(parents) + 1)] or [base.type.__module__]
-    several = {name: path for room in reversed(above) for name, path in base.concrete(room).items()}
+    several = {name: path for module in reversed(above) for name, path in base.concrete(module).items()}
     return dict(sorted(several.items()))
 
 
-def checked(path: str, base: Class) -> type:
+def import_class(path: str, base: Class) -> type:
     """Import a class, and raise a ValueError unless it inherits from the base."""
     try:
         return class_of(path, base.type)
@@ -96,7 +96,7 @@ def _parameters(cls: type) -> Mapping[str, Parameter]:
     several: dict[str, Parameter] = {}
     docs: dict[str, str] = {}
     for doc in (doc for owner in reversed(cls.__mro__[:-1]) for doc in _docs(owner)):
-        docs |= said_in(doc)
+        docs |= argument_docs(doc)
     for owner in cls.__mro__[:-1]:
         if "__init__" not in vars(owner):
             continue
@@ -105,14 +105,14 @@ def _parameters(cls: type) -> Mapping[str, Parameter]:
             hint = hints.get(name, Any)
             if parameter.kind is parameter.VAR_KEYWORD and get_origin(hint) is Unpack:
                 (keys,) = get_args(hint)
-                said = said_in(_doc(keys))
+                texts = argument_docs(_doc(keys))
                 for key, annotation in get_type_hints(keys, include_extras=True).items():
-                    several.setdefault(key, Parameter(annotation, said=said.get(key, "")))
+                    several.setdefault(key, Parameter(annotation, description=texts.get(key, "")))
             elif parameter.kind is parameter.VAR_KEYWORD:
                 passes_on = True
             elif parameter.kind is not parameter.VAR_POSITIONAL:
                 required = parameter.default is parameter.empty
-                default = MISSING if required else plainly(parameter.default)
+                default = MISSING if required else plain_default(parameter.default)
                 several.setdefault(name, Parameter(hint, default, required, docs.get(name, "")))
         if not passes_on:
             break
@@ -126,10 +126,10 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
         return {name: hint for name, hint in function.__annotations__.items() if not isinstance(hint, str)}
 
 
-def plainly(value: Any) -> Any:
+def plain_default(value: Any) -> Any:
     """Return a default as it stands in a file: tuples as lists, paths as texts; or MISSING."""
     if isinstance(value, list | tuple | set | frozenset):
-        items = list(map(plainly, value))
+        items = list(map(plain_default, value))
         return MISSING if MISSING in items else items
     if isinstance(value, Path):
         return str(value)
@@ -155,23 +155,23 @@ def _docs(cls: type) -> list[str]:
     return [inspect.cleandoc(getattr(vars(cls).get("__init__"), "__doc__", None) or ""), _doc(cls)]
 
 
-def said_in(doc: str) -> dict[str, str]:
-    r"""Return what a docstring says about each argument.
+def argument_docs(doc: str) -> dict[str, str]:
+    r"""Return a docstring's description of each argument.
 
     Example:
-        >>> said_in("Args:\n    x: One,\n        or two. More.\n    y (int): Three.\n\nReturns:\n    z: Four.")
+        >>> argument_docs("Args:\n    x: One,\n        or two. More.\n    y (int): Three.\n\nReturns:\n    z: Four.")
         {'x': 'One, or two. More.', 'y': 'Three.'}
     """
-    said, current, inside, depth = dict[str, str](), "", False, 0
+    texts, current, inside, depth = dict[str, str](), "", False, 0
     for line in doc.splitlines():
         text, indent = line.strip(), len(line) - len(line.lstrip())
         if re.fullmatch(r"[A-Z]\w+:", text):
             inside, current = text == "Args:", ""
         elif inside and (named := re.match(r"(\**\w+)(?: \(.*?\))?: ?(.*)", text)) and (not current or indent <= depth):
             current, depth = named[1], indent
-            said.setdefault(current, named[2])
+            texts.setdefault(current, named[2])
         elif inside and current and text and indent > depth:
-            said[current] += f" {text}"
-        elif inside and not text and said.get(current):
+            texts[current] += f" {text}"
+        elif inside and not text and texts.get(current):
             current = ""
-    return said
+    return texts

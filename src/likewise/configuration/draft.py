@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from likewise.configuration.catalogue import SECTIONS
-from likewise.configuration.classes import MISSING, Class, Parameter, checked, kinds
+from likewise.configuration.classes import MISSING, Class, Parameter, import_class, kinds
 from likewise.configuration.guesses import class_named, near_classes, near_options
 from likewise.configuration.hints import part_of, takes
-from likewise.configuration.options import FILLED, HIDDEN, TRAINER, VERBS
-from likewise.configuration.values import FLAG, parsed, plain
+from likewise.configuration.options import FILLED_OPTIONS, HIDDEN_OPTIONS, TRAINER, VERBS
+from likewise.configuration.values import FLAG, parse, plain
 from likewise.files.detection import first_rows
 from likewise.instantiate import MAIN, is_spec
 
@@ -64,14 +64,14 @@ class ConfigBuilder:
             )
         elif takes(parameter.hint, dict, Any):
             before = current if isinstance(current, dict) else {}
-            values[name] = {**before, ".".join(rest): parsed(option.value)}
+            values[name] = {**before, ".".join(rest): parse(option.value)}
         else:
             raise ValueError(self._unknown(option, owner))
 
     def _parameter(self, owner: Class, name: str, option: Option) -> Parameter:
         part, _, last = option.name.rpartition(".")
-        if (part, last) in FILLED:
-            raise ValueError(f"--{option.name} is filled in from the {FILLED[part, last]}; leave it out")
+        if (part, last) in FILLED_OPTIONS:
+            raise ValueError(f"--{option.name} is filled in from the {FILLED_OPTIONS[part, last]}; leave it out")
         parameters = parameters_of(owner)
         if name not in parameters:
             raise ValueError(self._unknown(option, owner))
@@ -80,8 +80,10 @@ class ConfigBuilder:
     def _unknown(self, option: Option, owner: Class) -> str:
         whose = "" if owner.path in {self.root.path, TRAINER} else f" of {owner.name}"
         near = near_options(option.name, self.values, self.root, owner)
-        told = f"unknown option --{option.name}{whose}"
-        return f"{told}, did you mean {' or '.join(near[:2])}?" if near else f"{told}: see {self._help(option.name)}"
+        message = f"unknown option --{option.name}{whose}"
+        return (
+            f"{message}, did you mean {' or '.join(near[:2])}?" if near else f"{message}: see {self._help(option.name)}"
+        )
 
     def _help(self, name: str) -> str:
         part = name.partition(".")[0]
@@ -103,35 +105,37 @@ class ConfigBuilder:
             return self._part(option, value, base, None if option.adds else current, optional=optional)
 
         if option.adds and listed:
-            before = _standing(option.name) if current is None else current if isinstance(current, list) else [current]
+            before = (
+                _default_parts(option.name) if current is None else current if isinstance(current, list) else [current]
+            )
             made = part(option.value, base)
             if made is None:
                 raise ValueError(
                     f"expected the name of a class for --{option.name}+, got {option.value}: {_suggest_classes(base)}"
                 )
             return [*before, made]
-        return self._checked(option, lambda: plain(option.value, parameter.hint, part))
+        return self._read_value(option, lambda: plain(option.value, parameter.hint, part))
 
     def _plain(self, option: Option, parameter: Parameter, current: Any) -> Any:
-        value = self._checked(option, lambda: plain(option.value, parameter.hint))
+        value = self._read_value(option, lambda: plain(option.value, parameter.hint))
         if option.adds:
             before = [] if current is None else current if isinstance(current, list) else [current]
             return [*before, *(value if isinstance(value, list) else [value])]
         return value
 
-    def _checked(self, option: Option, value: Any) -> Any:
+    def _read_value(self, option: Option, value: Any) -> Any:
         try:
             return value()
         except ValueError as error:
             if not str(error).startswith("expected ") or str(error).startswith(f"expected {option.name} "):
                 raise
-            told = str(error)
-            told = f"expected --{option.name}, got none" if option.value is FLAG else f"--{option.name}: {told}"
-            raise ValueError(told if ": " in str(error) else f"{told}: see {self._help(option.name)}") from error
+            message = str(error)
+            message = f"expected --{option.name}, got none" if option.value is FLAG else f"--{option.name}: {message}"
+            raise ValueError(message if ": " in str(error) else f"{message}: see {self._help(option.name)}") from error
 
     def _part(self, option: Option, value: Any, base: Class, current: Any, *, optional: bool) -> Any:
         """Describe a part from a class's name, keeping the arguments that both classes have, or from a mapping."""
-        value = parsed(value) if isinstance(value, str) and value.lstrip().startswith("{") else value
+        value = parse(value) if isinstance(value, str) and value.lstrip().startswith("{") else value
         if isinstance(value, str):
             if optional and "." not in value and value not in kinds(base):
                 return None
@@ -165,12 +169,12 @@ class ConfigBuilder:
         if "." not in name or "/" in name:
             raise ValueError(near_classes(option, name, base))
         try:
-            cls = checked(name, base)
+            cls = import_class(name, base)
         except ValueError:
-            _tell_what_there_is(option, name, base)
+            _raise_with_candidates(option, name, base)
             raise
-        room, known = name.rpartition(".")[0], kinds(base).get(cls.__name__)
-        public = "." in room and hasattr(sys.modules[room], "__path__")
+        module, known = name.rpartition(".")[0], kinds(base).get(cls.__name__)
+        public = "." in module and hasattr(sys.modules[module], "__path__")
         return known if known and not public and Class(known).type is cls else name
 
     def _completed(self, values: dict[str, Any], owner: Class, above: str) -> dict[str, Any]:
@@ -214,10 +218,10 @@ class ConfigBuilder:
 
 def parameters_of(owner: Class) -> dict[str, Parameter]:
     """Return the parameters of a class that options can give."""
-    return {name: parameter for name, parameter in owner.parameters.items() if name not in HIDDEN}
+    return {name: parameter for name, parameter in owner.parameters.items() if name not in HIDDEN_OPTIONS}
 
 
-def _standing(name: str) -> list[dict[str, Any]]:
+def _default_parts(name: str) -> list[dict[str, Any]]:
     """Return the parts that an option adds to where none were named: for a page, its default sections."""
     names = SECTIONS.split() if name == "sections" else ()
     return [{"class_path": f"likewise.report.sections.{section}", "init_args": {}} for section in names]
@@ -227,7 +231,7 @@ def _suggest_classes(base: Class) -> str:
     return "one of " + ", ".join(kinds(base)) if kinds(base) else f"a {base.name}"
 
 
-def _tell_what_there_is(option: str, path: str, base: Class) -> None:
+def _raise_with_candidates(option: str, path: str, base: Class) -> None:
     """Raise a ValueError that lists what a module has instead of the class, or says how to wrap a network."""
     module = sys.modules.get(path.rpartition(".")[0])
     named = getattr(module, path.rpartition(".")[2], None)

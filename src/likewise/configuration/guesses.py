@@ -1,4 +1,4 @@
-"""Guesses: methods by their usual names, networks with their depth, data by what is there; and what was meant."""
+"""Guesses at what a word means: a method by its usual name, a network with its depth, data by its files, a typo."""
 
 import re
 import zipfile
@@ -11,13 +11,13 @@ from string import ascii_letters, digits
 from typing import Any
 
 from likewise.configuration import recipes
-from likewise.configuration.aliases import ALIASES, ELSEWHERE, LOSSES_ELSEWHERE
+from likewise.configuration.aliases import ALIASES, LOSSES_ELSEWHERE, OPTIONS_ELSEWHERE
 from likewise.configuration.classes import Class, kinds
 from likewise.configuration.hints import part_of
-from likewise.configuration.options import HIDDEN
-from likewise.configuration.values import folded, parsed
+from likewise.configuration.options import HIDDEN_OPTIONS
+from likewise.configuration.values import folded, parse
 from likewise.files.cells import kind_of
-from likewise.files.detection import ARRAYS, LISTED, TORCHVISION, exists, first_rows, inputs_at, source_for
+from likewise.files.detection import ARRAYS, MAX_LISTED_ENTRIES, TORCHVISION, exists, first_rows, inputs_at, source_for
 from likewise.files.formats import image_suffixes
 from likewise.instantiate import is_spec
 
@@ -30,17 +30,17 @@ OF_CLASS = {
 }
 OF_INPUTS = {"images": "image-folder", "texts": "texts", "numbers": "vectors", "ids": "vectors"}
 WITHOUT_COUNTERPART = {"base_temperature"}  # of SupContrast: it multiplies a loss, as a learning rate does
-WORD = {*ascii_letters, *digits, *"-_ "}
-SURE = 0.9
+WORD_CHARACTERS = {*ascii_letters, *digits, *"-_ "}
+SURE_SIMILARITY = 0.9
 """The similarity of spelling from which on nothing else can be meant."""
 
-MANY = 40
+MAX_LISTED_CLASSES = 40
 """With more subclasses, as in torch.nn, an error lists none."""
 
 
 def class_named(name: str, base: Class) -> str | None:
     """Return the import path of the subclass that a word names, whatever its case and hyphens."""
-    if not name.isidentifier() and not set(name) <= WORD:
+    if not name.isidentifier() and not set(name) <= WORD_CHARACTERS:
         return None
     if exact := kinds(base).get(name):
         return exact
@@ -52,14 +52,14 @@ def class_named(name: str, base: Class) -> str | None:
 def expanded(option: str, value: str, base: Class, options: Mapping[str, Any]) -> list[tuple[str, Any]] | None:
     """Return the options that a word for a part stands for, given the others; None: it is a class, or unknown."""
     sized = re.fullmatch(r"([A-Za-z_-]+?)[-_]?(\d+)", value)
-    method = recipes.method(value) if option == "loss" else None
+    method = recipes.method_options(value) if option == "loss" else None
     if method is not None and method["loss"]["class_path"] != class_named(value, base):
         parts = ("loss",) if recipes.FOR in method else ("loss", "inputs")
         return list(flat({part: method[part] for part in parts if part in method}))
     if option == "encoder" and sized and folded(sized[1]) == "resnet" and class_named(value, base) is None:
         return [(option, "likewise.models.ResNet"), ("encoder.depth", int(sized[2]))]
     if option == "data" and class_named(value, base) is None:
-        return _data(value, given_of(options))
+        return _data(value, data_arguments(options))
     return None
 
 
@@ -109,32 +109,32 @@ def kind_of_data(options: Mapping[str, Any]) -> str | None:
     name = str(options.get("data") or "").rpartition(".")[2]
     if name == "Torchvision":
         wanted = folded(str(options.get("data.name") or ""))
-        return next((data for data in recipes.listed("data") if folded(data) == wanted), recipes.IMAGES)
+        return next((data for data in recipes.file_names("data") if folded(data) == wanted), recipes.OTHER_IMAGES)
     path = Path(str(options.get("data.path") or ""))
     if name == "Arrays" and "images" in _arrays(path):
-        return recipes.IMAGES
-    files = islice(path.rglob("*"), LISTED) if name == "Table" and path.is_dir() else ()
+        return recipes.OTHER_IMAGES
+    files = islice(path.rglob("*"), MAX_LISTED_ENTRIES) if name == "Table" and path.is_dir() else ()
     if name == "Table" and not any(file.suffix.lower() in image_suffixes() for file in files):
-        args = given_of(options)
+        args = data_arguments(options)
         return OF_INPUTS["images" if first_rows(path, args.get("encoding")) is None else inputs_at(path, args)[0]]
     return OF_CLASS.get(name)
 
 
-def given_of(options: Mapping[str, Any]) -> dict[str, Any]:
+def data_arguments(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of the data among options, lists as lists.
 
     Example:
-        >>> given_of({"data.label": "kind", "data.inputs": "[a, b]", "seed": "3"})
+        >>> data_arguments({"data.label": "kind", "data.inputs": "[a, b]", "seed": "3"})
         {'label': 'kind', 'inputs': ['a', 'b']}
     """
     arguments = {name.removeprefix("data."): value for name, value in options.items() if name.startswith("data.")}
     return {
-        name: parsed(value) if isinstance(value, str) and value.startswith("[") else value
+        name: parse(value) if isinstance(value, str) and value.startswith("[") else value
         for name, value in arguments.items()
     }
 
 
-def fitting_pairs(options: Mapping[str, Any]) -> list[tuple[str, Any]]:
+def pair_options(options: Mapping[str, Any]) -> list[tuple[str, Any]]:
     """Return what pairs need by what is on their sides: an encoder of the first, and a size of images."""
     first, second = (_kind_of_side(options, side) for side in ("first", "second"))
     chosen = {} if first is None else {"encoder": recipes.load_fragment("data", first)["encoder"]}
@@ -182,11 +182,11 @@ def near_classes(option: str, name: str, base: Class, names: Sequence[str] = ())
     if not near and base.name == "Source":
         sets = {folded(known_set): known_set for known_set in TORCHVISION}
         near = [sets[close] for close in get_close_matches(folded(name), sets, cutoff=0.75)]
-    many = not names and len(known) > MANY
-    told = f"a class for --{option}" if many else f"{option} to be one of {', '.join(known)}"
-    told, unique = f"expected {told}, got {name}", list(dict.fromkeys(near))[:2]
+    many = not names and len(known) > MAX_LISTED_CLASSES
+    message = f"a class for --{option}" if many else f"{option} to be one of {', '.join(known)}"
+    message, unique = f"expected {message}, got {name}", list(dict.fromkeys(near))[:2]
     remedy = "give its import path, module.Name" if many else "name one of them"
-    return f"{told}, did you mean {' or '.join(unique)}?" if unique else f"{told}: {remedy}"
+    return f"{message}, did you mean {' or '.join(unique)}?" if unique else f"{message}: {remedy}"
 
 
 def near_options(option: str, values: Mapping[str, Any], root: Class, owner: Class | None = None) -> list[str]:
@@ -196,20 +196,20 @@ def near_options(option: str, values: Mapping[str, Any], root: Class, owner: Cla
     if last in WITHOUT_COUNTERPART:
         return []
     aliases = [name for name, target in ALIASES.items() if target.partition(".")[0] in root.parameters]
-    if ELSEWHERE.get(option) in {*aliases, *known}:
-        return [_dashed(ELSEWHERE[option])]
+    if OPTIONS_ELSEWHERE.get(option) in {*aliases, *known}:
+        return [_dashed(OPTIONS_ELSEWHERE[option])]
     same = [full for full in known if full.rpartition(".")[2] == last]
     siblings = {full.rpartition(".")[2]: full for full in known if full.rpartition(".")[0] == part}
     names = {**siblings, **({} if part else dict(zip(aliases, aliases, strict=True)))}
     close = get_close_matches(last, names, n=3, cutoff=0.7)
-    close = close[:1] if close and SequenceMatcher(None, last, close[0]).ratio() > SURE else close
+    close = close[:1] if close and SequenceMatcher(None, last, close[0]).ratio() > SURE_SIMILARITY else close
     near = [names[full] for full in close]
     folds = {folded(full): full for full in siblings}
     near = [siblings[folds[folded(last)]]] if folded(last) in folds else near
     if part and not near and len(bare := last.removeprefix("n_")) > 2:  # short for it, or longer
         near = [full for name, full in siblings.items() if bare in name or name in bare]
     if not near and not same and owner is not None and part:
-        near = [f"{part} {name}" for name, kind_of in _others(part, root) if last in kind_of.parameters]
+        near = [f"{part} {name}" for name, cls in _others(part, root) if last in cls.parameters]
     return [_dashed(full) for full in dict.fromkeys([*same, *near])]
 
 
@@ -222,7 +222,7 @@ def _within(values: Mapping[str, Any], above: str) -> Iterator[str]:
         spec = value[-1] if isinstance(value, list) and value else value
         if is_spec(spec):
             known = Class(spec["class_path"]).parameters
-            yield from (f"{above}{name}.{argument}" for argument in known if argument not in HIDDEN)
+            yield from (f"{above}{name}.{argument}" for argument in known if argument not in HIDDEN_OPTIONS)
             yield from _within(spec["init_args"], f"{above}{name}.")
 
 

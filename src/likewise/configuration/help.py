@@ -1,4 +1,4 @@
-"""Help: the options of a verb, the classes of a part with a line each, the options of a class; and completion."""
+"""Help: the options of a verb, the classes of a part with a line each, the options of a class, and completions."""
 
 import builtins
 import inspect
@@ -13,14 +13,14 @@ from likewise.configuration.draft import ConfigBuilder, Option, parameters_of
 from likewise.configuration.guesses import OF_CLASS, near_options
 from likewise.configuration.hints import part_of, type_words
 from likewise.configuration.options import DEFAULTS, OF_LOSSES, PARTS, TRAINER, VERBS
-from likewise.configuration.starts import STARTS, usual
+from likewise.configuration.starts import STARTS, default_options
 from likewise.configuration.words import is_option, options_in
 from likewise.instantiate import is_spec
 
 WIDTH = 100
 
 
-def asked_help(args: Sequence[str], verb: str) -> str | None:
+def requested_help(args: Sequence[str], verb: str) -> str | None:
     """Return the help that the words of a command line ask for; None: they ask for none."""
     if {"--help", "-h"} & set(args):
         return _of_verb(verb)
@@ -45,11 +45,11 @@ def _of_verb(verb: str) -> str:
         default = DEFAULTS.get(name)
         named = f" Default: {default.rpartition('.')[2]}." if default else ""
         named += _for_data(name, root, default, verb)
-        said = f"{parameters[name].said}{named} One of {', '.join(kinds(base))}."
-        lines += [f"  --{name} CLASS", *_wrapped(said)]
+        text = f"{parameters[name].description}{named} One of {', '.join(kinds(base))}."
+        lines += [f"  --{name} CLASS", *_wrapped(text)]
     if verb == "train":
-        usual = ", ".join(f"--{name.replace('_', '-')} for --{option}" for name, option in ALIASES.items())
-        lines += ["", *textwrap.wrap(f"Short names: {usual}.", WIDTH)]
+        short_names = ", ".join(f"--{name.replace('_', '-')} for --{option}" for name, option in ALIASES.items())
+        lines += ["", *textwrap.wrap(f"Short names: {short_names}.", WIDTH)]
         lines += ["", "trainer, Lightning's:", *_parameters(Class(TRAINER), "trainer", verb)]
     return "\n".join(lines)
 
@@ -64,8 +64,8 @@ def _of_part(option: Option, verb: str) -> str:
         base = part_of(parameter.hint) if parameter else None
         if base is None:
             near = near_options(name, {}, root)
-            told = f", did you mean {near[0]}.help?" if near else f": see likewise {verb} --help"
-            raise ValueError(f"expected a part before .help, got --{name}{told}")
+            hint = f", did you mean {near[0]}.help?" if near else f": see likewise {verb} --help"
+            raise ValueError(f"expected a part before .help, got --{name}{hint}")
         part, owner = base, Class(DEFAULTS[step]) if step in DEFAULTS else base  # the usual class has parts
     return _of_kind(name, option, part, verb)
 
@@ -92,23 +92,23 @@ def _lines(name: str, parameter: Parameter, owner: Class, verb: str) -> list[str
     option = name.removeprefix("--")
     part, _, argument = option.partition(".")
     ours = OF_LOSSES.get(argument, MISSING) if part == "loss" else DEFAULTS.get(option, MISSING)
-    said = parameter.said.rstrip()
-    said = said if ours is MISSING else re.sub(r"\s*Default: \S+$", "", said)
-    said = said if not said or said.endswith((".", "?", "!", ":")) else f"{said}."
+    text = parameter.description.rstrip()
+    text = text if ours is MISSING else re.sub(r"\s*Default: \S+$", "", text)
+    text = text if not text or text.endswith((".", "?", "!", ":")) else f"{text}."
     default = parameter.default if ours is MISSING else ours
-    told = default is not MISSING and default is not None and (ours is not MISSING or "efault" not in said)
+    has_default = default is not MISSING and default is not None and (ours is not MISSING or "efault" not in text)
     shown = (
         " Required."
         if parameter.required and ours is MISSING
         else f" Default: {_format_value(default)}."
-        if told
+        if has_default
         else ""
     )
-    if told and argument and option in DEFAULTS and part in PARTS:  # a default that holds where no class is named
+    if has_default and argument and option in DEFAULTS and part in PARTS:  # it holds where no class is named
         shown = f" Where --{part} is not named: {_format_value(ours)}." if DEFAULTS[part] == owner.path else ""
     return [
         f"  {name} {type_words(parameter.hint)}",
-        *_wrapped(f"{said}{shown}{_for_data(option, owner, default, verb)}"),
+        *_wrapped(f"{text}{shown}{_for_data(option, owner, default, verb)}"),
     ]
 
 
@@ -117,7 +117,7 @@ def _for_data(option: str, owner: Class, default: Any, verb: str) -> str:
     part, _, argument = option.partition(".")
     values: dict[str, list[str]] = {}
     for data in {*OF_CLASS.values(), *STARTS} - {"digits"} if verb == "train" and option != "data" else ():
-        spec = usual(data).get(part)
+        spec = default_options(data).get(part)
         if not is_spec(spec) or (argument and spec["class_path"] != owner.path):
             continue
         value = spec.get("init_args", {}).get(argument, default) if argument else spec["class_path"]

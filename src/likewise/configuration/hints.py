@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, is_type
 
 from likewise.configuration.classes import Class
 
-LISTS = {list, tuple, set, Sequence, Iterable}
-PLAIN = {Any, type(None), object, list, dict, tuple, set, int, float, bool, str, Path, timedelta}
+LIST_TYPES = {list, tuple, set, Sequence, Iterable}
+PLAIN_TYPES = {Any, type(None), object, list, dict, tuple, set, int, float, bool, str, Path, timedelta}
 
 
 def members(hint: Any) -> tuple[Any, ...]:
@@ -34,7 +34,7 @@ def part_in(hint: Any) -> Class | None:
     """Return the class whose subclasses a member of an annotation takes; None: it takes plain values."""
     if get_origin(hint) is Annotated:
         return next((Class(path) for path in hint.__metadata__ if isinstance(path, str)), None)
-    if not inspect.isclass(hint) or get_origin(hint) or hint in PLAIN or is_typeddict(hint) or is_tensor(hint):
+    if not inspect.isclass(hint) or get_origin(hint) or hint in PLAIN_TYPES or is_typeddict(hint) or is_tensor(hint):
         return None
     plain = issubclass(hint, Enum | str | tuple) or hint.__module__ == "builtins"
     return None if plain else Class(f"{hint.__module__}.{hint.__qualname__}")
@@ -43,7 +43,7 @@ def part_in(hint: Any) -> Class | None:
 def part_of(hint: Any) -> Class | None:
     """Return the class whose subclasses an annotation takes as parts, or in a list; None: it takes plain values."""
     for member in members(hint):
-        inner = get_args(member) if get_origin(member) in LISTS else ()
+        inner = get_args(member) if get_origin(member) in LIST_TYPES else ()
         named = part_in(member) or next(filter(None, map(part_of, inner)), None)
         if named:
             return named

@@ -1,4 +1,4 @@
-"""The options of the command's verbs: a record each, which workflows are given; what it says of itself is the help.
+"""The options of the command's verbs: a record each, which workflows receive, and whose docstring is the help.
 
 A part is described by its class and arguments, and its annotation names the class that it must inherit from.
 """
@@ -319,7 +319,7 @@ class EmbedOptions:
         run: A run's folder, or an exported .onnx file.
         data: What to encode: a folder of photos, a file, a data set of torchvision, or a class.
         output: The file to write, .parquet or .npz. Default: called as the data is, here.
-        side: Of a run of pairs, which of them the data is: first or second.
+        side: The side of a run of pairs that the data belongs to: first or second.
         encoder: An encoder in place of a run's. Default: without a run, for photos and texts one that others trained;
             see likewise train --help.
         weights: A file of its weights, .safetensors or .pth; see `likewise train`. Default: those that it comes with.
@@ -354,7 +354,7 @@ VERBS: dict[str, tuple[type[Any], str]] = {
     "predict": (PredictOptions, "RUN INPUT ..."),
     "search": (SearchOptions, "[RUN] [QUERY ...]"),
 }
-"""For each verb the record of its options, and what the words without a name are."""
+"""By verb: the record of its options, and its positional arguments."""
 PARTS = ("data", "split", "batches", "encoder", "head", "loss", "optimizer", "schedule")
 _USUAL = vars(TrainOptions())
 DEFAULTS: dict[str, Any] = {
@@ -370,14 +370,14 @@ RESUMED_WITH = (
 )
 # fmt: on
 OF_LOSSES = {"gather_distributed": True, "label_similarity": "npmi"}
-"""What losses that take it are given by default: alone there is nothing to gather."""
-FILLED = {
+"""The command's defaults for losses that take these arguments; with one process there is nothing to gather."""
+FILLED_OPTIONS = {
     ("encoder", "input_shape"): "data",
     ("head", "feature_dim"): "encoder",
     ("loss", "num_samples"): "data",
     ("loss", "feature_dim"): "head",
     ("loss", "num_classes"): "data",
 }
-"""What a part is told by the parts before it, whatever the options say."""
-HIDDEN = {name for _, name in FILLED} | {"params"}
-"""No options: what is filled in, and what an optimizer is given."""
+"""Arguments of parts that the parts before them supply, whatever the options say."""
+HIDDEN_OPTIONS = {name for _, name in FILLED_OPTIONS} | {"params"}
+"""Parameters that are no options: those filled in, and the parameters that an optimizer updates."""

@@ -4,6 +4,8 @@ A recipe is two files, one on top of the other: that of the data set (data, spli
 epochs), and that of the method (loss and inputs). A third file, named after both, is for what belongs to the pair. A
 data set whose file says "like: NAME" has what the other one has, and what belongs to its pairs, unless it says
 otherwise.
+
+Files: likewise/training/recipes/{data,methods,both,studies}/NAME.yaml; for a new method, add methods/NAME.yaml.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,11 +20,12 @@ from likewise.configuration.values import folded
 from likewise.files.suggestions import suggest
 
 ROOT = files("likewise") / "training" / "recipes"
-FOR = "for"  # in a method's or study's file: the data sets that it is for, where not for all; in a data set's, methods
-IMAGES = ""
-"""The name of images that no data set's file is about."""
+FOR = "for"
+"""The key that limits a method or study to some data sets, or a data set to some methods."""
+OTHER_IMAGES = ""
+"""The name of images that no file of a data set is about."""
 
-FITTED = ("data", "batches", "encoder")
+FITTED_PARTS = ("data", "batches", "encoder")
 
 
 def names() -> list[str]:
@@ -32,26 +35,26 @@ def names() -> list[str]:
 
 def studies() -> list[str]:
     """List the studies, STUDY-DATA."""
-    return [f"{study}-{data}" for study, data in _pairs("studies")]
+    return [f"{prefix}-{data}" for prefix, data in _pairs("studies")]
 
 
 def recipe(name: str) -> dict[str, Any]:
     """Return a recipe's options."""
     method, data = _pair(name, "methods", names())
     chain = [data]
-    while "like" in (said := load_fragment("data", chain[-1])):
-        chain.append(said["like"])
+    while "like" in (fragment := load_fragment("data", chain[-1])):
+        chain.append(fragment["like"])
     options: dict[str, Any] = {}
     for data_name in reversed(chain):
         options = _merged(options, load_fragment("data", data_name))
     options = _merged(options, load_fragment("methods", method))
-    pair = next((f"{method}-{data_name}" for data_name in chain if f"{method}-{data_name}" in listed("both")), None)
+    pair = next((f"{method}-{data_name}" for data_name in chain if f"{method}-{data_name}" in file_names("both")), None)
     options = options if pair is None else _merged(options, load_fragment("both", pair))
     return {"keep": "last"} | {part: value for part, value in options.items() if part not in {"like", FOR}}
 
 
 def study(name: str) -> dict[str, str]:
-    """Return the options of each setting of a study, by the setting's name."""
+    """Return the command-line options of each setting of a study, such as "--recipe nws-vectors --loss.alpha 1"."""
     what, data = _pair(name, "studies", studies())
     return {
         setting: template.format(data=data)
@@ -60,36 +63,40 @@ def study(name: str) -> dict[str, str]:
     }
 
 
-def named(name: str, data: str | None = None) -> str:
+def complete_name(name: str, data: str | None = None) -> str:
     """Complete the name of a method to that of a recipe: for the data, or else for digits, or the first that it is for.
 
     Example:
-        >>> named("simclr"), named("moco-cifar10"), named("nws"), named("supcon", "texts"), named("nws", IMAGES)
-        ('simclr-digits', 'moco-cifar10', 'nws-vectors', 'supcon-texts', 'nws-image-folder')
+        >>> [complete_name(name) for name in ("simclr", "moco-cifar10", "nws")]
+        ['simclr-digits', 'moco-cifar10', 'nws-vectors']
+        >>> complete_name("supcon", "texts"), complete_name("nws", OTHER_IMAGES)
+        ('supcon-texts', 'nws-image-folder')
     """
-    method = folded(name)
-    for known in listed("methods"):
-        if folded(known) == method:
-            fitting = load_fragment("methods", known).get(FOR, ["digits"])
-            data_names = {None: fitting[0], IMAGES: "digits" if "digits" in fitting else "image-folder"}
+    folded_name = folded(name)
+    for known in file_names("methods"):
+        if folded(known) == folded_name:
+            data_sets = load_fragment("methods", known).get(FOR, ["digits"])
+            data_names = {None: data_sets[0], OTHER_IMAGES: "digits" if "digits" in data_sets else "image-folder"}
             return f"{known}-{data_names.get(data, data)}"
-    return next((known for known in names() if folded(known) == method), name)
+    return next((known for known in names() if folded(known) == folded_name), name)
 
 
-def method(name: str) -> dict[str, Any] | None:
+def method_options(name: str) -> dict[str, Any] | None:
     """Return the options of a method, whatever the case and hyphens of its name; None: there is none."""
-    return next((load_fragment("methods", known) for known in listed("methods") if folded(known) == folded(name)), None)
+    return next(
+        (load_fragment("methods", known) for known in file_names("methods") if folded(known) == folded(name)), None
+    )
 
 
-def fitting(data: str) -> dict[str, Any]:
-    """Return the options that fit a kind of data where no recipe is named: those of its inputs; for pairs, a recipe."""
+def input_options(data: str) -> dict[str, Any]:
+    """Return the options for a kind of data where no recipe is named: those of its inputs; for pairs, a recipe."""
     if data == "pairs":
         return recipe("clip-pairs")
-    return {part: value for part, value in load_fragment("data", data).items() if part in FITTED}
+    return {part: value for part, value in load_fragment("data", data).items() if part in FITTED_PARTS}
 
 
-def _pair(name: str, room: str, known: Sequence[str]) -> tuple[str, str]:
-    for first, data in _pairs(room):
+def _pair(name: str, folder: str, known: Sequence[str]) -> tuple[str, str]:
+    for first, data in _pairs(folder):
         if name == f"{first}-{data}":
             return first, data
     if name in studies():
@@ -99,37 +106,38 @@ def _pair(name: str, room: str, known: Sequence[str]) -> tuple[str, str]:
 
 def unknown(name: str, known: Sequence[str]) -> str:
     """Say that a name is unknown, and which are near it; or what a method and data that don't match go with."""
-    for room in ("methods", "studies"):
-        for prefix, data in product(listed(room), listed("data")):
+    for folder in ("methods", "studies"):
+        for prefix, data in product(file_names(folder), file_names("data")):
             if name == f"{prefix}-{data}":
-                fitting = ", ".join(data for first, data in _pairs(room) if first == prefix)
-                alternatives = ", ".join(first for first, for_data in _pairs(room) if for_data == data)
-                wanted = f"expected data that {prefix} is for, {fitting}, got {data}"
+                data_sets = ", ".join(data for first, data in _pairs(folder) if first == prefix)
+                alternatives = ", ".join(first for first, for_data in _pairs(folder) if for_data == data)
+                wanted = f"expected data that {prefix} is for, {data_sets}, got {data}"
                 return f"{wanted}: for {data} there are {alternatives or 'none'}"
-    longer = [recipe for recipe in known if name and name in recipe][:2]
-    every = f": METHOD-DATA, with a method of {', '.join(listed('methods'))} and data of {', '.join(listed('data'))}"
+    longer = [known_name for known_name in known if name and name in known_name][:2]
+    methods, data_sets = ", ".join(file_names("methods")), ", ".join(file_names("data"))
+    every = f": METHOD-DATA, with a method of {methods} and data of {data_sets}"
     remedy = suggest(name, known, f", did you mean {' or '.join(longer)}?" if longer else every)
     return f"expected a recipe or a study, got {name!r}{remedy}"
 
 
-def _pairs(room: str) -> list[tuple[str, str]]:
+def _pairs(folder: str) -> list[tuple[str, str]]:
     return [
         (first, data)
-        for data, first in product(listed("data"), listed(room))
-        if data in load_fragment(room, first).get(FOR, [data])
+        for data, first in product(file_names("data"), file_names(folder))
+        if data in load_fragment(folder, first).get(FOR, [data])
         and first in load_fragment("data", data).get(FOR, [first])
     ]
 
 
-def listed(room: str) -> list[str]:
-    """List the methods, the studies or the data sets that have a file."""
-    return sorted(file.name.removesuffix(".yaml") for file in (ROOT / room).iterdir() if file.name.endswith(".yaml"))
+def file_names(folder: str) -> list[str]:
+    """Return the names of the files in a folder of recipes."""
+    return sorted(file.name.removesuffix(".yaml") for file in (ROOT / folder).iterdir() if file.name.endswith(".yaml"))
 
 
 @cache
-def load_fragment(room: str, name: str) -> dict[str, Any]:
-    """Return what the file of a data set, of a method or study, or of both says."""
-    return yaml.safe_load((ROOT / room / f"{name}.yaml").read_text(encoding="utf-8"))
+def load_fragment(folder: str, name: str) -> dict[str, Any]:
+    """Return the contents of a file in a folder of recipes."""
+    return yaml.safe_load((ROOT / folder / f"{name}.yaml").read_text(encoding="utf-8"))
 
 
 def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""From words and files to one record: defaults, then the recipe, then configurations, then the command line."""
+"""Words and files as one record: defaults, then the recipe, then configurations, then the command line."""
 
 from collections.abc import Mapping, Sequence
 from inspect import signature
@@ -11,13 +11,13 @@ from likewise.configuration import recipes
 from likewise.configuration.aliases import ALIASES
 from likewise.configuration.classes import Class, kinds
 from likewise.configuration.draft import ConfigBuilder, Option
-from likewise.configuration.guesses import are_texts, class_named, expanded, fitting_pairs, flat, kind_of_data
+from likewise.configuration.guesses import are_texts, class_named, expanded, flat, kind_of_data, pair_options
 from likewise.configuration.hints import part_of
 from likewise.configuration.options import DEFAULTS, OF_LOSSES, PARTS, RESUMED_WITH, SOURCES, VERBS, TrainOptions
-from likewise.configuration.starts import AUTO, SCRATCH, STARTS, TEXT_PAIRS, options_of, published
+from likewise.configuration.starts import AUTO, SCRATCH, STARTS, TEXT_PAIRS, options_of, published_options
 from likewise.configuration.values import FLAG, folded
-from likewise.files.formats import PARTIAL
-from likewise.instantiate import listed, path_of
+from likewise.files.formats import PARTIAL_SUFFIX
+from likewise.instantiate import as_list, path_of
 
 SEEDS = 2**32  # NumPy takes no more
 # Lightning's, but for those that shard the model or start processes themselves
@@ -43,7 +43,7 @@ def resolve(options: Any, *, verb: str = "train") -> Any:
         3
     """
     if isinstance(options, VERBS[verb][0]):
-        return _filled(ConfigBuilder(verb), [Option(*pair) for pair in flat(_stringify_paths(options))])
+        return _fill(ConfigBuilder(verb), [Option(*pair) for pair in flat(_stringify_paths(options))])
     return resolved([Option(*pair) for pair in flat(dict(options))], verb)
 
 
@@ -53,10 +53,10 @@ def written(options: Any) -> str:
     Args:
         options: What `resolve` returned. Its config, recipe and resume are left out: what they brought is written.
     """
-    said = {
+    values = {
         name: value for name, value in _stringify_paths(options).items() if name not in SOURCES and value is not None
     }
-    return yaml.safe_dump(said, sort_keys=False, allow_unicode=True)
+    return yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
 
 
 def _stringify_paths(options: Any) -> dict[str, Any]:
@@ -69,18 +69,18 @@ def resolved(options: Sequence[Option], verb: str) -> Any:
     options = [canonical(option, draft.root) for option in options]
     if any(option.name == "resume" and option.value is not None for option in options):
         options = _resumed(options)
-    said = in_files(options, draft.root)
+    file_options = in_files(options, draft.root)
     arguments = [option for option in options if option.name != "config"]
-    layers, rule = _begins([*_expanded(said, draft.root), *_expanded(arguments, draft.root)])
-    _tell_slips(verb, layers)
-    below = _defaults_and_recipe([*said, *arguments], layers, draft.root, rule) if verb == "train" else []
+    layers, rule = _split_encoder_rule([*_expanded(file_options, draft.root), *_expanded(arguments, draft.root)])
+    _check_names(verb, layers)
+    below = _defaults_and_recipe([*file_options, *arguments], layers, draft.root, rule) if verb == "train" else []
     if verb == "embed":
         below = _published(layers)
     below += _without_end(below, layers)
-    return _filled(draft, [option for option in (*below, *layers) if option.name != "recipe" or option in below])
+    return _fill(draft, [option for option in (*below, *layers) if option.name != "recipe" or option in below])
 
 
-def _filled(draft: ConfigBuilder, options: Sequence[Option]) -> Any:
+def _fill(draft: ConfigBuilder, options: Sequence[Option]) -> Any:
     for option in options:
         draft.put(option)
     if draft.verb == "train":
@@ -90,7 +90,7 @@ def _filled(draft: ConfigBuilder, options: Sequence[Option]) -> Any:
     return draft.completed()
 
 
-def _tell_slips(verb: str, options: Sequence[Option]) -> None:
+def _check_names(verb: str, options: Sequence[Option]) -> None:
     """Raise a ValueError for a typo that shows before any class is imported: in an option's or a class's name."""
     draft = ConfigBuilder(verb)
     for option in options:
@@ -105,7 +105,7 @@ def _tell_slips(verb: str, options: Sequence[Option]) -> None:
 
 def in_files(options: Sequence[Option], root: Class) -> list[Option]:
     """Return the options in the files that `config` names, each under its full name."""
-    files = [file for option in options if option.name == "config" for file in listed(option.value)]
+    files = [file for option in options if option.name == "config" for file in as_list(option.value)]
     return [canonical(option, root) for file in files for option in _load_options(file)]
 
 
@@ -127,7 +127,7 @@ def _resumed(options: Sequence[Option]) -> list[Option]:
             f"expected with --resume no option but {', '.join(f'--{name}' for name in RESUMED_WITH)}.*, got "
             f"--{unexpected[0]}: a run goes on as it began; leave it out, or train anew with --config"
         )
-    path = Path(folder) if Path(folder).is_dir() else Path(folder.removesuffix(PARTIAL))  # finished since
+    path = Path(folder) if Path(folder).is_dir() else Path(folder.removesuffix(PARTIAL_SUFFIX))  # finished since
     lacks = "does not exist" if not path.is_dir() else "has no run.json"
     if not (path / "run.json").is_file():
         raise ValueError(f"expected the folder of a run for --resume, got {folder}, which {lacks}: correct it")
@@ -141,14 +141,14 @@ def _load_options(file: Any) -> list[Option]:
             raise ValueError(f"expected a file of options for --config, got {file}, which does not exist: correct it")
         file = path.read_bytes()  # YAML tells its encoding
     try:
-        said = yaml.safe_load(file) if isinstance(file, str | bytes) else file
+        content = yaml.safe_load(file) if isinstance(file, str | bytes) else file
     except yaml.YAMLError as error:
         raise ValueError(f"expected options in YAML for --config, got {' '.join(str(error).split())}") from error
-    if not isinstance(said, Mapping):
+    if not isinstance(content, Mapping):
         raise ValueError(  # noqa: TRY004 - bad input is always a ValueError
-            f"expected options in --config, as in 'loss: SupConLoss', got {type(said).__name__}: name them"
+            f"expected options in --config, as in 'loss: SupConLoss', got {type(content).__name__}: name them"
         )
-    return [Option(*pair) for pair in flat(dict(said))]
+    return [Option(*pair) for pair in flat(dict(content))]
 
 
 def _expanded(options: Sequence[Option], root: Class) -> list[Option]:
@@ -177,10 +177,10 @@ def _published(layers: Sequence[Option]) -> list[Option]:
     data = kind_of_data(last)
     if data not in STARTS or last.keys() & {"run", "encoder"}:
         return []
-    return [Option(*pair) for pair in flat(published(data, weights="weights" in last))]
+    return [Option(*pair) for pair in flat(published_options(data, weights="weights" in last))]
 
 
-def _begins(layers: list[Option]) -> tuple[list[Option], str | None]:
+def _split_encoder_rule(layers: list[Option]) -> tuple[list[Option], str | None]:
     """Return the options without `auto` and `scratch` as encoder, and which of the two is in force, if either is."""
     named = [index for index, option in enumerate(layers) if option.name == "encoder"]
     word = layers[named[-1]].value if named else None
@@ -217,17 +217,17 @@ def _defaults_and_recipe(
         if not isinstance(last["recipe"], str):
             got = "none" if last["recipe"] is FLAG else repr(last["recipe"])
             raise ValueError(f"expected the name of a recipe, got {got}: supcon-digits is one")
-        name = recipes.named(last["recipe"], data)
+        name = recipes.complete_name(last["recipe"], data)
         chosen = {"recipe": name, **recipes.recipe(name)}
         if rule == AUTO and data in STARTS:
             chosen |= {part: spec for part, spec in options_of(data, rule, last).items() if part in {"data", "encoder"}}
     elif data == "pairs":
-        chosen = _fitting_pairs(last, rule)
+        chosen = _pair_options(last, rule)
     elif data and "data.path" in last:
-        chosen = _fitting(data, options, last, rule)
+        chosen = _input_options(data, options, last, rule)
     chosen_options = list(flat(chosen))
     if ("data", "likewise.data.Pairs") in chosen_options and "encoder" not in chosen:
-        chosen_options += fitting_pairs(last)
+        chosen_options += pair_options(last)
     below = _without_replaced(chosen_options, layers, root)
     if data == "image-folder" and ("data", "likewise.data.Folder") in chosen_options:  # whichever source reads them
         below += [Option(*pair) for pair in chosen_options if pair[0] == "data.size"]
@@ -236,25 +236,25 @@ def _defaults_and_recipe(
         Option(*pair) for pair in DEFAULTS.items() if pair[0] in PARTS or pair[0].partition(".")[0] not in named
     ]
     below = [*defaults, *below]
-    said = any(option.name == "batches" for option in layers)
-    needed = None if said else _batches_for([*below, *layers], root)
+    names_batches = any(option.name == "batches" for option in layers)
+    needed = None if names_batches else _batches_for([*below, *layers], root)
     return [*below, Option("batches", needed)] if needed else below
 
 
-def _fitting(data: str, options: Sequence[Option], last: Mapping[str, Any], rule: str | None) -> dict[str, Any]:
+def _input_options(data: str, options: Sequence[Option], last: Mapping[str, Any], rule: str | None) -> dict[str, Any]:
     """Return the options that fit the data; none where both an encoder and a source are named."""
     if "encoder" not in last:
         has_options = any(name.startswith("encoder.") for name in last)
         return options_of(data, rule or (SCRATCH if has_options else AUTO), last)
-    return {} if any(option.name == "data.path" for option in options) else recipes.fitting(data)
+    return {} if any(option.name == "data.path" for option in options) else recipes.input_options(data)
 
 
-def _fitting_pairs(last: Mapping[str, Any], rule: str | None) -> dict[str, Any]:
+def _pair_options(last: Mapping[str, Any], rule: str | None) -> dict[str, Any]:
     """Return what fits pairs: where both sides are texts, and nothing else is named, a language model is tuned."""
     encoder, arguments = last.get("encoder"), {name for name in last if name.startswith(("encoder.", "inputs.encoder"))}
     named = isinstance(encoder, str) and folded(encoder.rpartition(".")[2]) in {"pretrainedtransformer", "fromrun"}
     if not are_texts(last) or not (named or (encoder is None and not arguments)):
-        return recipes.fitting("pairs")
+        return recipes.input_options("pairs")
     options = recipes.load_fragment("starts", TEXT_PAIRS) if named else options_of(TEXT_PAIRS, rule or AUTO, last)
     if any(name.startswith(("inputs.encoder", "inputs.head", "inputs.rate")) for name in last):  # two towers
         options = {**options, "inputs": {"class_path": options["inputs"]["class_path"]}}
@@ -286,13 +286,13 @@ def _batches_for(options: Sequence[Option], root: Class) -> str | None:
     if losses is None or inputs is None or not isinstance(value, str):
         return None
     forward = signature(getattr(Class(class_named(value, losses) or value).type, "forward", None) or object)
-    asked = {name for name, argument in forward.parameters.items() if argument.default is argument.empty}
+    required = {name for name, argument in forward.parameters.items() if argument.default is argument.empty}
     class_names = [option.value for option in options if option.name == "inputs" and isinstance(option.value, str)]
     import_paths = [word for word in class_names if "." in word]
     for supplier in (Class(path).type for path in (*import_paths, *kinds(inputs).values())):
         names = {name for parent in supplier.__mro__ if issubclass(parent, inputs.type) for name in vars(parent)}
         needed, base = getattr(supplier, "batches", None), _base("batches", root)
-        if needed and base and needed is not base.type and names & asked:
+        if needed and base and needed is not base.type and names & required:
             return kinds(base).get(needed.__name__) or path_of(needed)
     return None
 
@@ -307,9 +307,9 @@ def _split_device(draft: ConfigBuilder) -> None:
 
 def _fill_loss(draft: ConfigBuilder) -> None:
     """Give a loss the arguments that have other defaults on the command line, where it takes them."""
-    asked = Class(draft.values["loss"]["class_path"]).parameters
+    parameters = Class(draft.values["loss"]["class_path"]).parameters
     for name, value in OF_LOSSES.items():
-        if name in asked and name not in draft.values["loss"]["init_args"]:
+        if name in parameters and name not in draft.values["loss"]["init_args"]:
             draft.put(Option(f"loss.{name}", value))
 
 

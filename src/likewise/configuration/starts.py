@@ -1,4 +1,4 @@
-"""Starts: what a training of photos or texts begins with where neither an encoder nor a recipe is named."""
+"""Starts: the options of a training on photos or texts where neither an encoder nor a recipe is named."""
 
 import warnings
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ AUTO, SCRATCH = "auto", "scratch"
 """Values of --encoder: the rule of this module, and the last step of it alone."""
 SUP_CON = "supcon"
 """The loss that the starts are tuned for, which is the default."""
-BALANCED = {"rascal", "multisimilarity", "batchtriplet", "contrastivemargin", "liftedstructure"}
+BALANCED_LOSSES = {"rascal", "multisimilarity", "batchtriplet", "contrastivemargin", "liftedstructure"}
 """Other losses that compare the classes within a batch, and so need several samples of each. Batches of a few classes
 suit no others: losses over all classes learn which ones a batch has, and losses without labels take samples of one
 class for each other's negatives."""
@@ -54,13 +54,13 @@ STARTS[TEXT_PAIRS] = STARTS["texts"]._replace(options=TEXT_PAIRS, scratch="")
 """By the name that recipes have for the data, and one for pairs whose sides are both texts."""
 
 
-def usual(data: str) -> dict[str, Any]:
+def default_options(data: str) -> dict[str, Any]:
     """Return the default options for the data, assuming that published weights are available."""
     start = STARTS.get(data)
-    return recipes.fitting(data) if start is None else recipes.load_fragment("starts", start.options)
+    return recipes.input_options(data) if start is None else recipes.load_fragment("starts", start.options)
 
 
-def published(data: str, *, weights: bool = False) -> dict[str, Any]:
+def published_options(data: str, *, weights: bool = False) -> dict[str, Any]:
     """Return the options of encoder and data without any training: a published network, with its weights or a file's.
 
     Raises:
@@ -85,7 +85,7 @@ def options_of(data: str, rule: str, user_options: Mapping[str, Any]) -> dict[st
     """
     start = STARTS.get(data)
     if start is None:
-        return recipes.fitting(data)
+        return recipes.input_options(data)
     photos = data == "image-folder"
     weights = user_options.get("weights") is not None
     if weights and not photos:  # those of a run's own encoder
@@ -98,7 +98,7 @@ def options_of(data: str, rule: str, user_options: Mapping[str, Any]) -> dict[st
         )
         rule = SCRATCH
     if rule == SCRATCH and not start.scratch:
-        return recipes.fitting("pairs")
+        return recipes.input_options("pairs")
     options = recipes.load_fragment("starts", start.scratch if rule == SCRATCH else start.options)
     if rule == SCRATCH or data == TEXT_PAIRS:
         return options
@@ -115,7 +115,7 @@ def _of_another_loss(options: dict[str, Any], loss: str) -> dict[str, Any]:
     """Return options without what was chosen for SupCon: no head, one view of texts, and batches of a few classes."""
     batches, init_args = options["batches"], options["batches"]["init_args"]
     viewed = {**init_args, "views": 2, "batch_size": init_args["batch_size"] * init_args["views"] // 2}
-    if loss not in BALANCED:
+    if loss not in BALANCED_LOSSES:
         del viewed["sampler"]
     kept = {part: spec for part, spec in options.items() if part != "head"}
     return {**kept, "batches": {**batches, "init_args": viewed}}

@@ -35,9 +35,9 @@ class TrainerOptions:
         min_steps: Steps that it has at least.
         max_time: Time after which it ends, DD:HH:MM:SS.
         limit_train_batches: Batches of an epoch, as a share (0.1) or a number (10). Default: all.
-        limit_val_batches: Likewise, of validation by Lightning, which a training does without.
-        limit_test_batches: Likewise, of testing.
-        limit_predict_batches: Likewise, of prediction.
+        limit_val_batches: Batches of Lightning's validation, a share or a number; a training does without it.
+        limit_test_batches: Batches of Lightning's testing, a share or a number.
+        limit_predict_batches: Batches of Lightning's prediction, a share or a number.
         overfit_batches: A share or number of batches that is trained on again and again.
         val_check_interval: How often Lightning validates within an epoch.
         check_val_every_n_epoch: Epochs between validations by Lightning; see --validation_epochs for ours.

@@ -14,16 +14,16 @@ import yaml
 from pydantic import BeforeValidator, ConfigDict, Field, PlainValidator, TypeAdapter, ValidationError, ValidationInfo
 from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 
-from likewise.configuration.hints import PLAIN, members, part_in
+from likewise.configuration.hints import PLAIN_TYPES, members, part_in
 from likewise.instantiate import path_of
 
 FLAG: Final = object()
 """The value of an option that is given without one."""
-WANTED = {
+TYPE_NAMES = {
     "int": "a whole number", "float": "a number", "bool": "true or false", "string": "a text", "list": "a list",
     "tuple": "a list", "dict": "a mapping", "path": "a text",
 }  # fmt: skip
-"""What types are called in errors, by how pydantic's types of errors begin."""
+"""Names of types in errors, by how pydantic's types of errors begin."""
 Part = Callable[[Any, Any], Any]
 """Describes a part, from a value and the class that is expected; None: the value is for another type."""
 
@@ -76,25 +76,25 @@ def _meanings(value: Any, *, texts: bool) -> Iterator[Any]:
         return
     bracketed = value.lstrip().startswith(("[", "{"))
     try:
-        yield parsed(value)
+        yield parse(value)
     except ValueError:  # brackets that are not closed
         if not texts:
             raise
     yield value
     if not bracketed:
         tokens = [word.strip() for word in value.split(",")]
-        yield from (list(map(parsed, tokens)), tokens)
+        yield from (list(map(parse, tokens)), tokens)
 
 
 def _wanted(error: Any) -> str:
-    told = error["type"]
-    wanted = WANTED.get(told.partition("_")[0], "")
-    if told == "literal_error":
+    error_type = error["type"]
+    wanted = TYPE_NAMES.get(error_type.partition("_")[0], "")
+    if error_type == "literal_error":
         wanted = f"one of {error['ctx']['expected'].replace(' or ', ', ')}"
-    elif told == "value_error":
+    elif error_type == "value_error":
         wanted = str(error["ctx"]["error"])
-    elif told in {"missing", "too_long"}:
-        return f"a list of {error['ctx']['max_length']}" if told == "too_long" else "a longer list"
+    elif error_type in {"missing", "too_long"}:
+        return f"a list of {error['ctx']['max_length']}" if error_type == "too_long" else "a longer list"
     return f"a list of {wanted}" if wanted and any(isinstance(step, int) for step in error["loc"]) else wanted
 
 
@@ -112,7 +112,9 @@ def _readable(hint: Any, plainly: bool) -> Any:
     if origin is Literal:
         return Annotated[hint, BeforeValidator(partial(_choice, inner))]
     if origin in {Union, UnionType}:
-        several = sorted(set(members(hint)) - {type(None)}, key=lambda member: (member in LAST, inner.index(member)))
+        several = sorted(
+            set(members(hint)) - {type(None)}, key=lambda member: (member in TRIED_LAST, inner.index(member))
+        )
         either: Any = Union[tuple(_readable(member, plainly) for member in several) or (Any,)]  # noqa: UP007
         if get_origin(either) is Union:
             either = Annotated[either, Field(union_mode="left_to_right")]
@@ -123,10 +125,10 @@ def _readable(hint: Any, plainly: bool) -> Any:
         origin = list
     if origin in {list, tuple, set, dict} and inner:
         return origin[tuple(argument if argument is ... else _readable(argument, plainly) for argument in inner)]  # pyright: ignore[reportInvalidTypeArguments]
-    return hint if hint in PLAIN - {timedelta} or (inspect.isclass(hint) and issubclass(hint, Enum)) else Any
+    return hint if hint in PLAIN_TYPES - {timedelta} or (inspect.isclass(hint) and issubclass(hint, Enum)) else Any
 
 
-LAST = {str, Any}
+TRIED_LAST = {str, Any}
 
 
 def _choice(choices: Sequence[Any], value: Any) -> Any:
@@ -153,11 +155,11 @@ class _RaisedError(Exception):
         self.error = error
 
 
-def parsed(value: Any) -> Any:
+def parse(value: Any) -> Any:
     """Return what a word means where nothing tells its type: a number, a list, a mapping, or the word itself.
 
     Example:
-        >>> parsed("1e-3"), parsed("[1, a]"), parsed("x: y"), parsed(3)
+        >>> parse("1e-3"), parse("[1, a]"), parse("x: y"), parse(3)
         (0.001, [1, 'a'], 'x: y', 3)
     """
     if not isinstance(value, str) or value == "None":

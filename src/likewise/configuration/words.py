@@ -19,10 +19,10 @@ def read(args: Sequence[str], *, verb: str = "train") -> Any:
         verb: One of `VERBS`.
 
     Returns:
-        As `resolve`.
+        The verb's record; see `resolve`.
 
     Raises:
-        ValueError: As `resolve`.
+        ValueError: There is no such option, class, file or recipe, or a value is not as expected.
 
     Example:
         >>> read(["--loss", "supcon", "--loss.temperature=0.2"]).loss["init_args"]["temperature"]

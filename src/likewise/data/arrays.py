@@ -19,11 +19,11 @@ from likewise.data.lazy_inputs import LazyInputs
 from likewise.data.preprocessing import ImagePreprocessing, Resize
 from likewise.data.samples import Samples, Source
 from likewise.files.formats import PART_NAMES, as_class
-from likewise.files.pickles import pickled
+from likewise.files.pickles import describe_pickle
 
 _INPUTS = ("images", "vectors")
 _FEATURES = ("features", "embeddings")  # what `likewise evaluate` calls vectors
-_OPTIONAL = ("labels", "names", "fine_labels", "fine_names", "ids", "test", "parts")
+_OPTIONAL_KEYS = ("labels", "names", "fine_labels", "fine_names", "ids", "test", "parts")
 _CHANNELS = {1, 3}
 _ROUNDING = 1e-4  # tolerance around [0, 1] for floating-point images; half precision needs it
 
@@ -121,7 +121,7 @@ class Arrays(Source):
     def _read(self) -> dict[str, NDArray[Any]]:
         if not self.path.is_file():
             raise ValueError(f"expected an .npz file, got {self.path}, which does not exist: check data.path")
-        objects = pickled(self.path)
+        objects = describe_pickle(self.path)
         if objects:
             raise ValueError(f"expected an .npz file, got {self.path}, {objects}")
         try:
@@ -130,17 +130,17 @@ class Arrays(Source):
                 return {"vectors": loaded}
             with loaded as file:
                 keys = file.files
-                arrays = {key: plain(file, key) for key in keys if key in {*_inputs_in(keys), *_OPTIONAL}}
+                arrays = {key: read_array(file, key) for key in keys if key in {*_inputs_in(keys), *_OPTIONAL_KEYS}}
         except (ValueError, EOFError, zipfile.BadZipFile, zlib.error, AttributeError, TypeError) as error:
             if str(error).startswith("expected "):
                 raise
-            told = f"expected an .npz file of plain arrays, got {self.path}: write it with numpy.savez"
-            raise ValueError(told) from error
+            message = f"expected an .npz file of plain arrays, got {self.path}: write it with numpy.savez"
+            raise ValueError(message) from error
         _check_keys(keys, self.path)
         return arrays
 
 
-def plain(file: Any, key: str) -> NDArray[Any]:
+def read_array(file: Any, key: str) -> NDArray[Any]:
     """Return an array of an opened file; one that holds Python objects is refused, and they are not loaded."""
     try:
         return file[key]
@@ -166,16 +166,16 @@ def _inputs_in(keys: Sequence[str]) -> list[str]:
 
 def _check_keys(keys: Sequence[str], path: Path) -> None:
     # another key may be the labels, misspelt
-    kinds, known_keys = _inputs_in(keys), {*_INPUTS, *_FEATURES, *_OPTIONAL}
+    kinds, known_keys = _inputs_in(keys), {*_INPUTS, *_FEATURES, *_OPTIONAL_KEYS}
     if len(kinds) == 1 and ("labels" in keys or set(keys) <= known_keys):
         for key in sorted(set(keys) - known_keys):
             alike = {key.lower(), f"{key.lower()}s", key.lower().removesuffix("s")}
-            if meant := sorted(alike & set(_OPTIONAL) - set(keys)):
+            if meant := sorted(alike & set(_OPTIONAL_KEYS) - set(keys)):
                 raise ValueError(f"expected {meant[0]!r} in {path}, got {key!r}: rename it, or leave it out")
         return
     got = "both" if len(kinds) == 2 else ", ".join(sorted(keys)) or "none"
     save = f"save it with numpy.savez(path, {kinds[0] if kinds else 'images'}=..., labels=...)"
-    known = f"{', '.join(map(repr, (*_INPUTS, *_FEATURES)))} (optional: {', '.join(map(repr, _OPTIONAL))})"
+    known = f"{', '.join(map(repr, (*_INPUTS, *_FEATURES)))} (optional: {', '.join(map(repr, _OPTIONAL_KEYS))})"
     remedy = "keep one" if len(kinds) == 2 else save
     raise ValueError(f"expected one of the keys {known} in {path}, got {got}: {remedy}")
 

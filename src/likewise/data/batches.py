@@ -1,4 +1,4 @@
-"""Batches: which samples are in a step, and how views of them are made on the training device."""
+"""Batches: the samples of each step, and the views made of them on the training device."""
 
 import hashlib
 from abc import ABC, abstractmethod
@@ -19,13 +19,13 @@ from likewise.data.samples import Samples
 from likewise.data.texts import Texts
 from likewise.instantiate import Described, describe, spec_of
 
-FITTED_ON = 4096  # samples that an augmentation is fitted on
-OBSERVED, SHOWN = 2048, 16  # inputs read for an encoder that takes its mean from them, and for one that does not
+FIT_SAMPLES = 4096  # that an augmentation is fitted on
+OBSERVED_INPUTS, SHOWN_INPUTS = 2048, 16  # read for an encoder that takes its mean from them, and for any other
 COUNTERPARTS, NEGATIVES = 3, 4  # purposes of a step's random numbers
 
 
 class LocalBatch(NamedTuple):
-    """Which samples of the global batch a process holds, and the seed for their random numbers."""
+    """The samples of the global batch that a process holds, and the seed for their random numbers."""
 
     seed: int
     """Seed of this step, the same on every process."""
@@ -46,7 +46,7 @@ class LocalBatch(NamedTuple):
 
 
 class Batch(TypedDict):
-    """What a training step receives.
+    """The input of a training step.
 
     Attributes:
         inputs: Views, (B, V, ...); before the views are made, (B, ...).
@@ -56,10 +56,10 @@ class Batch(TypedDict):
         cropped: Whether `inputs`, (B, V, ...), are crops of whole images, by which views begin.
         episodes: How the samples make up episodes, if they do.
         mix: Which boxes of the episodes' queries come from others, if any do.
-        counterparts: Of pairs, what belongs to each sample, (B, ...).
+        counterparts: The other side of pairs: what belongs to each sample, (B, ...).
         alike: Numbers that are equal for pairs that must not be pushed apart, (B,); absent where all differ.
         negatives: Hard negatives of each sample, (B, K, ...), if the data has some.
-        negative_alike: The same numbers for the negatives, (B, K), -1 for what is nobody's counterpart.
+        negative_alike: Numbers as in `alike` for the negatives, (B, K), -1 for what is nobody's counterpart.
     """
 
     inputs: Shaped[Tensor, "b ..."]
@@ -130,9 +130,9 @@ class Views(Batches):
         sampler: Which samples are batched together. None: Shuffled.
         augmentation: How a view differs from its sample. None: SimCLRViews for images with three channels, RandomAffine
             for other images, FeatureDropout for vectors, TokenDropout for texts, RandomResizedCrop for images of pairs.
-        counterpart_augmentation: Of pairs, how a view of the other side differs. None: likewise.
-        negatives: Of pairs with hard negatives, how many of each sample's are drawn for a step; some again where there
-            are fewer, and any of the training part's where there is none.
+        counterpart_augmentation: How a view of the other side of pairs differs. None: chosen as for `augmentation`.
+        negatives: How many hard negatives of each sample are drawn for a step, of pairs that have some; some again
+            where there are fewer, and any of the training part's where there is none.
 
     Raises:
         ValueError: views or negatives is below 1, or batch_size is below 2; or pairs are to have several views.
@@ -166,8 +166,8 @@ class Views(Batches):
             raise ValueError(f"expected negatives of at least 1, got {negatives}")
         self.views = 2 if views is None else views
         self._views_given = views is not None
-        asked = {"sampler": sampler, "augmentation": augmentation, "counterpart_augmentation": counterpart_augmentation}
-        self._open = [name for name, part in asked.items() if part is None]
+        parts = {"sampler": sampler, "augmentation": augmentation, "counterpart_augmentation": counterpart_augmentation}
+        self._open = [name for name, part in parts.items() if part is None]
         self.batch_size = batch_size
         self.sampler = Shuffled() if sampler is None else sampler
         self.augmentation, self.counterpart_augmentation = augmentation, counterpart_augmentation
@@ -239,7 +239,7 @@ def _fitted(option: Augmentation | None, samples: Samples, *, described: bool) -
 
 def fit_augmentation(augmentation: Augmentation, samples: Samples) -> None:
     """Fit an augmentation to some of the training part, and try it on one."""
-    some = some_inputs(samples, FITTED_ON if augmentation.needs_fit else SHOWN)
+    some = some_inputs(samples, FIT_SAMPLES if augmentation.needs_fit else SHOWN_INPUTS)
     augmentation.fit(some)
     augmentation(some[:1], Draw(0, rows=1))
 
@@ -257,6 +257,8 @@ def some_inputs(samples: Samples, count: int) -> Tensor:
     rows = torch.linspace(0, max(len(samples) - 1, 0), min(count, len(samples)), dtype=torch.float64).long()
     inputs = samples.inputs[rows]
     lost = unreadable(samples.inputs, rows)
+    if lost and len(lost) == len(rows) < min(OBSERVED_INPUTS, len(samples)):
+        return some_inputs(samples, OBSERVED_INPUTS)
     if lost and len(lost) == len(rows):
         raise ValueError(f"expected images, got {len(rows)} that cannot be read, the first {lost[0].name}: check them")
     return inputs[readable(samples.inputs, rows)] if lost else inputs
@@ -270,7 +272,7 @@ def inputs_for_encoder(samples: Samples, *, observed: bool) -> Tensor | Texts:
         observed: Whether it takes its mean and standard deviation from them: 2,048 are read then, otherwise 16.
     """
     in_memory = isinstance(samples.inputs, Tensor | Texts)
-    return samples.inputs if in_memory else some_inputs(samples, OBSERVED if observed else SHOWN)
+    return samples.inputs if in_memory else some_inputs(samples, OBSERVED_INPUTS if observed else SHOWN_INPUTS)
 
 
 def derive_seed(*numbers: int) -> int:

@@ -1,4 +1,4 @@
-"""A split by class: train on some classes and test on others; and quarter turns of images as further classes."""
+"""A split by class: train on some classes and test on others, perhaps with quarter turns of images as more classes."""
 
 import fnmatch
 import json
@@ -23,10 +23,10 @@ from likewise.files.suggestions import suggest
 
 SPLITS = Path(__file__).parent / "splits"
 OPTION = "split.encoding"
-FEWEST = 6  # classes, for three parts of two
+MIN_CLASSES = 6  # for three parts of two
 TURNS = 4  # of a class of images
-BEYOND = 2**32  # more rows than a source has
-SAME = 1e-9  # sums of fractions that differ by less are equal
+ROWS_PER_TURN = 2**32  # more than a source has
+TOLERANCE = 1e-9  # sums of fractions that differ by less are equal
 
 
 @final
@@ -91,10 +91,10 @@ class ByClass(Split):
         labels = samples.classes_for("ByClass", "choose Stratified")
         if samples.groups is not None:
             raise ValueError("expected single samples, got pairs, of which some belong together: choose Stratified")
-        file = None if self.file is None else _found(Path(self.file))
+        file = None if self.file is None else _find_file(Path(self.file))
         part_classes = _given(samples) if file is None else _named(samples, _read_lists(file, self.encoding), file)
         chosen = part_classes or self._drawn(len(samples.names))
-        short: list[Part] = [] if part_classes or len(samples.names) >= FEWEST else self._short(*map(len, chosen))
+        short: list[Part] = [] if part_classes or len(samples.names) >= MIN_CLASSES else self._short(*map(len, chosen))
         for part, classes in zip(PARTS, chosen, strict=True):
             if len(classes) < 2 and part not in short:
                 where = "" if file is None else f" in {file}"
@@ -107,8 +107,8 @@ class ByClass(Split):
             taken = _some_of_each(labels, train, self.sizes[part], self.seed)
             masks[PARTS.index(part)][taken], train[taken] = True, False
         if short:
-            told = f"{len(samples.names)} classes are too few for three parts of two or more: {' and '.join(short)}"
-            warnings.warn(f"{told} take samples of the training classes, which are not trained on", stacklevel=2)
+            message = f"{len(samples.names)} classes are too few for three parts of two or more: {' and '.join(short)}"
+            warnings.warn(f"{message} take samples of the training classes, which are not trained on", stacklevel=2)
         if subset is not None and not subset.every_part:
             rest = (train | validation).nonzero().flatten()
             kept = torch.zeros(len(samples), dtype=torch.bool)
@@ -128,7 +128,7 @@ class ByClass(Split):
         if self.sizes["train"] < 1:
             left = total - numbers["validation"] - numbers["test"]
             shares = sum(size for size in self.sizes.values() if size < 1)
-            if abs(shares - 1) < SAME and max(self.sizes.values()) < 1:
+            if abs(shares - 1) < TOLERANCE and max(self.sizes.values()) < 1:
                 numbers["train"] = left  # all classes are in a part, however their numbers are rounded
             elif shares <= 1:
                 numbers["train"] = min(numbers["train"], left)
@@ -191,7 +191,7 @@ def _matching(name: str, known: Sequence[str]) -> list[str]:
     return fnmatch.filter(known, name) or [name]
 
 
-def _found(file: Path) -> Path:
+def _find_file(file: Path) -> Path:
     if file.exists():
         return file
     known = {path.stem: path for path in sorted(SPLITS.glob("*.json"))}
@@ -261,7 +261,7 @@ def rotated(samples: Samples) -> Samples:
         ids += Ids.of(f"{name}, turned {90 * turn}°" for name in samples.ids)
     inputs = turned[torch.arange(len(turned))] if isinstance(samples.inputs, Tensor) else turned
     parts = None if samples.parts is None else samples.parts.repeat(TURNS)
-    rows = None if samples.rows is None else samples.rows.repeat(TURNS) + turns * BEYOND
+    rows = None if samples.rows is None else samples.rows.repeat(TURNS) + turns * ROWS_PER_TURN
     labels = labels.repeat(TURNS) + turns * classes
     return replace(samples, inputs=inputs, labels=labels, names=names, parts=parts, rows=rows, ids=ids)
 

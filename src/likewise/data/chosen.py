@@ -1,4 +1,4 @@
-"""Which columns of a table are inputs, and why the others are not."""
+"""The choice of a table's input columns, with the reasons against the others."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -12,8 +12,8 @@ from likewise.data.tables import Tables
 from likewise.files.cells import kind_of
 from likewise.files.formats import ID_COLUMN, IMAGE_COLUMNS, NAMED_ID, ROW_NUMBERS, TEXT_COLUMNS, first_of
 
-LEAST_ROWS = 20  # the fewest whose numbers can show that they identify rows
-TOLD = 8  # columns that a line names
+MIN_ROWS = 20  # fewer cannot show that their numbers identify rows
+MAX_LISTED_COLUMNS = 8  # that a line names
 
 
 class Chosen(NamedTuple):
@@ -26,12 +26,13 @@ class Chosen(NamedTuple):
 
     def __str__(self) -> str:
         left = [f"{name} ({why})" for name, why in self.others.items()]
-        count = f", {len(self.inputs)} columns" * (len(self.inputs) > TOLD)
-        summary = f"{first_of(self.inputs, TOLD)} ({self.kind}{count})"
-        return f"columns: inputs are {summary}" + (f"; left out are {first_of(left, TOLD)}" if left else "")
+        count = f", {len(self.inputs)} columns" * (len(self.inputs) > MAX_LISTED_COLUMNS)
+        summary = f"{first_of(self.inputs, MAX_LISTED_COLUMNS)} ({self.kind}{count})"
+        rest = f"; left out are {first_of(left, MAX_LISTED_COLUMNS)}" if left else ""
+        return f"columns: inputs are {summary}{rest}"
 
 
-def chosen(path: str, tables: Tables, input_columns: Sequence[str] | None, beside: Sequence[str]) -> Chosen:
+def choose_columns(path: str, tables: Tables, input_columns: Sequence[str] | None, beside: Sequence[str]) -> Chosen:
     """Choose one column of images or texts, or several of numbers: those given, or else as `Table` says."""
     table = next(iter(tables.splits.values()))
     if unknown := next((name for name in input_columns or () if name not in table.features), None):
@@ -124,7 +125,7 @@ def _number_rows(tables: Tables, name: str, written: "Numbers | None") -> bool:
     if any(columns.is_list(split.features[name]) for split in splits):
         return False
     each = [some for split in splits if (some := whole_numbers(split, name)) is not None]
-    if len(each) < len(splits) or (count := sum(map(len, each))) < LEAST_ROWS:
+    if len(each) < len(splits) or (count := sum(map(len, each))) < MIN_ROWS:
         return False
     steps, values = [np.diff(some) for some in each], np.concatenate(each)
     ordered = all((step >= 0).all() for step in steps) or all((step <= 0).all() for step in steps)

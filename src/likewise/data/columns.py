@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from likewise.files import cells as told
+from likewise.files import cells as cell_kinds
 from likewise.files.formats import ID_COLUMN, as_class
 
 SEPARATORS = {";": "semicolons", "|": "bars", ",": "commas"}
@@ -49,12 +49,13 @@ def has_several(feature: Any) -> bool:
 def kind_in(table: Any, column: str) -> ColumnKind:
     """Return what a column of a table holds: strings that are paths of images count as images."""
     column_kind = kind_of(table.features[column])
-    return "images" if column_kind == "text" and told.kind_of(first_values(table, column)) == "images" else column_kind
+    are_paths = column_kind == "text" and cell_kinds.kind_of(first_values(table, column)) == "images"
+    return "images" if are_paths else column_kind
 
 
 def first_values(table: Any, column: str) -> Sequence[Any]:
     """Return the first values of a column, which tell what it holds."""
-    return values_of(table.select_columns([column]).select(range(min(len(table), told.LOOKED_AT))), column)
+    return values_of(table.select_columns([column]).select(range(min(len(table), cell_kinds.JUDGED_ROWS))), column)
 
 
 def values_of(table: Any, column: str) -> Sequence[Any]:
@@ -146,12 +147,12 @@ def column_of(
         return match
     candidates = [name for name in known if name != ID_COLUMN] if what == "label" and column is None else []
     remedy = f"name it in data.{what}" + (", or set that to none" if what == "label" else "")
-    if likely := told.classes_among({name: cells(name) for name in candidates}):
+    if likely := cell_kinds.classes_among({name: cells(name) for name in candidates}):
         remedy = f"likewise train {quote(str(where))} --data.label {quote(likely[0])}"
         remedy += f" (or {', '.join([*likely[1:], 'none'])})"
     elif len(candidates) == 2:
-        asked = "; of pairs give --data Pairs --data.path {} --data.first {} --data.second {}"
-        remedy += asked.format(where, *candidates)
+        pairs_hint = "; of pairs give --data Pairs --data.path {} --data.first {} --data.second {}"
+        remedy += pairs_hint.format(where, *candidates)
     expected = f"a column of {what}s ({column or ', '.join(usual)})"
     raise ValueError(f"expected {expected} in {where}, got {', '.join(known)}: {remedy}")
 
@@ -209,8 +210,8 @@ def warn_of_same(values: Iterable[Any], texts: Iterable[Any], whose: str) -> Non
     """Warn where a number and a string are written alike."""
     kinds = {(word, isinstance(value, str)) for value, word in zip(values, texts, strict=True)}
     if both := [word for word, is_string in kinds if is_string and (word, False) in kinds]:
-        told = f'{whose} {min(both)} and "{min(both)}", which are the same here'
-        warnings.warn(f"{told}: write all as strings, or none", stacklevel=3)
+        message = f'{whose} {min(both)} and "{min(both)}", which are the same here'
+        warnings.warn(f"{message}: write all as strings, or none", stacklevel=3)
 
 
 def check_separator(separator: str | None) -> None:
@@ -233,9 +234,9 @@ def check_apart(names: Sequence[str]) -> None:
         known = {*names} - together.keys() | {part for part, count in often.items() if count > 1}
         likely = [name for name, parts in together.items() if len(parts) > 1 and parts <= known]
         if separator != "," or len(likely) * 2 >= len(together):
-            told = f"{len(together):,} of {len(names):,} classes have {called} in their names, such as"
+            message = f"{len(together):,} of {len(names):,} classes have {called} in their names, such as"
             remedy = f"if these are several labels, set data.separator to {separator!r}"
-            warnings.warn(f"{told} {min(likely or together)!r}: {remedy}", stacklevel=2)
+            warnings.warn(f"{message} {min(likely or together)!r}: {remedy}", stacklevel=2)
 
 
 def _parse_label(value: Any) -> Any:

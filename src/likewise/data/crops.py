@@ -13,7 +13,7 @@ from likewise.data.lazy_inputs import JoinedRows, LazyInputs, SomeRows
 
 
 class Crops(NamedTuple):
-    """What is cropped of each image for a step."""
+    """The crops of each image for a step."""
 
     crop: RandomResizedCrop
     views: int

@@ -7,15 +7,15 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from likewise.runs.score_format import counted
+from likewise.runs.score_format import format_count
 
 CHUNK = 2**22  # random numbers at a time: 32 MiB
 
-Room = Literal["batches", "evaluations"]
+OptionPrefix = Literal["batches", "evaluations"]
 
 
 class EpisodeShape(NamedTuple):
-    """How large episodes are.
+    """The size of episodes.
 
     Example:
         >>> EpisodeShape(4, ways=5, shots=1, queries=15).samples
@@ -59,8 +59,8 @@ class EpisodeSampler:
     Args:
         labels: Class of each sample, (M,).
         names: The classes' names.
-        shape: How large episodes are.
-        room: Whose options the shape comes from, for error messages.
+        shape: The size of episodes.
+        room: The options that the shape comes from, "batches" or "evaluations", for error messages.
 
     Raises:
         ValueError: There are fewer classes than ways, or a class has fewer samples than shots and queries.
@@ -77,7 +77,7 @@ class EpisodeSampler:
     """
 
     def __init__(
-        self, labels: Int[Tensor, " m"], names: Sequence[str], shape: EpisodeShape, room: Room = "batches"
+        self, labels: Int[Tensor, " m"], names: Sequence[str], shape: EpisodeShape, room: OptionPrefix = "batches"
     ) -> None:
         shape.check()
         counts = torch.bincount(labels, minlength=len(names))
@@ -102,20 +102,20 @@ class EpisodeSampler:
 
 
 def shortage(
-    counts: Int[Tensor, " c"], names: Sequence[str], shape: EpisodeShape, room: Room
+    counts: Int[Tensor, " c"], names: Sequence[str], shape: EpisodeShape, prefix: OptionPrefix
 ) -> tuple[str, str, str] | None:
     """Say what episodes need, what there is, and the remedy; None where there is enough."""
     occurring = counts.nonzero().flatten()
     if len(occurring) < shape.ways:
-        return f"at least {shape.ways} classes, as many as an episode has", str(len(occurring)), f"lower {room}.ways"
+        return f"at least {shape.ways} classes, as many as an episode has", str(len(occurring)), f"lower {prefix}.ways"
     fewest = int(occurring[counts[occurring].argmin()])
     held = int(counts[fewest])
     if held >= shape.each:
         return None
-    lower = f"queries or {room}.shots" if held > shape.shots else "shots"
-    summary = f"{counted(shape.shots, 'shot')} and {counted(shape.queries, 'query', 'queries')}"
+    lower = f"queries or {prefix}.shots" if held > shape.shots else "shots"
+    summary = f"{format_count(shape.shots, 'shot')} and {format_count(shape.queries, 'query', 'queries')}"
     needed = f"at least {shape.each} samples of every class, {summary}"
-    remedy = f"lower {room}.{lower}, or leave out such classes with --min_per_class {shape.each}"
+    remedy = f"lower {prefix}.{lower}, or leave out such classes with --min_per_class {shape.each}"
     return needed, f"{held} of {names[fewest]!r}", remedy
 
 
@@ -140,9 +140,9 @@ def fitting_words(counts: Int[Tensor, " c"], names: Sequence[str], wanted: Episo
     fewest = int(occurring[counts[occurring].argmin()])
     ways = f"{fits.ways}-way, as there are {len(occurring)} classes"
     held = int(counts[fewest])
-    queries = f"with {counted(fits.queries, 'query', 'queries')}, as there are {held} samples of {names[fewest]!r}"
-    said = ((ways, fits.ways != wanted.ways), (queries, fits.queries != wanted.queries))
-    return ", and ".join(clause for clause, differs in said if differs)
+    queries = f"with {format_count(fits.queries, 'query', 'queries')}, as there are {held} samples of {names[fewest]!r}"
+    clauses = ((ways, fits.ways != wanted.ways), (queries, fits.queries != wanted.queries))
+    return ", and ".join(clause for clause, differs in clauses if differs)
 
 
 def distinct(counts: Int[Tensor, " r"], k: int, generator: torch.Generator) -> Int[Tensor, "r k"]:

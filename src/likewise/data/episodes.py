@@ -10,7 +10,7 @@ from torch import Tensor
 from likewise.data.augmentation import Augmentation, Draw
 from likewise.data.batches import Batch, Batches, LocalBatch, derive_seed, fit_augmentation
 from likewise.data.episode_sampler import EpisodeSampler, EpisodeShape, fitted
-from likewise.data.patch_mix import drawn, patched
+from likewise.data.patch_mix import draw_mix, patched
 from likewise.data.samples import Samples
 
 MIXING = 1  # purpose of a step's random numbers
@@ -112,7 +112,7 @@ class Episodes(Batches):
             raise ValueError(f"expected images to mix, got inputs {tuple(inputs.shape[1:])}: leave batches.mix out")
         first, total = share.first // shape.samples, share.samples // shape.samples
         draw = Draw(derive_seed(share.seed, MIXING), total, slice(first, first + held), inputs.device)
-        mix = drawn(draw, shape.ways * shape.queries, *inputs.shape[2:])
+        mix = draw_mix(draw, shape.ways * shape.queries, *inputs.shape[2:])
         parted = inputs.view(held, shape.ways, shape.each, *inputs.shape[1:])
         queries = patched(parted[:, :, shape.shots :].flatten(1, 2), mix)
         queries = queries.unflatten(1, (shape.ways, shape.queries))

@@ -15,18 +15,18 @@ from torch import Tensor
 from likewise.data.tables import library
 from likewise.files.formats import IMAGE_COLUMNS, LABEL_COLUMNS, PART_NAMES, PARTS
 
-EXPECTED = 'arrays (X, y), a DataFrame, a data set, a map-style Dataset, or these as {"train": ..., "test": ...}'
+EXPECTED_DATA = 'arrays (X, y), a DataFrame, a data set, a map-style Dataset, or these as {"train": ..., "test": ...}'
 TABLE = ""  # a table that is whole has no name
 Columns = dict[str, Any]
 
 
-def kept(data: Any, folder: Path, label: str | None = None) -> Path:
+def write_data(data: Any, folder: Path, label: str | None = None) -> Path:
     """Write data to files named by a digest of the content, unless they exist, and return the path for a source.
 
     Items of a Dataset are taken once: views are drawn by an augmentation, not by what the Dataset does at random.
 
-    Data are what `EXPECTED` says; X: images (N, C, H, W), (N, H, W) or (N, H, W, C), vectors (N, F), or texts. `label`
-    is the column of labels in a Dataset of dictionaries, or None for one of the usual names.
+    Data are what `EXPECTED_DATA` says; X: images (N, C, H, W), (N, H, W) or (N, H, W, C), vectors (N, F), or texts.
+    `label` is the column of labels in a Dataset of dictionaries, or None for one of the usual names.
     """
     parts = data if isinstance(data, Mapping) and data and set(data) <= PART_NAMES.keys() else {"train": data}
     columns = {PARTS[PART_NAMES[name]]: _columns(part_data, label) for name, part_data in parts.items()}
@@ -43,11 +43,12 @@ def kept(data: Any, folder: Path, label: str | None = None) -> Path:
             arrays["parts"] = np.repeat(list(columns), [len(part_columns[size]) for part_columns in columns.values()])
         saved = io.BytesIO()
         np.savez(saved, **arrays)  # pyright: ignore[reportArgumentType] - no array is called allow_pickle
-        return _written(folder, {"train.npz": saved.getvalue()})
-    return _written(folder, {f"{part}.parquet": _parquet(part_columns) for part, part_columns in columns.items()})
+        return _write_contents(folder, {"train.npz": saved.getvalue()})
+    contents = {f"{part}.parquet": _parquet(part_columns) for part, part_columns in columns.items()}
+    return _write_contents(folder, contents)
 
 
-def _written(folder: Path, contents: Mapping[str, bytes]) -> Path:
+def _write_contents(folder: Path, contents: Mapping[str, bytes]) -> Path:
     digests = [(name, sha256(content).hexdigest()) for name, content in contents.items()]
     digest = sha256(repr(digests).encode()).hexdigest()[:16]
     target = folder / f"data-{digest}"
@@ -92,7 +93,8 @@ def _columns(data: Any, label: str | None) -> Columns:
     fits = hasattr(data, "__getitem__") and hasattr(data, "__len__") and not isinstance(data, str | Mapping)
     if not fits or not len(data):
         got = f"a dictionary of {', '.join(map(str, data))}" if isinstance(data, Mapping) else type_name
-        raise ValueError(f"expected {EXPECTED}, got {'an empty one' if fits else got}: give one of them, or a path")
+        got = "an empty one" if fits else got
+        raise ValueError(f"expected {EXPECTED_DATA}, got {got}: give one of them, or a path")
     whole: Any = data
     while not hasattr(whole, "classes") and hasattr(whole, "dataset"):  # a Subset
         whole = whole.dataset

@@ -1,4 +1,4 @@
-"""What the headers of image files say, kept in the user's cache from one start to the next."""
+"""Headers of image files, kept in the user's cache from one start to the next."""
 
 import hashlib
 import json
@@ -12,28 +12,28 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from likewise.files.formats import PARTIAL
+from likewise.files.formats import PARTIAL_SUFFIX
 from likewise.files.waiting import track
 
 T = TypeVar("T")
 R = TypeVar("R")
-FEWEST = 1000  # headers that are worth keeping
-AHEAD = 256  # files that threads read before they are asked for
-TOGETHER = 32  # headers that one thread reads: in memory they take 40 µs each
+MIN_CACHED = 1000  # headers; fewer are not worth keeping
+MAX_AHEAD = 256  # items that threads handle before they are asked for
+HEADERS_PER_TASK = 32  # headers that one thread reads: in memory they take 40 µs each
 
 
 class Header(NamedTuple):
-    """What the header of an image file says."""
+    """The facts in the header of an image file."""
 
     grey: bool
     kind: str
     size: tuple[int, int]  # height and width, in pixels
 
 
-def headers_of(
+def read_headers(
     keys: Sequence[str | None], item: Callable[[int], T], read: Callable[[T], Header | None], how: str
 ) -> list[Header | None]:
-    """Return what the headers of images say, read in threads; None of one that cannot be read.
+    """Read the headers of images in threads; None for one that cannot be read.
 
     For 1,000 files or more they are cached by path, time of change and length, in one cache file per common folder.
 
@@ -41,14 +41,14 @@ def headers_of(
     is to be cached. What was read in another way, `how`, is cached separately.
     """
     known = [os.path.abspath(key) for key in keys if key is not None]  # noqa: PTH100 - ten times as fast as Path
-    cache = _cache_of(known, how) if len(known) == len(keys) >= FEWEST else None
+    cache = _cache_path(known, how) if len(known) == len(keys) >= MIN_CACHED else None
     if cache is None:
-        return list(_read_headers(range(len(keys)), item, read))
+        return list(_read_in_threads(range(len(keys)), item, read))
     state_of = lru_cache(maxsize=1)(_state)  # images within a file follow each other
     states, entries = [state_of(key.partition("\0")[0]) for key in known], _entries(cache)
     headers = [_header(entries.get(key), state) for key, state in zip(known, states, strict=True)]
     unknown = [row for row, header in enumerate(headers) if header is None]
-    for row, header in zip(unknown, _read_headers(unknown, item, read), strict=True):
+    for row, header in zip(unknown, _read_in_threads(unknown, item, read), strict=True):
         headers[row] = header
     if any(headers[row] for row in unknown):
         for key, state, header in zip(known, states, headers, strict=True):
@@ -66,20 +66,20 @@ def in_threads(function: Callable[[T], R], items: Iterable[T], together: int = 1
 
     left = iter(items)
     with ThreadPoolExecutor() as pool:
-        while some := list(islice(left, AHEAD)):
+        while some := list(islice(left, MAX_AHEAD)):
             parts = [some[start : start + together] for start in range(0, len(some), together)]
             yield from chain.from_iterable(pool.map(each, parts))
 
 
-def _read_headers(
+def _read_in_threads(
     rows: Sequence[int], item: Callable[[int], T], read: Callable[[T], Header | None]
 ) -> Iterator[Header | None]:
-    headers = in_threads(read, map(item, rows), TOGETHER)
+    headers = in_threads(read, map(item, rows), HEADERS_PER_TASK)
     for _, header in zip(track(rows, "reading sizes of images"), headers, strict=True):
         yield header
 
 
-def _cache_of(keys: Sequence[str], how: str) -> Path | None:
+def _cache_path(keys: Sequence[str], how: str) -> Path | None:
     try:
         root = os.path.commonpath([min(keys), max(keys)])  # what the first and the last share, all share
         folder = os.environ.get("LIKEWISE_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "likewise")
@@ -113,7 +113,7 @@ def _header(entry: Any, state: tuple[int, int]) -> Header | None:
 
 
 def _save(cache: Path, entries: dict[str, Any]) -> None:
-    partial = cache.with_suffix(f".{os.getpid()}{PARTIAL}")
+    partial = cache.with_suffix(f".{os.getpid()}{PARTIAL_SUFFIX}")
     try:
         cache.parent.mkdir(parents=True, exist_ok=True)
         partial.write_text(json.dumps(entries), encoding="utf-8")
@@ -122,5 +122,5 @@ def _save(cache: Path, entries: dict[str, Any]) -> None:
         with suppress(OSError):
             partial.unlink()
         why = error.strerror or type(error).__name__
-        told = f"sizes of images are read again next time, as {cache.parent} takes none ({why})"
-        warnings.warn(f"{told}: LIKEWISE_CACHE names another folder", stacklevel=2)
+        message = f"sizes of images are read again next time, as {cache.parent} takes none ({why})"
+        warnings.warn(f"{message}: LIKEWISE_CACHE names another folder", stacklevel=2)

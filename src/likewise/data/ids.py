@@ -1,4 +1,4 @@
-"""What samples are called: a path below the data's root, the value of an id column, or a number; read on demand."""
+"""The ids of samples: paths below the data's root, values of an id column, or numbers, read on demand."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from likewise.files.formats import as_text
 
-CHUNK = 4096  # read at a time
+CHUNK = 4096  # ids read at a time
 
 
 @final

@@ -18,11 +18,11 @@ from torch import Tensor
 from torch.utils.data import get_worker_info
 
 from likewise.data.augmentation import RandomResizedCrop
-from likewise.data.headers import Header, headers_of, in_threads
+from likewise.data.headers import Header, in_threads, read_headers
 from likewise.data.lazy_inputs import LazyInputs, SomeRows, Unreadable
 from likewise.data.preprocessing import (
-    DEEP,
-    GREY,
+    DEEP_GREY,
+    GREY_MODES,
     FoundImages,
     ImagePreprocessing,
     Resize,
@@ -33,16 +33,16 @@ from likewise.data.preprocessing import (
     upright_sides,
 )
 from likewise.data.samples import Source
-from likewise.data.tars import content_of
+from likewise.data.tars import read_content
 from likewise.files.detection import exists
-from likewise.files.formats import HEIC, UNREAD, as_text, first_of, image_suffixes
+from likewise.files.formats import HEIC, UNREAD_SUFFIXES, as_text, first_of, image_suffixes
 from likewise.files.waiting import track
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 T = TypeVar("T")
-LOOKED_AT = 32  # images of more than 8 bits that tell how many all have in use
+JUDGED_IMAGES = 32  # images of more than 8 bits that tell how many all have in use
 BEGINNING = 2**16  # bytes of a file within another that are read for its header
 Size = int | list[int] | None
 """Side of a square, or height and width, in pixels; None: as they are."""
@@ -94,9 +94,11 @@ class ImageSource(Source):
         height, width = next(iter(sizes)) if self.size is None else sides(self.size)
         grey = all(header.grey for header in known)
         kinds, by_pixels = Counter(header.kind for header in known), sorted(sizes, key=math.prod)
-        bits = _bits(items, [row for row, header in zip(rows, headers, strict=True) if header and header.kind == DEEP])
-        said = {mode if mode != DEEP else f"grey of {bits} bits": count for mode, count in kinds.most_common()}
-        stats = FoundImages(said, len(sizes), by_pixels[0], by_pixels[-1])
+        deep = [row for row, header in zip(rows, headers, strict=True) if header and header.kind == DEEP_GREY]
+        bits = _bits(items, deep)
+        renamed = {DEEP_GREY: f"grey of {bits} bits"}
+        kind_counts = {renamed.get(mode, mode): count for mode, count in kinds.most_common()}
+        stats = FoundImages(kind_counts, len(sizes), by_pixels[0], by_pixels[-1])
         files = ImageFiles(items, ImagePreprocessing(1 if grey else 3, height, width, self.resize, bits))
         images: Tensor | LazyInputs = SomeRows(files, torch.tensor(readable))
         if not self.streams and math.prod(images.shape) <= self.memory * 2**30:
@@ -127,7 +129,7 @@ class Within(NamedTuple):
     length: int
 
     def content(self, most: int | None = None) -> bytes:
-        return content_of(self.file, self.offset, self.length if most is None else min(most, self.length))
+        return read_content(self.file, self.offset, self.length if most is None else min(most, self.length))
 
 
 Item = Path | Encoded | Within
@@ -162,7 +164,7 @@ class ImageFiles(LazyInputs):
         views = torch.zeros(len(rows), numbers.shape[1], self.shape[1], height, width, dtype=torch.uint8)
         for output, row, draws in zip(views, rows.tolist(), numbers, strict=True):
             boxes = partial(crop.boxes, draws)
-            cropped = _made(self.items[row], partial(self.preprocessing.crops, boxes=boxes, sides=(height, width)))
+            cropped = _try_read(self.items[row], partial(self.preprocessing.crops, boxes=boxes, sides=(height, width)))
             if cropped is None:
                 self._lost.add(row)
             else:
@@ -177,7 +179,7 @@ class ImageFiles(LazyInputs):
         self._lost.update(rows.tolist())
 
     def decode(self, item: Item) -> UInt8[Tensor, "ch h w"] | None:
-        return _made(item, self.preprocessing)
+        return _try_read(item, self.preprocessing)
 
     def read(self, rows: Sequence[int]) -> tuple[Tensor, list[int]]:
         """Decode images into memory, (n, channels, height, width), and return the n rows that could be decoded."""
@@ -216,7 +218,7 @@ def read_image(file: str | Path, preprocessing: ImagePreprocessing | tuple[int, 
             raise ValueError(f"expected a shape (1 or 3, height, width), got {transform}: give encoder.input_shape")
         transform = ImagePreprocessing(*transform)
     try:
-        with _opened(Path(file)) as image:
+        with _open_image(Path(file)) as image:
             return transform(image)
     except Exception as error:
         why = _why(Path(file)).strip(" ()") or f"{' '.join(str(error).split())[:160]}: check the file"
@@ -224,8 +226,8 @@ def read_image(file: str | Path, preprocessing: ImagePreprocessing | tuple[int, 
 
 
 def _bits(items: Sequence[Item], rows: Sequence[int]) -> int | None:
-    some = rows[:: -(-len(rows) // LOOKED_AT) or 1]
-    return max(in_threads(lambda row: _made(items[row], bits_of) or 8, some), default=None)
+    some = rows[:: -(-len(rows) // JUDGED_IMAGES) or 1]
+    return max(in_threads(lambda row: _try_read(items[row], bits_of) or 8, some), default=None)
 
 
 def check_size(size: Size, resize: Resize = "crop", memory: float = 0.0) -> None:
@@ -258,7 +260,7 @@ def _headers(items: Sequence[Item], rows: Sequence[int], *, upright: bool) -> li
         key = keys[index]
         return items[rows[index]] if key is None or "\0" in key else Path(key)
 
-    return headers_of(keys, item, partial(_header, upright=upright), f"upright: {upright}")
+    return read_headers(keys, item, partial(_header, upright=upright), f"upright: {upright}")
 
 
 def _key(item: Item) -> str | None:
@@ -274,12 +276,12 @@ def _header(item: Item, *, upright: bool) -> Header | None:
             if begins is not None:
                 return begins
 
-    def said(image: "Image") -> Header | None:
+    def header_in(image: "Image") -> Header | None:
         # upright only if needed: it makes a PNG decode
-        sides = upright_sides(image) if upright else (image.height, image.width)
-        return Header(image.mode in GREY, kind_of(image), sides) if has_range(image) else None
+        size = upright_sides(image) if upright else (image.height, image.width)
+        return Header(image.mode in GREY_MODES, kind_of(image), size) if has_range(image) else None
 
-    return _made(item, said)
+    return _try_read(item, header_in)
 
 
 def _why(item: Item) -> str:
@@ -289,11 +291,11 @@ def _why(item: Item) -> str:
     if isinstance(item, Path) and not exists(item):
         return " (which does not exist: check the path, in a table relative to its folder)"
     suffix = Path(_name(item)).suffix.lower()
-    if suffix in UNREAD and suffix not in image_suffixes():
+    if suffix in UNREAD_SUFFIXES and suffix not in image_suffixes():
         first = "pip install 'likewise[heic]', or " if suffix in HEIC else ""
         return f" (a kind that Pillow does not read: {first}convert it to JPEG or PNG)"
     try:
-        with _opened(item) as image:
+        with _open_image(item) as image:
             if not has_range(image):
                 return " (whose pixels are below 0 or of floating point, of no known range: write it with 8 or 16 bits)"
     except Image.DecompressionBombError as error:
@@ -304,15 +306,15 @@ def _why(item: Item) -> str:
     return ""
 
 
-def _made(item: Item, make: Callable[["Image"], T]) -> T | None:
+def _try_read(item: Item, make: Callable[["Image"], T]) -> T | None:
     try:
-        with _opened(item) as image:
+        with _open_image(item) as image:
             return make(image)
     except Exception:  # noqa: BLE001 - a broken file can raise anything
         return None
 
 
-def _opened(item: Item) -> "Image":
+def _open_image(item: Item) -> "Image":
     from PIL import Image  # noqa: PLC0415 - only images in files need it
 
     image_suffixes()  # in a worker, too, a kind that an extension reads is to be known

@@ -44,8 +44,8 @@ class Unreadable(NamedTuple):
 
 def unreadable(inputs: Tensor | LazyInputs, rows: Int[Tensor, " n"]) -> list[Unreadable]:
     """Return which of some rows turned out to be unreadable when they were read."""
-    asked = getattr(inputs, "unreadable", None)
-    return [] if asked is None else asked(rows)
+    method = getattr(inputs, "unreadable", None)
+    return [] if method is None else method(rows)
 
 
 def note_unreadable(inputs: Tensor | LazyInputs, rows: Int[Tensor, " n"]) -> None:

@@ -94,8 +94,8 @@ class FromList(Subset):
                     raise ValueError(f"expected lists without a sample in common, got {got}")
             blank = int((~known[places]).sum())
             if part > 0 and blank:
-                told = f"left out {blank:,} of {len(places):,} samples in {lists[part]}"
-                warnings.warn(f"{told}, which have no class to be evaluated by", stacklevel=3)
+                message = f"left out {blank:,} of {len(places):,} samples in {lists[part]}"
+                warnings.warn(f"{message}, which have no class to be evaluated by", stacklevel=3)
         rows = {part: _get_source_rows(samples)[places] for part, places in chosen.items()}
         return _Found(lists[0], rows, rows[0][known[chosen[0]]], whole=self.every_part)
 
@@ -110,8 +110,8 @@ class _Found(Subset):
     def __call__(self, samples: Samples) -> Int[Tensor, " k"]:
         absent = 0 if self.every_part else int((~torch.isin(self.to_train, _get_source_rows(samples))).sum())
         if absent:
-            told = f"{absent:,} of {len(self.to_train):,} samples in {self.file} are left out"
-            warnings.warn(f"{told}, as they are in the test part or another subset has", stacklevel=3)
+            message = f"{absent:,} of {len(self.to_train):,} samples in {self.file} are left out"
+            warnings.warn(f"{message}, as they are in the test part or another subset has", stacklevel=3)
         return self._parts(samples).add(1).nonzero().flatten()
 
     def taken(self, samples: Samples) -> Samples:
@@ -179,8 +179,8 @@ def _check_classes(samples: Samples, listed: Sequence[tuple[int, str]], file: Pa
     odd = min((_odd(labelling, listed) for labelling in (samples, samples.as_evaluated())), key=len)
     if odd:
         label, name = odd[0]
-        told = f"{len(odd):,} of {len(listed):,} samples have the number of another class in {file}"
-        warnings.warn(f"{told}, such as {label} for {name!r}: the classes of the data are taken", stacklevel=5)
+        message = f"{len(odd):,} of {len(listed):,} samples have the number of another class in {file}"
+        warnings.warn(f"{message}, such as {label} for {name!r}: the classes of the data are taken", stacklevel=5)
 
 
 def _odd(samples: Samples, listed: Sequence[tuple[int, str]]) -> list[tuple[str, str]]:
@@ -205,7 +205,7 @@ def _read_lines(file: Path, known: Collection[str], encoding: str | None) -> lis
     if not (exists(file) and file.is_file()):
         raise ValueError(f"expected a list of samples, got {file}, which is no file: check subset.file{near(file)}")
     suffix = file.suffix.lower()
-    if suffix in {*formats.SEPARATED, *formats.JSON_LINES}:
+    if suffix in {*formats.CELL_SEPARATORS, *formats.JSON_LINES}:
         lines = _of_table(formats.Lines(file, encoding, OPTION))
     else:
         lines = _of_text([line.strip() for line in formats.lines_in(file, encoding, OPTION) if line.strip()], known)

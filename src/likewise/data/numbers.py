@@ -1,4 +1,4 @@
-"""Columns of numbers: as vectors, in memory or read on demand, and what strings are as numbers."""
+"""Columns of numbers, also those written as strings: as vectors, in memory or read on demand."""
 
 import warnings
 from collections.abc import Mapping, Sequence
@@ -16,14 +16,14 @@ from likewise.data.lazy_inputs import LazyInputs
 from likewise.files.formats import first_of
 
 CHUNK = 16384  # rows read at a time
-SHARE_OF_ODD = 0.1  # of a column's cells, at most, may be something else if it is meant to be of numbers
-LARGEST = 2**53  # from where not every whole number is a float
+MAX_ODD_SHARE = 0.1  # of a column's cells that are no numbers, if it is meant to be of numbers
+MAX_EXACT_INTEGER = 2**53  # from here on not every whole number is a float
 NUMBER = r"^[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|inf|infinity)$"
-MISSING = ("", "na", "n/a", "nan", "null", "none")  # what a number that is missing is usually written as, in any case
+MISSING_WORDS = ("", "na", "n/a", "nan", "null", "none")  # how a missing number is usually written, in any case
 
 
 class Numbers(NamedTuple):
-    """What a column of strings is as numbers."""
+    """A column of strings, read as numbers."""
 
     values: Mapping[str, Any]  # the numbers of each part, NaN where there are none
     filled: int
@@ -32,7 +32,7 @@ class Numbers(NamedTuple):
     padded: bool  # whether whole numbers begin with zeros
 
     @classmethod
-    def of(cls, splits: Mapping[str, Any], column: str, missing: Sequence[str] = MISSING) -> "Numbers":
+    def of(cls, splits: Mapping[str, Any], column: str, missing: Sequence[str] = MISSING_WORDS) -> "Numbers":
         """Read the strings of all parts that have the column; `missing` are words for a missing number."""
         import pyarrow as pa  # noqa: PLC0415 - comes with `datasets`
         from pyarrow import compute as typed  # noqa: PLC0415 - likewise
@@ -59,7 +59,7 @@ class Numbers(NamedTuple):
         return cls(values, filled, odd, first, padded)
 
     def check(self, path: str, column: str) -> None:
-        if 0 < self.odd <= SHARE_OF_ODD * self.filled:
+        if 0 < self.odd <= MAX_ODD_SHARE * self.filled:
             rest = f", and {self.odd - 1:,} more" if self.odd > 1 else ""
             got = f"{self.first} (counted from 0){rest} of {self.filled:,} cells"
             remedy = "correct it, or name the columns to learn from in data.inputs"
@@ -91,7 +91,7 @@ def whole_numbers(table: Any, column: str) -> NDArray[np.int64] | None:
         return None
     numbers = values.cast(pa.float64()).drop_null().to_numpy()
     numbers = numbers[~np.isnan(numbers)]
-    whole = np.abs(numbers) < LARGEST
+    whole = np.abs(numbers) < MAX_EXACT_INTEGER
     return numbers.astype(np.int64) if (whole.all() and (numbers == np.floor(numbers)).all()) else None
 
 
@@ -142,8 +142,8 @@ def finite_rows(vectors: Float[Tensor, "n f"] | LazyInputs, path: str) -> Int[Te
         raise ValueError(f"expected rows of finite numbers in {path}, got {got}")
     if lost:
         some = f"rows {first_of([str(row) for row in lost], 5)}, counted from 0"
-        told = f"left out {len(lost):,} of {len(vectors):,} rows of {path}, whose numbers are missing or infinite"
-        warnings.warn(f"{told}: {some}", stacklevel=3)
+        message = f"left out {len(lost):,} of {len(vectors):,} rows of {path}, whose numbers are missing or infinite"
+        warnings.warn(f"{message}: {some}", stacklevel=3)
     return whole.nonzero().flatten()
 
 

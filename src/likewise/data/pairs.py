@@ -140,8 +140,8 @@ class Pairs(ImageSource):
     def _of_table(self, path: str) -> Samples:
         tables = open_tables(path, None, labelled=False, local=True, encoding=self.encoding)
         known = next(iter(tables.splits.values())).features
-        asked = {name: getattr(self, name) for name in ("first", "second", "negatives", "label", "group")}
-        used = {option: name for option, name in asked.items() if name is not None}
+        columns_by_option = {name: getattr(self, name) for name in ("first", "second", "negatives", "label", "group")}
+        used = {option: name for option, name in columns_by_option.items() if name is not None}
         for option, name in used.items():
             if name not in known:
                 got = f"{name!r}: choose from {', '.join(known)}"
@@ -219,8 +219,8 @@ class Pairs(ImageSource):
         if lost:
             none[of_second[~whole]] = True
             rows = list(names[none])
-            told = f"left out {lost:,} of {total:,} pairs of {where}, where a side is missing or cannot be read"
-            warnings.warn(f"{told}: rows {first_of(rows, 5)}", stacklevel=4)
+            message = f"left out {lost:,} of {total:,} pairs of {where}, where a side is missing or cannot be read"
+            warnings.warn(f"{message}: rows {first_of(rows, 5)}", stacklevel=4)
         cell, rows, seconds = cell[whole], of_second[whole], seconds[whole]
         firsts, ids = first.items[cell], names[rows]
         if len(rows.unique()) < len(rows):

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from likewise.data import columns
 from likewise.files import folders
 
-HELD = 4  # row groups that a process holds
-MOST_READ = 2**26  # bytes of one that may be read for one image without a warning
+MAX_HELD_GROUPS = 4  # in each process
+MAX_GROUP_BYTES = 2**26  # that may be read for one image without a warning
 
 
 class RowGroup(NamedTuple):
@@ -40,7 +40,7 @@ class Contents:
         self._hold()
 
     def _hold(self) -> None:
-        self._read, self._alone = lru_cache(HELD)(_images_of), Lock()  # headers are read by threads
+        self._read, self._alone = lru_cache(MAX_HELD_GROUPS)(_read_images), Lock()  # headers are read by threads
 
     def __getstate__(self) -> dict[str, Any]:
         return {"groups": self.groups, "starts": self.starts}
@@ -72,20 +72,20 @@ class Contents:
             return b""
 
     def place(self, number: int) -> str:
-        """Return where an image is, as `headers_of` takes it: its file, NUL, its column, row group and row."""
+        """Return where an image is, as `read_headers` takes it: its file, NUL, its column, row group and row."""
         index = bisect(self.starts, number) - 1
         file, column, group, _ = self.groups[index]
         return f"{file}\0{column}/{group}/{number - self.starts[index]}"
 
     def warn(self) -> None:
         largest = max(self.groups, key=lambda group: group.size, default=None)
-        if largest is not None and largest.size > MOST_READ and len(self.groups) > HELD:
+        if largest is not None and largest.size > MAX_GROUP_BYTES and len(self.groups) > MAX_HELD_GROUPS:
             remedy = "write it with pyarrow.parquet.write_table(table, file, row_group_size=100)"
-            told = f"images of {largest.file} are in row groups of up to {largest.size >> 20:,} MiB"
-            warnings.warn(f"{told}, one of which is read for an image in random order: {remedy}", stacklevel=2)
+            message = f"images of {largest.file} are in row groups of up to {largest.size >> 20:,} MiB"
+            warnings.warn(f"{message}, one of which is read for an image in random order: {remedy}", stacklevel=2)
 
 
-def _images_of(group: RowGroup) -> Any:
+def _read_images(group: RowGroup) -> Any:
     import pyarrow as pa  # noqa: PLC0415 - only Parquet files need it
     from pyarrow import compute as typed  # noqa: PLC0415 - likewise
     from pyarrow import parquet  # noqa: PLC0415 - likewise
@@ -136,8 +136,8 @@ def _read_columns(source: Columns, names: tuple[str, ...]) -> Any:
 _last_read = lru_cache(maxsize=1)(_read_columns)
 
 
-def columns_of(part: str, files: Sequence[Path]) -> Columns:
-    """Return the columns of a part, of the types that they have in its first file."""
+def open_columns(part: str, files: Sequence[Path]) -> Columns:
+    """Open the columns of a part, of the types that they have in its first file."""
     import datasets  # noqa: PLC0415 - only sets that the library reads need it
     from pyarrow import dataset  # noqa: PLC0415 - comes with it
 

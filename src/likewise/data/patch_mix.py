@@ -10,7 +10,7 @@ from likewise.data.augmentation import Draw
 
 
 class Mix(NamedTuple):
-    """Which box of the queries of each episode comes from which other query.
+    """For each episode the box of its queries that is replaced, and the query that each one's box comes from.
 
     Source:
         C. Liu et al., Learning a Few-shot Embedding Model with Contrastive Learning, 2021, section 3.3.
@@ -22,7 +22,7 @@ class Mix(NamedTuple):
     """For each query the one that its box comes from, (E, Q): a permutation; it may be the query itself."""
 
 
-def drawn(draw: Draw, queries: int, height: int, width: int) -> Mix:
+def draw_mix(draw: Draw, queries: int, height: int, width: int) -> Mix:
     """Draw a box and a permutation for each episode.
 
     With λ uniform from 0 to 1 the box has the sides ⌊S √(1 − λ)⌋, halved by integer division, around a centre that is

@@ -1,4 +1,4 @@
-"""What an image becomes before an encoder sees it: one rule for training, evaluation and every use of a run."""
+"""The preprocessing of images for an encoder: one rule for training, evaluation and every use of a run."""
 
 import math
 from collections.abc import Callable
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from likewise.data.augmentation.separable import Boxes
 
 Resize = Literal["crop", "pad", "squash"]
-DEEP = "grey of more than 8 bits"
-GREY = {"1", "L", "LA", "I", "I;16", "I;16B", "I;16L"}  # Pillow's modes
+DEEP_GREY = "grey of more than 8 bits"
+GREY_MODES = {"1", "L", "LA", "I", "I;16", "I;16B", "I;16L"}  # Pillow's modes
 
 
 @final
@@ -136,7 +136,7 @@ class ImagePreprocessing:
 @final
 @dataclass(frozen=True)
 class FoundImages:
-    """How images were in their files, before anything was made of them."""
+    """The kinds and sizes of images in their files, before preprocessing."""
 
     kinds: dict[str, int]  # how many are RGB, grey, CMYK, with alpha and so on, the most frequent first
     sizes: int  # how many sizes they have
@@ -148,8 +148,8 @@ def kind_of(image: "Image") -> str:
     """Say in a word or two what an image of Pillow is."""
     if image.has_transparency_data:
         return "with alpha"
-    if image.mode in GREY:
-        return {"L": "grey", "1": "black and white"}.get(image.mode, DEEP)
+    if image.mode in GREY_MODES:
+        return {"L": "grey", "1": "black and white"}.get(image.mode, DEEP_GREY)
     return {"P": "with a palette"}.get(image.mode, image.mode)
 
 
@@ -176,7 +176,7 @@ def plain_image(image: "Image", bits: int | None = None) -> "Image":
     if not has_range(image):
         raise ValueError("of no known range")
     ImageOps.exif_transpose(image, in_place=True)
-    grey = image.mode in GREY
+    grey = image.mode in GREY_MODES
     if image.mode.startswith("I"):  # which a conversion would clip
         bits = bits or bits_of(image)
         image = Image.fromarray((np.asarray(image).clip(0, 2**bits - 1) >> (bits - 8)).astype(np.uint8))

@@ -13,10 +13,10 @@ from torch.utils.data import Dataset
 
 from likewise.data.lazy_inputs import LazyInputs, files_of, note_unreadable, readable, unreadable
 from likewise.data.texts import Texts, TokenRows
-from likewise.data.workers import MOST_WORKERS, fetched
+from likewise.data.workers import MAX_WORKERS, fetch
 
-MOST_READ, MOST_TEXTS = 256, 4096  # at a time: by a worker, and texts, which are sorted by their length
-MOST_NUMBERS = 2**22  # of inputs that are read at a time
+MAX_INPUTS, MAX_TEXTS = 256, 4096  # read at a time; texts are sorted by their length
+MAX_NUMBERS = 2**22  # in the inputs that are read at a time
 
 
 class Read(NamedTuple):
@@ -35,8 +35,8 @@ def on_demand(inputs: Tensor | LazyInputs | None) -> bool:
 
 def spans_of(inputs: Tensor | LazyInputs, shards: Sequence[range], batch_size: int | None = None) -> list[range]:
     """Cut shards into what is read and encoded at a time."""
-    most = MOST_TEXTS if isinstance(inputs, Texts) else MOST_READ
-    size = batch_size or max(1, min(most, MOST_NUMBERS // max(1, math.prod(inputs.shape[1:]))))
+    most = MAX_TEXTS if isinstance(inputs, Texts) else MAX_INPUTS
+    size = batch_size or max(1, min(most, MAX_NUMBERS // max(1, math.prod(inputs.shape[1:]))))
     return [shard[start : start + size] for shard in shards for start in range(0, len(shard), size)]
 
 
@@ -45,8 +45,8 @@ def read_ahead(inputs: LazyInputs, spans: Sequence[range], workers: int | None =
 
     Each holds two pieces. Inputs that could not be read are noted, as if they had been read here.
     """
-    count = min(MOST_WORKERS, os.cpu_count() or 1, len(spans)) if workers is None else workers
-    for read in fetched(_Reading(inputs, spans), count):
+    count = min(MAX_WORKERS, os.cpu_count() or 1, len(spans)) if workers is None else workers
+    for read in fetch(_Reading(inputs, spans), count):
         note_unreadable(inputs, read.lost)
         yield read
 

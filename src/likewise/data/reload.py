@@ -22,9 +22,9 @@ from likewise.files.formats import PARTS
 from likewise.instantiate import Spec, class_of, instantiate
 from likewise.runs import Run, Side
 
-FINGERPRINTED = 256  # inputs in the digest
-MOST_KEPT = 2**30  # bytes of inputs that are kept for the next run
-READING = ("label", "fine_label", "inputs", "part", "separator", "size", "resize", "memory", "download")
+FINGERPRINT_INPUTS = 256  # in the digest
+MAX_KEPT_BYTES = 2**30  # of inputs that are kept for the next run
+READING_ARGUMENTS = ("label", "fine_label", "inputs", "part", "separator", "size", "resize", "memory", "download")
 """The arguments of sources that say how the samples are read, not which."""
 Loaded = tuple[Samples, list[tuple[Warning | str, type[Warning]]]]
 _last: ContextVar[dict[str, Loaded] | None] = ContextVar("last", default=None)
@@ -52,7 +52,7 @@ def parts_of(
     """
     source: Source = instantiate(specs["data"], Source)
     source.in_part = True
-    whole = source.stream() if stream else _loaded(specs["data"], source)
+    whole = source.stream() if stream else _load_source(specs["data"], source)
     samples, unlabelled = _split_unlabelled(whole)
     if check is not None:
         check(samples)
@@ -88,20 +88,20 @@ def loaded_once() -> Generator[None]:
         _last.reset(token)
 
 
-def _loaded(spec: Spec, source: Source) -> Samples:
+def _load_source(spec: Spec, source: Source) -> Samples:
     last, key = _last.get(), repr(spec)
     if last is None:
         return source.load()
     if key not in last:
         last.clear()
-        with warnings.catch_warnings(record=True) as said:
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            last[key] = source.load(), [(warning.message, warning.category) for warning in said]
+            last[key] = source.load(), [(warning.message, warning.category) for warning in caught]
     samples, warned = last[key]
     for message, category in warned:
         warnings.warn(message, category, stacklevel=3)
     sides = samples.inputs, None if samples.counterparts is None else samples.counterparts.inputs
-    if any(side is not None and not (isinstance(side, Tensor) and side.nbytes <= MOST_KEPT) for side in sides):
+    if any(side is not None and not (isinstance(side, Tensor) and side.nbytes <= MAX_KEPT_BYTES) for side in sides):
         last.clear()  # it may note what can't be read, or take much memory
     return samples
 
@@ -114,8 +114,8 @@ def _split_unlabelled(samples: Samples) -> tuple[Samples, Samples | None]:
     samples = samples.numbered()
     to_train = ~known if samples.parts is None else ~known & (samples.parts == 0)
     if lost := int((~known & ~to_train).sum()):
-        told = f"left out {lost:,} of the validation and test samples, which have no class to be evaluated by"
-        warnings.warn(told, stacklevel=3)
+        message = f"left out {lost:,} of the validation and test samples, which have no class to be evaluated by"
+        warnings.warn(message, stacklevel=3)
     return samples[known], replace(samples[to_train].unlabelled(), parts=None)
 
 
@@ -181,9 +181,9 @@ def same_source(first: Spec, second: Spec) -> bool:
 def _place(spec: Spec) -> tuple[type, dict[str, Any]]:
     source_class, arguments = class_of(spec["class_path"], Source), spec.get("init_args") or {}
     usual = {name: parameter.default for name, parameter in inspect.signature(source_class).parameters.items()}
-    said = {name: value for name, value in {**usual, **arguments}.items() if name not in READING}
-    paths = {name: expanded(value) for name, value in said.items() if isinstance(value, str | Path)}
-    return source_class, said | {name: path.resolve() for name, path in paths.items()}
+    options = {name: value for name, value in {**usual, **arguments}.items() if name not in READING_ARGUMENTS}
+    paths = {name: expanded(value) for name, value in options.items() if isinstance(value, str | Path)}
+    return source_class, options | {name: path.resolve() for name, path in paths.items()}
 
 
 def fingerprint(parts: Parts) -> str:
@@ -196,7 +196,7 @@ def fingerprint(parts: Parts) -> str:
         wrong, second = None if samples.negatives is None else samples.negatives.places, samples.evaluated
         digest.update(b"" if second is None else f"{second.names}".encode())
         tensors = [samples.labels, samples.items, wrong, None if second is None else second.classes]
-        for tensor in [*tensors, some_inputs(samples, FINGERPRINTED) if len(samples) else None]:
+        for tensor in [*tensors, some_inputs(samples, FINGERPRINT_INPUTS) if len(samples) else None]:
             if tensor is not None:
                 digest.update(tensor.contiguous().numpy().tobytes())
     return digest.hexdigest()

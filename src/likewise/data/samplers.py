@@ -12,7 +12,7 @@ from likewise.data.samples import Samples, rows_by_class
 from likewise.data.texts import TokenRows
 from likewise.instantiate import Described, describe
 
-USUAL_EACH = 4  # samples of a class in a batch
+USUAL_SAMPLES_PER_CLASS = 4  # in a batch
 
 
 class Sampler(Described, ABC):
@@ -69,8 +69,8 @@ class SimilarLength(Sampler):
 
     def order(self, samples: Samples, batch_size: int, *, seed: int, epoch: int) -> Int[Tensor, "batches b"]:
         if not isinstance(samples.inputs, TokenRows):
-            told = "SimilarLength expected texts, got other inputs, which all have one length: choose Shuffled"
-            raise ValueError(told)  # noqa: TRY004 - bad input is always a ValueError
+            message = "SimilarLength expected texts, got other inputs, which all have one length: choose Shuffled"
+            raise ValueError(message)  # noqa: TRY004 - bad input is always a ValueError
         size = min(batch_size, len(samples))
         generator = _generator(seed, epoch)
         shuffled = torch.randperm(len(samples), generator=generator)[: len(samples) // size * size]
@@ -114,7 +114,7 @@ class Balanced(Sampler):
         labels = samples.classes_for("Balanced", "choose Shuffled")
         occurring = samples.counts.nonzero().flatten()
         if self.samples_per_class is None:
-            each = max(2, min(USUAL_EACH, len(samples) // len(occurring)))
+            each = max(2, min(USUAL_SAMPLES_PER_CLASS, len(samples) // len(occurring)))
             ways = min(max(1, batch_size // each), len(occurring))
         else:
             self._check(batch_size, len(occurring), self.samples_per_class)

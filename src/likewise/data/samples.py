@@ -249,7 +249,7 @@ class Source(Described, ABC):
     streams: bool = False
     """Whether inputs are to be read on demand, where they can be; see `stream`."""
     made_of: ImagePreprocessing | None = None
-    """What images become, whatever the source's own rule is; see `stream`."""
+    """The preprocessing that images get, whatever the source's own rule is; see `stream`."""
     in_part: bool = False
     """Whether samples may lack a class, -1, which a source otherwise refuses; see `parts_of`."""
 

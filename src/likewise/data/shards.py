@@ -147,7 +147,7 @@ class Shards(ImageSource):
         kinds = _kinds(tars)
         if CLASS in kinds and any(self._texts(tars, CLASS)):
             return CLASS
-        fields = next((json for json in self._json(tars) if json), {}) if "json" in kinds else {}
+        fields = next(filter(None, self._json(tars)), {}) if "json" in kinds else {}
         if field := next((name for name in JSON_LABELS if name in fields), None):
             return f"json.{field}"
         dotted = any(suffix.endswith(f".{CLASS}") for suffix in kinds)  # which are not to be passed over

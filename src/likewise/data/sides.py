@@ -45,8 +45,8 @@ def cells_of(where: str, splits: Mapping[str, Any], column: str, option: str) ->
         table, within = split.select_columns([column]), torch.arange(len(split))
         if columns.has_several(split.features[column]):
             if option == "first":
-                told = f"expected one input a row in column {column!r} of {where}, got lists"
-                raise ValueError(f"{told}: name it in data.second")
+                message = f"expected one input a row in column {column!r} of {where}, got lists"
+                raise ValueError(f"{message}: name it in data.second")
             lists = columns.arrow_of(split, column)
             within = within.repeat_interleave(_lengths(compute, lists))
             table = datasets.Dataset(pa.table({column: compute.list_flatten(lists)}), fingerprint=name)

@@ -1,4 +1,4 @@
-"""Splits: samples divided into training, validation and test; the test part is chosen first and never reduced."""
+"""Splits: samples divided into training, validation and test, with the test part chosen first and never reduced."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
@@ -16,7 +16,7 @@ from likewise.data.texts import Texts
 from likewise.files.formats import PARTS, Part, first_of
 from likewise.instantiate import Described, describe
 
-BOTH = ("rows", "items", "groups")
+JOINED_FIELDS = ("rows", "items", "groups")
 
 
 @final
@@ -109,7 +109,7 @@ def joined(first: Samples, second: Samples) -> Samples:
     negatives = first.negatives
     if negatives is not None and second.negatives is not None:
         negatives = replace(negatives, places=torch.cat([negatives.places, second.negatives.places]))
-    beside: dict[str, Any] = {name: _both(getattr(first, name), getattr(second, name)) for name in BOTH}
+    beside: dict[str, Any] = {name: _both(getattr(first, name), getattr(second, name)) for name in JOINED_FIELDS}
     beside |= {name: getattr(first, name) for name in ("preprocessing", "columns", "said")}
     beside |= {"negatives": negatives, "evaluated": evaluated if labels is not None else None}
     counterparts = None if ours is None or theirs is None else joined(ours, theirs)

@@ -1,4 +1,4 @@
-"""Subsets: fewer samples to train on, or wrong labels on purpose; the test part stays whole."""
+"""Subsets: fewer samples to train on, or wrong labels on purpose, with a test part that stays whole."""
 
 import warnings
 from abc import ABC, abstractmethod
@@ -20,7 +20,7 @@ class Subset(Described, ABC):
     """Abstract: a choice of samples. A split applies it to all samples but the test part."""
 
     every_part: bool = False
-    """Whether it is applied to all samples, the test part included, and the classes are renumbered."""
+    """Whether the subset is applied to all samples, the test part included, and the classes are renumbered."""
     hides: bool = False
     """Whether samples that are left out are trained on without their labels, by losses that take none."""
 
@@ -185,8 +185,9 @@ class FewLabels(Subset):
         if self.fraction is not None:
             counts = zip(samples.names, samples.counts.tolist(), strict=True)
             if scarce := [name for name, count in counts if count and round(count * self.fraction) == 0]:
-                told = f"{self.fraction:g} of the labels would leave none in {len(scarce):,} of {len(samples.names):,}"
-                warnings.warn(f"{told} classes, which keep one each: {first_of(scarce)}", stacklevel=2)
+                summary = f"{len(scarce):,} of {len(samples.names):,} classes, which keep one each"
+                message = f"{self.fraction:g} of the labels would leave none in {summary}: {first_of(scarce)}"
+                warnings.warn(message, stacklevel=2)
             return Fraction(self.fraction, self.seed)(samples)
         return some_of_each_class(classes, [self.per_class or 0] * len(samples.names), self.seed)
 

@@ -31,7 +31,7 @@ class Table(Tabular):
             None.
 
     Memory:
-        As of `Folder`. CSV, TSV and JSON are in memory, as strings and numbers. Of Parquet the columns that are used
+        As for `Folder`. CSV, TSV and JSON are in memory, as strings and numbers. Of Parquet the columns that are used
         are, or, where inputs are streamed, a row group of them. Images in Parquet files are read by their row group, of
         which each process holds the last four.
 

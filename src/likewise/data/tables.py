@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any, final
 
 from likewise.data import written
-from likewise.data.parquet import Contents, columns_of, read_in_place
+from likewise.data.parquet import Contents, open_columns, read_in_place
 from likewise.files import folders
-from likewise.files.detection import SAVED, exists, expanded, may_be_on_the_hub, near
+from likewise.files.detection import SAVED_FILES, exists, expanded, may_be_on_the_hub, near
 from likewise.files.formats import PART_NAMES, PARTS, TABLES, as_class, as_text, image_suffixes
-from likewise.files.pickles import pickled
+from likewise.files.pickles import describe_pickle
 
 _METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
 
@@ -43,7 +43,7 @@ def open_tables(
         remedy = "" if exists(where) else f": check data.path{near(where)}"
         raise ValueError(f"expected a {path_kind}, got {path}, {got}{remedy}")
     try:
-        saved = any((where / name).is_file() for name in SAVED)
+        saved = any((where / name).is_file() for name in SAVED_FILES)
         if saved or not where.exists():
             with library(path, where) as datasets:
                 read = datasets.load_from_disk(str(where)) if saved else datasets.load_dataset(path, config)
@@ -60,7 +60,7 @@ def open_tables(
         with library(path, where):
             if placed := read_in_place(parts):
                 return Tables(placed[0], folder, placed[1])
-            return Tables({part: columns_of(part, files) for part, files in parts.items()}, folder)
+            return Tables({part: open_columns(part, files) for part, files in parts.items()}, folder)
     except OSError as error:
         raise ValueError(_unreadable(path, where, error)) from error
 
@@ -68,8 +68,8 @@ def open_tables(
 def _local(where: Path, encoding: str | None, *, labelled: bool, in_part: bool) -> Tables | dict[str, list[Path]]:
     if where.is_file():
         if where.suffix.lower() not in TABLES:
-            told = pickled(where) or "which is none: convert it"
-            raise folders.RefusedError(f"expected one of {', '.join(TABLES)} or a folder, got {where}, {told}")
+            problem = describe_pickle(where) or "which is none: convert it"
+            raise folders.RefusedError(f"expected one of {', '.join(TABLES)} or a folder, got {where}, {problem}")
         return {"train": [where]}
     files, lost = folders.files_in(where)
     suffixes = image_suffixes()
@@ -120,7 +120,7 @@ def _image_tables(
     if labelled:
         own_class = [image for image in chain(*within.values()) if image not in blank]
         if not own_class:
-            got = f"{len(blank):,} in {folders.called(blank)}, none of a class: set data.label to none"
+            got = f"{len(blank):,} in {folders.unlabelled_folder(blank)}, none of a class: set data.label to none"
             raise folders.RefusedError(f"expected images of classes in {where}, got {got}")
         features["label"] = datasets.ClassLabel(names=folders.classes_of(where, own_class, depth))
         for part, paths in within.items():

@@ -1,4 +1,4 @@
-"""What the `datasets` library reads: columns of tables as images, vectors or texts, with their labels and ids."""
+"""Data that the `datasets` library reads: columns of tables as images, vectors or texts, with their labels and ids."""
 
 import hashlib
 import os
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from likewise.data import columns
-from likewise.data.chosen import Chosen, chosen
+from likewise.data.chosen import Chosen, choose_columns
 from likewise.data.eval_labels import EvalLabels
 from likewise.data.ids import Ids
 from likewise.data.image_files import Encoded, ImageSource, Item
@@ -106,15 +106,16 @@ class Tabular(ImageSource):
         ids = ids or Ids(RowNames(list(part_numbers), list(map(len, splits))), torch.arange(len(parts)))
         vector_columns = tuple(inputs) if column_kind == "numbers" else ()
         labels, parts = None if labels is None else labels[kept], parts[kept] if bool(parts.any()) else None
-        said = f"{choice}" + ("" if by_row is None else f"; parts are those of {by_row[0]}")
-        told = not self.inputs and (column_kind == "numbers" or choice.others or by_row is not None)
+        summary = f"{choice}" + ("" if by_row is None else f"; parts are those of {by_row[0]}")
+        shows_summary = not self.inputs and (column_kind == "numbers" or choice.others or by_row is not None)
         samples = Samples(
             read, labels, names, parts, ids=ids[kept], preprocessing=made_of, found=stats, columns=vector_columns
         )
-        return replace(samples, said=said if told else "", evaluated=None if second is None else second[kept])
+        evaluated = None if second is None else second[kept]
+        return replace(samples, said=summary if shows_summary else "", evaluated=evaluated)
 
     def _chosen(self, tables: Tables, beside: Sequence[str]) -> Chosen:
-        return chosen(self.path, tables, self.inputs, beside)
+        return choose_columns(self.path, tables, self.inputs, beside)
 
     def _finer(self, splits: Sequence[Any], labels: Tensor | None, names: tuple[str, ...]) -> EvalLabels | None:
         if self.fine_label is None:
@@ -215,7 +216,7 @@ def paths_of(cells: "ImageCells", folder: Path | None) -> Ids | None:
 
 @final
 class RowNames:
-    """What the rows of tables without ids are called: their numbers, after the part where there are several."""
+    """The names of rows in tables without ids: their numbers, after the part where there are several."""
 
     def __init__(self, parts: Sequence[str], lengths: Sequence[int]) -> None:
         self.parts = parts
@@ -238,13 +239,13 @@ class ImageCells(Sequence[Item]):
         self.folder, self.contents, self.odd = tables.folder, tables.contents, tables.odd
         self.column = column
         self.splits = tuple(splits)
-        chosen = [tables.splits[name].select_columns([column]) for name in splits]
+        selected = [tables.splits[name].select_columns([column]) for name in splits]
         encoded = datasets.Image(decode=False)
         self.cells = [
             table.cast_column(column, encoded) if isinstance(table.features[column], datasets.Image) else table
-            for table in chosen
+            for table in selected
         ]
-        self.starts = [0, *accumulate(map(len, chosen))]
+        self.starts = [0, *accumulate(map(len, selected))]
 
     def __len__(self) -> int:
         return self.starts[-1]
@@ -290,7 +291,7 @@ class ImageCells(Sequence[Item]):
 
     @property
     def keys(self) -> Iterator[str | bytes | None]:
-        """What tells each image from others: a digest of its content, or else its path; None where there is neither."""
+        """The key of each image: a digest of its content, or else its path; None where there is neither."""
         for table in self.cells:
             for some in table.with_format("arrow").iter(CHUNK):
                 for cell in some[self.column].to_pylist():

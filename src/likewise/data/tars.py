@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from likewise.files.detection import expanded, near
 
-PACKED = (".gz", ".tgz", ".bz2", ".xz", ".zst")
+PACKED_SUFFIXES = (".gz", ".tgz", ".bz2", ".xz", ".zst")
 RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
 NAME = re.compile(r"(?:\./)?((?:.*/)?[^./]+)\.([^/]+)", re.DOTALL)  # a sample's name ends at the first dot
 BLOCK = 512  # bytes of a header, and of what ends a tar
@@ -26,7 +26,7 @@ def tars_at(path: str) -> list[Path]:
     where = expanded(path)
     numbered = RANGE.search(path)
     if where.is_dir():
-        tars = sorted(file for file in where.iterdir() if ".tar" in file.name or file.suffix in PACKED)
+        tars = sorted(file for file in where.iterdir() if ".tar" in file.name or file.suffix in PACKED_SUFFIXES)
         tars = [file for file in tars if not file.name.startswith(".") and file.is_file()]
     elif numbered and not where.exists():
         first, last = numbered[1], numbered[2]
@@ -42,7 +42,7 @@ def tars_at(path: str) -> list[Path]:
         remedy = "give a folder, a file, or a pattern in quotation marks"
         remedy += near(where) if not glob.has_magic(path) and not numbered else ""
         raise ValueError(f"expected tars, got {path}, where there are none: {remedy}")
-    if packed := next((file for file in tars if file.suffix in PACKED), None):
+    if packed := next((file for file in tars if file.suffix in PACKED_SUFFIXES), None):
         raise ValueError(f"expected tars that are not compressed, got {packed}: unpack it with gunzip or the like")
     return tars
 
@@ -72,7 +72,7 @@ def samples_in(path: Path) -> list[Sample]:
     return samples
 
 
-def content_of(path: Path, offset: int, length: int) -> bytes:
+def read_content(path: Path, offset: int, length: int) -> bytes:
     """Read a part of a file; an OSError says that it is not there, or shorter."""
     with path.open("rb", buffering=0) as file:
         file.seek(offset)

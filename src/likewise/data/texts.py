@@ -16,9 +16,9 @@ from likewise.data.ids import Ids
 from likewise.data.lazy_inputs import LazyInputs
 from likewise.data.samples import Samples, Source
 from likewise.files import formats
-from likewise.files.cells import LOOKED_AT
+from likewise.files.cells import JUDGED_ROWS
 from likewise.files.detection import inputs_at
-from likewise.files.pickles import pickled
+from likewise.files.pickles import describe_pickle
 
 PADDING = 0  # fills a row of tokens after its last one
 MASK = 1  # stands for a token that is hidden, or that the vocabulary lacks
@@ -79,7 +79,7 @@ class Text(Source):
         rows = [row for *_, row in every]
         numbers = [formats.PART_NAMES[part] for part, records in read.items() for _ in records]
         if len(read) == 1:
-            names = dict.fromkeys(name for row in rows[:LOOKED_AT] for name in row)
+            names = dict.fromkeys(name for row in rows[:JUDGED_ROWS] for name in row)
             by_row = formats.part_column(self.part, names, lambda name: [row.get(name) for row in rows], self.path)
             numbers = numbers if by_row is None else by_row[1]
         parts = torch.tensor(numbers) if any(numbers) else None
@@ -90,13 +90,13 @@ class Text(Source):
         return Samples(texts, labels, known, parts, ids=ids)
 
     def _files(self) -> dict[str, Path]:
-        known, path = (*formats.JSON_LINES, *formats.SEPARATED), Path(self.path)
+        known, path = (*formats.JSON_LINES, *formats.CELL_SEPARATORS), Path(self.path)
         if path.is_file() and (path.suffix in known or formats.has_lines(path, self.encoding)):
             return {"train": path}
         if not path.is_dir():
             what = "does not exist" if not path.exists() else f"ends in {path.suffix or 'nothing'}"
-            told = pickled(path) or f"which {what}: check data.path"
-            raise ValueError(f"expected a file ({', '.join(known)}) or a folder of them, got {path}, {told}")
+            problem = describe_pickle(path) or f"which {what}: check data.path"
+            raise ValueError(f"expected a file ({', '.join(known)}) or a folder of them, got {path}, {problem}")
         files = [file for file in sorted(path.iterdir()) if file.suffix in known]
         parts = formats.PART_NAMES
         named = {file: formats.PARTS[parts[file.stem.lower()]] for file in files if file.stem.lower() in parts}
@@ -110,7 +110,7 @@ class Text(Source):
         """Return each text of a file, its label, its id and its row."""
         lines = formats.Lines(file, self.encoding)
         rows = list(lines)
-        known = dict.fromkeys(name for _, row in rows[:LOOKED_AT] for name in row)
+        known = dict.fromkeys(name for _, row in rows[:JUDGED_ROWS] for name in row)
         if not known:
             raise _nothing(lines)
         input_type, columns = inputs_at(file, vars(self))
@@ -149,7 +149,8 @@ class Text(Source):
 def _nothing(lines: formats.Lines) -> ValueError:
     if not lines.lost:
         return ValueError(f"expected texts in {lines.file}, got none: fill it, or remove it")
-    what = "a header, and a row a line" if lines.file.suffix in formats.SEPARATED else "an object a line, with a text"
+    has_header = lines.file.suffix in formats.CELL_SEPARATORS
+    what = "a header, and a row a line" if has_header else "an object a line, with a text"
     got = f"none in {len(lines.lost)} lines ({lines.reasons}): write {what}"
     return ValueError(f"expected texts in {lines.file}, got {got}")
 

@@ -28,8 +28,9 @@ _SPLITS = {0: ("train", "trainval", "train-standard"), 1: ("val", "valid"), 2: (
 _NAMES = ("classes", "categories", "attr_names", "_characters")
 # labellings, from the coarsest to the finest, which is the usual one
 _LEVELS = {"CIFAR100": ("coarse", "fine"), "FGVCAircraft": ("manufacturer", "family", "variant")}
-_BLANK, _FOLDS = "unlabeled", 10  # STL10's part without classes, and how many folds it has
-_PASSED_ON = {"ImageNet": "loader", "EMNIST": "download", "QMNIST": "download"}  # to the class that they inherit from
+_UNLABELLED_SPLIT, _FOLDS = "unlabeled", 10  # STL10's part without classes, and how many folds it has
+# options passed on to the class that they inherit from
+_INHERITED_OPTIONS = {"ImageNet": "loader", "EMNIST": "download", "QMNIST": "download"}
 
 
 class _Part(NamedTuple):
@@ -104,7 +105,7 @@ class Torchvision(ImageSource):
         if tensors:
             images = torch.cat(tensors)
             made_of = ImagePreprocessing.of(images, self.resize)
-            if self.in_part and _BLANK in getattr(self._kind(), "splits", ()):
+            if self.in_part and _UNLABELLED_SPLIT in getattr(self._kind(), "splits", ()):
                 return self._with_blank(images, labels, names, numbers, made_of)
             return Samples(images, labels, names, part_numbers, preprocessing=made_of, evaluated=second)
         files = [file for part in parts for file in part.images if isinstance(file, Path)]
@@ -168,7 +169,7 @@ class Torchvision(ImageSource):
     def _options(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
         # with a loader that returns the path, we decode
         offered: dict[str, Any] = {"root": self.root, "loader": Path, "download": self.download, "folds": self.fold}
-        known = {*parameters, _PASSED_ON.get(self.name)}
+        known = {*parameters, _INHERITED_OPTIONS.get(self.name)}
         return {"transform": _file_or_pixels} | {name: value for name, value in offered.items() if name in known}
 
     def _level(self, label: str | None) -> dict[str, str]:

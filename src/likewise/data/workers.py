@@ -9,18 +9,24 @@ from typing import TypeVar
 from torch.utils.data import DataLoader, Dataset
 
 T = TypeVar("T")
-LONGEST_PATH = 70  # of the temporary folder, in which workers put sockets with names of 32 characters; 104 may be bound
-MOST_WORKERS = 8
-FULL = ("Bus error", "out of shared memory", "unable to write to file </torch", "unable to allocate shared memory")
-"""What PyTorch says when shared memory is full."""
+# of the temporary folder, in which workers put sockets with names of 32 characters; 104 may be bound
+MAX_PATH_LENGTH = 70
+MAX_WORKERS = 8
+FULL_MEMORY_ERRORS = (
+    "Bus error",
+    "out of shared memory",
+    "unable to write to file </torch",
+    "unable to allocate shared memory",
+)
+"""Parts of PyTorch's errors when shared memory is full."""
 
 
-def fetched(items: Dataset[T], workers: int, *, pinned: bool = False) -> Iterator[T]:
+def fetch(items: Dataset[T], workers: int, *, pinned: bool = False) -> Iterator[T]:
     """Return items in their order, made by workers ahead of time, or one by one where there are none."""
     folder = tempfile.gettempdir()
-    if workers and sys.platform != "win32" and len(folder) > LONGEST_PATH:
+    if workers and sys.platform != "win32" and len(folder) > MAX_PATH_LENGTH:
         got = f"{folder}: set TMPDIR to a shorter one, such as /tmp"
-        raise ValueError(f"expected a temporary folder of a path of at most {LONGEST_PATH} characters, got {got}")
+        raise ValueError(f"expected a temporary folder of a path of at most {MAX_PATH_LENGTH} characters, got {got}")
     return _each(DataLoader(items, batch_size=None, num_workers=workers, pin_memory=pinned, worker_init_fn=_outlive))
 
 
@@ -28,12 +34,12 @@ def _each(loader: DataLoader[T]) -> Iterator[T]:
     try:
         yield from loader
     except RuntimeError as error:
-        said = f"{error} {error.__cause__} {error.__context__}"
-        if not any(message in said for message in FULL):
+        text = f"{error} {error.__cause__} {error.__context__}"
+        if not any(message in text for message in FULL_MEMORY_ERRORS):
             raise
         remedy = "give a container more, as with --shm-size 16g or --ipc host, or take fewer --workers"
-        told = f"expected shared memory for what workers read, got too little in /dev/shm: {remedy}"
-        raise ValueError(told) from error
+        expected = f"expected shared memory for what workers read, got too little in /dev/shm: {remedy}"
+        raise ValueError(expected) from error
 
 
 def _outlive(_: int) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from likewise.data.columns import warn_of_same
 from likewise.files import folders
-from likewise.files.formats import SEPARATED, Lines
+from likewise.files.formats import CELL_SEPARATORS, Lines
 
 CHUNK = 16384  # rows held as Python objects at a time
 
@@ -25,7 +25,7 @@ def read(parts: Mapping[str, Sequence[Path]], encoding: str | None = None) -> tu
 
     mixed = set[str]()
     tables = {part: _part(part, files, mixed, encoding) for part, files in parts.items()}
-    separated = [part for part, files in parts.items() if files[0].suffix.lower() in SEPARATED]
+    separated = [part for part, files in parts.items() if files[0].suffix.lower() in CELL_SEPARATORS]
     mixed |= (cells := {name for part in separated for name in tables[part].column_names})
     having = {name: [table.column(name) for table in tables.values() if name in table.column_names] for name in cells}
     mixed -= (whole := {name for name, each in having.items() if all(map(_is_whole, each))})
@@ -38,14 +38,14 @@ def read(parts: Mapping[str, Sequence[Path]], encoding: str | None = None) -> tu
 def _part(part: str, files: Sequence[Path], mixed: set[str], encoding: str | None) -> Any:
     import pyarrow as pa  # noqa: PLC0415 - comes with `datasets`
 
-    pieces, count, separated = dict[str, list[Any]](), 0, files[0].suffix.lower() in SEPARATED
+    pieces, count, separated = dict[str, list[Any]](), 0, files[0].suffix.lower() in CELL_SEPARATORS
     for file in files:
         lines = Lines(file, encoding)
         rows = iter(lines)
         while some := [row for _, row in islice(rows, CHUNK)]:
             if separated and count and pieces.keys() != some[0].keys():
-                told = f"expected the columns {', '.join(pieces)} in {file}, as in other files of its part"
-                raise folders.RefusedError(f"{told}, got {', '.join(some[0])}")
+                message = f"expected the columns {', '.join(pieces)} in {file}, as in other files of its part"
+                raise folders.RefusedError(f"{message}, got {', '.join(some[0])}")
             for name in dict.fromkeys([*pieces, *(name for row in some for name in row)]):
                 cells = [row.get(name) for row in some]
                 made = pa.array([cell or None for cell in cells], pa.string()) if separated else _array(cells)
@@ -111,5 +111,5 @@ def _refusal(lines: Lines) -> folders.RefusedError:
         return folders.RefusedError(f"expected an object in each line of {lines.file}, got {why} in line {line}")
     more = int(cells[1]) > int(cells[2])
     remedy = "quote cells that have a separator in them" if more else "write the empty cells of shorter rows too"
-    told = f"expected {cells[2]} cells in each row of {lines.file}, as in its header, got {cells[1]}"
-    return folders.RefusedError(f"{told}: {remedy} (line {line})")
+    message = f"expected {cells[2]} cells in each row of {lines.file}, as in its header, got {cells[1]}"
+    return folders.RefusedError(f"{message}: {remedy} (line {line})")

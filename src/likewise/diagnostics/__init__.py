@@ -1,4 +1,4 @@
-"""What a loss does to the embedding: its geometry, its gradient, and pictures of both.
+"""Diagnostics of an embedding under a loss: its geometry, its gradient, and pictures of both.
 
 Features and labels that are not numbers, not finite or of different lengths, or parameters out of range, raise a
 ValueError.

@@ -1,4 +1,4 @@
-"""Whether a training's loss came down, or only varied from step to step."""
+"""The descent of a training's loss: whether it came down, or only varied from step to step."""
 
 import math
 from collections.abc import Sequence
@@ -7,20 +7,20 @@ from typing import NamedTuple
 import torch
 
 TENTHS = 10
-FEWEST = 20  # values: two in each tenth
-ERRORS = 3.0  # standard errors that a fall must exceed; by chance 1 training in 100 does, 3 with skewed steps
-LEAST = 0.001  # of the loss; a smaller fall does not count, however regular
+MIN_STEPS = 20  # two in each tenth
+MIN_ERRORS = 3.0  # standard errors of a fall; by chance 1 training in 100 does, 3 with skewed steps
+MIN_FALL = 0.001  # as a part of the loss; a smaller fall does not count, however regular
 
 
 class Descent(NamedTuple):
-    """How far a loss came down."""
+    """The descent of a loss."""
 
     highest: float
     """The mean of the tenth of the steps in which it was highest."""
     last: float
     """The mean of the last tenth."""
     noise: float
-    """How much it varies between one step and the next, after the first tenth, as a standard deviation."""
+    """The standard deviation of its variation from one step to the next, after the first tenth."""
     fell: bool
     """Whether the difference is more than chance, and than a thousandth."""
 
@@ -46,11 +46,11 @@ def descent(losses: Sequence[float]) -> Descent | None:
         >>> descent([5.5, 5.4] * 50).fell, descent([5.5 - 0.01 * step for step in range(100)]).fell
         (False, True)
     """
-    if len(losses) < FEWEST:
+    if len(losses) < MIN_STEPS:
         return None
     values = torch.tensor(losses, dtype=torch.float64)
     means = torch.stack([tenth.mean() for tenth in values.tensor_split(TENTHS)])
     noise = math.sqrt(float(values[len(values) // TENTHS :].diff().square().mean()) / 2)
     highest, last = float(means.max()), float(means[-1])
     error = noise * math.sqrt(2 * TENTHS / len(values))
-    return Descent(highest, last, noise, highest - last > max(ERRORS * error, LEAST * abs(highest)))
+    return Descent(highest, last, noise, highest - last > max(MIN_ERRORS * error, MIN_FALL * abs(highest)))

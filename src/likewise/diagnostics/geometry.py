@@ -13,7 +13,7 @@ from likewise.evaluation.features import Bar, silent
 from likewise.evaluation.nearest import nearest
 from likewise.pairs import MaxSimilarity, MeanSimilarity, PairWeight, SharesLabel
 
-FEWEST = 3  # labels for which there is an order to choose
+MIN_LABELS = 3  # labels for which there is an order to choose
 
 
 def alignment(features: Float[Array, "n d"], labels: Int[Array, "n"]) -> float:
@@ -89,7 +89,7 @@ def _of_classes(units: Tensor, labels: Tensor, classes: int) -> tuple[Tensor, Te
 
 
 def uniformity(features: Float[Array, "n d"]) -> float:
-    """How evenly the samples cover the sphere: the logarithm of their mean Gaussian potential.
+    """Uniformity of the samples on the sphere: the logarithm of their mean Gaussian potential.
 
         log E_{i≠j} exp(-2·‖z_i - z_j‖²),   ‖z_i‖ = 1
 
@@ -158,7 +158,7 @@ def similarity_histogram(
 @final
 @dataclass(frozen=True)
 class Hubness:
-    """How often each sample is among the k nearest neighbours of another.
+    """The number of times that each sample is among the k nearest neighbours of another.
 
     Args:
         occurrences: N_k, how often, (N,); k on average.
@@ -232,7 +232,7 @@ def grouped(similarity: Float[Tensor, "l l"]) -> Int[Tensor, " l"]:
     from scipy.cluster.hierarchy import leaves_list, linkage  # noqa: PLC0415 - of an extra
     from scipy.spatial.distance import squareform  # noqa: PLC0415 - likewise
 
-    if len(similarity) < FEWEST:
+    if len(similarity) < MIN_LABELS:
         return torch.arange(len(similarity))
     distance = (1 - similarity.double()).clamp(min=0)
     distance = ((distance + distance.T) / 2).fill_diagonal_(0)

@@ -14,8 +14,8 @@ from likewise.losses.checks import check_embeddings, check_labels
 from likewise.operator import normalized
 from likewise.operator.inputs import check_temperature, one_of
 
-Form = Literal["out", "in"]
-"""SupCon's forms whose gradient is that of a softmax; its form "pairs" has one for each pair."""
+SoftmaxForm = Literal["out", "in"]
+"""SupCon's forms whose gradient is that of a softmax; not "pairs", which has a softmax for each pair."""
 
 
 @final
@@ -51,12 +51,12 @@ class AnchorGradients:
 
     @property
     def coefficients(self) -> Float[Tensor, "a n"]:
-        """The factor of each reference in the braces of equation 4: P - X on positives, P on negatives."""
+        """The factor of each reference, in braces in `anchor_gradients`: P - X on positives, P on negatives."""
         return self.probabilities - self.targets
 
     @property
     def active(self) -> Bool[Tensor, " a"]:
-        """Which anchors have a positive."""
+        """The anchors that have a positive, a mask."""
         return self.positives.any(dim=1)
 
     @property
@@ -70,7 +70,7 @@ def anchor_gradients(
     labels: Int[Array, "..."] | None = None,
     *,
     temperature: float | Tensor = 0.1,
-    form: Form = "out",
+    form: SoftmaxForm = "out",
     anchors: Int[Tensor, " a"] | Sequence[int] | None = None,
 ) -> AnchorGradients:
     """Split the gradient of each anchor's own loss into pull and push, by positive and negative.
@@ -116,9 +116,9 @@ def anchor_gradients(
     """
     check_temperature(temperature)
     tau = float(temperature.detach() if isinstance(temperature, Tensor) else temperature)
-    one_of("form", form, Form)
+    one_of("form", form, SoftmaxForm)
     rows, keys = _rows_and_keys(embeddings, labels)
-    chosen = _chosen(anchors, len(rows))
+    chosen = _anchor_rows(anchors, len(rows))
     references = torch.arange(len(rows)) != chosen.unsqueeze(1)
     positives = _same(keys[chosen], keys) & references
     references &= positives.any(dim=1, keepdim=True)
@@ -134,7 +134,7 @@ def anchor_gradients(
         negatives=references & ~positives,
         probabilities=probabilities,
         targets=targets,
-        strengths=weights.abs() * _across(similarities, rows, chosen),
+        strengths=weights.abs() * _orthogonal_lengths(similarities, rows, chosen),
         pull=weights.where(positives, 0) @ rows,
         push=weights.where(~positives, 0) @ rows,
     )
@@ -144,10 +144,10 @@ def _softmax(logits: Tensor, among: Tensor) -> Tensor:
     return logits.masked_fill(~among, -torch.inf).softmax(dim=1).where(among, 0)
 
 
-def _across(similarities: Tensor, rows: Tensor, chosen: Tensor) -> Tensor:
+def _orthogonal_lengths(similarities: Tensor, rows: Tensor, chosen: Tensor) -> Tensor:
     """Return the length of references' parts orthogonal to anchors, (A, N): sqrt(1 - cosine²), 0 for zero rows."""
-    lengths = rows.square().sum(dim=1)
-    return (lengths - similarities.square()).clamp(min=0).sqrt() * (lengths[chosen] > 0).unsqueeze(1)
+    squared_norms = rows.square().sum(dim=1)
+    return (squared_norms - similarities.square()).clamp(min=0).sqrt() * (squared_norms[chosen] > 0).unsqueeze(1)
 
 
 def _rows_and_keys(embeddings: Array, labels: Array | None) -> tuple[Tensor, Tensor]:
@@ -173,7 +173,7 @@ def _rows_and_keys(embeddings: Array, labels: Array | None) -> tuple[Tensor, Ten
     return normalized(rows.double()), torch.cat([labels] * views)
 
 
-def _chosen(anchors: Tensor | Sequence[int] | None, count: int) -> Tensor:
+def _anchor_rows(anchors: Tensor | Sequence[int] | None, count: int) -> Tensor:
     if anchors is None:
         return torch.arange(count)
     rows = torch.as_tensor(anchors).detach().cpu()
@@ -192,7 +192,7 @@ def _same(keys: Tensor, references: Tensor) -> Tensor:
 
 
 class HardestShares(NamedTuple):
-    """What the hardest references contribute, from 0 to 1; NaN where there is nothing to share."""
+    """The shares that the hardest references contribute, from 0 to 1; NaN where there is nothing to share."""
 
     pull: float
     """The share of the pull that the least similar positives supply."""
@@ -201,7 +201,7 @@ class HardestShares(NamedTuple):
 
 
 class StrengthByNegatives(NamedTuple):
-    """What pulls and pushes an anchor with so many negatives: strengths summed by anchor, and averaged over anchors."""
+    """The pull and push on an anchor by its number of negatives: strengths summed by anchor, averaged over anchors."""
 
     counts: tuple[int, ...]
     """The numbers of negatives, K of them."""
@@ -222,25 +222,25 @@ def strength_by_negatives(
     counts: Sequence[int] | None = None,
     fraction: float = 0.1,
     temperature: float | Tensor = 0.1,
-    form: Form = "out",
+    form: SoftmaxForm = "out",
     anchors: Int[Tensor, " a"] | Sequence[int] | None = None,
     seed: int = 0,
 ) -> StrengthByNegatives:
     """Measure how pull and push grow with the number of negatives, while the positives stay the same.
 
-    Each anchor keeps all its positives, and takes its first negatives in an order of its own, drawn once. With "out" a
-    positive pulls with 1/|P(i)| - P_ip, and every further negative makes P_ip smaller: by much for a positive that is
-    close, so that it no longer repels, and less for one that is far, which nears sqrt(1 - cosine²)/(|P(i)|·τ) soonest.
+    For each count K, an anchor is compared with all its positives, and with the first K of its negatives in a random
+    order of its own, drawn once. With "out" a positive pulls with 1/|P(i)| - P_ip, and more negatives lower P_ip: a
+    close positive stops repelling; a far one approaches the limit sqrt(1 - cosine²)/(|P(i)|·τ) soonest.
 
     Args:
         embeddings: See `anchor_gradients`.
-        labels: Likewise.
+        labels: See `anchor_gradients`.
         counts: Numbers of negatives, K, from 1 to as many as every active anchor has. None: 2, 4, 8, ..., and all.
         fraction: The fraction of all anchors' pairs that counts as the hardest, and as the easiest; at least one pair.
         temperature: τ > 0.
         form: "out" or "in".
         anchors: Rows of the anchors, (A,). None: all rows.
-        seed: Of the negatives' order.
+        seed: Seed of the random order of negatives.
 
     Returns:
         Strengths as those of `AnchorGradients`, with a sign: float64, (K,) each.
@@ -260,27 +260,30 @@ def strength_by_negatives(
     """
     _check_fraction(fraction)
     gradients = anchor_gradients(embeddings, labels, temperature=temperature, form=form, anchors=anchors)
-    most = int(gradients.negatives.sum(dim=1)[gradients.active].min()) if bool(gradients.active.any()) else 0
-    doubled = (2**power for power in range(1, max(most, 1).bit_length()))
-    asked = tuple(sorted({*doubled, most} - {0})) if counts is None else tuple(counts)
-    if not all(1 <= count <= most for count in asked):
+    fewest_negatives = (
+        int(gradients.negatives.sum(dim=1)[gradients.active].min()) if bool(gradients.active.any()) else 0
+    )
+    doubled = (2**power for power in range(1, max(fewest_negatives, 1).bit_length()))
+    negative_counts = tuple(sorted({*doubled, fewest_negatives} - {0})) if counts is None else tuple(counts)
+    if not all(1 <= count <= fewest_negatives for count in negative_counts):
         raise ValueError(
-            f"expected counts of negatives from 1 to {most}, as all anchors have, got {asked}: ask for fewer"
+            f"expected counts of negatives from 1 to {fewest_negatives}, as all anchors have, "
+            f"got {negative_counts}: ask for fewer"
         )
     generator = torch.Generator().manual_seed(seed)
     drawn = torch.rand(gradients.negatives.shape, generator=generator).where(gradients.negatives, torch.inf)
     ranks = drawn.argsort(dim=1).argsort(dim=1)
     rows, _ = _rows_and_keys(embeddings, labels)
-    across, tau = _across(gradients.similarities, rows, gradients.anchors), float(temperature)
+    lengths, tau = _orthogonal_lengths(gradients.similarities, rows, gradients.anchors), float(temperature)
     active = max(1, int(gradients.active.sum()))
     sums: list[list[float]] = []
-    for count in asked:
+    for count in negative_counts:
         negatives = gradients.negatives & (ranks < count)
         probabilities = _softmax(gradients.similarities / tau, gradients.positives | negatives)
-        strengths = (probabilities - gradients.targets) / tau * across
+        strengths = (probabilities - gradients.targets) / tau * lengths
         sums.append(
             [
-                float(sign * strengths[among][_first(hardness[among], fraction)].sum()) / active
+                float(sign * strengths[among][_hardest(hardness[among], fraction)].sum()) / active
                 for among, sign, hardness in (
                     (gradients.positives, -1, -gradients.similarities),
                     (gradients.positives, -1, gradients.similarities),
@@ -289,7 +292,7 @@ def strength_by_negatives(
                 )
             ]
         )
-    return StrengthByNegatives(asked, *torch.tensor(sums, dtype=torch.float64).reshape(-1, 4).unbind(dim=1))
+    return StrengthByNegatives(negative_counts, *torch.tensor(sums, dtype=torch.float64).reshape(-1, 4).unbind(dim=1))
 
 
 def strength_by_similarity(
@@ -355,10 +358,10 @@ def _check_fraction(fraction: float) -> None:
         raise ValueError(f"expected fraction above 0 and at most 1, got {fraction}: 0.1 is the hardest tenth")
 
 
-def _first(hardness: Tensor, fraction: float) -> Tensor:
+def _hardest(hardness: Tensor, fraction: float) -> Tensor:
     return hardness.argsort(descending=True, stable=True)[: max(1, round(fraction * len(hardness)))]
 
 
 def _share(hardness: Tensor, strengths: Tensor, fraction: float) -> float:
     total = float(strengths.sum())
-    return math.nan if total == 0 else float(strengths[_first(hardness, fraction)].sum()) / total
+    return math.nan if total == 0 else float(strengths[_hardest(hardness, fraction)].sum()) / total

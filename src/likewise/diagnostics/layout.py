@@ -11,8 +11,8 @@ from torch.nn import functional
 from likewise.diagnostics.unit_rows import ROUNDING, Array, collapsed, unit_rows
 
 Method = Literal["tsne", "pca", "umap"]
-FEWEST = 4  # samples for which t-SNE and UMAP make sense
-SMALL = 1e-4  # standard deviation of t-SNE's first layout
+MIN_SAMPLES = 4  # samples for which t-SNE and UMAP make sense
+START_STD = 1e-4  # of t-SNE's first layout
 
 
 def two_dimensional_map(
@@ -55,7 +55,7 @@ def two_dimensional_map(
     units = unit_rows(features)
     if collapsed(units):
         return torch.zeros(len(units), 2, dtype=units.dtype)
-    if method == "pca" or len(units) < FEWEST:
+    if method == "pca" or len(units) < MIN_SAMPLES:
         return _turned(_components(units), start)
     # neighbour graphs would tear apart samples that share a place
     different, places = (units / ROUNDING).round().unique(dim=0, return_inverse=True)
@@ -63,7 +63,7 @@ def two_dimensional_map(
         return _turned(_of_neighbours(units, method, seed, start), start)
     first = torch.full((len(different),), len(units))
     first = first.scatter_reduce(0, places, torch.arange(len(units)), "amin")
-    if len(first) < FEWEST:
+    if len(first) < MIN_SAMPLES:
         return _turned(_components(units), start)
     return _turned(_of_neighbours(units[first], method, seed, None if start is None else start[first])[places], start)
 
@@ -94,14 +94,14 @@ def _of_neighbours(units: Tensor, method: Method, seed: int, start: Tensor | Non
     first: Any = "pca" if units.shape[1] >= 2 else "random"
     if start is not None:
         centred = start.double() - start.double().mean(dim=0)
-        first = (SMALL * centred / centred[:, 0].std().clamp(min=torch.finfo(torch.double).tiny)).float().numpy()
+        first = (START_STD * centred / centred[:, 0].std().clamp(min=torch.finfo(torch.double).tiny)).float().numpy()
     if method == "tsne":
         from sklearn.manifold import TSNE  # noqa: PLC0415 - brings pandas, scipy.stats and joblib
 
         layout = TSNE(2, perplexity=min(30.0, (len(units) - 1) / 3), init=first, random_state=seed)
         return torch.from_numpy(layout.fit_transform(units.numpy())).double()
     near = min(15, len(units) - 1)
-    begin = "spectral" if start is None else (first / SMALL * 5)
+    begin = "spectral" if start is None else (first / START_STD * 5)
     layout = _umap()(n_neighbors=near, metric="cosine", random_state=seed, n_jobs=1, init=begin)
     return torch.from_numpy(layout.fit_transform(units.float().numpy())).double()
 

@@ -22,7 +22,7 @@ class Snapshot:
     """The embeddings that a loss received in one step.
 
     Args:
-        embeddings: Of b samples in V views, as the loss received them, (b, V, D); one view each, (b, D).
+        embeddings: Those of b samples in V views, as the loss received them, (b, V, D); one view each, (b, D).
         sample_index: The samples' rows in the training part, (b,).
         labels: Classes (b,) or label sets (b, L); None where there are none.
         epoch: Epochs trained so far, including this one.

@@ -90,7 +90,7 @@ def singular_values(features: Float[Array, "n d"]) -> Float[Tensor, " k"]:
 
 
 def effective_rank(features: Float[Array, "n d"]) -> float:
-    """How many directions the features use: the exponential of the entropy of their singular values.
+    """The number of directions that the features use: the exponential of the entropy of their singular values.
 
         exp(−Σ_k p_k log p_k),   p_k = σ_k / Σ_l σ_l
 

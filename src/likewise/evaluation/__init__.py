@@ -1,4 +1,4 @@
-"""What frozen features are worth: each evaluation takes features and labels, and knows no trainer."""
+"""Evaluations of frozen features: each takes features and labels, and knows no trainer."""
 
 from likewise.evaluation.calibration import Calibration
 from likewise.evaluation.choice import applicable

@@ -1,4 +1,4 @@
-"""Arrays in files, by their names; large uncompressed ones are memory-mapped."""
+"""Arrays in files, by name, with large uncompressed ones memory-mapped."""
 
 import json
 import struct
@@ -12,17 +12,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from likewise.data.arrays import plain
+from likewise.data.arrays import read_array
 
-MAPPED = 2**24  # bytes of an array that is mapped rather than read
-READ = 2**14  # rows of a table at a time
+MIN_MAPPED_BYTES = 2**24  # of an array that is mapped rather than read
+TABLE_BATCH = 2**14  # rows of a table at a time
 LOCAL_HEADER = 26  # offset, in the header of a zip member, of the lengths of its name and extra field
 SUFFIXES = (".npz", ".npy", ".parquet")
 NAMES = ("features", "embeddings", "vectors")
-"""Names of features among arrays and among the columns of a table; the first that is present counts."""
+"""Names of features among arrays and among the columns of a table: the first that is present counts."""
 COLUMNS = {"id": "ids", "label": "labels", "part": "parts"}
 """The names that the columns of a table get as arrays."""
-UNREADABLE = ValueError, EOFError, OSError, zipfile.BadZipFile, zlib.error, AttributeError, TypeError, struct.error
+READ_ERRORS = ValueError, EOFError, OSError, zipfile.BadZipFile, zlib.error, AttributeError, TypeError, struct.error
 
 
 def is_arrays(path: Path) -> bool:
@@ -30,7 +30,7 @@ def is_arrays(path: Path) -> bool:
     return path.suffix.lower() in SUFFIXES or any(_in_folder(path))
 
 
-def arrays_of(path: Path) -> dict[str, NDArray[Any]]:
+def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
     """Return the arrays of a file or folder by their names; nothing in it runs.
 
     - .npz: each array by its key. Those of 16 MiB and more that are not compressed are mapped.
@@ -50,8 +50,8 @@ def arrays_of(path: Path) -> dict[str, NDArray[Any]]:
     if files[0].suffix.lower() == ".parquet":
         return _of_tables(files)
     if path.is_dir():
-        return {file.stem: next(iter(_read_arrays(file).values())) for file in files}
-    return _read_arrays(path)
+        return {file.stem: next(iter(_read_array_file(file).values())) for file in files}
+    return _read_array_file(path)
 
 
 def _in_folder(path: Path) -> list[Path]:
@@ -61,8 +61,8 @@ def _in_folder(path: Path) -> list[Path]:
     return sorted(path.glob("*.npy")) or sorted(path.glob("*.parquet"))
 
 
-def _read_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    with _told(path):
+def _read_array_file(path: Path) -> dict[str, NDArray[Any]]:
+    with _explain_errors(path):
         if path.suffix.lower() == ".npy":
             return {"features": np.load(path, mmap_mode="c", allow_pickle=False)}
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
@@ -70,12 +70,12 @@ def _read_arrays(path: Path) -> dict[str, NDArray[Any]]:
                 return {"features": file}
             members = {info.filename.removesuffix(".npy"): info for info in file.zip.infolist()}
             mapped = {key: _mapped(path, members[key]) for key in file.files}
-            return {key: plain(file, key) if array is None else array for key, array in mapped.items()}
+            return {key: read_array(file, key) if array is None else array for key, array in mapped.items()}
 
 
 def _mapped(path: Path, member: zipfile.ZipInfo) -> "np.memmap[Any, Any] | None":
     """Map a large array of an .npz file; None if it is small, compressed, or in Fortran order."""
-    if member.compress_type != zipfile.ZIP_STORED or member.file_size < MAPPED:
+    if member.compress_type != zipfile.ZIP_STORED or member.file_size < MIN_MAPPED_BYTES:
         return None
     with path.open("rb") as file:
         file.seek(member.header_offset + LOCAL_HEADER)
@@ -92,7 +92,7 @@ def _of_tables(files: list[Path]) -> dict[str, NDArray[Any]]:
     import pyarrow as pa  # noqa: PLC0415 - comes with `datasets`
     from pyarrow import parquet  # noqa: PLC0415 - likewise
 
-    with _told(files[0]):
+    with _explain_errors(files[0]):
         widths = {width_of_table(file) for file in files}
         if len(widths) > 1 or None in widths:
             columns = ", ".join(parquet.read_schema(files[0]).names)
@@ -100,7 +100,7 @@ def _of_tables(files: list[Path]) -> dict[str, NDArray[Any]]:
             raise ValueError(f"expected a column 'features' of lists of one length in {files[0].parent}, {got}")
         count = sum(parquet.read_metadata(file).num_rows for file in files)
         features, done = np.empty((count, next(iter(widths)) or 0), np.float32), 0
-        for some in (some for file in files for some in feature_batches(file, READ)):
+        for some in (some for file in files for some in feature_batches(file, TABLE_BATCH)):
             features[done : done + len(some)] = some
             done += len(some)
         named = [name for name in COLUMNS if name in parquet.read_schema(files[0]).names]
@@ -113,7 +113,7 @@ def width_of_table(path: Path) -> int | None:
     """Return the length of the features in a Parquet file; None if it has none."""
     from pyarrow import parquet  # noqa: PLC0415 - comes with `datasets`
 
-    if (name := _column_of(path)) is None:
+    if (name := _read_feature_column(path)) is None:
         return None
     with parquet.ParquetFile(path) as file:
         column_type: Any = file.schema_arrow.field(name).type
@@ -123,7 +123,7 @@ def width_of_table(path: Path) -> int | None:
         return len(first.column(0)[0] or ()) or None if first is not None else None
 
 
-def _column_of(path: Path) -> str | None:
+def _read_feature_column(path: Path) -> str | None:
     import pyarrow as pa  # noqa: PLC0415 - comes with `datasets`
     from pyarrow import parquet  # noqa: PLC0415 - likewise
 
@@ -139,7 +139,7 @@ def feature_batches(path: Path, size: int) -> Iterator[NDArray[np.float32]]:
     """Yield the features in a Parquet file, `size` rows at a time, (n, D), or raise a ValueError if some are absent."""
     from pyarrow import parquet  # noqa: PLC0415 - comes with `datasets`
 
-    width, name = width_of_table(path) or 0, _column_of(path)
+    width, name = width_of_table(path) or 0, _read_feature_column(path)
     with parquet.ParquetFile(path) as file:
         for batch in file.iter_batches(size, columns=[name]):
             column = batch.column(0)
@@ -169,11 +169,11 @@ def _convert_columns(columns: dict[str, list[Any]], path: Path) -> dict[str, NDA
 
 
 @contextmanager
-def _told(path: Path) -> Generator[None]:
+def _explain_errors(path: Path) -> Generator[None]:
     """Turn a library's error about a file that it can't read into one line."""
     try:
         yield
-    except UNREADABLE as error:
+    except READ_ERRORS as error:
         if str(error).startswith("expected "):
             raise
         remedy, file_type = "use numpy.savez", "an .npz file of plain arrays"
@@ -182,7 +182,7 @@ def _told(path: Path) -> Generator[None]:
         raise ValueError(f"expected {file_type}, got {path}, which can't be read: {remedy}") from error
 
 
-def linked(array: "np.memmap[Any, Any]", folder: Path) -> dict[str, NDArray[Any]]:
+def link_array(array: "np.memmap[Any, Any]", folder: Path) -> dict[str, NDArray[Any]]:
     """Link the file of a memory-mapped array into a folder instead of copying it, and say where the array lies."""
     file = Path(str(array.filename)).absolute()
     beside = folder / f"vectors{file.suffix}"
@@ -192,13 +192,13 @@ def linked(array: "np.memmap[Any, Any]", folder: Path) -> dict[str, NDArray[Any]
     except OSError:  # on another disk, or not allowed
         beside.symlink_to(file)
     about = beside.stat()
-    said = {"file": beside.name, "dtype": array.dtype.str, "shape": array.shape, "offset": array.offset}
-    return {"linked": np.array(json.dumps(said | {"size": about.st_size, "changed": about.st_mtime_ns}))}
+    link = {"file": beside.name, "dtype": array.dtype.str, "shape": array.shape, "offset": array.offset}
+    return {"linked": np.array(json.dumps(link | {"size": about.st_size, "changed": about.st_mtime_ns}))}
 
 
-def link_of(said: NDArray[Any], folder: Path) -> "np.memmap[Any, Any]":
-    """Map the array that `linked` described, or raise a ValueError if its file is gone or has changed."""
-    facts = json.loads(str(said))
+def map_linked(link: NDArray[Any], folder: Path) -> "np.memmap[Any, Any]":
+    """Map the array that `link_array` described, or raise a ValueError if its file is gone or has changed."""
+    facts = json.loads(str(link))
     file = folder / facts["file"]
     if not file.is_file():
         raise ValueError(f"expected the vectors of {folder} in {file}, which is not there: evaluate their file again")

@@ -1,4 +1,4 @@
-"""Arrays of vectors and labels in memory, from anywhere: checked at the door, and parted."""
+"""Arrays of vectors and labels in memory: checked, and divided into parts."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,7 +14,7 @@ from likewise.evaluation.features import FeatureParts, Features
 from likewise.evaluation.subsample import capped
 from likewise.files.formats import PARTS
 
-FEWEST_SETS = 10  # with fewer label sets, a tenth rounds to none
+MIN_SETS = 10  # with fewer label sets, a tenth rounds to none
 Given = tuple[str, Any, str, Any]
 """The vectors of a part and their labels, each after its name."""
 
@@ -29,7 +29,7 @@ def vectors_of(values: Any, name: str) -> NDArray[np.float32]:
         raise ValueError(f"expected {name} (N, D) with D of at least 1, got {array.shape}")
     if isinstance(array, np.memmap):
         return array  # read, and checked, row by row
-    with np.errstate(over="ignore"):  # said as infinity
+    with np.errstate(over="ignore"):  # reported as infinity
         array = array.astype(np.float32, copy=False)
     wrong = int((~np.isfinite(array)).any(axis=1).sum())
     if wrong:
@@ -37,7 +37,7 @@ def vectors_of(values: Any, name: str) -> NDArray[np.float32]:
     return array
 
 
-def gathered(arrays: Mapping[str, Given], names: Sequence[str] | None = None) -> Samples:
+def gather_samples(arrays: Mapping[str, Given], names: Sequence[str] | None = None) -> Samples:
     """Check the arrays of parts, and put them together, with classes numbered over all of them.
 
     Args:
@@ -100,7 +100,7 @@ def can_be_cut(samples: Samples) -> bool:
     train = samples if samples.parts is None else samples[samples.parts == 0]
     if train.label_kind == "classes":
         return bool((train.counts > 1).any())
-    return len(train) >= FEWEST_SETS
+    return len(train) >= MIN_SETS
 
 
 def _check_like(array: NDArray[Any], name: str, other: NDArray[Any], name_of_other: str, remedy: str) -> None:

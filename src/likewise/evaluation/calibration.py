@@ -11,7 +11,7 @@ from torch import Tensor
 
 from likewise.evaluation.evaluation import Evaluation, ScoreCollector, needs_seen_classes
 from likewise.evaluation.features import Bar, FeatureParts, Features, silent
-from likewise.evaluation.intervals import mean_within, resampled, share
+from likewise.evaluation.intervals import bootstrap_indices, mean_within, share
 from likewise.evaluation.linear import LinearProbe
 from likewise.evaluation.logistic_regression import LinearClassifier
 from likewise.evaluation.predictions import ACCURACY
@@ -22,7 +22,7 @@ ECE = Metric("expected calibration error", better="lower")
 LOG_LIKELIHOOD = Metric("negative log-likelihood", "nats", "lower")
 BRIER = Metric("Brier score", "plain", "lower")
 CONFIDENCE = Metric("confidence", better="neither")
-MOST_BINS = 100
+MAX_BINS = 100
 
 
 @final
@@ -70,8 +70,8 @@ class Calibration(Evaluation):
     def __init__(
         self, bins: int = 15, *, temperature_scaling: bool = False, penalty: float | None = None, seed: int = 0
     ) -> None:
-        if not 1 <= bins <= MOST_BINS:
-            raise ValueError(f"expected bins from 1 to {MOST_BINS}, got {bins}")
+        if not 1 <= bins <= MAX_BINS:
+            raise ValueError(f"expected bins from 1 to {MAX_BINS}, got {bins}")
         self.bins = bins
         self.temperature_scaling = temperature_scaling
         self.seed = seed
@@ -95,7 +95,7 @@ class Calibration(Evaluation):
         collector.add(ECE, error, *_bounds(error, stated, self.bins, self.seed), len(test))
         for metric, values, most in ((LOG_LIKELIHOOD, stated.surprise, math.inf), (BRIER, stated.brier, 2.0)):
             collector.add(metric, *mean_within(values, most))
-            collector.contributed(metric.name, values)
+            collector.add_outcomes(metric.name, values)
         _add_bins(collector, stated, self.bins)
         return collector.result()
 
@@ -103,11 +103,11 @@ class Calibration(Evaluation):
 def calibration_error(confidence: Float[Tensor, " n"], right: Bool[Tensor, " n"], bins: int = 15) -> float:
     """Return the expected calibration error of each sample's largest probability, given which predictions are right."""
     gaps = torch.zeros(bins, dtype=torch.float64)
-    gaps.index_add_(0, binned(confidence, bins), confidence.double() - right.double())
+    gaps.index_add_(0, bin_indices(confidence, bins), confidence.double() - right.double())
     return float(gaps.abs().sum()) / len(confidence)
 
 
-def binned(confidence: Float[Tensor, " n"], bins: int) -> Int[Tensor, " n"]:
+def bin_indices(confidence: Float[Tensor, " n"], bins: int) -> Int[Tensor, " n"]:
     """Return the bin of each probability, from 0: bin m holds those above m/M, up to (m + 1)/M."""
     return ((confidence.double() * bins).ceil().long() - 1).clamp(0, bins - 1)
 
@@ -115,7 +115,7 @@ def binned(confidence: Float[Tensor, " n"], bins: int) -> Int[Tensor, " n"]:
 @final
 @dataclass(frozen=True)
 class _Stated:
-    """What a probe states of each sample, and what is true: each (N,), float64 but for `right`."""
+    """A probe's statement about each sample, and whether it is right: each (N,), float64 but for `right`."""
 
     confidence: Tensor
     right: Tensor
@@ -137,17 +137,17 @@ class _Stated:
 
 
 def _bounds(error: float, stated: _Stated, bins: int, seed: int) -> tuple[float, float]:
-    count, bin_index = len(stated.confidence), binned(stated.confidence, bins)
+    count, bin_index = len(stated.confidence), bin_indices(stated.confidence, bins)
     gaps = stated.confidence - stated.right.double()
     generator = torch.Generator().manual_seed(seed)
     again: list[Tensor] = []
     calibrated: list[Tensor] = []
-    for (index,) in resampled(count, seed=seed):
+    for (index,) in bootstrap_indices(count, seed=seed):
         again.append(_errors(bin_index[index], gaps[index], bins))
         uniform = torch.rand(index.shape, generator=generator, dtype=torch.float64)
         random = stated.confidence - (uniform < stated.confidence).double()
         calibrated.append(_errors(bin_index.expand_as(index), random, bins))
-    low, high = (2 * error - float(torch.cat(again).quantile(share)) for share in (0.975, 0.025))
+    low, high = (2 * error - float(torch.cat(again).quantile(quantile)) for quantile in (0.975, 0.025))
     explained = float((torch.cat(calibrated) >= error).double().mean()) >= 0.025
     return 0.0 if explained else min(error, max(0.0, low)), min(1.0, max(error, high))
 
@@ -158,7 +158,7 @@ def _errors(bin_index: Tensor, gaps: Tensor, bins: int) -> Tensor:
 
 
 def _add_bins(collector: ScoreCollector, stated: _Stated, bins: int) -> None:
-    bin_index = binned(stated.confidence, bins)
+    bin_index = bin_indices(stated.confidence, bins)
     for number in bin_index.unique().tolist():
         chosen = bin_index == number
         group = Group(CONFIDENCE.name, f"{number / bins:.2f} to {(number + 1) / bins:.2f}")

@@ -1,4 +1,4 @@
-"""Which evaluations apply: all that the labels allow, or those that were asked for."""
+"""The choice of evaluations: all that the labels allow, or those that were asked for."""
 
 from collections.abc import Sequence
 from copy import copy
@@ -16,8 +16,8 @@ from likewise.evaluation.retrieval import Retrieval
 from likewise.evaluation.within_class import WithinClass
 
 VALIDATED_EPISODES = 600
-USUAL: tuple[type[Evaluation], ...] = (CrossModalRetrieval, KNN, LinearProbe, OwnClassifier, Retrieval)
-DEFAULT: tuple[type[Evaluation], ...] = (*USUAL, WithinClass, FewShot)
+USUAL_EVALUATIONS: tuple[type[Evaluation], ...] = (CrossModalRetrieval, KNN, LinearProbe, OwnClassifier, Retrieval)
+DEFAULT_EVALUATIONS: tuple[type[Evaluation], ...] = (*USUAL_EVALUATIONS, WithinClass, FewShot)
 
 
 def applicable(parts: FeatureParts, asked: Sequence[Evaluation] | None = None) -> list[Evaluation]:
@@ -38,7 +38,9 @@ def applicable(parts: FeatureParts, asked: Sequence[Evaluation] | None = None) -
         ['kNN', 'linear probe', 'retrieval']
     """
     if asked is None:
-        defaults = (evaluation_class.default_for(evaluation_class.select(parts))[0] for evaluation_class in DEFAULT)
+        defaults = (
+            evaluation_class.default_for(evaluation_class.select(parts))[0] for evaluation_class in DEFAULT_EVALUATIONS
+        )
         return [evaluation for evaluation in defaults if evaluation is not None]
     names = [evaluation.name for evaluation in asked]
     twice = next((name for name in names if names.count(name) > 1), None)
@@ -57,13 +59,14 @@ def applicable(parts: FeatureParts, asked: Sequence[Evaluation] | None = None) -
 
 def left_out(parts: FeatureParts) -> str:
     """Say what the usual evaluations leave out for want of samples, and why."""
-    return "; ".join(
-        filter(None, (evaluation_class.default_for(evaluation_class.select(parts))[1] for evaluation_class in DEFAULT))
+    reasons = (
+        evaluation_class.default_for(evaluation_class.select(parts))[1] for evaluation_class in DEFAULT_EVALUATIONS
     )
+    return "; ".join(filter(None, reasons))
 
 
 def while_training(
-    parts: Parts, batches: Batches, asked: Sequence[Evaluation] | None = None
+    parts: Parts, batches: Batches, requested: Sequence[Evaluation] | None = None
 ) -> tuple[list[Evaluation], str]:
     """Return candidate validation metrics while an encoder is trained, in order of preference, and a note.
 
@@ -73,9 +76,9 @@ def while_training(
     """
     candidates: list[Evaluation] = [CrossModalRetrieval(), OwnClassifier(), KNN(20, "similarity"), Retrieval()]
     validation = parts.validation.as_evaluated()
-    wanted = next((evaluation for evaluation in asked or () if isinstance(evaluation, FewShot)), None)
+    wanted = next((evaluation for evaluation in requested or () if isinstance(evaluation, FewShot)), None)
     new = validation.label_kind == "classes" and parts.new_in_validation and validation.counterparts is None
-    if asked is None and new:
+    if requested is None and new:
         wanted = FewShot()
     elif wanted is None and isinstance(batches, Episodes):
         wanted = FewShot(batches.shape.ways, batches.shape.shots, batches.shape.queries)

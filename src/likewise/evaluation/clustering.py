@@ -11,7 +11,7 @@ from likewise.evaluation.features import Bar, FeatureParts, silent
 from likewise.evaluation.intervals import of_share, student
 from likewise.runs.scores import Metric, Result
 
-SAME = 1e-9  # relative
+ROUNDING = 1e-9  # relative
 STARTS = 10  # of k-means
 
 
@@ -29,7 +29,7 @@ class Clustering(Evaluation):
 
     Args:
         clusters: How many there are. None: as many as the test part has classes.
-        seed: Of the ten starts, of which the best is taken.
+        seed: Seed of the ten starts, of which the best is taken.
 
     Raises:
         ValueError: `clusters` is below 2.
@@ -80,15 +80,15 @@ class Clustering(Evaluation):
         )
         adjusted = float(adjusted_mutual_info_score(test.classes.numpy(), clusters.numpy()))
         collector = ScoreCollector(self.name, test, {"clusters": count})
-        for name, value, values in zip(("NMI", "AMI"), *_measured(test.classes, clusters, adjusted), strict=True):
+        for name, value, values in zip(("NMI", "AMI"), *_nmi_and_ami(test.classes, clusters, adjusted), strict=True):
             bounds = student(values)
             bounds = of_share(bounds, value, len(values)) if value >= 0 else bounds
             collector.add(Metric(name), value, *bounds, len(values))
-            collector.contributed(name, values)
+            collector.add_outcomes(name, values)
         return collector.result()
 
 
-def _measured(
+def _nmi_and_ami(
     classes: Int[Tensor, " n"], clusters: Int[Tensor, " n"], adjusted: float
 ) -> tuple[tuple[float, float], tuple[Float[Tensor, " n"], Float[Tensor, " n"]]]:
     """Return NMI and AMI, and what each sample adds: the measure, and its derivative in the sample's weight."""
@@ -102,6 +102,6 @@ def _measured(
     normalized = shared / middle
     away = information - shared - normalized * (entropy - middle)
     lacking = middle - shared  # 0, but for rounding, where clusters are the classes: then every derivative is 0
-    rest = middle if lacking < SAME * middle else lacking / (1 - adjusted)  # M - E, with E taken as it is
+    rest = middle if lacking < ROUNDING * middle else lacking / (1 - adjusted)  # M - E, with E taken as it is
     adjusted_away = information - shared - adjusted * (entropy - middle)
     return (normalized, adjusted), (normalized + away / middle, adjusted + adjusted_away / rest)

@@ -11,17 +11,17 @@ from torch import Tensor
 
 from likewise.data import Samples, never_apart
 from likewise.evaluation.arrays import array_of, vectors_of
-from likewise.evaluation.evaluation import Evaluation, ScoreCollector, listed
+from likewise.evaluation.evaluation import Evaluation, ScoreCollector, as_int_list
 from likewise.evaluation.features import Bar, FeatureParts, Features, silent
 from likewise.evaluation.intervals import median, of_share, over_classes, share
-from likewise.evaluation.nearest import ranked
+from likewise.evaluation.nearest import rank_gallery
 from likewise.evaluation.own_rows import own_rows
-from likewise.runs.score_format import counted
+from likewise.runs.score_format import format_count
 from likewise.runs.scores import Metric, Result
 
-USUAL = (1, 5, 10)
+DEFAULT_DEPTHS = (1, 5, 10)
 DEPTH = 10
-CUMULATED = Metric(f"nDCG@{DEPTH}", shown=False)
+NDCG = Metric(f"nDCG@{DEPTH}", shown=False)
 DIRECTIONS = ("first to second", "second to first")
 
 
@@ -70,7 +70,7 @@ class CrossModalRetrieval(Evaluation):
     of_pairs: ClassVar[bool] = True
 
     def __init__(self, at: int | list[int] | None = None, *, gallery_includes_queries: bool = False) -> None:
-        depths = USUAL if at is None else tuple(sorted({1, *listed("at", at)}))
+        depths = DEFAULT_DEPTHS if at is None else tuple(sorted({1, *as_int_list("at", at)}))
         if depths[0] < 1:
             raise ValueError(f"expected at of at least 1, got {depths[0]}")
         self.at = depths
@@ -88,8 +88,8 @@ class CrossModalRetrieval(Evaluation):
     def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Bar = silent) -> Result:
         del refit
         by = self.on_validation(parts)
-        tried = () if by is None else self._found(*sides_of(by.test), progress).selecting
-        return replace(self._found(*sides_of(parts.test), progress), candidates=tried)
+        tried = () if by is None else self._rank_both(*sides_of(by.test), progress).selecting
+        return replace(self._rank_both(*sides_of(parts.test), progress), candidates=tried)
 
     def rank(
         self,
@@ -143,9 +143,9 @@ class CrossModalRetrieval(Evaluation):
             CrossModalRetrieval(list(self.at), gallery_includes_queries=True) if gallery_includes_queries else self
         )
         places = torch.from_numpy(indices.astype(np.int64))
-        return ranking._found(queries, gallery, places, progress)  # noqa: SLF001 - its own
+        return ranking._rank_both(queries, gallery, places, progress)  # noqa: SLF001 - its own
 
-    def _found(self, first: Features, second: Features, pairs: Int[Tensor, "p 2"], progress: Bar) -> Result:
+    def _rank_both(self, first: Features, second: Features, pairs: Int[Tensor, "p 2"], progress: Bar) -> Result:
         forward = self._of_direction(DIRECTIONS[0], first, second, pairs, progress)
         other = self._of_direction(DIRECTIONS[1], second, first, pairs.flip(1), progress)
         return Result((*forward.scores, *other.scores), outcomes=(*forward.outcomes, *other.outcomes))
@@ -161,14 +161,14 @@ class CrossModalRetrieval(Evaluation):
                 raise ValueError("expected pairs of different rows, got each row with itself alone: give pairs")
         bound = never_apart(Samples(pairs, items=pairs[:, 0], counterparts=Samples(pairs, items=pairs[:, 1])))
         doing = f"{self.name}, {direction}"
-        ranks, hits = ranked(
+        ranks, hits = rank_gallery(
             queries.vectors, gallery.vectors, pairs, DEPTH, own_index=own_index, progress=progress, doing=doing
         )
         known = ranks > 0
         groups = torch.zeros_like(ranks).scatter(0, pairs[:, 0], bound)[known]
         several = len(groups.unique())
         lost = int((~known).sum())
-        notes = (f"{counted(lost, 'sample')} without a partner left out", *equal) if lost else equal
+        notes = (f"{format_count(lost, 'sample')} without a partner left out", *equal) if lost else equal
         discount = torch.arange(2, hits.shape[1] + 2).double().log2().reciprocal()
         answers = torch.bincount(pairs[:, 0], minlength=len(queries)).clamp(1, hits.shape[1])
         gained = hits.double() @ discount / discount.cumsum(0)[answers - 1]
@@ -179,12 +179,12 @@ class CrossModalRetrieval(Evaluation):
             over = several if several < len(groups) else None
             collector.add(named, *scored, counted="query", classes=over, protocol={"gallery": size}, notes=notes)
             if values is not None:
-                collector.contributed(named.name, values, known, groups)
+                collector.add_outcomes(named.name, values, known, groups)
 
         for k in (k for k in self.at if k == 1 or k < size):
             first = k == 1 and direction == DIRECTIONS[0]
             add(Metric(f"recall@{k}", selects=first), share(ranks[known] <= k, groups), ranks <= k)
-        for metric, values in ((Metric("MRR", shown=False), ranks.double().reciprocal()), (CUMULATED, gained)):
+        for metric, values in ((Metric("MRR", shown=False), ranks.double().reciprocal()), (NDCG, gained)):
             known_values = values[known]
             mean = float(known_values.mean())
             add(metric, (mean, *of_share(over_classes(known_values, groups), mean, several), len(known_values)), values)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from likewise.evaluation.retrieval import jaccard
 
-WAITING = 2**20  # pairs collected before groups are merged, at least
+MIN_WAITING_PAIRS = 2**20  # pairs collected before groups are merged, at least
 MAJORITY = 0.5
 _NONE = torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.int64)
 
@@ -45,7 +45,7 @@ class Groups:
         group = torch.from_numpy(self._group)
         new = group[rows] != group[columns]
         self._waiting.append((rows[new], columns[new]))
-        if sum(len(indices) for indices, _ in self._waiting) > max(WAITING, len(group)):
+        if sum(len(indices) for indices, _ in self._waiting) > max(MIN_WAITING_PAIRS, len(group)):
             self._merge()
 
     def members(self) -> list[Int[Tensor, " n"]]:

@@ -88,7 +88,7 @@ class Evaluation(Described, ABC):
 
 @final
 class ScoreCollector:
-    """What an evaluation finds of a part: scores, and what each sample contributes, added one after the other.
+    """The scores of an evaluation on a part, and what each sample contributes, added one after the other.
 
     Args:
         evaluation: The evaluation's name.
@@ -100,7 +100,7 @@ class ScoreCollector:
         >>> collector = ScoreCollector("kNN", Features(torch.eye(2), torch.tensor([0, 1])))
         >>> collector.add(Metric("accuracy"), 0.5, 0.0, 1.0, 2).part
         'test'
-        >>> collector.contributed("accuracy", torch.tensor([True, False]))
+        >>> collector.add_outcomes("accuracy", torch.tensor([True, False]))
         >>> collector.result().outcomes[0].values
         tensor([1., 0.])
     """
@@ -128,7 +128,7 @@ class ScoreCollector:
         self.scores.append(score)
         return score
 
-    def contributed(
+    def add_outcomes(
         self, metric: str, values: Tensor, among: Tensor | slice = slice(None), groups: Tensor | None = None
     ) -> None:
         """Add what each sample contributed, (M,), or some of them, by their indices or a mask, and their groups."""
@@ -142,7 +142,7 @@ class ScoreCollector:
         return Result(tuple(self.scores), candidates, tuple(self.outcomes))
 
 
-def listed(name: str, value: int | Sequence[int]) -> list[int]:
+def as_int_list(name: str, value: int | Sequence[int]) -> list[int]:
     """Return one whole number, or several different ones, as a list."""
     numbers = list(value) if isinstance(value, Sequence) and not isinstance(value, str) else [value]
     whole = all(isinstance(number, int) and not isinstance(number, bool) for number in numbers)

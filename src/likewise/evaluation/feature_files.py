@@ -15,15 +15,15 @@ from likewise.data.arrays import ArrayRows, ids_of, labels_of, parts_of_arrays, 
 from likewise.data.groups import grouped
 from likewise.data.ids import Ids
 from likewise.data.sides import contents, numbered
-from likewise.evaluation.array_files import NAMES, arrays_of, link_of, linked
+from likewise.evaluation.array_files import NAMES, link_array, map_linked, read_arrays
 from likewise.evaluation.arrays import cut, features_of_parts, vectors_of
 from likewise.evaluation.features import FeatureParts, Features
 from likewise.files.formats import PARTS
 
 OTHER_SIDE = "_counterpart"
-OF_PAIRS = ("counterpart_features", "items", "counterpart_items", "counterpart_ids")
-LINKED = 2**27  # bytes of an array that a run does not copy
-EXPECTED = (
+PAIR_ARRAYS = ("counterpart_features", "items", "counterpart_items", "counterpart_ids")
+MIN_LINKED_BYTES = 2**27  # of an array that a run does not copy
+EXPECTED_ARRAYS = (
     "'features' (N, D) and 'labels' (N,), optionally 'parts' (N,) of train, validation, test; or "
     "'train_features', 'train_labels', 'test_features', 'test_labels', optionally 'validation_...'"
 )
@@ -52,8 +52,8 @@ def save_features(path: Path, parts: FeatureParts, source: NDArray[Any] | None =
         >>> load_features(path).test.names
         ('cat', 'dog')
     """
-    mapped = source if isinstance(source, np.memmap) and source.nbytes >= LINKED else None
-    arrays: dict[str, NDArray[Any]] = {} if mapped is None else linked(mapped, path.parent)
+    mapped = source if isinstance(source, np.memmap) and source.nbytes >= MIN_LINKED_BYTES else None
+    arrays: dict[str, NDArray[Any]] = {} if mapped is None else link_array(mapped, path.parent)
     for part, features in zip(PARTS, parts, strict=True):
         arrays |= _arrays_of_part(features, part)
         if mapped is not None:
@@ -92,10 +92,10 @@ def load_features(path: Path) -> FeatureParts:
 
 
 def whole_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """Return arrays as `arrays_of` does, and the features of a run's parts where they are linked."""
-    arrays = arrays_of(path)
+    """Return arrays as `read_arrays` does, and the features of a run's parts where they are linked."""
+    arrays = read_arrays(path)
     if "linked" in arrays:
-        vectors = ArrayRows(link_of(arrays.pop("linked"), path.parent))
+        vectors = ArrayRows(map_linked(arrays.pop("linked"), path.parent))
         rows = {part: torch.from_numpy(arrays[f"{part}_rows"]) for part in PARTS}
         arrays |= {f"{part}_features": vectors[index].numpy() for part, index in rows.items()}
     return arrays
@@ -129,7 +129,7 @@ def _of_part(arrays: Mapping[str, NDArray[Any]], part: str, side: str = "") -> F
 
 
 def features_of_file(path: Path, split: Split | None = None, most: int | None = None) -> FeatureParts:
-    """Read features and labels from an .npz file or others, see `arrays_of`, in either of two forms.
+    """Read features and labels from an .npz file or others, see `read_arrays`, in either of two forms.
 
     - `features` (or `embeddings`, `vectors`), (N, D), and `labels`, (N,), integers or strings; optionally `names`,
       (C,), `ids`, (N,), strings, and `parts`, (N,), of "train", "validation", "test", or `test`, (N,), booleans.
@@ -173,13 +173,13 @@ def samples_of_arrays(arrays: dict[str, NDArray[Any]], path: Path, split: Split 
     paired = "counterpart_features" in arrays
     if key is not None and "labels" not in arrays and not paired:
         if together:
-            raise ValueError(f"expected {EXPECTED} in {path}, got no {together[0]}")
+            raise ValueError(f"expected {EXPECTED_ARRAYS} in {path}, got no {together[0]}")
         if path.suffix == ".npy":
             remedy = f"save both, numpy.savez({path.stem + '.npz'!r}, features=..., labels=...)"
             raise ValueError(f"expected features with labels, got {path}, which has one array: {remedy}")
         raise ValueError(f"expected 'labels' (N,) next to {key!r} in {path}, got {', '.join(sorted(arrays))}")
     if key is None:
-        raise ValueError(f"expected {EXPECTED} in {path}, got {', '.join(sorted(arrays)) or 'no array'}")
+        raise ValueError(f"expected {EXPECTED_ARRAYS} in {path}, got {', '.join(sorted(arrays)) or 'no array'}")
     vectors, labels = vectors_of(arrays[key], key), arrays.get("labels")
     if labels is not None and labels.ndim and len(vectors) != len(labels):
         raise ValueError(f"expected one label for each of {len(vectors)} {key}, got {len(labels)} labels")
@@ -247,7 +247,7 @@ def joined_arrays(arrays: dict[str, NDArray[Any]], path: Path) -> dict[str, NDAr
     part_names = [part for part in PARTS if f"{part}_features" in arrays]
     if not part_names or any(name in arrays for name in NAMES):
         return arrays
-    pair_names = [name for name in OF_PAIRS if any(f"{part}_{name}" in arrays for part in part_names)]
+    pair_names = [name for name in PAIR_ARRAYS if any(f"{part}_{name}" in arrays for part in part_names)]
     for part, name in ((part, name) for part in part_names for name in pair_names):
         array, like = arrays.get(f"{part}_{name}"), arrays[f"{part}_features"].shape
         if array is None or array.shape != (like if name.endswith("features") else like[:1]):
@@ -255,7 +255,7 @@ def joined_arrays(arrays: dict[str, NDArray[Any]], path: Path) -> dict[str, NDAr
             raise ValueError(f"expected {part}_{name}, one for each of {part}_features, got {got}")
     missing = [f"{part}_labels" for part in part_names if f"{part}_labels" not in arrays]
     if 0 < len(missing) < len(part_names):
-        raise ValueError(f"expected {EXPECTED} in {path}, got no {missing[0]}")
+        raise ValueError(f"expected {EXPECTED_ARRAYS} in {path}, got no {missing[0]}")
     features = [arrays[f"{part}_features"] for part in part_names]
     shapes = {part: array.shape for part, array in zip(part_names, features, strict=True)}
     if len({array.shape[1:] for array in features}) > 1 or any(array.ndim != 2 for array in features):
@@ -282,8 +282,8 @@ def _labels_together(arrays: Mapping[str, NDArray[Any]], part_names: Sequence[st
         return {"labels": np.concatenate(labels), "names": names[0]}
     every = {name: number for number, name in enumerate(dict.fromkeys(np.concatenate(names).tolist()))}
     numbers = [np.array([every[name] for name in class_names.tolist()], dtype=np.int64) for class_names in names]
-    numbered = [part_numbers[part_labels] for part_numbers, part_labels in zip(numbers, labels, strict=True)]
-    return {"labels": np.concatenate(numbered), "names": np.array(list(every))}
+    class_labels = [part_numbers[part_labels] for part_numbers, part_labels in zip(numbers, labels, strict=True)]
+    return {"labels": np.concatenate(class_labels), "names": np.array(list(every))}
 
 
 def _rows_together(arrays: Mapping[str, NDArray[Any]], part_names: Sequence[str]) -> dict[str, NDArray[Any]]:

@@ -17,8 +17,8 @@ from likewise.data.lazy_inputs import LazyInputs
 from likewise.data.samples import LabelKind, Samples, some_rows
 from likewise.runs.scores import ENCODER, places_of
 
-MOST_NAMED = 5  # labels of a sample that are named
-CHECKED = 2**14  # samples at a time
+MAX_NAMED_LABELS = 5  # labels of a sample that are named
+CHECK_BATCH = 2**14  # samples at a time
 Bar = Callable[[Iterable[Any], str], Iterable[Any]]
 """Wraps an iterable of an evaluation, with a description of what it does; as tqdm does."""
 
@@ -130,7 +130,7 @@ class Features:
         if labels is not None and (labels.ndim not in {1, 2} or labels.is_floating_point()):
             got = f"got {tuple(labels.shape)} of {labels.dtype}: convert them with .long() or .bool()"
             raise ValueError(f"expected {self.part} labels as integers (N,), or as label sets (N, L), boolean, {got}")
-        wrong = sum(int((~torch.isfinite(some)).any(dim=1).sum()) for some in vectors.split(CHECKED))
+        wrong = sum(int((~torch.isfinite(some)).any(dim=1).sum()) for some in vectors.split(CHECK_BATCH))
         if wrong:
             got = f"got NaN or infinity in {wrong} of {len(vectors)}: look at the encoder, or lower the learning rate"
             raise ValueError(f"expected finite {self.part} features, {got}")
@@ -151,8 +151,8 @@ class Features:
     @classmethod
     def of(cls, samples: Samples, vectors: Tensor, part: str, **more: Any) -> "Features":
         """Return features with the vectors of samples, (N, D), in their order, and their labels, ids and items."""
-        said = {"ids": samples.ids, "items": samples.items, "within": samples.within}
-        return cls(vectors, samples.labels, samples.names, samples.rows, part, **said, **more)
+        details = {"ids": samples.ids, "items": samples.items, "within": samples.within}
+        return cls(vectors, samples.labels, samples.names, samples.rows, part, **details, **more)
 
     def __len__(self) -> int:
         return len(self.vectors)
@@ -246,20 +246,20 @@ class Features:
 
     @property
     def label_kind(self) -> LabelKind | None:
-        """What labels there are."""
+        """The kind of labels; None where there are none."""
         if self.labels is None:
             return None
         return "classes" if self.labels.ndim == 1 else "label sets"
 
     @property
     def counts(self) -> Int[Tensor, " c"]:
-        """How many samples each class or label has, (C,)."""
+        """The number of samples of each class or label, (C,)."""
         of_sets = self.label_kind == "label sets"
         return self.sets.sum(0) if of_sets else torch.bincount(self.classes, minlength=len(self.names))
 
     @property
     def frequencies(self) -> Int[Tensor, " c"]:
-        """How many samples each class or label has in the whole part, (C,)."""
+        """The number of samples of each class or label in the whole part, (C,)."""
         return self.counts if self.whole is None else self.whole
 
     def fewer(self, most: int, seed: int = 0, *, whole_classes: bool = False) -> "Features":
@@ -321,7 +321,7 @@ def joined(first: Features, second: Features) -> Features:
     return replace(first, vectors=vectors, labels=labels, rows=rows, ids=ids, predictions=None, origin=None, **beside)
 
 
-def label_words(features: Features, most: int = MOST_NAMED) -> list[str]:
+def label_words(features: Features, most: int = MAX_NAMED_LABELS) -> list[str]:
     """Return the classes or labels of samples in words, such as 'cat + dog', or 'no label'; at most `most` of each."""
     if features.label_kind is None:
         return [""] * len(features)

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from likewise.data import EpisodeSampler, EpisodeShape
 from likewise.data.episode_sampler import fitted, fitting, fitting_words, shortage
-from likewise.evaluation.evaluation import Evaluation, ScoreCollector, listed, needs_classes
+from likewise.evaluation.evaluation import Evaluation, ScoreCollector, as_int_list, needs_classes
 from likewise.evaluation.features import Bar, FeatureParts, Features, silent
 from likewise.evaluation.intervals import of_share, over_classes, over_classes_of_episodes, student
 from likewise.evaluation.logistic_regression import episode_probe
@@ -22,7 +22,7 @@ from likewise.runs.scores import Metric, Outcomes, Result, Score
 Distance = Literal["cosine", "euclidean", "centred cosine"]
 Classifier = Literal["nearest mean", "logistic regression"]
 NUMBERS = 2**22  # of features at a time: 16 MiB in float32
-CENTRED: Distance = "centred cosine"
+CENTRED_COSINE: Distance = "centred cosine"
 DISTANCES: tuple[Distance, ...] = get_args(Distance)
 
 
@@ -52,7 +52,7 @@ class FewShot(Evaluation):
             classes and queries where it has fewer.
         classifier: "nearest mean", or "logistic regression", fitted in every episode to the features of the support,
             made as the distance says: of length 1 for the cosines, around the mean of the support for euclidean.
-        penalty: Of the logistic regression, λ/2·‖W‖² beside the sum of cross-entropies: 1/C of scikit-learn.
+        penalty: λ of the logistic regression, λ/2·‖W‖² beside the sum of cross-entropies: 1/C of scikit-learn.
         seed: Seed of the episodes.
 
     Memory:
@@ -93,7 +93,7 @@ class FewShot(Evaluation):
             raise ValueError(f"expected at least 2 episodes, got {episodes}: an interval needs two")
         if not penalty > 0:
             raise ValueError(f"expected penalty above 0, got {penalty}")
-        pairs = product([None] if ways is None else listed("ways", ways), listed("shots", shots))
+        pairs = product([None] if ways is None else as_int_list("ways", ways), as_int_list("shots", shots))
         self._given = (("ways", ways), ("queries", queries))
         self.shapes = tuple(EpisodeShape.usual(episodes, *pair, queries) for pair in pairs)
         for shape in self.shapes:
@@ -107,8 +107,8 @@ class FewShot(Evaluation):
         test = parts.test
         if why := needs_classes(test):
             return why
-        if self.distance == CENTRED and len(parts.train) == 0:
-            return f"the distance {CENTRED} needs the mean of a training part, and there is none"
+        if self.distance == CENTRED_COSINE and len(parts.train) == 0:
+            return f"the distance {CENTRED_COSINE} needs the mean of a training part, and there is none"
         return next((why for why in (_lacking(test, shape) for shape in self._shapes_for(test)) if why), None)
 
     def _shapes_for(self, test: Features) -> list[EpisodeShape]:
@@ -143,26 +143,26 @@ class FewShot(Evaluation):
         for shape in self._shapes_for(test):
             by = fitting(validation.counts, shape) if validation.label_kind == "classes" else None
             if by is not None and by not in tried:
-                tried[by] = self._tried(train, validation, by, progress)
+                tried[by] = self._try_distances(train, validation, by, progress)
             candidates = {} if by is None else tried[by]
             best: Distance = self.distance or DISTANCES[0]
             if candidates:
                 best = max(candidates, key=lambda distance: candidates[distance].value)
-            said = _said(shape, by) if self.distance is None else []
-            results.append(self._scored(train, test, shape, best, progress=progress, notes=said))
+            distance_notes = _distance_notes(shape, by) if self.distance is None else []
+            results.append(self._score(train, test, shape, best, progress=progress, notes=distance_notes))
         scores, outcomes = zip(*results, strict=True)
         return Result(
             scores, tuple(score for by_distance in tried.values() for score in by_distance.values()), outcomes
         )
 
-    def _tried(
+    def _try_distances(
         self, train: Features, validation: Features, shape: EpisodeShape, progress: Bar
     ) -> dict[Distance, Score]:
         some: tuple[Distance, ...] = DISTANCES if self.distance is None else (self.distance,)
-        some = some if len(train) else tuple(distance for distance in some if distance != CENTRED)
-        return {distance: self._scored(train, validation, shape, distance, progress=progress)[0] for distance in some}
+        some = some if len(train) else tuple(distance for distance in some if distance != CENTRED_COSINE)
+        return {distance: self._score(train, validation, shape, distance, progress=progress)[0] for distance in some}
 
-    def _scored(
+    def _score(
         self,
         train: Features,
         part: Features,
@@ -181,13 +181,13 @@ class FewShot(Evaluation):
             vectors = functional.normalize(vectors, dim=1)
         size = max(1, NUMBERS // self._numbers(shape, vectors.shape[1]))
         batches = progress(rows.split(size), f"{self.name}, {metric}, {part.part}")
-        right, fitted = zip(*(self._right(vectors[some], shape, distance) for some in batches), strict=True)
+        right, converged = zip(*(self._right(vectors[some], shape, distance) for some in batches), strict=True)
         shares, classes = torch.cat(right).double(), part.groups[rows[:, :, 0]]
-        said = _classes_said(train, part)
-        if late := int((~torch.cat(fitted)).sum()):
-            told = f"{late:,} of {shape.episodes:,} classifiers had not converged"
-            said.append(f"{told}: raise the penalty, {self.penalty:g}")
-            warnings.warn(f"{metric}, {part.part}: {said[-1]}", stacklevel=2)
+        class_notes = _class_notes(train, part)
+        if late := int((~torch.cat(converged)).sum()):
+            unconverged = f"{late:,} of {shape.episodes:,} classifiers had not converged"
+            class_notes.append(f"{unconverged}: raise the penalty, {self.penalty:g}")
+            warnings.warn(f"{metric}, {part.part}: {class_notes[-1]}", stacklevel=2)
         accuracy = shares.mean(dim=1)
         spread = student(accuracy)[1] - float(accuracy.mean())  # which papers report
         over = f"± {100 * spread:.2f} points over {shape.episodes:,} episodes"
@@ -197,7 +197,7 @@ class FewShot(Evaluation):
             counted="episode",
             classes=len(classes.unique()),
             protocol={"episodes": self._digest(part, shape)},
-            notes=(over, *said, *notes),
+            notes=(over, *class_notes, *notes),
         )
         numbers, where = -1 - torch.arange(shape.episodes), (part.kind, part.part)
         return score, Outcomes(self.name, metric, numbers, accuracy.float(), *where, classes, shares.float())
@@ -207,16 +207,16 @@ class FewShot(Evaluation):
     ) -> tuple[Float[Tensor, "e n"], Bool[Tensor, " e"]]:
         """Return of each episode the share of each class's queries that are right, and whether its classifier fits."""
         support, queries = features[:, :, : shape.shots], features[:, :, shape.shots :].flatten(1, 2)
-        fitted = torch.ones(len(features), dtype=torch.bool)
+        converged = torch.ones(len(features), dtype=torch.bool)
         if self.classifier == "logistic regression":
             if distance == "euclidean":  # without a bias the origin matters: that of the episode's support
                 origin = support.mean(dim=(1, 2), keepdim=True)
                 support, queries = support - origin, queries - origin.squeeze(2)
-            scores, fitted = episode_probe(support, queries, self.penalty)
+            scores, converged = episode_probe(support, queries, self.penalty)
         else:
             scores = nearest_means(support.mean(dim=2), queries, distance)
         truth = torch.arange(shape.ways).repeat_interleave(shape.queries)
-        return (scores.argmax(dim=2) == truth).float().unflatten(1, (shape.ways, -1)).mean(dim=2), fitted
+        return (scores.argmax(dim=2) == truth).float().unflatten(1, (shape.ways, -1)).mean(dim=2), converged
 
     def _numbers(self, shape: EpisodeShape, width: int) -> int:
         """Count the numbers, of 4 bytes, that an episode takes."""
@@ -227,10 +227,10 @@ class FewShot(Evaluation):
 
     def _digest(self, part: Features, shape: EpisodeShape) -> str:
         """Return a hash that identifies the episodes, of labels, seed and shape."""
-        said = blake2b(repr((self.seed, tuple(shape))).encode(), digest_size=4)
-        said.update(part.classes.numpy().tobytes())
-        said.update(part.numbers.numpy().tobytes())
-        return said.hexdigest()
+        digest = blake2b(repr((self.seed, tuple(shape))).encode(), digest_size=4)
+        digest.update(part.classes.numpy().tobytes())
+        digest.update(part.numbers.numpy().tobytes())
+        return digest.hexdigest()
 
 
 def nearest_means(
@@ -263,13 +263,13 @@ def _mean_of_episodes(shares: Float[Tensor, "e n"], classes: Int[Tensor, "e n"])
     return mean, *of_share(over, mean, len(classes.unique())), len(accuracy)
 
 
-def _said(shape: EpisodeShape, by: EpisodeShape | None) -> list[str]:
+def _distance_notes(shape: EpisodeShape, by: EpisodeShape | None) -> list[str]:
     if by is None:
         return ["too little validation to choose the distance by"]
     return [] if by.ways == shape.ways else [f"distance chosen {by.ways}-way, by all validation classes"]
 
 
-def _classes_said(train: Features, part: Features) -> list[str]:
+def _class_notes(train: Features, part: Features) -> list[str]:
     occurring, trained = (
         {name for name, count in zip(features.names, features.counts.tolist(), strict=False) if count}
         for features in (part, train)

@@ -44,8 +44,8 @@ def share(right: Bool[Tensor, " m"], groups: Int[Tensor, " m"] | None = None) ->
     Samples of one group depend on each other: Wilson's interval is then for as many as `independent` counts.
     """
     mean, count = int(right.sum()) / len(right), len(right)
-    told = count if groups is None else independent(right, groups)
-    return mean, *wilson(mean * told, told), count
+    size = count if groups is None else independent(right, groups)
+    return mean, *wilson(mean * size, size), count
 
 
 def independent(right: Bool[Tensor, " m"], groups: Int[Tensor, " m"]) -> float:
@@ -110,13 +110,13 @@ def median(
 
     ordered, count = values.double().sort().values, len(values)
     middle = float(ordered[(count - 1) // 2] + ordered[count // 2]) / 2
-    told = count if groups is None else max(1, round(independent(values <= middle, groups)))
-    rank = int(binom.ppf(0.025, told, 0.5)) * count // told
+    size = count if groups is None else max(1, round(independent(values <= middle, groups)))
+    rank = int(binom.ppf(0.025, size, 0.5)) * count // size
     bounds = (float(ordered[rank - 1]), float(ordered[-rank])) if rank else (float(least), float(most))
     return middle, *bounds, count
 
 
-def weighted(values: Float[Tensor, " m"], count: float) -> tuple[float, float]:
+def weighted_mean_interval(values: Float[Tensor, " m"], count: float) -> tuple[float, float]:
     """Interval of a weighted mean of numbers from 0 to 1, also where few count, and where the mean is near 0 or 1.
 
     It is that of the same mean with two more ones and two more zeros. With mean x and standard error s of the values,
@@ -194,14 +194,14 @@ def over_classes_of_episodes(values: Float[Tensor, " e"], classes: Int[Tensor, "
     zeros = torch.zeros(count, dtype=torch.float64)
     away = (zeros.index_add(0, pairs % count, values[pairs // count]) / times - mean).square().sum()
     by_chance = spread * (1 / times - 1 / episodes).clamp(min=0).sum()
-    share = len(pairs) / (episodes * count)
-    factor = (count - 1) / count * (share / (1 - share)) ** 2
+    p = len(pairs) / (episodes * count)
+    factor = (count - 1) / count * (p / (1 - p)) ** 2
     variance = factor * max(0.0, float(away - by_chance)) + spread / episodes
     half = _t(count - 1) * math.sqrt(variance)
     return mean - half, mean + half
 
 
-def resampled(*counts: int, seed: int = 0, times: int = RESAMPLES) -> Iterator[tuple[Int[Tensor, "b n"], ...]]:
+def bootstrap_indices(*counts: int, seed: int = 0, times: int = RESAMPLES) -> Iterator[tuple[Int[Tensor, "b n"], ...]]:
     """Yield the indices, (b, count) of each set, of some bootstrap samples at a time: about 2²² indices.
 
     A sample has as many with replacement as there are, independently in each set, the same for the same seed.
@@ -293,10 +293,10 @@ def paired_difference(first: Outcomes, second: Outcomes, classes: Int[Tensor, " 
         groups = len(drawn.unique())
     else:
         binary = bool((torch.cat([ours, theirs]).unique().unsqueeze(1) == torch.tensor([0.0, 1.0])).any(1).all())
-        low, high = _matched(gained, lost, len(apart)) if binary else student(apart)
+        low, high = _matched_interval(gained, lost, len(apart)) if binary else student(apart)
         return Difference(value, low, high, len(apart), gained, lost)
     if high - low < NO_WIDTH:
-        low, high = _matched(max(0.0, value) * groups, max(0.0, -value) * groups, groups)
+        low, high = _matched_interval(max(0.0, value) * groups, max(0.0, -value) * groups, groups)
     return Difference(value, max(-1.0, low), min(1.0, high), len(apart), gained, lost, groups)
 
 
@@ -309,7 +309,7 @@ def _of_shares(
     return over_classes(apart.flatten(), classes.flatten())
 
 
-def _matched(gained: float, lost: float, count: int) -> tuple[float, float]:
+def _matched_interval(gained: float, lost: float, count: int) -> tuple[float, float]:
     n = count + 2
     centre = (gained - lost) / n
     spread = Z_95 * math.sqrt(gained + lost + 1 - (gained - lost) ** 2 / n) / n

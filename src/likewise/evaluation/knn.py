@@ -13,7 +13,7 @@ from likewise.evaluation.evaluation import Evaluation, needs_seen_labels
 from likewise.evaluation.features import Bar, FeatureParts, Features, joined, labelled_validation, silent
 from likewise.evaluation.nearest import nearest
 from likewise.evaluation.own_rows import own_rows
-from likewise.evaluation.predictions import Predicted, scored, selecting_score
+from likewise.evaluation.predictions import Predicted, score_predictions, selecting_score
 from likewise.runs.scores import Result, Score
 
 Weights = Literal["uniform", "similarity"]
@@ -23,7 +23,7 @@ KS = (1, 3, 5, 10, 20, 50, 100, 200)
 TEMPERATURE = 0.07
 LABELS = 2**22  # of neighbours at a time: 16 MiB in float32
 DOUBLINGS = 3  # of k that one search is made for
-CLOSER = 1e-6  # what similarity adds to a uniform vote: equal votes go to the class whose neighbours are nearer
+TIE_BREAK = 1e-6  # what similarity adds to a uniform vote: equal votes go to the class whose neighbours are nearer
 
 
 @final
@@ -38,7 +38,7 @@ class KNN(Evaluation):
         k: How many neighbours vote. None: chosen on validation among 1, 3, 5, 10, 20, 50, 100, 200, and further by
             doubling while the largest is best. With equal scores, the smallest.
         weights: "uniform", or "similarity", which gives closer neighbours more weight. None: chosen on validation.
-        temperature: Of the weights by similarity.
+        temperature: Temperature of the weights by similarity.
         gallery_includes_queries: Whether the test samples are among the training samples: each one's own row, which
             would vote for it, is then left out. Otherwise a note counts equal rows, and of many a warning.
 
@@ -96,7 +96,7 @@ class KNN(Evaluation):
         blank = Predicted(torch.zeros(0, len(train.names)), validation)
         chosen_by, _ = tried.get((k, weights), (blank, None))
         settings = self._settings(k, weights)
-        result = scored(self.name, Predicted(predicted, test), chosen_by, train.frequencies, settings)
+        result = score_predictions(self.name, Predicted(predicted, test), chosen_by, train.frequencies, settings)
         if self.k is not None and self.k > k:
             notes += (f"k={self.k} was asked for, of {k} training samples besides those for choices",)
         scores = tuple(replace(score, notes=(*score.notes, *notes)) for score in result.scores)
@@ -148,7 +148,7 @@ class KNN(Evaluation):
         for part, similarities, indices in batches:
             near = _Near(train.classes.to(indices.device)[indices])
             for weighting in kinds:
-                for k, classes in near.elected(self._weights(similarities.double(), weighting), ks):
+                for k, classes in near.elect(self._weights(similarities.double(), weighting), ks):
                     predicted[k, weighting][part] = classes.cpu()
         return predicted
 
@@ -178,7 +178,7 @@ class KNN(Evaluation):
 
     def _weights(self, similarities: Tensor, weighting: Weights) -> Tensor:
         if weighting == "uniform":
-            return 1 + CLOSER * similarities
+            return 1 + TIE_BREAK * similarities
         return torch.exp((similarities - similarities[:, :1]) / self.temperature)
 
 
@@ -193,7 +193,7 @@ class _Near:
         self._number = torch.empty_like(rank).scatter_(1, order, rank)
         self._class = torch.zeros_like(rank).scatter_(1, rank, ordered)
 
-    def elected(self, weights: Float[Tensor, "m k"], ks: Sequence[int]) -> Iterator[tuple[int, Int[Tensor, " m"]]]:
+    def elect(self, weights: Float[Tensor, "m k"], ks: Sequence[int]) -> Iterator[tuple[int, Int[Tensor, " m"]]]:
         votes = torch.zeros_like(weights)
         before = 0
         for k in sorted(ks):

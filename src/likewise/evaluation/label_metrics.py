@@ -9,7 +9,7 @@ Average precision is a mean over the samples with the label, and F1 one over the
 to. Where these are few, pseudo-values vary less than the metric does: those of a label with one sample don't vary at
 all. So deviations of a label are enlarged by n/(n - 1), at most 2, in their variance, where n samples count; and a mean
 over labels has 1/n of the variance between the labels on top, which no more than replaces what n = 1 hides. Both change
-no mean, and vanish where samples are many. See `weighted` for the interval.
+no mean, and vanish where samples are many. See `weighted_mean_interval` for the interval.
 """
 
 from collections.abc import Iterator
@@ -21,8 +21,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 NUMBERS = 2**22  # scores sorted at a time: 32 MiB in float64
-MOST_ENLARGED = 2  # times the variance
-FEWEST = 5  # samples that count, for a difference of two predictors
+MAX_ENLARGEMENT = 2  # of the variance, a factor
+MIN_SAMPLES = 5  # samples that count, for a difference of two predictors
 
 
 def average_precisions(
@@ -160,7 +160,7 @@ def _effective_sizes(weights: Float[Tensor, "m l"]) -> Float[Tensor, " l"]:
 
 def _for_few_samples(sizes: Float[Tensor, " l"]) -> Float[Tensor, " l"]:
     """Return what deviations are multiplied by: the root of Bessel's n/(n - 1), at most 2."""
-    return (sizes / (sizes - 1).clamp(min=0)).clamp(max=MOST_ENLARGED).sqrt()
+    return (sizes / (sizes - 1).clamp(min=0)).clamp(max=MAX_ENLARGEMENT).sqrt()
 
 
 def _between_labels(of_each: Float[Tensor, " l"], sizes: Float[Tensor, " l"]) -> Float[Tensor, " l"]:

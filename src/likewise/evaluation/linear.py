@@ -13,21 +13,21 @@ from torch.nn import functional
 from likewise.evaluation.evaluation import Evaluation, needs_seen_labels
 from likewise.evaluation.features import Bar, FeatureParts, Features, joined, labelled_validation, silent
 from likewise.evaluation.logistic_regression import LinearClassifier, regression_of
-from likewise.evaluation.predictions import Predicted, scored, selecting_score
+from likewise.evaluation.predictions import Predicted, score_predictions, selecting_score
 from likewise.evaluation.predictors import LinearPredictor
 from likewise.runs.scores import ENCODER, Result, Score
 
 PENALTIES = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5)
-WIDEST = (1e-8, 1e3)  # where the path ends, whatever validation prefers
-WIDEST_OF_LABELS = (1e-6, 1e3)  # weaker ones take hundreds of passes
-RARE = 5  # samples of a label in validation; with fewer, its choices are those of all labels
+PENALTY_RANGE = (1e-8, 1e3)  # within which the path stays, whatever validation prefers
+LABEL_PENALTY_RANGE = (1e-6, 1e3)  # weaker penalties take hundreds of passes
+MIN_LABEL_SAMPLES = 5  # samples of a label in validation; with fewer, its choices are those of all labels
 
 
 @final
 class LinearProbe(Evaluation):
     """Fit logistic regression on standardised training features and predict the test part's classes or label sets.
 
-        minimise  1/N Σ_i -log softmax(W x_i + b)_{y_i}  +  penalty/2 · ‖W‖²,   x standardised
+        minimise  1/N Σ_i -log softmax(x_i W + b)_{y_i}  +  penalty/2 · ‖W‖²,   x standardised
 
     From the strongest penalty to the weakest, each fit starting at the one before. The penalty with the highest
     validation accuracy wins, the lower cross-entropy where accuracies are equal; if the first or last of the path is
@@ -82,7 +82,9 @@ class LinearProbe(Evaluation):
         train, validation, test = parts
         chosen = self.choose(train, validation, refit=refit, progress=progress)
         chosen_by = predicted_by(chosen.held_out, labelled_validation(validation))
-        result = scored(self.name, predicted_by(chosen.probe, test), chosen_by, train.frequencies, chosen.settings)
+        result = score_predictions(
+            self.name, predicted_by(chosen.probe, test), chosen_by, train.frequencies, chosen.settings
+        )
         of_labels = test.label_kind == "label sets" and len(chosen_by.features) > 0  # each with a penalty of its own
         label_scores = (selecting_score(self.name, chosen_by, chosen.settings),) if of_labels else ()
         result = replace(result, candidates=(*chosen.candidates, *label_scores))
@@ -146,7 +148,7 @@ class _Path:
         self._regression = regression_of(train)
         self._tolerance = tolerance
         self._validation = validation
-        self._widest = WIDEST if self._of_classes else WIDEST_OF_LABELS
+        self._range = PENALTY_RANGE if self._of_classes else LABEL_PENALTY_RANGE
         self._rare = torch.zeros(1, dtype=torch.bool) if self._of_classes else _rare(validation)
         self.candidates: list[Score] = []
         self._last = self._regression.fit(penalty, tolerance)
@@ -163,7 +165,7 @@ class _Path:
         """Go on beyond an end of the path while it alone is best, with the labels for which it is."""
         while bool((columns := self.best.alone & (self.best.penalties == edge)).any()):
             edge *= factor
-            if not self._widest[0] <= edge <= self._widest[1]:
+            if not self._range[0] <= edge <= self._range[1]:
                 return
             fitted = None if self._of_classes or bool((columns & self._rare).any()) else columns
             probe = self._regression.fit(edge, self._tolerance, self.best.probe, fitted)
@@ -231,4 +233,4 @@ def predicted_by(probe: LinearClassifier, part: Features) -> Predicted:
 
 def _rare(validation: Features) -> Bool[Tensor, " l"]:
     counts = validation.sets.sum(dim=0)
-    return (counts < RARE) | (len(validation) - counts < RARE)
+    return (counts < MIN_LABEL_SAMPLES) | (len(validation) - counts < MIN_LABEL_SAMPLES)

@@ -13,16 +13,16 @@ from torch.nn import functional
 from likewise.evaluation.features import Features
 
 LOGITS = 2**23  # in memory at a time: 32 MiB in float32
-CONSTANT = 1e-6  # a feature that varies by less than this part of its mean is constant but for rounding
-MOST_ROTATED = 4096  # features; with more, the components of the D x D matrix cost more than the passes they save
-MOST_PASSES = 500  # over the data, of a fit
-SMALLEST = 1e-12  # of a Hessian
-EXACT = 1e-11  # the gap to the minimum of an episode's fit, relative to its objective
+MIN_VARIATION = 1e-6  # of a feature, as a part of its mean: one that varies by less is constant but for rounding
+MAX_ROTATED_FEATURES = 4096  # with more, the components of the D x D matrix cost more than the passes they save
+MAX_PASSES = 500  # over the data, of a fit
+MIN_HESSIAN = 1e-12  # on its diagonal
+EPISODE_TOLERANCE = 1e-11  # gap to the minimum of an episode's fit, relative to its objective
 HISTORY = 8  # steps that L-BFGS remembers
-REMEMBERED = 2**26  # numbers of these, 512 MiB in float64; where there are more, all is float32
-FEWEST_STEPS = 5  # nevertheless: with 3, fits ended twice as far from the minimum
-ENOUGH = 1e-4  # of the decrease that the slope promises, for a step to be taken
-LEAST = 1e-30  # of a product in L-BFGS
+MAX_HISTORY_NUMBERS = 2**26  # in these steps, 512 MiB in float64; where there are more, all is float32
+MIN_HISTORY = 5  # steps, nevertheless: with 3, fits ended twice as far from the minimum
+MIN_DECREASE = 1e-4  # of the decrease that the slope promises, for a step to be taken
+MIN_PRODUCT = 1e-30  # of a product in L-BFGS
 
 
 @final
@@ -46,17 +46,19 @@ class ColumnSearch:
         self._slope = self._direction = torch.zeros_like(start)
         self._step = torch.ones_like(start[0])
         self._pairs: list[tuple[Tensor, Tensor, Tensor]] = []
-        self._history = min(HISTORY, max(FEWEST_STEPS, REMEMBERED // max(1, 2 * start.numel()))) if narrow else HISTORY
+        self._history = (
+            min(HISTORY, max(MIN_HISTORY, MAX_HISTORY_NUMBERS // max(1, 2 * start.numel()))) if narrow else HISTORY
+        )
 
     def tell(self, values: Float[Tensor, " c"], slopes: Float[Tensor, "v c"]) -> Bool[Tensor, " c"]:
         """Take the values and gradients at `points`, and move these; return which columns took their step, (C,)."""
         promised = self._step * (self._slope * self._direction).sum(dim=0)
-        taken = self._value.isinf() | (values <= self._value + ENOUGH * promised)
+        taken = self._value.isinf() | (values <= self._value + MIN_DECREASE * promised)
         if not bool(self._value.isinf().any()):
             moved = torch.where(taken, self.points - self.best, 0.0)
             turned = torch.where(taken, slopes - self._slope, 0.0)
             product = (moved * turned).sum(dim=0)
-            inverse = torch.where(product > LEAST, 1 / product, 0.0)
+            inverse = torch.where(product > MIN_PRODUCT, 1 / product, 0.0)
             self._pairs = [*self._pairs, (moved, turned, inverse)][-self._history :]
         self.best = torch.where(taken, self.points, self.best)
         self._value = torch.where(taken, values, self._value)
@@ -88,7 +90,7 @@ class ColumnSearch:
             shares.append(share)
         if self._pairs:
             _, turned, inverse = self._pairs[-1]
-            scaled = 1 / (inverse * turned.square().sum(dim=0)).clamp(min=LEAST)
+            scaled = 1 / (inverse * turned.square().sum(dim=0)).clamp(min=MIN_PRODUCT)
             direction = torch.where(inverse > 0, scaled, 1.0) * direction
         for (moved, turned, inverse), share in zip(self._pairs, reversed(shares), strict=True):
             direction = direction + moved * (share - inverse * (turned * direction).sum(dim=0))
@@ -142,13 +144,13 @@ class LogisticRegression(ABC):
         self._mean = vectors.mean(dim=0)
         inputs = vectors - self._mean
         deviation = _variances(inputs).sqrt().float()
-        constant = deviation <= CONSTANT * self._mean.abs()
+        constant = deviation <= MIN_VARIATION * self._mean.abs()
         if train.one_unit:
             deviation = deviation.square().mean().sqrt().expand_as(deviation)
         self._deviation = torch.where(constant, 1.0, deviation)
         inputs.div_(self._deviation).masked_fill_(constant, 0)
         self._basis = None
-        if inputs.shape[1] <= MOST_ROTATED:
+        if inputs.shape[1] <= MAX_ROTATED_FEATURES:
             self._basis = _principal(inputs.T @ inputs / len(inputs))
             for some in inputs.split(max(1, LOGITS // inputs.shape[1])):
                 some.copy_(some @ self._basis)
@@ -158,7 +160,7 @@ class LogisticRegression(ABC):
     @property
     @abstractmethod
     def _varying(self) -> Bool[Tensor, " c"]:
-        """Which columns of W can be fitted."""
+        """The columns of W that can be fitted, a mask (C,)."""
 
     @abstractmethod
     def _link(
@@ -186,12 +188,12 @@ class LogisticRegression(ABC):
         solution = self._rotated(start)
         fitted = self._varying if columns is None else self._varying & columns.to(penalties.device)
         left = fitted.nonzero().flatten()
-        dtype = torch.float32 if 2 * HISTORY * solution.numel() > REMEMBERED else torch.float64
+        dtype = torch.float32 if 2 * HISTORY * solution.numel() > MAX_HISTORY_NUMBERS else torch.float64
         solution = solution.to(dtype)
         scale = self._scale(penalties)[:, left].to(dtype)
         problems = len(self._summed(penalties[left]))
         search = ColumnSearch((solution[:, left] * scale).view(-1, problems))
-        for _ in range(MOST_PASSES):
+        for _ in range(MAX_PASSES):
             if len(left) == 0:
                 break
             points = search.points.view_as(scale) / scale
@@ -208,7 +210,7 @@ class LogisticRegression(ABC):
     def _scale(self, penalties: Float[Tensor, " c"]) -> Float[Tensor, "d_and_1 c"]:
         """Return the square root of the Hessian's diagonal, as the spread of the last pass has it."""
         hessian = torch.cat([self._variances.unsqueeze(1) * self._spread + penalties, self._spread.unsqueeze(0)])
-        return hessian.clamp(min=SMALLEST).sqrt()
+        return hessian.clamp(min=MIN_HESSIAN).sqrt()
 
     def _objective(
         self, points: Float[Tensor, "d_and_1 a"], left: Int[Tensor, " a"], penalties: Float[Tensor, " a"]
@@ -250,7 +252,7 @@ class LogisticRegression(ABC):
 
 @final
 class ClassRegression(LogisticRegression):
-    """One problem for all classes: minimise 1/N Σ_i -log softmax(W x_i + b)_{y_i} + penalty/2·‖W‖², x standardised."""
+    """One problem for all classes: minimise 1/N Σ_i -log softmax(x_i W + b)_{y_i} + penalty/2·‖W‖², x standardised."""
 
     def __init__(self, train: Features) -> None:
         zero = torch.zeros(len(train.names), dtype=torch.float64)
@@ -342,7 +344,7 @@ def episode_probe(
     scale = (lengths.square() * (1 - 1 / ways) / ways + penalty).sqrt().mT.expand(-1, -1, ways)
     solution, left = torch.zeros_like(scale), torch.arange(episodes, device=x.device)
     search = ColumnSearch(solution.flatten(1).T)
-    for _ in range(MOST_PASSES):
+    for _ in range(MAX_PASSES):
         weights = search.points.T.view(-1, ways * shots, ways) / scale[left]
         logs = (inputs[left] @ weights).log_softmax(dim=2)
         targets = truth[left].unsqueeze(2)
@@ -351,7 +353,7 @@ def episode_probe(
         slope = inputs[left].mT @ away + penalty * weights
         taken = search.tell(loss, (slope / scale[left]).flatten(1).T)
         solution[left] = torch.where(taken[:, None, None], weights, solution[left])
-        going = ~(taken & (slope.square().sum(dim=(1, 2)) / (2 * penalty) <= EXACT * loss))
+        going = ~(taken & (slope.square().sum(dim=(1, 2)) / (2 * penalty) <= EPISODE_TOLERANCE * loss))
         search.keep(going)
         left = left[going]
         if len(left) == 0:

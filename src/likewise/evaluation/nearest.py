@@ -11,16 +11,16 @@ from torch.nn import functional
 from likewise.evaluation.features import Bar, silent
 
 TILE = 2**23  # similarities at a time: 32 MiB in float32
-TALLEST = 2**25  # where references are many: of at least so many queries, which makes products fast
-FEWEST_ROWS = 256
-PREPARED = 2**25  # numbers of references that are normalised and shuffled once, 128 MiB; of more, a tile at a time
-ROWS_OF_LARGE = 2048  # queries of such a tile, for which it is made anew
-KEPT = 2**22  # neighbours at a time
-CACHED = {"cpu": 2**21}  # of `Nearest`: 8 MiB, which a cache holds; elsewhere more are faster
+MAX_TILE = 2**25  # similarities at a time where references are many: products are fast with so many queries
+MIN_ROWS = 256  # queries of a tile
+MAX_PREPARED_NUMBERS = 2**25  # of references normalised and shuffled once, 128 MiB; of more, a tile at a time
+LARGE_ROWS = 2048  # queries for which such a tile of references is prepared anew
+MAX_NEIGHBOURS = 2**22  # neighbours at a time
+CACHE_TILE = {"cpu": 2**21}  # similarities of `Nearest`: 8 MiB, which a cache holds; elsewhere more are faster
 BLOCK = 64  # similarities of which the largest is looked at first
-NARROWEST = 32  # blocks of a tile
-NARROWEST_BLOCK = 4  # columns, of which only the largest is looked at first
-LAST = 2**32 - 1  # no reference's place
+MIN_BLOCKS = 32  # of a tile
+MIN_BLOCK = 4  # columns of which `largest` looks at the maximum first
+LAST_PLACE = 2**32 - 1  # beyond every reference's
 
 
 def nearest(
@@ -45,11 +45,11 @@ def nearest(
     candidates = vectors if references is None else references.detach()
     own_index = torch.arange(len(vectors)) if references is None else own_index
     order = torch.randperm(len(candidates), generator=torch.Generator().manual_seed(0)).to(vectors.device)
-    count, large = min(count, len(candidates) - (own_index is not None)), candidates.numel() > PREPARED
+    count, large = min(count, len(candidates) - (own_index is not None)), candidates.numel() > MAX_PREPARED_NUMBERS
     shuffled = None if large else functional.normalize(candidates)[order]
-    rows = max(FEWEST_ROWS, ROWS_OF_LARGE if large else TILE // max(1, len(candidates)))
-    rows = min(rows, max(1, KEPT // max(1, count)))
-    columns = max(1, TALLEST // rows)
+    rows = max(MIN_ROWS, LARGE_ROWS if large else TILE // max(1, len(candidates)))
+    rows = min(rows, max(1, MAX_NEIGHBOURS // max(1, count)))
+    columns = max(1, MAX_TILE // rows)
     positions = order if own_index is None else order.argsort()[own_index.to(order.device)]
     buffer = vectors.new_empty(min(rows, len(vectors)) * min(columns, len(candidates)))
     for start in progress(range(0, len(vectors), rows), doing):
@@ -85,7 +85,7 @@ def largest(tile: Float[Tensor, "m n"], count: int) -> tuple[Float[Tensor, "m k"
     """
     width = tile.shape[1]
     block = int((width / max(1, count)) ** 0.5)
-    if block < NARROWEST_BLOCK:
+    if block < MIN_BLOCK:
         values, columns = tile.topk(count, dim=1)
         return values, columns
     whole = width // block
@@ -100,7 +100,7 @@ def largest(tile: Float[Tensor, "m n"], count: int) -> tuple[Float[Tensor, "m k"
     return top.values, columns.gather(1, top.indices)
 
 
-def ranked(
+def rank_gallery(
     queries: Float[Tensor, "m d"],
     gallery: Float[Tensor, "r d"],
     pairs: Int[Tensor, "p 2"],
@@ -119,7 +119,7 @@ def ranked(
         depth: How many of the nearest are told right from wrong.
         own_index: The place in the gallery left out for each query, (M,), no right answer of it. None: there is none.
         progress: Wraps the tiles.
-        doing: What is said meanwhile.
+        doing: Name of the progress bar.
 
     Returns:
         The rank of each query's first right answer, from 1, or 0 without one; and which of the nearest are right.
@@ -134,7 +134,7 @@ def ranked(
     shuffled, right = gallery_units[order].T, query * len(gallery_units) + position
     first = torch.zeros(len(units), dtype=torch.int64)
     hits = torch.zeros(len(units), min(depth, len(gallery_units)), dtype=torch.bool)
-    rows = max(1, CACHED["cpu"] // max(1, len(gallery_units)))
+    rows = max(1, CACHE_TILE["cpu"] // max(1, len(gallery_units)))
     for start in progress(range(0, len(units), rows), doing):
         part = slice(start, min(start + rows, len(units)))
         keys = _keys(units[part] @ shuffled, columns)
@@ -187,7 +187,7 @@ class Nearest:
         but: Callable[[slice, slice, Tensor], Tensor] | None = None,
     ) -> None:
         self._units, self._least, self._own, self._but = functional.normalize(queries.float()), least, own_index, but
-        self._keys = _keys(self._units.new_full((len(queries), count), -torch.inf), LAST)
+        self._keys = _keys(self._units.new_full((len(queries), count), -torch.inf), LAST_PLACE)
         self._bound = self._units.new_full((len(queries), 1), max(least, torch.finfo().min))
         self._waiting: list[tuple[Tensor, Tensor, Tensor]] = []
         self._found = torch.zeros_like(self._keys[:, 0])
@@ -196,7 +196,7 @@ class Nearest:
     def add(self, references: Float[Tensor, "r d"]) -> None:
         """Compare the queries with the next references."""
         count = self._keys.shape[1]
-        for start, first, tile in _tiles(self._units, functional.normalize(references.float()), max(NARROWEST, count)):
+        for start, first, tile in _tiles(self._units, functional.normalize(references.float()), max(MIN_BLOCKS, count)):
             rows = slice(start, start + len(tile))
             if self._own is not None:
                 own_column = self._own[rows] - (self._seen + first)
@@ -207,15 +207,15 @@ class Nearest:
                 begin = self._seen + first
                 within.masked_fill_(self._but(rows, slice(begin, begin + within.shape[1]), within), -torch.inf)
             blocks = tile.unflatten(1, (-1, BLOCK))
-            largest, bound = blocks.amax(2), self._bound[rows]
-            hits = (largest >= bound).flatten().nonzero().flatten()
-            if 2 * len(hits) > largest.numel() and count <= tile.shape[1]:  # as among the first references
+            maxima, bound = blocks.amax(2), self._bound[rows]
+            hits = (maxima >= bound).flatten().nonzero().flatten()
+            if 2 * len(hits) > maxima.numel() and count <= tile.shape[1]:  # as among the first references
                 bound = bound.maximum(tile.topk(count, sorted=False).values.amin(1, keepdim=True))
-                hits = (largest >= bound).flatten().nonzero().flatten()
+                hits = (maxima >= bound).flatten().nonzero().flatten()
             values = blocks.flatten(0, 1)[hits]
-            mask = values >= bound[hits // largest.shape[1]]
+            mask = values >= bound[hits // maxima.shape[1]]
             hit, column = mask.nonzero(as_tuple=True)
-            row, block = hits[hit] // largest.shape[1], hits[hit] % largest.shape[1]
+            row, block = hits[hit] // maxima.shape[1], hits[hit] % maxima.shape[1]
             self._wait(row + start, _keys(values[mask], block * BLOCK + column + (self._seen + first)))
             if sum(len(indices) for indices, *_ in self._waiting) > count * len(tile):
                 self._merge()
@@ -230,8 +230,8 @@ class Nearest:
     @property
     def indices(self) -> Int[Tensor, "m k"]:
         """The places of the nearest among all references, (M, k); -1 where fewer count."""
-        places = LAST - (self._keys.sort(dim=1, descending=True).values & LAST)
-        return places.masked_fill(places == LAST, -1)
+        places = LAST_PLACE - (self._keys.sort(dim=1, descending=True).values & LAST_PLACE)
+        return places.masked_fill(places == LAST_PLACE, -1)
 
     def _wait(self, row: Int[Tensor, " n"], keys: Int[Tensor, " n"]) -> None:
         counts = torch.bincount(row, minlength=len(self._found))
@@ -256,7 +256,7 @@ class Nearest:
 def _keys(similarities: Float[Tensor, "..."], places: Int[Tensor, "..."] | int) -> Int[Tensor, "..."]:
     """Pack each similarity and place into one integer: larger for larger similarities, of ties for earlier places."""
     bits = (similarities + 0.0).view(torch.int32)  # which turns −0 into 0
-    return ((bits ^ ((bits >> 31) & 0x7FFF_FFFF)).long() << 32) + (LAST - places)
+    return ((bits ^ ((bits >> 31) & 0x7FFF_FFFF)).long() << 32) + (LAST_PLACE - places)
 
 
 def _similarities(keys: Int[Tensor, "..."]) -> Float[Tensor, "..."]:
@@ -269,7 +269,7 @@ def close_pairs(
 ) -> Iterator[tuple[Int[Tensor, " p"], Int[Tensor, " p"], Float[Tensor, " p"]]]:
     """Yield the pairs of a query and a reference with at least a similarity: their places, and the similarities."""
     for start, first, tile in _tiles(
-        functional.normalize(queries.float()), functional.normalize(references.float()), NARROWEST
+        functional.normalize(queries.float()), functional.normalize(references.float()), MIN_BLOCKS
     ):
         row, column = (tile >= least).nonzero(as_tuple=True)
         if len(row):
@@ -280,7 +280,7 @@ def _tiles(
     queries: Float[Tensor, "m d"], references: Float[Tensor, "r d"], blocks: int
 ) -> Iterator[tuple[int, int, Float[Tensor, "m n"]]]:
     """Yield tiles of similarities, in whole blocks of columns with −∞ beyond the last, and where each begins."""
-    size = CACHED.get(queries.device.type, TILE * 8)
+    size = CACHE_TILE.get(queries.device.type, TILE * 8)
     blocks = min(max(blocks, size // (BLOCK * max(1, len(queries)))), -(-len(references) // BLOCK))
     rows = max(1, size // (BLOCK * max(1, blocks)))
     buffer = queries.new_empty(min(rows, len(queries)) * blocks * BLOCK)

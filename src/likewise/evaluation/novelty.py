@@ -1,4 +1,4 @@
-"""How unlike the training data new features are, measured by held-out samples, which are like it."""
+"""Novelty scores: how unlike the training data new features are, compared with held-out samples."""
 
 from typing import final
 
@@ -9,16 +9,16 @@ from torch import Tensor
 from likewise.data.samples import some_rows
 from likewise.evaluation.features import FeatureParts, joined
 from likewise.evaluation.nearest import nearest
-from likewise.evaluation.out_of_distribution import KEPT, neighbour_distances, neighbour_of
+from likewise.evaluation.out_of_distribution import KEPT_PERCENT, neighbour_distances, neighbour_of
 
-MOST = 1000  # held-out samples whose distances are measured: a share is then known to 1.4 points
-UNLIKE = KEPT / 100
+MAX_HELD_OUT = 1000  # held-out samples whose distances are measured: a share is then known to 1.4 points
+UNLIKE_SHARE = KEPT_PERCENT / 100
 ROUNDING = 1e-3  # of a feature that is computed again, of its length: in other batches, or on another device
 
 
 @final
 class NoveltyScore:
-    """Says for new samples what share of held-out samples is nearer to the training samples than they are.
+    """Score new samples by the share of held-out samples that is nearer to the training samples than they are.
 
         share = |{i held out: d_i < d}| / (H + 1),   d the distance to the k-th nearest training sample, or to the last
 
@@ -55,7 +55,7 @@ class NoveltyScore:
         if not len(learned) or not len(held_out):
             got = f"got {len(learned)} and {len(held_out)}: evaluate embeddings with parts"
             raise ValueError(f"expected training and held-out samples to measure distances by, {got}")
-        some = held_out.vectors[some_rows(len(held_out), MOST, seed)]
+        some = held_out.vectors[some_rows(len(held_out), MAX_HELD_OUT, seed)]
         self._train = learned.vectors.float()
         self._k = neighbour_of(learned)
         self._inside = neighbour_distances(some.float(), self._train, self._k).sort().values

@@ -14,15 +14,15 @@ from likewise.data.samples import some_rows
 from likewise.evaluation.evaluation import Evaluation, ScoreCollector
 from likewise.evaluation.features import Bar, FeatureParts, Features, joined, silent
 from likewise.evaluation.from_source import encoded_as, why_not_fitting, words_of
-from likewise.evaluation.intervals import Z_95, resampled, wilson
+from likewise.evaluation.intervals import Z_95, bootstrap_indices, wilson
 from likewise.evaluation.nearest import nearest
-from likewise.evaluation.raw import MOST_NUMBERS
+from likewise.evaluation.raw import MAX_PART_NUMBERS
 from likewise.runs.scores import RAW, Metric, Result
 
 CHUNK = 2**12  # samples in float64 at a time
 NEIGHBOUR = 50  # which nearest training sample a distance is to, where classes are large
-KEPT = 95  # percent of the inside samples below the threshold of `false_positives`
-WIDEST = 4096  # features; with more, the D x D covariance costs too much
+KEPT_PERCENT = 95  # of the inside samples below the threshold of `false_positives`
+MAX_FEATURES = 4096  # with more, the D x D covariance costs too much
 AREA = "AUROC"
 RATE = "FPR at 95 % TPR"
 
@@ -94,7 +94,7 @@ class OutOfDistribution(Evaluation):
 
     def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Bar = silent) -> Result:
         train, validation, test = parts
-        outside_features = self._encoded(test)
+        outside_features = self._encode_outside(test)
         self._check_outside(train, outside_features)
         learned = joined(train, validation) if refit else train
         collector = ScoreCollector(self.name, test)
@@ -119,15 +119,15 @@ class OutOfDistribution(Evaluation):
     ) -> Iterator[tuple[str, Mapping[str, Any], Callable[[Tensor], Tensor]]]:
         k, doing = min(self.k or neighbour_of(train), len(train)), f"{self.name}, neighbours"
         yield "kNN", {"k": k}, partial(neighbour_distances, train=train.vectors, k=k, progress=progress, doing=doing)
-        if train.label_kind == "classes" and train.vectors.shape[1] <= WIDEST:
+        if train.label_kind == "classes" and train.vectors.shape[1] <= MAX_FEATURES:
             yield "Mahalanobis", {}, Mahalanobis(train).distances
 
-    def _encoded(self, test: Features) -> Tensor:
+    def _encode_outside(self, test: Features) -> Tensor:
         """Return the features of the outside samples, (N, D), or of a random subset."""
         samples: Samples = self.outside.load()
         most = len(samples) if self.most is None else self.most
         if test.kind == RAW:
-            most = min(most, max(2, MOST_NUMBERS // max(1, test.vectors.shape[1])))
+            most = min(most, max(2, MAX_PART_NUMBERS // max(1, test.vectors.shape[1])))
         if len(samples) > most:
             samples = samples[some_rows(len(samples), most, self.seed)]
         vectors, _ = encoded_as(test, samples, "outside samples")
@@ -196,8 +196,8 @@ class Mahalanobis:
         distances: list[Tensor] = []
         for some in vectors.split(CHUNK):
             white = self._whitened(some.double())
-            nearest = torch.addmm(lengths, white, self._means.T, alpha=-2).amin(dim=1)
-            distances.append((nearest + white.square().sum(dim=1)).clamp(min=0).sqrt().cpu())
+            closest = torch.addmm(lengths, white, self._means.T, alpha=-2).amin(dim=1)
+            distances.append((closest + white.square().sum(dim=1)).clamp(min=0).sqrt().cpu())
         return torch.cat(distances) if distances else torch.zeros(0, dtype=torch.float64)
 
     def _whitened(self, vectors: Tensor) -> Tensor:
@@ -255,9 +255,9 @@ def false_positives(
     The interval is Wilson's at this threshold, widened to the percentiles of 1,000 bootstrap samples of both x, inside,
     and y, outside, in which the threshold varies too.
     """
-    rank = -(-KEPT * len(inside) // 100)
+    rank = -(-KEPT_PERCENT * len(inside) // 100)
     passing = int((outside <= inside.kthvalue(rank).values).sum())
-    again = resampled(len(inside), len(outside), seed=seed)
+    again = bootstrap_indices(len(inside), len(outside), seed=seed)
     passed = (
         outside[outside_index] <= inside[inside_index].kthvalue(rank, dim=1, keepdim=True).values
         for inside_index, outside_index in again

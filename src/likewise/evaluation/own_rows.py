@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from likewise.evaluation.features import CHECKED, Features
+from likewise.evaluation.features import CHECK_BATCH, Features
 from likewise.runs.scores import ENCODER
 
 PROJECTIONS = 8
@@ -20,7 +20,7 @@ WINDOW = 64  # rows of the gallery, nearest by their first projection, that a qu
 @final
 @dataclass(frozen=True)
 class RowFingerprints:
-    """What tells whether rows are the same, on the CPU.
+    """Fingerprints of rows, which tell whether they are the same, on the CPU.
 
     Attributes:
         keys: A hash of each row's bits and label, (N,).
@@ -38,7 +38,7 @@ class RowFingerprints:
     def of(cls, pieces: Iterable[Float[Tensor, "n d"]], labels: Float[Tensor, "n l"] | None = None) -> Self:
         """Read rows, some at a time."""
         fingerprints: list[tuple[Tensor, Tensor, Tensor]] = []
-        for some in (some for piece in pieces for some in piece.detach().split(CHECKED)):
+        for some in (some for piece in pieces for some in piece.detach().split(CHECK_BATCH)):
             directions = torch.randn(some.shape[1], PROJECTIONS, generator=torch.Generator().manual_seed(0))
             wide = some.double()
             projections = wide @ directions.to(wide.device, wide.dtype)
@@ -88,7 +88,7 @@ def places_of_close(queries: RowFingerprints, gallery: RowFingerprints) -> Int[T
     if not len(order):
         return matches
     around = torch.arange(min(WINDOW, len(order)))
-    for rows in torch.arange(len(matches)).split(CHECKED // 4):
+    for rows in torch.arange(len(matches)).split(CHECK_BATCH // 4):
         middle = torch.searchsorted(ordered, queries.projections[rows, 0].contiguous())
         first = (middle - WINDOW // 2).clamp(max=len(order) - len(around)).clamp(min=0)
         places = order[first.unsqueeze(1) + around]
@@ -128,16 +128,16 @@ def own_places(
     own_index = places_of_equal(queries.keys, gallery.keys)
     own_index = own_index.where(own_index >= 0, places_of_close(queries, gallery))
     if included and (missing := int((own_index < 0).sum())):
-        told = f"expected each query's own row in the gallery, got {missing:,} of {len(own_index):,} queries without"
-        raise ValueError(f"{told}: leave out gallery_includes_queries, or add their rows, with their labels")
+        error = f"expected each query's own row in the gallery, got {missing:,} of {len(own_index):,} queries without"
+        raise ValueError(f"{error}: leave out gallery_includes_queries, or add their rows, with their labels")
     match_count = int(((own_index >= 0) & (queries.norms > 0)).sum())  # zeros are similar to nothing
     if included or not match_count:
         return own_index if included else None, ()
-    told = f"{match_count:,} of {len(own_index):,} queries are rows of the gallery, too"
+    note = f"{match_count:,} of {len(own_index):,} queries are rows of the gallery, too"
     if 2 * match_count >= len(own_index):
         remedy = "gallery_includes_queries leaves each query's own row out, or drop these rows"
-        warnings.warn(f"{told}, and find themselves: {remedy}", stacklevel=6)
-    return None, (told,)
+        warnings.warn(f"{note}, and find themselves: {remedy}", stacklevel=6)
+    return None, (note,)
 
 
 def own_rows(

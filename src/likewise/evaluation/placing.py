@@ -1,4 +1,4 @@
-"""Where features are evaluated: on a GPU that has room for them, or on the CPU."""
+"""The device on which features are evaluated: a GPU that has room for them, or the CPU."""
 
 import torch
 
@@ -17,5 +17,5 @@ def with_room(device: torch.device, count: int, width: int) -> torch.device:
 
 def features_on(device: torch.device, features: FeatureParts) -> FeatureParts:
     """Return features with their vectors on a device, if there is room for them."""
-    where = with_room(device, sum(map(len, features)), features.test.vectors.shape[1])
-    return features if where == CPU else features.to(where)
+    target = with_room(device, sum(map(len, features)), features.test.vectors.shape[1])
+    return features if target == CPU else features.to(target)

@@ -8,15 +8,15 @@ import numpy as np
 from jaxtyping import Bool, Float
 from numpy.typing import NDArray
 
-from likewise.evaluation.novelty import UNLIKE
+from likewise.evaluation.novelty import UNLIKE_SHARE
 
-SHOWN = 5
+MAX_SHOWN = 5  # samples in the repr
 
 
 @final
 @dataclass(frozen=True)
 class Predictions:
-    """What is predicted of M samples; see `Model.predict`.
+    """The predictions for M samples; see `Model.predict`.
 
     Args:
         ids: What each sample is called, (M,).
@@ -27,7 +27,7 @@ class Predictions:
             `likewise.evaluation.NoveltyScore`. None where the run keeps no features.
         probabilities: Whether the scores are probabilities.
         trained_on: Whether each sample has the features of a training sample, (M,): then it says nothing of new ones.
-            None as for unlike.
+            None where the run keeps no features.
     """
 
     ids: Sequence[str]
@@ -42,9 +42,9 @@ class Predictions:
         return len(self.ids)
 
     def __repr__(self) -> str:
-        first = zip(self.ids[:SHOWN], self.labels[:SHOWN], strict=True)
+        first = zip(self.ids[:MAX_SHOWN], self.labels[:MAX_SHOWN], strict=True)
         shown = [f"{name}: {self._words(label)}" for name, label in first]
-        return f"Predictions({len(self):,}: {', '.join(shown)}{', ...' if len(self) > SHOWN else ''})"
+        return f"Predictions({len(self):,}: {', '.join(shown)}{', ...' if len(self) > MAX_SHOWN else ''})"
 
     @property
     def labels(self) -> list[Any]:
@@ -68,7 +68,7 @@ class Predictions:
     @property
     def unlike_training(self) -> list[bool] | None:
         """Whether each sample is farther from the training data than 95 % of held-out samples are."""
-        return None if self.unlike is None else (self.unlike > UNLIKE).tolist()
+        return None if self.unlike is None else (self.unlike > UNLIKE_SHARE).tolist()
 
     @property
     def columns(self) -> dict[str, list[Any]]:

@@ -1,4 +1,4 @@
-"""Predicted classes and label sets: their scores, whoever predicts; and the classifier that a run trained itself."""
+"""Scores of predicted classes and label sets, whoever predicts, also of the classifier that a run trained itself."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -10,13 +10,13 @@ from torch import Tensor
 
 from likewise.evaluation.evaluation import Evaluation, ScoreCollector, needs_seen_labels
 from likewise.evaluation.features import Bar, FeatureParts, Features, silent
-from likewise.evaluation.intervals import mean_within, of_share, share, student, weighted
-from likewise.evaluation.label_metrics import FEWEST, LabelMetric, Mean, best_thresholds, ranking
+from likewise.evaluation.intervals import mean_within, of_share, share, student, weighted_mean_interval
+from likewise.evaluation.label_metrics import MIN_SAMPLES, LabelMetric, Mean, best_thresholds, ranking
 from likewise.runs.scores import ALL, FREQUENCIES, Group, Metric, Result, Score
 
 ACCURACY = Metric("accuracy", selects=True)
-MANY = 100  # more training samples than this: many
-FEW = 20  # fewer than this: few
+MANY_SAMPLES = 100  # a class with more training samples has many
+FEW_SAMPLES = 20  # a class with fewer has few
 HALF = 0.5  # the default threshold of probabilities
 MICRO, MACRO, F1 = Metric("micro-F1"), Metric("macro-F1"), Metric("F1")
 MICRO_AT_HALF, MACRO_AT_HALF = (Metric(f"{name}-F1 at {HALF}", shown=False) for name in ("micro", "macro"))
@@ -29,7 +29,7 @@ THIRDS = FREQUENCIES[3:]
 @final
 @dataclass(frozen=True)
 class Predicted:
-    """What is predicted of samples: classes, (M,); or scores of labels, (M, L), the higher, the likelier.
+    """The predictions for samples: classes, (M,); or scores of labels, (M, L), the higher, the likelier.
 
     Args:
         values: The classes or scores.
@@ -47,7 +47,7 @@ class Predicted:
         return self.features.sets
 
 
-def scored(
+def score_predictions(
     evaluation: str,
     predicted: Predicted,
     chosen_by: Predicted,
@@ -93,14 +93,14 @@ def accuracy(
     right = predictions == test.classes
     for group, rows in _groups(test, training):
         collector.add(ACCURACY, *share(right[rows]), group=group)
-    collector.contributed(ACCURACY.name, right)
-    collector.contributed("prediction", predictions)
+    collector.add_outcomes(ACCURACY.name, right)
+    collector.add_outcomes("prediction", predictions)
     return collector.result()
 
 
 def frequency(training: Int[Tensor, " c"]) -> dict[Group, Tensor]:
     """Name the classes with many (over 100), medium, and few (under 20) training samples: masks (C,)."""
-    many, few = training > MANY, training < FEW
+    many, few = training > MANY_SAMPLES, training < FEW_SAMPLES
     return dict(zip(FREQUENCIES, (many, ~many & ~few, few), strict=False))
 
 
@@ -133,12 +133,12 @@ def label_set_scores(
     Labels that no test sample has are left out of means over labels. macro-F1 and mAP also of the third of labels with
     the most training samples (head), of the middle third, and of the tail; F1 and average precision of every label.
 
-    Intervals are over the samples' pseudo-values, which are the outcomes: those of mAP and F1 by `weighted`, which
-    allows for labels of few samples, the others Student's. Thresholds are taken as given. A score in which fewer than 5
-    samples count has no outcomes.
+    Intervals are over the samples' pseudo-values, which are the outcomes: those of mAP and F1 by
+    `weighted_mean_interval`, which allows for labels of few samples, the others Student's. Thresholds are taken as
+    given. A score in which fewer than 5 samples count has no outcomes.
     """
     scoring = _LabelScoring(ScoreCollector(evaluation, predicted.features, settings), predicted)
-    scoring.add_all(Thresholds.chosen(validation), training)
+    scoring.add_all(Thresholds.choose(validation), training)
     return scoring.found.result()
 
 
@@ -162,7 +162,7 @@ class Thresholds:
         return self.own.where(~self.few, self.common)
 
     @classmethod
-    def chosen(cls, validation: Predicted) -> "Thresholds":
+    def choose(cls, validation: Predicted) -> "Thresholds":
         """Choose the thresholds on validation; where it is empty they are 0.5."""
         labels = validation.values.shape[1]
         if not bool(validation.sets.any()):
@@ -173,7 +173,7 @@ class Thresholds:
         return cls(
             common,
             label_thresholds.nan_to_num(common),
-            validation.sets.sum(dim=0) < FEWEST,
+            validation.sets.sum(dim=0) < MIN_SAMPLES,
             int(label_thresholds.isnan().sum()),
         )
 
@@ -242,18 +242,18 @@ class _LabelScoring:
         left = f"{int((~known).sum())} samples without a label left out" if not bool(known.all()) else ""
         mean, most = float(known_values.mean()), float(self._predicted.sets.shape[1]) if metric == COVERAGE else 1.0
         if isinstance(statistic, Mean):
-            low, high = weighted(values, statistic.count)
+            low, high = weighted_mean_interval(values, statistic.count)
         elif metric == COVERAGE:
             _, low, high, _ = mean_within(known_values, most)
         else:
             low, high = of_share(student(known_values), mean, len(known_values))
         mean = min(max(mean, 0.0), most)  # rounding
         bounds = min(low, mean), max(high, mean)
-        said = tuple(filter(None, (*notes, left)))
-        self.found.add(metric, mean, *bounds, len(known_values), group=group, settings=settings, notes=said)
-        few = isinstance(statistic, Mean) and statistic.count < FEWEST
+        all_notes = tuple(filter(None, (*notes, left)))
+        self.found.add(metric, mean, *bounds, len(known_values), group=group, settings=settings, notes=all_notes)
+        few = isinstance(statistic, Mean) and statistic.count < MIN_SAMPLES
         if group == ALL and not few:
-            self.found.contributed(metric.name, values, known)
+            self.found.add_outcomes(metric.name, values, known)
 
 
 @final
@@ -284,7 +284,7 @@ class OwnClassifier(Evaluation):
         del refit, progress
         train, validation, test = parts
         chosen_by = _own(validation) if len(validation) else Predicted(test.predicted[:0], validation)
-        result = scored(self.name, _own(test), chosen_by, train.frequencies)
+        result = score_predictions(self.name, _own(test), chosen_by, train.frequencies)
         return replace(result, candidates=(selecting_score(self.name, chosen_by),) if len(validation) else ())
 
 

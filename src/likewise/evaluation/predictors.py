@@ -1,4 +1,4 @@
-"""What predicts classes or label sets of new features: linear classifiers, which a run keeps, and neighbours."""
+"""Predictors of classes or label sets from features: a linear classifier, saved with a run, and nearest neighbours."""
 
 import json
 import math
@@ -18,14 +18,14 @@ from likewise.evaluation.knn import KNN, TEMPERATURE, Weights
 from likewise.evaluation.logistic_regression import LinearClassifier
 from likewise.evaluation.predictions import Predicted, Thresholds
 
-HOTTEST = 20.0  # temperatures lie between 1/20 and 20
-FACTS = ("by", "names", "width", "temperature", "probabilities", "few", "settings")
+MAX_TEMPERATURE = 20.0  # temperatures lie between 1/20 and 20
+SAVED_FIELDS = ("by", "names", "width", "temperature", "probabilities", "few", "settings")
 Logits = Callable[[], Iterable[tuple[slice, Tensor]]]
 """Yields some samples at a time and their logits, (m, C), anew in each call."""
-SCORED = 2**14  # samples that are scored at a time
-TRAINING_SCORES = 2**27  # of all classes, 512 MiB: of more none are kept
-LEAST = 0.05  # probability of a label that is given
-OF_COSINES = 0.1  # the temperature of cosines where no validation part chooses one
+SCORING_BATCH = 2**14  # samples that are scored at a time
+MAX_TRAINING_SCORES = 2**27  # scores (samples · classes) kept for the training part, 512 MiB
+MIN_LABEL_PROBABILITY = 0.05  # of a label that is given
+COSINE_TEMPERATURE = 0.1  # of cosines, where no validation part chooses one
 
 
 @dataclass(frozen=True)
@@ -33,12 +33,12 @@ class Predictor(ABC):
     """Abstract: predicts the classes or label sets of new features.
 
     Args:
-        by: What was learned, such as "linear probe".
+        by: Name of the predictor, such as "linear probe".
         names: The classes or labels, C of them.
         width: The length of a feature vector.
         thresholds: Above which scores labels are predicted, (L,); None for classes.
         probabilities: Whether its scores are probabilities: of classes they are.
-        few: How many labels have a common threshold, as validation has fewer than 5 samples of each.
+        few: How many labels share a common threshold, since validation has fewer than 5 samples of each.
     """
 
     by: str
@@ -53,9 +53,9 @@ class Predictor(ABC):
 
     @property
     def limits(self) -> Float[Tensor, " l"] | None:
-        """Above which scores labels are given, (L,): the thresholds, but no probability below `LEAST`."""
+        """The scores above which labels are given, (L,): thresholds, no probability below `MIN_LABEL_PROBABILITY`."""
         limits = self.thresholds
-        return limits.clamp(min=LEAST) if limits is not None and self.probabilities else limits
+        return limits.clamp(min=MIN_LABEL_PROBABILITY) if limits is not None and self.probabilities else limits
 
     def scores(self, vectors: Float[Tensor, "m d"]) -> Float[Tensor, "m c"]:
         """Return the probability of each class, (M, C), which sum to 1, or the score of each label, (M, L)."""
@@ -73,8 +73,8 @@ class Predictor(ABC):
 class LinearPredictor(Predictor):
     """Predicts by a linear classifier, of features or of a head's embeddings; a run keeps it in a file.
 
-        classes:     softmax((W x + b) / temperature)
-        label sets:  sigmoid(W x + b), or W x + b where these are cosines
+        classes:     softmax((x W + b) / temperature)
+        label sets:  sigmoid(x W + b), or x W + b where these are cosines
 
     W and b are for features as they come: a probe's hold its standardisation. Where there is a head, x is its embedding
     of length 1.
@@ -102,10 +102,10 @@ class LinearPredictor(Predictor):
         return self.classifier.logits(rows)
 
     def with_predictions(self, features: Features) -> Features:
-        """Add the logits, or cosines, to features: of a large training part none, as by them nothing is evaluated."""
-        if features.part == "train" and len(features) * len(self.names) > TRAINING_SCORES:
+        """Add the logits, or cosines, to features; not to a large training part, whose logits nothing reads."""
+        if features.part == "train" and len(features) * len(self.names) > MAX_TRAINING_SCORES:
             return features
-        scores = [torch.empty(0, len(self.names)), *map(self.logits, features.vectors.split(SCORED))]
+        scores = [torch.empty(0, len(self.names)), *map(self.logits, features.vectors.split(SCORING_BATCH))]
         return replace(features, predictions=torch.cat(scores), logits=self.head is None)
 
     def _scores(self, vectors: Tensor) -> Tensor:
@@ -122,13 +122,13 @@ class LinearPredictor(Predictor):
         if validation.label_kind == "label sets":
             scores = torch.cat([torch.empty(0, len(self.names)), *(some for _, some in logits())])
             scores = scores.sigmoid() if self.probabilities else scores
-            chosen = Thresholds.chosen(Predicted(scores, validation, self.probabilities))
+            chosen = Thresholds.choose(Predicted(scores, validation, self.probabilities))
             return replace(self, thresholds=chosen.to_predict, few=int(chosen.few.sum()))
         if len(validation) == 0:
-            return self if self.head is None else replace(self, temperature=OF_COSINES)
+            return self if self.head is None else replace(self, temperature=COSINE_TEMPERATURE)
         return replace(self, temperature=temperature_of(logits, validation.classes))
 
-    def saved(self) -> bytes:
+    def to_bytes(self) -> bytes:
         """Return the content of its file, safetensors: weight (D, C), bias (C,), thresholds (L,), head.*, metadata."""
         from safetensors.torch import save  # noqa: PLC0415 - of an extra
 
@@ -137,7 +137,7 @@ class LinearPredictor(Predictor):
             tensors["thresholds"] = self.thresholds.double()
         for name, tensor in ({} if self.head is None else self.head.state_dict()).items():
             tensors[f"head.{name}"] = tensor
-        facts = {name: getattr(self, name) for name in FACTS}
+        facts = {name: getattr(self, name) for name in SAVED_FIELDS}
         facts["head"] = None if self.head is None else "none" if isinstance(self.head, nn.Identity) else "head"
         kept = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
         return save(kept, {"likewise": json.dumps(facts)})
@@ -170,11 +170,15 @@ class LinearPredictor(Predictor):
 class NeighbourPredictor(Predictor):
     """Predicts by the share of the votes of the k nearest training samples, as `KNN` does.
 
+        score_c = Σ_{j ∈ k nearest, c ∈ y_j} w_j / Σ_{j ∈ k nearest} w_j,   w_j = 1 or exp(s_j/temperature)
+
+    Training sample j has the class, or the labels, y_j.
+
     Args:
         train: The training samples.
         k: How many vote.
         weights: How much each vote counts.
-        temperature: Of the weights by similarity.
+        temperature: Temperature of the weights by similarity.
     """
 
     train: Features
@@ -193,7 +197,7 @@ class NeighbourPredictor(Predictor):
             return made
         some = train[torch.arange(0)] if validation is None else validation
         scores = made.scores(some.vectors)
-        chosen = Thresholds.chosen(Predicted(scores, some))
+        chosen = Thresholds.choose(Predicted(scores, some))
         return replace(made, thresholds=chosen.to_predict, few=int(chosen.few.sum()))
 
     def __repr__(self) -> str:
@@ -226,16 +230,16 @@ def temperature_of(logits: Logits, classes: Int[Tensor, " v"]) -> float:
     """
     from scipy.optimize import minimize_scalar  # noqa: PLC0415 - takes a second to import
 
-    unsure = 1 / (2 * len(classes) + 2)
+    epsilon = 1 / (2 * len(classes) + 2)
 
     def loss(logarithm: float) -> float:
         total = 0.0
         for rows, some in logits():
             logs, targets = (some.double() / math.exp(logarithm)).log_softmax(dim=1), classes[rows].unsqueeze(1)
             other = logs.scatter(1, targets, -torch.inf).amax(dim=1)
-            total -= float((1 - unsure) * logs.gather(1, targets).sum() + unsure * other.sum())
+            total -= float((1 - epsilon) * logs.gather(1, targets).sum() + epsilon * other.sum())
         return total / len(classes)
 
-    most = math.log(HOTTEST)
+    most = math.log(MAX_TEMPERATURE)
     optimum = minimize_scalar(loss, bounds=(-most, most), method="bounded", options={"xatol": 1e-4})
     return math.exp(float(optimum.x))

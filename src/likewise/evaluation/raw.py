@@ -12,15 +12,15 @@ from torch.nn.functional import adaptive_avg_pool2d
 from likewise.data import Parts, Samples, Texts
 from likewise.data.lazy_inputs import LazyInputs
 from likewise.evaluation.features import FeatureParts, Features, Origin
-from likewise.evaluation.logistic_regression import CONSTANT
+from likewise.evaluation.logistic_regression import MIN_VARIATION
 from likewise.files.formats import PARTS
 from likewise.runs.scores import RAW
 
-LONGEST = 3 * 64 * 64  # numbers of an input; larger images are shrunk, since more pixels say no more
-READ = 256  # images that are shrunk at a time
-MOST_NUMBERS = 2**24  # of a part: 64 MiB in float32
+MAX_INPUT_NUMBERS = 3 * 64 * 64  # numbers of an input; larger images are shrunk, since more pixels say no more
+IMAGE_BATCH = 256  # images that are shrunk at a time
+MAX_PART_NUMBERS = 2**24  # of a part: 64 MiB in float32
 TERMS = 2048  # words that texts are described by
-MOST_TEXTS = 2**16  # of a part: 512 MiB in float32
+MAX_PART_TEXTS = 2**16  # of a part: 512 MiB in float32
 Encode = Callable[[Tensor | LazyInputs], Tensor]
 
 
@@ -53,9 +53,9 @@ def raw_features(parts: Parts, features: FeatureParts | None = None, seed: int =
         torch.Size([6, 4])
     """
     texts, shape = isinstance(parts.train.inputs, Texts), torch.Size(parts.train.input_shape)
-    if not texts and shape.numel() > LONGEST and len(shape) != 3:
+    if not texts and shape.numel() > MAX_INPUT_NUMBERS and len(shape) != 3:
         return None
-    most = MOST_TEXTS if texts else max(1, MOST_NUMBERS // max(1, min(shape.numel(), LONGEST)))
+    most = MAX_PART_TEXTS if texts else max(1, MAX_PART_NUMBERS // max(1, min(shape.numel(), MAX_INPUT_NUMBERS)))
     unseen = not texts and parts.train.names[: len(parts.test.names)] != parts.test.names
     samples = (part.as_evaluated() for part in (parts.train, parts.validation, parts.test))
     named = list(zip(PARTS, samples, features or [None] * 3, strict=True))
@@ -94,10 +94,10 @@ def as_vectors(samples: Samples) -> Float[Tensor, "n d"]:
         >>> as_vectors(Samples(torch.full((2, 1, 2, 2), 255, dtype=torch.uint8))).tolist()
         [[1.0, 1.0, 1.0, 1.0], [1.0, 1.0, 1.0, 1.0]]
     """
-    read = (samples.inputs[rows] for rows in torch.arange(len(samples)).split(READ))
+    read = (samples.inputs[rows] for rows in torch.arange(len(samples)).split(IMAGE_BATCH))
     inputs = [shrunk(some).flatten(1) for some in read]
     if not inputs:
-        return torch.zeros(0, min(math.prod(samples.input_shape), LONGEST))
+        return torch.zeros(0, min(math.prod(samples.input_shape), MAX_INPUT_NUMBERS))
     vectors = torch.cat(inputs)
     return vectors.float() if vectors.is_floating_point() else vectors.float() / 255
 
@@ -109,9 +109,9 @@ def shrunk(inputs: Float[Tensor, "n ..."]) -> Float[Tensor, "n ..."]:
         >>> shrunk(torch.zeros(1, 3, 160, 80, dtype=torch.uint8)).shape
         torch.Size([1, 3, 64, 64])
     """
-    if inputs.ndim != 4 or inputs[:1].numel() <= LONGEST:
+    if inputs.ndim != 4 or inputs[:1].numel() <= MAX_INPUT_NUMBERS:
         return inputs
-    side = math.isqrt(LONGEST // inputs.shape[1])
+    side = math.isqrt(MAX_INPUT_NUMBERS // inputs.shape[1])
     height, width = (min(side, length) for length in inputs.shape[2:])
     small = adaptive_avg_pool2d(inputs.float(), (height, width))
     return small if inputs.is_floating_point() else small.round().to(inputs.dtype)
@@ -123,7 +123,7 @@ def _flattened(inputs: Tensor | LazyInputs) -> Tensor:
 
 def _standardizing(train: Samples) -> Encode:
     deviation, mean = torch.std_mean(as_vectors(train), dim=0, correction=0)
-    divisor = torch.where(deviation > CONSTANT * mean.abs(), deviation, torch.inf)
+    divisor = torch.where(deviation > MIN_VARIATION * mean.abs(), deviation, torch.inf)
     return lambda inputs: (_flattened(inputs) - mean) / divisor
 
 

@@ -1,4 +1,4 @@
-"""Evaluate arrays in one call: what several evaluations find, as a table and by their names."""
+"""Evaluation of arrays in one call: the results of several evaluations, as a table and by name."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -6,22 +6,22 @@ from html import escape
 from typing import Any, final
 
 from likewise.data import Stratified
-from likewise.evaluation.arrays import Given, can_be_cut, cut, features_of_parts, gathered, three_parts
+from likewise.evaluation.arrays import Given, can_be_cut, cut, features_of_parts, gather_samples, three_parts
 from likewise.evaluation.calibration import Calibration
-from likewise.evaluation.choice import DEFAULT, applicable, left_out
+from likewise.evaluation.choice import DEFAULT_EVALUATIONS, applicable, left_out
 from likewise.evaluation.evaluation import Evaluation
 from likewise.evaluation.features import Bar, FeatureParts, silent
 from likewise.files.formats import first_of
-from likewise.runs.score_format import aligned, counted, format_score, marked, remarks
+from likewise.runs.score_format import aligned, format_count, format_score, marked, remarks
 from likewise.runs.scores import Result, Score
 
 HEAD = ("evaluation", "metric", "value, 95 % interval", "of", "settings and notes")
-NAMED: tuple[type[Evaluation], ...] = (*DEFAULT, Calibration)
+NAMED_EVALUATIONS: tuple[type[Evaluation], ...] = (*DEFAULT_EVALUATIONS, Calibration)
 
 
 @final
 class Results(dict[str, Result]):
-    """What several evaluations found, by their names; printed, and in a notebook, a table.
+    """The results of several evaluations, by name; printed, and in a notebook, a table.
 
     Names are found without regard to case, spaces and hyphens: "kNN" by "knn", "linear probe" by "LinearProbe".
 
@@ -122,11 +122,11 @@ def evaluate(
     arrays: dict[str, Given] = {"train": ("x", x, "y", y), "test": ("x_test", x_test, "y_test", y_test)}
     if x_validation is not None or y_validation is not None:
         arrays["validation"] = ("x_validation", x_validation, "y_validation", y_validation)
-    samples = gathered(arrays, names)
-    asked = None if evaluations is None else _asked(evaluations)
+    samples = gather_samples(arrays, names)
+    requested = None if evaluations is None else _as_evaluations(evaluations)
     whole = x_validation is None and not can_be_cut(samples)
     parts = three_parts(samples) if whole else features_of_parts(cut(samples, Stratified(seed=seed)))
-    if asked is None:
+    if requested is None:
         _check_trained(parts)
     has_cut = x_validation is None and len(parts.validation) > 0
     if has_cut:
@@ -134,17 +134,21 @@ def evaluate(
         parts = parts._replace(train=replace(train, whole=train.counts + validation.counts))
     refit = has_cut if refit is None else refit
     results = [
-        (evaluation.name, evaluation(*parts, refit=refit, progress=progress)) for evaluation in applicable(parts, asked)
+        (evaluation.name, evaluation(*parts, refit=refit, progress=progress))
+        for evaluation in applicable(parts, requested)
     ]
-    said = [_said(parts, seed if has_cut else None, refit=refit), left_out(parts) if asked is None else ""]
-    return Results(results, "; ".join(filter(None, said)))
+    notes = [
+        _describe_parts(parts, seed if has_cut else None, refit=refit),
+        left_out(parts) if requested is None else "",
+    ]
+    return Results(results, "; ".join(filter(None, notes)))
 
 
-def _asked(evaluations: Evaluation | str | Sequence[Evaluation | str]) -> list[Evaluation]:
+def _as_evaluations(evaluations: Evaluation | str | Sequence[Evaluation | str]) -> list[Evaluation]:
     several = [evaluations] if isinstance(evaluations, Evaluation | str) else evaluations
     known = {
         _normalize_name(name): evaluation_class
-        for evaluation_class in NAMED
+        for evaluation_class in NAMED_EVALUATIONS
         for name in (evaluation_class.name, evaluation_class.__name__)
     }
     unknown = next(
@@ -156,7 +160,7 @@ def _asked(evaluations: Evaluation | str | Sequence[Evaluation | str]) -> list[E
         None,
     )
     if unknown is not None:
-        named = ", ".join(evaluation_class.__name__ for evaluation_class in NAMED)
+        named = ", ".join(evaluation_class.__name__ for evaluation_class in NAMED_EVALUATIONS)
         raise ValueError(f"expected evaluations by name or made, got {unknown!r}: name one of {named}")
     return [
         evaluation if isinstance(evaluation, Evaluation) else known[_normalize_name(evaluation)]()
@@ -165,7 +169,7 @@ def _asked(evaluations: Evaluation | str | Sequence[Evaluation | str]) -> list[E
 
 
 def _row(score: Score) -> list[str]:
-    cells = marked(score.metric.name, score.metric), format_score(score), counted(score.count, score.counted)
+    cells = marked(score.metric.name, score.metric), format_score(score), format_count(score.count, score.counted)
     return [score.evaluation, *cells, remarks(score)]
 
 
@@ -177,11 +181,11 @@ def _check_trained(parts: FeatureParts) -> None:
     """Refuse a few test classes without a training sample: neither all evaluations nor those of new classes apply."""
     missing = [name for name in parts.test.names if name not in parts.train.names]
     if 0 < len(missing) < len(parts.test.names):
-        told = f"expected test classes that were trained on, got no training sample of {first_of(missing)}"
-        raise ValueError(f"{told}: drop them or give evaluations=Retrieval(), which learns nothing")
+        expected = f"expected test classes that were trained on, got no training sample of {first_of(missing)}"
+        raise ValueError(f"{expected}: drop them or give evaluations=Retrieval(), which learns nothing")
 
 
-def _said(parts: FeatureParts, seed: int | None, *, refit: bool) -> str:
+def _describe_parts(parts: FeatureParts, seed: int | None, *, refit: bool) -> str:
     train, validation, test = (len(part) for part in parts)
     if seed is None and validation == 0:
         return f"{train:,} training and {test:,} test samples; no validation part to choose settings by"

@@ -11,17 +11,17 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from likewise.data import Samples, Source
-from likewise.evaluation.arrays import gathered, three_parts
-from likewise.evaluation.evaluation import Evaluation, ScoreCollector, listed
+from likewise.evaluation.arrays import gather_samples, three_parts
+from likewise.evaluation.evaluation import Evaluation, ScoreCollector, as_int_list
 from likewise.evaluation.features import Bar, FeatureParts, Features, joined, silent
 from likewise.evaluation.from_source import encoded_as, why_not_fitting, words_of
 from likewise.evaluation.intervals import of_share, over_classes, student, wilson
 from likewise.evaluation.nearest import TILE, nearest
 from likewise.evaluation.own_rows import classes_among, label_sets_among, own_rows
-from likewise.runs.score_format import counted
+from likewise.runs.score_format import format_count
 from likewise.runs.scores import Metric, Result
 
-NEAREST = 10  # of label sets
+LABEL_SET_DEPTH = 10  # of label sets
 PRECISION = Metric("precision@1", selects=True)
 METRICS = (PRECISION, Metric("R-precision"), Metric("MAP@R"))
 AT_EACH = ("precision", "recall", "hit rate", "MRR", "MAP", "nDCG")
@@ -96,7 +96,7 @@ class Retrieval(Evaluation):
         among: Source | None = None,
         gallery_includes_queries: bool = False,
     ) -> None:
-        depths = [] if at is None else sorted(listed("at", at))
+        depths = [] if at is None else sorted(as_int_list("at", at))
         if depths and depths[0] < 1:
             raise ValueError(f"expected at of at least 1, got {depths[0]}")
         if gallery not in get_args(Gallery):
@@ -118,14 +118,14 @@ class Retrieval(Evaluation):
                 return f"it needs a gallery with {test.label_kind}, and its labels are {samples.label_kind or 'none'}"
             if why := why_not_fitting(test, samples):
                 return f"it needs a gallery of {why}"
-        ranked = len(self._ranked(parts) or parts.test) - self._leaves_one_out
+        ranked = len(self._gallery_features(parts) or parts.test) - self._leaves_one_out
         lacking = self._lacks_answers(parts)
         if lacking is None and self.at and ranked < max(self.at):
             return f"it needs {max(self.at)} samples to rank for precision@{max(self.at)}, and there are {ranked}"
         return lacking
 
     @property
-    def _said(self) -> str:
+    def _gallery_name(self) -> str:
         return "training part" if self.among is None else f"{words_of(self.among)}, {len(self._gallery):,} samples"
 
     @cached_property
@@ -137,7 +137,7 @@ class Retrieval(Evaluation):
     def _leaves_one_out(self) -> bool:
         return (self.gallery == "test" and self.among is None) or self.gallery_includes_queries
 
-    def _ranked(self, parts: FeatureParts, *, encoded: bool = False) -> Features | None:
+    def _gallery_features(self, parts: FeatureParts, *, encoded: bool = False) -> Features | None:
         """Return the gallery, of a source with zeros as vectors unless `encoded`; None if it is the other queries."""
         if self.among is not None:
             samples, like = self._gallery, parts.test.vectors
@@ -148,7 +148,7 @@ class Retrieval(Evaluation):
         return parts.train if self.gallery == "train" else None
 
     def _lacks_answers(self, parts: FeatureParts) -> str | None:
-        test, gallery = parts.test, self._ranked(parts)
+        test, gallery = parts.test, self._gallery_features(parts)
         if gallery is not None:
             if len(gallery) == 0 or len(test) == 0:
                 return f"it needs test samples and a gallery, and there are {len(test)} and {len(gallery)}"
@@ -165,10 +165,10 @@ class Retrieval(Evaluation):
 
     def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Bar = silent) -> Result:
         by = self.on_validation(parts)
-        tried = () if by is None else self._found(by, progress).selecting
+        tried = () if by is None else self._score(by, progress).selecting
         if refit and self.gallery == "train" and self.among is None and parts.train.names == parts.validation.names:
             parts = parts._replace(train=joined(parts.train, parts.validation))
-        return replace(self._found(parts, progress), candidates=tried)
+        return replace(self._score(parts, progress), candidates=tried)
 
     def rank(
         self,
@@ -204,7 +204,7 @@ class Retrieval(Evaluation):
         arrays = {"test": ("queries", queries, "labels", labels)}
         if gallery is not None or gallery_labels is not None:
             arrays["train"] = ("gallery", gallery, "gallery_labels", gallery_labels)
-        parts = three_parts(gathered(arrays, names))
+        parts = three_parts(gather_samples(arrays, names))
         evaluation = copy(self)
         evaluation.among = None
         evaluation.gallery = "test" if gallery is None else "train"
@@ -219,8 +219,8 @@ class Retrieval(Evaluation):
         results = measure(queries, queries, every, silent)
         return {metric.name: values for metric, values in results.items()}
 
-    def _found(self, parts: FeatureParts, progress: Bar) -> Result:
-        test, gallery = parts.test, self._ranked(parts, encoded=True)
+    def _score(self, parts: FeatureParts, progress: Bar) -> Result:
+        test, gallery = parts.test, self._gallery_features(parts, encoded=True)
         references, own_index, equal = test, torch.arange(len(test)), ()
         if gallery is not None:
             references, (own_index, equal) = gallery, own_rows(test, gallery, included=self.gallery_includes_queries)
@@ -228,7 +228,8 @@ class Retrieval(Evaluation):
             test, references, own_index, progress
         )
         unseen = test.label_kind == "classes" and len(parts.train) > 0 and not parts.closed
-        collector, protocol = ScoreCollector(self.name, test), {} if gallery is None else {"gallery": self._said}
+        protocol = {} if gallery is None else {"gallery": self._gallery_name}
+        collector = ScoreCollector(self.name, test)
         if self.gallery_includes_queries and gallery is not None:
             protocol["gallery"] += " without the query"
         why = LEFT_OUT[own_index is not None, str(test.label_kind)]
@@ -236,10 +237,10 @@ class Retrieval(Evaluation):
         for metric, value in values.items():
             known = ~value.isnan()
             lost = int((~known).sum())
-            notes = (f"{counted(lost, 'sample')} left out, {why}", *equal) if lost else equal
+            notes = (f"{format_count(lost, 'sample')} left out, {why}", *equal) if lost else equal
             classes = test.groups[known] if unseen else None
             add_mean(collector, metric, value[known], classes, binary=metric in binary, notes=notes, protocol=protocol)
-            collector.contributed(metric.name, value, known)
+            collector.add_outcomes(metric.name, value, known)
         return collector.result()
 
     def _of_classes(
@@ -269,10 +270,10 @@ class Retrieval(Evaluation):
         self, test: Features, gallery: Features, own_index: Tensor | None, progress: Bar
     ) -> dict[Metric, Tensor]:
         sets, known = label_sets_among(test, gallery)
-        depth = min(NEAREST, len(known) - (own_index is not None))
+        depth = min(LABEL_SET_DEPTH, len(known) - (own_index is not None))
         most = max(depth, *self.at, 1)
         highest, answers = _highest(sets, known, most, own_index)
-        metrics = (PRECISION, *(Metric(f"{name}@{NEAREST}") for name in ("Jaccard", "nDCG")), *self._metrics())
+        metrics = (PRECISION, *(Metric(f"{name}@{LABEL_SET_DEPTH}") for name in ("Jaccard", "nDCG")), *self._metrics())
         values = torch.zeros(len(metrics), len(sets), dtype=torch.float64)
         neighbours = nearest(
             test.vectors, gallery.vectors, most, own_index=own_index, progress=progress, doing=self.name

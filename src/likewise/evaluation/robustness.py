@@ -15,8 +15,8 @@ from likewise.evaluation.linear import LinearProbe
 from likewise.evaluation.predictions import ACCURACY
 from likewise.runs.scores import Group, Metric, Result
 
-MEAN = Metric("mean accuracy under corruption")
-CLEAN = Metric("clean accuracy")
+MEAN_ACCURACY = Metric("mean accuracy under corruption")
+CLEAN_ACCURACY = Metric("clean accuracy")
 
 
 @final
@@ -89,7 +89,7 @@ class Robustness(Evaluation):
         chosen = self.probe.choose(train, validation, refit=refit, progress=progress)
         clean = chosen.probe.predict(test.vectors) == test.classes
         hits = {
-            setting: chosen.probe.predict(self._encoded(test, *setting)) == test.classes
+            setting: chosen.probe.predict(self._encode_corrupted(test, *setting)) == test.classes
             for setting in progress(self.settings, self.name)
         }
         right = torch.stack(list(hits.values())).sum(dim=0).double() / len(hits)
@@ -97,17 +97,17 @@ class Robustness(Evaluation):
         named = f"all {len(CORRUPTIONS)}" if every else sorted(self.corruptions)
         protocol = {"corruptions": named, "severities": sorted(self.severities)}
         collector = ScoreCollector(self.name, test, chosen.settings)
-        collector.add(MEAN, *mean_within(right), protocol=protocol)
-        collector.add(CLEAN, *share(clean))
+        collector.add(MEAN_ACCURACY, *mean_within(right), protocol=protocol)
+        collector.add(CLEAN_ACCURACY, *share(clean))
         for (corruption, severity), hit in hits.items():
             group = Group("corruption", f"{corruption} severity {severity}")
             under = {"corruption": corruption, "severity": severity}
             collector.add(ACCURACY, *share(hit), group=group, protocol=under)
-        collector.contributed(MEAN.name, right)
-        collector.contributed(CLEAN.name, clean)
+        collector.add_outcomes(MEAN_ACCURACY.name, right)
+        collector.add_outcomes(CLEAN_ACCURACY.name, clean)
         return collector.result()
 
-    def _encoded(self, test: Features, corruption: str, severity: int) -> Tensor:
+    def _encode_corrupted(self, test: Features, corruption: str, severity: int) -> Tensor:
         if test.origin is None:
             raise ValueError("expected features that know their images and encoder, got none: see Features.origin")
         images = CorruptedRows(test.origin.inputs(test.numbers), test.numbers, corruption, severity, self.seed)

@@ -1,4 +1,4 @@
-"""What a run can predict by: the classifiers that it keeps, and its training features."""
+"""The predictors of a run: the classifiers that it keeps, and its training features."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -21,13 +21,13 @@ from likewise.runs import Run
 from likewise.runs.scores import ENCODER
 
 By = Literal["probe", "own", "knn"]
-USUAL: tuple[int, Weights] = (20, "similarity")  # default neighbours and weights
-LABELLED = "give labelled samples to predict by with among (likewise predict RUN INPUT --among SOURCE)"
+DEFAULT_NEIGHBOURS: tuple[int, Weights] = (20, "similarity")  # how many, and their weights
+LABELLED_REMEDY = "give labelled samples to predict by with among (likewise predict RUN INPUT --among SOURCE)"
 
 
 @final
 class RunPredictors:
-    """What a run has learned from features; each is read when it is asked for, and the data is not needed.
+    """The predictors that a run has learned from features, each read when it is first used; the data is not needed.
 
     Args:
         run: The run. None: there is an exported encoder alone.
@@ -64,7 +64,7 @@ class RunPredictors:
 
     @cached_property
     def unlikeness(self) -> NoveltyScore | None:
-        """What says how unlike the training data a sample is; None without training or held-out samples."""
+        """The measure of how unlike the training data a sample is; None without training or held-out samples."""
         features = self.features
         if features is None or not len(features.train):
             return None
@@ -73,7 +73,7 @@ class RunPredictors:
         return NoveltyScore(features, refit=self.refit)
 
     def predictor(self, by: By | None = None, among: Features | None = None) -> Predictor:
-        """Return what predicts.
+        """Return a predictor.
 
         Args:
             by: "probe", the linear probe; "own", the classifier or the prototypes that were trained with the encoder;
@@ -90,13 +90,13 @@ class RunPredictors:
                 raise ValueError(f"expected by='knn' with among, got {by!r}: neighbours alone predict by other samples")
             if among.label_kind is None:
                 raise ValueError("expected labelled samples as among, got none with a label: name a source with labels")
-            return NeighbourPredictor.of(among, *USUAL)
+            return NeighbourPredictor.of(among, *DEFAULT_NEIGHBOURS)
         if self._probe is not None and by in {None, "probe"}:
             return self._probe
         files = {"probe": self.run.probe, "own": self.run.classifier}
         first = next((name for name, file in files.items() if file.is_file()), "knn") if by is None else by
         if first == "knn":
-            return self._neighbours(asked=by is not None)
+            return self._neighbours(explicit=by is not None)
         if not files[first].is_file():
             raise ValueError(self._missing(first))
         return LinearPredictor.load(files[first], lambda: instantiate(self.run.metadata["parts"]["head"], nn.Module))
@@ -107,7 +107,8 @@ class RunPredictors:
         """Predict the class or labels of M samples, which are called `ids`, and how unlike the training data each is.
 
         Raises:
-            ValueError: As `predictor`; or the features are of another length, or not finite.
+            ValueError: The run has no such classifier, or no labels; or the features are of another length, or not
+                finite.
         """
         wrong = (~torch.isfinite(features).all(dim=1)).nonzero().flatten()
         if len(wrong):
@@ -117,23 +118,23 @@ class RunPredictors:
         predictor = self._last[2]
         scores, limits = predictor.scores(features), predictor.limits
         sets = None if limits is None else (scores > limits).numpy()
-        told = (None, None)
+        novelty = (None, None)
         if self.unlikeness is not None:
-            told = tuple(tensor.numpy() for tensor in self.unlikeness.compared(features.float()))
-        return Predictions(ids, predictor.names, scores.numpy(), sets, told[0], predictor.probabilities, told[1])
+            novelty = tuple(tensor.numpy() for tensor in self.unlikeness.compared(features.float()))
+        return Predictions(ids, predictor.names, scores.numpy(), sets, novelty[0], predictor.probabilities, novelty[1])
 
-    def _neighbours(self, *, asked: bool) -> NeighbourPredictor:
+    def _neighbours(self, *, explicit: bool) -> NeighbourPredictor:
         features = self.features
         why = "it keeps no features" if features is None else None
         if features is not None and features.train.label_kind is None:
             why = "it has no labels"
-        elif features is not None and not asked:
+        elif features is not None and not explicit:
             why = needs_seen_labels(features)
         if features is None or why is not None:
             expected = "expected a run that has learned classes or labels"
-            raise ValueError(f"{expected}, got {self.run.folder}: {why}; {LABELLED}")
+            raise ValueError(f"{expected}, got {self.run.folder}: {why}; {LABELLED_REMEDY}")
         train, validation, _ = features
-        chosen: tuple[int, Weights, float] = (*USUAL, TEMPERATURE)
+        chosen: tuple[int, Weights, float] = (*DEFAULT_NEIGHBOURS, TEMPERATURE)
         for score in self.run.scores:
             if score.evaluation == KNN.name and score.features == ENCODER and score.part == "test":
                 settings = score.settings
@@ -151,5 +152,5 @@ class RunPredictors:
             got = f"got {run.folder}, which has no {run.classifier.name}: predict by probe or knn"
             return f"expected a run that trained a classifier or label prototypes, {got}"
         why = None if self.features is None else needs_seen_labels(self.features)
-        remedy = f"{why}; {LABELLED}" if why else f"likewise evaluate {run.folder} makes it"
+        remedy = f"{why}; {LABELLED_REMEDY}" if why else f"likewise evaluate {run.folder} makes it"
         return f"expected a run with a linear probe, got {run.folder}, which has no {run.probe.name}: {remedy}"

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import ClassVar, final
 
 from likewise.evaluation.cross_modal import CrossModalRetrieval
-from likewise.evaluation.evaluation import Evaluation, listed
+from likewise.evaluation.evaluation import Evaluation, as_int_list
 from likewise.evaluation.features import Bar, FeatureParts, Features, silent
 from likewise.evaluation.retrieval import Retrieval
 from likewise.runs.scores import Outcomes, Result, Score
@@ -40,7 +40,7 @@ class Widths(Evaluation):
     of_pairs: ClassVar[bool] = True
 
     def __init__(self, widths: list[int], evaluation: Evaluation | None = None) -> None:
-        self.widths = sorted(listed("widths", widths))
+        self.widths = sorted(as_int_list("widths", widths))
         if self.widths[0] < 1:
             raise ValueError(f"expected widths of at least 1, got {self.widths[0]}")
         if evaluation is not None and (getattr(evaluation, "among", None) or hasattr(evaluation, "outside")):
@@ -52,11 +52,11 @@ class Widths(Evaluation):
         width = parts.test.vectors.shape[1]
         if 1 < width < self.widths[-1]:  # 1 stands for features that are not there yet
             return f"it needs {self.widths[-1]} features, and there are {width}"
-        evaluation = self._chosen(parts)
+        evaluation = self._choose(parts)
         return evaluation.why_not_applicable(evaluation.select(parts))
 
     def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Bar = silent) -> Result:
-        evaluation, scores, outcomes = self._chosen(parts), list[Score](), list[Outcomes]()
+        evaluation, scores, outcomes = self._choose(parts), list[Score](), list[Outcomes]()
         for width in self.widths:
             few = evaluation.select(FeatureParts(*(_first(part, width) for part in parts)))
             result = evaluation.evaluate(few, refit=refit, progress=progress)
@@ -67,7 +67,7 @@ class Widths(Evaluation):
                 outcomes.append(replace(outcome, evaluation=self.name, metric=f"{outcome.metric}, first {width}"))
         return Result(tuple(scores), outcomes=tuple(outcomes))
 
-    def _chosen(self, parts: FeatureParts) -> Evaluation:
+    def _choose(self, parts: FeatureParts) -> Evaluation:
         return self.evaluation or (Retrieval() if parts.test.counterparts is None else CrossModalRetrieval())
 
 

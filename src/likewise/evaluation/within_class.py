@@ -10,11 +10,11 @@ from likewise.evaluation.evaluation import Evaluation, ScoreCollector
 from likewise.evaluation.features import Bar, FeatureParts, Features, joined, silent
 from likewise.evaluation.knn import KNN, KS, WEIGHTS, Setting
 from likewise.evaluation.retrieval import Retrieval, add_mean
-from likewise.runs.score_format import counted
+from likewise.runs.score_format import format_count
 from likewise.runs.scores import ALL, Group, Metric, Result
 
 PRECISION, PRECISIONS, ACCURACY = Metric("precision@1"), Metric("MAP@R"), Metric("accuracy")
-BINARY = {PRECISION, ACCURACY}
+BINARY_METRICS = {PRECISION, ACCURACY}
 SUPERCLASS = "superclass"
 """The kind of the groups of scores: classes that were trained on."""
 LEFT_OUT = {
@@ -67,11 +67,11 @@ class WithinClass(Evaluation):
 
     def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Bar = silent) -> Result:
         train, validation, test = parts
-        values = _ranked(test, progress)
+        values = _ranking_metrics(test, progress)
         chances = _chances(test)
         settings: dict[str, int | str] = {}
         if parts.closed and train.within is not None:
-            k, weights = _chosen(train, validation)
+            k, weights = _choose_settings(train, validation)
             settings = {"k": k, "weights": weights}
             learned = joined(train, validation) if refit else train
             values[ACCURACY] = _right(learned, test, [(k, weights)])[k, weights]
@@ -89,14 +89,14 @@ class WithinClass(Evaluation):
                 if len(rows) == 0:
                     continue
                 classes = test.groups[rows] if unseen else None
-                lost = f"{counted(len(test) - len(rows), 'sample')} left out, {LEFT_OUT[metric == ACCURACY]}"
+                lost = f"{format_count(len(test) - len(rows), 'sample')} left out, {LEFT_OUT[metric == ACCURACY]}"
                 notes = f"chance {100 * float(chances[metric][rows].mean()):.3g} %", lost
                 chosen = settings if metric == ACCURACY else None
                 notes = notes if group == ALL and len(rows) < len(test) else notes[:1]
                 details = {"group": group, "settings": chosen, "notes": notes}
-                add_mean(collector, metric, value[rows], classes, binary=metric in BINARY, **details)
+                add_mean(collector, metric, value[rows], classes, binary=metric in BINARY_METRICS, **details)
             if bool(known.any()):
-                collector.contributed(metric.name, value, known)
+                collector.add_outcomes(metric.name, value, known)
         return collector.result()
 
 
@@ -116,7 +116,7 @@ def _others(part: Features) -> Int[Tensor, " n"]:
     return (part.counts[part.classes] - 1).where(_several(part)[coarse_of(part)], 0)
 
 
-def _ranked(test: Features, progress: Bar) -> dict[Metric, Tensor]:
+def _ranking_metrics(test: Features, progress: Bar) -> dict[Metric, Tensor]:
     """Return precision@1 and MAP@R of each sample among those of its coarse class, (M,); NaN without an answer."""
     values = {metric: torch.full((len(test),), torch.nan, dtype=torch.float64) for metric in (PRECISION, PRECISIONS)}
     coarse, answered = coarse_of(test), _others(test) > 0
@@ -139,7 +139,7 @@ def _chances(test: Features) -> dict[Metric, Tensor]:
     return {PRECISION: right / total.clamp(min=1).double(), PRECISIONS: means}
 
 
-def _chosen(train: Features, validation: Features) -> Setting:
+def _choose_settings(train: Features, validation: Features) -> Setting:
     settings: list[Setting] = [(k, weighting) for weighting in WEIGHTS for k in KS]
     shares = {setting: float(right.nanmean()) for setting, right in _right(train, validation, settings).items()}
     known = {setting: share for setting, share in shares.items() if share == share}  # noqa: PLR0124 - NaN if none

@@ -15,10 +15,10 @@ from likewise.data.texts import Texts
 from likewise.evaluation.evaluation import Evaluation, ScoreCollector, needs_classes
 from likewise.evaluation.features import Bar, FeatureParts, Features, silent
 from likewise.evaluation.intervals import of_share, share, student
-from likewise.evaluation.label_metrics import MOST_ENLARGED
+from likewise.evaluation.label_metrics import MAX_ENLARGEMENT
 from likewise.evaluation.nearest import nearest
 from likewise.evaluation.predictions import Predicted, accuracy, selecting_score
-from likewise.runs.score_format import counted
+from likewise.runs.score_format import format_count, format_score
 from likewise.runs.scores import ALL, Group, Metric, Result
 
 TOP = 5
@@ -89,7 +89,7 @@ class ZeroShot(Evaluation):
     def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Bar = silent) -> Result:
         train, validation, test = parts
         names = self.classes or [name.replace("_", " ") for name in test.names]
-        vectors = self._encoded(names, parts)
+        vectors = self._encode_names(names, parts)
         near = _nearest(test, vectors, progress)
         counts = train.frequencies if train.label_kind == "classes" and parts.closed else torch.zeros(len(names))
         settings = {"templates": len(self.templates)}
@@ -98,21 +98,21 @@ class ZeroShot(Evaluation):
         more = ScoreCollector(self.name, test, settings)
         if len(names) > TOP:
             more.add(TOP_FIVE, *share(right.any(dim=1)), notes=(f"chance {100 * TOP / len(names):.3g} %",))
-            more.contributed(TOP_FIVE.name, right.any(dim=1))
+            more.add_outcomes(TOP_FIVE.name, right.any(dim=1))
         values = _over_classes(right[:, 0], test)
         mean = float(values.mean())
         more.add(MACRO, mean, *of_share(student(values), mean, len(values)), len(values), notes=(chance,))
-        more.contributed(MACRO.name, values)
+        more.add_outcomes(MACRO.name, values)
         unseen = _unseen(names, [train, validation] if refit else [train])
         notes = (chance, *_by_names(more, result, right[:, 0], test, unseen))
         scores = (replace(score, notes=notes) if score.group == ALL else score for score in result.scores)
         tried = ()
         if len(validation) and validation.names == test.names and validation.part != test.part:
-            said = Predicted(_nearest(validation, vectors, progress)[:, 0], validation)
-            tried = (selecting_score(self.name, said, settings),)
+            predicted = Predicted(_nearest(validation, vectors, progress)[:, 0], validation)
+            tried = (selecting_score(self.name, predicted, settings),)
         return Result((*scores, *more.scores), tried, (*result.outcomes, *more.outcomes))
 
-    def _encoded(self, names: Sequence[str], parts: FeatureParts) -> Float[Tensor, "c d"]:
+    def _encode_names(self, names: Sequence[str], parts: FeatureParts) -> Float[Tensor, "c d"]:
         counterparts = parts.test.counterparts
         if counterparts is None or counterparts.origin is None:
             raise ValueError("expected pairs that know their texts and encoder, got none: see Features.origin")
@@ -125,7 +125,7 @@ class ZeroShot(Evaluation):
 def _by_names(
     more: ScoreCollector, result: Result, right: Bool[Tensor, " m"], test: Features, unseen: Bool[Tensor, " c"]
 ) -> list[str]:
-    said: list[str] = []
+    notes: list[str] = []
     for name, classes in (("seen", ~unseen), ("unseen", unseen)):
         among = classes[test.classes]
         if not bool(unseen.any()) or not bool(among.any()):
@@ -134,8 +134,8 @@ def _by_names(
         score = more.add(result.scores[0].metric, *share(right[among]), group=Group("names", name))
         more.scores[-1] = replace(score, notes=(f"chance among them {100 * chance:.3g} %",))
         near = f", no better than chance among them, {100 * chance:.3g} %" if score.low <= chance else ""
-        said.append(f"classes with {name} names {format_score(score)} of {counted(score.count, 'sample')}{near}")
-    return said
+        notes.append(f"classes with {name} names {format_score(score)} of {format_count(score.count, 'sample')}{near}")
+    return notes
 
 
 def _nearest(part: Features, classes: Float[Tensor, "c d"], progress: Bar) -> Tensor:
@@ -147,7 +147,7 @@ def _over_classes(right: Bool[Tensor, " m"], test: Features) -> Float[Tensor, " 
     """Return pseudo-values of the mean of the classes' accuracies, (M,), whose mean it is; see `label_metrics`."""
     occurring, places, counts = test.classes.unique(return_inverse=True, return_counts=True)
     accuracies = torch.zeros(len(occurring), dtype=torch.float64).index_add(0, places, right.double()) / counts
-    widened = (counts / (counts - 1)).clamp(max=MOST_ENLARGED).sqrt() * len(test) / (len(occurring) * counts)
+    widened = (counts / (counts - 1)).clamp(max=MAX_ENLARGEMENT).sqrt() * len(test) / (len(occurring) * counts)
     return accuracies.mean() + widened[places] * (right.double() - accuracies[places])
 
 

@@ -1,16 +1,16 @@
-"""What the columns of a table hold, judged by some of their cells; nothing here loads torch."""
+"""The kinds of a table's columns, judged by some of their cells, without loading torch."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from likewise.files.formats import IMAGE_COLUMNS, PART_NAMES, TEXT_COLUMNS, UNREAD, image_suffixes
+from likewise.files.formats import IMAGE_COLUMNS, PART_NAMES, TEXT_COLUMNS, UNREAD_SUFFIXES, image_suffixes
 
-LOOKED_AT = 100  # rows by which columns are judged
+JUDGED_ROWS = 100  # rows by which columns are judged
 STRINGS = ("texts", "classes", "words")
 # three words, or as much in a script without spaces
-LONG = re.compile(r"\S+\s+\S+\s+\S|[\u3040-\u30ff\u4e00-\u9fff]{6}")
+LONG_TEXT = re.compile(r"\S+\s+\S+\s+\S|[\u3040-\u30ff\u4e00-\u9fff]{6}")
 
 
 def is_number(cell: Any) -> bool:
@@ -34,11 +34,11 @@ def kind_of(cells: Iterable[Any]) -> str:
     strings = [cell for cell in values if isinstance(cell, str) and not is_number(cell)]
     if 2 * len(strings) < len(values):
         return "ids" if len({str(cell) for cell in values if str(cell).isdecimal()}) == len(values) else "numbers"
-    if Path(strings[0][:255]).suffix.lower() in {*image_suffixes(), *UNREAD}:
+    if Path(strings[0][:255]).suffix.lower() in {*image_suffixes(), *UNREAD_SUFFIXES}:
         return "images"
     if 2 * len(set(strings)) <= len(strings):
         return "classes"
-    return "texts" if 2 * sum(LONG.search(word) is not None for word in strings) >= len(strings) else "words"
+    return "texts" if 2 * sum(LONG_TEXT.search(word) is not None for word in strings) >= len(strings) else "words"
 
 
 def inputs_among(columns: Mapping[str, Iterable[Any]]) -> tuple[str, list[str]]:

@@ -1,4 +1,4 @@
-"""The choice of the source that reads a path, by names and first lines alone: nothing here loads torch."""
+"""The choice of the source that reads a path, by names and first lines alone, without loading torch."""
 
 import re
 from collections.abc import Mapping
@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from likewise.files import cells, formats
-from likewise.files.folders import walked
+from likewise.files.folders import walk
 from likewise.files.suggestions import suggest
 
 ARRAYS = (".npz", ".npy")
 ARCHIVES = (".zip", ".tar", ".gz", ".tgz", ".xz", ".bz2", ".7z")
 TAR = ".tar"
-LISTED = 1000  # entries of a folder in which a table is looked for
-SAVED = ("dataset_dict.json", "state.json")
+MAX_LISTED_ENTRIES = 1000  # entries of a folder in which a table is looked for
+SAVED_FILES = ("dataset_dict.json", "state.json")
 """Files that mark a folder saved by the `datasets` library."""
 # the data sets of torchvision that are for classification
 TORCHVISION = (
@@ -24,8 +24,8 @@ TORCHVISION = (
     "KMNIST", "LFWPeople", "MNIST", "Omniglot", "OxfordIIITPet", "PCAM", "QMNIST", "RenderedSST2", "SEMEION",
     "STL10", "SUN397", "SVHN", "StanfordCars", "USPS",
 )  # fmt: skip
-_NAMED = {re.sub("[-_ ]", "", name).lower(): ("Torchvision", {"name": name}) for name in TORCHVISION}
-_NAMED["digits"] = ("Digits", {})
+_SOURCES_BY_NAME = {re.sub("[-_ ]", "", name).lower(): ("Torchvision", {"name": name}) for name in TORCHVISION}
+_SOURCES_BY_NAME["digits"] = ("Digits", {})
 
 
 def source_for(source: str | Path, data_options: Mapping[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
@@ -38,11 +38,11 @@ def source_for(source: str | Path, data_options: Mapping[str, Any] | None = None
     if re.search(r"[*?[{]", str(source)) and Path(source).suffix.lower() == TAR:
         return "Shards", {"path": str(source)}
     name = re.sub("[-_ ]", "", str(source)).lower()
-    if name in _NAMED:
-        return _NAMED[name]
+    if name in _SOURCES_BY_NAME:
+        return _SOURCES_BY_NAME[name]
     if "/" in str(source) and may_be_on_the_hub(str(source)):
         return "Hub", {"path": str(source)}
-    known = {name.lower(): options.get("name", class_name) for name, (class_name, options) in _NAMED.items()}
+    known = {name.lower(): options.get("name", class_name) for name, (class_name, options) in _SOURCES_BY_NAME.items()}
     remedy = suggest(name, known, f": check it{near(where)}", names=known, most=2, cutoff=0.75)
     raise ValueError(f"expected a file, a folder or name of a data set, got {source}, which does not exist{remedy}")
 
@@ -80,7 +80,7 @@ def may_be_on_the_hub(path: str) -> bool:
 
 def is_file_name(word: str) -> bool:
     """Tell whether a word has the suffix of a file that can be read, so that it is hardly a text."""
-    suffixes = {*formats.TABLES, *formats.image_suffixes(), *formats.UNREAD, *ARRAYS, *ARCHIVES, ".txt"}
+    suffixes = {*formats.TABLES, *formats.image_suffixes(), *formats.UNREAD_SUFFIXES, *ARRAYS, *ARCHIVES, ".txt"}
     return len(word.split()) == 1 and Path(word).suffix.lower() in suffixes
 
 
@@ -99,12 +99,12 @@ def near(where: Path) -> str:
 
 
 def _of_folder(where: Path, data_options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    if any((where / name).is_file() for name in SAVED):
+    if any((where / name).is_file() for name in SAVED_FILES):
         return "Table", {"path": str(where)}
     if "first" in data_options and "second" in data_options:  # tables of pairs, or files of lines for each side
         return "Pairs", {"path": str(where)}
-    images, tables, other = {*formats.image_suffixes(), *formats.UNREAD}, list[Path](), list[Path]()
-    for file in (where / path for path in walked(where, {})):
+    images, tables, other = {*formats.image_suffixes(), *formats.UNREAD_SUFFIXES}, list[Path](), list[Path]()
+    for file in (where / path for path in walk(where, {})):
         if file.suffix.lower() in images:
             return "Folder", {"path": str(where)}
         (tables if file.suffix.lower() in formats.TABLES else other).append(file)
@@ -130,7 +130,7 @@ def _choose_file_source(where: Path, data_options: Mapping[str, Any]) -> tuple[s
         return "Shards", {"path": str(where)}
     if suffix in formats.TABLES:
         return _of_table(where, data_options)
-    if suffix in {*formats.image_suffixes(), *formats.UNREAD}:
+    if suffix in {*formats.image_suffixes(), *formats.UNREAD_SUFFIXES}:
         raise ValueError(f"expected a folder of images, got {where}, which is one: give the folder")
     if formats.has_lines(where, data_options.get("encoding")):
         return "Text", {"path": str(where), "text": formats.TEXT_COLUMNS[0], "label": "none"}
@@ -143,7 +143,7 @@ def _of_table(where: Path, data_options: Mapping[str, Any]) -> tuple[str, dict[s
     if "first" in data_options and "second" in data_options:
         return "Pairs", {"path": str(where)}
     input_type, names = inputs_at(where, data_options)
-    by_line = where.suffix in {*formats.SEPARATED, *formats.JSON_LINES}
+    by_line = where.suffix in {*formats.CELL_SEPARATORS, *formats.JSON_LINES}
     if input_type != "texts" or len(names) > 1 or "inputs" in data_options or not by_line:
         return "Table", {"path": str(where)}
     usual = names[0] in formats.TEXT_COLUMNS or "text" in data_options
@@ -166,17 +166,17 @@ def inputs_at(path: str | Path, data_options: Mapping[str, Any]) -> tuple[str, l
 def first_rows(table: str | Path, encoding: str | None = None) -> list[dict[str, Any]] | None:
     """Return the first rows of a table, or of a folder's first table; None of a folder that has none."""
     path = expanded(table)
-    files = sorted(islice(path.rglob("*"), LISTED)) if path.is_dir() else [path]
+    files = sorted(islice(path.rglob("*"), MAX_LISTED_ENTRIES)) if path.is_dir() else [path]
     file = next((file for file in files if file.suffix.lower() in formats.TABLES), None)
     if file is None:
         return None if path.is_dir() else []
     with suppress(OSError):  # the source will report it
         if formats.TABLES[file.suffix.lower()] != "parquet":
-            return [row for _, row in islice(formats.Lines(file, encoding), cells.LOOKED_AT)]
+            return [row for _, row in islice(formats.Lines(file, encoding), cells.JUDGED_ROWS)]
         from pyarrow import ArrowInvalid, parquet  # noqa: PLC0415 - only such files need it
 
         with suppress(ArrowInvalid):
-            return next((rows.to_pylist() for rows in parquet.ParquetFile(file).iter_batches(cells.LOOKED_AT)), [])
+            return next((rows.to_pylist() for rows in parquet.ParquetFile(file).iter_batches(cells.JUDGED_ROWS)), [])
     return []
 
 

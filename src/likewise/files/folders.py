@@ -5,15 +5,15 @@ import warnings
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from likewise.files.formats import HEIC, PART_NAMES, PARTS, UNREAD, as_class, first_of
+from likewise.files.formats import HEIC, PART_NAMES, PARTS, UNREAD_SUFFIXES, as_class, first_of
 from likewise.files.waiting import track
 
-_FIRST = {
-    **dict.fromkeys(UNREAD, "converted to JPEG or PNG"),
+_CONVERSIONS = {  # what must be done with files of a suffix before they can be read
+    **dict.fromkeys(UNREAD_SUFFIXES, "converted to JPEG or PNG"),
     **dict.fromkeys(HEIC, "made readable by pip install 'likewise[heic]', or converted to JPEG or PNG"),
     ".zip": "unpacked",
 }
-BLANK = ("unlabelled", "unlabeled")  # names of a folder of images without a class
+UNLABELLED_NAMES = ("unlabelled", "unlabeled")  # names of a folder of images without a class
 Lost = dict[tuple[str, str], list[str]]  # paths, by what they are and why they are left out
 
 
@@ -29,10 +29,10 @@ def empty(part: str, file: str | Path) -> RefusedError:
 def files_in(root: Path) -> tuple[list[Path], Lost]:
     """Return the files below a folder, relative to it and in order, and what is left out; hidden ones are skipped."""
     lost: Lost = {}
-    return sorted(track(walked(root, lost), "listing files"), key=str), lost
+    return sorted(track(walk(root, lost), "listing files"), key=str), lost
 
 
-def walked(root: Path, lost: Lost) -> Iterator[Path]:
+def walk(root: Path, lost: Lost) -> Iterator[Path]:
     """Yield the files below a folder, relative to it, folder by folder, and note what is left out."""
     pending: list[tuple[Path, tuple[Path, ...]]] = [(Path(), (root.resolve(),))]
     while pending:
@@ -65,7 +65,7 @@ def first_to_do(files: Iterable[Path]) -> Lost:
     """Return the files that could be read in another form, by what has to be done first."""
     lost: Lost = {}
     for file in files:
-        if to_do := _FIRST.get(suffix := file.suffix.lower()):
+        if to_do := _CONVERSIONS.get(suffix := file.suffix.lower()):
             lost.setdefault(("file", f"that must be {to_do} first ({suffix})"), []).append(str(file))
     return lost
 
@@ -94,19 +94,19 @@ def parts_of(images: Sequence[Path]) -> dict[str, str]:
 
 def is_unlabelled_dir(image: Path, depth: int) -> bool:
     """Tell whether an image is in a folder for images without a class, where one of a class or a part would be."""
-    return any(folder.lower() in BLANK for folder in image.parts[: min(depth + 1, len(image.parts) - 1)])
+    return any(folder.lower() in UNLABELLED_NAMES for folder in image.parts[: min(depth + 1, len(image.parts) - 1)])
 
 
-def called(blank: Collection[Path]) -> str:
+def unlabelled_folder(blank: Collection[Path]) -> str:
     """Name a folder of images without a class."""
-    return next(folder for folder in min(blank).parts if folder.lower() in BLANK)
+    return next(folder for folder in min(blank).parts if folder.lower() in UNLABELLED_NAMES)
 
 
 def warn_of_blank(blank: Collection[Path], where: Path) -> None:
     """Warn of images without a class, and say what to do if their folder is a class."""
     if blank:
-        told = f"{len(blank):,} images in {called(blank)} of {where} are samples without a class"
-        warnings.warn(f"{told}; if that is a class, rename the folder", stacklevel=2)
+        message = f"{len(blank):,} images in {unlabelled_folder(blank)} of {where} are samples without a class"
+        warnings.warn(f"{message}; if that is a class, rename the folder", stacklevel=2)
 
 
 def classes_of(where: Path, images: Sequence[Path], depth: int) -> list[str]:
@@ -137,9 +137,9 @@ def classes_of(where: Path, images: Sequence[Path], depth: int) -> list[str]:
         remedy = f"move these images up if the classes are {first}, or their folders if they are {last}"
         raise RefusedError(f"expected the images of every class at one depth in {where}, got {got}: {remedy}")
     if below:
-        told = f"classes are the folders directly in {'the parts of ' * depth}{where} ({first})"
+        message = f"classes are the folders directly in {'the parts of ' * depth}{where} ({first})"
         deeper = f"{len(below):,} of {len(images):,} images lie deeper, such as {below[0]}"
-        warnings.warn(f"{told}: {deeper}", stacklevel=2)
+        warnings.warn(f"{message}: {deeper}", stacklevel=2)
     return classes
 
 

@@ -1,4 +1,4 @@
-"""Names of files, parts and columns that sources recognise, and files with one row a line; nothing loads torch."""
+"""Names of files, parts and columns that sources recognise, and files with one row a line, without loading torch."""
 
 import csv
 import io
@@ -10,6 +10,7 @@ from codecs import BOM_UTF8
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from enum import Enum
 from functools import cache
 from itertools import chain
 from pathlib import Path
@@ -26,11 +27,11 @@ PART_NAMES: Mapping[str, int] = {
     **dict.fromkeys(("test", "testing"), 2),
 }
 PART_COLUMNS = ("split", "part", "set", "fold", "subset")  # if each value names a part
-SEPARATED: Mapping[str, str] = {".csv": ",", ".tsv": "\t"}
+CELL_SEPARATORS: Mapping[str, str] = {".csv": ",", ".tsv": "\t"}
 JSON_LINES = (".jsonl", ".ndjson")
 # the loader of the `datasets` library for each kind of table
 TABLES: Mapping[str, str] = {
-    **dict.fromkeys(SEPARATED, "csv"),
+    **dict.fromkeys(CELL_SEPARATORS, "csv"),
     **dict.fromkeys((*JSON_LINES, ".json"), "json"),
     **dict.fromkeys((".parquet", ".pq"), "parquet"),
 }
@@ -39,23 +40,29 @@ TEXT_COLUMNS = ("text", "sentence", "document", "body")
 LABEL_COLUMNS = ("label", "labels", "fine_label", "target", "class")
 ID_COLUMN = "id"  # which is no input, where all of its values differ
 NAMED_ID = re.compile(r"(?i:(?:^|[^a-z])(?:id|uuid|guid)(?:$|[^a-z]))|[a-z](?:Id|ID)$")
-UNNAMED = "Unnamed: "  # with its index, the name of a column that has none
+UNNAMED_PREFIX = "Unnamed: "  # with its index, the name of a column that has none
 # such columns, mostly row numbers that pandas adds
-ROW_NUMBERS = (UNNAMED, "__index_level_")
+ROW_NUMBERS = (UNNAMED_PREFIX, "__index_level_")
 # images that Pillow cannot read, or only in a newer version or with an extension
 HEIC = (".heic", ".heif", ".hif")
-UNREAD = (*HEIC, ".avif", ".jxl", ".svg", ".dng", ".cr2", ".cr3", ".nef", ".arw")
+UNREAD_SUFFIXES = (*HEIC, ".avif", ".jxl", ".svg", ".dng", ".cr2", ".cr3", ".nef", ".arw")
 _NO_IMAGES = {"BUFR", "GRIB", "HDF5"}  # data of other kinds, whose header is all that Pillow reads
 CONTROLS = {code: f"\\x{code:02x}" for code in (*range(9), *range(11, 32), *range(127, 160))}
-"""What is printed for characters that move a cursor or change a terminal; ends of lines and tabs stay."""
-NAMED = 3  # how many of what it counts a sentence names
-PARTIAL = ".partial"  # the suffix of a file that is still being written
-LONGEST_CELL = 2**31 - 1
-LONGEST_ROW = 200  # lines of a cell in quotation marks; more mean that one was never closed
-OPEN, WRONG = "open", "wrong"
+"""The text printed for each character that moves a cursor or changes a terminal; ends of lines and tabs stay."""
+MAX_LISTED = 3  # items that a message lists before "..."
+PARTIAL_SUFFIX = ".partial"  # the suffix of a file that is still being written
+MAX_CELL_LENGTH = 2**31 - 1
+MAX_ROW_LINES = 200  # lines of a cell in quotation marks; more mean that one was never closed
 
 
-def first_of(names: Sequence[str], most: int = NAMED, separator: str = ", ") -> str:
+class Quote(Enum):
+    """The reason why a row of a table cannot be split at its separators."""
+
+    UNCLOSED = "unclosed"
+    MISPLACED = "misplaced"
+
+
+def first_of(names: Sequence[str], most: int = MAX_LISTED, separator: str = ", ") -> str:
     """List the first names; three dots stand for the others."""
     return separator.join(names[:most]) + (f"{separator}..." if len(names) > most else "")
 
@@ -82,14 +89,25 @@ def with_test_part(numbers: Sequence[int]) -> list[int]:
 
 
 def part_column(
-    column: str | None, names: Collection[str], values_of: Callable[[str], Sequence[Any]], where: object
+    column: str | None, names: Collection[str], values_of: Callable[[str], Sequence[Any]], source: object
 ) -> tuple[str, list[int]] | None:
     """Return the column that names the part of each row, and the parts as numbers; None if there is none.
 
-    If it isn't given, it is split, part, set, fold or subset; all values must name parts, as those of a given one.
+    Args:
+        column: The column's name, or "none" for no column. None: the first of the usual ones (split, part, set, fold,
+            subset) whose values all name parts.
+        names: The names of the table's columns.
+        values_of: Returns the values of a column.
+        source: The table, as an error names it.
+
+    Raises:
+        ValueError: The column is named, and does not exist, has a value that is no part, or has no training part.
     """
-    usual = [name for name in names if name.lower() in PART_COLUMNS]
-    for name in usual if column is None else [column] if column != "none" else ():
+    if column is None:
+        candidates = [name for name in names if name.lower() in PART_COLUMNS]
+    else:
+        candidates = [] if column == "none" else [column]
+    for name in candidates:
         cells = [str(value).strip().lower() for value in values_of(name)] if name in names else []
         parts = {cell: PART_NAMES.get(cell) for cell in dict.fromkeys(cells)}
         numbers = [number for number in parts.values() if number is not None]
@@ -100,7 +118,7 @@ def part_column(
             odd = next((row for row, cell in enumerate(cells) if parts[cell] is None), None)
             got = f"columns {', '.join(names)}" if not cells else "no train"
             got = got if odd is None else f"{cells[odd]!r} in row {odd} (counted from 0)"
-            raise ValueError(f"expected train, and validation or test, in column {name!r} of {where}, got {got}")
+            raise ValueError(f"expected train, and validation or test, in column {name!r} of {source}, got {got}")
     return None
 
 
@@ -157,18 +175,18 @@ class Lines:
             yield from ((number, {TEXT_COLUMNS[0]: line}) for number, line in lines if line.strip())
             return
         with opened(self.file, self.encoding, self.option) as text:
-            yield from self._of_table(text, SEPARATED[suffix]) if table_format == "csv" else self._of_json(text)
+            yield from self._of_table(text, CELL_SEPARATORS[suffix]) if table_format == "csv" else self._of_json(text)
 
     @property
     def reasons(self) -> str:
         """Why the first lines were left out."""
         return first_of([f"line {line}: {why}" for line, why in sorted(self.lost)], 5, "; ")
 
-    def _of_json(self, opened: IO[str]) -> Iterator[tuple[int, dict[str, Any]]]:
-        first, lines = next(opened, ""), opened
+    def _of_json(self, stream: IO[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+        first, lines = next(stream, ""), stream
         if self.file.suffix.lower() == ".json" or first.lstrip().startswith("["):
-            text, first = first + opened.read(), ""
-            if (rows := _whole(text)) is not None:
+            text, first = first + stream.read(), ""
+            if (rows := _rows_of_whole_file(text)) is not None:
                 yield from enumerate(rows, 1)
                 return
             lines = text.splitlines()
@@ -185,9 +203,9 @@ class Lines:
             else:
                 self.lost.append((number, "no object"))
 
-    def _of_table(self, opened: Iterable[str], separator: str) -> Iterator[tuple[int, dict[str, Any]]]:
-        rows = _read_rows(opened, separator)
-        head = [name or f"{UNNAMED}{index}" for index, name in enumerate(next(rows, (0, list[str]()))[1])]
+    def _of_table(self, stream: Iterable[str], separator: str) -> Iterator[tuple[int, dict[str, Any]]]:
+        rows = _read_rows(stream, separator)
+        head = [name or f"{UNNAMED_PREFIX}{index}" for index, name in enumerate(next(rows, (0, list[str]()))[1])]
         if twice := next((name for name in head if head.count(name) > 1), None):
             raise ValueError(f"expected columns of different names in {self.file}, got {twice!r} twice")
         for number, cells in rows:
@@ -197,7 +215,7 @@ class Lines:
                 self.lost.append((number, f"{len(cells)} cells instead of {len(head)}"))
 
 
-def _whole(text: str) -> list[dict[str, Any]] | None:
+def _rows_of_whole_file(text: str) -> list[dict[str, Any]] | None:
     """Return the rows of one list, or of one object of columns; None where the text has a row a line."""
     try:
         read = json.loads(text)
@@ -211,24 +229,24 @@ def _whole(text: str) -> list[dict[str, Any]] | None:
     return [row if isinstance(row, dict) else {TEXT_COLUMNS[0]: row} for row in rows]
 
 
-def _read_rows(opened: Iterable[str], delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    csv.field_size_limit(LONGEST_CELL)
-    lines = enumerate(opened, 1)
+def _read_rows(stream: Iterable[str], delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    csv.field_size_limit(MAX_CELL_LENGTH)
+    lines = enumerate(stream, 1)
     ahead: deque[tuple[int, str]] = deque()
     while (started := ahead.popleft() if ahead else next(lines, None)) is not None:
         number, line = started
         if not line.strip():
             continue
-        cells, taken = _cells(line, delimiter), 0
-        while cells is OPEN and taken < LONGEST_ROW:
+        cells, taken = _split_row(line, delimiter), 0
+        while cells is Quote.UNCLOSED and taken < MAX_ROW_LINES:
             if taken == len(ahead) and (following := next(lines, None)) is not None:
                 ahead.append(following)
             if taken == len(ahead):
                 break
             line += ahead[taken][1]
             taken += 1
-            cells = _cells(line, delimiter)
-        if isinstance(cells, str):  # the quotation mark belongs to the text
+            cells = _split_row(line, delimiter)
+        if isinstance(cells, Quote):  # the quotation mark belongs to the text
             yield number, started[1].rstrip("\r\n").split(delimiter)
         else:
             for _ in range(taken):
@@ -236,11 +254,11 @@ def _read_rows(opened: Iterable[str], delimiter: str) -> Iterator[tuple[int, lis
             yield number, cells
 
 
-def _cells(row: str, delimiter: str) -> list[str] | str:
-    """Return the cells of a row; or `OPEN` where a quotation mark isn't closed, and `WRONG` where one is misplaced."""
+def _split_row(row: str, delimiter: str) -> list[str] | Quote:
+    """Return the cells of a row, or what is wrong with a quotation mark in it."""
     if '"' not in row:
         return row.rstrip("\r\n").split(delimiter)
     try:
         return next(csv.reader(io.StringIO(row, newline=""), delimiter=delimiter, strict=True))
     except csv.Error as error:
-        return OPEN if "end of data" in str(error) else WRONG
+        return Quote.UNCLOSED if "end of data" in str(error) else Quote.MISPLACED

@@ -13,7 +13,7 @@ from typing import NamedTuple, final
 
 HUB = "the Hugging Face hub"
 PATIENCE = 10.0  # seconds that the hub has for its first answer; its library retries for most of a minute
-LONGEST = 160  # characters kept of another library's error
+MAX_ERROR_LENGTH = 160  # characters kept of another library's error
 SILENCE = 60.0  # seconds after which a hub that did not answer is asked again
 _unanswered: dict[str, float] = {}
 """The hub's last failure, and when it was."""
@@ -42,13 +42,13 @@ PACKAGES = {
 @final
 @dataclass(frozen=True)
 class Published:
-    """Where published weights were found."""
+    """Published weights, as they were found."""
 
     file: Path
     origin: str
-    """Where it is, in words."""
+    """The place in words, such as "the Hugging Face cache"."""
     packaged: bool = False
-    """Whether it is from a package, which may name tensors differently."""
+    """Whether the file is from a package, which may name tensors differently."""
 
     def __str__(self) -> str:
         """Say where, and how large."""
@@ -71,7 +71,7 @@ def find(repository: str, files: Sequence[str]) -> Published:
             raise LookupError(f"{_shortened(error)}: check it") from error
         if isinstance(cached, str):
             return Published(Path(cached), "the Hugging Face cache")
-    lately = next((told for told, at in _unanswered.items() if time.monotonic() < at + SILENCE), None)
+    lately = next((failure for failure, at in _unanswered.items() if time.monotonic() < at + SILENCE), None)
     failed = lately or f"neither {' nor '.join(files)} is in it"
     for file in files if lately is None else ():
         try:
@@ -110,4 +110,4 @@ def folder_of(weights: Published) -> Generator[Path]:
 
 
 def _shortened(error: Exception) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:LONGEST]}"
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:MAX_ERROR_LENGTH]}"

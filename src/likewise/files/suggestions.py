@@ -1,4 +1,4 @@
-"""What an unknown word may have been meant to be."""
+"""Suggestions of the known words that an unknown word may have been meant to be."""
 
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches

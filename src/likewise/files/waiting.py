@@ -1,4 +1,4 @@
-"""Progress bars while data is read; whoever asked for the data decides whether one is drawn."""
+"""Progress bars while data is read, drawn only if whoever asked for the data wants them."""
 
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
@@ -9,10 +9,10 @@ T = TypeVar("T")
 _bar: ContextVar[Callable[[Iterable[Any], str], Iterable[Any]] | None] = ContextVar("bar", default=None)
 
 
-def track(walked: Iterable[T], doing: str) -> Iterator[T]:
+def track(items: Iterable[T], doing: str) -> Iterator[T]:
     """Iterate over something that may take long, with a bar if one is drawn."""
     bar = _bar.get()
-    return iter(walked if bar is None else bar(walked, doing))
+    return iter(items if bar is None else bar(items, doing))
 
 
 @contextmanager

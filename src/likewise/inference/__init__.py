@@ -1,4 +1,4 @@
-"""What was learned, in use: a trained encoder with the preprocessing of its inputs."""
+"""Trained encoders in use, with the preprocessing of their inputs."""
 
 from likewise.inference.model import Model, load
 from likewise.inference.search import Neighbours

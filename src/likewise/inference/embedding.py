@@ -11,13 +11,13 @@ from torch import Tensor
 from likewise.data import ImagePreprocessing, LazyInputs, Samples, Source
 from likewise.evaluation.encoding import Piece, pieces
 from likewise.inference.given import Given
-from likewise.inference.inputs import of_side, streamed
+from likewise.inference.inputs import of_side, stream_samples
 from likewise.inference.model import Model
 
 
 def samples_for(model: Model, source: Source) -> Samples:
     """Read samples as a model takes them, images on demand and of any size; without labels where there are none."""
-    read = streamed(source, model.preprocessing or ImagePreprocessing(3, 1, 1))  # any images: refused below
+    read = stream_samples(source, model.preprocessing or ImagePreprocessing(3, 1, 1))  # any images: refused below
     samples = of_side(read, model.side)
     check_kind(model, samples)
     return samples
@@ -35,7 +35,7 @@ def _in_words(shape: Sequence[int]) -> str:
     return {0: "texts", 1: f"vectors of {sum(shape)} numbers"}.get(len(shape), "images")
 
 
-def encoded(
+def encode_pieces(
     model: Model, inputs: Tensor | LazyInputs, spans: Sequence[range], workers: int | None = None
 ) -> Iterator[Piece]:
     """Encode pieces of what `samples_for` returns, while workers read those that follow; see `read_ahead`."""

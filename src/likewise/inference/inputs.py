@@ -69,9 +69,9 @@ def samples_at(
         warnings.filterwarnings("ignore", "without labels")  # new samples seldom have some
         for name in [name for name in ("part", "label") if options.get(name) not in (None, "none")]:
             with suppress(ValueError):
-                return streamed(source(**options), made_of)
+                return stream_samples(source(**options), made_of)
             options[name] = "none"
-        return streamed(source(**options), made_of)
+        return stream_samples(source(**options), made_of)
 
 
 def words_of(inputs: str | Path | Sequence[str | Path]) -> list[str | Path]:
@@ -123,12 +123,12 @@ def of_side(samples: T, side: Side) -> T:
     return selected[torch.from_numpy(np.sort(np.unique(selected.items.numpy(), return_index=True)[1]))]
 
 
-def streamed(source: Source, made_of: ImagePreprocessing | None = None) -> Samples:
+def stream_samples(source: Source, made_of: ImagePreprocessing | None = None) -> Samples:
     """Read samples on demand, with labels if they have some; a warning says why they have none."""
     if getattr(source, "label", "none") is not None:  # it has none, or one is named
         return source.stream(made_of)
     try:
-        with warnings.catch_warnings(record=True) as told:
+        with warnings.catch_warnings(record=True) as caught:
             samples = source.stream(made_of)
     except ValueError as error:
         without = copy(source)
@@ -136,6 +136,6 @@ def streamed(source: Source, made_of: ImagePreprocessing | None = None) -> Sampl
         samples = without.stream(made_of)
         warnings.warn(f"without labels: {error}", stacklevel=3)
         return samples
-    for warning in told:
+    for warning in caught:
         warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
     return samples

@@ -46,7 +46,7 @@ class Model:
         encoder: The encoder, which is put into evaluation mode.
         preprocessing: What images become first. None: they are cropped and resized to the encoder's input shape.
         run: The run that it comes from, if it comes from one.
-        side: Of a run of pairs, whose encoder it is; see `of`.
+        side: The side whose encoder it is, in a run of pairs; see `of`.
 
     Example:
         >>> from likewise.models import ConvNet
@@ -127,7 +127,7 @@ class Model:
                 (H, W, channels) or (channels, H, W), or several (N, H, W), (N, H, W, channels) or (N, channels, H, W),
                 uint8 or from 0 to 1, of any size; alone, (3, H, W) is one for a model of colours, and three for one of
                 grey images. Texts: strings. Vectors: arrays and tensors (F,) or (N, F). Or `Samples`.
-            side: Of a run of pairs, the side that the inputs are of: "first" or "second". None: the model's own.
+            side: The side that the inputs are of, in a run of pairs: "first" or "second". None: the model's own.
             batch_size: Number of inputs encoded at a time. None: as many as the encoder's `encode` takes.
             progress: Wraps the iteration over batches, for example tqdm.
 
@@ -183,7 +183,7 @@ class Model:
 
     @cached_property
     def learned(self) -> RunPredictors:
-        """What the run has learned from features."""
+        """The predictors that the run has learned from features."""
         if isinstance(self.encoder, OnnxEncoder | OnnxTexts):
             return RunPredictors(None, self.encoder.file.probe)
         if self.run is None:
@@ -209,7 +209,7 @@ class Model:
             among: Features (N, D); a file of them, as `likewise embed` writes, or the run's own if it is the folder of
                 one; or a folder, a table, or a list of files or texts, which are encoded. None: each query's nearest
                 among the others, of one side.
-            side: Of a run of pairs, the side that the queries are of. None: the model's own.
+            side: The side that the queries are of, in a run of pairs. None: the model's own.
             k: How many of each.
             at_least: The smallest similarity that counts. None: any.
             gallery_includes_queries: Whether the queries are among what is searched: each one's own row is left out.
@@ -237,20 +237,24 @@ class Model:
             return Stored.of(torch.from_numpy(vectors_of(features, "features")), list(map(str, range(len(features)))))
 
         model = self.of(side or self.side)
-        asked = queries if isinstance(queries, Stored) else as_stored(model.encode(queries))
+        stored_queries = queries if isinstance(queries, Stored) else as_stored(model.encode(queries))
         if isinstance(among, list) and among and isinstance(among[0], str | Path):
             among = model.across.encode(among)
         gallery = stored_at(among, model.across) if isinstance(among, str | Path) else among
         gallery = gallery if gallery is None or isinstance(gallery, Stored) else as_stored(gallery)
-        mine = own_of(asked, gallery, included=True) if gallery is not None and gallery_includes_queries else None
-        parts = [(alike, places) for _, alike, places in neighbours(asked, gallery, k, at_least, own_index=mine)]
+        mine = (
+            own_of(stored_queries, gallery, included=True) if gallery is not None and gallery_includes_queries else None
+        )
+        parts = [
+            (alike, places) for _, alike, places in neighbours(stored_queries, gallery, k, at_least, own_index=mine)
+        ]
         similarities, indices = (torch.cat(tensors).numpy() for tensors in zip(*parts, strict=True))
-        told = asked if gallery is None else gallery
+        source = stored_queries if gallery is None else gallery
 
         def each(column: Any) -> list[list[str]]:
             return [[str(column[int(at)]) for at in row if at >= 0] for row in indices]
 
-        return Neighbours(each(told.ids), indices, similarities, None if told.texts is None else each(told.texts))
+        return Neighbours(each(source.ids), indices, similarities, None if source.texts is None else each(source.texts))
 
     def rows(self, inputs: "Inputs") -> Tensor | LazyInputs:
         """Return inputs as the encoder takes them, (N, ...); files are read on demand."""
@@ -362,8 +366,8 @@ def load(run: Run | Path | str, *, module: nn.Module | None = None, device: str 
     if opened.embeddings.is_file() and not opened.weights.is_file():
         return Model(Given.at(opened.embeddings), run=opened)
     trained: Any = opened.encoder(module=module)
-    where = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    return Model(trained.to(where), _preprocessing(opened.metadata), opened)
+    target = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    return Model(trained.to(target), _preprocessing(opened.metadata), opened)
 
 
 def _preprocessing(facts: Mapping[str, Any], side: Side = "first") -> ImagePreprocessing | None:

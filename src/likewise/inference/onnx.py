@@ -30,7 +30,7 @@ class OnnxFile:
             GPU if onnxruntime can use one.
 
     Attributes:
-        facts: What the file's metadata tell.
+        metadata: What the file's metadata tell.
 
     Raises:
         ValueError: The file is not there, damaged, or not by `to_onnx`, so that nothing says what its inputs are.
@@ -46,13 +46,15 @@ class OnnxFile:
         there = onnxruntime.get_available_providers()
         on_gpu = "CUDAExecutionProvider" in there and str(device or "cuda").startswith("cuda")
         if not on_gpu and device is not None and str(device) != "cpu":
-            told = f"the CPU computes {path}: this onnxruntime has no {device}, onnxruntime-gpu may"
-            warnings.warn(told, stacklevel=2)
+            message = f"the CPU computes {path}: this onnxruntime has no {device}, onnxruntime-gpu may"
+            warnings.warn(message, stacklevel=2)
         providers = [*(["CUDAExecutionProvider"] if on_gpu else []), "CPUExecutionProvider"]
         try:
             session = onnxruntime.InferenceSession(path, providers=providers)
-            told = session.get_modelmeta().custom_metadata_map
-            self.metadata: dict[str, Any] = {name: json.loads(told[name]) for name in told if "likewise" in told}
+            entries = session.get_modelmeta().custom_metadata_map
+            self.metadata: dict[str, Any] = {
+                name: json.loads(entries[name]) for name in entries if "likewise" in entries
+            }
         except Exception as error:
             raise ValueError(f"expected an ONNX file, got {path}: {shortened(str(error))}: export it again") from error
         if not self.metadata:

@@ -63,7 +63,7 @@ def neighbours(
     query's own row, whose place in the gallery is `own_index`, as `own_of` finds it, is left out.
     """
     gallery = queries if among is None else among
-    checked(queries, gallery, k, at_least)
+    check_search(queries, gallery, k, at_least)
     own_index = torch.arange(len(queries)) if among is None else own_index
     least = -torch.inf if at_least is None else at_least - ROUNDING
     count = min(k, len(gallery) - (own_index is not None))
@@ -77,14 +77,14 @@ def neighbours(
 
 def own_of(queries: Stored, among: Stored, *, included: bool) -> Int[Tensor, " n"] | None:
     """Return the place of each query's own row in what is searched, if that includes them; else a warning may tell."""
-    checked(queries, among, 1, None)
+    check_search(queries, among, 1, None)
     fingerprints = (RowFingerprints.of(vectors for _, vectors in stored.pieces()) for stored in (queries, among))
     return own_places(*fingerprints, included=included)[0]
 
 
 def duplicates(samples: Stored, least: float, bar: Bar = silent) -> Groups:
     """Link all pairs of samples with at least a similarity."""
-    checked(samples, samples, 1, least)
+    check_search(samples, samples, 1, least)
     groups = Groups(len(samples))
     for start, vectors in bar(samples.pieces(), "comparing"):
         for first, references in samples.pieces():
@@ -103,9 +103,9 @@ def mistakes(samples: Stored, k: int, bar: Bar = silent) -> list[Doubt]:
         raise ValueError("expected samples with labels, got none: --mistakes compares them with those of neighbours")
     doubts: list[Doubt] = []
     for start, _, indices in neighbours(samples, None, k, bar=bar):
-        agreement, said = neighbours_labels(labels, slice(start, start + len(indices)), indices)
+        agreement, suggestions = neighbours_labels(labels, slice(start, start + len(indices)), indices)
         doubtful = (agreement < HALF).nonzero().flatten().tolist()
-        doubts += [Doubt(start + row, float(agreement[row]), said[row]) for row in doubtful]
+        doubts += [Doubt(start + row, float(agreement[row]), suggestions[row]) for row in doubtful]
     return sorted(doubts, key=lambda doubt: doubt.agreement)
 
 
@@ -169,7 +169,7 @@ class _Wrong:
         return same | above
 
 
-def checked(queries: Stored, gallery: Stored, k: int, at_least: float | None) -> None:
+def check_search(queries: Stored, gallery: Stored, k: int, at_least: float | None) -> None:
     """Raise a ValueError unless a search makes sense."""
     if k < 1:
         raise ValueError(f"expected k of at least 1, got {k}")

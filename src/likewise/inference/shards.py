@@ -18,7 +18,7 @@ from torch import Tensor
 
 from likewise.data import Samples, Texts
 from likewise.evaluation.encoding import Piece
-from likewise.files.formats import PARTIAL, PARTS
+from likewise.files.formats import PARTIAL_SUFFIX, PARTS
 from likewise.runs import synced
 
 FACTS = "likewise"
@@ -39,7 +39,7 @@ class EmbeddingShards:
         facts: Where the features come from. Shards that are there must have the same, unless they are begun anew.
         size: Samples of a shard.
         width: Length of a feature vector.
-        dtype: Of the features, float32 or float16.
+        dtype: Type of the features, float32 or float16.
         anew: Whether shards of other facts are removed.
     """
 
@@ -48,7 +48,7 @@ class EmbeddingShards:
         anew: bool = False,
     ) -> None:  # fmt: skip
         self.output, self.samples, self.size, self.width, self.dtype = output, samples, size, width, dtype
-        self.folder = output.with_name(output.name + PARTIAL)
+        self.folder = output.with_name(output.name + PARTIAL_SUFFIX)
         names = hashlib.blake2b(digest_size=16)
         for name in samples.ids:
             names.update(f"{name}\n".encode(errors="surrogatepass"))
@@ -128,7 +128,7 @@ class EmbeddingShards:
         metadata = (parquet.read_schema(self._file(shard)).metadata or {} for shard in self.all)
         return {int(item): name for footer in metadata for item, name in json.loads(footer[FACTS.encode()]).items()}
 
-    def joined(self) -> Path:
+    def join(self) -> Path:
         """Make all shards one file, a shard at a time, under its own name once it is whole, and remove their folder."""
         write = {".parquet": self._as_table, ".npz": self._as_arrays}[self.output.suffix.lower()]
         beside = self.folder / f"whole{self.output.suffix}"

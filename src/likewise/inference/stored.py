@@ -44,9 +44,9 @@ class Stored:
         width: D.
         read: Yields the features in their order, at most so many at a time, in any floating-point type.
         labels: Classes (N,), or label sets (N, L), or None.
-        names: Of the classes or labels.
+        names: Names of the classes or labels.
         samples: The inputs, where they are at hand.
-        texts: What each sample says, (N,), likewise: strings, or what `str` makes one of.
+        texts: What each sample says, (N,), where it is at hand: strings, or objects that `str` turns into strings.
         folder: Where a file of features stands.
         encoder: The digest of the encoder that a file of features is from; "" where it doesn't say.
         paired: Whether a file has features of the two sides of pairs, of which these are one.
@@ -113,13 +113,13 @@ def open_features(path: Path, side: Side = "first") -> Stored | None:
 
     Args:
         path: The file or folder.
-        side: Of features of pairs, which.
+        side: The side to open, of features of pairs.
 
     Raises:
         ValueError: The file can't be read.
 
     Memory:
-        Ids, labels and a piece; of arrays that `arrays_of` can't map, and of three parts, the features.
+        Ids, labels and a piece; of arrays that `read_arrays` can't map, and of three parts, the features.
     """
     tables = [path] if path.suffix.lower() in TABLES else sorted(path.glob("*.parquet"))
     try:
@@ -142,7 +142,7 @@ def stored_at(source: Path | str, model: Model, bar: Bar = silent) -> Stored:
             raise ValueError(f"expected a run with features, got {source}, which keeps no {path.name}: {remedy}")
     stored = open_features(path, model.side) if exists(path) else None
     if stored is None or (stored.width != model.feature_dim and model.encoder.input_shape == (stored.width,)):
-        return encoded(samples_at(source, model), model, bar)
+        return encode_samples(samples_at(source, model), model, bar)
     if stored.width != model.feature_dim:
         got = f"got {stored.width} in {source}: embed again with this run"
         raise ValueError(f"expected features of {model.feature_dim} numbers, as this run gives, {got}")
@@ -156,7 +156,7 @@ def stored_at(source: Path | str, model: Model, bar: Bar = silent) -> Stored:
     return stored
 
 
-def encoded(samples: Samples, model: Model, bar: Bar = silent) -> Stored:
+def encode_samples(samples: Samples, model: Model, bar: Bar = silent) -> Stored:
     """Return the features of the samples that can be read, with these samples; a warning names the rest."""
     check_kind(model, samples)
     prepared = replace(samples, inputs=model.rows(samples))
@@ -176,8 +176,8 @@ def _of_tables(files: Sequence[Path]) -> Stored | None:
     width, schema = width_of_table(files[0]), parquet.read_schema(files[0])
     if width is None:
         return None
-    told = [(parquet.read_metadata(file).metadata or {}).get(FACTS.encode(), b"{}") for file in files]
-    facts = json.loads(told[0]) if len(set(told)) == 1 else {}
+    footers = [(parquet.read_metadata(file).metadata or {}).get(FACTS.encode(), b"{}") for file in files]
+    facts = json.loads(footers[0]) if len(set(footers)) == 1 else {}
     named = [name for name in ("id", "label", TEXT) if name in schema.names]
     beside = pa.concat_tables([parquet.read_table(file, columns=named) for file in files])
     count = sum(parquet.read_metadata(file).num_rows for file in files)

@@ -1,4 +1,4 @@
-"""A loss as pytorch-metric-learning calls it."""
+"""`ForMetricLearning`: our losses of classes with the call of those of pytorch-metric-learning."""
 
 import inspect
 from collections.abc import Iterable
@@ -45,11 +45,11 @@ class ForMetricLearning(nn.Module):
         super().__init__()
         if not isinstance(loss, nn.Module):  # pyright: ignore[reportUnnecessaryIsInstance]
             got = getattr(loss, "__name__", type(loss).__name__)
-            raise ValueError(  # noqa: TRY004 - bad input is a ValueError at every door
+            raise ValueError(  # noqa: TRY004 - bad input is a ValueError at every public entry
                 f"expected a loss that is made, such as SupConLoss(), got {got}: call the class"
             )
         if not isinstance(prototypes, nn.Module | None):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ValueError(  # noqa: TRY004 - bad input is a ValueError at every door
+            raise ValueError(  # noqa: TRY004 - bad input is a ValueError at every public entry
                 f"expected prototypes as a module, got {type(prototypes).__name__}: give a Prototypes"
             )
         also = {"prototypes": prototypes, "queue": queue}

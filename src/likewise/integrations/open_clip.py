@@ -1,4 +1,4 @@
-"""A loss as open_clip calls it."""
+"""`ForOpenClip`: our CLIP and SigLIP losses with the call of open_clip's own."""
 
 from typing import Any, final
 
@@ -15,7 +15,7 @@ class ForOpenClip(nn.Module):
     `open_clip_train.main.create_loss = ForOpenClip.create` replaces open_clip's own by it.
 
     Args:
-        sigmoid: Whether it is SigLIP's, of a model with ``logit_bias``, instead of CLIP's.
+        sigmoid: Whether to compute SigLIP's loss, for a model with ``logit_bias``, instead of CLIP's.
         gather_distributed: Whether to contrast with the texts of all processes.
 
     Returns:
@@ -25,10 +25,10 @@ class ForOpenClip(nn.Module):
         ValueError: If the model has no logit_bias for SigLIP's, or has one for CLIP's, or sigmoid is no boolean.
 
     Memory:
-        O(B·D + tile), of all processes.
+        O(B·D + tile), where B counts all processes' samples.
 
     Source:
-        Ilharco et al., "OpenCLIP", 2021; the losses' own are in `ClipLoss` and `SigLIPLoss`.
+        Ilharco et al., "OpenCLIP", 2021; for the losses, see `ClipLoss` and `SigLIPLoss`.
 
     Example:
         >>> import torch
@@ -39,14 +39,14 @@ class ForOpenClip(nn.Module):
     def __init__(self, *, sigmoid: bool = False, gather_distributed: bool = True) -> None:
         super().__init__()
         if not isinstance(sigmoid, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ValueError(  # noqa: TRY004 - bad input is a ValueError at every door
+            raise ValueError(  # noqa: TRY004 - bad input is a ValueError at every public entry
                 f"expected sigmoid as True or False, got {sigmoid!r}: True is for a model with logit_bias"
             )
         self.sigmoid, self.gather_distributed = sigmoid, gather_distributed
 
     @classmethod
     def create(cls, args: Any) -> "ForOpenClip":
-        """Return the loss that the trainer's options ask for; those for gathering in open_clip's own have no effect."""
+        """Return the loss for the trainer's options; ``--local-loss`` and ``--gather-with-grad`` have no effect."""
         if args.distill or args.horovod or "coca" in args.model.lower():
             raise ValueError(
                 f"expected CLIP or SigLIP without distillation and Horovod, got the model {args.model}, distill="
@@ -69,7 +69,7 @@ class ForOpenClip(nn.Module):
                 f"expected a model {'with' if self.sigmoid else 'without'} logit_bias for sigmoid={self.sigmoid}, got "
                 "another: take --siglip for SigLIP's models, and only for these"
             )
-        if logit_bias is None:
+        if logit_bias is None:  # ClipLoss does not normalise by default
             loss = ClipLoss(gather_distributed=self.gather_distributed)(image_features, text_features, logit_scale)
         else:
             loss = SigLIPLoss(

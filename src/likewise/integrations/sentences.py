@@ -1,4 +1,4 @@
-"""A loss as sentence-transformers calls it."""
+"""`ForSentences`: our losses with the call of those of sentence-transformers."""
 
 import inspect
 from collections.abc import Iterable

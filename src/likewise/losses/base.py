@@ -1,4 +1,4 @@
-"""What all losses share: options, normalising and gathering rows, and reducing the loss per row.
+"""The base of all losses: options, normalising and gathering rows, and reducing the loss per row.
 
 A loss is defined by its pair weights: its ``forward`` calls `ContrastiveLoss.rows`, builds pull and push for those
 rows, and passes both to `ContrastiveLoss.evaluate`.
@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from likewise import distributed
 from likewise.distributed import RankSizes
 from likewise.instantiate import Described
-from likewise.losses.checks import Flag, check_positive, naming_options, told_inactive
-from likewise.losses.contrast_batch import REMEDY, ContrastBatch, described, values_of
+from likewise.losses.checks import Flag, check_positive, naming_options, warn_if_inactive
+from likewise.losses.contrast_batch import REMEDY, ContrastBatch, describe_input, values_of
 from likewise.losses.inputs import checked
 from likewise.operator import Backend, ContrastSpec, Outcome, Push, Reduction, evaluate, normalized
 from likewise.operator.backends import EXCHANGES, exchange_of
@@ -31,7 +31,7 @@ from likewise.pairs import PairWeight
 LabelKind = Literal["classes", "label sets"]
 Temperature = float | Tensor | Literal["learned"]
 
-LOWEST, HIGHEST = 0.01, 100.0
+MIN_TEMPERATURE, MAX_TEMPERATURE = 0.01, 100.0
 """The range of a learned temperature; CLIP limits 1/τ to 100, too."""
 PRECISIONS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
@@ -40,8 +40,8 @@ class LossOptions(TypedDict, total=False):
     """Options that every contrastive loss takes in addition to its own parameters.
 
     Args:
-        reduction: "mean" over the active anchors, "sum", or "none" for one loss per row, (N,), 0 on inactive ones. Of
-            (B, V, D), or of V views, view v of sample b is row v·B + b. Default: "mean".
+        reduction: "mean" over the active anchors, "sum", or "none" for one loss per row, (N,), 0 on inactive ones.
+            With V views, or (B, V, D), view v of sample b is row v·B + b. Default: "mean".
         normalize: Whether the loss L2-normalises the embeddings. Default: True.
         gather_distributed: Whether to contrast with the references of all processes. The loss is then that of the whole
             batch, and its gradient, averaged over processes, is that of one process holding everything. Default: False.
@@ -115,7 +115,8 @@ class Loss(Described, nn.Module, ABC):
 
 
 def _limit(log_temperature: Tensor) -> None:
-    log_temperature.data.clamp_(math.log(LOWEST), math.log(HIGHEST))  # in place: a clamped one would have no gradient
+    # in place: a clamped one would have no gradient
+    log_temperature.data.clamp_(math.log(MIN_TEMPERATURE), math.log(MAX_TEMPERATURE))
 
 
 def _supports_fullgraph(loss: Any, *_: Any, ids: Any = None, guide_queries: Any = None, **_given: Any) -> bool:
@@ -138,6 +139,10 @@ class ContrastiveLoss(Loss):
         last: Statistics of the last step, detached: ``"active_anchors"``, how many there were (over all processes, if
             gathered), ``"positives_per_anchor"``, shape (N,), of this process's rows, and a tensor's ``"temperature"``.
         log_temperature: The logarithm of a learned temperature, a parameter of shape (1,), which FSDP2 can shard.
+
+    Memory:
+        "tile", in the memory of a loss, is what is held of the similarities at a time: a few blocks, each of 1 MiB in
+        float32 on a CPU, for every thread, and of 64 MiB on a GPU; see `likewise.operator.tiles`.
     """
 
     temperature: float | Tensor
@@ -226,7 +231,7 @@ class ContrastiveLoss(Loss):
         device = next((tensor.device for tensor in tensors), torch.device("cpu"))
 
         def facts() -> dict[str, str]:
-            shapes = {name: described(name, value) for name, value in inputs.items()}
+            shapes = {name: describe_input(name, value) for name, value in inputs.items()}
             return self.facts() | shapes | values_of(self, inputs)
 
         with distributed.agreement(device, facts, remedy=REMEDY):
@@ -351,7 +356,7 @@ class ContrastiveLoss(Loss):
 
     def _record_statistics(self, count: Tensor, positives: PairWeight | Tensor, device: torch.device) -> None:
         per_anchor = positives.row_sum(device=device).detach() if isinstance(positives, PairWeight) else positives
-        if not self._told and told_inactive(type(self).__name__, count, per_anchor, met=self.selects):
+        if not self._told and warn_if_inactive(type(self).__name__, count, per_anchor, met=self.selects):
             self._told = True
         self.last = {"active_anchors": count.detach().clone(), "positives_per_anchor": per_anchor}
         if isinstance(self.temperature, Tensor):

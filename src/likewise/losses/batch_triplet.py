@@ -81,7 +81,7 @@ class BatchTripletLoss(ClassLoss):
         self, rows: ContrastBatch, classes: Int[Tensor, " n"], sections: Sequence[Int[Tensor, " r"]]
     ) -> Float[Tensor, "..."]:
         """Return the loss of rows by their classes."""
-        spec = Given(classes, torch.cat([*sections]), rows.place, self.margin, self.mining, self.distance)
+        spec = TripletSpec(classes, torch.cat([*sections]), rows.place, self.margin, self.mining, self.distance)
         losses, counts = triplets(*self.vectors(rows), spec)
         positives = rows.same_class(classes, sections) & rows.all_others()
         return self.reduce(losses, counts > 0, positives, anchors=counts)
@@ -92,13 +92,13 @@ class Triplets(NamedTuple):
 
     losses: Float[Tensor, " n"]
     counts: Int[Tensor, " n"]
-    """How many there are: with a loss, of all; else those that were selected."""
+    """Number of triplets: of all, those with a loss; else those that were selected."""
     weights: Float[Tensor, "n r"]
     """The gradient of a row's loss with respect to its similarities."""
 
 
-class Given(NamedTuple):
-    """What the triplets of anchors, N, among references, R, are made from."""
+class TripletSpec(NamedTuple):
+    """The labels and options by which triplets of N anchors among R references are chosen."""
 
     labels: Int[Tensor, " n"]
     others: Int[Tensor, " r"]
@@ -110,7 +110,7 @@ class Given(NamedTuple):
 
 
 def triplets(
-    anchors: Float[Tensor, "n d"], references: Float[Tensor, "r d"], spec: Given
+    anchors: Float[Tensor, "n d"], references: Float[Tensor, "r d"], spec: TripletSpec
 ) -> tuple[Float[Tensor, " n"], Int[Tensor, " n"]]:
     """Return the sum of the losses of each anchor's triplets, and how many it is the mean of.
 
@@ -123,14 +123,14 @@ def triplets(
 @final
 class _Triplets(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, anchors: Tensor, references: Tensor, spec: Given) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, anchors: Tensor, references: Tensor, spec: TripletSpec) -> tuple[Tensor, Tensor]:
         ctx.save_for_backward(anchors, references)
-        ctx.given = spec
+        ctx.spec = spec
         losses = anchors.new_empty(len(anchors))
         counts = losses.to(torch.int64)
         with without_autocast(anchors.device):
             for rows in _blocks(anchors, references):
-                losses[rows], counts[rows], _ = _found(anchors[rows], references, spec, rows)
+                losses[rows], counts[rows], _ = _mine_triplets(anchors[rows], references, spec, rows)
         ctx.mark_non_differentiable(counts)
         return losses, counts
 
@@ -141,8 +141,8 @@ class _Triplets(torch.autograd.Function):
         of_anchors, of_references = torch.empty_like(anchors), torch.zeros_like(references)
         for rows in _blocks(anchors, references):
             z = anchors[rows]
-            weights = _found(z, references, ctx.given, rows).weights * gradients[0][rows, None]
-            if ctx.given.distance == "cosine":
+            weights = _mine_triplets(z, references, ctx.spec, rows).weights * gradients[0][rows, None]
+            if ctx.spec.distance == "cosine":
                 torch.mm(weights, references, out=of_anchors[rows])
                 of_references.addmm_(weights.T, z)
                 continue
@@ -158,7 +158,7 @@ def _blocks(anchors: Tensor, references: Tensor) -> Iterator[slice]:
     return blocks(len(anchors), max(1, CELLS // max(1, len(references))))
 
 
-def _found(z: Tensor, references: Tensor, spec: Given, rows: slice) -> Triplets:
+def _mine_triplets(z: Tensor, references: Tensor, spec: TripletSpec, rows: slice) -> Triplets:
     s = z @ references.T if spec.distance == "cosine" else -_distances(z, references)
     positive = spec.labels[rows, None] == spec.others
     negative = ~positive

@@ -29,7 +29,7 @@ class Candidates(NamedTuple):
 
     @property
     def back(self) -> "Candidates":
-        """The same for keys, which look for their queries."""
+        """The candidates among which a key finds its query."""
         return self._replace(guide_queries=self.guide_keys, guide_keys=self.guide_queries)
 
     def sections(

@@ -3,7 +3,7 @@
 import functools
 import inspect
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
 import torch
@@ -14,7 +14,7 @@ from likewise.pairs import weight
 from likewise.pairs.sets import is_zeros_and_ones
 
 Flag = Literal[True, False]
-UNSIGNED = torch.uint16, torch.uint32, torch.uint64  # torch supports few operations on these
+UNSIGNED_DTYPES = torch.uint16, torch.uint32, torch.uint64  # torch supports few operations on these
 
 
 def check_tensor(name: str, value: Any) -> None:
@@ -81,7 +81,7 @@ def check_ids(name: str, rows_name: str, also: str, inputs: dict[str, Any]) -> N
         if inputs[needed] is None:
             raise ValueError(f"expected {needed} with {name}, got none: pass both or neither")
     shape = inputs[rows_name].shape[:-1]
-    if ids.is_floating_point() or ids.is_complex() or ids.dtype in UNSIGNED or ids.shape != shape:
+    if ids.is_floating_point() or ids.is_complex() or ids.dtype in UNSIGNED_DTYPES or ids.shape != shape:
         expected = f"expected {name} to be integers, one for each of the {rows_name}, shape {tuple(shape)}"
         raise ValueError(f"{expected}, got {ids.dtype} of shape {tuple(ids.shape)}: number them, equal ones alike")
 
@@ -95,7 +95,8 @@ def check_guide(inputs: dict[str, Any]) -> None:
             continue
         if vectors is None or first is None or rows is None:
             expected = f"expected guide_queries and guide_keys together, and {side} with {name}"
-            raise ValueError(f"{expected}, got only some of them: pass the guide's vectors of both sides, or none")
+            got = describe_missing(("guide_queries", name, side), inputs)
+            raise ValueError(f"{expected}, got {got}: pass the guide's vectors of both sides, or none")
         check_tensor(name, vectors)
         check_floating(name, vectors)
         if vectors.shape[:-1] != rows.shape[:-1] or vectors.shape[-1:] != first.shape[-1:]:
@@ -103,6 +104,14 @@ def check_guide(inputs: dict[str, Any]) -> None:
             expected = f"expected {name} to be vectors of the guide's width, one for each of the {side}, shape {shape}"
             raise ValueError(f"{expected}, got shape {tuple(vectors.shape)}: encode the batch's own")
         check_finite(name, vectors)
+
+
+def describe_missing(names: Iterable[str], inputs: Mapping[str, Any]) -> str:
+    """Say which of the inputs that go together are there, without which others."""
+    names = list(dict.fromkeys(names))
+    present = [name for name in names if inputs[name] is not None]
+    missing = [name for name in names if inputs[name] is None]
+    return f"{' and '.join(present)} without {' and '.join(missing)}"
 
 
 def check_candidates(inputs: dict[str, Any]) -> None:
@@ -114,16 +123,16 @@ def check_candidates(inputs: dict[str, Any]) -> None:
 def check_labels(name: str, labels: Tensor, rows: str, count: int) -> None:
     """Raise unless labels are integer classes, (n,), or multi-hot label sets, (n, L), one for each of the rows."""
     check_tensor(name, labels)
-    unknown = labels.dtype in UNSIGNED or not is_plain(labels.dtype)
+    unknown = labels.dtype in UNSIGNED_DTYPES or not is_plain(labels.dtype)
     if unknown or labels.ndim not in (1, 2) or (labels.ndim == 1 and labels.is_floating_point()):
         expected = f"expected {name} to be integer classes, (n,), or multi-hot label sets, (n, L)"
         raise ValueError(f"{expected}, got {labels.dtype} of shape {tuple(labels.shape)}: convert them with .long()")
     if labels.shape[0] != count:
-        told = f"expected {name} to have one entry for each of {count} {rows}, got {len(labels)}"
-        raise ValueError(f"{told}: pass both in the same order")
+        message = f"expected {name} to have one entry for each of {count} {rows}, got {len(labels)}"
+        raise ValueError(f"{message}: pass both in the same order")
     if labels.ndim == 2 and not is_zeros_and_ones(labels):
-        told = f"expected {name} given as label sets to be zeros and ones, got other values"
-        raise ValueError(f"{told}: pass class labels as a vector (n,)")
+        message = f"expected {name} given as label sets to be zeros and ones, got other values"
+        raise ValueError(f"{message}: pass class labels as a vector (n,)")
 
 
 def check_classes(name: str, labels: Tensor, rows: str, count: int, classes: int | None = None) -> None:
@@ -217,8 +226,8 @@ def matrix(name: str, value: Any, remedy: str) -> Tensor:
         raise ValueError(f"{expected}: {remedy}") from error
 
 
-def told_inactive(loss: str, anchors: Tensor, positives: Tensor, *, met: bool) -> bool:
-    """Warn of a batch without active anchors, and return whether it is one; on a GPU or in a graph nothing is read.
+def warn_if_inactive(loss: str, anchors: Tensor, positives: Tensor, *, met: bool) -> bool:
+    """Warn of a batch without active anchors, and return whether it warned; on a GPU or in a graph nothing is read.
 
     With `met`, only if no anchor has a positive: one that has may already meet the loss's demand.
     """
@@ -226,9 +235,9 @@ def told_inactive(loss: str, anchors: Tensor, positives: Tensor, *, met: bool) -
         return False
     if met and positives.any():
         return False
-    told = f"{loss}: no anchor among {len(positives)} rows is active, so the loss is 0 and nothing is learned: "
-    told += "give batches with positives and negatives, as two views of a sample or several samples of a class"
-    warnings.warn(told, stacklevel=2)
+    message = f"{loss}: no anchor among {len(positives)} rows is active, so the loss is 0 and nothing is learned: "
+    message += "give batches with positives and negatives, as two views of a sample or several samples of a class"
+    warnings.warn(message, stacklevel=2)
     return True
 
 
@@ -248,8 +257,8 @@ def naming_options(constructor: Callable[..., None], options: type) -> Callable[
             raise TypeError(f"{type(self).__name__} has no option {', '.join(unknown)}; it has {has}")
         if len(args) > positional and all(param.kind is not param.VAR_POSITIONAL for param in every):
             takes = f"{positional} arguments without a name" if positional else "its options by name"
-            told = f"{type(self).__name__} takes {takes}, got {', '.join(map(repr, args))}: its options are "
-            raise TypeError(f"{told}{', '.join(known) or 'none'}; prototypes and queues are given to its call")
+            message = f"{type(self).__name__} takes {takes}, got {', '.join(map(repr, args))}: its options are "
+            raise TypeError(f"{message}{', '.join(known) or 'none'}; prototypes and queues are given to its call")
         constructor(self, *args, **kwargs)
 
     return call

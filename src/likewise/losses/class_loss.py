@@ -1,4 +1,4 @@
-"""What the losses of pairs of classes have in common: rows of a batch, references in its place, and a queue."""
+"""The base of losses of pairs of classes: rows of a batch, references in its place, and a queue."""
 
 from abc import abstractmethod
 from collections.abc import Sequence

@@ -143,7 +143,7 @@ class AsymmetricLoss(Loss):
         clip: m between 0 and 0.99; a negative with at most this probability is ignored.
 
     Attributes:
-        last: ``"micro_f1"``, as of `BCELoss`.
+        last: ``"micro_f1"``; see `BCELoss`.
 
     Returns:
         A call returns the sum over labels, averaged over rows, a scalar, float32 or wider; 0 for an empty batch.

@@ -1,4 +1,4 @@
-"""CLIP's loss with the scale of similarities given in each call, as open_clip calls it."""
+"""CLIP's loss with the call of open_clip's: the scale of similarities comes with the features."""
 
 from typing import Annotated, Any, Unpack, final
 

@@ -51,7 +51,7 @@ class ContrastBatch(NamedTuple):
 
     @property
     def part(self) -> LocalAnchors | None:
-        """How to reach the anchors of the other processes, if the references are the anchors of all of them."""
+        """Access to the anchors of the other processes; None unless the references are the anchors of all of them."""
         shards = self.reference_shards
         if self.others or not self.gathered or self.replicated or not self.exchange:
             return None
@@ -139,11 +139,11 @@ class ContrastBatch(NamedTuple):
 
 BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 REMEDY = "build losses and batches the same way on all ranks, and put what they learn into DistributedDataParallel"
-WHOLE = "queue", "queue_labels", "prototypes"
+REPLICATED_INPUTS = "queue", "queue_labels", "prototypes"
 """Inputs that every process holds completely; the lengths of other inputs may differ between processes."""
 
 
-def described(name: str, value: Any) -> str:
+def describe_input(name: str, value: Any) -> str:
     """Describe what must be the same on all ranks about an input of a loss."""
     if value is None:
         return "none"
@@ -151,14 +151,14 @@ def described(name: str, value: Any) -> str:
         return "given"
     if name.endswith("labels"):
         label_kind = "classes" if value.ndim == 1 else f"sets over {value.shape[1]} labels"
-        return f"{label_kind}, {len(value)} of them" if name in WHOLE else label_kind
+        return f"{label_kind}, {len(value)} of them" if name in REPLICATED_INPUTS else label_kind
     if not value.is_floating_point() or name == "mask":
         return "given"
     single = value.ndim == 3 and value.shape[1] == 1
     features = value.shape[2 if single else 1 :]  # (B, 1, D) counts as (B, D)
-    shape = ", ".join(map(str, (len(value) if name in WHOLE else "N", *features)))
+    shape = ", ".join(map(str, (len(value) if name in REPLICATED_INPUTS else "N", *features)))
     dtype = str(torch.promote_types(value.dtype, torch.float32)).removeprefix("torch.")
-    learned = value.requires_grad and torch.is_grad_enabled() and name not in WHOLE
+    learned = value.requires_grad and torch.is_grad_enabled() and name not in REPLICATED_INPUTS
     return f"of shape ({shape}) in {dtype}{', with gradient' if learned else ''}"
 
 
@@ -168,7 +168,8 @@ def values_of(loss: nn.Module, inputs: Mapping[str, Any]) -> dict[str, str]:
     Sharded parameters are left out.
     """
     held = {name: value for name, value in loss.named_parameters() if type(value) is nn.Parameter}
-    held |= {name: value for name, value in inputs.items() if name in WHOLE and type(value) in {Tensor, nn.Parameter}}
+    replicated = {name: value for name, value in inputs.items() if name in REPLICATED_INPUTS}
+    held |= {name: value for name, value in replicated.items() if type(value) in {Tensor, nn.Parameter}}
     return {f"values of {name}": checksum(value) for name, value in held.items()}
 
 

@@ -104,11 +104,11 @@ class InfoNCELoss(ContrastiveLoss):
             queue: Keys of other samples, (Q, D), such as earlier ones; see `likewise.memory.Queue`.
             ids: Which document each key is, any integers, (B,). What else has a query's id does not push it.
             negative_ids: Which document each negative is, (B,) or (B, K). Without them, all negatives push.
-            queue_ids: The same of the queue, (Q,).
+            queue_ids: Which document each key of the queue is, (Q,).
             guide_queries: Vectors that another model, a guide, has of the queries, (B, G). What it finds more similar
                 to a query than the query's own key, less the margin, may be another key of it, and does not push it.
-            guide_keys: The same of the keys, (B, G).
-            guide_negatives: The same of the negatives, (B, G) or (B, K, G). Without them, all negatives push.
+            guide_keys: The guide's vectors of the keys, (B, G).
+            guide_negatives: The guide's vectors of the negatives, (B, G) or (B, K, G). Without them, all of these push.
         """
         guides = guide_queries, guide_keys, guide_negatives
         among = Candidates(negatives, queue, ids, negative_ids, queue_ids, *guides, self.guide_margin)

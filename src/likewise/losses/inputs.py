@@ -1,4 +1,4 @@
-"""What a loss's forward takes: each input says in its annotation how it is checked, and one function checks them all.
+"""Declared inputs of a loss's forward: an annotation says how each is checked, and one function checks them all.
 
 ``labels: Annotated[Int[Tensor, " b"], Classes("embeddings")]`` declares an input once: its kind, and the inputs that it
 has to agree with, by their names. What no single input can say is for `ContrastiveLoss.check`.
@@ -161,7 +161,8 @@ class MultiHot(ArgSpec):
 def _together(rows_name: str, name: str, value: Any, inputs: Given) -> Any:
     """Return the rows that the labels belong to; None if there are neither rows nor labels."""
     if (value is None) != (inputs[rows_name] is None):
-        raise ValueError(f"expected {rows_name} and {name} together, got only one of them: pass both or neither")
+        got = checks.describe_missing((rows_name, name), {**inputs, name: value})
+        raise ValueError(f"expected {rows_name} and {name} together, got {got}: pass both or neither")
     return inputs[rows_name]
 
 

@@ -79,10 +79,10 @@ class KCLLoss(ContrastiveLoss):
         view = torch.arange(rows.views, device=samples.device).repeat_interleave(len(samples) // rows.views)
         step = torch.arange(1, rows.views, device=samples.device)[:, None]
         views = row_of[samples, (view + step) % rows.views]
-        positives = Listed(torch.cat([views, self._drawn(rows, labels, row_of)]), len(rows.references))
+        positives = Listed(torch.cat([views, self._draw(rows, labels, row_of)]), len(rows.references))
         return self.evaluate(rows, pull=positives.mean_over_row(), push=push, positives=positives)
 
-    def _drawn(self, rows: ContrastBatch, labels: Tensor, row_of: Int[Tensor, "b v"]) -> Int[Tensor, "k n"]:
+    def _draw(self, rows: ContrastBatch, labels: Tensor, row_of: Int[Tensor, "b v"]) -> Int[Tensor, "k n"]:
         """Return each anchor's sampled references, R where its class has no more; all processes draw alike."""
         device, views, generator = rows.queries.device, rows.views, self._generator(rows)
         labels = distributed.gather(labels.to(device, torch.int64), rows.sample_shards).contiguous()

@@ -12,7 +12,7 @@ from likewise.operator.inputs import one_of
 Method = Literal["npmi", "jaccard", "identity"]
 PAIRS = 2**22  # of labels at a time
 ROWS = 2**16  # samples at a time
-DENSE = 2000  # multiplications of a matrix product in the time that one pair takes
+PAIR_COST = 2000  # multiplications of a matrix product in the time that one pair takes
 
 
 def label_pair_similarity(labels: Any, method: Method) -> Float[Tensor, "l l"]:
@@ -83,7 +83,7 @@ def _together(labels: Tensor) -> Int[Tensor, "l l"]:
     sample, label = labels.nonzero(as_tuple=True)
     label_counts = torch.bincount(sample, minlength=samples)
     both = torch.zeros(count, count, dtype=torch.int32, device=labels.device)
-    if DENSE * int(label_counts.square().sum()) > samples * count * count:
+    if PAIR_COST * int(label_counts.square().sum()) > samples * count * count:
         with torch.autocast(labels.device.type, enabled=False):
             for some in labels.split(ROWS):  # float32 counts so few exactly
                 both += (some.float().T @ some.float()).int()

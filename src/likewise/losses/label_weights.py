@@ -1,4 +1,4 @@
-"""How MSC and NWS divide a query's pull among its labels, and each label's pull among the references that have it."""
+"""Label weights of MSC and NWS: a query's pull is shared by its labels, and each label's by the references with it."""
 
 from collections.abc import Sequence
 from typing import Literal, NamedTuple

@@ -16,7 +16,7 @@ from likewise.losses.contrast_batch import ContrastBatch
 from likewise.operator import ContrastSpec, Push
 from likewise.operator.precision import without_autocast
 from likewise.operator.tiles import TILE
-from likewise.operator.whole import PAIRS
+from likewise.operator.whole import MAX_PAIRS
 from likewise.pairs import Equal, SameClass
 from likewise.pairs.weight import blocks
 
@@ -73,7 +73,7 @@ class LiftedStructureLoss(ClassLoss):
         far = far.clamp(min=-1e30)  # where −∞ would have no gradient
         (z, v), labels, of_others = self.vectors(rows), torch.cat([*sections]), self._of_others(rows, far, sections)
         temperature = scalar(self.temperature, z)
-        if self.backend == "auto" and z.device.type == "cpu" and len(z) * len(v) <= PAIRS:
+        if self.backend == "auto" and z.device.type == "cpu" and len(z) * len(v) <= MAX_PAIRS:
             with without_autocast(z.device):
                 weights = sets.tile(slice(0, len(z)), slice(0, len(v)), z.dtype, z.device)
                 j = _exponents(z, v, far, of_others, temperature=temperature, margin=self.margin)[1]

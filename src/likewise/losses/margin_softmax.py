@@ -14,7 +14,7 @@ from likewise.losses.inputs import Classes, Embeddings, References
 from likewise.operator import ContrastSpec, Push, normalized
 from likewise.operator.inputs import check_temperature
 from likewise.operator.precision import without_autocast
-from likewise.operator.whole import PAIRS
+from likewise.operator.whole import MAX_PAIRS
 from likewise.pairs import SameClass
 
 
@@ -43,7 +43,7 @@ class MarginSoftmax(ContrastiveLoss):
         classes = rows.of_anchors(labels.to(rows.queries.device, torch.int64))
         numbers = torch.arange(len(prototypes), device=classes.device)
         with without_autocast(classes.device):
-            if self.backend == "auto" and classes.device.type == "cpu" and len(classes) * len(numbers) <= PAIRS:
+            if self.backend == "auto" and classes.device.type == "cpu" and len(classes) * len(numbers) <= MAX_PAIRS:
                 check_temperature(self.temperature)
                 z, units = self.vectors(rows)
                 target, temperature = self.target(z, units[classes]), scalar(self.temperature, z)
@@ -123,7 +123,7 @@ class CosFaceLoss(MarginSoftmax):
         **options: See `LossOptions`.
 
     Memory:
-        As `ArcFaceLoss`.
+        O((N + C)·D + tile).
 
     Source:
         Wang, Wang, Zhou, Ji, Gong, Zhou, Li, Liu, "CosFace: Large Margin Cosine Loss for Deep Face Recognition", 2018;

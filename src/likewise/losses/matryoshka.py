@@ -15,8 +15,8 @@ from likewise.losses.inputs import vectors_of
 from likewise.losses.paco import PaCoLoss
 from likewise.losses.rascal import RASCALLoss
 
-FLOATING = torch.float16, torch.bfloat16, torch.float32, torch.float64
-OF_ONE_WIDTH = ClipLoss, PaCoLoss, RASCALLoss  # ready features, logits, a cache
+FLOAT_DTYPES = torch.float16, torch.bfloat16, torch.float32, torch.float64
+FIXED_WIDTH_LOSSES = ClipLoss, PaCoLoss, RASCALLoss  # ready features, logits, a cache
 
 
 @final
@@ -57,7 +57,7 @@ class Matryoshka(nn.Module):
     def __init__(self, loss: ContrastiveLoss, widths: Sequence[int], weights: Sequence[float] | None = None) -> None:
         super().__init__()
         self._vectors = vectors_of(type(loss).forward) if isinstance(loss, ContrastiveLoss) else []  # pyright: ignore[reportUnnecessaryIsInstance]
-        if not self._vectors or isinstance(loss, OF_ONE_WIDTH):
+        if not self._vectors or isinstance(loss, FIXED_WIDTH_LOSSES):
             expected = "expected a loss whose inputs can be cut to their first features, such as InfoNCELoss()"
             got = f"got {type(loss).__name__}: it has state or inputs of one width, or declares no vectors"
             raise ValueError(f"{expected}, {got}")
@@ -126,7 +126,7 @@ def _is_no_matrix(value: Any) -> bool:
     if isinstance(value, list | tuple):
         return any(map(_is_no_matrix, value))
     strided = isinstance(value, Tensor) and value.layout is torch.strided and not value.is_nested
-    return isinstance(value, Tensor) and not (strided and value.dtype in FLOATING)
+    return isinstance(value, Tensor) and not (strided and value.dtype in FLOAT_DTYPES)
 
 
 def signature_of(loss: nn.Module) -> inspect.Signature:

@@ -30,7 +30,7 @@ class MultiSimilarityLoss(ClassLoss):
 
     Args:
         alpha: α > 0, the scale of positives.
-        beta: β > 0, that of negatives.
+        beta: β > 0, the scale of negatives.
         threshold: λ, in units of the cosine.
         epsilon: ε, to keep only positives with s ≤ max_n s_in + ε and negatives with s > min_p s_ip − ε; None: all.
         **options: See `LossOptions`.

@@ -11,7 +11,7 @@ from likewise.losses.checks import Flag, check_positive, matrix
 from likewise.losses.inputs import Embeddings, MultiHot, Prototypes, References
 from likewise.losses.label_pair_similarity import Method
 from likewise.losses.label_weights import label_weights
-from likewise.operator.inputs import FLOATING, one_of
+from likewise.operator.inputs import FLOAT_DTYPES, one_of
 from likewise.pairs import AllPairs, Explicit, MaxSimilarity, MeanSimilarity, PairWeight, SharesLabel, concat
 from likewise.pairs.sets import Sets
 
@@ -160,16 +160,16 @@ def _checked(similarity: Tensor | str) -> Tensor:
             f'labels, "{method}") of the training labels; only `likewise train` accepts the name itself'
         )
     similarity = matrix("label_similarity", similarity, "see likewise.label_pair_similarity").clone()
-    if similarity.ndim != 2 or similarity.shape[0] != similarity.shape[1] or similarity.dtype not in FLOATING:
+    if similarity.ndim != 2 or similarity.shape[0] != similarity.shape[1] or similarity.dtype not in FLOAT_DTYPES:
         got = f"got {similarity.dtype} of shape {tuple(similarity.shape)}"
         raise ValueError(f"expected label_similarity to be a floating-point matrix (L, L), {got}")
     if not torch.isfinite(similarity).all():
-        told = "expected label_similarity to be finite, got NaN or infinity: use 0 for labels that never occur"
-        raise ValueError(f"{told}, as likewise.label_pair_similarity does")
+        message = "expected label_similarity to be finite, got NaN or infinity: use 0 for labels that never occur"
+        raise ValueError(f"{message}, as likewise.label_pair_similarity does")
     if not ((similarity >= 0) & (similarity <= 1)).all():
         got = f"got {similarity.min():g} … {similarity.max():g}: scale it, NPMI by (NPMI + 1)/2"
         raise ValueError(f"expected label_similarity to be within [0, 1], {got}")
     if not torch.allclose(similarity, similarity.T, rtol=0, atol=1e-6):
-        told = "expected label_similarity to be symmetric, got a matrix that is not"
-        raise ValueError(f"{told}: average it with its transpose")
+        message = "expected label_similarity to be symmetric, got a matrix that is not"
+        raise ValueError(f"{message}: average it with its transpose")
     return similarity

@@ -1,4 +1,4 @@
-"""The loss of prototypical networks: which class of its episode is a query nearest to?"""
+"""The loss of prototypical networks: identify the class mean of its episode that a query is nearest to."""
 
 from typing import Annotated, Any, Unpack, final
 

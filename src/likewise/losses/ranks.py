@@ -12,7 +12,7 @@ from likewise.pairs import Block, PairWeight, WithinClass
 Ranking = Literal["agreement", "current", "uniform"]
 
 BINS = 10
-"""Number of equal bins in the histogram of drifts, 0 … 1."""
+"""Number of equal bins in the histogram of drifts, from 0 to 1."""
 
 
 def doubled_ranks(similarities: Float[Tensor, "*b m"], counts: Int[Tensor, "*b m"]) -> Int[Tensor, "*b m"]:
@@ -58,8 +58,8 @@ class RankWeights(WithinClass):
     with "uniform", $1 / m_i$.
 
     Ranks are of samples with ``by_sample``, whose weights are shared equally by their views; an anchor's own sample is
-    then first in both, if it has another view. Memory: O(R + the features), one block, and up to `KEPT` weights; see
-    `WithinClass`.
+    then first in both, if it has another view. Memory: O(R + the features), one block, and up to `MAX_KEPT` weights;
+    see `WithinClass`.
     """
 
     def __init__(
@@ -179,7 +179,7 @@ class RankWeights(WithinClass):
 
 
 class Statistics(NamedTuple):
-    """What is reported of the ranks of a step."""
+    """Statistics of the ranks of a step."""
 
     sums: Float[Tensor, " t"]
     """The sums of the weights' entropy, of the drifts and of their squares, and the drifts in each bin."""
@@ -194,7 +194,7 @@ class _Ranked(NamedTuple):
     span: Int[Tensor, "g n 1"]
     """Twice the largest rank."""
     known: Bool[Tensor, "g n _"]
-    """Which ranks are those of positives of a completely cached class."""
+    """Whether a rank is that of a positive, of a completely cached class."""
 
     def counted(self) -> tuple[Float[Tensor, " t"], Float[Tensor, "2 g n"]]:
         wide, span, known = widest(self.weights.device), self.span.clamp(min=1), self.known
@@ -211,20 +211,20 @@ class _Positives(NamedTuple):
     """The positives of a block of G classes with N anchors, M references and S samples each, and their samples."""
 
     anchors: Int[Tensor, "g n"]
-    """Which reference each anchor is."""
+    """Index of each anchor among the references."""
     references: Int[Tensor, "g m"]
     inside: Bool[Tensor, "g n m"]
     """Whether a reference is a positive, that is, not the anchor itself."""
     samples: Int[Tensor, "g s"]
-    """Which samples the class has."""
+    """Samples of the class."""
     counts: Int[Tensor, "g s"]
-    """How many references are views of each sample."""
+    """Number of references that are views of each sample."""
     home: Int[Tensor, "g n"]
-    """Which of the class's samples each anchor is a view of."""
+    """Index, in `samples`, of the sample that each anchor is a view of."""
     place: Int[Tensor, "g m"]
-    """Which of the class's samples each reference is a view of."""
+    """Index, in `samples`, of the sample that each reference is a view of."""
     views: Int[Tensor, "g n s"]
-    """How many of an anchor's positives are views of each sample."""
+    """Number of an anchor's positives that are views of each sample."""
 
     def by_view(self, values: Tensor) -> Tensor:
         return values.gather(2, self.place[:, None].expand(self.inside.shape))

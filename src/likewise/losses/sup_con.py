@@ -1,4 +1,4 @@
-"""SupCon, supervised contrastive learning, in both forms."""
+"""SupCon, supervised contrastive learning, in three forms."""
 
 from contextlib import nullcontext
 from typing import Annotated, Any, Literal, Unpack, final
@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from likewise.losses.base import ContrastiveLoss, LossOptions, Temperature, scalar
-from likewise.losses.checks import check_tensor
+from likewise.losses.checks import check_tensor, describe_missing
 from likewise.losses.contrast_batch import ContrastBatch
 from likewise.losses.inputs import Embeddings, Labels, References
 from likewise.operator import ContrastSpec, Push, normalized, pairwise_sum
@@ -44,17 +44,17 @@ class SupConLoss(ContrastiveLoss):
     Args:
         temperature: τ > 0, a number, "learned", or a 0-d or (1,) tensor or parameter, which then receives a gradient.
         form: "out", with the mean over positives outside the logarithm, as the paper recommends, "in", inside it, or
-            "pairs", each pair's own.
+            "pairs", one logarithm for each positive pair, against the negatives only.
         **options: See `LossOptions`.
 
     Memory:
         O((N + R)·D + tile) with class labels; a mask adds its own size, label sets add O((N + R)·L).
 
     Source:
-        Khosla et al., "Supervised Contrastive Learning", 2020, equations 2 (out) and 3 (in). The authors' code
-        multiplies by τ/0.07 and counts inactive anchors in the mean as zeros; the paper does neither. "pairs" is
-        pytorch-metric-learning's NTXentLoss of classes; with a mean over each anchor's pairs first it is SINCERE,
-        Feeney, Hughes, 2023.
+        "pairs" is not in the paper: Khosla et al., "Supervised Contrastive Learning", 2020, equations 2 (out) and 3
+        (in). The authors' code multiplies by τ/0.07 and counts inactive anchors in the mean as zeros; the paper does
+        neither. "pairs" is pytorch-metric-learning's NTXentLoss of classes; with a mean over each anchor's pairs first
+        it is SINCERE, Feeney, Hughes, 2023.
 
     Example:
         >>> embeddings = torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0]])
@@ -106,17 +106,20 @@ class SupConLoss(ContrastiveLoss):
         if self.form == "pairs":
             return self._of_pairs(rows, positives, push & ~positives)
         ones = torch.ones(len(rows.queries), device=rows.queries.device)
-        both = push, positives.mean_over_row()
-        return self.evaluate(rows, pull=None, push=both, positives=positives, coefficients=(ones, -ones))
+        pushes = push, positives.mean_over_row()  # ℓ^in = log Σ_u e^{s_iu} − log (1/|P|) Σ_p e^{s_ip}
+        return self.evaluate(rows, pull=None, push=pushes, positives=positives, coefficients=(ones, -ones))
 
     def _of_pairs(self, rows: ContrastBatch, positives: PairWeight, negatives: PairWeight) -> Tensor:
-        """Return Σ_p log(1 + e^{lse_i − s_ip}): a pairwise sum of rows with one more feature, the negatives' lse_i."""
-        (far,), *_ = self.outcome(rows, ContrastSpec((Push(negatives),)))
-        active = (far != -torch.inf) & positives.support(far.device)
+        """Return Σ_p log(1 + e^{lse_i − s_ip}), with lse_i over the negatives.
+
+        It is a pairwise sum of rows with one more feature, −τ·lse_i, against 1, so that z'·v'/τ = s_ip − lse_i.
+        """
+        (negatives_lse,), *_ = self.outcome(rows, ContrastSpec((Push(negatives),)))
+        active = (negatives_lse != -torch.inf) & positives.support(negatives_lse.device)
         z, *sections = (normalized(v) if self.normalize else v.to(rows.dtype) for v in (rows.queries, *rows.sections))
-        bias = -far.masked_fill(~active, 0) * scalar(self.temperature, far)
+        extra_feature = -negatives_lse.masked_fill(~active, 0) * scalar(self.temperature, negatives_lse)
         losses = pairwise_sum(
-            torch.cat([z, bias[:, None]], dim=1),
+            torch.cat([z, extra_feature[:, None]], dim=1),
             tuple(torch.cat([v, v.new_ones(len(v), 1)], dim=1) for v in sections),
             weight=positives, function="softplus", sign=-1, temperature=self.temperature, backend=self.backend,
         )  # fmt: skip
@@ -131,10 +134,12 @@ class SupConLoss(ContrastiveLoss):
         if labels is not None and mask is not None:
             raise ValueError("expected either labels or a mask to define the positives, got both: leave one out")
         if (references is None or labels is None) != (reference_labels is None):
-            raise ValueError("expected references, labels and reference_labels together, got only some of them")
+            got = describe_missing(("references", "labels", "reference_labels"), inputs)
+            raise ValueError(f"expected references, labels and reference_labels together, got {got}")
         if (queue is None) != (queue_labels is None) or (queue is not None and labels is None):
-            expected = "expected queue, queue_labels and labels together, got only some of them"
-            raise ValueError(f"{expected}: a mask does not work with a queue")
+            got = describe_missing(("queue", "queue_labels", "labels"), inputs)
+            expected = "expected queue, queue_labels and labels together"
+            raise ValueError(f"{expected}, got {got}: a mask does not work with a queue")
         if labels is not None and labels.shape[1:] == (1,):
             expected = "expected labels to be classes, (B,), or label sets over several labels, (B, L)"
             raise ValueError(f"{expected}, got shape {tuple(labels.shape)}: pass a column of classes as labels[:, 0]")

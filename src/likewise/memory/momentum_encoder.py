@@ -38,12 +38,14 @@ class MomentumEncoder(nn.Module):
         buffers: How to treat the encoder's own buffers, such as the statistics of a normalisation. "copy": take those
             of the encoder, right in eval mode. "average": average them like parameters, and copy integers. "own": keep
             those of the average's own calls in train mode, as in MoCo.
-        total_steps: K, the number of updates over which the momentum rises to 1, which synchronise a GPU; None: it is
-            constant.
+        total_steps: K, the number of updates over which the momentum rises to 1. Each of them then reads ``step``,
+            which synchronises a GPU. None: constant.
 
     Attributes:
         encoder: The average; its ``state_dict`` can be loaded into the encoder.
         step: 0-d, int64, the number of updates so far.
+        momentum: m_k, of the next update.
+        base_momentum: m, as passed.
 
     Memory:
         A second copy of the encoder's parameters and buffers.
@@ -73,7 +75,7 @@ class MomentumEncoder(nn.Module):
     ) -> None:
         super().__init__()
         if isinstance(momentum, bool) or not isinstance(momentum, Real) or not 0 <= momentum <= 1:
-            raise ValueError(f"expected momentum to be a number within 0 … 1, got {momentum!r}")
+            raise ValueError(f"expected momentum to be a number from 0 to 1, got {momentum!r}: 0.999 is usual")
         one_of("buffers", buffers, BufferPolicy, '"copy" is usual')
         if total_steps is not None:
             total_steps = check_size("total_steps", total_steps, remedy="None keeps the momentum constant")
@@ -124,10 +126,16 @@ class MomentumEncoder(nn.Module):
         return dict(encoder.named_parameters()) | dict(() if self.buffer_policy == "own" else encoder.named_buffers())
 
     def _check_same(self, shapes: dict[str, torch.Size], mine: dict[str, Tensor]) -> None:
-        different = shapes.items() ^ {name: mine[name].shape for name in self._followed}.items()
+        followed = {name: mine[name].shape for name in self._followed}
+        different = shapes.items() ^ followed.items()
         if different:
-            name, shape = min(different)
-            got = f"one that differs in {name!r}, of shape {tuple(shape)} in one of the two"
+            name, _ = min(different)
+            if name not in shapes:
+                got = f"no {name!r}"
+            elif name not in followed:
+                got = f"an unknown {name!r}"
+            else:
+                got = f"{name!r} of shape {tuple(shapes[name])} where the average has {tuple(followed[name])}"
             raise ValueError(f"expected the encoder that was copied, got {got}: pass the .module of a wrapper")
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
@@ -171,7 +179,7 @@ def _move(average: Tensor, online: Tensor, rate: float) -> None:
 
 def _check_encoder(encoder: nn.Module) -> None:
     if not isinstance(encoder, nn.Module):  # pyright: ignore[reportUnnecessaryIsInstance]
-        told = f"expected encoder to be a module, got {type(encoder).__name__}: pass an instance of the class"
-        raise ValueError(told)  # noqa: TRY004 - bad input is a ValueError at every door
+        message = f"expected encoder to be a module, got {type(encoder).__name__}: pass an instance of the class"
+        raise ValueError(message)  # noqa: TRY004 - bad input is a ValueError at every public entry
     if any(is_lazy(tensor) for tensor in (*encoder.parameters(), *encoder.buffers())):
         raise ValueError("expected encoder to have initialised parameters, got lazy ones: run a batch through it first")

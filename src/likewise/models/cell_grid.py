@@ -1,4 +1,4 @@
-"""Where the cells of feature maps lie in the image."""
+"""The grid of feature maps' cells in the image."""
 
 from typing import NamedTuple
 
@@ -9,5 +9,5 @@ class CellGrid(NamedTuple):
     stride: int
     """Pixels between neighbouring cells."""
     start: float
-    """Where the first cell begins: 0 where pooling or patches divide the image; −(stride − 1) / 2 where convolutions
-    with a stride centre cell i on pixel i · stride, as in a ResNet."""
+    """The pixel where the first cell begins: 0 where pooling or patches divide the image; −(stride − 1) / 2 where
+    convolutions with a stride centre cell i on pixel i · stride, as in a ResNet."""

@@ -76,7 +76,7 @@ def in_chunks(
     """
     if chunk_size is not None and (not isinstance(chunk_size, int) or chunk_size < 1):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ValueError(f"expected chunk_size of at least 1, got {chunk_size!r}: it is the number of rows at a time")
-    call: Callable[[Any], Any] = partial(_unpacked, network) if method is None else method
+    call: Callable[[Any], Any] = partial(_call_unpacked, network) if method is None else method
     if chunk_size is None or count_of_rows(inputs) <= chunk_size:
         return call(inputs)
 
@@ -88,7 +88,7 @@ def in_chunks(
     return run(inputs)
 
 
-def _unpacked(network: nn.Module, chunk: Any) -> Any:
+def _call_unpacked(network: nn.Module, chunk: Any) -> Any:
     if isinstance(chunk, Mapping):
         return network(**chunk)
     return network(*chunk) if isinstance(chunk, tuple | list) else network(chunk)
@@ -125,7 +125,7 @@ class _Passes:
                     state, last = self._generators.state(), self._states[-1:]
                     self._states += last if last and all(map(torch.equal, state, last[0])) else [state]
                 with torch.set_grad_enabled(learns and not number):  # the first tells which outputs learn
-                    made = self._called(self._call, number, self._tensors)
+                    made = self._call_chunk(self._call, number, self._tensors)
                 learning = learning or [tensor.requires_grad for tensor in tensors_of(made)]
                 chunks.append(with_tensors(made, (tensor.detach() for tensor in tensors_of(made))))
                 del made
@@ -139,7 +139,7 @@ class _Passes:
             outputs = _Cached.apply(self, outputs, learning, len(self._leaves), *self._leaves, *tensors)
         return with_tensors(chunks[0], iter(outputs))
 
-    def _called(self, function: Callable[[Any], Any], number: int, tensors: Iterable[Tensor]) -> Any:
+    def _call_chunk(self, function: Callable[[Any], Any], number: int, tensors: Iterable[Tensor]) -> Any:
         rows = slice(number * self._size, (number + 1) * self._size)
         cut = ((tensor[rows] if tensor.ndim else tensor).clone() for tensor in tensors)
         counts = _copies(self._counts) if number else {}
@@ -165,7 +165,7 @@ class _Passes:
         def send_back() -> None:
             for number, (states, *rows) in enumerate(zip(self._states, *columns, strict=True)):
                 self._generators.set(states)
-                self._called(partial(self._send_back, rows), number, wholes)
+                self._call_chunk(partial(self._send_back, rows), number, wholes)
 
         with ExitStack() as stack:
             for context in (_by_themselves(self._network), torch.enable_grad(), *self._autocasts):

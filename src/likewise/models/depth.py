@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 from torch import nn
 
-SHOWN = 5  # names in a message
-UNUSED = "pooler"  # of a language model, whose features are taken before it
+MAX_NAMES = 5  # in a message
+UNUSED_PART = "pooler"  # of a language model, whose features are taken before it
 CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 
 
@@ -36,7 +36,7 @@ def blocks_of(network: nn.Module) -> list[Block]:
     """
     parts: list[tuple[str, list[nn.Parameter]]] = []
     for name, module in _split_blocks(network, ""):
-        if name.rpartition(".")[2] == UNUSED:
+        if name.rpartition(".")[2] == UNUSED_PART:
             continue
         parameters = list(module.parameters())
         if parts and all(parameter.ndim < 2 for parameter in parameters):
@@ -52,7 +52,7 @@ def blocks_of(network: nn.Module) -> list[Block]:
 
 def names_of(names: Sequence[str]) -> str:
     """Return the first few names, and how many more there are."""
-    return f"{', '.join(names[:SHOWN])}{f' and {len(names) - SHOWN} more' if len(names) > SHOWN else ''}"
+    return f"{', '.join(names[:MAX_NAMES])}{f' and {len(names) - MAX_NAMES} more' if len(names) > MAX_NAMES else ''}"
 
 
 def _split_blocks(module: nn.Module, within: str) -> Iterator[tuple[str, nn.Module]]:

@@ -1,4 +1,4 @@
-"""Digests of networks, by which published weights are known again."""
+"""Digests of networks, by which published weights are recognised."""
 
 import warnings
 from hashlib import blake2b

@@ -18,10 +18,10 @@ from likewise.models.cell_grid import CellGrid
 if TYPE_CHECKING:
     from likewise.data.lazy_inputs import LazyInputs
 
-MOST_INPUTS = 1024  # encoded at a time
-BEYOND = 0.5  # of 0 and 1: a bicubic resize goes there, and images of 0 to 255, or normalised ones, go further
-FARTHEST = 100  # standard deviations from the mean, of an encoder that has observed another range, or nothing
-MOST_NUMBERS = 2**22  # of inputs encoded at a time; activations take many times as much
+MAX_INPUTS = 1024  # encoded at a time
+RANGE_MARGIN = 0.5  # beyond 0 and 1: a bicubic resize goes there; images of 0 to 255, or normalised ones, go further
+MAX_DEVIATIONS = 100  # from the mean, in standard deviations, of an encoder that has observed another range, or nothing
+MAX_NUMBERS = 2**22  # of inputs encoded at a time; activations take many times as much
 Progress = Callable[[Iterable[int]], Iterable[int]]
 """Wraps an iteration over batches, as tqdm does."""
 
@@ -97,7 +97,7 @@ class Encoder(Described, nn.Module, ABC):
 
     @property
     def cell_grid(self) -> CellGrid:
-        """Where the cells of the feature maps lie in the image, as the encoder declares.
+        """The grid of the feature maps' cells in the image, as the encoder declares it.
 
         Raises:
             ValueError: The encoder declares none.
@@ -117,11 +117,12 @@ class Encoder(Described, nn.Module, ABC):
         """Average feature maps over height and width."""
         return maps.mean(dim=(2, 3))
 
-    def standardized(self, inputs: Tensor) -> Tensor:
+    def standardized(self, inputs: Tensor, memory_format: torch.memory_format = torch.preserve_format) -> Tensor:
         """Return (inputs − mean) / std, computed in at least float32, in the dtype of the encoder's weights.
 
         Args:
             inputs: (N, ...), uint8, which is divided by 255, or floating-point. Vectors may also be other integers.
+            memory_format: The layout of what is returned, such as `torch.channels_last`; as it is by default.
 
         Raises:
             ValueError: Images are integers other than uint8, or inputs don't have the shape of the encoder's; the
@@ -137,7 +138,8 @@ class Encoder(Described, nn.Module, ABC):
         wide = torch.promote_types(dtype, torch.float32)
         if self._takes_images and inputs.dtype != torch.uint8 and not inputs.is_floating_point():
             raise ValueError(f"expected images of uint8 or from 0 to 1, got {inputs.dtype}: convert them to uint8")
-        values = inputs.to(wide).div_(255) if inputs.dtype == torch.uint8 else inputs.to(wide, copy=True)
+        values = inputs.to(wide, copy=True, memory_format=memory_format)
+        values = values.div_(255) if inputs.dtype == torch.uint8 else values
         return values.sub_(self.mean.to(wide)).div_(self.std.to(wide)).to(dtype)  # in place: new tensors cost more
 
     @torch.no_grad()
@@ -202,7 +204,7 @@ class Encoder(Described, nn.Module, ABC):
         features = torch.zeros(len(inputs), self.feature_dim, dtype=torch.float32)
         if batch_size is None:
             numbers = math.prod(inputs.shape[1:])
-            batch_size = max(1, min(MOST_INPUTS, MOST_NUMBERS // max(1, numbers)))
+            batch_size = max(1, min(MAX_INPUTS, MAX_NUMBERS // max(1, numbers)))
         starts = range(0, len(inputs), batch_size)
         encoded, expected, shape = self, self.input_shape, tuple(inputs.shape[1:])
         if self._takes_images and len(shape) == 3 and shape[0] == expected[0] and shape != expected:
@@ -225,7 +227,7 @@ class Encoder(Described, nn.Module, ABC):
         unit = bool(((mean >= 0) & (mean <= 1) & (std <= 0.5 + 1e-3)).all())  # no deviation within 0 and 1 is larger
         away = torch.tensor([low, high], device=mean.device) - mean.reshape(-1, 1)
         farthest = float((away / std.reshape(-1, 1)).abs().amax())
-        fits = low >= -BEYOND and high <= 1 + BEYOND if unit else farthest <= FARTHEST
+        fits = low >= -RANGE_MARGIN and high <= 1 + RANGE_MARGIN if unit else farthest <= MAX_DEVIATIONS
         if not fits:
             raise ValueError(
                 f"expected images of uint8, or floating point from 0 to 1, got {low:.4g} to {high:.4g}: divide by "
@@ -314,7 +316,7 @@ def _mean_and_std(images: "Tensor | LazyInputs") -> tuple[Tensor, Tensor]:
     """Return mean and standard deviation per channel, float64, merged over chunks (Chan et al., 1979)."""
     count = 0
     mean = squares = low = high = torch.zeros(images.shape[1], dtype=torch.float64)
-    size = max(1, MOST_NUMBERS // max(1, math.prod(images.shape[1:])))
+    size = max(1, MAX_NUMBERS // max(1, math.prod(images.shape[1:])))
     for start in range(0, len(images), size):
         pixels = images[torch.arange(start, min(start + size, len(images)))].cpu().transpose(0, 1).flatten(1)
         chunk = pixels.double() / 255 if pixels.dtype == torch.uint8 else pixels.double()

@@ -97,8 +97,8 @@ def check_installed(*modules: str) -> None:
     """Raise a ModuleNotFoundError unless modules of the extra are installed."""
     for name in modules:
         if find_spec(name) is None:
-            told = f"expected the module {name}, which is not installed: pip install 'likewise[onnx]'"
-            raise ModuleNotFoundError(told, name=name)
+            message = f"expected the module {name}, which is not installed: pip install 'likewise[onnx]'"
+            raise ModuleNotFoundError(message, name=name)
 
 
 class _DifferentError(ValueError):

@@ -20,13 +20,13 @@ from likewise.models.text_encoder import TextEncoder, by_length, mean_of_tokens
 from likewise.models.wrapped import shortened
 
 FILES = ("model.safetensors", "pytorch_model.bin")
-FIRST = 2  # our number of a model's token 0, after padding and mask
-USUAL = 128  # tokens that are read of a text, where the model doesn't say
-FOLLOWING = {"Pooling", "Dense", "Normalize", "LayerNorm", "Dropout"}  # of sentence-transformers, after the model
+FIRST_TOKEN = 2  # our number of a model's token 0, after padding and mask
+DEFAULT_LENGTH = 128  # tokens that are read of a text, where the model doesn't say
+FOLLOWING_MODULES = {"Pooling", "Dense", "Normalize", "LayerNorm", "Dropout"}  # of sentence-transformers
 
 
 class Special(TypedDict):
-    """What a model has beside a text: tokens before and after it, padding, mask, and the text of its prompt."""
+    """The special tokens of a model, before and after a text, for padding and mask; and the text of its prompt."""
 
     before: list[int]
     after: list[int]
@@ -86,32 +86,32 @@ class PretrainedTransformer(TextEncoder):
         digest: str | None = None,
         lora: int | None = None,
     ) -> None:
-        super().__init__(input_shape, USUAL if length is None else length)
+        super().__init__(input_shape, DEFAULT_LENGTH if length is None else length)
         if pooling not in {None, "first", "mean"}:
             raise ValueError(f"expected pooling first or mean, got {pooling}: choose one of them")
         self.name = name
         self.pooling: str | None = pooling
         self.special = special
         self.prompt = "" if special is None else special["prompt"]
-        self._asked, self._reading, self.origin, self._digest = (length, prompt), None, "", None
+        self._requested, self._reading, self.origin, self._digest = (length, prompt), None, "", None
         if config is None:
-            self.model, following, self._reading, self.origin = _published(name)
+            self.model, following, self._reading, self.origin = _load_published(name)
             self.following: Any = None if pooling else following
             self._digest = digest_of(self.model)
             check_digest(name, self._digest, digest)
         else:
-            made = _loaded(
+            made = _load_by_library(
                 name, lambda library, _: library.AutoModel.from_config(library.AutoConfig.for_model(**config))
             )
             self.model = _encoding(made)
-            self.following = None if modules is None else _loaded(name, lambda *_: _made(modules))
+            self.following = None if modules is None else _load_by_library(name, lambda *_: _make_modules(modules))
         self._feature_dim = int(self.model.config.hidden_size)
         if self.following is not None:
             with frozen(self):
                 blank = torch.zeros(1, 1, self._feature_dim)
-                self._feature_dim = self._followed(blank, torch.ones(1, 1)).shape[1]
+                self._feature_dim = self._apply_following(blank, torch.ones(1, 1)).shape[1]
         if lora is not None:
-            self.model = _adapted(self.model, lora)
+            self.model = _add_adapters(self.model, lora)
         self.train()  # the libraries load models for evaluation, without dropout
 
     @property
@@ -127,11 +127,11 @@ class PretrainedTransformer(TextEncoder):
 
     def trained(self, texts: Iterable[str]) -> Any:
         """Return the model's own tokenizer, which was trained elsewhere."""
-        self._reading = self._reading or _published(self.name)[2]
-        (tokenizer, prompts, usual, most), (length, asked) = self._reading, self._asked
-        if asked is not None and asked not in prompts:
-            raise ValueError(f"expected a prompt of {self.name}, got {asked}: it has {', '.join(prompts) or 'none'}")
-        self.prompt = prompts.get(asked or usual or "", "")
+        self._reading = self._reading or _load_published(self.name)[2]
+        (tokenizer, prompts, usual, most), (length, prompt) = self._reading, self._requested
+        if prompt is not None and prompt not in prompts:
+            raise ValueError(f"expected a prompt of {self.name}, got {prompt}: it has {', '.join(prompts) or 'none'}")
+        self.prompt = prompts.get(prompt or usual or "", "")
         bare, framed = (tokenizer("a", add_special_tokens=framed)["input_ids"] for framed in (False, True))
         offset = next(start for start in range(len(framed)) if framed[start : start + len(bare)] == bare)
         known = (tokenizer.mask_token_id, tokenizer.unk_token_id, tokenizer.eos_token_id, 0)
@@ -154,7 +154,7 @@ class PretrainedTransformer(TextEncoder):
         return tokenizer.backend_tokenizer
 
     def numbered(self, ids: list[int]) -> list[int]:
-        return [token + FIRST for token in ids]
+        return [token + FIRST_TOKEN for token in ids]
 
     def forward(self, inputs: Int[Tensor, "n t"]) -> Float[Tensor, "n d"]:
         # on a GPU a padded token costs less than another launch
@@ -162,25 +162,25 @@ class PretrainedTransformer(TextEncoder):
         return by_length(self._vectors, inputs) if grouped else self._vectors(inputs)
 
     def _vectors(self, inputs: Int[Tensor, "n t"]) -> Float[Tensor, "n d"]:
-        tokens, inside = self._framed(inputs)
+        tokens, inside = self._add_special(inputs)
         vectors: Tensor = self.model(input_ids=tokens, attention_mask=inside.long()).last_hidden_state
         if self.following is not None:
-            return self._followed(vectors, inside.long())
+            return self._apply_following(vectors, inside.long())
         return mean_of_tokens(vectors, inside.long()) if self.pooling == "mean" else vectors[:, 0]
 
-    def _followed(self, vectors: Float[Tensor, "n s d"], inside: Tensor) -> Tensor:
+    def _apply_following(self, vectors: Float[Tensor, "n s d"], inside: Tensor) -> Tensor:
         features: dict[str, Any] = {"token_embeddings": vectors, "attention_mask": inside}
         if self.prompt and self.special is not None:  # which some pooling leaves out
             features["prompt_length"] = self.special["prompt_length"]
         return self.following(features)["sentence_embedding"]
 
-    def _framed(self, inputs: Int[Tensor, "n t"]) -> tuple[Int[Tensor, "n s"], Tensor]:
+    def _add_special(self, inputs: Int[Tensor, "n t"]) -> tuple[Int[Tensor, "n s"], Tensor]:
         """Return the model's own tokens, with those before and after each text, and which aren't padding."""
         special = self.special
         if special is None:
             raise ValueError("expected a tokenizer, got none: call observe(Texts(training_strings)) first")
         before, after = (inputs.new_tensor(special[where]) for where in ("before", "after"))
-        ids = (inputs - FIRST).masked_fill(inputs == MASK, special["mask"])
+        ids = (inputs - FIRST_TOKEN).masked_fill(inputs == MASK, special["mask"])
         ids = ids.masked_fill(inputs == PADDING, special["padding"])
         count = inputs.shape[0]  # len() would fix it in an exported file
         blank = inputs.new_full((count, len(after)), special["padding"])
@@ -193,7 +193,7 @@ class PretrainedTransformer(TextEncoder):
         return tokens, inside
 
 
-def _published(name: str) -> tuple[Any, Any, tuple[Any, dict[str, str], str | None, int | None], str]:
+def _load_published(name: str) -> tuple[Any, Any, tuple[Any, dict[str, str], str | None, int | None], str]:
     """Load a model and the modules of sentence-transformers that follow; say how texts are read, and its origin.
 
     How they are read is its tokenizer, its prompts by name, which of them is usual, and how many tokens of a text.
@@ -202,16 +202,16 @@ def _published(name: str) -> tuple[Any, Any, tuple[Any, dict[str, str], str | No
     def load(library: Any, source: str) -> tuple[list[Any], Any]:
         if not library.utils.hub.has_file(source, "modules.json"):
             tokenizer = library.AutoTokenizer.from_pretrained(source, use_fast=True)
-            return [library.AutoModel.from_pretrained(source)], (tokenizer, {}, None, USUAL)
+            return [library.AutoModel.from_pretrained(source)], (tokenizer, {}, None, DEFAULT_LENGTH)
         whole = import_module("sentence_transformers").SentenceTransformer(source, device="cpu")
         prompts = {prompt_name: text for prompt_name, text in whole.prompts.items() if text}
         return list(whole), (whole.tokenizer, prompts, whole.default_prompt_name, whole.max_seq_length)
 
     with _at_hand(name) as (source, origin):
-        (model, *following), reading = _loaded(source, load)
+        (model, *following), reading = _load_by_library(source, load)
     kinds = [type(module).__name__ for module in (model, *following)]
-    if following and (kinds[:2] != ["Transformer", "Pooling"] or not FOLLOWING.issuperset(kinds[1:])):
-        allowed, got = ", ".join(sorted(FOLLOWING)), ", ".join(kinds)
+    if following and (kinds[:2] != ["Transformer", "Pooling"] or not FOLLOWING_MODULES.issuperset(kinds[1:])):
+        allowed, got = ", ".join(sorted(FOLLOWING_MODULES)), ", ".join(kinds)
         raise ValueError(f"expected {name} to be Transformer, Pooling and others of {allowed}, got {got}: name another")
     network = model.auto_model if following else model
     return _encoding(network), nn.Sequential(*following) if following else None, reading, origin
@@ -240,7 +240,7 @@ def _encoding(model: Any) -> Any:
     return (model.get_encoder() if both else model).float()
 
 
-def _made(modules: list[Any]) -> Any:
+def _make_modules(modules: list[Any]) -> Any:
     """Make modules of sentence-transformers, with random weights, from their names and options."""
     library, activation = import_module("sentence_transformers.sentence_transformer.modules"), "activation_function"
     made = list[nn.Module]()
@@ -252,7 +252,7 @@ def _made(modules: list[Any]) -> Any:
     return nn.Sequential(*made)
 
 
-def _adapted(model: Any, rank: int) -> Any:
+def _add_adapters(model: Any, rank: int) -> Any:
     if rank < 1:
         raise ValueError(f"expected lora of rank 1 or more, got {rank}: 8 is usual")
     try:
@@ -272,7 +272,7 @@ def _positions(config: Any) -> int:
     return positions - (config.pad_token_id + 1 if config.model_type in {"roberta", "xlm-roberta", "camembert"} else 0)
 
 
-def _loaded(name: str, load: Callable[[Any, str], Any]) -> Any:
+def _load_by_library(name: str, load: Callable[[Any, str], Any]) -> Any:
     """Load something of a model, by the library and its name or folder; a line explains where that fails."""
     try:
         library = import_module("transformers")  # of the extra `text`

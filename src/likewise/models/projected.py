@@ -12,7 +12,7 @@ from likewise.models.heads import Head
 if TYPE_CHECKING:
     from likewise.data.lazy_inputs import LazyInputs
 
-AT_ONCE = 4096  # features that the head is given
+FEATURE_BATCH = 4096  # features that the head is given at a time
 
 
 @final
@@ -62,4 +62,4 @@ class Projected(Encoder):
         features = self.encoder.encode(inputs, batch_size, progress=progress)
         with frozen(self):
             mean = self.encoder.mean
-            return torch.cat([self.head(some.to(mean)).float().cpu() for some in features.split(AT_ONCE)])
+            return torch.cat([self.head(some.to(mean)).float().cpu() for some in features.split(FEATURE_BATCH)])

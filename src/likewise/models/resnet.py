@@ -20,7 +20,7 @@ STAGES = {
     50: (3, 4, 6, 3),
 }
 BOTTLENECKS = {50}
-SMALL = 64  # pixels; below it, the stem keeps the image size
+SMALL_SIDE = 64  # pixels; below it, the stem keeps the image size
 SLOPE = 0.1  # of ResNet-12's leaky ReLU
 
 
@@ -65,7 +65,7 @@ class ResNet(MapEncoder):
         width = (64 if len(blocks) == 4 else 16) if width is None else width
         check_sizes(width=width)
         super().__init__(input_shape)
-        small = min(input_shape[1:]) < SMALL if stem == "auto" else stem == "small"
+        small = min(input_shape[1:]) < SMALL_SIDE if stem == "auto" else stem == "small"
         _check_side(max(input_shape[1:]), depth, small=small)
         self.stem = _stem(input_shape[0], width, small=small)
         self.stages, self._feature_dim = _stages(depth, width)
@@ -78,7 +78,7 @@ class ResNet(MapEncoder):
         return CellGrid(self._stride, start=(1 - self._stride) / 2)  # every convolution and pool is centred on a pixel
 
     def maps(self, inputs: Float[Tensor, "n ch h w"]) -> Float[Tensor, "n d hm wm"]:
-        images = self.standardized(inputs.contiguous(memory_format=torch.channels_last))
+        images = self.standardized(inputs, torch.channels_last)
         return self.stages(self.stem(images))
 
 
@@ -248,7 +248,7 @@ class ResNet12(MapEncoder):
         return CellGrid(2 ** sum(isinstance(part, nn.MaxPool2d) for part in self.modules()), start=0)
 
     def maps(self, inputs: Float[Tensor, "n ch h w"]) -> Float[Tensor, "n d hm wm"]:
-        return self.stages(self.standardized(inputs.contiguous(memory_format=torch.channels_last)))
+        return self.stages(self.standardized(inputs, torch.channels_last))
 
 
 class _Stage(nn.Module):

@@ -55,7 +55,7 @@ class _Blocks(MapEncoder):
         return CellGrid(2 ** sum(isinstance(part, nn.MaxPool2d) for part in self.modules()), start=0)
 
     def maps(self, inputs: Float[Tensor, "n ch h w"]) -> Float[Tensor, "n d hm wm"]:
-        return self.blocks(self.standardized(inputs.contiguous(memory_format=torch.channels_last)))
+        return self.blocks(self.standardized(inputs, torch.channels_last))
 
 
 @final

@@ -12,9 +12,10 @@ from likewise.data.lazy_inputs import LazyInputs
 from likewise.data.texts import PADDING, Texts, TokenRows
 from likewise.models.encoder import Encoder, Progress, check_sizes
 
-LEAST = 8  # texts of similar length that are encoded together
-AT_ONCE = 1000  # texts whose tokens are held as Python numbers
-SPECIAL = ["[PAD]", "[MASK]"]  # padding is 0, the mask 1
+CPU_BATCH, BATCH = 64, 256  # texts encoded at a time: a third faster than 256 on two cores with AMX
+MIN_GROUP = 8  # texts of similar length that are encoded together
+TEXT_BATCH = 1000  # texts whose tokens are held as Python numbers
+SPECIAL_TOKENS = ["[PAD]", "[MASK]"]  # padding is 0, the mask 1
 
 
 class TextEncoder(Encoder):
@@ -82,8 +83,8 @@ class TextEncoder(Encoder):
 
         def rows() -> Iterator[list[int]]:
             nonlocal cut
-            for start in range(0, len(texts), AT_ONCE):
-                some = [self.prompt + text for text in texts.strings[start : start + AT_ONCE]]
+            for start in range(0, len(texts), TEXT_BATCH):
+                some = [self.prompt + text for text in texts.strings[start : start + TEXT_BATCH]]
                 for encoding in tokenizer.encode_batch(some, add_special_tokens=False):
                     ids: list[int] = encoding.ids
                     cut += len(ids) > self.length
@@ -109,7 +110,7 @@ class TextEncoder(Encoder):
 
         Args:
             inputs: Strings, `Texts`, `TokenRows`, or rows of tokens (N, T).
-            batch_size: Number of texts encoded at a time. None: 256.
+            batch_size: Number of texts encoded at a time. None: 64 on a CPU, else 256.
             progress: Wraps the iteration over batches, for example tqdm.
 
         Returns:
@@ -124,7 +125,7 @@ class TextEncoder(Encoder):
             type_name = type(inputs).__name__
             raise ValueError(f"expected texts, got {type_name}: pass a list of strings")  # noqa: TRY004 - bad input
         rows = self.tokenized(inputs) if isinstance(inputs, Texts) else inputs
-        batch_size = 256 if batch_size is None else batch_size
+        batch_size = batch_size or (CPU_BATCH if self.mean.device.type == "cpu" else BATCH)
         if not isinstance(rows, TokenRows):
             return super().encode(rows, batch_size, progress=progress)
         order = rows.lengths.argsort(stable=True)
@@ -158,7 +159,7 @@ def by_length(encode: Callable[[Tensor], Tensor], inputs: Int[Tensor, "n t"]) ->
     order = lengths.argsort(stable=True)
     parts = list[Tensor]()
     rest = order
-    while len(rest) >= 2 * LEAST:
+    while len(rest) >= 2 * MIN_GROUP:
         some, rest = rest.tensor_split([len(rest) // 2])
         parts.append(some)
     outputs = [encode(inputs[some, : max(1, int(lengths[some[-1]]))]) for some in (*parts, rest)]
@@ -301,16 +302,16 @@ def word_pieces(texts: Iterable[str], vocabulary: int) -> Any:
     """
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers  # noqa: PLC0415 - of an extra
 
-    if vocabulary <= len(SPECIAL):
+    if vocabulary <= len(SPECIAL_TOKENS):
         raise ValueError(f"expected a vocabulary of at least 3 tokens, got {vocabulary}: 8,000 is usual")
-    tokenizer = Tokenizer(models.BPE(unk_token=SPECIAL[1]))
+    tokenizer = Tokenizer(models.BPE(unk_token=SPECIAL_TOKENS[1]))
     tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    characters = vocabulary - len(SPECIAL)  # the most frequent; without a limit all of them become tokens
+    characters = vocabulary - len(SPECIAL_TOKENS)  # the most frequent; without a limit all of them become tokens
     trainer = trainers.BpeTrainer(
-        vocab_size=vocabulary, special_tokens=SPECIAL, limit_alphabet=characters, show_progress=False
+        vocab_size=vocabulary, special_tokens=SPECIAL_TOKENS, limit_alphabet=characters, show_progress=False
     )
     tokenizer.train_from_iterator(texts, trainer)
-    if tokenizer.get_vocab_size() <= len(SPECIAL):
+    if tokenizer.get_vocab_size() <= len(SPECIAL_TOKENS):
         raise ValueError("expected texts with words, got only empty ones: check the column of texts")
     return tokenizer

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from likewise.files.pickles import pickled
+from likewise.files.pickles import describe_pickle
 from likewise.files.published import Published, find
 from likewise.models.digests import check_digest, digest_of
 from likewise.models.encoder import SizedEncoder, check_images
@@ -75,7 +75,7 @@ class Timm(SizedEncoder):
             raise ValueError(f"expected the stem model or small, got {stem}: choose one of them")
         if checkpoint is not None and not Path(checkpoint).is_file():
             raise ValueError(f"expected checkpoint to be a file of weights, got {checkpoint}: no such file")
-        published = _published(name) if pretrained and checkpoint is None else None
+        published = _find_published(name) if pretrained and checkpoint is None else None
         file = str(published.file) if published else checkpoint
         self.model = _make(name, self.input_shape, file, in_order=published is not None and published.packaged)
         if file is not None:
@@ -101,7 +101,7 @@ class Timm(SizedEncoder):
         return {"digest": self._digest} if self._digest else {}
 
     def forward(self, inputs: Float[Tensor, "n ch h w"]) -> Float[Tensor, "n d"]:
-        return self.model(self.standardized(inputs.contiguous(memory_format=torch.channels_last)))
+        return self.model(self.standardized(inputs, torch.channels_last))
 
     def _take_statistics(self) -> None:
         """Set mean and std to those of the weights; if there are not three channels, to their averages."""
@@ -130,43 +130,43 @@ def _make(name: str, input_shape: tuple[int, ...], file: str | None, *, in_order
     """Make the network, with the weights of a file if there is one: they must be all of its weights, and no more."""
     if file is None:
         return _create(name, input_shape)
-    objects = pickled(file)
+    objects = describe_pickle(file)
     if not objects and Path(file).suffix != ".safetensors" and Path(file).read_bytes()[:1] not in {b"P", b"\x80"}:
         objects = "a file of something else: give a .safetensors or .pth file"
     if objects:
         raise ValueError(f"expected weights of {name} in {file}, got {objects}")
-    with _noted() as noted:
+    with _record_loads() as loads:
         try:
             source = {"state_dict": _renamed(name, file)} if in_order else {"file": file}
             made = _create(name, input_shape, source, f" with the weights in {file}")
         finally:
-            for network, shapes in noted[-1:]:
+            for network, shapes in loads[-1:]:
                 _check_fit(network, shapes, name, input_shape, file)
     return made
 
 
 @contextmanager
-def _noted() -> Generator[list[tuple[nn.Module, Shapes]]]:
+def _record_loads() -> Generator[list[tuple[nn.Module, Shapes]]]:
     """Record which weights timm loads into which network, by the network's names; timm only logs misfits."""
     modules: Any = nn.Module
     load = modules.load_state_dict
-    noted: list[tuple[nn.Module, Shapes]] = []
+    loads: list[tuple[nn.Module, Shapes]] = []
     log = logging.getLogger("timm.models._builder")
     level = log.level
 
-    def noting(network: nn.Module, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
+    def record(network: nn.Module, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
         shapes = {
             key: tensor.shape
             for key, tensor in state_dict.items()
             if isinstance(tensor, Tensor) and tensor.is_floating_point()
         }
-        noted.append((network, shapes))
+        loads.append((network, shapes))
         return load(network, state_dict, *args, **kwargs)
 
-    modules.load_state_dict = noting
+    modules.load_state_dict = record
     log.setLevel(logging.ERROR)
     try:
-        yield noted
+        yield loads
     finally:
         modules.load_state_dict = load
         log.setLevel(level)
@@ -219,7 +219,7 @@ def _fits(name: str, shapes: Shapes, input_shape: tuple[int, ...]) -> bool:
 
 
 def _create(
-    name: str, input_shape: tuple[int, ...], weights: Mapping[str, Any] | None = None, told: str = ""
+    name: str, input_shape: tuple[int, ...], weights: Mapping[str, Any] | None = None, context: str = ""
 ) -> nn.Module:
     import timm  # noqa: PLC0415
 
@@ -231,7 +231,7 @@ def _create(
         return timm.create_model(name, num_classes=0, in_chans=input_shape[0], **size, **source)
     except Exception as error:
         raise ValueError(
-            f"expected {name} to be made for images {input_shape}{told}, "
+            f"expected {name} to be made for images {input_shape}{context}, "
             f"got {type(error).__name__}: {shortened(str(error))}: choose other images or another network"
         ) from error
 
@@ -248,7 +248,7 @@ def _shrink_stem(model: Any, name: str) -> None:
     model.maxpool = nn.Identity()
 
 
-def _published(name: str) -> Published:
+def _find_published(name: str) -> Published:
     """Find a network's published weights."""
     import timm  # noqa: PLC0415 - timm is optional
 

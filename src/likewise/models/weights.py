@@ -9,36 +9,36 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from likewise.files.pickles import pickled
+from likewise.files.pickles import describe_pickle
 from likewise.models.depth import names_of
 from likewise.models.text_encoder import BagOfTokens, Transformer
 
-WITHIN = (
+WEIGHT_KEYS = (
     *("state_dict_ema", "model_ema", "state_dict", "model_state_dict", "model_state", "model", "ema", "encoder"),
     *("teacher", "student", "net", "network", "backbone", "module", "weights"),
 )
-"""Where files of checkpoints have the weights, those first that are taken of several: as timm, its running average."""
-PASSED = re.compile(
+"""Keys of the weights in checkpoints, those first that are taken of several: as timm, the running average."""
+COPY_NAMES = re.compile(
     r"(^|[._])(momentum|encoder_k|key|target|student)[._]"
 )  # not taken where another copy matches as well
-OWN = {"num_batches_tracked", "mean", "std", "tokenizer"}  # which a network has counted or observed itself
-WRAPPED, ADAPTER = ".base_layer.", ".lora_"  # of peft, which puts adapters beside layers
-DEEP = 4  # mappings within mappings
-LEAST = 0.5  # of the network's numbers that a file has to have
-KINDS = {
+OWN_TENSORS = {"num_batches_tracked", "mean", "std", "tokenizer"}  # which a network has counted or observed itself
+BASE_LAYER, ADAPTER = ".base_layer.", ".lora_"  # of peft, which puts adapters beside layers
+MAX_DEPTH = 4  # of mappings within mappings
+MIN_SHARE = 0.5  # of the network's numbers, which a file has to have
+TENSOR_ROLES = {
     "weight": {"weight", "gamma", "scale", "kernel"},
     "bias": {"bias", "beta"},
     "running_mean": {"running_mean", "moving_mean"},
     "running_var": {"running_var", "moving_var", "moving_variance"},
 }
-"""What the last words of names stand for; others may stand for anything."""
+"""Roles of tensors by the last words of their names; other words may stand for anything."""
 BY_ORDER = "in order, as names differ: tensors of one shape may have each other's place"
 
 
 @final
 @dataclass(frozen=True)
 class Matched:
-    """Which tensors of a file went into a network.
+    """The tensors of a file that went into a network.
 
     Args:
         file: The file.
@@ -56,9 +56,9 @@ class Matched:
 
     def __str__(self) -> str:
         parts = (("missing", self.missing), ("not used", self.unexpected))
-        told = "; ".join(f"{status}: {names_of(names)}" for status, names in parts if names)
+        gaps = "; ".join(f"{status}: {names_of(names)}" for status, names in parts if names)
         how = f" ({self.chosen})" if self.chosen else ""
-        return f"{self.taken} of {self.taken + len(self.missing)} tensors from {self.file}{how}{told and f'; {told}'}"
+        return f"{self.taken} of {self.taken + len(self.missing)} tensors from {self.file}{how}{gaps and f'; {gaps}'}"
 
 
 @torch.no_grad()
@@ -106,7 +106,7 @@ def load_weights(network: nn.Module, file: str | Path) -> Matched:
     unexpected = [name for name in source if name not in used and not (_is_own(name) or name.startswith(passed))]
     chosen = "; ".join(filter(None, how))
     matched = Matched(str(file), len(pairs), missing, tuple(unexpected), chosen)
-    if (share := _share(target, pairs)) < LEAST:
+    if (share := _share(target, pairs)) < MIN_SHARE:
         raise ValueError(
             f"expected weights of {type(network).__name__}, got {share:.0%} of its numbers, {matched}: give "
             "a file of this network, or the network that they are of"
@@ -125,7 +125,7 @@ def _read_tensors(path: Path) -> tuple[dict[str, Tensor], str]:
         raise ValueError(f"expected a file of weights, got the folder {path}: give a file in it{inside}")
     if not path.is_file():
         raise ValueError(f"expected a file of weights, got {path}, which does not exist: check the path")
-    if objects := pickled(path):
+    if objects := describe_pickle(path):
         raise ValueError(f"expected weights in {path}, got {objects}")
     try:
         if path.suffix == ".safetensors":
@@ -135,13 +135,13 @@ def _read_tensors(path: Path) -> tuple[dict[str, Tensor], str]:
         else:
             content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
-        told = " ".join(str(error).split())[:120]
+        reason = " ".join(str(error).split())[:120]
         raise ValueError(
-            f"expected weights in {path}, .safetensors or written by torch.save, got {type(error).__name__}: {told}"
+            f"expected weights in {path}, .safetensors or written by torch.save, got {type(error).__name__}: {reason}"
         ) from error
     chosen = ""
-    for _ in range(DEEP):
-        sets = [name for name in WITHIN if isinstance(content, Mapping) and _has_tensors(content.get(name))]
+    for _ in range(MAX_DEPTH):
+        sets = [name for name in WEIGHT_KEYS if isinstance(content, Mapping) and _has_tensors(content.get(name))]
         if sets:
             content, chosen = content[sets[0]], chosen or (f"{sets[0]}, not {names_of(sets[1:])}" if sets[1:] else "")
     named = content.items() if isinstance(content, Mapping) else ()
@@ -151,7 +151,7 @@ def _read_tensors(path: Path) -> tuple[dict[str, Tensor], str]:
     return tensors, chosen
 
 
-def _has_tensors(content: Any, depth: int = DEEP) -> bool:
+def _has_tensors(content: Any, depth: int = MAX_DEPTH) -> bool:
     return isinstance(content, Mapping) and any(
         isinstance(value, Tensor) or (depth > 0 and _has_tensors(value, depth - 1)) for value in content.values()
     )
@@ -160,7 +160,7 @@ def _has_tensors(content: Any, depth: int = DEEP) -> bool:
 def _by_names(source: Mapping[str, Tensor], target: Mapping[str, Tensor]) -> tuple[dict[str, str], list[str]]:
     """Match names after the prefixes that make most numbers match; return the file's copies, if several match so."""
     # names as they are without adapters
-    theirs, ours = ({name.replace(WRAPPED, "."): name for name in names} for names in (source, target))
+    theirs, ours = ({name.replace(BASE_LAYER, "."): name for name in names} for names in (source, target))
     shapes, starts = {name: source[full_name].shape for name, full_name in theirs.items()}, _starts(theirs)
     best, chosen, copies = -1, ("", ""), [""]
     for our in _starts(ours):
@@ -185,7 +185,7 @@ def _in_order(source: Mapping[str, Tensor], target: Mapping[str, Tensor]) -> dic
     names = [name for name in target if not _is_own(name)]
     for start in _starts(source):
         below = (name for name in source if name.startswith(start) and not _is_own(name))
-        matches = [name for name in below if PASSED.search(start) or not PASSED.search(name)][: len(names)]
+        matches = [name for name in below if COPY_NAMES.search(start) or not COPY_NAMES.search(name)][: len(names)]
         if len(matches) == len(names) and all(
             source[their].shape == target[our].shape and len({_classify_name(their), _classify_name(our)} - {None}) < 2
             for their, our in zip(matches, names, strict=True)
@@ -195,7 +195,7 @@ def _in_order(source: Mapping[str, Tensor], target: Mapping[str, Tensor]) -> dic
 
 
 def _classify_name(name: str) -> str | None:
-    return next((role for role, synonyms in KINDS.items() if re.split(r"[./]", name)[-1] in synonyms), None)
+    return next((role for role, synonyms in TENSOR_ROLES.items() if re.split(r"[./]", name)[-1] in synonyms), None)
 
 
 def _check_tokens(network: nn.Module, source: Mapping[str, Tensor], file: str | Path) -> None:
@@ -217,11 +217,11 @@ def _starts(names: Iterable[str], depth: int = 4) -> list[str]:
     for name in names:
         parts = name.split(".")[:-1]
         prefixes |= {".".join(parts[:count]) + "." for count in range(1, min(depth, len(parts)) + 1)}
-    return sorted(prefixes, key=lambda start: (bool(PASSED.search(start)), start.count("."), start))
+    return sorted(prefixes, key=lambda start: (bool(COPY_NAMES.search(start)), start.count("."), start))
 
 
 def _is_own(name: str) -> bool:
-    return name.rpartition(".")[2] in OWN or ADAPTER in name
+    return name.rpartition(".")[2] in OWN_TENSORS or ADAPTER in name
 
 
 def _share(target: Mapping[str, Tensor], taken: Iterable[str]) -> float:

@@ -141,7 +141,7 @@ class Wrapped(SizedEncoder):
         return self.pool(self.maps(inputs)) if self._has_maps else self._outputs(inputs)
 
     def _outputs(self, inputs: Float[Tensor, "n ..."]) -> Tensor:
-        return self.module(self.standardized(inputs).contiguous(memory_format=self._format))
+        return self.module(self.standardized(inputs, self._format))
 
 
 @final
@@ -163,7 +163,7 @@ class FromRun(Encoder):
         input_shape: The shape of one input, which must be the shape that the run's encoder was made for; the command
             fills it in from the data.
         run: The run's folder.
-        side: Of a run of pairs, whose encoder: the "first" side's or the "second"'s.
+        side: The side whose encoder it is, in a run of pairs: "first" or "second".
         trained: Whether it begins with the run's weights; otherwise it is the same network with random ones.
 
     Raises:

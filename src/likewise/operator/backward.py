@@ -12,7 +12,7 @@ from likewise.operator.tiles import Exponentials, Tile, View
 
 
 class ColumnTerms(NamedTuple):
-    """What a tile's columns add to the gradients of its rows: they are anchors, too, or a push is summed both ways."""
+    """Factors of a tile's columns in its rows' gradients: they are anchors, too, or a push is summed both ways."""
 
     shares: list[Tensor | None]
     """a_k of each column."""
@@ -53,13 +53,13 @@ class Backward:
         if self.tiled.is_triangle:
             return ColumnTerms(self._shares, sums, self._force)
         if self.problem.part is not None:
-            return self._learned(self.problem.part)
+            return self._exchange_terms(self.problem.part)
         back = self.forward.back
         if not back:
             return ColumnTerms([None for _ in sums], sums, None)
         return ColumnTerms(self._of(back, self.upstream.columns, [None for _ in back]), back, None)
 
-    def _learned(self, part: LocalAnchors) -> ColumnTerms:
+    def _exchange_terms(self, part: LocalAnchors) -> ColumnTerms:
         """Get from the other processes what the gradients of their rows as anchors need: a few numbers a row."""
         sums, count = self.forward.forth, len(self._shares)
         mine = [*self._shares, *(push_sums.offsets() for push_sums in sums), self._force]

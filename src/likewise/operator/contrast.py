@@ -48,7 +48,7 @@ def log_sum_exp(
         One value for each query, shape (N,), in float32 or wider; −inf without gradient where its push is empty.
 
     Raises:
-        ValueError, RuntimeError: As `contrast`.
+        ValueError, RuntimeError: See `contrast`.
 
     Memory:
         O((N + R)·D + tile) with "tiled" and "triton", O(N·R) with "dense"; "auto" is "tiled",
@@ -61,7 +61,7 @@ def log_sum_exp(
         >>> log_sum_exp(z, push=pairs.NotSelf(3), temperature=1.0)
         tensor([0.6931, 0.6931, 0.6931])
     """
-    sections = _given(queries, references)
+    sections = _checked_sections(queries, references)
     return evaluate(ContrastSpec((Push(push),)), queries, sections, temperature=temperature, backend=backend).logsums[0]
 
 
@@ -90,7 +90,7 @@ def pairwise_sum(
         weight: w, of shape (N, R), of any sign.
         function: f: "softplus", log(1 + eˣ); "hinge", max(0, x); "squared hinge", max(0, x)².
         temperature: τ > 0, a number, or a 0-d or (1,) tensor, which then receives a gradient.
-        sign: Of the similarities.
+        sign: Sign of the similarities, 1 or -1.
         bias: b, a number, or a 0-d or (1,) tensor, which then receives a gradient.
         backend: "auto", "dense", "tiled" or "triton"; kernels leave it to tiles.
 
@@ -98,7 +98,7 @@ def pairwise_sum(
         One value for each query, shape (N,), in float32 or wider; 0 where it has no weight.
 
     Raises:
-        ValueError, RuntimeError: As `contrast`, but weights may be negative; or the function is unknown, b not finite.
+        ValueError, RuntimeError: See `contrast`, but weights may be negative; or the function is unknown, b not finite.
 
     Memory:
         O((N + R)·D + tile) with "tiled" and "triton", O(N·R) with "dense"; "auto" is "tiled",
@@ -115,7 +115,7 @@ def pairwise_sum(
     if sign not in (1, -1):
         raise ValueError(f"expected sign to be 1 or -1, got {sign!r}: scale by the temperature")
     check_bias(bias)
-    sections = _given(queries, references)
+    sections = _checked_sections(queries, references)
     problem = ContrastSpec(
         (Push(weight, sign, function, bias.to(queries.device) if isinstance(bias, Tensor) else bias),)
     )
@@ -178,7 +178,7 @@ def contrast(
     """
     one_of("reduction", reduction, Reduction)
     _check_weight("pull", pull)
-    sections = _given(queries, references)
+    sections = _checked_sections(queries, references)
     problem = ContrastSpec((Push(push),), pull, (_coefficient(coefficient, queries),), reduction)
     return evaluate(problem, queries, sections, temperature=temperature, backend=backend).losses
 
@@ -245,7 +245,7 @@ def _exchanged(
     return problem._replace(part=None), sections
 
 
-def _given(queries: Tensor, references: References) -> tuple[Tensor, ...]:
+def _checked_sections(queries: Tensor, references: References) -> tuple[Tensor, ...]:
     """Return the checked sections of references; the queries themselves if none are given."""
     references = tuple(references) if isinstance(references, list) else references
     sections = () if references is None else references if isinstance(references, tuple) else (references,)
@@ -274,7 +274,7 @@ def _coefficient(coefficient: Tensor | None, queries: Tensor) -> Tensor | None:
 
 def _check_weight(name: str, weight: object) -> None:
     if not isinstance(weight, PairWeight):
-        raise ValueError(  # noqa: TRY004 - bad input is a ValueError at every door
+        raise ValueError(  # noqa: TRY004 - bad input is a ValueError at every public entry
             f"expected {name} to be a pair weight, got {type(weight).__name__}: put a matrix into pairs.Explicit"
         )
 

@@ -16,7 +16,7 @@ class Forward:
 
     Attributes:
         forth: Σ push_k e^{p_k s} of each push, over rows.
-        back: The same over columns, if both directions are wanted.
+        back: Σ push_k e^{p_k s} of each push, over columns, if both directions are wanted.
         attraction: Σ pull·s of each row, (N,), without the factors of anchors and in the problem's unit of s; None if
             no pull is evaluated within tiles.
         average: Σ_u P_iu v_u over the sections that are visited once; None if there are none.
@@ -29,7 +29,7 @@ class Forward:
         both = problem.pushes if problem.both_ways else ()
         self.back = [tiled.sums(tiled.sections[0].shape[0], push) for push in both]
         self._across = self.forth if tiled.is_triangle else self.back
-        """Where the sums of a tile's columns go; nowhere if it is empty."""
+        """The sums that a tile's columns are added to; empty: none."""
         self.attraction = None if tiled.pull is None else tiled.z.new_zeros(tiled.z.shape[0])
         single = len(self.forth) == 1 and not self.back and problem.part is None and not problem.is_pairwise
         single = single and wanted.queries and not wanted.temperature

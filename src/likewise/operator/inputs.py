@@ -1,4 +1,4 @@
-"""Checks of inputs: dense tensors of finite values, in a dtype that every operation supports; temperatures."""
+"""Checks of inputs: dense, finite tensors in a dtype that every operation supports, temperatures and choices."""
 
 import math
 from numbers import Real
@@ -12,15 +12,15 @@ from likewise.pairs.weight import check_tensor
 
 _functorch: Any = torch._C._functorch  # noqa: SLF001 # pyright: ignore - torch has no public name for it
 
-RANGE = 1e-15, 1e15
+TEMPERATURE_RANGE = 1e-15, 1e15
 """The smallest and the largest temperature."""
 
-FLOATING = torch.float16, torch.bfloat16, torch.float32, torch.float64
+FLOAT_DTYPES = torch.float16, torch.bfloat16, torch.float32, torch.float64
 
 
 def is_plain(dtype: torch.dtype) -> bool:
-    """Return whether a dtype is boolean, an integer, or one of `FLOATING`."""
-    return not dtype.is_complex and (not dtype.is_floating_point or dtype in FLOATING)
+    """Return whether a dtype is boolean, an integer, or one of `FLOAT_DTYPES`."""
+    return not dtype.is_complex and (not dtype.is_floating_point or dtype in FLOAT_DTYPES)
 
 
 def check_dense(name: str, value: Tensor) -> None:
@@ -56,10 +56,10 @@ def check_transforms(name: str, rows: Tensor) -> None:
 
 
 def check_floating(name: str, rows: Tensor) -> None:
-    """Raise unless a tensor is dense and strided, has values, and has a dtype in `FLOATING`."""
+    """Raise unless a tensor is dense and strided, has values, and has a dtype in `FLOAT_DTYPES`."""
     check_transforms(name, rows)
     check_dense(name, rows)
-    if rows.dtype not in FLOATING:
+    if rows.dtype not in FLOAT_DTYPES:
         remedy = (
             "use .real, or both parts with torch.view_as_real" if rows.is_complex() else "convert them with .float()"
         )
@@ -109,7 +109,7 @@ def check_finite(name: str, rows: Tensor) -> None:
 def check_temperature(temperature: object, name: str = "temperature", usual: str = "0.05 to 1") -> None:
     """Raise unless a temperature is a positive number, or a tensor of one; on a GPU, or in a graph, it is trusted.
 
-    Within `RANGE`, neither the temperature nor the square of its inverse overflows or vanishes in float32.
+    Within `TEMPERATURE_RANGE`, neither the temperature nor the square of its inverse overflows or vanishes in float32.
     """
     remedy = f"typical values are {usual}"
     if isinstance(temperature, Tensor):
@@ -122,9 +122,10 @@ def check_temperature(temperature: object, name: str = "temperature", usual: str
             return
         remedy += '; a loss learns it and keeps it positive with temperature="learned"; else learn its logarithm'
         temperature = temperature.detach().item()
-    if not RANGE[0] <= number(temperature) <= RANGE[1]:
+    low, high = TEMPERATURE_RANGE
+    if not low <= number(temperature) <= high:
         raise ValueError(
-            f"expected {name} to be a positive number or tensor within {RANGE[0]:g} … {RANGE[1]:g}, "
+            f"expected {name} to be a positive number or tensor within {low:g} … {high:g}, "
             f"got {temperature!r}: {remedy}"
         )
 

@@ -11,7 +11,7 @@ from likewise.operator.threads import Task
 from likewise.pairs.weight import blocks
 
 BLOCK = 1024
-"""How many rows are widened to float64 at a time on a CPU."""
+"""Number of rows that are widened to float64 at a time on a CPU."""
 
 
 class Unit(NamedTuple):

@@ -54,16 +54,16 @@ class ContrastSpec(NamedTuple):
     coefficients: tuple[Tensor | None, ...] | None = None
     """c_k of each log-sum-exp in the rows' losses, None: the pull's row sums; None for all: no losses are wanted."""
     reduction: Reduction = "none"
-    """How the losses of rows are reduced; nothing but a reduced loss has a gradient."""
+    """Reduction of the rows' losses; nothing but a reduced loss has a gradient."""
     normalize: bool = False
     """Whether rows are divided by their lengths."""
     both_ways: bool = False
     """Whether the log-sum-exps of each reference over the queries are wanted as well (for a single section)."""
     part: LocalAnchors | None = None
-    """How to reach the other queries, if the references are all queries and the weights symmetric: each process then
+    """Access to the other queries, if the references are all queries and the weights symmetric: each process then
     works out the whole gradient of its own rows, also as references, from a few numbers for each row of the others."""
     own: tuple[bool, ...] = ()
-    """Which sections are the queries themselves; only the others are passed as tensors. Filled in by `evaluate`."""
+    """Whether a section is the queries themselves; only the others are passed as tensors. Filled in by `evaluate`."""
     inv_temperature: float | None = None
     """1/τ, or None where it is not known without waiting for a GPU. Filled in."""
     half: torch.dtype | None = None
@@ -115,7 +115,7 @@ class Outcome(NamedTuple):
     logsums: tuple[Any, ...]
     """lse of each push, (N,), −∞ where there is no pair; or its pairwise sum."""
     columns: tuple[Any, ...]
-    """The same of each reference over the queries, (R,), if requested."""
+    """lse of each push for each reference over the queries, (R,), if requested."""
     attraction: Any
     """(N,), if there is a pull."""
     losses: Any
@@ -136,11 +136,11 @@ class ForwardResult(NamedTuple):
 
     outcome: Outcome
     state: Any
-    """What the backward needs."""
+    """The state that the backward needs."""
 
 
 class NeedsGrad(NamedTuple):
-    """Which gradients are wanted."""
+    """The inputs whose gradients are wanted."""
 
     temperature: bool
     queries: bool
@@ -153,9 +153,9 @@ class Gradients(NamedTuple):
 
     temperature: Float[Tensor, ""] | None
     queries: Float[Tensor, "n d"] | None
-    """Of the queries, as anchors and as references."""
+    """The gradient of the queries, as anchors and as references."""
     others: tuple[Float[Tensor, "_ d"] | None, ...]
-    """Of the sections that are not the queries."""
+    """The gradients of the sections that are not the queries."""
 
 
 def combine_losses(

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-AHEAD = 4
-"""How many tasks per worker are searched for one that can start."""
+TASKS_AHEAD = 4
+"""Number of tasks per worker that are searched for one that can start."""
 
 
 class Task(NamedTuple):
@@ -88,7 +88,7 @@ class _Job:
         self._coming = iter(tasks)
         self._ahead = ahead
         self._waiting: list[tuple[Task, tuple[int, ...]]] = []  # with the number of earlier tasks at each place
-        self._asked: defaultdict[int, int] = defaultdict(int)
+        self._queued: defaultdict[int, int] = defaultdict(int)
         self._done: defaultdict[int, int] = defaultdict(int)
 
     def run(self) -> None:
@@ -111,9 +111,9 @@ class _Job:
         with self.changed:
             while not self.error:
                 for task in self._coming if len(self._waiting) < self._ahead else ():
-                    self._waiting.append((task, tuple(self._asked[block] for block in task.places)))
+                    self._waiting.append((task, tuple(self._queued[block] for block in task.places)))
                     for block in task.places:
-                        self._asked[block] += 1
+                        self._queued[block] += 1
                     if len(self._waiting) >= self._ahead:
                         break
                 if not self._waiting:
@@ -193,7 +193,7 @@ def run(tasks: Iterable[Task], worker: Callable[[], Work], *, count: int) -> Non
         for task in tasks:
             work(*task.arguments)
         return
-    job, pool = _Job(tasks, worker, AHEAD * count), _pool
+    job, pool = _Job(tasks, worker, TASKS_AHEAD * count), _pool
     pool.lend(job, count - 1)
     try:
         with single_threaded():

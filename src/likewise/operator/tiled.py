@@ -57,7 +57,7 @@ from likewise.pairs.weight import Factors
 
 
 class _State(NamedTuple):
-    """What the backward needs from the forward."""
+    """The state of a forward that the backward needs."""
 
     problem: ContrastSpec
     forward: Forward

@@ -18,18 +18,18 @@ from likewise.pairs.weight import Factors, blocks
 TILE = 512
 """Rows and columns of a tile: 1 MiB in float32, so that it stays in a core's cache between passes."""
 
-LAUNCHES = 8
+GPU_FACTOR = 8
 """The factor by which a tile is longer and wider on a GPU: 64 MiB in float32, enough work to hide the launches."""
 
-BLOCKS = 4
+MIN_BLOCKS = 4
 """The minimum number of blocks of rows if there is more than one tile, so that threads can share them."""
 
-SAFE = {torch.float32: 40.0, torch.float64: 300.0}
+MAX_EXPONENT = {torch.float32: 40.0, torch.float64: 300.0}
 """The largest |s| for which e^{s}, e^{−s} and their sums are well within the dtype's range."""
 
 
 class Exponentials(Enum):
-    """How a tile holds similarities, as x, and takes exponentials of them."""
+    """The form in which a tile holds similarities, as x, and takes exponentials of them."""
 
     SHARED = "x = s / ln 2: one exponential of each pair for all pushes, without an offset"
     PLAIN = "x = s / ln 2: one for each push, without an offset"
@@ -119,7 +119,7 @@ class TiledProblem:
             return Exponentials.PLAIN
         if not all(push.base.is_set for push in self.pushes):
             return Exponentials.WEIGHTED
-        if steepest(problem, self.z, self.sections) * max(map(abs, self.powers)) > SAFE[self.z.dtype]:
+        if steepest(problem, self.z, self.sections) * max(map(abs, self.powers)) > MAX_EXPONENT[self.z.dtype]:
             return Exponentials.RELATIVE
         return Exponentials.SHARED if len(set(self.powers)) == 1 else Exponentials.PLAIN
 
@@ -134,14 +134,14 @@ class TiledProblem:
         """Return the rows and columns of a tile; they depend only on N and R, so sums do not depend on threads."""
         n, most = self.z.shape[0], max(v.shape[0] for v in self.sections)
         if self.z.device.type != "cpu":
-            return TILE * LAUNCHES, TILE * LAUNCHES
+            return TILE * GPU_FACTOR, TILE * GPU_FACTOR
         if max(n, most) <= TILE and len(self.sections) == 1:
             return TILE, TILE
         if self.is_triangle:
-            side = TILE if n > BLOCKS * TILE else max(1, TILE // 2)
+            side = TILE if n > MIN_BLOCKS * TILE else max(1, TILE // 2)
             return side, side
         step = max(1, TILE // 8)
-        rows = min(TILE, step * max(1, -(-n // (BLOCKS * step))))
+        rows = min(TILE, step * max(1, -(-n // (MIN_BLOCKS * step))))
         return rows, min(2 * TILE, TILE * TILE // rows)
 
     def sums(self, count: int, push: Push) -> Sums:

@@ -29,10 +29,10 @@ from likewise.operator.spec import (
     split_upstream,
 )
 from likewise.operator.sums import OCTAVE, SHAPES, mass
-from likewise.operator.tiles import LAUNCHES, SAFE, rounded, steepest
+from likewise.operator.tiles import GPU_FACTOR, MAX_EXPONENT, rounded, steepest
 from likewise.pairs.weight import Factors
 
-PAIRS = 1 << 16
+MAX_PAIRS = 1 << 16
 """The most pairs that are evaluated as one matrix on a CPU: its four or five copies then stay in a core's cache."""
 
 
@@ -41,7 +41,7 @@ def is_small(problem: ContrastSpec, n: int, r: int, device: torch.device) -> boo
 
     On a GPU, where a launch takes as long as many pairs, these may be more.
     """
-    return problem.part is None and 0 < n * r <= (PAIRS if device.type == "cpu" else PAIRS * LAUNCHES)
+    return problem.part is None and 0 < n * r <= (MAX_PAIRS if device.type == "cpu" else MAX_PAIRS * GPU_FACTOR)
 
 
 def forward(
@@ -66,7 +66,7 @@ def backward(state: "_Matrix", upstream: Outcome, wanted: NeedsGrad) -> Gradient
 
 
 class _Term(NamedTuple):
-    """What a push adds to W: its pairs times a factor of each row or column."""
+    """The contribution of a push to W: its pairs times a factor of each row or column."""
 
     pairs: Float[Tensor, "n r"]
     """push e^{s − offset}, or the derivative of a pairwise sum."""
@@ -112,7 +112,7 @@ class _Matrix:
         if not problem.is_pairwise and not sets:
             return False, 1.0
         largest = max(abs(push.power) for push in problem.pushes)
-        if problem.is_pairwise or steepest(problem, self.z, self.sections) * largest <= SAFE[self.z.dtype]:
+        if problem.is_pairwise or steepest(problem, self.z, self.sections) * largest <= MAX_EXPONENT[self.z.dtype]:
             return True, 1 / OCTAVE
         return False, self.temperature
 

@@ -12,13 +12,13 @@ from likewise.pairs.form import ClosedForm, Term, Terms, joined, united
 from likewise.pairs.keys import Keys, Shifted
 from likewise.pairs.weight import blocks, check_part, same_shape
 
-WIDE = 2**19
-"""Roughly how many values are widened to float64 at a time: 4 MiB, which fits into a cache."""
+MAX_WIDENED = 2**19
+"""The approximate number of values widened to float64 at a time: 4 MiB, which fits into a cache."""
 
-WIDE_ON_GPU = 2**24
-"""The same on a GPU: 128 MiB, so that few kernels are launched."""
+MAX_WIDENED_ON_GPU = 2**24
+"""The same number on a GPU: 128 MiB, so that few kernels are launched."""
 
-SIMILAR = 8
+MAX_LENGTH_RATIO = 8
 """If the lengths of all rows are within this factor, rows are subtracted from sums in their own dtype."""
 
 
@@ -100,7 +100,7 @@ class KeySet(Filled):
         if values.dtype == wide or not self._cancels(values):
             return self._summed(values, length, transpose=transpose)
         result = values.new_empty(length, values.shape[1])
-        cells, fewest = (WIDE, 32) if values.device.type == "cpu" else (WIDE_ON_GPU, 8)
+        cells, fewest = (MAX_WIDENED, 32) if values.device.type == "cpu" else (MAX_WIDENED_ON_GPU, 8)
         for columns in blocks(values.shape[1], max(fewest, cells // (length + len(values) + 1))):
             result[:, columns] = self._summed(values[:, columns].to(wide), length, transpose=transpose)
         return result
@@ -112,7 +112,7 @@ class KeySet(Filled):
         if values.device.type != "cpu" or any(c < 0 and not (keys and keys.distinct) for keys, c in self.terms.items()):
             return True
         shortest, longest = torch.linalg.vector_norm(values, dim=1).aminmax() if len(values) else (0, 0)
-        return float(shortest) * SIMILAR < float(longest)
+        return float(shortest) * MAX_LENGTH_RATIO < float(longest)
 
     def _summed(self, values: Tensor, length: int, *, transpose: bool) -> Tensor:
         result = None
@@ -207,7 +207,7 @@ def SameClass(  # noqa: N802 - a set of pairs, made like all others
     Args:
         labels: Class of each anchor, any integers, shape (N,).
         reference_labels: Class of each reference, shape (R,); None: the anchors are the references.
-        offset: As in `Equal`.
+        offset: The index of the first anchor among the references; see `Equal`.
 
     Example:
         >>> labels = torch.tensor([0, 1, 0])
@@ -225,7 +225,7 @@ def SameSample(  # noqa: N802 - likewise
     Args:
         ids: Sample of each anchor, any integers, shape (N,).
         reference_ids: Sample of each reference, shape (R,); None: the anchors are the references.
-        offset: As in `Equal`.
+        offset: The index of the first anchor among the references; see `Equal`.
 
     Example:
         >>> SameSample(torch.tensor([0, 1, 0, 1])).row_sum()

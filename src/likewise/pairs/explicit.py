@@ -157,5 +157,5 @@ def _index(index: Tensor | None, length: int, name: str) -> Tensor | None:
     if index.ndim != 1 or index.is_floating_point() or index.dtype == torch.bool:
         raise ValueError(f"expected {name} as a vector of integers, got {index.dtype} of shape {tuple(index.shape)}")
     if index.device.type == "cpu" and len(index) and not (index.min() >= 0 and index.max() < length):
-        raise ValueError(f"expected {name} within 0 … {length - 1}, got {int(index.min())} … {int(index.max())}")
+        raise ValueError(f"expected {name} from 0 to {length - 1}, got {int(index.min())} to {int(index.max())}")
     return index.long()

@@ -1,4 +1,4 @@
-"""The algebra of pair weights and its expressions: sums, products, complements, scales, row means."""
+"""Expressions of pair weights: sums, products, complements, scales, row means."""
 
 import copy
 import math
@@ -118,9 +118,9 @@ class Split(NamedTuple):
     """A pull as the sum of two parts; None where there is no such part."""
 
     within: PairWeight | None
-    """What is evaluated within tiles."""
+    """The part that is evaluated within tiles."""
     beside: PairWeight | None
-    """What is multiplied with the references beside them."""
+    """The part that is multiplied with the references beside them."""
 
 
 class Derived(PairWeight, ABC):

@@ -25,7 +25,7 @@ class Hardest(Listed):
         farthest: Choose the least similar instead: the hardest positives.
 
     Attributes:
-        similarities: Those of the pairs, the hardest first, (N, k); −∞ (or +∞, if farthest) where there is none.
+        similarities: The pairs' similarities, the hardest first, (N, k); −∞ (or +∞, if farthest) where there is none.
 
     Memory:
         O((N + R)·D + N·k + tile): similarities are computed once, tile by tile.

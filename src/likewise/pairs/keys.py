@@ -10,7 +10,7 @@ from torch.nn.functional import pad
 
 from likewise.pairs.segments import SeenSegments, UnseenSegments
 
-SEEN = ("cpu",)
+INSPECTED_DEVICES = ("cpu",)
 """Device types on which key values are inspected: elsewhere that would synchronise, and break CUDA graph capture."""
 
 
@@ -38,7 +38,8 @@ class Keys:
         self.place = offset
         self.is_symmetric = is_symmetric
         """Whether anchors are the references."""
-        self._seen = device.type in SEEN and not torch.compiler.is_compiling()  # reading values breaks the graph
+        # reading values breaks the graph of a compiler
+        self._seen = device.type in INSPECTED_DEVICES and not torch.compiler.is_compiling()
         self._moved: dict[torch.device, Keys] = {}
         self._ranges: dict[tuple[bool, int, int], tuple[int, int]] = {}
         self._numbers: dict[torch.dtype, tuple[Tensor, Tensor]] = {}

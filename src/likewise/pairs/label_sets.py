@@ -23,9 +23,9 @@ class LabelSets(PairWeight):
     Args:
         label_sets: Multi-hot labels of the anchors, zeros and ones of any dtype, shape (N, L).
         reference_label_sets: Multi-hot labels of the references, shape (R, L); None: the anchors are the references.
-        is_set: As of `PairWeight`.
+        is_set: Whether every weight is 0 or 1.
         is_symmetric: Whether it is symmetric where the anchors are the references.
-        offset: As in `Equal`.
+        offset: The index of the first anchor among the references; see `Equal`.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class SharedLabels(LabelSets):
     """
 
     divided: ClassVar[bool] = False
-    """Whether it is divided by the size of the union."""
+    """Whether the weight is divided by the size of the union."""
 
     def __init__(
         self,
@@ -129,7 +129,7 @@ class SharedLabels(LabelSets):
 
 @final
 class Overlap(SharedLabels):
-    r"""How many labels two sets share, |y_i ∩ y_r|, or the sum of the weights of an anchor's shared labels.
+    r"""The number of labels that two sets share, |y_i ∩ y_r|, or the sum of the weights of an anchor's shared labels.
 
     $$w_{ir} = \sum_c a_{ic} \, y_{ic} \, y_{rc}$$
 

@@ -14,8 +14,8 @@ from likewise.pairs.weight import STREAM, blocks
 Lists = tuple[Tensor, Tensor] | Tensor
 """The concatenated labels of all sets and where each set starts; or the multi-hot label sets themselves."""
 
-VALUES = 2**24
-"""How many values are compared at once on a GPU: 64 MiB in float32."""
+MAX_COMPARED = 2**24
+"""The number of values compared at once on a GPU: 64 MiB in float32."""
 
 
 class LabelSimilarity(LabelSets):
@@ -132,7 +132,7 @@ def _highest(values: Float[Tensor, "l d"], lists: Lists, rows: slice) -> Float[T
 def _highest_of_all(values: Float[Tensor, "l d"], sets: Float[Tensor, "n l"]) -> Float[Tensor, "n d"]:
     """Return the same from all labels, with 0 for labels that a set does not have; some labels at a time."""
     result = values.new_zeros(len(sets), values.shape[1])
-    for labels in blocks(len(values), max(1, VALUES // max(1, result.numel()))):
+    for labels in blocks(len(values), max(1, MAX_COMPARED // max(1, result.numel()))):
         result = torch.maximum(result, (sets[:, labels, None] * values[labels]).amax(dim=1))
     return result
 

@@ -1,4 +1,4 @@
-"""Numbers of each anchor or each reference, scales and row sums: how they are checked, and applied to rows."""
+"""Scales and row sums, a number for each anchor or reference: checks of them, and products with rows."""
 
 import torch
 from torch import Tensor

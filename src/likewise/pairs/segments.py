@@ -34,7 +34,7 @@ class SeenSegments:
 
     @cached_property
     def starts(self) -> Int[Tensor, " k"]:
-        """Where the segment of each key starts, in the order of keys."""
+        """The start of each key's segment, in the order of keys."""
         return self.lengths.cumsum(dim=0).sub_(self.lengths)
 
     @cached_property
@@ -48,7 +48,7 @@ class SeenSegments:
 
     @cached_property
     def _pieces(self) -> tuple[Tensor, Tensor | None]:
-        """Where each piece of a segment starts, and each segment's first piece, or None if no segment is split."""
+        """The start of each piece of a segment, and each segment's first piece, or None if no segment is split."""
         size = piece_size(len(self.references))
         if len(self.lengths) == 0 or self.lengths.amax() <= size:
             return self.starts, None
@@ -79,7 +79,7 @@ class UnseenSegments:
         self.references = len(references)
         self.ordered, self.order = references.sort(stable=True)
         self.first = torch.searchsorted(self.ordered, anchors)
-        """Where each anchor's segment starts, 0 … R: different for any two keys of references."""
+        """The start of each anchor's segment, 0 … R: different for any two keys of references."""
         self.end = torch.searchsorted(self.ordered, anchors, right=True)
 
     @cached_property
@@ -94,7 +94,7 @@ class UnseenSegments:
 
     @cached_property
     def _pieces(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Where each piece starts, with R at the end; all positions; and each position's first piece, with the end.
+        """The start of each piece, with R at the end; all positions; and each position's first piece, with the end.
 
         The pieces of a position run from its first piece to that of the next position; within a segment the two are
         the same, so there are none.

@@ -37,7 +37,7 @@ class Sets:
 
     @cached_property
     def counts(self) -> Int[Tensor, " l"]:
-        """How many sets each label is in."""
+        """The number of sets that each label is in."""
         return torch.stack([part.sum(dim=0) for part in self._parts()]).sum(dim=0)
 
     @cached_property

@@ -98,8 +98,8 @@ class Below(PairWeight):
         if limits.device.type == "cpu" and limits.isnan().any():
             raise ValueError("expected limits that are numbers or infinite, got NaN")
         if anchors.requires_grad or self.references.requires_grad or limits.requires_grad:
-            told = "expected a guide without gradient, as a set of pairs has none, got one that requires it"
-            raise ValueError(f"{told}: .detach() it, or weigh pairs by a sigmoid, in a pair weight of your own")
+            message = "expected a guide without gradient, as a set of pairs has none, got one that requires it"
+            raise ValueError(f"{message}: .detach() it, or weigh pairs by a sigmoid, in a pair weight of your own")
         self.limits = limits
         super().__init__((len(self.anchors), len(self.references)), is_set=True, is_nonnegative=True, symmetric_at=None)
 

@@ -247,7 +247,7 @@ def check_part(anchors: Tensor, references: Tensor, offset: int | None, name: st
 def check_tensor(name: str, value: object, remedy: str = "convert with torch.as_tensor") -> None:
     """Raise unless a value is a tensor."""
     if not isinstance(value, Tensor):
-        raise ValueError(  # noqa: TRY004 - bad input is a ValueError at every door
+        raise ValueError(  # noqa: TRY004 - bad input is a ValueError at every public entry
             f"expected {name} to be a tensor, got {type(value).__name__}: {remedy}"
         )
 

@@ -12,9 +12,9 @@ from likewise.pairs.expressions import PairWeight, Split
 from likewise.pairs.weight import blocks
 
 BLOCK = 2**18
-"""How many weights are computed at a time, unless a single row has more."""
+"""The number of weights computed at a time, unless a single row has more."""
 
-KEPT = 2**21
+MAX_KEPT = 2**21
 """Up to this many weights, and how they deviate from uniform ones, are kept once computed; more are recomputed."""
 
 
@@ -58,7 +58,7 @@ class WithinClass(PairWeight):
         uniform: Weights of the same sums, the same for all positives of an anchor: what a pull has within tiles.
 
     Memory:
-        O(N + R), a block, and up to `KEPT` weights.
+        O(N + R), a block, and up to `MAX_KEPT` weights.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class WithinClass(PairWeight):
         super().__init__((len(labels), len(reference_labels)), is_set=False, is_nonnegative=True, symmetric_at=None)
         self.uniform = uniform
         self._orders, self._sizes = _in_order((labels, reference_labels, *further))
-        self._keeps = sum(classes * n * m for classes, n, m, *_ in self._sizes) <= KEPT
+        self._keeps = sum(classes * n * m for classes, n, m, *_ in self._sizes) <= MAX_KEPT
         self._kept: list[Float[Tensor, "g n m"]] = []
         self._apart: list[Float[Tensor, "g n m"]] = []
 
@@ -172,7 +172,7 @@ class WithinClass(PairWeight):
 
 @final
 class Deviation(PairWeight):
-    """How weights within classes differ from uniform ones, d = w − u: each row sums to zero.
+    """The deviation of weights within classes from uniform ones, d = w − u: each row sums to zero.
 
     Multiplied as they are, instead of as a difference of two products, small deviations have small rounding errors.
     """

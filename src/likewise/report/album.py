@@ -11,12 +11,12 @@ from torch.nn import functional
 from likewise.diagnostics import plots
 from likewise.diagnostics.plots.images import image_address, thumbnails
 
-LARGEST = 64  # pixels of a thumbnail's longer side
-PIXELS = 3_000_000  # of all thumbnails
-EXACT = 400_000  # pixels up to which a mosaic is stored losslessly
+MAX_SIDE = 64  # pixels of a thumbnail's longer side
+MAX_PIXELS = 3_000_000  # of all thumbnails
+MAX_LOSSLESS_PIXELS = 400_000  # pixels up to which a mosaic is stored losslessly
 QUALITY = 75
-NONE = -1
-AT_ONCE = 256  # images that are loaded together
+NO_TILE = -1
+BATCH = 256  # images that are loaded together
 
 
 class Thumbnail(NamedTuple):
@@ -48,7 +48,7 @@ class Album:
     def tiles(self, part: str, rows: Int[Tensor, " n"]) -> Int[Tensor, " n"]:
         """Return the numbers of thumbnails of a part's samples by their rows, (N,): -1 where there are no images."""
         if not len(rows) or not self._has(part, rows[:1]):
-            return torch.full((len(rows),), NONE)
+            return torch.full((len(rows),), NO_TILE)
         return torch.tensor([self._tiles.setdefault((part, row), len(self._tiles)) for row in rows.tolist()])
 
     @property
@@ -62,11 +62,11 @@ class Album:
         grid = functional.pad(small, (0, 0, 0, 0, 0, 0, 0, rest)).unflatten(0, (-1, columns))
         picture = grid.permute(0, 3, 1, 4, 2).flatten(2, 3).flatten(0, 1)
         height, width = small.shape[-2:]
-        exact = picture.shape[0] * picture.shape[1] <= EXACT
+        exact = picture.shape[0] * picture.shape[1] <= MAX_LOSSLESS_PIXELS
         pixels = (255 * picture.clamp(0, 1)).round().to(torch.uint8)
         source = image_address(pixels, "webp", lossless=exact, quality=QUALITY)
-        said = {"source": source, "columns": columns, "width": width, "height": height}
-        return plots.as_data(said, "album")
+        data = {"source": source, "columns": columns, "width": width, "height": height}
+        return plots.as_data(data, "album")
 
     def _has(self, part: str, row: Tensor) -> bool:
         if part not in self._there:
@@ -77,10 +77,10 @@ class Album:
     def _small(self) -> Tensor:
         """Return all thumbnails, (N, 3, height, width)."""
         small: list[Tensor] = [torch.empty(0)] * len(self._tiles)
-        side = min(LARGEST, math.isqrt(PIXELS // len(self._tiles)))
+        side = min(MAX_SIDE, math.isqrt(MAX_PIXELS // len(self._tiles)))
         for part in self._there:
             pairs = [(row, number) for (name, row), number in self._tiles.items() if name == part]
-            for some in (pairs[start : start + AT_ONCE] for start in range(0, len(pairs), AT_ONCE)):
+            for some in (pairs[start : start + BATCH] for start in range(0, len(pairs), BATCH)):
                 rows, numbers = zip(*some, strict=True)
                 for number, image in zip(
                     numbers, thumbnails(self._inputs_of(part, torch.tensor(rows)), side), strict=True

@@ -17,11 +17,11 @@ from likewise.runs.scores import ALL, ENCODER, FREQUENCIES, Group, Outcomes, Sco
 
 OTHER_SAMPLES = "other test samples"
 FEW_SEEDS = "fewer than 2 seeds in common"
-LACKING = "the first setting lacks it"
+NOT_IN_FIRST = "the first setting lacks it"
 OTHER_DATA = "evaluated on other data"
-FEWEST = 2  # seeds that can be paired at all
+MIN_SEEDS = 2  # seeds that can be paired at all
 BOUNDS = {"share": (0.0, 1.0), "rank": (1.0, math.inf)}  # of a mean, by the metric's unit
-LEVEL = 0.05  # the highest probability that chance alone makes any difference of an evaluation count as one
+SIGNIFICANCE = 0.05  # the highest probability that chance alone makes any difference of an evaluation count as one
 
 
 def compared(settings: Sequence[Setting]) -> list[Row]:
@@ -59,7 +59,7 @@ def difference(
     ours, theirs = other.by_seed, first.by_seed
     seeds = [seed for seed in ours if seed in theirs]
     seeds = [seed for seed in seeds if key in ours[seed].test_scores and key in theirs[seed].test_scores]
-    if len(seeds) < FEWEST:
+    if len(seeds) < MIN_SEEDS:
         return FEW_SEEDS
     if not all(same_test(ours[seed], theirs[seed]) for seed in seeds):
         return OTHER_SAMPLES
@@ -104,7 +104,7 @@ def _compare_score(settings: Sequence[Setting], evaluation: str, metric: str, gr
         if setting is first:
             yield row
             continue
-        outcome = LACKING if lacking else difference(first, setting, evaluation, metric, group)
+        outcome = NOT_IN_FIRST if lacking else difference(first, setting, evaluation, metric, group)
         if isinstance(outcome, str):
             yield replace(row, unpaired=outcome)
         else:
@@ -203,8 +203,8 @@ def verdict(rows: Sequence[Row]) -> list[str]:
         equal = [row for row in tested if row.difference and row.difference_low == row.difference_high]
         differing = [row for row in different(together) if row in metric_rows]
         if differing or equal:
-            said = _judged(metric_rows, tested, differing, equal, len(together))
-            sentences.append(f"{marked(metric_rows[0].name, metric_rows[0].metric)}. {said}")
+            judgement = _judge(metric_rows, tested, differing, equal, len(together))
+            sentences.append(f"{marked(metric_rows[0].name, metric_rows[0].metric)}. {judgement}")
         else:
             without += tested
     if without:
@@ -213,7 +213,7 @@ def verdict(rows: Sequence[Row]) -> list[str]:
     return sentences
 
 
-def _judged(
+def _judge(
     rows: Sequence[Row], tested: Sequence[Row], differing: Sequence[Row], equal: Sequence[Row], together: int
 ) -> str:
     first = rows[0].setting
@@ -224,23 +224,23 @@ def _judged(
         "Not judged, as all differences are equal": equal,
         "Not paired": [row for row in rows if row.difference is None and row.setting != first],
     }
-    said = ". ".join(
+    text = ". ".join(
         f"{title}: {'; '.join(map(_describe_row, members))}" for title, members in groups.items() if members
     )
-    said += f". Tested together, {together} differences." if together > 1 else "."
-    return said + _few(tested)
+    text += f". Tested together, {together} differences." if together > 1 else "."
+    return text + _few(tested)
 
 
 def _few(tested: Sequence[Row]) -> str:
-    few = any(row.paired == Over(FEWEST, "seed") for row in tested)
-    return f" {FEWEST} seeds seldom suffice to tell." if few else ""
+    few = any(row.paired == Over(MIN_SEEDS, "seed") for row in tested)
+    return f" {MIN_SEEDS} seeds seldom suffice to tell." if few else ""
 
 
 def different(rows: Sequence[Row]) -> list[Row]:
     """Test rows together, and return those whose differences are significant by Holm's procedure, in their order."""
     significant: list[Row] = []
     for rank, row in enumerate(sorted(rows, key=lambda row: row.p_value)):
-        if row.p_value > LEVEL / (len(rows) - rank):
+        if row.p_value > SIGNIFICANCE / (len(rows) - rank):
             break
         significant.append(row)
     return [row for row in rows if row in significant]

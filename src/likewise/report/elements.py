@@ -1,4 +1,4 @@
-"""What sections are made of: tables, lists and sentences as HTML, in which every string passed in is escaped."""
+"""The elements of sections: tables, lists and sentences as HTML, in which every string passed in is escaped."""
 
 import base64
 import re
@@ -12,8 +12,8 @@ from markupsafe import Markup
 from likewise.diagnostics import plots
 from likewise.report.formatting import as_csv
 
-MOST_ROWS = 40  # of a table; more hide what matters
-LONG = 40  # characters above which a cell is wrapped
+MAX_ROWS = 40  # of a table; more hide what matters
+MAX_LETTERS = 40  # characters above which a cell is wrapped
 NUMBER = re.compile(r"[-+±<>=]?\s*[.\d]")  # how a cell with a number begins; others are words
 
 
@@ -37,7 +37,7 @@ def element(macro: str, *values: Any) -> Markup:
     return getattr(templates().get_template("elements.html").module, macro)(*values)
 
 
-def middle(text: str, most: int = LONG) -> str:
+def middle(text: str, most: int = MAX_LETTERS) -> str:
     """Shorten a text in its middle, such as a path, whose end says most.
 
     Example:
@@ -49,13 +49,11 @@ def middle(text: str, most: int = LONG) -> str:
 
 def sentence(macro: str, **values: Any) -> Markup:
     """Return the introduction of a section: a macro of sentences.html, in one line."""
-    said: Markup = getattr(templates().get_template("sentences.html").module, macro)(**values)
-    return Markup(" ").join(said.split())
+    text: Markup = getattr(templates().get_template("sentences.html").module, macro)(**values)
+    return Markup(" ").join(text.split())
 
 
-def table(
-    head: Sequence[str], rows: Sequence[Sequence[str]], most: int = MOST_ROWS, file: str = "scores.csv"
-) -> Markup:
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], most: int = MAX_ROWS, file: str = "scores.csv") -> Markup:
     """Return an HTML table of text.
 
     Args:
@@ -135,6 +133,6 @@ def paragraphs(sentences: Iterable[str], css_class: str = "") -> Markup:
 
 def _classify_cell(cell: str, column: int) -> str:
     """Return the CSS class of a cell: long cells are wrapped, words in later columns are left-aligned."""
-    if len(cell) > LONG:
+    if len(cell) > MAX_LETTERS:
         return "long"
     return "words" if column and cell and NUMBER.match(cell) is None else ""

@@ -10,12 +10,12 @@ from likewise.diagnostics.plots import Dot
 from likewise.evaluation import Difference
 from likewise.evaluation.cross_modal import DIRECTIONS
 from likewise.instantiate import is_spec
-from likewise.runs.score_format import counted, format_number, remarks
+from likewise.runs.score_format import format_count, format_number, format_score, remarks
 from likewise.runs.scores import Score
 
-FILLED = {"input_shape", "feature_dim", "num_samples", "num_classes"}  # arguments that follow from other parts
-OMITTED = {  # arguments that a brief line leaves out
-    *FILLED,
+DERIVED_ARGUMENTS = {"input_shape", "feature_dim", "num_samples", "num_classes"}  # they follow from other parts
+OMITTED_ARGUMENTS = {  # a brief line leaves them out
+    *DERIVED_ARGUMENTS,
     *("gather_distributed", "guide_margin"),
     *("pretrained", "digest", "config", "special", "modules", "checkpoint"),  # of published networks
 }
@@ -34,7 +34,9 @@ def difference_words(difference: Difference, *, share: bool = True) -> str:
 def dot_of(score: Score, *, missed: bool = False) -> Dot:
     """Return a share as a dot in percent, or what it lacks to 1, such as errors instead of accuracy."""
     text = "; ".join(
-        filter(None, [f"{format_score(score)}, 95 % interval, {counted(score.count, score.counted)}", remarks(score)])
+        filter(
+            None, [f"{format_score(score)}, 95 % interval, {format_count(score.count, score.counted)}", remarks(score)]
+        )
     )
     bounds = (1 - score.value, 1 - score.high, 1 - score.low) if missed else (score.value, score.low, score.high)
     value, low, high = (100 * bound for bound in bounds)
@@ -94,7 +96,7 @@ def part_words(spec: Any, *, brief: bool = False) -> str:
         name: part_words(value, brief=brief)
         for name, value in (spec.get("init_args") or {}).items()
         if value is not None and (is_spec(value) or not isinstance(value, Mapping))
-        if not brief or not (value is False or name in OMITTED)
+        if not brief or not (value is False or name in OMITTED_ARGUMENTS)
     }
     shown = f"({', '.join(f'{name}={text}' for name, text in arguments.items())})" if arguments or not brief else ""
     return f"{short_name(spec)}{shown}"

@@ -11,12 +11,12 @@ from markupsafe import Markup
 from torch import Tensor
 
 from likewise.diagnostics import plots
-from likewise.report.album import NONE, Album, Thumbnail
+from likewise.report.album import NO_TILE, Album, Thumbnail
 from likewise.report.elements import element, heading, paragraphs, templates
 from likewise.report.sections.section import Content
 from likewise.runs.score_format import one_line
 
-LETTERS = 160  # of a text
+MAX_LETTERS = 160  # of a text
 
 
 class Shown(NamedTuple):
@@ -34,7 +34,7 @@ class Shown(NamedTuple):
 def write_neighbours(
     path: Path,
     title: str,
-    said: str,
+    introduction: str,
     shown: Sequence[Shown],
     images_of: Mapping[str, Callable[[Int[Tensor, " n"]], Float[Tensor, "n ch h w"] | None]],
 ) -> None:
@@ -43,7 +43,7 @@ def write_neighbours(
     Args:
         path: Where it goes.
         title: Its title.
-        said: What it shows, in a sentence.
+        introduction: A sentence on what it shows.
         shown: The samples in their order; consecutive ones with the same heading form a group.
         images_of: For each side, returns the images, from 0 to 1, of rows of pictured samples.
 
@@ -56,15 +56,15 @@ def write_neighbours(
     album = Album(lambda side, rows: images_of[side](rows))
 
     def thumbnail(sample: Shown) -> Thumbnail:
-        tile = int(album.tiles(sample.side, torch.tensor([sample.row]))) if sample.pictured else NONE
-        return Thumbnail(tile, sample.name, "", one_line(sample.text, LETTERS))
+        tile = int(album.tiles(sample.side, torch.tensor([sample.row]))) if sample.pictured else NO_TILE
+        return Thumbnail(tile, sample.name, "", one_line(sample.text, MAX_LETTERS))
 
     body = Markup().join(
         heading(below) + element("gallery", [([thumbnail(sample)], sample.words) for sample in some])
         for below, some in groupby(shown, key=lambda sample: sample.below)
     )
     page = templates().get_template("page.html")
-    content = Content("What was found", said, body)
+    content = Content("What was found", introduction, body)
     lead = paragraphs([f"{len(shown):,} samples are shown."])
     script = plots.script(figures=False)
     text = page.render(

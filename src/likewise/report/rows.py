@@ -6,7 +6,7 @@ from typing import Any, final
 
 from likewise.evaluation import Difference
 from likewise.report.formatting import as_csv, difference_words
-from likewise.runs.score_format import counted, format_number
+from likewise.runs.score_format import format_count, format_number
 from likewise.runs.scores import ALL, Group, Metric
 
 ROUNDING = 1e-6  # of a mean: a smaller spread is that of floating-point numbers
@@ -20,14 +20,14 @@ COLUMNS = (
 @final
 @dataclass(frozen=True)
 class Over:
-    """What an interval is over, or what was paired, and how many of it."""
+    """A count with its unit: of what an interval is over, or of what was paired."""
 
     count: int
     what: str
 
     def __str__(self) -> str:
         """In words."""
-        return counted(self.count, self.what)
+        return format_count(self.count, self.what)
 
 
 @final
@@ -81,12 +81,12 @@ class Row:
 
     @property
     def pairs(self) -> int:
-        """How many pairs the difference is the mean of."""
+        """The number of pairs that the difference is the mean of."""
         return 0 if self.paired is None else self.paired.count
 
     @property
     def paired_words(self) -> str:
-        """What was paired, or why nothing was."""
+        """The count and unit of what was paired, or why nothing was."""
         return f"not paired: {self.unpaired}" if self.unpaired else "" if self.paired is None else str(self.paired)
 
     @property
@@ -110,7 +110,7 @@ class Row:
         return 1.0 if error <= ROUNDING * abs(centre) else 2 * float(stdtr(freedom, -abs(centre) / error))
 
     @property
-    def format_score(self) -> str:
+    def score_words(self) -> str:
         """The mean with its interval; equal runs have none."""
         if self.runs > 1 and self.high - self.low <= ROUNDING * abs(self.value):
             mean = f"{100 * self.value:.2f} %" if self.metric.is_share else f"{self.value:.4g}"

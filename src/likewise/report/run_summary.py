@@ -14,15 +14,15 @@ from likewise.files.formats import PARTS
 from likewise.memory import Queue
 from likewise.report.formatting import amounts, part_words
 from likewise.runs.curves import Curves
-from likewise.runs.score_format import counted, one_line
+from likewise.runs.score_format import format_count, one_line
 
 if TYPE_CHECKING:
     from lightning import Trainer
 
     from likewise.training import Assembled
 
-FEW, ENOUGH = 100, 300  # steps
-FEW_PRETRAINED, ENOUGH_PRETRAINED = 25, 100  # steps of an encoder with pretrained weights
+MIN_STEPS, ENOUGH_STEPS = 100, 300  # steps
+MIN_STEPS_PRETRAINED, ENOUGH_STEPS_PRETRAINED = 25, 100  # steps of an encoder with pretrained weights
 INDENT, WIDTH = "  ", 16  # of a line, and of its first column
 
 
@@ -191,16 +191,16 @@ def _few_steps_warnings(facts: Mapping[str, Any]) -> list[str]:
     if not few_steps(facts, summary["steps"]) or summary["encoder"]["trained"] == 0:
         return []
     amount = "tens" if facts.get("begins_with") else "hundreds"
-    return [f"only {counted(summary['steps'], 'step')}, while encoders learn over {amount}: {longer(facts)}"]
+    return [f"only {format_count(summary['steps'], 'step')}, while encoders learn over {amount}: {longer(facts)}"]
 
 
 def few_steps(facts: Mapping[str, Any], steps: int | None) -> bool:
     """Tell whether so many steps are too few to learn much, given what the encoder begins with."""
-    return steps is not None and steps < (FEW_PRETRAINED if facts.get("begins_with") else FEW)
+    return steps is not None and steps < (MIN_STEPS_PRETRAINED if facts.get("begins_with") else MIN_STEPS)
 
 
 def longer(facts: Mapping[str, Any]) -> str:
     """Return the option that makes a training long enough."""
-    summary, enough = facts["run_summary"], ENOUGH_PRETRAINED if facts.get("begins_with") else ENOUGH
+    summary, enough = facts["run_summary"], ENOUGH_STEPS_PRETRAINED if facts.get("begins_with") else ENOUGH_STEPS
     epochs = math.ceil(enough / summary["steps_per_epoch"])
     return f"--epochs {epochs}" if summary["max_steps"] is None else f"--steps {enough}"

@@ -11,24 +11,25 @@ from likewise.report.formatting import difference_words
 from likewise.report.run_summary import few_steps, longer
 from likewise.report.run_view import RunView
 from likewise.report.sections.scores import encoder_less
-from likewise.runs.scores import ALL, BEGUN, ENCODER, PREFERRED, RAW, Score
+from likewise.runs.score_format import format_score
+from likewise.runs.scores import ALL, BEGUN, ENCODER, PREFERRED_EVALUATIONS, RAW, Score
 
-CALLED = {BEGUN: "the encoder as it began", RAW: "raw inputs"}
-NARROW = 0.02  # spread of the embeddings of a batch: a mean cosine above 0.98
-NARROW_FEATURES = 1e-3  # of features, which may all be positive and so lie closer
-PLATEAU = 0.005  # relative distance of a loss from that of equal embeddings
-WIDER = 1.5  # times the 95 % interval: a score that far above chance is so by luck in one run of a thousand
-LAST = 10  # final steps whose losses are averaged
-HARDLY_ANY = 25  # steps
-FROM_SCRATCH = 2000  # photos or texts, of which a network from scratch learns little
-FEW_SAMPLES = 5  # training samples of a class
-CONTRASTS = ("SupConLoss", "NTXentLoss", "RASCALLoss", "NPairsLoss")
+FEATURE_NAMES = {BEGUN: "the encoder as it began", RAW: "raw inputs"}
+MIN_SPREAD = 0.02  # of the embeddings of a batch: below it, a mean cosine above 0.98
+MIN_FEATURE_SPREAD = 1e-3  # of features, which may all be positive and so lie closer
+PLATEAU_TOLERANCE = 0.005  # relative distance of a loss from that of equal embeddings
+INTERVAL_FACTOR = 1.5  # times the 95 % interval: a score that far above chance is so by luck in one run of a thousand
+LAST_STEPS = 10  # final steps whose losses are averaged
+MIN_STEPS = 25  # with fewer, embeddings can hardly move apart
+MIN_SCRATCH_SAMPLES = 2000  # photos or texts, of which a network from scratch learns little
+MIN_CLASS_SAMPLES = 5  # training samples of a class
+CONTRASTIVE_LOSSES = ("SupConLoss", "NTXentLoss", "RASCALLoss", "NPairsLoss")
 """Losses of views against the rest of the batch, which are log(2B - 1) for equal embeddings."""
 
 
 @final
 class Verdict(NamedTuple):
-    """What to think of a run.
+    """The verdict on a run.
 
     Args:
         words: How the encoder does against its baselines, in a sentence.
@@ -49,40 +50,43 @@ class Verdict(NamedTuple):
 
 def run_verdict(view: RunView) -> Verdict | None:
     """Judge a run by its leading score on the test part; None where there is no baseline."""
-    chosen = _leading(view)
+    chosen = _leading_score(view)
     if chosen is None:
         return None
     ours, baselines = chosen
-    compared = {feature_kind: _compared(view, ours, feature_kind, theirs) for feature_kind, theirs in baselines.items()}
+    compared = {feature_kind: _compare(view, ours, feature_kind, theirs) for feature_kind, theirs in baselines.items()}
     better = all(relation == "better than" for relation, _ in compared.values())
     kept = view.metadata.get("kept") == 0
     if kept:
         compared.pop(BEGUN, None)
-    text = " and ".join(f"{relation} {CALLED[feature_kind]}{by}" for feature_kind, (relation, by) in compared.items())
+    text = " and ".join(
+        f"{relation} {FEATURE_NAMES[feature_kind]}{by}" for feature_kind, (relation, by) in compared.items()
+    )
     if kept:
         text = "; ".join(filter(None, ["kept as it began, since no epoch was better on validation", text]))
     text = f"{text[:1].upper()}{text[1:]}, by the {ours.evaluation}'s {ours.metric}, {format_score(ours)}"
     trained = (view.metadata.get("run_summary") or {}).get("encoder", {}).get("trained", 0)
-    if not trained or (better and not kept and not _untold(view, ours, baselines)):
+    if not trained or (better and not kept and not _is_at_chance(view, ours, baselines)):
         return Verdict(text)
     return Verdict(text, *next(_causes(view, ours, baselines), ()))
 
 
-def _leading(view: RunView) -> tuple[Score, dict[str, Score]] | None:
+def _leading_score(view: RunView) -> tuple[Score, dict[str, Score]] | None:
     """Return the most telling score that has baselines, and these."""
     candidates = list[tuple[Score, dict[str, Score]]]()
     for evaluation, metric in view.headlines:
         ours = view.test_scores[evaluation, metric, ENCODER, ALL]
         beside = {
-            feature_kind: view.test_scores.get((evaluation, metric, feature_kind, ALL)) for feature_kind in CALLED
+            feature_kind: view.test_scores.get((evaluation, metric, feature_kind, ALL))
+            for feature_kind in FEATURE_NAMES
         }
         baselines = {feature_kind: score for feature_kind, score in beside.items() if score is not None}
         if baselines and ours.metric.is_share and ours.metric.better == "higher":
             candidates.append((ours, baselines))
-    return next(iter([pair for pair in candidates if pair[0].evaluation in PREFERRED] or candidates), None)
+    return next(iter([pair for pair in candidates if pair[0].evaluation in PREFERRED_EVALUATIONS] or candidates), None)
 
 
-def _compared(view: RunView, ours: Score, feature_kind: str, theirs: Score) -> tuple[str, str]:
+def _compare(view: RunView, ours: Score, feature_kind: str, theirs: Score) -> tuple[str, str]:
     difference = encoder_less(view, feature_kind, ours.evaluation, ours.metric.name)
     if difference is None:
         low, high = ours.low - theirs.high, ours.high - theirs.low
@@ -101,56 +105,57 @@ def _causes(view: RunView, ours: Score, baselines: Mapping[str, Score]) -> Itera
     losses = [value for _, value in view.metrics.get("loss", [])]
     steps = summary["steps"] or len(losses)
     few = f"too few steps, {steps}", f"{again} {longer(view.metadata)}"
-    if steps < HARDLY_ANY:  # too few to move embeddings apart
+    if steps < MIN_STEPS:  # too few to move embeddings apart
         yield few
-    if collapsed := _collapsed(view, losses, summary["batch"]):
+    if collapsed := _collapse_evidence(view, losses, summary["batch"]):
         rate = (view.run.options.get("optimizer") or {}).get("init_args", {}).get("lr")
         yield f"the embeddings collapsed, {collapsed}", again + (f" --lr {rate / 10:g}" if rate else "")
     if few_steps(view.metadata, steps):
         yield few
     input_kind, sizes = summary["inputs"]["kind"], [size for size in view.class_sizes.values() if size]
-    if input_kind in {"images", "texts"} and not view.metadata.get("begins_with") and sum(sizes) < FROM_SCRATCH:
+    if input_kind in {"images", "texts"} and not view.metadata.get("begins_with") and sum(sizes) < MIN_SCRATCH_SAMPLES:
         yield (
             f"a network from scratch learns little of {sum(sizes):,} {input_kind}",
             f"likewise train {source} --encoder auto" if source else f"{again} --encoder auto",
         )
-    if _untold(view, ours, baselines):
+    if _is_at_chance(view, ours, baselines):
         yield (
             "labels that do not follow from the inputs, which nothing here predicts better than chance",
             f"likewise search {run} --within {source} --mistakes" if source else "",
         )
-    if sizes and median(sizes) < FEW_SAMPLES:
+    if sizes and median(sizes) < MIN_CLASS_SAMPLES:
         yield (
             f"too few samples of a class to train on, {median(sizes):g}",
             f"likewise embed {source}" if source and view.metadata.get("begins_with") else f"{again} --freeze all",
         )
 
 
-def _collapsed(view: RunView, losses: list[float], batch: Mapping[str, Any]) -> str:
+def _collapse_evidence(view: RunView, losses: list[float], batch: Mapping[str, Any]) -> str:
     """Return the evidence of a collapse; "" where there was none."""
     last = view.batches.get("last") or view.batches.get("first")
     if last is not None and last.embeddings.ndim == 3:
         width = spread(last.embeddings.flatten(0, 1))
-        if width < NARROW:
+        if width < MIN_SPREAD:
             return f"with a mean cosine of {1 - width:.4f} in the last batch"
-    elif (features := view.test_vectors) is not None and (width := spread(features)) < NARROW_FEATURES:
+    elif (features := view.test_vectors) is not None and (width := spread(features)) < MIN_FEATURE_SPREAD:
         return f"with a mean cosine of {1 - width:.4f} of the test features"
     loss = view.metadata["parts"]["loss"]["class_path"].rpartition(".")[2]
     rows = batch.get("views", 0) * batch["samples"]
-    if loss in CONTRASTS and rows > 2 and len(losses) >= LAST:
-        plateau, end = math.log(rows - 1), fmean(losses[-LAST:])
-        if abs(end - plateau) < PLATEAU * plateau:
+    if loss in CONTRASTIVE_LOSSES and rows > 2 and len(losses) >= LAST_STEPS:
+        plateau, end = math.log(rows - 1), fmean(losses[-LAST_STEPS:])
+        if abs(end - plateau) < PLATEAU_TOLERANCE * plateau:
             return f"with a loss of {end:.3f} at the end, which is log(2B - 1) of equal ones"
     return ""
 
 
-def _untold(view: RunView, ours: Score, baselines: Mapping[str, Score]) -> bool:
+def _is_at_chance(view: RunView, ours: Score, baselines: Mapping[str, Score]) -> bool:
     """Tell whether nothing predicts the classes better than always guessing the most frequent one."""
     test = view.test_part
     if ours.metric.name != "accuracy" or test is None or test.label_kind != "classes":
         return False
     chance = float(test.counts.max()) / max(1, len(test))
-    return all(score.value - WIDER * (score.value - score.low) <= chance for score in (ours, *baselines.values()))
+    every = (ours, *baselines.values())
+    return all(score.value - INTERVAL_FACTOR * (score.value - score.low) <= chance for score in every)
 
 
 def _source(view: RunView) -> str:

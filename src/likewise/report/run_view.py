@@ -16,7 +16,7 @@ from likewise.diagnostics import Snapshot, load_snapshots
 from likewise.evaluation import KNN, FeatureParts, Features, load_features
 from likewise.evaluation.feature_files import OTHER_SIDE
 from likewise.evaluation.features import Bar, id_words, label_words, silent
-from likewise.evaluation.raw import LONGEST, as_vectors
+from likewise.evaluation.raw import MAX_INPUT_NUMBERS, as_vectors
 from likewise.report.album import Album, Thumbnail
 from likewise.runs import Run
 from likewise.runs.curves import ClassMean, Curves
@@ -24,7 +24,7 @@ from likewise.runs.score_format import one_line
 from likewise.runs.scores import ALL, BEGUN, ENCODER, RAW, Group, Outcomes, Score, places_of
 
 KINDS = (ENCODER, BEGUN, RAW)
-LETTERS = 240  # of a text
+MAX_LETTERS = 240  # of a text
 
 
 @final
@@ -55,7 +55,7 @@ class RunView:
 
     @cached_property
     def metadata(self) -> dict[str, Any]:
-        """What the run was made of."""
+        """The contents of run.json: what the run was made of."""
         return self.run.metadata
 
     @property
@@ -75,12 +75,12 @@ class RunView:
 
     @cached_property
     def class_means(self) -> list[ClassMean]:
-        """What the loss recorded about its anchors, by class and epoch."""
+        """The means of what the loss recorded about its anchors, by class and epoch."""
         return self.run.class_means
 
     @property
     def batches(self) -> Mapping[str, Snapshot]:
-        """What the loss received in a step of the first epoch and in one of the last; empty where there is no file."""
+        """The batches of a step of the first epoch and one of the last; empty where there is no file."""
         return load_snapshots(self.run.batches) if self.run.batches.is_file() else {}
 
     @cached_property
@@ -98,14 +98,14 @@ class RunView:
 
     @cached_property
     def outcomes(self) -> Mapping[tuple[str, str, str, str], Outcomes]:
-        """What each sample contributed, by evaluation, metric, features and part."""
+        """The outcomes of each sample, by evaluation, metric, features and part."""
         return {outcomes.key: outcomes for outcomes in self.run.outcomes}
 
     @cached_property
     def test_scores(self) -> Mapping[tuple[str, str, str, Group], Score]:
         """The final scores on the test part, by evaluation, name of the metric, features and group."""
-        final = (score for score in self.scores if score.part == "test" and score.epoch is None)
-        return {(*score.key[:3], score.group): score for score in final}
+        final_scores = (score for score in self.scores if score.part == "test" and score.epoch is None)
+        return {(*score.key[:3], score.group): score for score in final_scores}
 
     @property
     def headlines(self) -> list[tuple[str, str]]:
@@ -185,17 +185,17 @@ class RunView:
         if self.parts is None:
             return None
         shape = self.parts.test.input_shape
-        if len(shape) != 3 and math.prod(shape) > LONGEST:
+        if len(shape) != 3 and math.prod(shape) > MAX_INPUT_NUMBERS:
             return None
         samples = self._samples_of(features.part, features.numbers)
         return None if samples is None else as_vectors(samples)
 
-    def lines_of(self, features: Features, letters: int = LETTERS) -> list[str]:
+    def lines_of(self, features: Features, letters: int = MAX_LETTERS) -> list[str]:
         """Return each sample's text as one line of at most so many letters; "" where samples are not texts."""
         texts = self.texts_of(features.part, features.numbers) or [""] * len(features)
         return [one_line(text, letters) for text in texts]
 
-    def thumbnails_of(self, features: Features, letters: int = LETTERS) -> list[Thumbnail]:
+    def thumbnails_of(self, features: Features, letters: int = MAX_LETTERS) -> list[Thumbnail]:
         """Return what a page shows of samples: picture, class or labels, id, and so many letters of a text."""
         tiles = self.album.tiles(features.part, features.numbers).tolist()
         texts = self.lines_of(features, letters)

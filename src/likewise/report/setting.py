@@ -8,18 +8,20 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, final
 
-from likewise.evaluation.choice import USUAL
+from likewise.evaluation.choice import USUAL_EVALUATIONS
 from likewise.evaluation.features import Bar, silent
 from likewise.instantiate import is_spec
-from likewise.report.formatting import FILLED, short_name
+from likewise.report.formatting import DERIVED_ARGUMENTS, short_name
 from likewise.report.run_view import RunView
 from likewise.runs import Run
 from likewise.runs.scores import ALL, ENCODER
 
-COUNTED = {evaluation.name for evaluation in USUAL}  # evaluations of the test samples, and of no others
-LONGEST = 80  # characters of a name
-SAMPLES = "evaluated.samples"  # the path of how many test samples were evaluated
-UNTRAINED = {  # options of the trainer that change no training
+COUNTED_EVALUATIONS = {
+    evaluation.name for evaluation in USUAL_EVALUATIONS
+}  # evaluations of the test samples, and of no others
+MAX_NAME_LETTERS = 80  # characters of a name
+SAMPLES_PATH = "evaluated.samples"  # the path of how many test samples were evaluated
+NEUTRAL_OPTIONS = {  # options of the trainer that change no training
     *("callbacks", "default_root_dir", "logger", "log_every_n_steps", "profiler"),
     *("enable_checkpointing", "enable_model_summary", "enable_progress_bar"),
 }
@@ -118,21 +120,23 @@ def _config(view: RunView, *, with_data: bool) -> Config:
         if part != "data" or with_data:
             config |= _flat(part, value)
     for option, value in (view.run.options.get("trainer") or {}).items():
-        if option not in UNTRAINED and value is not None and (option, value) != ("precision", "32-true"):  # the default
+        if (
+            option not in NEUTRAL_OPTIONS and value is not None and (option, value) != ("precision", "32-true")
+        ):  # the default
             config[f"trainer.{option}"] = _short(value)
     counts = [
         score.count
         for score in view.test_scores.values()
-        if score.group == ALL and score.features == ENCODER and score.evaluation in COUNTED
+        if score.group == ALL and score.features == ENCODER and score.evaluation in COUNTED_EVALUATIONS
     ]
     epoch = re.search(r"epoch\d+(?=(-\d+)?$)", view.run.name) if "checkpoint" in view.metadata else None
-    return config | {SAMPLES: str(max(counts, default=0)), "run.weights": epoch[0] if epoch else "final"}
+    return config | {SAMPLES_PATH: str(max(counts, default=0)), "run.weights": epoch[0] if epoch else "final"}
 
 
 def _flat(path: str, value: Any) -> dict[str, str]:
     specs: list[Any] = value if isinstance(value, list) and value else [value]
     if not all(map(is_spec, specs)):
-        return {} if value is None or path.rpartition(".")[2] in FILLED else {path: _short(value)}
+        return {} if value is None or path.rpartition(".")[2] in DERIVED_ARGUMENTS else {path: _short(value)}
     flat = {path: " + ".join(map(short_name, specs))}
     for spec in specs:
         owner = path if len(specs) == 1 else f"{path}.{short_name(spec)}"
@@ -171,14 +175,16 @@ def differing_options(configs: Sequence[Config]) -> list[dict[str, str]]:
 
 def _option_words(options: Config) -> str:
     """Write classes by themselves, and arguments by name, or by path where two share a name; only the first of many."""
-    options = {path: value for path, value in options.items() if path != SAMPLES} or options  # they follow from others
+    options = {
+        path: value for path, value in options.items() if path != SAMPLES_PATH
+    } or options  # they follow from others
     ends = [path.rpartition(".")[2] for path in options]
     parts: list[str] = []
     for (path, value), end in zip(options.items(), ends, strict=True):
         name = end if ends.count(end) == 1 else path
         parts.append(value if "." not in path and value != "none" else f"{name}={value}")
     lengths = accumulate(len(word) + 2 for word in parts)
-    few = max(1, sum(length <= LONGEST for length in lengths))
+    few = max(1, sum(length <= MAX_NAME_LETTERS for length in lengths))
     return ", ".join(parts[:few]) + (f", and {len(parts) - few} more" if few < len(parts) else "")
 
 

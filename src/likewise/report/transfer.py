@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, final
 
-from likewise.report.comparison import FEW_SEEDS, FEWEST, mean_of, over_seeds, verdict
+from likewise.report.comparison import FEW_SEEDS, MIN_SEEDS, mean_of, over_seeds, verdict
 from likewise.report.formatting import as_csv
 from likewise.report.rows import Row
 from likewise.report.setting import Setting
@@ -21,7 +21,7 @@ COLUMNS = (
 @final
 @dataclass(frozen=True)
 class Column:
-    """What a setting of a transfer is: how the encoder is used, and how many labels there are.
+    """A setting of a transfer: the use of the encoder, and the number of labels.
 
     Args:
         kind: `FROZEN`, `TUNED` or `SCRATCH`.
@@ -46,7 +46,7 @@ class TransferScore:
     labelled: float | None
 
 
-def transferred(settings: Sequence[Setting], columns: Mapping[str, Column]) -> list[TransferScore]:
+def transfer_scores(settings: Sequence[Setting], columns: Mapping[str, Column]) -> list[TransferScore]:
     """Return the scores of a transfer, for each number of labels `SCRATCH` first, then the others.
 
     A score over seeds has Student's interval, and its difference is paired by seed. Where every seed gives the same
@@ -73,7 +73,7 @@ def transferred(settings: Sequence[Setting], columns: Mapping[str, Column]) -> l
                     scores.append(TransferScore(replace(row, evaluation=amount), None))
                 else:
                     paired = _pair_by_seed(row, by_seed, {} if usage == SCRATCH else base)
-                    scores.append(TransferScore(paired, _labelled(by_usage[usage])))
+                    scores.append(TransferScore(paired, _count_labelled(by_usage[usage])))
     return sorted(scores, key=lambda score: score.labelled is None)
 
 
@@ -101,12 +101,12 @@ def _of_same_samples(setting: Setting) -> bool:
 
 def _pair_by_seed(row: Row, by_seed: Mapping[int, Score], base: Mapping[int, Score]) -> Row:
     each = [by_seed[seed].value - base[seed].value for seed in by_seed if seed in base]
-    if len(each) < FEWEST:
+    if len(each) < MIN_SEEDS:
         return replace(row, unpaired=FEW_SEEDS) if base else row
     return row.compared(*over_seeds(each))
 
 
-def _labelled(setting: Setting) -> float:
+def _count_labelled(setting: Setting) -> float:
     """Count the samples with a label that a run of a setting learns from or chooses by, as a mean over its runs."""
     counts: list[int] = []
     for view in setting.views:
@@ -139,7 +139,7 @@ def _cell(row: Row | None) -> str:
     return row.score_words + ("" if row.runs == 1 or row.interval.what == "seed" else " *")
 
 
-def found_as_csv(scores: Sequence[TransferScore]) -> str:
+def scores_as_csv(scores: Sequence[TransferScore]) -> str:
     """Write the scores as CSV, with a header."""
     lines: list[list[Any]] = []
     for score in scores:

@@ -1,4 +1,4 @@
-"""What a training recorded step by step and epoch by epoch, as CSV: curves, histograms, and means by class."""
+"""Readers of a run's metrics.csv, histograms.csv and classes.csv."""
 
 import csv
 from collections import defaultdict
@@ -9,7 +9,7 @@ from typing import final
 Curves = dict[str, list[tuple[int, float]]]
 """For each metric its (step, value) pairs."""
 Histograms = dict[str, list[tuple[int, tuple[int, ...]]]]
-"""For each histogram its (epoch, counts) pairs."""
+"""For each histogram its (epoch, counts) pairs; epochs are counted from 1."""
 
 
 @final
@@ -24,18 +24,18 @@ class ClassMean:
     count: int
 
 
-def curves_of(path: Path) -> Curves:
+def read_curves(path: Path) -> Curves:
     r"""Read the columns of a file with one row per step, the loss first; none where there is no file.
 
     Example:
         >>> path = Path("metrics.csv")
         >>> _ = path.write_text("epoch,lr,loss,step\n0,0.1,3.5,1\n0,,3.25,2\n")
-        >>> curves_of(path)
+        >>> read_curves(path)
         {'loss': [(1, 3.5), (2, 3.25)], 'lr': [(1, 0.1)]}
     """
-    curves: defaultdict[str, list[tuple[int, float]]] = defaultdict(list)
-    if not path.exists():
+    if not path.is_file():
         return {}
+    curves: defaultdict[str, list[tuple[int, float]]] = defaultdict(list)
     with path.open(newline="", encoding="utf-8") as file:
         for row in csv.DictReader(file):
             for name in row.keys() - {"step", "epoch"}:
@@ -44,18 +44,19 @@ def curves_of(path: Path) -> Curves:
     return {name: curves[name] for name in sorted(curves, key=lambda name: (name != "loss", name))}
 
 
-def histograms_of(path: Path) -> Histograms:
-    """Read a file with one row per histogram and epoch; nothing where there is no file."""
-    noted: defaultdict[str, list[tuple[int, tuple[int, ...]]]] = defaultdict(list)
-    if path.is_file():
-        with path.open(newline="", encoding="utf-8") as file:
-            for name, epoch, *counts in csv.reader(file):
-                noted[name].append((int(epoch), tuple(map(int, counts))))
-    return dict(noted)
+def read_histograms(path: Path) -> Histograms:
+    """Read a file without a header: name, epoch, counts of each bin; nothing where there is no file."""
+    if not path.is_file():
+        return {}
+    histograms: defaultdict[str, list[tuple[int, tuple[int, ...]]]] = defaultdict(list)
+    with path.open(newline="", encoding="utf-8") as file:
+        for name, epoch, *counts in csv.reader(file):
+            histograms[name].append((int(epoch), tuple(map(int, counts))))
+    return dict(histograms)
 
 
-def class_means_of(path: Path) -> list[ClassMean]:
-    """Read a file with one row per statistic, epoch and class; nothing where there is no file."""
+def read_class_means(path: Path) -> list[ClassMean]:
+    """Read a file without a header: statistic, epoch, class, mean, count; nothing where there is no file."""
     if not path.is_file():
         return []
     with path.open(newline="", encoding="utf-8") as file:

@@ -15,17 +15,17 @@ from typing import Any, Literal, Self, final, get_args
 
 from torch import Tensor, nn
 
-from likewise.files.formats import PARTIAL, as_text, check_text
+from likewise.files.formats import PARTIAL_SUFFIX, as_text, check_text
+from likewise.files.pickles import describe_pickle
 from likewise.instantiate import instantiate, is_spec, rebuilding, replaced
-from likewise.files.pickles import pickled
-from likewise.runs.curves import ClassMean, Curves, Histograms, class_means_of, curves_of, histograms_of
-from likewise.runs.score_files import Scores, as_csv, from_csv, outcomes_of, save_outcomes
+from likewise.runs.curves import ClassMean, Curves, Histograms, read_class_means, read_curves, read_histograms
+from likewise.runs.score_files import Scores, as_csv, from_csv, read_outcomes, save_outcomes
 from likewise.runs.scores import Outcomes, Result
 
 Stage = Literal["training", "evaluation", "finished"]
-"""What a run is to do next."""
+"""The next step of a run, or "finished"."""
 Side = Literal["first", "second"]
-"""Of pairs: what they are of, or what it belongs to."""
+"""A side of pairs."""
 
 
 @final
@@ -123,7 +123,7 @@ class Run:
         name = as_text("-".join([datetime.now().astimezone().strftime("%Y-%m-%d-%H%M%S"), *names]))
         for number in count(1):
             whole = root / (name if number == 1 else f"{name}-{number}")
-            folder = whole.with_name(whole.name + PARTIAL)
+            folder = whole.with_name(whole.name + PARTIAL_SUFFIX)
             try:
                 folder.mkdir()
             except FileExistsError:
@@ -143,7 +143,9 @@ class Run:
             ValueError: There is no such folder, or it is no run's.
         """
         path = Path(folder).absolute()
-        other = path.with_name(path.name.removesuffix(PARTIAL) if path.suffix == PARTIAL else path.name + PARTIAL)
+        other = path.with_name(
+            path.name.removesuffix(PARTIAL_SUFFIX) if path.suffix == PARTIAL_SUFFIX else path.name + PARTIAL_SUFFIX
+        )
         run_folder = path if path.is_dir() or not other.is_dir() else other
         if not (run_folder / "run.json").is_file():
             what = (
@@ -152,21 +154,21 @@ class Run:
             inside = next(
                 (run.parent for depth in range(1, 4) for run in run_folder.glob("*/" * depth + "run.json")), None
             )
-            told = (
+            problem = (
                 f"which {what}: likewise train makes one" if inside is None else f"which holds runs: name {inside} ..."
             )
-            told = pickled(run_folder) or told
-            raise ValueError(f"expected the folder of a run, got {folder}, {told}")
+            problem = describe_pickle(run_folder) or problem
+            raise ValueError(f"expected the folder of a run, got {folder}, {problem}")
         return cls(run_folder)
 
     @property
     def name(self) -> str:
-        """What the run is called once it is whole."""
-        return self.folder.name.removesuffix(PARTIAL)
+        """The name of the run once it is whole."""
+        return self.folder.name.removesuffix(PARTIAL_SUFFIX)
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """What the run was made of: the contents of run.json."""
+        """The contents of run.json: what the run was made of."""
         try:
             return json.loads((self.folder / "run.json").read_text(encoding="utf-8"))
         except ValueError as error:
@@ -193,8 +195,8 @@ class Run:
 
     @property
     def stage(self) -> Stage:
-        """What the run is to do next."""
-        if self.folder.suffix != PARTIAL:
+        """The next step of the run, or "finished"."""
+        if self.folder.suffix != PARTIAL_SUFFIX:
             return "finished"
         if not self.weights.is_file():
             return "training"
@@ -203,11 +205,11 @@ class Run:
     @property
     def metrics(self) -> Curves:
         """The curves of what the training logged; none where it logged nothing."""
-        return curves_of(self.metrics_file)
+        return read_curves(self.metrics_file)
 
     @property
     def scores(self) -> Scores:
-        """What was measured, by place or name, `run.scores["kNN", "accuracy"]`; nothing where nothing was.
+        """The scores, by index or name, `run.scores["kNN", "accuracy"]`; none where nothing was measured.
 
         Raises:
             ValueError: The file can't be read.
@@ -216,15 +218,15 @@ class Run:
 
     @property
     def outcomes(self) -> tuple[Outcomes, ...]:
-        """What each test sample contributed to the scores."""
-        return outcomes_of(self.outcomes_file) if self.outcomes_file.is_file() else ()
+        """The contributions of test samples to the scores."""
+        return read_outcomes(self.outcomes_file) if self.outcomes_file.is_file() else ()
 
     def add(self, result: Result) -> None:
         """Write the scores of an evaluation, replacing its earlier ones; of episodes, those of the same shape."""
-        replaced = {score.written_with for score in (*result.scores, *result.candidates)}
-        kept = [score for score in self.scores if score.written_with not in replaced]
+        replaced_keys = {score.written_with for score in (*result.scores, *result.candidates)}
+        kept = [score for score in self.scores if score.written_with not in replaced_keys]
         if result.predictor is not None:
-            self.write(self.probe.name, result.predictor.saved())
+            self.write(self.probe.name, result.predictor.to_bytes())
         if result.outcomes:
             rewritten = {outcome.written_with for outcome in result.outcomes}
             kept_outcomes = [outcome for outcome in self.outcomes if outcome.written_with not in rewritten]
@@ -234,13 +236,13 @@ class Run:
 
     @property
     def histograms(self) -> Histograms:
-        """For each histogram that the loss noted its (epoch, counts) pairs."""
-        return histograms_of(self.histograms_file)
+        """The (epoch, counts) pairs of each histogram that the loss recorded."""
+        return read_histograms(self.histograms_file)
 
     @property
     def class_means(self) -> list[ClassMean]:
-        """What the loss recorded, averaged by class; nothing where it recorded nothing."""
-        return class_means_of(self.class_means_file)
+        """The means by class of what the loss recorded; none where it recorded nothing."""
+        return read_class_means(self.class_means_file)
 
     @property
     def label_similarity(self) -> Tensor | None:
@@ -259,7 +261,7 @@ class Run:
         """Rebuild the trained encoder, in evaluation mode; the data is not needed.
 
         Args:
-            side: Of a run of pairs, whose encoder.
+            side: The side whose encoder is rebuilt, of a run of pairs.
             module: The network, or the part of it whose class is not found, which gets the trained weights.
 
         Raises:
@@ -278,7 +280,9 @@ class Run:
     def encoder_as_begun(self, side: Side = "first") -> nn.Module | None:
         """Rebuild a side's encoder with the weights that it began with; None where the run does not have them."""
         weights = self.begun_weights if side == "first" else self.second_begun_weights
-        return self._with_weights(instantiate(self.encoder_spec(side), nn.Module), weights) if weights.is_file() else None
+        return (
+            self._with_weights(instantiate(self.encoder_spec(side), nn.Module), weights) if weights.is_file() else None
+        )
 
     def with_weights(self, encoder: nn.Module, side: Side = "first") -> nn.Module:
         """Load the trained weights of a side into its encoder."""
@@ -377,7 +381,7 @@ class Run:
 
     def finalize(self) -> "Run":
         """Rename the folder to its final name."""
-        if self.folder.suffix != PARTIAL:
+        if self.folder.suffix != PARTIAL_SUFFIX:
             return self
         return Run(self.folder.rename(self.folder.with_name(self.name)))
 

@@ -88,7 +88,7 @@ def _encode_value(value: Any) -> Any:
     return value.item() if hasattr(value, "item") else str(value)
 
 
-def of_row(row: Mapping[str, Any]) -> Score:
+def score_from_row(row: Mapping[str, Any]) -> Score:
     """Return a score from the cells of a table, as text."""
     truth = {"True": True, "False": False}
     marks = {name: truth[row[name]] for name in ("selects", "shown")}
@@ -122,7 +122,7 @@ def from_csv(text: str) -> Scores:
     scores: list[Score] = []
     for row in csv.DictReader(io.StringIO(text, newline="")):
         try:
-            scores.append(of_row(row))
+            scores.append(score_from_row(row))
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(
                 f"expected scores as CSV with the columns {', '.join(COLUMNS)}, got row {len(scores) + 2} with a wrong "
@@ -137,7 +137,7 @@ def save_outcomes(path: Path, outcomes: Iterable[Outcomes]) -> None:
     Example:
         >>> path = Path("outcomes.npz")
         >>> save_outcomes(path, [Outcomes("kNN", "accuracy", torch.tensor([3]), torch.tensor([1.0]))])
-        >>> outcomes_of(path)[0].key
+        >>> read_outcomes(path)[0].key
         ('kNN', 'accuracy', 'encoder', 'test')
     """
     import numpy as np  # noqa: PLC0415 - of an extra
@@ -154,7 +154,7 @@ def save_outcomes(path: Path, outcomes: Iterable[Outcomes]) -> None:
         np.savez(file, **arrays)
 
 
-def outcomes_of(path: Path) -> tuple[Outcomes, ...]:
+def read_outcomes(path: Path) -> tuple[Outcomes, ...]:
     """Read the outcomes that `save_outcomes` wrote.
 
     Raises:

@@ -7,8 +7,8 @@ from typing import Any
 from likewise.runs.scores import Metric, Score
 
 DIGITS = 4  # of numbers that are no shares
-LONGEST = 40  # letters of a name
-SEVERAL = {"class": "classes", "query": "queries"}
+MAX_NAME_LETTERS = 40  # letters of a name
+PLURALS = {"class": "classes", "query": "queries"}
 
 
 def marked(name: str, metric: Metric) -> str:
@@ -25,8 +25,10 @@ def format_score(score: Score) -> str:
 
 def remarks(score: Score) -> str:
     """Write what to know about a number: settings, what the interval is over, protocol and notes."""
-    over = "" if score.classes is None else f"interval over {counted(*score.over)}"
-    return "; ".join(filter(None, [format_settings(score.settings), over, format_settings(score.protocol), *score.notes]))
+    over = "" if score.classes is None else f"interval over {format_count(*score.over)}"
+    return "; ".join(
+        filter(None, [format_settings(score.settings), over, format_settings(score.protocol), *score.notes])
+    )
 
 
 def format_settings(settings: Mapping[str, Any]) -> str:
@@ -61,7 +63,7 @@ def format_number(value: float, low: float, high: float, sign: str = "") -> str:
     return f"{value:{form}} [{low:{form}}, {high:{form}}]"
 
 
-def one_line(text: str, most: int = LONGEST) -> str:
+def one_line(text: str, most: int = MAX_NAME_LETTERS) -> str:
     r"""Return a text, such as the name of a class, in one line of at most so many letters.
 
     Example:
@@ -72,14 +74,14 @@ def one_line(text: str, most: int = LONGEST) -> str:
     return line if len(line) <= most else f"{line[: most - 1]}…"
 
 
-def counted(number: int, noun: str, several: str = "") -> str:
+def format_count(number: int, noun: str, several: str = "") -> str:
     """Format a count with its noun, pluralised.
 
     Example:
-        >>> counted(1, "sample"), counted(1200, "class")
+        >>> format_count(1, "sample"), format_count(1200, "class")
         ('1 sample', '1,200 classes')
     """
-    return f"{number:,} {noun if number == 1 else several or SEVERAL.get(noun, noun + 's')}"
+    return f"{number:,} {noun if number == 1 else several or PLURALS.get(noun, noun + 's')}"
 
 
 def aligned(table: Sequence[Sequence[str]], *, right: bool = False) -> list[str]:

@@ -13,7 +13,7 @@ RAW = "raw inputs"
 BEGUN = "as it began"
 """Features of the encoder before its training, where it began with weights that were learned."""
 SEPARATOR = "|"
-PREFERRED = ("cross-modal retrieval", "linear probe")
+PREFERRED_EVALUATIONS = ("cross-modal retrieval", "linear probe")
 
 Unit = Literal["share", "rank", "points", "nats", "plain"]
 Better = Literal["higher", "lower", "neither"]
@@ -23,7 +23,7 @@ Counted = Literal["sample", "query", "episode"]
 @final
 @dataclass(frozen=True)
 class Metric:
-    """What a number measures. Evaluations declare their metrics; nothing is inferred from a name or a value.
+    """A metric. Evaluations declare their metrics; nothing is inferred from a name or a value.
 
     Args:
         name: Such as "accuracy".
@@ -74,7 +74,7 @@ class Metric:
 @final
 @dataclass(frozen=True)
 class Group:
-    """Which of the samples or labels a score is of.
+    """The samples or labels that a score is of.
 
     Args:
         kind: "all"; "class" or "label"; "frequency", classes or labels by their number of training samples; or a kind
@@ -148,7 +148,7 @@ class Score:
     def __post_init__(self) -> None:
         """Check the metric, which was a name once."""
         if not isinstance(self.metric, Metric):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ValueError(  # noqa: TRY004 - bad input is a ValueError at every door
+            raise ValueError(  # noqa: TRY004 - bad input is a ValueError at every public entry
                 f"expected a Metric for a score, got {self.metric!r}: declare Metric(name, unit, better) once"
             )
 
@@ -162,18 +162,18 @@ class Score:
 
     @property
     def key(self) -> Key:
-        """What its outcomes are found by."""
+        """The key of its outcomes."""
         return self.evaluation, self.metric.name, self.features, self.part
 
     @property
     def over(self) -> tuple[int, str]:
-        """How many of what the interval is over."""
+        """The count and unit of what the interval is over."""
         within = "group" if self.counted == "query" else "class"
         return (self.count, self.counted) if self.classes is None else (self.classes, within)
 
     @property
     def what(self) -> tuple[str, str, str, str, Group]:
-        """What it measures; scores of several epochs or settings have it in common."""
+        """The key that scores of several epochs or settings have in common, with the group."""
         return *self.key, self.group
 
     @property
@@ -186,18 +186,18 @@ class Score:
 @final
 @dataclass(frozen=True)
 class Outcomes:
-    """What each sample contributed to a score.
+    """The contribution of each sample to a score.
 
     Args:
         evaluation: See `Score`.
         metric: The name of a score's metric; also "prediction", the predicted class.
         rows: The samples' rows in their source, (M,). Of episodes, which have many samples, -1 less their number.
         values: One value a sample, (M,): 0 or 1 of an accuracy, a precision of a query. Or one an episode.
-        classes: Of episodes the classes that they were drawn from, (M, N), where turns of a class are one; others may
-            have been drawn. Of queries the groups that depend on each other, (M,). None of samples.
+        classes: The classes that episodes were drawn from, (M, N), where rotations of a class are one; others may have
+            been drawn. Or the groups of queries that depend on each other, (M,). None for samples.
         features: See `Score`.
         part: See `Score`.
-        shares: Of episodes what each of these classes contributed, (M, N), of which the value is the mean.
+        shares: The contribution of each of these classes to an episode, (M, N), of which the value is the mean.
 
     Raises:
         ValueError: A name has a "|" in it, which separates the names of arrays in a file.
@@ -229,7 +229,7 @@ class Outcomes:
 
     @property
     def key(self) -> Key:
-        """What identifies the outcomes within a run, as `Score.key`."""
+        """The key of the outcomes within a run, as `Score.key`."""
         return self.evaluation, self.metric, self.features, self.part
 
     @property
@@ -240,9 +240,9 @@ class Outcomes:
 
 
 class Serializable(Protocol):
-    """What a run keeps in a file."""
+    """An object that a run keeps in a file."""
 
-    def saved(self) -> bytes:
+    def to_bytes(self) -> bytes:
         """Return the content of the file."""
         ...
 
@@ -250,7 +250,7 @@ class Serializable(Protocol):
 @final
 @dataclass(frozen=True)
 class Result:
-    """What one evaluation found.
+    """The result of one evaluation.
 
     Args:
         scores: The scores of the chosen settings.
@@ -312,11 +312,13 @@ def validation_score(scores: Iterable[Score], evaluation: str | None = None) -> 
         >>> validation_score([*tried, Score("kNN", accuracy, 0.9, 0, 1, 9)]).value
         0.8
     """
-    final = (score for score in scores if score.part == "validation" and score.epoch is None and score.group == ALL)
-    known = [score for score in final if score.features == ENCODER and score.metric.selects]
+    final_scores = (
+        score for score in scores if score.part == "validation" and score.epoch is None and score.group == ALL
+    )
+    known = [score for score in final_scores if score.features == ENCODER and score.metric.selects]
     names = list(dict.fromkeys(score.evaluation for score in known))
     if evaluation is None and names:
-        evaluation = next((name for name in PREFERRED if name in names), names[0])
+        evaluation = next((name for name in PREFERRED_EVALUATIONS if name in names), names[0])
     candidates = [score for score in known if score.evaluation == evaluation]
     return best(score for score in candidates if score.metric == candidates[0].metric)
 

@@ -26,11 +26,11 @@ from likewise.data import (
 from likewise.data.episode_sampler import fitting_words
 from likewise.data.split import joined
 from likewise.instantiate import (
+    as_list,
     class_of,
     instantiate,
     instantiate_all,
     is_spec,
-    listed,
 )
 from likewise.losses import Loss, Matryoshka, label_pair_similarity
 from likewise.models import Encoder, FromRun, Head, reads_texts
@@ -40,7 +40,7 @@ from likewise.training.encoders import fill_spec, make_encoder, make_towers, nor
 from likewise.training.fine_tuning import FineTuning
 from likewise.training.inputs import Guide, LossInput
 from likewise.training.inputs.loss_input import LossSignature
-from likewise.training.inputs.resolution import check_samples, described, reads_embeddings
+from likewise.training.inputs.resolution import check_samples, describe_inputs, reads_embeddings
 from likewise.training.notes import notes
 from likewise.training.pretraining import Pretraining
 from likewise.training.schedule import Schedule
@@ -74,7 +74,7 @@ class Assembled:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """What a run records about it, as plain values."""
+        """The facts that a run records about it, as plain values."""
         train, of_second = self.trained, self.trained.counterparts
         labelled = (self.parts.refitted() if self.refit else self.parts).train
         rest = {} if self.parts.unlabelled is None else {"unlabelled": len(self.parts.unlabelled)}
@@ -140,7 +140,7 @@ def assemble(
     if loss_class.label_kinds and train.label_kind == "label sets" and not train.counts.any():
         raise ValueError(f"expected training samples with a label, got none of {len(train):,}: check the labels")
     torch.manual_seed(seed)
-    before = [note for run in _earlier_runs(specs) for note in _learned_from(run, specs, parts)]
+    before = [note for run in _earlier_runs(specs) for note in _overlap_notes(run, specs, parts)]
     encoder, origin, taken = make_encoder(specs, train, begun, weights, network)
     if origin:
         torch.manual_seed(seed)  # what follows is the same wherever the weights were found
@@ -165,7 +165,9 @@ def assemble(
         temperature_rate_factor=temperature_rate_factor,
         fine_tuning=fine_tuning,
     )
-    specs["inputs"] = normalize_spec(described(module.inputs, listed(specs.get("inputs")))) or specs.get("inputs")
+    specs["inputs"] = normalize_spec(describe_inputs(module.inputs, as_list(specs.get("inputs")))) or specs.get(
+        "inputs"
+    )
     data = _data(specs, module, train, seed, workers)
     known = [
         *taken,
@@ -177,11 +179,11 @@ def assemble(
     return Assembled(parts, train, refit, module, data, specs, tuple(known), origin)
 
 
-def _with_unlabelled(train: Samples, unlabelled: Samples, loss: type[Loss], asked: str) -> Samples:
+def _with_unlabelled(train: Samples, unlabelled: Samples, loss: type[Loss], choice: str) -> Samples:
     """Return what a loss is trained on: without labels all samples, with labels those that have one, or all."""
     if not loss.label_kinds:
         return joined(train.unlabelled(), unlabelled)
-    if asked == "left-out":
+    if choice == "left-out":
         return train
     counted = {"prototypes", "class_logits"} & LossSignature.by(loss).names
     if counted or "num_classes" in inspect.signature(loss).parameters or train.classes is None:
@@ -240,11 +242,16 @@ def _tokens(encoder: Encoder, inputs: Tensor | LazyInputs) -> Tensor | LazyInput
 
 def _earlier_runs(specs: dict[str, Any]) -> list[str]:
     """Return the runs that encoders begin with, or that guide; note that of the first side."""
-    asked = listed(specs.get("inputs"))
-    begun, *other_runs = [_run_of(specs["encoder"]), *(_run_of(spec["init_args"].get("encoder")) for spec in asked)]
+    input_specs = as_list(specs.get("inputs"))
+    begun, *other_runs = [
+        _run_of(specs["encoder"]),
+        *(_run_of(spec["init_args"].get("encoder")) for spec in input_specs),
+    ]
     if begun is not None:
         specs["from_run"] = begun
-    guides = [str(spec["init_args"].get("run")) for spec in asked if class_of(spec["class_path"], LossInput) is Guide]
+    guides = [
+        str(spec["init_args"].get("run")) for spec in input_specs if class_of(spec["class_path"], LossInput) is Guide
+    ]
     return list(dict.fromkeys(run for run in (begun, *other_runs, *guides) if run is not None))
 
 
@@ -254,7 +261,7 @@ def _run_of(spec: Any) -> str | None:
     return str(arguments.get("run")) if begins and arguments.get("trained", True) else None
 
 
-def _learned_from(path: str, specs: Mapping[str, Any], parts: Parts) -> list[str]:
+def _overlap_notes(path: str, specs: Mapping[str, Any], parts: Parts) -> list[str]:
     """Say how many validation samples an earlier run on the same data has learned from; test samples are refused."""
     run = Run.open(path)
     facts = run.metadata
@@ -272,8 +279,8 @@ def _learned_from(path: str, specs: Mapping[str, Any], parts: Parts) -> list[str
             f"expected test samples that {run.folder} was not trained on, got {seen:,} of {len(parts.test):,} that it "
             "was: give --split and --split.seed as that run has them, in its config.yaml"
         )
-    told = f"{run.folder} was trained on {chosen_by:,} of {len(parts.validation):,} validation samples"
-    return [f"{told}: choices made on them may be too favourable to it"] if chosen_by else []
+    message = f"{run.folder} was trained on {chosen_by:,} of {len(parts.validation):,} validation samples"
+    return [f"{message}: choices made on them may be too favourable to it"] if chosen_by else []
 
 
 def shared(first: Samples, second: Samples) -> int:

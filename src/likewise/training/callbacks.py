@@ -26,11 +26,12 @@ HISTOGRAM, BY_ANCHOR = "_histogram", "_by_anchor"
 """The suffixes of names in a loss's `last` that are summed here instead of logged as curves."""
 VALIDATION = "validation/"
 """The prefix of the names of validation scores in logs."""
-MOST_ROWS = 2048  # of a snapshot: whole samples, the first of the batch
+MAX_ROWS = 2048  # of a snapshot: whole samples, the first of the batch
 FIRST, LAST = "first", "last"
-LEAST = 1e-4  # spread of a batch's embeddings: below it, two samples have a mean cosine above 0.9999
-PACED, PACED_SECONDS, LONG = 4, 5.0, 60.0  # steps and seconds that the pace is taken from, and what counts as long
-EARLY, LEAST_EARLY = (25, 50), 5e-3  # steps, and the spread that one of them must reach
+MIN_SPREAD = 1e-4  # spread of a batch's embeddings: below it, two samples have a mean cosine above 0.9999
+PACE_STEPS, PACE_SECONDS = 4, 5.0  # that the pace is taken from, at least
+MIN_REPORTED_SECONDS = 60.0  # left, for the end to be reported
+EARLY_STEPS, MIN_EARLY_SPREAD = (25, 50), 5e-3  # steps, and the spread that one of them must reach
 
 
 @final
@@ -173,7 +174,7 @@ def _is_last(trainer: Trainer, batch_idx: int) -> bool:
 
 
 def _snapshot(trainer: Trainer, loss: Any, received: Tensor, batch: Batch) -> Snapshot:
-    few = max(1, MOST_ROWS // (received.shape[1] if received.ndim == 3 else 1))
+    few = max(1, MAX_ROWS // (received.shape[1] if received.ndim == 3 else 1))
     labels, temperature = batch.get("labels"), getattr(loss, "temperature", torch.nan)
     return Snapshot(
         embeddings=received[:few].float().cpu(),
@@ -214,7 +215,7 @@ class Collapse(Callback):
     def on_train_batch_start(self, trainer: Trainer, pl_module: Any, batch: Any, batch_idx: int) -> None:
         """Ask for the embeddings in the last step of an epoch, or of the training, and in early steps."""
         self._rows = None
-        early = trainer.is_global_zero and trainer.global_step + 1 in EARLY
+        early = trainer.is_global_zero and trainer.global_step + 1 in EARLY_STEPS
         pl_module.observer = self._receive if early or _is_last(trainer, batch_idx) else None
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
@@ -225,8 +226,8 @@ class Collapse(Callback):
         if self.collapsed:
             return
         spread_out = spread(rows)
-        self._narrow += trainer.global_step in EARLY and spread_out < LEAST_EARLY
-        if spread_out < LEAST or self._narrow == len(EARLY):
+        self._narrow += trainer.global_step in EARLY_STEPS and spread_out < MIN_EARLY_SPREAD
+        if spread_out < MIN_SPREAD or self._narrow == len(EARLY_STEPS):
             self.collapsed = True
             ends = batch_idx + 1 >= trainer.num_training_batches
             when = f"epoch {trainer.current_epoch + 1}" if ends else f"step {trainer.global_step}"
@@ -268,10 +269,10 @@ class Pace(Callback):
             return
         begun, at = self._first
         counted, gone = trainer.global_step - begun, time.monotonic() - at
-        if counted < PACED or gone < PACED_SECONDS:
+        if counted < PACE_STEPS or gone < PACE_SECONDS:
             return
         self._told = True
         left = (steps - trainer.global_step) * gone / counted + self.beside(trainer)
-        if left > LONG:
+        if left > MIN_REPORTED_SECONDS:
             end = (datetime.now().astimezone() + timedelta(seconds=left)).strftime("%H:%M")
             self.tell(f"{gone / counted:.2g} s a step: done at about {end}, evaluation included")

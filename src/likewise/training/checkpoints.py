@@ -18,8 +18,8 @@ from likewise.runs import Run
 from likewise.training.callbacks import VALIDATION
 from likewise.training.launch import TERMINATED
 
-GOING_ON = {"optimizer_states", "lr_schedulers"}
-"""What a checkpoint holds only for resuming; an optimizer's state is up to twice the weights."""
+RESUME_KEYS = {"optimizer_states", "lr_schedulers"}
+"""Entries of a checkpoint that only resuming needs; an optimizer's state is up to twice the weights."""
 SECONDS_BETWEEN_ROWS = 5.0  # reading values synchronises an accelerator
 
 
@@ -85,8 +85,8 @@ class Checkpoints(Callback):
             return
         self._steps = trainer.global_step
         ends = batch_idx + 1 >= trainer.num_training_batches
-        ending = self._agreed(trainer, told=self.told_to_end)
-        due = ending or ends or self._agreed(trainer, told=time.monotonic() - self._last > 60 * self.minutes)
+        ending = self._agreed(trainer, decision=self.told_to_end)
+        due = ending or ends or self._agreed(trainer, decision=time.monotonic() - self._last > 60 * self.minutes)
         if due and self.saves:
             self.save(trainer)
         if ending:
@@ -118,8 +118,8 @@ class Checkpoints(Callback):
     def _end_soon(self, *_: object) -> None:
         self.told_to_end = True
 
-    def _agreed(self, trainer: Trainer, *, told: bool) -> bool:
-        return trainer.strategy.reduce_boolean_decision(told, all=False) if trainer.world_size > 1 else told
+    def _agreed(self, trainer: Trainer, *, decision: bool) -> bool:
+        return trainer.strategy.reduce_boolean_decision(decision, all=False) if trainer.world_size > 1 else decision
 
 
 @final
@@ -195,7 +195,7 @@ def drop_checkpoints(run: Run, *, keep: bool) -> None:
     elif readable(run.checkpoint):
         state = torch.load(run.checkpoint, map_location="cpu", weights_only=True, mmap=True)
         with run.writing(run.checkpoint.name) as beside:
-            torch.save({name: value for name, value in state.items() if name not in GOING_ON}, beside)
+            torch.save({name: value for name, value in state.items() if name not in RESUME_KEYS}, beside)
     else:
         return
     run.checkpoint_before.unlink(missing_ok=True)

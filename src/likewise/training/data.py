@@ -12,7 +12,7 @@ from torch import Tensor
 from likewise import distributed
 from likewise.data import Batch, Batches, Samples, Views, derive_seed
 from likewise.data.lazy_inputs import in_words
-from likewise.data.workers import MOST_WORKERS
+from likewise.data.workers import MAX_WORKERS
 from likewise.training.loader import Loader, Position
 
 DROPOUT = 2  # purpose of a seed
@@ -49,7 +49,7 @@ class TrainingData(lightning.LightningDataModule):
         self.samples = samples
         self.batches = Views() if batches is None else batches
         self.seed = seed
-        self.workers = min(MOST_WORKERS, os.cpu_count() or 1) if workers is None else workers
+        self.workers = min(MAX_WORKERS, os.cpu_count() or 1) if workers is None else workers
         self.lost: dict[int, str] = {}
         self.batches.fit(samples)
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from likewise.data import LazyInputs, Samples, Texts, inputs_for_encoder
-from likewise.instantiate import Spec, class_of, defaults, description, instantiate, is_spec, listed, spec_of
+from likewise.instantiate import Spec, as_list, class_of, defaults, description, instantiate, is_spec, spec_of
 from likewise.models import Encoder, FromRun, Head, NoHead, Projected, Wrapped
 from likewise.models.weights import load_weights
 from likewise.runs import Run
@@ -59,7 +59,7 @@ def _encoder(specs: dict[str, Any], train: Samples, network: nn.Module | None = 
 
 def make_towers(
     specs: dict[str, Any],
-    first_asked: Mapping[str, Any],
+    user_specs: Mapping[str, Any],
     encoder: Encoder,
     train: Samples,
     counterparts: Samples,
@@ -67,12 +67,12 @@ def make_towers(
     begun: Run | None,
 ) -> tuple[Encoder, list[LossInput]]:
     """Make the encoders of both sides of pairs, each with its head behind it, which the run keeps; note their Specs."""
-    asked = listed(specs.get("inputs"))
+    input_specs = as_list(specs.get("inputs"))
     if specs.get("inputs") == []:
         raise ValueError("expected SecondTower among the inputs for pairs, got none: leave out --inputs []")
-    ours = next((spec for spec in asked if class_of(spec["class_path"], LossInput) is SecondTower), None)
+    ours = next((spec for spec in input_specs if class_of(spec["class_path"], LossInput) is SecondTower), None)
     chosen, specs["second"] = {} if ours is None else ours["init_args"], None
-    usual, first_head = _usual(specs, first_asked["encoder"], encoder, counterparts), specs["head"]
+    usual, first_head = _usual(specs, user_specs["encoder"], encoder, counterparts), specs["head"]
     first, specs["encoder"] = _with_head(specs, encoder)
     specs["head"] = None
     if not chosen.get("shared"):
@@ -89,7 +89,7 @@ def make_towers(
             second, **{name: value for name, value in chosen.items() if name not in {"encoder", "head"}}
         )
         if "from_run" not in specs:
-            chosen = {"encoder": usual, "head": first_asked["head"]} | chosen
+            chosen = {"encoder": usual, "head": user_specs["head"]} | chosen
     elif counterparts.input_shape == encoder.input_shape:
         tower = instantiate(ours or {}, SecondTower)
         sides = train.inputs, counterparts.inputs
@@ -102,7 +102,7 @@ def make_towers(
             f"expected both sides of pairs of one kind and shape for a shared tower, got {got}: leave out "
             "--inputs.shared"
         )
-    other_specs, tower_spec = [spec for spec in asked if spec is not ours], spec_of(tower)
+    other_specs, tower_spec = [spec for spec in input_specs if spec is not ours], spec_of(tower)
     specs["inputs"] = [tower_spec | {"init_args": tower_spec["init_args"] | chosen}, *other_specs]
     return first, [tower, *(instantiate(spec, LossInput) for spec in other_specs)]
 
@@ -118,12 +118,12 @@ def _with_head(specs: dict[str, Any], encoder: Encoder) -> tuple[Encoder, Spec]:
     return encoder, specs["encoder"]
 
 
-def _usual(specs: Mapping[str, Any], asked: Spec, encoder: Encoder, counterparts: Samples) -> Spec:
+def _usual(specs: Mapping[str, Any], first_spec: Spec, encoder: Encoder, counterparts: Samples) -> Spec:
     """Return the other side's encoder where none is asked for: as asked for the first side's, with the same weights."""
     if "from_run" in specs and "second" in Run.open(specs["from_run"]).metadata:
         return Spec(class_path="likewise.models.FromRun", init_args={"run": specs["from_run"], "side": "second"})
     if counterparts.input_shape == encoder.input_shape:
-        return asked
+        return first_spec
     name = {0: "Transformer", 1: "MLP"}.get(len(counterparts.input_shape), "ConvNet")
     path = f"likewise.models.{name}"
     return Spec(class_path=path, init_args=defaults(class_of(path, Encoder)))
@@ -148,9 +148,9 @@ def _check_features(encoder: Encoder, inputs: Tensor | LazyInputs) -> None:
 
 def fill_spec(spec: Spec, base: type, **known: Any) -> Spec:
     """Return a Spec with those of the known arguments that its class takes."""
-    asked = inspect.signature(class_of(spec["class_path"], base)).parameters
-    passed_on = base is Encoder and any(parameter.kind is parameter.VAR_KEYWORD for parameter in asked.values())
-    filled = {name: value for name, value in known.items() if passed_on or name in asked}
+    parameters = inspect.signature(class_of(spec["class_path"], base)).parameters
+    passed_on = base is Encoder and any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+    filled = {name: value for name, value in known.items() if passed_on or name in parameters}
     return Spec(class_path=spec["class_path"], init_args={**(spec.get("init_args") or {}), **filled})
 
 

@@ -18,7 +18,7 @@ BUT_LAST = re.compile(r"all[ -]but[ -](?:the[ -])?last(?:[ -](\d+))?(?:[ -]block
 
 @final
 class FineTuning:
-    """What is trained of an encoder, which has mostly been trained before.
+    """The parameters of an encoder that are trained, mostly after an earlier training, and their rates.
 
         rate of block b of B = rate · rate_factor · layer_decay^(B − b)
 
@@ -133,18 +133,18 @@ class FineTuning:
             yield from (parameter for block in blocks[:-last] for parameter in block.parameters)
         else:
             for name in map(str.strip, freeze.split(",")):
-                yield from _named(encoder, blocks, name)
+                yield from _parameters_below(encoder, blocks, name)
 
 
-def _named(encoder: nn.Module, blocks: list[Block], asked: str) -> Iterator[nn.Parameter]:
+def _parameters_below(encoder: nn.Module, blocks: list[Block], part_name: str) -> Iterator[nn.Parameter]:
     """Yield the parameters below a name, wherever it stands among the names of the parts they are in."""
-    parameters = [parameter for name, parameter in encoder.named_parameters() if f".{asked}." in f".{name}."]
+    parameters = [parameter for name, parameter in encoder.named_parameters() if f".{part_name}." in f".{name}."]
     if not parameters:
         parts = dict.fromkeys(part for name, _ in encoder.named_modules() for part in (name, name.rpartition(".")[2]))
-        remedy = suggest(asked, filter(None, parts), f": {names_of([block.name for block in blocks])}", most=3)
+        remedy = suggest(part_name, filter(None, parts), f": {names_of([block.name for block in blocks])}", most=3)
         raise ValueError(
             f"expected --freeze all, all but the last block, or names of parts of {type(encoder).__name__}, got "
-            f"{asked}{remedy}"
+            f"{part_name}{remedy}"
         )
     yield from parameters
 

@@ -14,7 +14,7 @@ from lightning.pytorch.utilities.exceptions import SIGTERMException
 from torch.nn.parallel import DistributedDataParallel
 
 from likewise import distributed
-from likewise.instantiate import listed
+from likewise.instantiate import as_list
 from likewise.runs import Run
 from likewise.training.assembly import Assembled
 from likewise.training.batch_norm import synchronize
@@ -25,7 +25,7 @@ from likewise.training.pretraining import Pretraining
 from likewise.training.validation import ValidationScores
 
 CPU = torch.device("cpu")
-OURS = {"lightning", "likewise"}
+OUR_PACKAGES = {"lightning", "likewise"}
 
 
 @final
@@ -38,7 +38,7 @@ class Monitored(Callback):
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Compare what callbacks monitor with what the first step has logged, and with scores when there are some."""
         callbacks: list[Any] = trainer.callbacks  # pyright: ignore[reportAttributeAccessIssue]
-        theirs = any(type(part).__module__.split(".")[0] not in OURS for part in (*callbacks, pl_module.loss))
+        theirs = any(type(part).__module__.split(".")[0] not in OUR_PACKAGES for part in (*callbacks, pl_module.loss))
         every = next((callback.every for callback in callbacks if isinstance(callback, ValidationScores)), 0)
         logged = list(trainer.callback_metrics)
         scores = [name for name in logged if name.startswith(VALIDATION)]
@@ -69,7 +69,7 @@ class Monitored(Callback):
 def trainer_of(options: Mapping[str, Any], callbacks: Sequence[Callback], checkpoints: Checkpoints | None) -> Trainer:
     """Make the trainer from the user's options, or raise a ValueError unless they fit the processes launched."""
     arguments = dict(options)
-    theirs = listed(arguments.pop("callbacks", None))
+    theirs = as_list(arguments.pop("callbacks", None))
     arguments["logger"] = arguments.get("logger") or False  # otherwise Lightning makes one
     if arguments.pop("enable_checkpointing", None) is False and checkpoints is not None:
         checkpoints.saves = False
@@ -83,7 +83,7 @@ def trainer_of(options: Mapping[str, Any], callbacks: Sequence[Callback], checkp
                     f"{arguments[name]}: leave it out"
                 )
         arguments |= launched_as
-        arguments["plugins"] = [*listed(arguments.get("plugins")), TorchElasticEnvironment()]  # whoever launched them
+        arguments["plugins"] = [*as_list(arguments.get("plugins")), TorchElasticEnvironment()]  # whoever launched them
         if arguments.get("strategy") in {None, "auto", "ddp"}:
             arguments["strategy"] = DDPStrategy(**_without_broadcast())
     trainer = Trainer(

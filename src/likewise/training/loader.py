@@ -15,10 +15,10 @@ from likewise.data import Batch, Batches, LazyInputs, LocalBatch, Samples, Token
 from likewise.data.crops import Crops
 from likewise.data.lazy_inputs import Unreadable, files_of, unreadable
 from likewise.data.reading import on_demand
-from likewise.data.workers import fetched
+from likewise.data.workers import fetch
 
-ON_DEVICE = 0.25  # largest fraction of an accelerator's free memory for the inputs of the training part
-ORDER, DRAW, INSTEAD, NEGATIVES, CROPS = 0, 1, 3, 4, 5  # purposes of seeds; 2 is for dropout
+MAX_DEVICE_SHARE = 0.25  # largest fraction of an accelerator's free memory for the inputs of the training part
+ORDER, DRAW, REPLACEMENT, NEGATIVES, CROPS = 0, 1, 3, 4, 5  # purposes of seeds; 2 is for dropout
 MISSING = -1
 
 
@@ -62,8 +62,8 @@ class Loader:
         self._others = None if samples.counterparts is None else samples.counterparts.inputs
         alike = None if samples.counterparts is None else never_apart(samples)
         twice = on_demand(samples.inputs) or on_demand(self._others)  # a pair may replace a broken one
-        told = alike is not None and (twice or samples.negatives is not None or len(alike.unique()) < len(alike))
-        self._alike = alike if told else None
+        needed = alike is not None and (twice or samples.negatives is not None or len(alike.unique()) < len(alike))
+        self._alike = alike if needed else None
         self._of_items = _by_item(samples, alike)
         places = torch.zeros(0, dtype=torch.int64) if samples.negatives is None else samples.negatives.places
         self._known = places[places >= 0].unique()  # not those of other parts
@@ -168,10 +168,10 @@ class Loader:
         """Yield the inputs of every batch that is left, read on demand, and the rows that were read."""
         seeds, draws = (
             [derive_seed(self.seed, purpose, position.epoch, position.batch + step) for step in range(len(left))]
-            for purpose in (INSTEAD, CROPS)
+            for purpose in (REPLACEMENT, CROPS)
         )
         batches = Fetching(self.samples, left, shard, seeds, self.batches.together, self._crops, draws)
-        for fetched_batch in fetched(batches, self.workers, pinned=position.device.type == "cuda"):
+        for fetched_batch in fetch(batches, self.workers, pinned=position.device.type == "cuda"):
             self.lost |= fetched_batch.lost
             if bool((fetched_batch.rows == MISSING).any()):
                 raise ValueError(
@@ -183,7 +183,7 @@ class Loader:
     def _fits(self, inputs: Tensor, device: torch.device) -> bool:
         if self._there is None:
             free, _ = torch.cuda.mem_get_info(device)
-            if inputs.nbytes <= ON_DEVICE * free:
+            if inputs.nbytes <= MAX_DEVICE_SHARE * free:
                 self._there = inputs.to(device)
         return self._there is not None
 
@@ -196,9 +196,9 @@ class Fetched(NamedTuple):
     rows: Tensor
     """The rows that were read, (b,); MISSING where none could be."""
     lost: dict[int, str]
-    """The files that could not be, by their numbers in the source."""
+    """The files that could not be read, by their numbers in the source."""
     counterparts: Tensor | None = None
-    """Of pairs, what belongs to each, (b, ...)."""
+    """The other sides of the inputs, if they are pairs, (b, ...)."""
 
 
 def _by_item(samples: Samples, alike: Tensor | None) -> Tensor:

@@ -20,7 +20,7 @@ PACKAGES = ("tensorboard", "wandb", "mlflow")  # named like the tools
 TOOLS = (*PACKAGES, "csv")
 PROJECT = "likewise"  # where W&B and MLflow gather runs, unless their variables name another place
 MLFLOW = "sqlite:///mlflow.db"  # where `mlflow ui` looks, too
-REMEMBERED = ("wandb", "mlflow")  # tools that name a run themselves; a resumed run keeps the name
+NAMING_TOOLS = ("wandb", "mlflow")  # tools that name a run themselves; a resumed run keeps the name
 
 
 def check_tools(tools: Iterable[str]) -> None:
@@ -51,7 +51,7 @@ def logging_to(tools: Iterable[str], run: Run) -> Generator[list[Logger]]:
     known: dict[str, str] = run.metadata.get("logged", {})
     with _quiet():
         made = {tool: makers[tool](run, known.get(tool)) for tool in dict.fromkeys(tools)}
-    logged = known | {tool: str(made[tool].version) for tool in REMEMBERED if tool in made}
+    logged = known | {tool: str(made[tool].version) for tool in NAMING_TOOLS if tool in made}
     if logged != known:
         run.describe(run.metadata | {"logged": logged})
     failed = 1
@@ -99,22 +99,25 @@ def _quiet() -> Generator[None]:
         logging.disable(level)
 
 
-def named(options: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+def flatten_options(options: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
     """Yield options by their names on the command line, as numbers and strings; of a part its class first.
 
     Example:
-        >>> dict(named({"seed": 3, "loss": {"class_path": "likewise.SupConLoss", "init_args": {"temperature": 0.1}}}))
+        >>> loss = {"class_path": "likewise.SupConLoss", "init_args": {"temperature": 0.1}}
+        >>> dict(flatten_options({"seed": 3, "loss": loss}))
         {'seed': 3, 'loss': 'SupConLoss', 'loss.temperature': 0.1}
-        >>> dict(named({"inputs": [{"class_path": "likewise.training.Momentum"}], "widths": [64, 128]}))
+        >>> dict(flatten_options({"inputs": [{"class_path": "likewise.training.Momentum"}], "widths": [64, 128]}))
         {'inputs.1': 'Momentum', 'widths': '[64, 128]'}
     """
     for name, value in options.items():
         if is_spec(value):
             yield f"{before}{name}", str(value["class_path"]).rpartition(".")[2]
-            yield from named(value.get("init_args") or {}, f"{before}{name}.")
+            yield from flatten_options(value.get("init_args") or {}, f"{before}{name}.")
         elif isinstance(value, Mapping):
-            yield from named(value, f"{before}{name}.")
+            yield from flatten_options(value, f"{before}{name}.")
         elif isinstance(value, list) and any(map(is_spec, value)):
-            yield from named({f"{name}.{position}": item for position, item in enumerate(value, start=1)}, before)
+            yield from flatten_options(
+                {f"{name}.{position}": item for position, item in enumerate(value, start=1)}, before
+            )
         elif value is not None:
             yield f"{before}{name}", value if isinstance(value, int | float | str) else str(value)

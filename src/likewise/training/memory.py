@@ -21,14 +21,15 @@ from likewise.data.texts import PADDING
 from likewise.models.text_encoder import reads_texts
 from likewise.training.step import Step
 
-FEW, TEXTS = (2, 4), (16, 32)  # inputs of the trials; texts are encoded by length, and so their lengths matter
-HEAP = 1.1  # how much larger the heap is than what is in use
-SHARE, TOLD = 0.9, 0.05  # of the memory at hand: what a step may take, and from what on it is reported
+TRIAL_INPUTS = 2, 4  # of the two trials
+TRIAL_TEXTS = 16, 32  # which are more, since texts are encoded by length, and so their lengths matter
+HEAP_FACTOR = 1.1  # how much larger the heap is than what is in use
+MAX_SHARE, MIN_REPORTED_SHARE = 0.9, 0.05  # of the memory at hand, that a step takes
 CPU = torch.device("cpu")
-ALL = 2**31  # inputs at a time, if all of a process fit
-LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
-HELD = ("/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory/memory.usage_in_bytes")
-OF_FILES = ("/sys/fs/cgroup/memory.stat", "/sys/fs/cgroup/memory/memory.stat")
+ALL_INPUTS = 2**31  # inputs at a time, if all of a process fit
+LIMIT_FILES = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+USAGE_FILES = ("/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory/memory.usage_in_bytes")
+STAT_FILES = ("/sys/fs/cgroup/memory.stat", "/sys/fs/cgroup/memory/memory.stat")
 
 
 class SavedMemory(NamedTuple):
@@ -67,12 +68,12 @@ class Need(NamedTuple):
             sum(line.of(inputs) for line in self.sums),
             max((line.of(inputs) for line in self.largest), default=0.0),
         )
-        return round(HEAP * (self.weights + kept + 2 * largest))
+        return round(HEAP_FACTOR * (self.weights + kept + 2 * largest))
 
-    def fitting(self, room: float) -> int:
-        """Return the largest of all inputs, half of them, a quarter ... that fits into the room; 2 if none does."""
+    def fitting(self, available: float) -> int:
+        """Return the largest of all inputs, half of them, a quarter ... that fits into these bytes; 2 if none does."""
         inputs = self.inputs
-        while inputs > FEW[0] and self.of(inputs) > room:
+        while inputs > TRIAL_INPUTS[0] and self.of(inputs) > available:
             inputs = -(-inputs // 2)
         return inputs
 
@@ -85,10 +86,10 @@ def need(towers: Iterable[tuple[nn.Module, Tensor]], optimizer: Optimizer) -> Ne
 
     Args:
         towers: Networks in training mode, and the inputs of each in a step: at least 4, (N, ...), on its device.
-        optimizer: That of the training.
+        optimizer: The optimizer of the training.
 
     Memory:
-        That of 4 inputs; of texts 32, at most half of them.
+        The memory of 4 inputs; for texts of 32, at most half of them.
 
     Example:
         >>> network, inputs = nn.Sequential(nn.Linear(8, 32), nn.ReLU()), torch.rand(64, 8)
@@ -99,9 +100,11 @@ def need(towers: Iterable[tuple[nn.Module, Tensor]], optimizer: Optimizer) -> Ne
     sums, largest = list[SavedMemory](), list[SavedMemory]()
     for network, inputs in towers:
         with torch.random.fork_rng(_devices(inputs)):
-            few = [min(at_most, len(inputs) // part) for at_most, part in zip(TEXTS, FEW[::-1], strict=True)]
-            few = few if reads_texts(network) else FEW
-            fewer, more = (_kept(network, _select_inputs(inputs, count)) for count in few)
+            few = [
+                min(at_most, len(inputs) // part) for at_most, part in zip(TRIAL_TEXTS, TRIAL_INPUTS[::-1], strict=True)
+            ]
+            few = few if reads_texts(network) else TRIAL_INPUTS
+            fewer, more = (_saved_sizes(network, _select_inputs(inputs, count)) for count in few)
         line = partial(_line, few, len(inputs))
         sums.append(line(sum(fewer), sum(more)))
         alike = len(fewer) == len(more)  # else they are other tensors: of other groups of texts, or by another method
@@ -126,7 +129,7 @@ def _devices(inputs: Tensor) -> list[int]:
     return [] if inputs.device.type == "cpu" else [inputs.get_device()]
 
 
-def _kept(encoder: nn.Module, inputs: Tensor) -> list[int]:
+def _saved_sizes(encoder: nn.Module, inputs: Tensor) -> list[int]:
     """Return the bytes of each tensor that is kept for the backward, weights and inputs left out."""
     buffers = {name: buffer.clone() for name, buffer in encoder.named_buffers()}  # which a call may change
     excluded = {
@@ -176,7 +179,7 @@ def room(device: torch.device) -> int | None:
     if device.type != "cpu":
         return None
     at_hand = psutil.virtual_memory().available
-    for limit, held, stat in zip(map(_number, LIMITS), map(_number, HELD), OF_FILES, strict=True):
+    for limit, held, stat in zip(map(_number, LIMIT_FILES), map(_number, USAGE_FILES), STAT_FILES, strict=True):
         if limit is not None and held is not None:
             at_hand = min(at_hand, max(0, limit - held + _cached(stat)))
     return at_hand
@@ -220,24 +223,24 @@ class MemoryOfStep(Callback):
         if self._done:
             return
         self._done = True
-        asked = pl_module.chunk_size or self._chosen
+        chosen_size = pl_module.chunk_size or self._chosen
         towers, at_hand, fitting, taken = list(_towers(pl_module, batch)), room(pl_module.device), 0, None
-        covered = all(len(inputs) >= FEW[1] and not _sharded(network) for network, inputs in towers)
+        covered = all(len(inputs) >= TRIAL_INPUTS[1] and not _sharded(network) for network, inputs in towers)
         with distributed.agreement(CPU):
             if covered and at_hand is not None:
                 with trainer.strategy.precision_plugin.train_step_context():
                     taken = need(towers, trainer.optimizers[0])
                 at_hand //= _count_processes(trainer, pl_module.device)
-                fitting = asked or taken.fitting(SHARE * at_hand)
-                fitting = ALL if fitting >= taken.inputs else fitting
+                fitting = chosen_size or taken.fitting(MAX_SHARE * at_hand)
+                fitting = ALL_INPUTS if fitting >= taken.inputs else fitting
         everyone = [number for (number,) in distributed.exchange((fitting,), CPU)]
-        pl_module.chunk_size = asked
+        pl_module.chunk_size = chosen_size
         if taken is None or at_hand is None or not all(everyone):
             return
         inputs, size = taken.inputs, min(everyone)
         whole, part, there = (_in_words(count) for count in (taken.of(inputs), taken.of(size), at_hand))
-        if asked or size >= inputs:
-            if taken.of(size) > TOLD * at_hand:
+        if chosen_size or size >= inputs:
+            if taken.of(size) > MIN_REPORTED_SHARE * at_hand:
                 self.tell(f"memory: a step takes about {part} of {there} at hand")
             return
         pl_module.chunk_size = self._chosen = size

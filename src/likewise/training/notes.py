@@ -7,7 +7,7 @@ from torch import Tensor
 from likewise.data import Samples, TokenRows
 from likewise.training.inputs import KeyQueue, LossInput
 
-NAMED = 3  # labels that a sentence names
+MAX_LISTED = 3  # labels that a sentence names
 
 
 def notes(samples: Samples, inputs: Iterable[LossInput] = (), test: Samples | None = None) -> Iterator[str]:
@@ -44,7 +44,8 @@ def _about(samples: Samples, chosen: Tensor, what: str, singular: str, several: 
     labels = chosen.nonzero().flatten().tolist()
     if not labels:
         return
-    named = ", ".join(samples.names[label] for label in labels[:NAMED]) + (", ..." if len(labels) > NAMED else "")
+    named = ", ".join(samples.names[label] for label in labels[:MAX_LISTED])
+    named += ", ..." if len(labels) > MAX_LISTED else ""
     is_one = len(labels) == 1
     what = what if is_one or several == "have" else "those of every training sample"
     yield (

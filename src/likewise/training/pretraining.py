@@ -18,11 +18,11 @@ from likewise.data import Batch, Samples
 from likewise.evaluation import FeatureParts, Features, OwnClassifier
 from likewise.evaluation.features import labelled_validation
 from likewise.evaluation.logistic_regression import LinearClassifier
-from likewise.evaluation.predictors import SCORED, TRAINING_SCORES, LinearPredictor
+from likewise.evaluation.predictors import MAX_TRAINING_SCORES, SCORING_BATCH, LinearPredictor
 from likewise.losses import Loss, Matryoshka
 from likewise.models import Encoder, Head
 from likewise.models.encoder import frozen
-from likewise.runs.score_format import counted
+from likewise.runs.score_format import format_count
 from likewise.training.callbacks import BY_ANCHOR, HISTOGRAM
 from likewise.training.fine_tuning import FineTuning
 from likewise.training.inputs import InputContext, LossInput, LossInputs, SecondTower
@@ -32,7 +32,7 @@ from likewise.training.schedule import Cosine, Schedule
 from likewise.training.step import Step
 
 STEPS_BETWEEN_CHECKS = 50  # reading a value synchronises an accelerator; on a CPU every step is checked
-SCORES = 2**22  # how many scores of classes are read at a time
+SCORES_AT_ONCE = 2**22  # how many scores of classes are read at a time
 
 
 @final
@@ -110,7 +110,7 @@ class Pretraining(lightning.LightningModule):
         self.chunk_size = chunk_size
         self.observer: Callable[[Step], None] | None = None
         self._make_optimizer = optimizer
-        self._told = 0  # the group of the optimizer whose learning rate is logged
+        self._logged_group = 0  # the group of the optimizer whose learning rate is logged
 
     def forward(self, inputs: Float[Tensor, "n ..."]) -> Float[Tensor, "n d"]:
         """Encode inputs (N, ...) to features (N, D), without the head."""
@@ -118,7 +118,7 @@ class Pretraining(lightning.LightningModule):
 
     @property
     def second(self) -> Encoder | None:
-        """What the other side of pairs is encoded by; None where there is no other side."""
+        """The network that encodes the other side of pairs; None where there is no other side."""
         towers = (loss_input.network for loss_input in self.inputs.all if isinstance(loss_input, SecondTower))
         network = next(towers, None)
         return network if network is None or isinstance(network, Encoder) else self.encoder
@@ -135,12 +135,12 @@ class Pretraining(lightning.LightningModule):
         A linear classifier gives logits, label prototypes the cosines of embeddings and prototypes. Those of a training
         part of more than 2²⁷ are left out: nothing is evaluated by them.
         """
-        if features.part == "train" and len(features) * len(features.names) > TRAINING_SCORES:
+        if features.part == "train" and len(features) * len(features.names) > MAX_TRAINING_SCORES:
             return features
         with frozen(self):
             for loss_input in self.inputs.all:
                 chunks: list[Tensor] = []
-                for some in features.vectors.split(SCORED):
+                for some in features.vectors.split(SCORING_BATCH):
                     scores = loss_input.predicted(some.to(self.encoder.mean.device, self.encoder.mean.dtype), self.head)
                     chunks += [] if scores is None else [scores.float().cpu()]
                 if chunks:
@@ -241,7 +241,7 @@ class Pretraining(lightning.LightningModule):
         }
         optimizer = optimizer_of(self, self._make_optimizer, rates, makers)
         shown = [rates.get(group["params"][0], 1.0) for group in optimizer.param_groups]
-        self._told = shown.index(1.0) if 1.0 in shown else shown.index(max(shown))
+        self._logged_group = shown.index(1.0) if 1.0 in shown else shown.index(max(shown))
         self._fit_schedule(steps, max(group["lr"] for group in optimizer.param_groups))
         schedule = LambdaLR(optimizer, self._factor)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
@@ -254,8 +254,8 @@ class Pretraining(lightning.LightningModule):
             self._in_force = self.schedule.within(len(finite), int(of_epoch))
             if until is not None and until > (epochs := math.ceil(steps / of_epoch)):
                 raise ValueError(
-                    f"expected unfreeze_epoch within the training of {counted(epochs, 'epoch')}, got {until}: train "
-                    "longer, or leave it out, so that what is frozen stays so"
+                    f"expected unfreeze_epoch within the training of {format_count(epochs, 'epoch')}, got {until}: "
+                    "train longer, or leave it out, so that what is frozen stays so"
                 )
         if not rate > 0 or (finite and not any(self._factor(step) > 0 for step in finite)):
             raise ValueError(
@@ -292,7 +292,7 @@ class Pretraining(lightning.LightningModule):
         optimizer = self.optimizers()
         rates = [group["lr"] for group in optimizer.param_groups] if isinstance(optimizer, Optimizer) else [math.nan]
         self.log("loss", loss, prog_bar=True, batch_size=count, sync_dist=True)
-        self.log("learning_rate", rates[self._told], batch_size=count)
+        self.log("learning_rate", rates[self._logged_group], batch_size=count)
         for name, value in self.loss.last.items():
             if not name.endswith((HISTOGRAM, BY_ANCHOR)):
                 self.log(name, value.float().mean(), batch_size=count, sync_dist=True)
@@ -315,6 +315,6 @@ def _context(encoder: Encoder, head: Head | None, loss: Loss, samples: Samples |
 
 
 def _in_chunks(scores: Float[Tensor, "n c"]) -> Iterator[tuple[slice, Tensor]]:
-    rows = max(1, SCORES // max(1, scores.shape[1]))
+    rows = max(1, SCORES_AT_ONCE // max(1, scores.shape[1]))
     for start in range(0, len(scores), rows):
         yield slice(start, start + rows), scores[start : start + rows]

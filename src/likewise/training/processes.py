@@ -16,10 +16,10 @@ from torch.distributed.rendezvous import rendezvous
 from likewise import distributed
 from likewise.training.launch import local_processes, number, processes, rank
 
-ENDED = re.compile(r"connection (was )?(closed|reset|refused)|broken pipe", re.IGNORECASE)
-SILENT = re.compile(r"timed? ?out", re.IGNORECASE)
-TAKEN = re.compile(r"EADDRINUSE|address already in use", re.IGNORECASE)
-OURS = re.compile(r"gloo|nccl", re.IGNORECASE)
+CONNECTION_LOST = re.compile(r"connection (was )?(closed|reset|refused)|broken pipe", re.IGNORECASE)
+TIMED_OUT = re.compile(r"timed? ?out", re.IGNORECASE)
+PORT_TAKEN = re.compile(r"EADDRINUSE|address already in use", re.IGNORECASE)
+BACKEND_ERROR = re.compile(r"gloo|nccl", re.IGNORECASE)
 REMEDY = "start all with the same command and the same versions"
 CPU = torch.device("cpu")
 _trainings = count()  # of this process, each with its own keys in torchrun's store, which outlives them
@@ -62,9 +62,9 @@ def process_group(facts: Mapping[str, str], minutes: float) -> Generator[None]:
             pass
         yield
     except RuntimeError as error:
-        if not (isinstance(error, dist.DistError) or OURS.search(str(error))):
+        if not (isinstance(error, dist.DistError) or BACKEND_ERROR.search(str(error))):
             raise
-        raise _lost(error, minutes) from error
+        raise _explain(error, minutes) from error
     finally:
         shutdown()
 
@@ -83,16 +83,16 @@ def shutdown() -> None:
         dist.destroy_process_group()
 
 
-def _lost(error: RuntimeError, minutes: float) -> ValueError:
+def _explain(error: RuntimeError, minutes: float) -> ValueError:
     message = " ".join(str(error).split())
-    if ENDED.search(message):
+    if CONNECTION_LOST.search(message):
         return ValueError(f"expected all {processes()} processes to go on, got one that has ended: see what it said")
-    if SILENT.search(message):
+    if TIMED_OUT.search(message):
         return ValueError(
             f"expected all {processes()} processes to answer within {minutes:g} minutes, got no answer from one: see "
             "what it does, or raise --timeout_minutes"
         )
-    if TAKEN.search(message):
+    if PORT_TAKEN.search(message):
         return ValueError(
             f"expected a free port for rank 0, got {os.environ.get('MASTER_PORT')}, which is taken: give each process "
             "a RANK of its own, or choose another MASTER_PORT"

@@ -6,9 +6,9 @@ from abc import ABC, abstractmethod
 from typing import final
 
 from likewise.instantiate import Described, describe
-from likewise.runs.score_format import counted
+from likewise.runs.score_format import format_count
 
-LONGEST = 0.5  # of a training: what a warm-up takes at most
+MAX_WARMUP_SHARE = 0.5  # largest fraction of a training that a warm-up takes
 
 
 class Schedule(Described, ABC):
@@ -68,8 +68,8 @@ class Cosine(Schedule):
         for name, value in (("warmup_epochs", warmup_epochs), ("warmup_start", warmup_start), ("end", end)):
             if not 0 <= value < math.inf:
                 raise ValueError(f"expected {name} of at least 0, got {value}: 0 switches it off")
-        if not 0 <= warmup_share <= LONGEST:
-            raise ValueError(f"expected warmup_share from 0 to {LONGEST}, got {warmup_share}: 0.1 is usual")
+        if not 0 <= warmup_share <= MAX_WARMUP_SHARE:
+            raise ValueError(f"expected warmup_share from 0 to {MAX_WARMUP_SHARE}, got {warmup_share}: 0.1 is usual")
         self.warmup_epochs = warmup_epochs
         self.warmup_share = warmup_share
         self.warmup_start = warmup_start
@@ -77,7 +77,7 @@ class Cosine(Schedule):
 
     def factor(self, epoch: float, share: float) -> float:
         if self.warmup_epochs:
-            warmed = max(epoch / self.warmup_epochs, share / LONGEST)
+            warmed = max(epoch / self.warmup_epochs, share / MAX_WARMUP_SHARE)
         else:
             warmed = share / self.warmup_share if self.warmup_share else math.inf
         if warmed < 1:
@@ -89,13 +89,13 @@ class Cosine(Schedule):
     def within(self, steps: int, of_epoch: int) -> "Schedule":
         if 0 < self.warmup_share * steps < 1:  # its only step would have a rate of 0
             return Cosine(self.warmup_epochs, self.warmup_start, self.end).within(steps, of_epoch)
-        most = int(steps * LONGEST) / of_epoch
+        most = int(steps * MAX_WARMUP_SHARE) / of_epoch
         if self.warmup_epochs <= most:
             return self
         warnings.warn(
             f"a warm-up of {self.warmup_epochs:g} epoch{'s' * (self.warmup_epochs != 1)} is longer than half of the "
-            f"training, {counted(steps, 'step')}: it takes {int(steps * LONGEST) or 'none'} of them; lower "
-            "--schedule.warmup_epochs, or train longer",
+            f"training, {format_count(steps, 'step')}: it takes {int(steps * MAX_WARMUP_SHARE) or 'none'} of them; "
+            "lower --schedule.warmup_epochs, or train longer",
             stacklevel=2,
         )
         return Cosine(most, self.warmup_start, self.end, warmup_share=self.warmup_share)

@@ -71,7 +71,7 @@ class Step:
 
     @property
     def represented(self) -> Float[Tensor, "n d"] | None:
-        """What has been computed of the samples so far: embeddings, else features, else the means of feature maps."""
+        """The last result for the samples so far: embeddings, else features, else the means of feature maps."""
         computed = vars(self)
         for name in ("embeddings", "features"):
             if name in computed:
@@ -80,7 +80,7 @@ class Step:
 
     @property
     def episodes(self) -> EpisodeShape:
-        """How the samples make up episodes."""
+        """The shape of the batch's episodes."""
         shape = self.batch.get("episodes")
         if shape is None:
             raise RuntimeError("this batch has no episodes")  # batches are checked before training
@@ -104,17 +104,17 @@ class Step:
         """Embeddings of the last view, without gradient, by the momentum encoder if there is one."""
         if self.slow is None:
             return self.embeddings[:, -1].detach()
-        return self._followed(self.slow, self.inputs[:, -1])
+        return self._encode_slow(self.slow, self.inputs[:, -1])
 
     @cached_property
     def targets(self) -> Float[Tensor, "b v e"]:
         """Embeddings of all views by the momentum encoder."""
         if self.slow is None:
             raise RuntimeError("targets need a momentum encoder")  # inputs are checked before training
-        return self._followed(self.slow, self.inputs.flatten(0, 1)).unflatten(0, self.inputs.shape[:2])
+        return self._encode_slow(self.slow, self.inputs.flatten(0, 1)).unflatten(0, self.inputs.shape[:2])
 
     @torch.no_grad()
-    def _followed(self, slow: nn.Module, inputs: Tensor) -> Tensor:
+    def _encode_slow(self, slow: nn.Module, inputs: Tensor) -> Tensor:
         return in_chunks(slow, inputs, self.chunk_size)
 
     def draw(self, purpose: int) -> Draw:

@@ -32,9 +32,9 @@ from likewise.runs.scores import ALL, best
 from likewise.training.assembly import prepared
 from likewise.training.callbacks import VALIDATION
 
-MOST_SAMPLES = 10_000  # of each part, enough for a curve
-RANKED = 2000  # of which the effective rank is taken
-CHOOSE = 100  # validation samples from which on the best epoch is kept by default, if weights begin at random
+MAX_SAMPLES = 10_000  # of each part, enough for a curve
+RANK_SAMPLES = 2000  # of which the effective rank is taken
+MIN_CHOOSING_SAMPLES = 100  # validation samples for the best epoch to be kept by default, if weights are random
 RANK = Metric("effective rank", "plain", "neither")
 
 
@@ -88,7 +88,7 @@ class Validation(Callback):
         self.run = run
         self.keep_best = keep_best
         self.every = every
-        self._train = parts.train.fewer(MOST_SAMPLES)
+        self._train = parts.train.fewer(MAX_SAMPLES)
         self._tokenised = False
         usual = (CrossModalRetrieval(), OwnClassifier(), KNN(20, "similarity"), Retrieval())
         self._tried = usual if evaluations is None else evaluations
@@ -127,7 +127,7 @@ class Validation(Callback):
             )
             self._tokenised = True
         validation = self._encoded(pl_module, self._validation, "validation")
-        for measured in (result.at(epoch) for result in self._found(pl_module, validation)):
+        for measured in (result.at(epoch) for result in self._results(pl_module, validation)):
             if self.keep_best is not False and self._is_best(measured):
                 content = io.BytesIO()
                 torch.save({"state_dict": pl_module.state_dict(), "epoch": epoch - 1}, content)
@@ -146,7 +146,7 @@ class Validation(Callback):
         epochs = steps * trainer.accumulate_grad_batches / trainer.num_training_batches
         return self.seconds * math.ceil(epochs / self.every)
 
-    def _found(self, module: Any, validation: Features) -> list[Result]:
+    def _results(self, module: Any, validation: Features) -> list[Result]:
         if validation.labels is None and validation.counterparts is None:  # no evaluation applies
             return []
         train = self._encoded(module, self._train, "train")
@@ -232,11 +232,11 @@ class ValidationScores(Callback):
     def _end(self, trainer: Trainer, epoch: int) -> None:
         if self.patience is None:
             return
-        best, since = self._since_best(epoch) if trainer.is_global_zero else (None, 0)
+        best_score, since = self._since_best(epoch) if trainer.is_global_zero else (None, 0)
         if trainer.strategy.broadcast(since) >= self.patience:
             trainer.should_stop = True
-            if self._told is not None and best is not None and best.epoch is not None:
-                self._told(best.epoch, epoch)
+            if self._told is not None and best_score is not None and best_score.epoch is not None:
+                self._told(best_score.epoch, epoch)
 
     def _since_best(self, epoch: int) -> tuple[Score | None, int]:
         """Return the best score up to an epoch, and how many there were since; those of repeated epochs come again."""
@@ -294,11 +294,11 @@ def _until(scores: Iterable[Score], epoch: int) -> list[Score]:
 def _limit_samples(parts: Parts, tried: Sequence[Evaluation]) -> Samples:
     first, samples = next(iter(tried), None), parts.validation.as_evaluated()
     if isinstance(first, FewShot) and samples.label_kind == "classes":
-        return samples.fewer_of_each(MOST_SAMPLES, max(shape.each for shape in first.shapes))
-    return samples.fewer(MOST_SAMPLES, whole_classes=parts.new_in_validation)
+        return samples.fewer_of_each(MAX_SAMPLES, max(shape.each for shape in first.shapes))
+    return samples.fewer(MAX_SAMPLES, whole_classes=parts.new_in_validation)
 
 
 def _rank(features: Features) -> Result:
-    some = features.fewer(RANKED)
+    some = features.fewer(RANK_SAMPLES)
     rank = effective_rank(some.vectors)
     return Result((Score("features", RANK, rank, rank, rank, len(some), part=features.part),))

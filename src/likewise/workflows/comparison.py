@@ -65,11 +65,11 @@ def compare(
     page = Path(output)
     if page.suffix != ".html":
         raise ValueError(f"expected --output to end in .html, got {page}: the table is written next to it")
-    with _told(progress):
-        return _compared(_comparable(runs, progress), page, names, sections, progress)
+    with _log_warnings(progress):
+        return _write_comparison(_comparable(runs, progress), page, names, sections, progress)
 
 
-def _compared(
+def _write_comparison(
     runs: Sequence[Run],
     page: Path,
     names: Mapping[Path, str] | None,
@@ -116,13 +116,13 @@ def _comparable(sources: Iterable[Run | Path | str], progress: Progress) -> list
     if excluded := _of_other_samples(runs):
         runs = [run for run in runs if run not in excluded]
         left["evaluated files of other test samples than the runs'"] = [run.name for run in excluded]
-    told = "; ".join(f"{first_of(names)} ({why})" for why, names in left.items())
+    reasons = "; ".join(f"{first_of(names)} ({why})" for why, names in left.items())
     if len(runs) < 2:
-        also = f"; left out: {told}" if told else ""
+        also = f"; left out: {reasons}" if reasons else ""
         message = f"expected two or more runs to compare, got {len(runs)}: likewise compare RUN RUN ...{also}"
         raise refused or ValueError(message)
-    if told:
-        progress.log(f"left out: {told}")
+    if reasons:
+        progress.log(f"left out: {reasons}")
     return runs
 
 
@@ -145,7 +145,7 @@ def _of_other_samples(runs: Sequence[Run]) -> list[Run]:
 
 
 @contextmanager
-def _told(progress: Progress) -> Generator[None]:
+def _log_warnings(progress: Progress) -> Generator[None]:
     """Report warnings as progress messages, without their location in the code."""
     with warnings.catch_warnings():
         warnings.showwarning = lambda message, *_, **__: progress.log(f"warning: {' '.join(str(message).split())}")

@@ -18,8 +18,8 @@ from likewise.data import Samples, Source, inputs_for_encoder, same_source
 from likewise.data.lazy_inputs import in_words
 from likewise.data.reading import spans_of
 from likewise.data.reload import parted_as
-from likewise.inference.embedding import digest_of, encoded, samples_for
-from likewise.inference.inputs import options_of, streamed
+from likewise.inference.embedding import digest_of, encode_pieces, samples_for
+from likewise.inference.inputs import options_of, stream_samples
 from likewise.inference.model import Model, load
 from likewise.inference.shards import EmbeddingShards, state_of
 from likewise.inference.tables import check_apart, check_output
@@ -31,7 +31,7 @@ from likewise.workflows.arguments import EmbedArguments, Part, given_options
 from likewise.workflows.metadata import device_named
 from likewise.workflows.progress import PRINTED, Progress
 
-KINDS = (".parquet", ".npz")
+SUFFIXES = (".parquet", ".npz")
 COLUMNS = ("inputs", "text")  # options of data that say what the encoder takes: the run's, unless others are given
 
 
@@ -74,9 +74,9 @@ def embed(
     """
     named = {} if data is None else {"data": data}
     first = {**named, **run} if isinstance(run, Mapping) else run  # a class before its arguments
-    asked = given_options(EmbedOptions, first, {**named, **options}, "run")
-    config: EmbedOptions = resolve(asked, verb="embed")
-    output = _checked(config)
+    all_options = given_options(EmbedOptions, first, {**named, **options}, "run")
+    config: EmbedOptions = resolve(all_options, verb="embed")
+    output = _check_options(config)
     model, samples = _model_and_samples(config, progress)
     file = config.run
     described: Mapping[str, Any] = config.encoder or {}
@@ -92,9 +92,9 @@ def embed(
     made: Any = {"size": config.shard_size, "width": model.feature_dim, "dtype": config.dtype, "anew": config.force}
     shards = EmbeddingShards(output, samples, facts, **made)
     try:
-        rate = _filled(shards, model, config, progress)
+        rate = _fill_shards(shards, model, config, progress)
         lost = _list_unreadable(shards)
-        shards.joined()
+        shards.join()
     except BaseException as error:
         if shards.folder.is_dir() and len(shards.left) < len(shards.all):
             error.add_note(f"what was finished is in {shards.folder}: the same command goes on from there")
@@ -107,7 +107,7 @@ def embed(
     return output
 
 
-def _checked(config: EmbedOptions) -> Path:
+def _check_options(config: EmbedOptions) -> Path:
     if (config.run is None) == (config.encoder is None):
         got = "neither" if config.run is None else "both"
         raise ValueError(f"expected RUN or --encoder, got {got}: name the run's folder, or a class with its weights")
@@ -115,8 +115,8 @@ def _checked(config: EmbedOptions) -> Path:
         raise ValueError("expected a run of pairs for the second side, got --encoder: leave out --side")
     if config.run is not None and config.weights is not None:
         raise ValueError("expected no --weights beside a run, which has its own, got some: name --encoder in its place")
-    output = Path(config.output or _named_after(config.data))
-    check_output(output, KINDS, force=config.force)
+    output = Path(config.output or _default_output(config.data))
+    check_output(output, SUFFIXES, force=config.force)
     check_apart(output, config.data.get("init_args", {}).get("path", ""))
     for name, least in (("shard_size", 1), ("batch_size", 1), ("workers", 0)):
         value = getattr(config, name)
@@ -127,9 +127,9 @@ def _checked(config: EmbedOptions) -> Path:
     return output
 
 
-def _named_after(data: Spec) -> str:
+def _default_output(data: Spec) -> str:
     path = data.get("init_args", {}).get("path")
-    return f"{Path(path).resolve().stem}{KINDS[0] if find_spec('pyarrow') else KINDS[1]}" if path else ""
+    return f"{Path(path).resolve().stem}{SUFFIXES[0] if find_spec('pyarrow') else SUFFIXES[1]}" if path else ""
 
 
 def _model_and_samples(config: EmbedOptions, progress: Progress) -> tuple[Model, Samples]:
@@ -148,7 +148,7 @@ def _model_and_samples(config: EmbedOptions, progress: Progress) -> tuple[Model,
                 warnings.filterwarnings("ignore", "without labels")  # which pairs need not have
             samples = samples_for(model, source)
         return model, _parted(model, data, samples)
-    samples = streamed(instantiate(data, Source))
+    samples = stream_samples(instantiate(data, Source))
     torch.manual_seed(0)
     encoder: Encoder = instantiate(config.encoder, Encoder, input_shape=samples.input_shape)
     encoder.observe(inputs_for_encoder(samples, observed=encoder.observes))
@@ -171,7 +171,7 @@ def _parted(model: Model, data: Spec, samples: Samples) -> Samples:
         return samples
 
 
-def _filled(shards: EmbeddingShards, model: Model, config: EmbedOptions, progress: Progress) -> str:
+def _fill_shards(shards: EmbeddingShards, model: Model, config: EmbedOptions, progress: Progress) -> str:
     """Compute the shards that are left; return the rate as text."""
     left, inputs = shards.left, shards.samples.inputs
     count, done = sum(map(len, left)), len(shards.samples) - sum(map(len, left))
@@ -183,7 +183,7 @@ def _filled(shards: EmbeddingShards, model: Model, config: EmbedOptions, progres
     ends, pieces, started = {shard.stop: shard for shard in left}, [], time.monotonic()
     spans = spans_of(inputs, left, config.batch_size)
     try:
-        for span, piece in zip(spans, encoded(model, inputs, spans, config.workers), strict=True):
+        for span, piece in zip(spans, encode_pieces(model, inputs, spans, config.workers), strict=True):
             pieces.append(piece)
             if span.stop in ends:
                 shards.write(ends[span.stop], pieces)

@@ -18,13 +18,13 @@ from likewise.evaluation.array_files import is_arrays
 from likewise.evaluation.arrays import features_of_parts
 from likewise.evaluation.feature_files import samples_of_arrays, vectors_in, whole_arrays
 from likewise.evaluation.predictors import LinearPredictor
-from likewise.files.pickles import pickled
+from likewise.files.pickles import describe_pickle
 from likewise.instantiate import instantiate, instantiate_all
 from likewise.report import Section
 from likewise.runs import Run
 from likewise.workflows import scoring
 from likewise.workflows.arguments import EvaluateArguments, given_options
-from likewise.workflows.failures import removed_if_idle
+from likewise.workflows.failures import remove_if_idle
 from likewise.workflows.metadata import device_named, versions
 from likewise.workflows.progress import PRINTED, Progress, shown
 
@@ -67,7 +67,7 @@ def evaluate(
         device = device_named(config.device)
         run = _evaluate_arrays(path, config.runs, scoring.EvaluationOptions.of(config), progress, device)
     else:
-        before = _opened(path)
+        before = _open_run(path)
         run = _of_run(path, before, config, progress)
     progress.result(f"\nreport: {shown(run.report)}" if config.report else f"\nrun: {shown(run.folder)}")
     return run
@@ -78,8 +78,8 @@ def _sections_of(run: Run) -> list[Section] | None:
     try:
         return instantiate_all(run.options.get("sections"), Section)
     except (ImportError, AttributeError, TypeError, ValueError) as error:
-        told = "the page has the usual sections instead of those that the run was trained with"
-        warnings.warn(f"{told}: {error}", stacklevel=3)
+        message = "the page has the usual sections instead of those that the run was trained with"
+        warnings.warn(f"{message}: {error}", stacklevel=3)
         return None
 
 
@@ -94,7 +94,7 @@ def _evaluate_arrays(
         got = f"got {path}: kNN, the probe and retrieval do not apply; of retrieval, {why}"
         raise ValueError(f"expected features that can be evaluated, {got}")
     run = Run.create(root, "evaluation", path.stem)
-    with removed_if_idle(run, _left):
+    with remove_if_idle(run, _where_left):
         run.describe(
             {
                 "source": str(path),
@@ -105,7 +105,7 @@ def _evaluate_arrays(
         )
         with run.writing(run.embeddings.name) as beside:
             evaluation.save_features(beside, features, vectors_in(arrays))
-        scoring.score(run, features, None, options, progress, refit=False, device=device)
+        scoring.evaluate_features(run, features, None, options, progress, refit=False, device=device)
         del features, parts, arrays  # the page reads what it needs
         scoring.write_report(run, None, options, progress)
     return run.finalize()
@@ -118,7 +118,7 @@ def _of_run(path: Path, before: Run, config: EvaluateOptions, progress: Progress
     device = device_named(config.device)
     encoder: Any = None
     second: Any = None
-    most, had = options.evaluation_samples, before.metadata.get(scoring.ENCODED)
+    most, had = options.evaluation_samples, before.metadata.get(scoring.ENCODED_SAMPLES)
     more = had is not None and most is not None and most > had
     if checkpoint or more or not before.embeddings.is_file():
         encoder, second = _checkpoint_encoders(before, checkpoint, device) if checkpoint else _encoders(before, device)
@@ -128,8 +128,8 @@ def _of_run(path: Path, before: Run, config: EvaluateOptions, progress: Progress
     if samples is not None:
         predicts = classifier is not None or (saved is not None and saved.test.predictions is not None)
         scoring.check_applicable(samples, options, predicts=predicts)
-    run = before if checkpoint is None else _created(config.runs, before, checkpoint)
-    with removed_if_idle(run, _left, new=checkpoint is not None):
+    run = before if checkpoint is None else _create_run(config.runs, before, checkpoint)
+    with remove_if_idle(run, _where_left, new=checkpoint is not None):
         if encoder is None or samples is None:
             features = saved or evaluation.load_features(run.embeddings)
             if samples is not None:
@@ -140,26 +140,29 @@ def _of_run(path: Path, before: Run, config: EvaluateOptions, progress: Progress
             most = options.evaluation_samples
             predicted = scoring.unpredicted if classifier is None else classifier.with_predictions
             arguments = (run, encoder, samples, progress, predicted)
-            features = scoring.encoded(*arguments, second=second, workers=config.workers, most=most, anew=True)
+            features = scoring.encode_parts(*arguments, second=second, workers=config.workers, most=most, anew=True)
         begun = _as_begun(run, features, options, progress)
-        scoring.score(run, features, samples, options, progress, begun=begun, refit=refit, device=device)
+        scoring.evaluate_features(run, features, samples, options, progress, begun=begun, refit=refit, device=device)
         scoring.write_report(run, samples, options, progress)
         if encoder is not None:
             scoring.say_lost(run, progress)
     return run if checkpoint is None else run.finalize()
 
 
-def _opened(path: Path) -> Run:
+def _open_run(path: Path) -> Run:
     try:
         return Run.open(path.parent if path.is_file() else path)
     except ValueError as error:
         if not path.is_file():
             raise
-        told = pickled(path) or "which stands in no run's folder: save the features of another encoder in an .npz file"
-        raise ValueError(f"expected a run, a checkpoint in its folder, or arrays, got {path}, {told}") from error
+        problem = (
+            describe_pickle(path)
+            or "which stands in no run's folder: save the features of another encoder in an .npz file"
+        )
+        raise ValueError(f"expected a run, a checkpoint in its folder, or arrays, got {path}, {problem}") from error
 
 
-def _created(root: Path, before: Run, checkpoint: Path) -> Run:
+def _create_run(root: Path, before: Run, checkpoint: Path) -> Run:
     undated = re.sub(r"^\d{4}-\d\d-\d\d-\d{6}-", "", before.name)
     epoch = int(torch.load(checkpoint, map_location="meta", weights_only=True)["epoch"]) + 1
     run = Run.create(root, undated, f"epoch{epoch}")
@@ -208,8 +211,8 @@ def _checkpoint_encoders(run: Run, path: Path, device: torch.device) -> tuple[An
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)["state_dict"]
     except Exception as error:
-        told = pickled(path) or "which can't be read as one"
-        raise ValueError(f"expected a checkpoint of a run, got {path}, {told}") from error
+        problem = describe_pickle(path) or "which can't be read as one"
+        raise ValueError(f"expected a checkpoint of a run, got {path}, {problem}") from error
     first = _with_weights(run, path, instantiate(run.encoder_spec(), torch.nn.Module), state, "encoder.").to(device)
     if "second" not in run.metadata:
         return first, None
@@ -228,5 +231,5 @@ def _with_weights(run: Run, path: Path, encoder: Any, state: Mapping[str, Any], 
     return encoder.eval()
 
 
-def _left(folder: Path) -> str:
+def _where_left(folder: Path) -> str:
     return f"what was written is left in {folder}"

@@ -14,27 +14,34 @@ from lightning.pytorch.callbacks import LambdaCallback, ProgressBar
 from likewise.configuration.options import TrainOptions
 from likewise.evaluation import FeatureParts, Result
 from likewise.evaluation.choice import while_training
-from likewise.instantiate import listed
+from likewise.instantiate import as_list
 from likewise.models import Encoder
 from likewise.report import run_summary
 from likewise.report.run_verdict import run_verdict
 from likewise.report.run_view import RunView
 from likewise.runs import Run
-from likewise.runs.score_format import counted
+from likewise.runs.score_format import format_count, format_score
 from likewise.training import Assembled, Checkpoints, Collapse, Snapshots, Statistics, Terminated, Validation
 from likewise.training.callbacks import Pace
 from likewise.training.checkpoints import drop_checkpoints
 from likewise.training.fine_tuning import ALL
 from likewise.training.fitting import fit, last_whole, trainer_of
 from likewise.training.launch import terminable
-from likewise.training.loggers import logging_to, named
+from likewise.training.loggers import flatten_options, logging_to
 from likewise.training.memory import MemoryOfStep
 from likewise.training.processes import shutdown
-from likewise.training.validation import CHOOSE, MOST_SAMPLES, ValidationScores, best_epoch
+from likewise.training.validation import MAX_SAMPLES, MIN_CHOOSING_SAMPLES, ValidationScores, best_epoch
 from likewise.workflows.lightning_trainer import TrainingBar
 from likewise.workflows.metadata import device_of
 from likewise.workflows.progress import Progress
-from likewise.workflows.scoring import EvaluationOptions, encoded, encoded_as_begun, say_lost, score, write_report
+from likewise.workflows.scoring import (
+    EvaluationOptions,
+    encode_as_begun,
+    encode_parts,
+    evaluate_features,
+    say_lost,
+    write_report,
+)
 from likewise.workflows.sharing import announce_encoding
 
 
@@ -98,7 +105,7 @@ class Execution:
             return None
         other = None if module.second is None else second.to(device)
         arguments = self.run, first.to(device), self.ready.parts, self.progress
-        return encoded_as_begun(*arguments, second=other, workers=self.config.workers, most=most)
+        return encode_as_begun(*arguments, second=other, workers=self.config.workers, most=most)
 
     @property
     def _trained(self) -> bool:
@@ -108,18 +115,18 @@ class Execution:
     def _evaluate(self) -> None:
         run, ready, module, most = self.run, self.ready, self.ready.module, self.evaluations.evaluation_samples
         self.progress.log("evaluating ...")
-        features = encoded(
+        features = encode_parts(
             run, module.encoder, ready.parts, self.progress, module.with_predictions, second=module.second,
             trained=self._trained, workers=self.config.workers, most=most,
             shared=announce_encoding(module, most, there=run.embeddings.is_file()),
         )  # fmt: skip
         shutdown()  # the others are done: what follows is this process's own
         if (predictor := module.predictor(features)) is not None:
-            run.write(run.classifier.name, predictor.saved())
+            run.write(run.classifier.name, predictor.to_bytes())
         begun = self._features_as_begun() if self._trained else None
         arguments = (run, features, ready.parts, self.evaluations, self.progress)
         device = device_of(self.trainer_arguments)
-        score(*arguments, begun=begun, refit=ready.refit, trained=self._trained, device=device)
+        evaluate_features(*arguments, begun=begun, refit=ready.refit, trained=self._trained, device=device)
 
     def _train(self) -> None:
         callbacks, trainer_arguments = self._callbacks(), self.trainer_arguments
@@ -128,12 +135,12 @@ class Execution:
         def end_soon() -> None:
             checkpoints.told_to_end = True  # after the next step, which is saved
 
-        with terminable(end_soon), logging_to(listed(self.config.log), self.run) as loggers:
-            logger = [*listed(trainer_arguments.get("logger")), *loggers] or trainer_arguments.get("logger")
+        with terminable(end_soon), logging_to(as_list(self.config.log), self.run) as loggers:
+            logger = [*as_list(trainer_arguments.get("logger")), *loggers] or trainer_arguments.get("logger")
             options = {**trainer_arguments, "logger": logger, "default_root_dir": self.run.folder}
             trainer = trainer_of(options, callbacks, checkpoints)
             for each in trainer.loggers:
-                each.log_hyperparams(dict(named(self.run.options)))
+                each.log_hyperparams(dict(flatten_options(self.run.options)))
             fit(self.ready, trainer, self.run, compiled=self.config.compile)
         if self.config.keep == "best" or self.run.best.is_file():
             self._keep_best(trainer.current_epoch)
@@ -141,16 +148,16 @@ class Execution:
             tower.to(trainer.strategy.root_device)
 
     def _callbacks(self) -> list[lightning.Callback]:
-        run, ready, asked = self.run, self.ready, self.evaluations.evaluations
+        run, ready, named_evaluations = self.run, self.ready, self.evaluations.evaluations
         every = epochs_between(self.config, ready, self.evaluations)
-        evaluations, note = while_training(ready.parts, ready.data.batches, asked)
+        evaluations, note = while_training(ready.parts, ready.data.batches, named_evaluations)
         if note:
             self.progress.log(note)
         validation = Validation(
             run, ready.parts, every, evaluations, told=self._say_validated, progress=self.progress.bar,
             keep_best=self._keeps_best(), workers=self.config.workers,
         )  # fmt: skip
-        collapse = Collapse(lambda told: self.progress.log(f"warning: {told}"))
+        collapse = Collapse(lambda message: self.progress.log(f"warning: {message}"))
         callbacks: list[lightning.Callback] = [
             LambdaCallback(on_train_start=lambda trainer, _: self._say_what_goes_in(trainer)),
             validation,
@@ -161,7 +168,7 @@ class Execution:
             *memory_of_step(self.config, self.progress.log),
             Pace(self.progress.log, lambda trainer: self._seconds_of_evaluation(trainer, validation)),
         ]
-        barred = any(isinstance(callback, ProgressBar) for callback in listed(self.trainer_arguments.get("callbacks")))
+        barred = any(isinstance(callback, ProgressBar) for callback in as_list(self.trainer_arguments.get("callbacks")))
         if self.trainer_arguments.get("enable_progress_bar") is not False and not barred:
             callbacks.append(TrainingBar(self.progress))
         return callbacks
@@ -169,9 +176,9 @@ class Execution:
     def _seconds_of_evaluation(self, trainer: lightning.Trainer, validation: Validation) -> float:
         """Estimate the seconds of the evaluations to come: the final one, which encodes more, from the latest."""
         parts = self.ready.parts
-        encoded = min(len(parts.train), MOST_SAMPLES) + min(len(parts.validation), MOST_SAMPLES)
+        encoded_count = min(len(parts.train), MAX_SAMPLES) + min(len(parts.validation), MAX_SAMPLES)
         times = (2 if self.ready.origin else 1) * sum(map(len, (parts.train, parts.validation, parts.test)))
-        return validation.seconds_left(trainer) + validation.seconds * times / max(1, encoded)
+        return validation.seconds_left(trainer) + validation.seconds * times / max(1, encoded_count)
 
     def _say_what_goes_in(self, trainer: lightning.Trainer) -> None:
         facts = self.run.metadata | {"run_summary": run_summary.summarize(self.ready, trainer)}
@@ -179,7 +186,7 @@ class Execution:
         for line in run_summary.summary_lines(facts):
             self.progress.log(line)
         if done := trainer.global_step:
-            self.progress.log(f"going on after {counted(done, 'step')}")
+            self.progress.log(f"going on after {format_count(done, 'step')}")
 
     def _say_ended(self, best: int, last: int) -> None:
         limit = self.config.trainer.get("max_epochs")
@@ -190,10 +197,10 @@ class Execution:
 
     def _keeps_best(self) -> bool | None:
         """Return whether the best epoch is kept; None: if there are scores to choose by."""
-        asked, chosen_by = self.config.keep, self.ready.parts.validation
-        if asked is not None:
-            return asked == "best"
-        return None if self._trained and (self.ready.origin or len(chosen_by) >= CHOOSE) else False
+        keep, chosen_by = self.config.keep, self.ready.parts.validation
+        if keep is not None:
+            return keep == "best"
+        return None if self._trained and (self.ready.origin or len(chosen_by) >= MIN_CHOOSING_SAMPLES) else False
 
     def _keep_best(self, epochs: int) -> None:
         kept = best_epoch(self.run) if self.run.best.is_file() else None
@@ -218,7 +225,8 @@ class Execution:
     def _say_validated(self, result: Result) -> None:
         first = result.headline[0]
         when = f"after epoch {first.epoch}" if first.epoch else "before training"
-        scores = ", ".join(f"{score.metric} {format_score(score)}" for score in result.selecting or result.headline)
+        shown = result.selecting or result.headline
+        scores = ", ".join(f"{score.metric} {format_score(score)}" for score in shown)
         self.progress.log(f"validation {when}: {first.evaluation}, {scores}")
 
     @contextmanager

@@ -37,7 +37,7 @@ def export(
         format: safetensors; onnx, which takes any number of inputs and is checked against the encoder; or
             sentence-transformers, transformers or timm, a new folder with a card of the run's scores, of an encoder of
             that library. Default: what the output's name says, else safetensors, or onnx with a classifier.
-        side: Of a run of pairs, whose encoder: first or second.
+        side: The side whose encoder is written, of a run of pairs: first or second.
         classifier: What an ONNX file predicts by: probe adds the run's linear probe, with outputs `logits` and
             `probabilities` beside `features`. Default: features alone.
         progress: Receives the path of the file.

@@ -10,27 +10,27 @@ from typing import Any
 
 from likewise.runs import Run
 
-_IN_ROOM = re.compile(r'"likewise\.[\w.]*?(\w+)"')  # a class, in whichever module of likewise it was
+_CLASS_PATH = re.compile(r'"likewise\.[\w.]*?(\w+)"')  # a class, in whichever module of likewise it was
 LOGS = {"tensorboard", "wandb", "csv"}  # folders of the tools that log a training
 # what is there before any work is done
 CONFIGURATION = {"config.yaml", "run.json", "similarity.safetensors", *LOGS}
-AS_BEGUN = {"scores.csv", "outcomes.npz", "best.ckpt"}  # written before the first step
+BEGUN_FILES = {"scores.csv", "outcomes.npz", "best.ckpt"}  # written before the first step
 
 
 @contextmanager
-def removed_if_idle(run: Run, told: Callable[[Path], str], *, new: bool = True) -> Generator[Run]:
+def remove_if_idle(run: Run, note: Callable[[Path], str], *, new: bool = True) -> Generator[Run]:
     """Remove a new run that fails before it did any work; for any other, note in the exception where it is."""
     try:
         yield run
     except BaseException as error:
-        if new and {path.name for path in run.folder.iterdir() if path.suffix != ".new"} <= CONFIGURATION | AS_BEGUN:
+        if new and {path.name for path in run.folder.iterdir() if path.suffix != ".new"} <= CONFIGURATION | BEGUN_FILES:
             shutil.rmtree(run.folder, ignore_errors=True)
         else:
-            error.add_note(told(run.folder))
+            error.add_note(note(run.folder))
         raise
 
 
-def unfinished(folder: Path | str) -> Run:
+def open_unfinished(folder: Path | str) -> Run:
     """Open a run to resume, or raise a ValueError: there is none, or it is finished."""
     run = Run.open(folder)
     if run.stage == "finished":
@@ -42,7 +42,7 @@ def unfinished(folder: Path | str) -> Run:
 def check_same(before: Run, now: Mapping[str, Any]) -> None:
     """Raise a ValueError unless data and parts, as `Assembled.metadata` has them, are those that a run began with."""
     texts = (json.dumps(facts) for facts in (now, before.metadata))
-    facts, kept = (json.loads(_IN_ROOM.sub(r'"likewise.\1"', text)) for text in texts)
+    facts, kept = (json.loads(_CLASS_PATH.sub(r'"likewise.\1"', text)) for text in texts)
     for known in (kept, facts):
         known["parts"].pop("data", None)  # it may have moved: it is recognised by its contents
     for what in ("samples", "parts"):

@@ -11,7 +11,7 @@ import torch
 from likewise.inference import Model
 from likewise.models import PretrainedTransformer, Timm
 from likewise.models.encoder import Encoder
-from likewise.runs.score_format import marked
+from likewise.runs.score_format import format_score, marked
 from likewise.runs.scores import ALL, ENCODER
 
 OF_SENTENCES = """\

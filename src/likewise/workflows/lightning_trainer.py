@@ -20,7 +20,7 @@ from likewise.instantiate import arguments
 from likewise.workflows.progress import Progress
 
 LINES = 30  # printed by a training, about, where no bar is drawn
-IRRELEVANT = (
+IRRELEVANT_WARNINGS = (
     ".*does not have many workers.*",  # samples are in memory, a worker would only copy them
     ".*LeafSpec.*",  # Lightning's use of what PyTorch deprecates
     ".*exists and is not empty.*",  # the run's folder is new, and holds the configuration
@@ -50,13 +50,13 @@ def trainer_arguments(options: Mapping[str, Any]) -> dict[str, Any]:
 @contextmanager
 def quiet_lightning() -> Generator[None]:
     """Silence Lightning's tips, and its warnings that do not concern a run."""
-    logs = [logging.getLogger(f"lightning.{room}") for room in ("pytorch", "fabric")]
+    logs = [logging.getLogger(f"lightning.{package}") for package in ("pytorch", "fabric")]
     levels = [log.level for log in logs]
     for log in logs:
         log.setLevel(logging.WARNING)
     try:
         with warnings.catch_warnings():
-            for message in IRRELEVANT:
+            for message in IRRELEVANT_WARNINGS:
                 warnings.filterwarnings("ignore", message)
             yield
     finally:

@@ -9,7 +9,7 @@ import torch
 
 from likewise.configuration.options import TrainOptions
 from likewise.runs import machine
-from likewise.runs.score_format import counted
+from likewise.runs.score_format import format_count
 from likewise.training.launch import processes
 
 
@@ -54,7 +54,7 @@ def device_words(trainer: Mapping[str, Any]) -> str:
     if device.type != "cpu":
         return f"{processes()} x {name}"
     several = f", {processes()} processes" if processes() > 1 else ""
-    return f"{name}, {counted(torch.get_num_threads(), 'thread')}{several}"
+    return f"{name}, {format_count(torch.get_num_threads(), 'thread')}{several}"
 
 
 def versions(*packages: str) -> dict[str, str]:

@@ -14,18 +14,18 @@ from likewise.files.detection import expanded
 from likewise.inference import Model
 from likewise.inference.inputs import of_side
 from likewise.inference.search import hard_negatives
-from likewise.inference.stored import encoded
+from likewise.inference.stored import encode_samples
 from likewise.inference.tables import check_apart, table_at
 from likewise.runs import Side
 from likewise.runs.scores import places_of
 from likewise.workflows.progress import Progress
 
-MINED = "negatives"
+NEGATIVES = "negatives"
 """The column of hard negatives."""
 
 
 class Limits(NamedTuple):
-    """How many negatives a pair has, and which: see `hard_negatives`."""
+    """The number of negatives of a pair, and the limits of their choice: see `hard_negatives`."""
 
     k: int
     from_rank: int
@@ -54,7 +54,7 @@ def mine(model: Model, output: Path, limits: Limits, progress: Progress) -> Path
     progress.log("reading ...")
     parts, refit = parts_of_run(run)
     train = _numbered((parts.refitted() if refit else parts).train)
-    sides = [encoded(of_side(train, side), model.of(side), progress.bar) for side in get_args(Side)]
+    sides = [encode_samples(of_side(train, side), model.of(side), progress.bar) for side in get_args(Side)]
     alone: Any = [side.samples for side in sides]
     cells = [_cells(samples, data, output) for samples in alone]
     item_ids: Any = (train.items, train.counterparts and train.counterparts.items)
@@ -78,7 +78,7 @@ def mine(model: Model, output: Path, limits: Limits, progress: Progress) -> Path
                 {
                     names[0]: cells[0](firsts[rows]),
                     names[1]: cells[1](seconds[rows]),
-                    MINED: [[next(wrong) for _ in range(count)] for count in counts.tolist()],
+                    NEGATIVES: [[next(wrong) for _ in range(count)] for count in counts.tolist()],
                     **_copy_columns(train[read[rows]], data),
                 }
             )

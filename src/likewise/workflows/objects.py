@@ -9,23 +9,26 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
-from likewise.configuration.options import FILLED, PARTS, TrainOptions
+from likewise.configuration.options import FILLED_OPTIONS, PARTS, TrainOptions
 from likewise.data import Augmentation, Batches, Sampler, Source
-from likewise.data.given import kept
-from likewise.instantiate import Described, Spec, description, path_of, plainly
+from likewise.data.given import write_data
+from likewise.instantiate import Described, Spec, description, path_of, plain_value
 from likewise.losses import Loss, Matryoshka
 from likewise.models import Encoder
 
-LISTED = ("inputs", "evaluations", "subset")
-TAKEN = (*PARTS, *LISTED)
+LIST_OPTIONS = ("inputs", "evaluations", "subset")
+OBJECT_OPTIONS = (*PARTS, *LIST_OPTIONS)
 BASES = {"loss": Loss, "augmentation": Augmentation, "sampler": Sampler, "batches": Batches}
 DEFAULT_RUNS = "runs"
-SEVERAL = {
+REMEDIES = {
     "loss": "call each in the forward of a class that inherits from lw.losses.Loss",
     "augmentation": "lw.data.Chain([...]) is one",
 }
-GIVEN = {"class_path": "likewise.models.Wrapped", "init_args": {"module": {"class_path": "likewise.models.Given"}}}
-PLAIN = (str, bool, int, float, Path, Mapping, type(None))
+GIVEN_NETWORK = {
+    "class_path": "likewise.models.Wrapped",
+    "init_args": {"module": {"class_path": "likewise.models.Given"}},
+}
+PLAIN_TYPES = (str, bool, int, float, Path, Mapping, type(None))
 
 
 class Objects(NamedTuple):
@@ -42,22 +45,22 @@ class Objects(NamedTuple):
             ValueError: An option doesn't take such an object, or a run that is resumed is given one that is no network.
         """
         options, network = dict(arguments), None
-        nested = [name for name in arguments if name not in TAKEN and name.rpartition(".")[2] in BASES]
-        for part in (name for name in (*TAKEN, *nested) if not _is_plain(name, arguments.get(name))):
+        nested = [name for name in arguments if name not in OBJECT_OPTIONS and name.rpartition(".")[2] in BASES]
+        for part in (name for name in (*OBJECT_OPTIONS, *nested) if not _is_plain(name, arguments.get(name))):
             value = options[part]
             if arguments.get("resume") is not None and part != "encoder":
                 raise ValueError(f"expected no {part} for a run that goes on, got an object: it has its own")
             if part == "encoder":
                 network = _network(value)
-                options[part] = _describe_object(part, value) if _is_ours(value) else GIVEN
+                options[part] = _describe_object(part, value) if _is_ours(value) else GIVEN_NETWORK
             elif part == "data" and not isinstance(value, Source):
                 runs, label = options.get("runs", DEFAULT_RUNS), options.get("data.label")
-                options[part] = str(kept(value, Path(runs), label if isinstance(label, str) else None))
+                options[part] = str(write_data(value, Path(runs), label if isinstance(label, str) else None))
                 if options[part].endswith(".npz"):  # where labels have their own key
                     options.pop("data.label", None)
             elif part == "optimizer":
                 options[part] = _optimizer(value)
-            elif isinstance(value, list) and part in LISTED:
+            elif isinstance(value, list) and part in LIST_OPTIONS:
                 options[part] = [_describe_object(part, element) for element in value]
             else:
                 options[part] = _describe_object(part, value)
@@ -79,7 +82,7 @@ def _is_plain(part: str, value: Any) -> bool:
         return "class_path" in value or "init_args" in value
     several = value if isinstance(value, list) and part != "data" else [value]
     network = part == "encoder" and inspect.isclass(value) and not issubclass(value, Encoder)
-    return not network and all(isinstance(element, PLAIN) or inspect.isclass(element) for element in several)
+    return not network and all(isinstance(element, PLAIN_TYPES) or inspect.isclass(element) for element in several)
 
 
 def _is_ours(encoder: Any) -> bool:
@@ -87,11 +90,11 @@ def _is_ours(encoder: Any) -> bool:
 
 
 def _describe_object(part: str, value: Any) -> Any:
-    if isinstance(value, PLAIN) or inspect.isclass(value):
+    if isinstance(value, PLAIN_TYPES) or inspect.isclass(value):
         return value
     name, base = type(value).__name__, BASES.get(part.rpartition(".")[2])
     if isinstance(value, list):
-        remedy = SEVERAL.get(part.rpartition(".")[2], "give one")
+        remedy = REMEDIES.get(part.rpartition(".")[2], "give one")
         raise ValueError(f"expected one object as {part}, got a list of {len(value)}: {remedy}")  # noqa: TRY004
     if isinstance(value, Matryoshka):
         remedy = f"give loss={type(value.loss).__name__}(...) and widths={[*value.widths]}"
@@ -105,7 +108,7 @@ def _describe_object(part: str, value: Any) -> Any:
     if not again:
         expected = f"expected a {name} that was made with plain values as {part}, as a run records them"
         raise ValueError(f"{expected}, got others: give numbers and strings")
-    for name in [name for filled_part, name in FILLED if filled_part == part]:
+    for name in [name for filled_part, name in FILLED_OPTIONS if filled_part == part]:
         spec["init_args"].pop(name, None)
     return spec
 
@@ -118,5 +121,5 @@ def _optimizer(value: Any) -> Spec | str:
         got = f"got {type(value).__name__}: give functools.partial(torch.optim.SGD, lr=0.1)"
         raise ValueError(f"expected the class of an optimizer or functools.partial of one, {got}")
     return Spec(
-        class_path=path_of(optimizer_class), init_args={name: plainly(value) for name, value in keywords.items()}
+        class_path=path_of(optimizer_class), init_args={name: plain_value(value) for name, value in keywords.items()}
     )

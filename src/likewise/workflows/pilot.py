@@ -1,4 +1,4 @@
-"""How many steps fit into a time limit: a few are timed on a copy, which is then discarded."""
+"""The number of steps that fit into a time limit: a few are timed on a copy, which is then discarded."""
 
 import time
 from collections.abc import Mapping
@@ -11,15 +11,15 @@ from lightning.pytorch.callbacks import LambdaCallback
 
 from likewise import distributed
 from likewise.evaluation.encoding import features_of
-from likewise.instantiate import listed
+from likewise.instantiate import as_list
 from likewise.training import Assembled
 from likewise.training.assembly import prepared
 from likewise.training.schedule import Constant
-from likewise.training.validation import MOST_SAMPLES
+from likewise.training.validation import MAX_SAMPLES
 
-STEPS, ENCODED = 4, 64  # timed
-WHOLE = 10.0  # seconds for the page, and for reading and writing files
-SIMILARITY = 2e-8  # seconds of one similarity in a nearest-neighbour search, about
+TIMED_STEPS, TIMED_SAMPLES = 4, 64  # timed
+PAGE_SECONDS = 10.0  # seconds for the page, and for reading and writing files
+SIMILARITY_SECONDS = 2e-8  # seconds of one similarity in a nearest-neighbour search, about
 SHARE = 0.95  # of what is left, since later steps may be slower
 
 
@@ -55,25 +55,25 @@ def steps_within(
 
     timed = LambdaCallback(on_train_batch_end=note)
     chosen = {name: value for name, value in trainer.items() if name in {"accelerator", "devices", "precision"}}
-    batches = listed(trainer.get("accumulate_grad_batches"))
+    batches = as_list(trainer.get("accumulate_grad_batches"))
     each = int(batches[0]) if batches else 1
     with torch.random.fork_rng():
         module = deepcopy(ready.module)
         module.schedule = Constant()  # its epochs, and those of fine-tuning, are of the whole training
         module.fine_tuning.unfreeze_epoch = None
         quiet = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
-        pilot = lightning.Trainer(**chosen, **quiet, max_epochs=-1, max_steps=STEPS * each, callbacks=[timed])
+        pilot = lightning.Trainer(**chosen, **quiet, max_epochs=-1, max_steps=TIMED_STEPS * each, callbacks=[timed])
         pilot.fit(module, datamodule=ready.data)
         seconds = each * (ends[-1] - ends[0]) / max(1, len(ends) - 1)
-        some = prepared(module.encoder, ready.parts.train.fewer(ENCODED), module.second)
+        some = prepared(module.encoder, ready.parts.train.fewer(TIMED_SAMPLES), module.second)
         at = time.monotonic()
         features_of(some, module.encoder, "train", second=module.second, workers=0)
         encoding = (time.monotonic() - at) / max(1, len(some))
     counts = [len(part) for part in (ready.parts.train, ready.parts.validation, ready.parts.test)]
     last = counts if most is None else [min(count, most) for count in counts]
-    searches = sum(last) * (last[1] + last[2]) * SIMILARITY * (3 if ready.origin else 2)  # raw inputs, too
-    end = WHOLE + searches + encoding * sum(last) * (2 if ready.origin else 1)
-    validation = encoding * sum(min(count, MOST_SAMPLES) for count in counts[:2]) if every else 0.0
+    searches = sum(last) * (last[1] + last[2]) * SIMILARITY_SECONDS * (3 if ready.origin else 2)  # raw inputs, too
+    end = PAGE_SECONDS + searches + encoding * sum(last) * (2 if ready.origin else 1)
+    validation = encoding * sum(min(count, MAX_SAMPLES) for count in counts[:2]) if every else 0.0
     epoch = max(1, pilot.num_training_batches / each)
     left = SHARE * (60 * minutes - (time.monotonic() - started)) - end - 2 * validation
     steps = int(left / (seconds + validation / (max(1, every) * epoch)))

@@ -1,4 +1,4 @@
-"""What a sweep trains: every run with its folder and options, as a plan kept in the sweep's folder."""
+"""The plan of a sweep: every run with its folder and options, kept in the sweep's folder."""
 
 import json
 import re
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 from likewise import configuration
 from likewise.configuration.options import TrainOptions
-from likewise.files.formats import PARTIAL
+from likewise.files.formats import PARTIAL_SUFFIX
 from likewise.files.numbered import numbered
 from likewise.instantiate import path_of
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from likewise.runs import Run  # imports torch: a mistake in a plan is reported before
 
 PLAN = "sweep.json"
-OWN = ("--seed", "--runs", "--resume", "--evaluations.help")  # options of `train` that a sweep sets itself
+OWN_OPTIONS = ("--seed", "--runs", "--resume", "--evaluations.help")  # options of `train` that a sweep sets itself
 Axis = Sequence[tuple[str, list[str]]]
 """For each value of an option its label, and the command-line words that set it."""
 TUNED_ALONE = "expected --tune_by with --tune, got it alone: --tune loss.temperature=0.1,0.2"
@@ -39,7 +39,7 @@ class GivenSetting(NamedTuple):
 @final
 @dataclass(frozen=True)
 class Sweep:
-    """What is trained: settings x seeds. Each seed also sets the options `seeded`, and with `splits` the split's.
+    """A sweep: settings x seeds. Each seed also sets the options `seeded`, and with `splits` the split's.
 
     `digests` are those of files that the options name: once these have changed, the plan is another one.
     A setting that is tuned has the options of every trial, and perhaps the evaluation whose validation score chooses
@@ -58,7 +58,7 @@ class Sweep:
     def __post_init__(self) -> None:
         arguments = [*self.common, *(word for options in self.settings.values() for word in options)]
         arguments += [word for trials in self.trials.values() for trial in trials for word in trial]
-        taken = next((word.partition("=")[0] for word in arguments if word.partition("=")[0] in OWN), None)
+        taken = next((word.partition("=")[0] for word in arguments if word.partition("=")[0] in OWN_OPTIONS), None)
         if taken:
             raise ValueError(f"expected no {taken}, which a sweep sets itself, got one: give --seeds and --output")
         if len(set(self.seeds)) < len(self.seeds):
@@ -70,16 +70,16 @@ class Sweep:
         if self.tuned_by and not self.trials:
             raise ValueError(TUNED_ALONE)
 
-    def tuning(self, folder: Path) -> "Iterator[Planned]":
+    def tuning(self, folder: Path) -> "Iterator[PlannedRun]":
         """Yield the runs that choose the options of settings that are tuned: all with the first seed."""
         for index in range(max(map(len, self.trials.values()), default=0)):
             for name, trials in self.trials.items():
                 if index < len(trials):
-                    said = f"{name}, trial {index + 1} of {len(trials)} ({options_line(trials[index])})"
+                    name_of_trial = f"{name}, trial {index + 1} of {len(trials)} ({options_line(trials[index])})"
                     root = self._home(folder, name) / f"trial-{index + 1}"
-                    yield self._planned(name, trials[index], self.seeds[0], root, said)
+                    yield self._plan_run(name, trials[index], self.seeds[0], root, name_of_trial)
 
-    def runs(self, folder: Path, chosen: Mapping[str, Sequence[str]] | None = None) -> "Iterator[Planned]":
+    def runs(self, folder: Path, chosen: Mapping[str, Sequence[str]] | None = None) -> "Iterator[PlannedRun]":
         """Yield the other runs, seed by seed, so that all settings advance; by default with the first trial's options.
 
         Example:
@@ -92,25 +92,25 @@ class Sweep:
                 if trials and seed == self.seeds[0]:
                     continue
                 more = (chosen or {}).get(name, trials[0] if trials else [])
-                yield self._planned(name, more, seed, self._home(folder, name) / f"seed-{seed}", name)
+                yield self._plan_run(name, more, seed, self._home(folder, name) / f"seed-{seed}", name)
 
-    def everything(self, folder: Path) -> "list[Planned]":
+    def everything(self, folder: Path) -> "list[PlannedRun]":
         """List the runs of the whole sweep."""
         return [*self.tuning(folder), *self.runs(folder)]
 
     def _home(self, folder: Path, name: str) -> Path:
         return folder / f"{list(self.settings).index(name) + 1}-{_slug(name)}"
 
-    def _planned(self, name: str, more: Sequence[str], seed: int, root: Path, said: str) -> "Planned":
+    def _plan_run(self, name: str, more: Sequence[str], seed: int, root: Path, label: str) -> "PlannedRun":
         names = ["--seed", *(["--split.seed"] if self.splits else []), *self.seeded]
         seeded = [word for name in names for word in (name, str(seed))]
         arguments = [*self.common, *self.settings[name], *more, *seeded, "--runs", str(root)]
-        return Planned(name, f"{said}, seed {seed}", root, arguments, list(more))
+        return PlannedRun(name, f"{label}, seed {seed}", root, arguments, list(more))
 
 
 @final
 @dataclass(frozen=True)
-class Planned:
+class PlannedRun:
     """A run of a sweep, with its options as command-line words; `tried` are the tuned ones among them."""
 
     setting: str
@@ -129,13 +129,13 @@ def options_of(options: Mapping[str, Any]) -> list[str]:
     """
     made = {name: path_of(value) if isinstance(value, type) else value for name, value in options.items()}
     pairs = (
-        (f"--{name}", value if isinstance(value, str | Path) else json.dumps(value, default=_refused))
+        (f"--{name}", value if isinstance(value, str | Path) else json.dumps(value, default=_refuse))
         for name, value in made.items()
     )
     return [str(word) for pair in pairs for word in pair]
 
 
-def _refused(value: Any) -> Any:
+def _refuse(value: Any) -> Any:
     raise ValueError(f"expected options as plain values or classes, got {type(value).__name__}: give its class_path")
 
 
@@ -147,7 +147,7 @@ def axes_of(grid: Mapping[str, Sequence[Any]] | None) -> list[Axis]:
     ]
 
 
-def planned(
+def plan_sweep(
     settings: Sequence[GivenSetting],
     common: list[str],
     seeds: list[int],
@@ -164,7 +164,7 @@ def planned(
     Every combination of the tuned values is tried, or a reproducible sample of `trials` of them. `seeded` are options
     that are set to the seed, too.
     """
-    every = _combined(settings or [GivenSetting("", [])], grid)
+    every = _combine(settings or [GivenSetting("", [])], grid)
     tried: dict[str, list[list[str]]] = {}
     for name, setting in every.items():
         tuned_itself = {_option(axis) for axis in setting.tune}
@@ -188,7 +188,7 @@ def _option(axis: Axis) -> str:
     return axis[0][1][0]
 
 
-def _combined(settings: Sequence[GivenSetting], grid: Sequence[Axis]) -> dict[str, GivenSetting]:
+def _combine(settings: Sequence[GivenSetting], grid: Sequence[Axis]) -> dict[str, GivenSetting]:
     every: dict[str, GivenSetting] = {}
     for setting, together in product(settings, product(*grid)):
         name = ", ".join([*filter(None, [setting.name]), *(label for label, _ in together)]) or "default"
@@ -231,7 +231,7 @@ def configurations(sweep: Sweep) -> dict[str, TrainOptions]:
     return configs
 
 
-def written(sweep: Sweep) -> str:
+def as_yaml(sweep: Sweep) -> str:
     """Return every option of every setting as YAML, a document each, those of its first trial."""
     configs = configurations(sweep)
     return "\n".join(f"--- # {name}\n{configuration.written(config)}" for name, config in configs.items())
@@ -282,7 +282,7 @@ def existing_run(root: Path) -> "Run | None":
     """Return the run in a folder, finished or not; None if there is none."""
     from likewise.runs import Run  # noqa: PLC0415 - imports torch
 
-    for path in sorted(root.iterdir(), key=lambda path: path.suffix == PARTIAL) if root.is_dir() else ():
+    for path in sorted(root.iterdir(), key=lambda path: path.suffix == PARTIAL_SUFFIX) if root.is_dir() else ():
         if (path / "run.json").is_file():
             return Run(path)
     return None

@@ -15,8 +15,8 @@ from likewise.data import Samples
 from likewise.data.lazy_inputs import in_words, readable, unreadable
 from likewise.evaluation import Features, Predictions
 from likewise.evaluation.intervals import wilson
-from likewise.evaluation.label_metrics import FEWEST
-from likewise.evaluation.predictors import LEAST
+from likewise.evaluation.label_metrics import MIN_SAMPLES
+from likewise.evaluation.predictors import MIN_LABEL_PROBABILITY
 from likewise.evaluation.run_predictors import By
 from likewise.inference import Model, load
 from likewise.inference.embedding import check_kind
@@ -29,7 +29,7 @@ from likewise.workflows.mining import names_of
 from likewise.workflows.progress import PRINTED, Progress
 
 CHUNK = 1024  # samples at a time
-SHOWN = 20  # rows, and confusions, that are printed
+MAX_PRINTED_ROWS = 20  # rows, and confusions, that are printed
 
 
 def predict(
@@ -101,10 +101,10 @@ def predict(
     for line in summary.lines():
         progress.result(line)
     if predictor.few:
-        few = f"{predictor.few:,} of {len(predictor.names):,} labels have fewer than {FEWEST} validation samples each"
-        progress.result(f"{few}, and take the threshold of all labels together")
+        few = f"{predictor.few:,} of {len(predictor.names):,} labels have fewer than {MIN_SAMPLES} validation samples"
+        progress.result(f"{few} each, and take the threshold of all labels together")
     if predictor.thresholds is not None and predictor.probabilities:
-        progress.result(f"no label is given with a probability below {LEAST}")
+        progress.result(f"no label is given with a probability below {MIN_LABEL_PROBABILITY}")
     if path is not None:
         progress.result(f"predictions: {path}")
     return path
@@ -158,7 +158,7 @@ class _Found:
     def show(self, columns: Mapping[str, Sequence[Any]]) -> None:
         if not self._rows:
             self._rows.append(list(columns))
-        left = SHOWN + 1 - len(self._rows)
+        left = MAX_PRINTED_ROWS + 1 - len(self._rows)
         self._rows += [list(map(_format_cell, row)) for row in list(zip(*columns.values(), strict=True))[:left]]
 
     def compare(self, predictions: Predictions, samples: Samples) -> dict[str, list[Any]]:
@@ -173,8 +173,8 @@ class _Found:
         truth = names_of(samples, samples.labels)
         if (predictions.sets is None) == (samples.label_kind == "classes"):
             self._of_sets = predictions.sets is not None
-            for target, said, trained in zip(truth, predictions.labels, seen, strict=True):
-                self._pairs[trained].update(_decisions(target, said) if self._of_sets else [(target, said)])
+            for target, prediction, trained in zip(truth, predictions.labels, seen, strict=True):
+                self._pairs[trained].update(_decisions(target, prediction) if self._of_sets else [(target, prediction)])
         return {"label": truth}
 
     def lines(self) -> Iterator[str]:
@@ -188,10 +188,13 @@ class _Found:
             yield from [self._rightness(self._pairs[trained], suffix)] if self._pairs[trained] else []
         if pairs := self._pairs[False] + self._pairs[True]:
             wrong = [(pair, count) for pair, count in pairs.most_common() if pair[0] != pair[1]]
-            table = [["label", "predicted", "count"], *([*pair, f"{count:,}"] for pair, count in wrong[:SHOWN])]
+            table = [
+                ["label", "predicted", "count"],
+                *([*pair, f"{count:,}"] for pair, count in wrong[:MAX_PRINTED_ROWS]),
+            ]
             yield from aligned(table) if wrong else []
-            if len(wrong) > SHOWN:
-                yield f"... and {len(wrong) - SHOWN:,} more kinds of mistakes"
+            if len(wrong) > MAX_PRINTED_ROWS:
+                yield f"... and {len(wrong) - MAX_PRINTED_ROWS:,} more kinds of mistakes"
         if self._known:
             share = f"{100 * self._unlike / max(1, self.count):.1f} %"
             yield f"unlike the training data: {self._unlike:,} of {self.count:,} ({share}; of data like it up to 5 %)"
@@ -199,16 +202,19 @@ class _Found:
             yield f"warning: {in_words(self.lost)}"
 
     def _rightness(self, pairs: Counter[tuple[str, str]], suffix: str) -> str:
-        right, total = sum(count for (target, said), count in pairs.items() if target == said), pairs.total()
+        right, total = (
+            sum(count for (target, prediction), count in pairs.items() if target == prediction),
+            pairs.total(),
+        )
         low, high = (100 * end for end in wilson(right, total))
         what = "labels that a sample has or is predicted to have" if self._of_sets else "labelled samples"
         return f"right: {100 * right / total:.2f} % [{low:.1f}, {high:.1f}] of {total:,} {what}{suffix}"
 
 
-def _decisions(targets: list[str], said: list[str]) -> list[tuple[str, str]]:
+def _decisions(targets: list[str], predictions: list[str]) -> list[tuple[str, str]]:
     return [
-        (label if label in targets else "", label if label in said else "")
-        for label in dict.fromkeys([*targets, *said])
+        (label if label in targets else "", label if label in predictions else "")
+        for label in dict.fromkeys([*targets, *predictions])
     ]
 
 

@@ -11,11 +11,11 @@ from likewise.files.formats import CONTROLS
 if TYPE_CHECKING:
     from tqdm import tqdm
 
-SECONDS = 1.0  # shorter work has no bar
+MIN_BAR_SECONDS = 1.0  # shorter work has no bar
 
 
 class Progress(Protocol):
-    """Where a workflow's messages go: a terminal, a notebook, nowhere, or a class of your own."""
+    """The receiver of a workflow's messages: a terminal, a notebook, nothing, or a class of your own."""
 
     def log(self, doing: str) -> None:
         """Announce a step before it begins."""
@@ -60,7 +60,7 @@ class Printed:
     def bar(self, walked: Iterable[Any], doing: str) -> Iterable[Any]:
         from tqdm.auto import tqdm  # noqa: PLC0415 - looks for a notebook
 
-        return tqdm(walked, desc=doing, delay=SECONDS, leave=False, disable=None)
+        return tqdm(walked, desc=doing, delay=MIN_BAR_SECONDS, leave=False, disable=None)
 
     def steps(self, total: int | None, doing: str) -> "tqdm[Any] | None":
         from tqdm.auto import tqdm  # noqa: PLC0415 - likewise
@@ -110,4 +110,4 @@ def _print(text: str, stream: TextIO) -> None:
 
 PRINTED = Printed()
 TERMINAL = Printed(aside=True)
-"""What the command shows: results alone on stdout."""
+"""The progress of the command, which writes results alone to stdout."""

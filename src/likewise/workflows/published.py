@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 from likewise.configuration import resolve
-from likewise.configuration.starts import published
+from likewise.configuration.starts import published_options
 from likewise.data import ImagePreprocessing, Texts
 from likewise.evaluation.array_files import is_arrays
 from likewise.files.detection import expanded
@@ -27,7 +27,7 @@ def published_model(source: Path | str, queries: Sequence[str], device: torch.de
     """
     if is_arrays(expanded(source)):
         photos = any(Path(query).suffix.lower() in image_suffixes() for query in queries)
-        chosen = published("image-folder" if photos else "texts")
+        chosen = published_options("image-folder" if photos else "texts")
     else:
         chosen = vars(resolve({"data": str(source), "output": "x.npz"}, verb="embed"))
     if chosen["encoder"] is None:

@@ -8,7 +8,7 @@ from likewise.report.formatting import difference_words
 from likewise.runs.score_format import aligned, format_score, one_line, remarks
 from likewise.runs.scores import ALL, ENCODER, Outcomes
 
-LISTED_CLASSES = 20  # with more classes, only the report shows them all
+MAX_LISTED_CLASSES = 20  # with more classes, only the report shows them all
 
 
 def headline(result: Result, baselines: Mapping[str, Result], unseen: Features | None) -> Iterator[str]:
@@ -49,7 +49,7 @@ def class_table(scores: Collection[Score], test: Features, evaluations: Collecti
     final = [score for score in final if score.evaluation in evaluations]
     final = [score for score in final if score.group.kind in {"frequency", "class"}]
     final = [score for score in final if score.metric != MACRO]  # of labels by frequency, mAP says enough
-    if len(test.names) > LISTED_CLASSES:
+    if len(test.names) > MAX_LISTED_CLASSES:
         final = [score for score in final if score.group.kind != "class"]
     columns = list(dict.fromkeys((score.evaluation, score.features) for score in final))
     rows = list(dict.fromkeys(str(score.group) for score in final))

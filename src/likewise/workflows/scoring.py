@@ -1,4 +1,4 @@
-"""Encode, evaluate, and save and report every score as soon as it is there: what `train` and `evaluate` share."""
+"""The encoding and evaluation that `train` and `evaluate` share: every score is saved and reported as it comes."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,19 +27,20 @@ from likewise.evaluation.choice import left_out
 from likewise.evaluation.encoding import features_of
 from likewise.evaluation.placing import CPU, features_on
 from likewise.evaluation.subsample import capped, capped_features
-from likewise.files.formats import NAMED, PARTS
+from likewise.files.formats import MAX_LISTED, PARTS
 from likewise.instantiate import instantiate_all
 from likewise.models import Encoder
 from likewise.report import RunView, Section, write_page
-from likewise.report.run_verdict import CALLED
+from likewise.report.run_verdict import FEATURE_NAMES
 from likewise.runs import Run
+from likewise.runs.score_format import format_settings
 from likewise.runs.scores import BEGUN
 from likewise.workflows.progress import Progress
 from likewise.workflows.score_lines import class_table, headline
 
-ENCODED = "encoded_samples"
+ENCODED_SAMPLES = "encoded_samples"
 """The fact of a run that says how many samples of each part were encoded at most; None for all."""
-MOST_KEPT = 32
+MAX_CACHED = 32
 _found_before: dict[str, Result] = {}  # by what was evaluated and how
 _encoded_before: dict[str, tuple[Features, dict[int, str]]] = {}
 """Features by encoders that are not trained, and the files that were not readable, by digest of encoder and samples."""
@@ -48,7 +49,7 @@ _encoded_before: dict[str, tuple[Features, dict[int, str]]] = {}
 @final
 @dataclass(frozen=True)
 class EvaluationOptions:
-    """Which evaluations, of how many samples of each part, and which sections the page has.
+    """The evaluations, the largest number of samples of each part, and the sections of the page.
 
     None stands for the usual evaluations that apply, for all samples, and for the sections that come with likewise.
     """
@@ -94,7 +95,7 @@ def unpredicted(features: Features) -> Features:
     return features
 
 
-def encoded(
+def encode_parts(
     run: Run,
     encoder: Encoder,
     parts: Parts,
@@ -120,26 +121,26 @@ def encoded(
 
     some = dict(zip(PARTS, capped([parts.train, parts.validation, parts.test], most), strict=True))
     kept = not (trained or shared) and second is None
-    said = _digest(encoder, [run.metadata["parts"][name] for name in ("encoder", "data")]) if kept else None
+    digest = _digest(encoder, [run.metadata["parts"][name] for name in ("encoder", "data")]) if kept else None
     encoded_parts: list[Features] = []
     lost: dict[int, str] = {}
     for part, (samples, _) in some.items():
-        if said is None:
+        if digest is None:
             part_features = features_of(samples, encoder, part, progress.bar, second, workers=workers, shared=shared)
             without = _lost(samples)
         else:
-            part_features, without = _encoded(said, samples, encoder, part, progress, workers=workers)
+            part_features, without = _encode_cached(digest, samples, encoder, part, progress, workers=workers)
         encoded_parts.append(some[part].of(predicted(part_features)))
         lost |= without
     features = FeatureParts(*encoded_parts)
     with run.writing(run.embeddings.name) as path:
         save_features(path, features)
-    run.describe(run.metadata | {ENCODED: most})
+    run.describe(run.metadata | {ENCODED_SAMPLES: most})
     _note_lost(run, lost)
     return with_origin(features, parts, lambda: encoder, lambda: second)
 
 
-def encoded_as_begun(
+def encode_as_begun(
     run: Run,
     encoder: Encoder,
     parts: Parts,
@@ -173,17 +174,17 @@ def forget() -> None:
     _encoded_before.clear()
 
 
-def _encoded(
-    said: str, samples: Samples, encoder: Encoder, part: str, progress: Progress, *, workers: int | None
+def _encode_cached(
+    digest: str, samples: Samples, encoder: Encoder, part: str, progress: Progress, *, workers: int | None
 ) -> tuple[Features, dict[int, str]]:
     """Return features, from the cache if an encoder of that digest has encoded the samples; and the files lost."""
     none = samples[torch.arange(0)]
     rows = b"" if samples.rows is None else samples.rows.contiguous().numpy().tobytes()
-    key = f"{said} {fingerprint(Parts(samples, none, none))} {sha256(rows).hexdigest()}"
+    key = f"{digest} {fingerprint(Parts(samples, none, none))} {sha256(rows).hexdigest()}"
     entry = _encoded_before.pop(key, None)
     if entry is None:
         entry = features_of(samples, encoder, part, progress.bar, workers=workers), _lost(samples)
-    while len(_encoded_before) >= MOST_KEPT:
+    while len(_encoded_before) >= MAX_CACHED:
         _encoded_before.pop(next(iter(_encoded_before)))  # used least recently
     _encoded_before[key] = entry
     return replace(entry[0], part=part), entry[1]
@@ -214,7 +215,7 @@ def say_lost(run: Run, progress: Progress, more: Mapping[int, str] | None = None
     """Report the files that could not be read, note those that are new in the run, and return the run."""
     _note_lost(run, more or {})
     if files := run.metadata.get("undecodable"):
-        progress.log(f"warning: {in_words(files)}{'; run.json names all' if len(files) > NAMED else ''}")
+        progress.log(f"warning: {in_words(files)}{'; run.json names all' if len(files) > MAX_LISTED else ''}")
     return run
 
 
@@ -250,7 +251,7 @@ def with_origin(
     return FeatureParts(*map(attach_origin, features, (parts.train, parts.validation, parts.test)))
 
 
-def score(
+def evaluate_features(
     run: Run,
     features: FeatureParts,
     samples: Parts | None,
@@ -267,11 +268,11 @@ def score(
     Raw inputs, and features by an encoder that is not `trained`, are evaluated once in this process, as they are the
     same in several runs of a sweep. Evaluations that can use the `device` do, if it has room for the features.
     """
-    asked, features = options.evaluations, options.capped(features)
-    evaluations = applicable(features, asked)
-    if asked == []:
+    named_evaluations, features = options.evaluations, options.capped(features)
+    evaluations = applicable(features, named_evaluations)
+    if named_evaluations == []:
         return
-    if asked is None and (lacking := left_out(features)):
+    if named_evaluations is None and (lacking := left_out(features)):
         progress.log(lacking)
     if not evaluations:
         progress.log(f"no evaluation applies to {features.test.label_kind or 'samples without labels'}")
@@ -280,7 +281,7 @@ def score(
     beside = [_Beside.of(other, features, evaluations, device) for other in (begun, raw) if other is not None]
     beside = [other for other in beside if other.evaluations]
     same = " and ".join(
-        f"{CALLED[other.given.test.kind]}{f', with {format_settings(other.fewer)}' if other.fewer else ''}"
+        f"{FEATURE_NAMES[other.given.test.kind]}{f', with {format_settings(other.fewer)}' if other.fewer else ''}"
         for other in beside
     )
     progress.result(f"\nHeld-out scores, with 95 % intervals{same and f'; the same for {same}'}")
@@ -297,7 +298,7 @@ def score(
         for other in beside:
             if evaluation in other.evaluations:
                 baseline = _once(evaluation, other.given, other.placed, progress, refit=refit)
-                baselines[other.given.test.kind] = _noting(baseline, other.fewer)
+                baselines[other.given.test.kind] = _with_protocol(baseline, other.fewer)
                 run.add(baselines[other.given.test.kind])
         for line in headline(result, baselines, features.test if unseen else None):
             progress.result(line)
@@ -321,7 +322,7 @@ class _Beside(NamedTuple):
         apply = [
             evaluation for evaluation in evaluations if not evaluation.why_not_applicable(evaluation.select(baseline))
         ]
-        return cls(baseline, features_on(device, baseline), apply, _capped(features, baseline))
+        return cls(baseline, features_on(device, baseline), apply, _counts_if_fewer(features, baseline))
 
 
 def _once(
@@ -333,13 +334,13 @@ def _once(
     if not all(isinstance(value, (int, float, str, tuple, type(None))) for _, value in settings):
         return evaluation(*feature_parts, refit=refit, progress=progress.bar)  # its settings make no key
     kinds = [(part.names, part.kind) for part in features]
-    said = sha256(repr((type(evaluation), settings, refit, kinds)).encode())
+    digest = sha256(repr((type(evaluation), settings, refit, kinds)).encode())
     for part in chain(features, filter(None, (part.counterparts for part in features))):
         for tensor in (part.vectors, part.labels, part.rows, part.whole, part.items, part.predictions):
-            said.update(b"none" if tensor is None else tensor.contiguous().numpy().tobytes())
-    key = said.hexdigest()
+            digest.update(b"none" if tensor is None else tensor.contiguous().numpy().tobytes())
+    key = digest.hexdigest()
     if key not in _found_before:
-        if len(_found_before) >= MOST_KEPT:
+        if len(_found_before) >= MAX_CACHED:
             _found_before.pop(next(iter(_found_before)))
         _found_before[key] = evaluation(*feature_parts, refit=refit, progress=progress.bar)
     return _found_before[key]
@@ -349,13 +350,13 @@ def _no_encoder() -> Encoder:
     raise ValueError("expected an evaluation that encodes nothing before training, got one that does")
 
 
-def _capped(features: FeatureParts, baseline: FeatureParts) -> dict[str, int]:
+def _counts_if_fewer(features: FeatureParts, baseline: FeatureParts) -> dict[str, int]:
     if all(len(few) == len(whole) for few, whole in zip(baseline, features, strict=True)):
         return {}
     return {"training samples": len(baseline.train), "test samples": len(baseline.test)}
 
 
-def _noting(result: Result, capped: Mapping[str, int]) -> Result:
+def _with_protocol(result: Result, counts: Mapping[str, int]) -> Result:
     """Note with scores that they are of fewer samples, so that none is paired with the encoder's."""
-    scores = (replace(score, protocol={**score.protocol, **capped}) for score in result.scores)
+    scores = (replace(score, protocol={**score.protocol, **counts}) for score in result.scores)
     return replace(result, scores=tuple(scores))

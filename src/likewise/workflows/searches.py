@@ -33,12 +33,12 @@ from likewise.workflows.mining import Limits, mine
 from likewise.workflows.progress import PRINTED, Progress
 from likewise.workflows.published import published_model
 
-PRINTED_ROWS, LETTERS = 20, 60  # rows printed, and letters of a text
-SHOWN = 300  # rows on a page
-LOOKED_AT = 10_000  # ids searched for one to suggest
-LISTED = (".csv", ".jsonl", ".parquet")
-MINED_IN = (".jsonl", ".parquet")  # formats that have lists
-SETS = {*ARRAYS, *TABLES, ".txt"}
+MAX_PRINTED_ROWS, MAX_LETTERS = 20, 60  # rows printed, and letters of a text
+MAX_PAGE_ROWS = 300  # rows on a page
+MAX_IDS = 10_000  # ids searched for one to suggest
+OUTPUT_SUFFIXES = (".csv", ".jsonl", ".parquet")
+NEGATIVES_SUFFIXES = (".jsonl", ".parquet")  # formats that have lists
+SET_SUFFIXES = {*ARRAYS, *TABLES, ".txt"}
 BATCH = 2**16  # rows written at a time
 
 
@@ -83,7 +83,7 @@ def search(
             the lines of standard input.
         among: Where to look: a file of features, a run's folder, or what `likewise train` takes as data.
         within: A set of the same forms, whose samples are compared with each other.
-        side: Of a run of pairs, the side of the query or the set: first or second. A query finds the other side.
+        side: The side of the query or the set, of a run of pairs: first or second. A query finds the other side.
         k: How many neighbours of each, or hard negatives.
         at_least: The smallest similarity that counts. Default: any.
         gallery_includes_queries: Whether the queries are among what is searched: each one's own row is left out.
@@ -134,38 +134,38 @@ def search(
     _check_arguments(query, among, within, (written, page), force=force, only=duplicates is not None or mistakes)
     model = model.of(side) if model.run or side == "second" else model
     gallery = stored_at(str(among or within), model.across if within is None else model, progress.bar)
-    asked = _asked(query, gallery, model, progress, among) if within is None else None
+    queries = _query_features(query, gallery, model, progress, among) if within is None else None
     if duplicates is not None:
         head, rows = ("group", "id", "similarity"), _groups(gallery, duplicates, progress)
     elif mistakes:
         head, rows = ("id", "label", "agreement", "neighbours"), _doubts(gallery, k, progress)
     else:
-        self_rows = None if asked is None else _own(asked, gallery, query, included=gallery_includes_queries)
+        self_rows = None if queries is None else _own_rows(queries, gallery, query, included=gallery_includes_queries)
         head, rows = (
             ("query", "rank", "id", "similarity"),
-            _nearest(asked, gallery, k, at_least, progress, self_rows=self_rows),
+            _nearest(queries, gallery, k, at_least, progress, self_rows=self_rows),
         )
     gallery = _with_texts(gallery, among or within, model.across if within is None else model, progress)
-    head, rows = _told(head, rows, gallery)
-    first = list(islice(rows, SHOWN))
+    head, rows = _add_labels_and_texts(head, rows, gallery)
+    first = list(islice(rows, MAX_PAGE_ROWS))
     count = len(first) if written is None else _write(written, head, chain(first, rows))
-    _tell(progress, head, first, count, written, texts=reads_texts(model.encoder))
+    _report_hits(progress, head, first, count, written, texts=reads_texts(model.encoder))
     if page is not None:
-        them = (gallery, model if asked is None else model.across)
-        _write_page(page, head, first, {"others": them, "queries": them if asked is None else (asked, model)})
+        them = (gallery, model if queries is None else model.across)
+        _write_page(page, head, first, {"others": them, "queries": them if queries is None else (queries, model)})
         progress.result(f"page: {page}")
     return written
 
 
-def _tell(
+def _report_hits(
     progress: Progress, head: Sequence[str], first: Sequence[Hit], count: int, written: Path | None, *, texts: bool
 ) -> None:
     long = [name == "text" or (name == "query" and texts) for name in head]
-    lines = aligned([head, *(list(map(_format_cell, hit.cells, long)) for hit in first[:PRINTED_ROWS])])
+    lines = aligned([head, *(list(map(_format_cell, hit.cells, long)) for hit in first[:MAX_PRINTED_ROWS])])
     progress.result("\n".join(lines) if first else "nothing was found")
-    if len(first) > PRINTED_ROWS:
+    if len(first) > MAX_PRINTED_ROWS:
         more = f"{written} has all {count:,}" if written is not None else "--output FILE.csv has all"
-        progress.result(f"... the first {PRINTED_ROWS} rows; {more}")
+        progress.result(f"... the first {MAX_PRINTED_ROWS} rows; {more}")
     elif written is not None:
         progress.result(f"output: {written}")
 
@@ -198,10 +198,10 @@ def _check_arguments(
         raise ValueError("expected a QUERY of some letters, got an empty one: leave it out")
     if only and within is None:
         raise ValueError("expected --within with --duplicates or --mistakes, got --among: they are about one set")
-    for path, endings in zip(files, (LISTED, (".html",)), strict=True):
+    for path, endings in zip(files, (OUTPUT_SUFFIXES, (".html",)), strict=True):
         if path is not None:
             check_output(path, endings, force=force)
-            for source in (among or within, *query) if endings is LISTED else ():
+            for source in (among or within, *query) if endings is OUTPUT_SUFFIXES else ():
                 check_apart(path, source)
 
 
@@ -214,18 +214,18 @@ def _check_mined(beside: Mapping[str, object], output: Path | None, limits: Limi
         value = getattr(limits, name)
         if value is not None and not least <= value <= most:  # written so that NaN fails
             raise ValueError(f"expected --{name} from {least} to {most}, got {value}")
-    check_output(output, MINED_IN, force=force)
+    check_output(output, NEGATIVES_SUFFIXES, force=force)
     return output
 
 
-def _asked(queries: Sequence[str], gallery: Stored, model: Model, progress: Progress, among: Any) -> Stored:
+def _query_features(queries: Sequence[str], gallery: Stored, model: Model, progress: Progress, among: Any) -> Stored:
     """Return the features of the queries: those of a set, or of files, ids and texts, one by one."""
     named = gallery
     if model.paired:  # ids of its own side, which a run knows
         kept = not model.encodes or (expanded(among) / "run.json").is_file()
         named = stored_at(among, model) if kept else replace(gallery, ids=())
     paths = [expanded(word) for word in queries]
-    if len(queries) == 1 and exists(paths[0]) and (paths[0].is_dir() or paths[0].suffix.lower() in SETS):
+    if len(queries) == 1 and exists(paths[0]) and (paths[0].is_dir() or paths[0].suffix.lower() in SET_SUFFIXES):
         return stored_at(queries[0], model, progress.bar)
     folder = next((word for word, path in zip(queries, paths, strict=True) if exists(path) and path.is_dir()), None)
     if folder is not None:
@@ -242,7 +242,7 @@ def _asked(queries: Sequence[str], gallery: Stored, model: Model, progress: Prog
     unknown = next((at for at, word in enumerate(queries) if not new[at] and word not in places), None)
     if unknown is not None:
         word, check = queries[unknown], f": check it{near(paths[unknown])}"
-        remedy = suggest(word, islice(places, LOOKED_AT), check, most=2)
+        remedy = suggest(word, islice(places, MAX_IDS), check, most=2)
         ids = "" if model.paired and not places else ", or an id of the samples"
         file_type = "a file" if model.encodes else "a file of features"
         raise ValueError(f"expected {file_type}{ids}, got {word}{remedy}")
@@ -255,15 +255,15 @@ def _asked(queries: Sequence[str], gallery: Stored, model: Model, progress: Prog
     return Stored.of(vectors, list(Ids.of(queries)), samples)
 
 
-def _own(asked: Stored, gallery: Stored, queries: Sequence[str], *, included: bool) -> Tensor | None:
+def _own_rows(query_features: Stored, gallery: Stored, queries: Sequence[str], *, included: bool) -> Tensor | None:
     """Return the queries' own rows in the gallery, to be left out; those named one by one may find themselves."""
-    if not included and list(asked.ids) == list(queries):
+    if not included and list(query_features.ids) == list(queries):
         return None
-    return searches.own_of(asked, gallery, included=included)
+    return searches.own_of(query_features, gallery, included=included)
 
 
 def _nearest(
-    asked: Stored | None,
+    query_features: Stored | None,
     gallery: Stored,
     k: int,
     at_least: float | None,
@@ -271,9 +271,9 @@ def _nearest(
     *,
     self_rows: Tensor | None,
 ) -> Iterator[Hit]:
-    queries = gallery if asked is None else asked
+    queries = gallery if query_features is None else query_features
     pieces = searches.neighbours(
-        queries, None if asked is None else gallery, k, at_least, progress.bar, own_index=self_rows
+        queries, None if query_features is None else gallery, k, at_least, progress.bar, own_index=self_rows
     )
     for start, similarities, places in pieces:
         for row, (alike, nearby) in enumerate(zip(similarities.tolist(), places.tolist(), strict=True), start):
@@ -297,15 +297,19 @@ def _doubts(gallery: Stored, k: int, progress: Progress) -> Iterator[Hit]:
         yield Hit(cells, "doubtful labels", index)
 
 
-def _told(head: tuple[str, ...], rows: Iterator[Hit], gallery: Stored) -> tuple[tuple[str, ...], Iterator[Hit]]:
+def _add_labels_and_texts(
+    head: tuple[str, ...], rows: Iterator[Hit], gallery: Stored
+) -> tuple[tuple[str, ...], Iterator[Hit]]:
     """Add columns for the labels and the texts of the samples found, where these are known."""
     beside: dict[str, Callable[[int], str]] = {}
     if gallery.labels is not None and "label" not in head:
         beside["label"] = gallery.label
     if gallery.texts is not None:
         beside["text"] = lambda row: str(gallery.texts[row])
-    told = (hit._replace(cells=(*hit.cells, *(describe(hit.other) for describe in beside.values()))) for hit in rows)
-    return (*head, *beside), told
+    extended = (
+        hit._replace(cells=(*hit.cells, *(describe(hit.other) for describe in beside.values()))) for hit in rows
+    )
+    return (*head, *beside), extended
 
 
 def _write(path: Path, head: Sequence[str], rows: Iterator[Hit]) -> int:
@@ -342,10 +346,10 @@ def _write_page(
         show(hit.below, "others", hit.other, ", ".join(fields))
     run = sides["others"][1].run
     name = run.name if run else "an encoder"
-    said = f"Similarities are cosines of the features of {name}; 1 is the same direction."
+    introduction = f"Similarities are cosines of the features of {name}; 1 is the same direction."
     beside = path.with_name(f"{path.name}.new")
     try:
-        write_neighbours(beside, f"Search with {name}", said, shown, pictures)
+        write_neighbours(beside, f"Search with {name}", introduction, shown, pictures)
         synced(beside)
         beside.replace(path)
     finally:
@@ -396,4 +400,4 @@ def _with_texts(stored: Stored, source: Any, model: Model, progress: Progress) -
 
 
 def _format_cell(cell: Any, long: bool = False) -> str:
-    return f"{cell:.4f}" if isinstance(cell, float) else one_line(cell, LETTERS) if long else str(cell)
+    return f"{cell:.4f}" if isinstance(cell, float) else one_line(cell, MAX_LETTERS) if long else str(cell)

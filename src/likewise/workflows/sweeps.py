@@ -16,7 +16,7 @@ from likewise.data.reload import loaded_once
 from likewise.files.waiting import use_progress
 from likewise.report.run_summary import INDENT
 from likewise.runs import Run
-from likewise.runs.score_format import counted
+from likewise.runs.score_format import format_count, format_score
 from likewise.runs.scores import Score, best, validation_score
 from likewise.workflows import plan, training
 from likewise.workflows.arguments import TrainArguments
@@ -71,7 +71,7 @@ def sweep(
 
     Args:
         settings: By the name of each setting, its own options of `likewise train`; "tune" among them as below.
-        seeds: How many seeds, from 0; or which.
+        seeds: N for the seeds 0 to N-1, or a list of seeds.
         grid: Options with several values, of which every combination is a setting.
         tune: Options whose value validation chooses for each setting, with the values to try.
         trials: At most so many combinations of what is tuned, drawn at random. None: all.
@@ -93,7 +93,7 @@ def sweep(
     for name, options in (settings or {}).items():
         fixed_options = {option: value for option, value in options.items() if option != "tune"}
         every.append(plan.GivenSetting(name, plan.options_of(fixed_options), plan.axes_of(options.get("tune"))))
-    made = plan.planned(
+    made = plan.plan_sweep(
         every,
         plan.options_of(common),
         list(range(seeds)) if isinstance(seeds, int) else list(seeds),
@@ -106,66 +106,68 @@ def sweep(
     return run_sweep(made, plan.folder_of(made, output), progress)
 
 
-def compared(runs: Sequence[Run], folder: Path, names: Mapping[Path, str], progress: Progress) -> Comparison:
+def compare_sweep(runs: Sequence[Run], folder: Path, names: Mapping[Path, str], progress: Progress) -> Comparison:
     """Compare the runs of a sweep, on a page in its folder."""
     return compare(runs, folder / "compare.html", names=names, progress=progress)
 
 
 @loaded_once()
 def run_sweep(
-    sweep: plan.Sweep,
+    sweep_plan: plan.Sweep,
     folder: Path,
     progress: Progress = PRINTED,
     *,
-    compared: Comparing = compared,
+    compare_runs: Comparing = compare_sweep,
     least: int = 2,
     again: str = "resume the sweep with likewise sweep --resume {}",
 ) -> Comparison | None:
     """Train what isn't trained yet, run after run, and compare; see `sweep`. `again` says how to resume."""
     if not (folder / plan.PLAN).is_file():
         with use_progress(progress.bar):
-            _check_settings(sweep)
-        folder = plan.write(sweep, folder)
-    tuned = f", {sum(map(len, sweep.trials.values()))} trials to tune them" if sweep.trials else ""
-    settings, seeds = counted(len(sweep.settings), "setting"), counted(len(sweep.seeds), "seed")
+            _check_settings(sweep_plan)
+        folder = plan.write(sweep_plan, folder)
+    tuned = f", {sum(map(len, sweep_plan.trials.values()))} trials to tune them" if sweep_plan.trials else ""
+    settings, seeds = format_count(len(sweep_plan.settings), "setting"), format_count(len(sweep_plan.seeds), "seed")
     progress.log(f"{settings} x {seeds}{tuned} in {folder}")
-    counts = {name: len(sweep.trials.get(name, [[]])) for name in sweep.settings}
+    counts = {name: len(sweep_plan.trials.get(name, [[]])) for name in sweep_plan.settings}
     if len(set(counts.values())) > 1:
         each = ", ".join(f"{name} {count}" for name, count in counts.items())
         progress.log(
             f"settings have unequal numbers of trials ({each}): differences between them are also those of tuning"
         )
     try:
-        comparison = _trained(sweep, folder, progress, compared, least)
+        comparison = _train_all(sweep_plan, folder, progress, compare_runs, least)
     except BaseException as error:
-        if any(plan.existing_run(planned_run.root) for planned_run in sweep.everything(folder)):
+        if any(plan.existing_run(planned_run.root) for planned_run in sweep_plan.everything(folder)):
             error.add_note(again.format(folder))
         else:
-            plan.remove_traces(sweep, folder)
+            plan.remove_traces(sweep_plan, folder)
         raise
     if comparison is None:
         progress.result(f"\nsweep: {folder}; fewer than two runs have scores to compare")
     return comparison
 
 
-def _check_settings(sweep: plan.Sweep) -> None:
+def _check_settings(sweep_plan: plan.Sweep) -> None:
     """Raise unless settings and data fit together: the first trial is assembled, of the others options are read."""
-    for name, config in plan.configurations(sweep).items():
-        with plan.in_setting(name, sweep):
+    for name, config in plan.configurations(sweep_plan).items():
+        with plan.in_setting(name, sweep_plan):
             training.check(config)
 
 
-def _trained(sweep: plan.Sweep, folder: Path, progress: Progress, compared: Comparing, least: int) -> Comparison | None:
-    work = _Work(len(sweep.everything(folder)), progress)
-    tuned = _tuned(sweep, folder, work)
+def _train_all(
+    sweep_plan: plan.Sweep, folder: Path, progress: Progress, compare_runs: Comparing, least: int
+) -> Comparison | None:
+    work = _Work(len(sweep_plan.everything(folder)), progress)
+    tuned = _tune(sweep_plan, folder, work)
     whole = {trial.run.folder: name for name, trial in tuned.items()}
-    runs = sweep.runs(folder, {name: trial.options for name, trial in tuned.items()})
-    possible = [run for run in runs if run.setting in tuned or run.setting not in sweep.trials]
-    whole |= {made.folder: run.setting for run, made in work.done(possible)}
-    order = list(sweep.settings)
+    runs = sweep_plan.runs(folder, {name: trial.options for name, trial in tuned.items()})
+    possible = [run for run in runs if run.setting in tuned or run.setting not in sweep_plan.trials]
+    whole |= {made.folder: run.setting for run, made in work.train_each(possible)}
+    order = list(sweep_plan.settings)
     runs = [Run(path) for path in sorted(whole, key=lambda path: order.index(whole[path]))]
     runs = [run for run in runs if any(score.part == "test" and score.epoch is None for score in run.scores)]
-    comparison = compared(runs, folder, whole, progress) if len(runs) >= least else None
+    comparison = compare_runs(runs, folder, whole, progress) if len(runs) >= least else None
     if work.failed:
         raise ValueError(f"{len(work.failed)} of {work.count} runs failed; {work.failed[0]}")
     return comparison
@@ -178,13 +180,13 @@ class _Once:
     def __init__(self, progress: Progress) -> None:
         self.result, self.bar, self.steps = progress.result, progress.bar, progress.steps
         self._progress = progress
-        self._said: set[str] = set()
+        self._logged: set[str] = set()
 
     def log(self, doing: str) -> None:
-        if doing not in self._said:
+        if doing not in self._logged:
             self._progress.log(doing)
         if doing.startswith(INDENT):
-            self._said.add(doing)
+            self._logged.add(doing)
 
 
 @final
@@ -198,17 +200,17 @@ class _Work:
         self.failed: list[str] = []
         self._seconds: list[float] = []
 
-    def done(self, runs: Sequence[plan.Planned]) -> Iterator[tuple[plan.Planned, Run]]:
+    def train_each(self, runs: Sequence[plan.PlannedRun]) -> Iterator[tuple[plan.PlannedRun, Run]]:
         befores = [plan.existing_run(planned_run.root) for planned_run in runs]
         finished = sum(run is not None and run.stage == "finished" for run in befores)
         if finished:
             self.progress.log(f"already finished: {finished} of {len(runs)} runs")
         for planned_run, before in zip(runs, befores, strict=True):
-            made = self._one(planned_run, before)
+            made = self._train_one(planned_run, before)
             if made is not None:
                 yield planned_run, made
 
-    def _one(self, planned_run: plan.Planned, before: Run | None) -> Run | None:
+    def _train_one(self, planned_run: plan.PlannedRun, before: Run | None) -> Run | None:
         self.number += 1
         if before is not None and before.stage == "finished":
             return before
@@ -233,14 +235,15 @@ class _Work:
         return f", about {tqdm.format_interval(seconds)} left"
 
 
-def _tuned(sweep: plan.Sweep, folder: Path, work: _Work) -> dict[str, _Trial]:
+def _tune(sweep_plan: plan.Sweep, folder: Path, work: _Work) -> dict[str, _Trial]:
     """Train the trials, return each setting's best; one may fail, as by diverging, unless all of its setting do."""
     trials: list[_Trial] = []
-    for planned_run, run in work.done(list(sweep.tuning(folder))):
-        trials.append(_Trial.of(planned_run.setting, planned_run.tried, run, sweep.tuned_by.get(planned_run.setting)))
+    for planned_run, run in work.train_each(list(sweep_plan.tuning(folder))):
+        tuned_by = sweep_plan.tuned_by.get(planned_run.setting)
+        trials.append(_Trial.of(planned_run.setting, planned_run.tried, run, tuned_by))
         _write_table(folder / TABLE, trials)
     chosen = _best(trials)
-    work.failed = [f"{name}: every trial failed" for name in sweep.trials if name not in chosen]
+    work.failed = [f"{name}: every trial failed" for name in sweep_plan.trials if name not in chosen]
     for name, trial in chosen.items():
         tried = sum(trial.setting == name for trial in trials)
         score = f"{trial.score.evaluation}, {trial.score.metric} {format_score(trial.score)} on validation"

@@ -21,10 +21,10 @@ from likewise.configuration import resolve, written
 from likewise.configuration.options import TrainOptions
 from likewise.evaluation.placing import CPU
 from likewise.files.waiting import use_progress
-from likewise.instantiate import MAIN, listed
+from likewise.instantiate import MAIN, as_list
 from likewise.report.formatting import short_name
 from likewise.runs import Run
-from likewise.runs.score_format import counted
+from likewise.runs.score_format import format_count
 from likewise.training import Assembled, Checkpoints, Statistics, assemble
 from likewise.training.fine_tuning import FineTuning
 from likewise.training.fitting import fit, trainer_of
@@ -35,7 +35,7 @@ from likewise.training.processes import process_group
 from likewise.training.validation import ValidationScores, check_that_choose
 from likewise.workflows.arguments import TrainArguments, given_options
 from likewise.workflows.execution import Execution, epochs_between, memory_of_step
-from likewise.workflows.failures import check_same, removed_if_idle, unfinished
+from likewise.workflows.failures import check_same, open_unfinished, remove_if_idle
 from likewise.workflows.lightning_trainer import in_our_words, quiet_lightning, trainer_arguments
 from likewise.workflows.metadata import device_of, device_words, flat, shared_options, versions
 from likewise.workflows.objects import Objects
@@ -46,8 +46,8 @@ from likewise.workflows.sharing import join_encoding
 
 # Unless this is set before its first call, MKL's results may depend on arrays' addresses, and so on earlier runs.
 os.environ.setdefault("MKL_CBWR", "AUTO")
-ALIKE = "let all processes read the same files"
-CHOSEN = ("data", "subset", "split", "batches", "encoder", "head", "loss", "inputs", "optimizer", "schedule")
+READ_ALIKE = "let all processes read the same files"
+CHOSEN_PARTS = ("data", "subset", "split", "batches", "encoder", "head", "loss", "inputs", "optimizer", "schedule")
 
 
 def train(
@@ -87,28 +87,28 @@ def train(
     started = time.monotonic()
     with quiet_lightning():
         config: TrainOptions = resolve(objects.options)
-        before = None if config.resume is None else unfinished(config.resume)
-        check_tools(listed(config.log))
+        before = None if config.resume is None else open_unfinished(config.resume)
+        check_tools(as_list(config.log))
         trainer = trainer_arguments(config.trainer)
         from_slurm()
         if rank() > 0:
             warnings.simplefilter("ignore")  # the first process shows them
         try:
             with process_group(shared_options(config), config.timeout_minutes):
-                return _trained(config, trainer, before, progress, started, network=objects.network)
+                return _train_run(config, trainer, before, progress, started, network=objects.network)
         except MisconfigurationException as error:
             raise ValueError(in_our_words(str(error))) from error
 
 
 def check(config: TrainOptions) -> None:
     """Assemble what would be trained and evaluated, without training; raise as `train` does."""
-    check_tools(listed(config.log))
+    check_tools(as_list(config.log))
     with quiet_lightning():
         warnings.simplefilter("ignore")  # the run itself will warn
-        _assembled(config)
+        _assemble(config)
 
 
-def _trained(
+def _train_run(
     config: TrainOptions,
     trainer: Mapping[str, Any],
     before: Run | None,
@@ -118,8 +118,8 @@ def _trained(
     network: nn.Module | None,
 ) -> Run | None:
     bars = use_progress(progress.bar if rank() == 0 else None)
-    with bars, distributed.agreement(CPU, lambda: flat(ready.metadata), subject="data and parts", remedy=ALIKE):
-        ready, evaluations = _assembled(config, before, network)
+    with bars, distributed.agreement(CPU, lambda: flat(ready.metadata), subject="data and parts", remedy=READ_ALIKE):
+        ready, evaluations = _assemble(config, before, network)
         if before is not None:
             check_same(before, ready.metadata)
         if config.trainer.get("precision") == "auto":
@@ -135,12 +135,12 @@ def _trained(
     for note in ready.notes if before is None else ():
         progress.log(note)
     if unfound := dict.fromkeys(re.findall(rf"class_path: {MAIN}\.(\S+)", written(config))):
-        told = f"warning: no other process finds {', '.join(unfound)}, of this script or notebook: put the training "
-        told += 'below if __name__ == "__main__":, or the classes into a file'
-        progress.log(f"{told}; likewise.load(run, module=...) takes a network too")
+        message = f"warning: no other process finds {', '.join(unfound)}, of this script or notebook: put the training "
+        message += 'below if __name__ == "__main__":, or the classes into a file'
+        progress.log(f"{message}; likewise.load(run, module=...) takes a network too")
     names = [config.name] if config.name else [short_name(config.loss), short_name(config.data)]
     run = before or Run.create(config.runs, *names)
-    with removed_if_idle(run, _left, new=before is None):
+    with remove_if_idle(run, _where_left, new=before is None):
         if before is None:
             _describe(run, ready, config)
         else:
@@ -164,7 +164,7 @@ def _steps_within(
         raise ValueError(f"expected --minutes above 0, got {minutes:g}")
     every, most = epochs_between(config, ready, options), 0 if options.evaluations == [] else options.evaluation_samples
     steps, each = steps_within(minutes, ready, trainer, every=every, most=most, started=started)
-    progress.log(f"{minutes:g} minutes are {counted(steps, 'step')} of about {each:.2g} s, and the evaluation")
+    progress.log(f"{minutes:g} minutes are {format_count(steps, 'step')} of about {each:.2g} s, and the evaluation")
     return {"max_steps": steps, "max_epochs": -1}
 
 
@@ -184,14 +184,14 @@ def _follow(ready: Assembled, trainer: Mapping[str, Any], config: TrainOptions, 
 
 def chosen_parts(config: TrainOptions) -> dict[str, Any]:
     """Return the parts of a training that a configuration describes."""
-    chosen = {part: getattr(config, part) for part in CHOSEN}
+    chosen = {part: getattr(config, part) for part in CHOSEN_PARTS}
     if config.min_per_class > 1:
         smallest = {"class_path": "likewise.data.MinPerClass", "init_args": {"count": config.min_per_class}}
-        chosen["subset"] = [smallest, *listed(chosen["subset"])]
+        chosen["subset"] = [smallest, *as_list(chosen["subset"])]
     return chosen
 
 
-def _assembled(
+def _assemble(
     config: TrainOptions, before: Run | None = None, network: nn.Module | None = None
 ) -> tuple[Assembled, EvaluationOptions]:
     lightning.seed_everything(config.seed, workers=True, verbose=False)
@@ -204,10 +204,10 @@ def _assembled(
     check_applicable(ready.parts, evaluations, predicts=ready.module.predicts)
     best, patience, every = config.keep == "best", config.patience, epochs_between(config, ready, evaluations)
     wanted = ((best, "keep the best epoch by", "--keep"), (patience, "end the training by", "--patience"))
-    for asked, does, option in wanted:
-        if asked and ready.refit:
+    for value, does, option in wanted:
+        if value and ready.refit:
             raise ValueError(f"expected a validation part to {does}, got a refit on it: leave out {option}")
-        if asked:
+        if value:
             check_that_choose(ready.parts, every, does, option)
     ValidationScores(Run(Path()), every, patience)  # raises for a patience below 1
     return ready, evaluations
@@ -215,10 +215,10 @@ def _assembled(
 
 def _describe(run: Run, ready: Assembled, config: TrainOptions) -> None:
     settled = deepcopy({part: ready.specs[part] for part in ("batches", "inputs")})  # by the data and the loss
-    asked, made = config.encoder, ready.specs["encoder"]
+    configured, made = config.encoder, ready.specs["encoder"]
     digest = made["init_args"].get("digest")
-    if digest and made["class_path"] == asked["class_path"]:  # that of another run's, or within another, is noted there
-        settled["encoder"] = {**asked, "init_args": {**asked.get("init_args", {}), "digest": digest}}
+    if digest and made["class_path"] == configured["class_path"]:  # another run's, or a nested one, is noted there
+        settled["encoder"] = {**configured, "init_args": {**configured.get("init_args", {}), "digest": digest}}
     run.write(run.configuration.name, written(replace(config, **settled)).encode())
     recipe = {} if config.recipe is None else {"recipe": config.recipe}
     origin = {"seed": config.seed, "device": device_words(config.trainer), "versions": versions("lightning")}
@@ -242,5 +242,5 @@ def _note_device(run: Run, device: str, progress: Progress) -> None:
         run.describe(facts | {"device": f"{known}; then {device}"})
 
 
-def _left(folder: Path) -> str:
+def _where_left(folder: Path) -> str:
     return f"what the run had written is left in {folder}; resume it with likewise train --resume {folder}"

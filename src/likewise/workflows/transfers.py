@@ -1,4 +1,4 @@
-"""A transfer: what an encoder is worth on other data with few labels, as a sweep over the numbers of labels."""
+"""A transfer: the scores of an encoder on other data with few labels, as a sweep over the numbers of labels."""
 
 import hashlib
 import math
@@ -27,11 +27,20 @@ from likewise.data import (
 from likewise.evaluation import FewShot
 from likewise.files.detection import expanded
 from likewise.files.waiting import use_progress
-from likewise.instantiate import class_of, listed
+from likewise.instantiate import as_list, class_of
 from likewise.losses import Loss
 from likewise.report.sections import CurvesSection, FactsSection
 from likewise.report.sections.transfer import TransferSection
-from likewise.report.transfer import FROZEN, SCRATCH, TUNED, Column, by_labels, found_as_csv, transferred, verdict_on
+from likewise.report.transfer import (
+    FROZEN,
+    SCRATCH,
+    TUNED,
+    Column,
+    by_labels,
+    scores_as_csv,
+    transfer_scores,
+    verdict_on,
+)
 from likewise.runs import Run
 from likewise.runs.score_format import aligned
 from likewise.training.assembly import shared
@@ -46,10 +55,10 @@ from likewise.workflows.sweeps import run_sweep
 from likewise.workflows.training import chosen_parts
 
 SHARES = (0.01, 0.1, 1.0)
-LEAST = 2  # labels of a class: one to learn from, one to choose by
-EPOCHS, STEPS = 30, 300  # the least of each
+MIN_CLASS_LABELS = 2  # labels of a class: one to learn from, one to choose by
+MIN_EPOCHS, MIN_STEPS = 30, 300
 WEIGHTS = (".safetensors", ".pth", ".pt", ".bin", ".ckpt")
-USUAL = {
+DEFAULT_OPTIONS = {
     "loss": "likewise.losses.CrossEntropyLoss",
     "batches.views": "1",
     "batches.batch_size": "64",
@@ -58,7 +67,7 @@ USUAL = {
     "report": "false",
 }
 """Options of all runs, unless others are given."""
-MILD = {
+MILD_AUGMENTATION = {
     "batches.augmentation": "likewise.data.RandomResizedCrop",
     "batches.augmentation.scale": "[0.4, 1.0]",
     "batches.augmentation.flip": "0.5",
@@ -93,7 +102,7 @@ def transfer(
         run: A run, the name of a network of timm, or a file: .onnx, or weights of the network that `encoder` names.
         labels: Shares of the labels; those that leave a class fewer than 2 are left out. None: 1 %, 10 %, and all.
         per_class: Labels of each class, instead.
-        seeds: How many seeds, from 0; or which. They choose the labels, too.
+        seeds: N for the seeds 0 to N-1, or a list of seeds. They choose the labels, too.
         output: The folder. None: transfers/DATE, or the folder there of the same transfer.
         progress: Receives messages during the work, and the scores.
         **options: Options of `likewise train` without objects, data among them.
@@ -107,14 +116,16 @@ def transfer(
     """
     seed_list = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
     source = run.folder if isinstance(run, Run) else run
-    asked = Asked(str(source), None if labels is None else tuple(labels), tuple(per_class or ()), tuple(seed_list))
-    return run_transfer(asked, plan.options_of(options), output, progress)
+    request = TransferRequest(
+        str(source), None if labels is None else tuple(labels), tuple(per_class or ()), tuple(seed_list)
+    )
+    return run_transfer(request, plan.options_of(options), output, progress)
 
 
 @final
 @dataclass(frozen=True)
-class Asked:
-    """What a transfer is asked for; see `transfer`."""
+class TransferRequest:
+    """The source of a transfer, its numbers of labels, and its seeds; see `transfer`."""
 
     source: str
     shares: tuple[float, ...] | None = None
@@ -138,25 +149,27 @@ class Asked:
 
 
 def run_transfer(
-    asked: Asked, arguments: Sequence[str], output: Path | str | None = None, progress: Progress = PRINTED
+    request: TransferRequest, arguments: Sequence[str], output: Path | str | None = None, progress: Progress = PRINTED
 ) -> Comparison | None:
     """Train and evaluate what is left, and write the table and its page; see `transfer`."""
     with use_progress(progress.bar):
-        made, columns = planned(asked, arguments, progress)
-    folder = plan.folder_of(made, output or _before(made), HOME)
+        made, columns = plan_transfer(request, arguments, progress)
+    folder = plan.folder_of(made, output or _existing_folder(made), HOME)
     try:
-        return run_sweep(made, folder, progress, compared=partial(_compared, columns), again=AGAIN, least=1)
+        return run_sweep(made, folder, progress, compare_runs=partial(_write_comparison, columns), again=AGAIN, least=1)
     finally:
         scoring.forget()
 
 
-def _before(made: plan.Sweep) -> Path | None:
+def _existing_folder(made: plan.Sweep) -> Path | None:
     """Return the folder of the same transfer, of the same data and weights, if one was begun."""
     places = sorted(path.parent for path in Path(HOME).glob(f"*/{plan.PLAN}"))
     return next((folder for folder in reversed(places) if plan.read(folder) == made), None)
 
 
-def planned(asked: Asked, arguments: Sequence[str], progress: Progress) -> tuple[plan.Sweep, dict[str, Column]]:
+def plan_transfer(
+    request: TransferRequest, arguments: Sequence[str], progress: Progress
+) -> tuple[plan.Sweep, dict[str, Column]]:
     """Plan a transfer's runs, and return the column of each setting; the data is loaded to count its labels."""
     options = canonical_options(arguments)
     named = named_in(arguments)
@@ -165,25 +178,25 @@ def planned(asked: Asked, arguments: Sequence[str], progress: Progress) -> tuple
         raise ValueError("expected no --evaluations, which a transfer sets itself, got some: leave them out")
     if not names & {"data", "recipe", "config"}:
         raise ValueError("expected the other data, got none: likewise transfer RUN --data photos/")
-    asked_for: TrainOptions = read([*_format_options(USUAL), *arguments])
-    _check_options(asked_for)
-    networks = _Networks.of(asked.source, options, asked_for.weights)
-    tuning = {name: getattr(asked_for, name) for name in OF_TUNING}
+    requested: TrainOptions = read([*_format_options(DEFAULT_OPTIONS), *arguments])
+    _check_options(requested)
+    networks = _Networks.of(request.source, options, requested.weights)
+    tuning = {name: getattr(requested, name) for name in OF_TUNING}
     if "encoder_rate_factor" not in named:
         tuning["encoder_rate_factor"] = RATE_FACTOR
     remaining_options = [option for option in options if option.name not in {*OF_TUNING, *networks.taken}]
-    common = [*_format_options(USUAL), *as_words(remaining_options)]
+    common = [*_format_options(DEFAULT_OPTIONS), *as_words(remaining_options)]
     config: TrainOptions = read([*common, *(networks.fresh or networks.trained)])
-    parts = _labelled(config)
+    parts = _load_parts(config)
     whole = parts.refitted().train
     if whole.input_shape[:1] == (3,) and len(whole.input_shape) == 3:
-        common = [*_format_options(MILD), *common]
+        common = [*_format_options(MILD_AUGMENTATION), *common]
     if networks.run is not None and (seen := _labels_seen(networks.run, config, whole)):
-        told = f"{networks.run.folder} was trained with the labels of {seen:,} of {len(whole):,} samples to learn from"
-        progress.log(f"warning: {told}: few-label scores will be optimistic")
+        trained_with = f"trained with the labels of {seen:,} of {len(whole):,} samples to learn from"
+        progress.log(f"warning: {networks.run.folder} was {trained_with}: few-label scores will be optimistic")
     settings: list[plan.GivenSetting] = []
     columns: dict[str, Column] = {}
-    amounts = list(_possible(asked, whole, progress))
+    amounts = list(_possible_amounts(request, whole, progress))
     for index, (amount, kept) in enumerate(amounts):
         labels, size = _amount_words(amount), config.batches["init_args"].get("batch_size", 64)
         subset = [f"--subset{'+' if config.subset else ''}", "FewLabels", *_format_options(amount, "subset.")]
@@ -202,7 +215,7 @@ def planned(asked: Asked, arguments: Sequence[str], progress: Progress) -> tuple
             if (method_options := kinds[method]) is not None:
                 columns[f"{method}, {labels}"] = Column(method, labels)
                 settings.append(plan.GivenSetting(f"{method}, {labels}", [*method_options, *subset]))
-    sweep = plan.planned(settings, common, list(asked.seeds), seeded=["--subset.seed"])
+    sweep = plan.plan_sweep(settings, common, list(request.seeds), seeded=["--subset.seed"])
     digests = {"data": fingerprint(parts), "weights": networks.digest}
     return replace(sweep, digests=digests), columns
 
@@ -269,7 +282,7 @@ class _Networks:
 
 
 def _check_options(config: TrainOptions) -> None:
-    kinds = [class_of(spec["class_path"], Subset) for spec in listed(config.subset)]
+    kinds = [class_of(spec["class_path"], Subset) for spec in as_list(config.subset)]
     if FewLabels in kinds:
         raise ValueError(
             "expected no FewLabels among --subset, which a transfer sets itself: give --labels or --per_class"
@@ -280,11 +293,11 @@ def _check_options(config: TrainOptions) -> None:
         )
     loss = class_of(config.loss["class_path"], Loss)
     if not {"prototypes", "class_logits"} & LossSignature.by(loss).names:
-        told = f"expected a loss with a classifier, to be evaluated by, got {loss.__name__}"
-        raise ValueError(f"{told}: --loss CrossEntropyLoss, or leave it out")
+        message = f"expected a loss with a classifier, to be evaluated by, got {loss.__name__}"
+        raise ValueError(f"{message}: --loss CrossEntropyLoss, or leave it out")
 
 
-def _labelled(config: TrainOptions) -> Parts:
+def _load_parts(config: TrainOptions) -> Parts:
     """Load the parts whose labels are subsampled: training and validation samples have one class each."""
     parts, _ = parts_of(chosen_parts(config), _check_labels)
     if parts.train.names != parts.test.names or parts.new_in_validation:
@@ -313,28 +326,31 @@ def _check_labels(samples: Samples) -> None:
         )
         raise ValueError(f"expected data with a class for each sample, got {has}: {remedy}")
     if samples.within is not None:
-        told = "expected data with one class for each sample, got fine labels too"
-        raise ValueError(f"{told}: leave them out, or have them alone as labels, --data.label")
+        message = "expected data with one class for each sample, got fine labels too"
+        raise ValueError(f"{message}: leave them out, or have them alone as labels, --data.label")
 
 
-def _possible(asked: Asked, whole: Samples, progress: Progress) -> Iterator[tuple[dict[str, Any], int]]:
+def _possible_amounts(
+    request: TransferRequest, whole: Samples, progress: Progress
+) -> Iterator[tuple[dict[str, Any], int]]:
     """Yield the amounts that leave every class enough labels, and how many each keeps; report those that don't."""
     usable_count, counts = 0, whole.counts
-    for amount in asked.amounts:
+    for amount in request.amounts:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what it warns of is left out, and reported below
             kept = whole[FewLabels(**amount)(whole)].counts
         fewest = int(kept.argmin())
-        if int(kept[fewest]) >= LEAST:
+        if int(kept[fewest]) >= MIN_CLASS_LABELS:
             usable_count += 1
             yield amount, int(kept.sum())
         else:
-            told = f"{int(kept[fewest])} of {whole.names[fewest]!r}, and {LEAST} of each class are needed"
-            progress.log(f"{_amount_words(amount)}: left out, as it keeps {told}")
+            reason = f"{int(kept[fewest])} of {whole.names[fewest]!r}, and {MIN_CLASS_LABELS} of each class are needed"
+            progress.log(f"{_amount_words(amount)}: left out, as it keeps {reason}")
     if not usable_count:
         smallest = int(counts.min())
-        remedy = f"--labels {math.ceil(100 * LEAST / smallest) / 100:g} does" if smallest >= LEAST else "add labels"
-        raise ValueError(f"expected a number of labels that keeps {LEAST} of each class, got none: {remedy}")
+        share = math.ceil(100 * MIN_CLASS_LABELS / max(1, smallest)) / 100
+        remedy = f"--labels {share:g} does" if smallest >= MIN_CLASS_LABELS else "add labels"
+        raise ValueError(f"expected a number of labels that keeps {MIN_CLASS_LABELS} of each class, got none: {remedy}")
 
 
 def _amount_words(amount: Mapping[str, Any]) -> str:
@@ -354,7 +370,7 @@ def _epochs(labelled: int, batch_size: int) -> int:
         >>> _epochs(10, 64), _epochs(100, 64), _epochs(50_000, 64)
         (300, 300, 30)
     """
-    return max(EPOCHS, math.ceil(STEPS / max(1, labelled // batch_size)))
+    return max(MIN_EPOCHS, math.ceil(MIN_STEPS / max(1, labelled // batch_size)))
 
 
 def _few_shot(parts: Parts, progress: Progress) -> list[str]:
@@ -375,15 +391,15 @@ def _format_options(options: Mapping[str, Any], above: str = "") -> list[str]:
     return as_words(Option(f"{above}{name}", "null" if value is None else value) for name, value in options.items())
 
 
-def _compared(
+def _write_comparison(
     columns: Mapping[str, Column], runs: Sequence[Run], folder: Path, names: Mapping[Path, str], progress: Progress
 ) -> Comparison:
     """Report the table of a transfer, and write it as CSV next to a page that shows it as curves."""
     page = folder / "transfer.html"
     views = report.in_settings(runs, names, progress=progress.bar)
-    scores = transferred(report.settings_of(views), columns)
+    scores = transfer_scores(report.settings_of(views), columns)
     comparison = Comparison(page, [score.row for score in scores], verdict_on(scores))
-    comparison.table.write_text(found_as_csv(scores), "utf-8", "backslashreplace")
+    comparison.table.write_text(scores_as_csv(scores), "utf-8", "backslashreplace")
     report.write_page(
         page, views, title="Transfer", sections=[TransferSection(scores), CurvesSection(), FactsSection()]
     )

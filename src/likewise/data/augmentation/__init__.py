@@ -1,4 +1,4 @@
-"""How a view differs from its sample: augmentations of a whole batch at once, on the batch's device."""
+"""Augmentations: random changes that make views of a whole batch at once, on the batch's device."""
 
 from likewise.data.augmentation.affine import RandomAffine, RandomShift
 from likewise.data.augmentation.augmentation import Augmentation, Chain, Draw, ImageAugmentation, NoAugmentation

@@ -25,7 +25,7 @@ class RandomAffine(ImageAugmentation):
         shear: Largest shear in either direction, in degrees.
         noise: Standard deviation of Gaussian noise, relative to that of the image's pixels.
         padding: What lies outside the image: "zeros", its "border", or its "reflection".
-        seed: Of views outside of training; see `Augmentation`.
+        seed: Seed of views outside of training; see `Augmentation`.
 
     Example:
         >>> RandomAffine()(torch.zeros(4, 1, 8, 8)).shape
@@ -79,7 +79,7 @@ class RandomShift(ImageAugmentation):
     Args:
         padding: Pixels on each side, so that an image moves by up to as many.
         flip: Probability of a horizontal flip.
-        seed: Of views outside of training; see `Augmentation`.
+        seed: Seed of views outside of training; see `Augmentation`.
 
     Memory:
         The padded images.

@@ -1,4 +1,4 @@
-"""What all augmentations share: their random numbers, the dtype of images, checks, and several one after another."""
+"""The base of all augmentations: their random numbers, the dtype of images, checks, and chains of several."""
 
 from abc import ABC, abstractmethod
 from numbers import Integral
@@ -60,7 +60,7 @@ class Augmentation(Described, nn.Module, ABC):
     Parameters out of range, and inputs that it cannot change, are a ValueError.
 
     Args:
-        seed: Of the random numbers of its calls, each of which has others. None: `torch.manual_seed` fixes them.
+        seed: Seed of the random numbers of its calls; each call has others. None: `torch.manual_seed` fixes them.
 
     Example:
         >>> from likewise.data import SimCLRViews
@@ -136,7 +136,7 @@ class ImageAugmentation(Augmentation):
     """Abstract: a random change of images, computed in float32 or wider whatever precision the training has.
 
     Args:
-        seed: Of views outside of training; see `Augmentation`.
+        seed: Seed of views outside of training; see `Augmentation`.
 
     Returns:
         Calling it with images (N, channels, height, width), uint8 or floating from 0 to 1, returns views from 0 to 1,
@@ -169,7 +169,7 @@ class NoAugmentation(Augmentation):
     """No change: every view is its sample as it is.
 
     Args:
-        seed: Without meaning; as in `Augmentation`.
+        seed: Without effect; see `Augmentation`.
 
     Example:
         >>> NoAugmentation()(torch.tensor([[1.0, 2.0]]))
@@ -187,7 +187,7 @@ class Chain(Augmentation):
 
     Args:
         augmentations: The augmentations, in order; each takes the output of the one before.
-        seed: Of views outside of training; see `Augmentation`.
+        seed: Seed of views outside of training; see `Augmentation`.
 
     Returns:
         Calling it with inputs of the first returns views as outputs of the last.
@@ -226,7 +226,8 @@ class Chain(Augmentation):
 
     @property
     def needs_fit(self) -> bool:
-        return any(augmentation.needs_fit for augmentation in self.augmentations)
+        overridden = type(self).fit is not Chain.fit
+        return overridden or any(augmentation.needs_fit for augmentation in self.augmentations)
 
 
 def floating(inputs: Shaped[Tensor, "n ch h w"], name: str) -> Float[Tensor, "n ch h w"]:

@@ -35,13 +35,13 @@ class ColourJitter(ImageAugmentation):
 
     Args:
         brightness: Largest change of the factor b; it is sampled from [max(0, 1 − b), 1 + b].
-        contrast: The same for contrast, about the image's mean grey.
-        saturation: The same for saturation, about each pixel's grey.
+        contrast: Largest change of the factor of contrast, about the image's mean grey.
+        saturation: Largest change of the factor of saturation, about each pixel's grey.
         hue: Largest hue shift in either direction, in full turns, at most 0.5.
         probability: Probability that brightness, contrast, saturation and hue of an image are changed.
         grey: Probability that an image becomes grey.
         hue_form: "affine", or "exact", which makes the default recipe four times slower.
-        seed: Of views outside of training; see `Augmentation`.
+        seed: Seed of views outside of training; see `Augmentation`.
 
     Returns:
         Calling it with images (N, 3 or 1, height, width) returns views of the same shape; see `ImageAugmentation`.

@@ -18,7 +18,7 @@ class FeatureDropout(Augmentation):
     Args:
         probability: Probability that a feature is replaced.
         noise: Standard deviation of Gaussian noise, relative to that of the feature over the training part.
-        seed: Of views outside of training; see `Augmentation`.
+        seed: Seed of views outside of training; see `Augmentation`.
 
     Returns:
         Calling it with vectors (N, F), floating, returns views, (N, V, F), of the same dtype.
@@ -75,7 +75,7 @@ class TokenDropout(Augmentation):
     Args:
         probability: Probability that a token is replaced.
         mask_id: What replaces it: the vocabulary's mask, or its unknown word, above 0.
-        seed: Of views outside of training; see `Augmentation`.
+        seed: Seed of views outside of training; see `Augmentation`.
 
     Returns:
         Calling it with token rows (N, T), integers, returns views, (N, V, T), of the same dtype; other augmentations

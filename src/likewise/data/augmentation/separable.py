@@ -21,7 +21,7 @@ from likewise.data.augmentation.augmentation import (
 
 TRIES = 10  # boxes, before the centre is taken
 NUMBERS = 4 * (TRIES + 1) + 1  # from [0, 1), which a random box and its flip take
-SHARP = 1e4  # makes a kernel of only its middle: exp(−10,000) is 0
+NO_BLUR_SHARPNESS = 1e4  # makes a kernel of only its middle: exp(−10,000) is 0
 Weights = tuple[Float[Tensor, "n new_h h"], Float[Tensor, "n new_w w"]]  # of rows and of columns
 
 
@@ -46,7 +46,7 @@ class RandomResizedCrop(ImageAugmentation):
         scale: Smallest and largest area of a box, as a fraction of the image's.
         ratio: Smallest and largest aspect ratio of a box, width divided by height.
         flip: Probability of a horizontal flip.
-        seed: Of views outside of training; see `Augmentation`.
+        seed: Seed of views outside of training; see `Augmentation`.
 
     Memory:
         The weights for an image take size × (height + width) numbers, and the intermediate product height × size per
@@ -187,7 +187,7 @@ class GaussianBlur(ImageAugmentation):
         probability: Probability that an image is blurred.
         size: Side of the kernel in pixels, odd. None: SimCLR's, a tenth of the image's shorter side made odd, and at
             least 3.
-        seed: Of views outside of training; see `Augmentation`.
+        seed: Seed of views outside of training; see `Augmentation`.
 
     Memory:
         The weights for an image take height² + width² numbers.
@@ -223,7 +223,7 @@ class GaussianBlur(ImageAugmentation):
             raise ValueError(f"GaussianBlur expected images larger than half its kernel of {size} pixels, got {got}")
         numbers = uniform(draw, images, 2)
         sigma = numbers[:, 0] * (self.sigma[1] - self.sigma[0]) + self.sigma[0]
-        sharpness = torch.where(numbers[:, 1] < self.probability, 0.5 / sigma.square(), SHARP)
+        sharpness = torch.where(numbers[:, 1] < self.probability, 0.5 / sigma.square(), NO_BLUR_SHARPNESS)
         return blur_weights(sharpness, size, sides)
 
 

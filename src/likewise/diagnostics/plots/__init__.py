@@ -1,4 +1,4 @@
-"""Pictures: the one place that draws, with Plotly; each picture is a figure, and any page can show it."""
+"""Pictures, drawn with Plotly here alone: each is a figure that any page can show."""
 
 from likewise.diagnostics.plots.figure import COLORS, CONFIG, as_data, as_html, palette, script
 from likewise.diagnostics.plots.histograms import heat_maps, histograms, matrix

@@ -1,4 +1,4 @@
-"""What all figures share: colours, axes, plain text, and how a figure becomes an element of a page."""
+"""The common parts of all figures: colours, axes, plain text, and elements of a page."""
 
 import base64
 import gzip
@@ -22,7 +22,7 @@ BUTTONS = ["toImage", "zoom2d", "pan2d", "resetScale2d"]  # none that leads out 
 CONFIG = {"displaylogo": False, "responsive": True, "modeBarButtons": [BUTTONS]}
 GREY = "#8a8f99"
 GRID = "rgba(128,128,128,0.25)"
-LONGEST = 50  # characters of a name in a figure
+MAX_NAME_LENGTH = 50  # characters of a name in a figure
 COLUMNS = 2  # of panels
 
 
@@ -77,11 +77,11 @@ def as_data(value: Any, name: str = "") -> Markup:
     return Markup('<script type="application/json"{}>{}</script>').format(named, json)
 
 
-def told(text: str, most: int = LONGEST) -> str:
+def plotly_text(text: str, most: int = MAX_NAME_LENGTH) -> str:
     """Escape and shorten a name so that Plotly shows it as it is, instead of rendering tags and links in it.
 
     Example:
-        >>> told("<b>cat</b>"), told("abcdef", 4)
+        >>> plotly_text("<b>cat</b>"), plotly_text("abcdef", 4)
         ('&lt;b&gt;cat&lt;/b&gt;', 'abc…')
     """
     return escape(one_line(text, most), quote=False)
@@ -111,7 +111,7 @@ def line(points: Sequence[tuple[float, float | None]], name: str, shade: str, **
     """
     x, y = zip(*points, strict=True) if points else ((), ())
     return go.Scatter(
-        {"mode": "lines+markers", "line": {"color": shade, "width": 1.6}} | properties, x=x, y=y, name=told(name)
+        {"mode": "lines+markers", "line": {"color": shade, "width": 1.6}} | properties, x=x, y=y, name=plotly_text(name)
     )
 
 

@@ -8,9 +8,9 @@ from jaxtyping import Float
 from plotly.subplots import make_subplots
 from torch import Tensor
 
-from likewise.diagnostics.plots.figure import color, grid, styled, told
+from likewise.diagnostics.plots.figure import color, grid, plotly_text, styled
 
-MOST_NAMED = 60  # rows of a matrix; of more only hovering shows the names
+MAX_NAMED_ROWS = 60  # rows of a matrix; of more only hovering shows the names
 
 
 def histograms(
@@ -38,7 +38,7 @@ def histograms(
                 y=(100 * shares).tolist(),
                 width=(edges[1:] - edges[:-1]).tolist(),
                 marker={"color": color(kinds.index(label), len(kinds)), "opacity": 0.65, "line": {"width": 0}},
-                name=told(label),
+                name=plotly_text(label),
                 legendgroup=label,
                 showlegend=column == 1,
                 row=1,
@@ -62,7 +62,7 @@ def heat_maps(histograms: Mapping[str, Sequence[tuple[int, Sequence[int]]]]) -> 
         >>> heat_maps({"drift": [(1, (3, 1)), (2, (0, 0))]}).data[0].z
         ([75.0, None], [25.0, None])
     """
-    figure, places = grid([told(title.replace("_", " ")) for title in histograms], columns=1)
+    figure, places = grid([plotly_text(title.replace("_", " ")) for title in histograms], columns=1)
     for position, pairs in zip(places, histograms.values(), strict=True):
         shares = [[100 * count / sum(counts) if sum(counts) else None for count in counts] for _, counts in pairs]
         heat = go.Heatmap(
@@ -93,7 +93,7 @@ def matrix(values: Float[Tensor, "l l"], names: Sequence[str], what: str) -> go.
         >>> matrix(torch.eye(2), ["cat", "dog"], "similarity").data[0].customdata[0][1]
         'cat, dog: 0'
     """
-    shown = [told(name, 24) for name in names]
+    shown = [plotly_text(name, 24) for name in names]
     texts = [
         [f"{first}, {second}: {value:.2g}" for second, value in zip(shown, row, strict=True)]
         for first, row in zip(shown, values.tolist(), strict=True)
@@ -108,10 +108,10 @@ def matrix(values: Float[Tensor, "l l"], names: Sequence[str], what: str) -> go.
         colorscale="Blues",
         zmin=0,
         zmax=1,
-        colorbar={"title": told(what)},
+        colorbar={"title": plotly_text(what)},
     )
     named: dict[str, Any] = (
-        {"tickvals": places, "ticktext": shown} if len(shown) <= MOST_NAMED else {"showticklabels": False}
+        {"tickvals": places, "ticktext": shown} if len(shown) <= MAX_NAMED_ROWS else {"showticklabels": False}
     )
     figure.update_xaxes(tickangle=-60, automargin=True, **named)
     figure.update_yaxes(autorange="reversed", scaleanchor="x", constrain="domain", **named)

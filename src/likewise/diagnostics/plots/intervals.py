@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from likewise.diagnostics.plots.figure import GREY, color, line, styled, told
+from likewise.diagnostics.plots.figure import GREY, color, line, plotly_text, styled
 
-MOST_TICKS = 40  # names on an axis
-MOST_SETTINGS = 10  # that are named on an axis; of more, powers of ten are
+MAX_TICKS = 40  # with names, on an axis
+MAX_SETTINGS = 10  # named on an axis; of more, only powers of ten are
 
 
 class Dot(NamedTuple):
@@ -58,14 +58,14 @@ def dots(rows: Mapping[str, Mapping[str, Dot]], across: str, *, zero: bool = Fal
             x=[dot.value for _, dot in shown],
             y=[row + apart * (index - (len(kinds) - 1) / 2) for row, _ in shown],
             error_x=whiskers([dot for _, dot in shown]) | {"color": shade},
-            name=told(label),
+            name=plotly_text(label),
             mode="markers",
             marker={"color": shade, "size": 11 if len(kinds) <= 2 else 8},
-            hovertext=[told(dot.words, 200) for _, dot in shown],
+            hovertext=[plotly_text(dot.words, 200) for _, dot in shown],
             hoverinfo="text+name",
         )
     figure.update_yaxes(
-        tickvals=list(range(len(rows))), ticktext=[told(row) for row in rows], range=[len(rows) - 0.5, -0.5]
+        tickvals=list(range(len(rows))), ticktext=[plotly_text(row) for row in rows], range=[len(rows) - 0.5, -0.5]
     )
     figure.update_xaxes(title_text=across)
     if zero:
@@ -93,14 +93,14 @@ def bars(kinds: Mapping[str, Mapping[str, Dot]], across: str, up: str) -> go.Fig
             x=[names.index(name) for name in by_name],
             y=[dot.value for dot in by_name.values()],
             error_y=whiskers(list(by_name.values())) | {"color": GREY},
-            name=told(label),
+            name=plotly_text(label),
             marker={"color": color(index, len(kinds))},
-            hovertext=[told(f"{name}: {dot.words}", 200) for name, dot in by_name.items()],
+            hovertext=[plotly_text(f"{name}: {dot.words}", 200) for name, dot in by_name.items()],
             hoverinfo="text+name",
         )
-    shown = names if len(names) <= MOST_TICKS else []
+    shown = names if len(names) <= MAX_TICKS else []
     figure.update_xaxes(
-        title_text=across, tickvals=list(range(len(shown))), ticktext=[told(name, 24) for name in shown]
+        title_text=across, tickvals=list(range(len(shown))), ticktext=[plotly_text(name, 24) for name in shown]
     )
     figure.update_xaxes(automargin=True)
     figure.update_yaxes(title_text=up, rangemode="tozero")
@@ -118,7 +118,7 @@ def choices(panels: Mapping[str, tuple[str, Mapping[str, Sequence[Tried]]]]) -> 
         >>> choices({"kNN": ("k", {"encoder": tried})}).data[0].marker.symbol
         ('star', 'circle')
     """
-    figure = make_subplots(1, max(1, len(panels)), subplot_titles=[told(title) for title in panels])
+    figure = make_subplots(1, max(1, len(panels)), subplot_titles=[plotly_text(title) for title in panels])
     kinds = list(dict.fromkeys(label for _, lines in panels.values() for label in lines))
     named: set[str] = set()
     for column, (setting, lines) in enumerate(panels.values(), start=1):
@@ -132,9 +132,9 @@ def choices(panels: Mapping[str, tuple[str, Mapping[str, Sequence[Tried]]]]) -> 
             points, shade = [(trial.setting, trial.value) for trial in tried], color(kinds.index(label), len(kinds))
             figure.add_trace(line(points, label, shade, **drawn, **legend), row=1, col=column)
             named.add(label)
-        figure.update_xaxes(type="log", exponentformat="power", title_text=told(setting), row=1, col=column)
+        figure.update_xaxes(type="log", exponentformat="power", title_text=plotly_text(setting), row=1, col=column)
         values = sorted({trial.setting for tried in lines.values() for trial in tried})
-        if len(values) <= MOST_SETTINGS:
+        if len(values) <= MAX_SETTINGS:
             figure.update_xaxes(tickvals=values, ticktext=[f"{value:g}" for value in values], row=1, col=column)
     figure.update_yaxes(title_text="validation score, %", col=1)
     return styled(figure, height=380).update_layout(margin={"t": 96})  # the legend may take two lines

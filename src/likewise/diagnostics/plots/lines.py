@@ -8,10 +8,10 @@ import plotly.graph_objects as go
 from jaxtyping import Float
 from torch import Tensor
 
-from likewise.diagnostics.plots.figure import COLORS, GREY, color, grid, line, styled, told
+from likewise.diagnostics.plots.figure import COLORS, GREY, color, grid, line, plotly_text, styled
 from likewise.diagnostics.plots.intervals import Dot, whiskers
 
-MOST_LABELS = 24  # in a legend
+MAX_LABELS = 24  # in a legend
 DECADES = 5.0  # of the axis of strengths; weaker references make no difference
 
 
@@ -38,7 +38,7 @@ def curves(panels: Mapping[str, Sequence[tuple[str, Sequence[tuple[int, float]]]
         >>> [(line.name, line.showlegend) for line in figure.data]
         [('a', True), ('b', True), ('a', False)]
     """
-    figure, places = grid([told(title.replace("_", " ")) for title in panels])
+    figure, places = grid([plotly_text(title.replace("_", " ")) for title in panels])
     labels = list(dict.fromkeys(label for lines in panels.values() for label, _ in lines))
     named: set[str] = set()
     for position, lines in zip(places, panels.values(), strict=True):
@@ -50,7 +50,7 @@ def curves(panels: Mapping[str, Sequence[tuple[str, Sequence[tuple[int, float]]]
     rows = max((position["row"] for position in places), default=1)
     figure.update_xaxes(title_text=across, row=rows)
     figure.update_yaxes(exponentformat="power")
-    return styled(figure, height=90 + 210 * rows, showlegend=1 < len(labels) <= MOST_LABELS)
+    return styled(figure, height=90 + 210 * rows, showlegend=1 < len(labels) <= MAX_LABELS)
 
 
 def scatter(kinds: Mapping[str, Sequence[Point]], across: str, up: str, *, logarithmic: bool = False) -> go.Figure:
@@ -72,10 +72,10 @@ def scatter(kinds: Mapping[str, Sequence[Point]], across: str, up: str, *, logar
         figure.add_scatter(
             x=[point.x for point in points],
             y=[point.y for point in points],
-            name=told(label),
+            name=plotly_text(label),
             mode="markers",
             marker={"color": color(index, len(kinds)), "size": 7, "opacity": 0.7},
-            hovertext=[told(point.words, 200) for point in points],
+            hovertext=[plotly_text(point.words, 200) for point in points],
             hoverinfo="text+name",
         )
     figure.update_xaxes(title_text=across, type="log" if logarithmic else "linear")
@@ -111,7 +111,7 @@ def with_intervals(
         figure.add_scatter(x=[0, 100], y=[0, 100], mode="lines", line=dotted, showlegend=False, hoverinfo="skip")
     for index, (name, points) in enumerate(lines.items()):
         dots, shade = [dot for _, dot in points], color(index, len(lines))
-        hover = {"hovertext": [told(dot.words, 200) for dot in dots], "hoverinfo": "text+name"}
+        hover = {"hovertext": [plotly_text(dot.words, 200) for dot in dots], "hoverinfo": "text+name"}
         drawn = [(number, dot.value) for number, dot in points]
         figure.add_trace(line(drawn, name, shade, error_y=whiskers(dots) | {"color": shade}, **hover))
     figure.update_xaxes(title_text=across)
@@ -159,7 +159,7 @@ def strengths(
         >>> [line.name for line in strengths({"epoch 1": (torch.linspace(-1, 1, 3), means, 2 * means)}).data]
         ['positives', 'negatives']
     """
-    figure, places = grid([told(title, 64) for title in panels])
+    figure, places = grid([plotly_text(title, 64) for title in panels])
     for position, (edges, *means) in zip(places, panels.values(), strict=True):
         for index, (name, values) in enumerate(zip(("positives", "negatives"), means, strict=True)):
             middles = ((edges[1:] + edges[:-1]) / 2).tolist()

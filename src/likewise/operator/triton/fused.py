@@ -43,7 +43,7 @@ from likewise.operator.triton.weights import Plan, Plans, plans
 
 
 class _State(NamedTuple):
-    """What the backward needs from the forward."""
+    """The state of a forward that the backward needs."""
 
     problem: ContrastSpec
     common: Common
@@ -73,7 +73,7 @@ def forward(
     if all_plans is not None:
         try:
             with _on(queries.device):
-                return _visited(problem, all_plans, (queries, *references), temperature)
+                return _visit_sections(problem, all_plans, (queries, *references), temperature)
         except OutOfResources as why:
             _leave(problem, queries.device, why)
     return tiled.forward(problem, queries, references, temperature, wanted)
@@ -121,12 +121,11 @@ def _warn(device: torch.device, lacking: str) -> None:
     )
 
 
-def _visited(problem: ContrastSpec, all_plans: Plans, rows: tuple[Tensor, ...], tau: Tensor) -> ForwardResult:
+def _visit_sections(problem: ContrastSpec, all_plans: Plans, rows: tuple[Tensor, ...], tau: Tensor) -> ForwardResult:
     how = precision(problem.half, tau.device)
     fixed = all_plans.sets and problem.normalize and problem.inv_temperature is not None
-    fixed = (
-        fixed and launches.LOG2E * (problem.inv_temperature or 0) * how.slack * max(all_plans.powers) <= launches.SAFE
-    )
+    largest_offset = launches.LOG2E * (problem.inv_temperature or 0) * how.slack * max(all_plans.powers)
+    fixed = fixed and largest_offset <= launches.MAX_FIXED_OFFSET
     common = Common(all_plans, how, tau, fixed)
     operands = tuple([launches.operand(v, how, normalize=problem.normalize, order=all_plans.order) for v in rows])
     z, sections, n = operands[0], problem.per_section(operands[0], operands[1:]), rows[0].shape[0]
@@ -244,11 +243,11 @@ def _forces(state: _State, upstream: Outcome) -> tuple[RowArgs, RowArgs | None, 
         of_back = Outcome(upstream.columns, (), None, None, ())
         of_columns = launches.shares(back, of_back, state.common, strongest[first:], weights[first:])
     if part is not None:
-        return of_rows, *_learned(part, of_rows, strongest.amax()), weights
+        return of_rows, *_exchange_shares(part, of_rows, strongest.amax()), weights
     return of_rows, of_columns, strongest.amax(), weights
 
 
-def _learned(part: LocalAnchors, mine: RowArgs, strongest: Tensor) -> tuple[RowArgs, Tensor]:
+def _exchange_shares(part: LocalAnchors, mine: RowArgs, strongest: Tensor) -> tuple[RowArgs, Tensor]:
     """Return what the gradients of all queries as anchors read, and the largest of all processes."""
     rows = [
         *mine.offset,

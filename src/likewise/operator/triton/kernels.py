@@ -29,11 +29,11 @@ import triton.language as tl
 
 from likewise.operator.triton import operands
 
-LARGEST = tl.constexpr(operands.LARGEST)
-SMALLER = tl.constexpr(2048.0)
+MAX_SCALED = tl.constexpr(operands.MAX_SCALED)
+LOW_HALF_FACTOR = tl.constexpr(2048.0)
 """The extra factor of the second half of a weight, so that float16 keeps its bits as well."""
 
-UNROLLED = tl.constexpr(256)
+MAX_UNROLLED = tl.constexpr(256)
 """A loop over chunks of up to this many columns is unrolled, so that the loop over tiles around it is pipelined; more
 would not fit into shared memory at once."""
 
@@ -130,7 +130,7 @@ def product(
 ):  # fmt: skip
     """Return x yᵀ of a tile, for rows of D columns in one part or two, a chunk at a time."""
     total = tl.full((N, R), 0.0, tl.float32)
-    if D <= UNROLLED:
+    if D <= MAX_UNROLLED:
         for start in tl.static_range(0, D, CHUNK):
             total = _chunk(total, x, y, rows, other_rows, n, r, start, D, CHUNK, X2, Y2, ALL4)
     else:
@@ -319,8 +319,8 @@ def _multiplied(total, w, y, other_rows, y0, y1, r, chunk, HOW: tl.constexpr):
         y0, y1 = _load_parts(y, other_rows, chunk * HOW.CHUNK + tl.arange(0, HOW.CHUNK), r, HOW.D, HOW.TWO)
     w0 = rounded(w, HOW.HALF, HOW.INTERPRETED)
     if HOW.TWO:  # tensor cores truncate their sums instead of rounding: limit these to one tile
-        w1 = ((w - w0.to(tl.float32)) * SMALLER).to(HOW.HALF)
-        new = tl.dot(w1, y0, input_precision="ieee") * (1.0 / SMALLER)
+        w1 = ((w - w0.to(tl.float32)) * LOW_HALF_FACTOR).to(HOW.HALF)
+        new = tl.dot(w1, y0, input_precision="ieee") * (1.0 / LOW_HALF_FACTOR)
         new = tl.dot(w0, y1, new, input_precision="ieee")
         return total + tl.dot(w0, y0, new, input_precision="ieee")
     return tl.dot(w0, y0, total, input_precision="ieee")
@@ -341,8 +341,8 @@ def backward_kernel(
     stop = tl.minimum(start + tiles, tl.cdiv(r, HOW.R))
     scale, equal, unscale = _scales(tau, x_scale, y_scale, HOW)
     bound = equal * HOW.SLACK
-    upstream = tl.load(strongest)  # the lift scales the largest weight close to LARGEST
-    lift = tl.floor(tl.log2((1.0 / tl.where(upstream == 0, LARGEST, upstream)) * LARGEST))
+    upstream = tl.load(strongest)  # the lift scales the largest weight close to MAX_SCALED
+    lift = tl.floor(tl.log2((1.0 / tl.where(upstream == 0, MAX_SCALED, upstream)) * MAX_SCALED))
     lift = tl.exp2(tl.minimum(tl.maximum(lift, -60.0), 60.0))
     x0, x1 = _load_parts(x, rows, tl.arange(0, HOW.CHUNK), n, HOW.D, HOW.TWO)
     slope = tl.full((HOW.N,), 0.0, tl.float32)

@@ -15,12 +15,12 @@ from triton.runtime import JITFunction
 from likewise.operator.spec import Outcome
 from likewise.operator.triton import kernels, row_kernels, tuning
 from likewise.operator.triton.operands import KERNEL_DTYPES, Operand, Precision, aligned, as_they_are, chunk, width
-from likewise.operator.triton.weights import Plan, Plans
+from likewise.operator.triton.weights import NO_TILE, Plan, Plans
 
 BLOCK = 256
 """Rows per program in the kernels that combine sums."""
 
-SAFE = 44.0
+MAX_FIXED_OFFSET = 44.0
 """The largest bound o of |s|, in base 2, that is used as a fixed offset: a total is then at least 2^−88, and the
 gradient of a row's log-sum-exp over it stays within float32's range up to 2^39."""
 
@@ -28,15 +28,15 @@ LOG2E = 1.4426950408889634
 
 _triton: Any = triton
 
-MOST = 1024
-"""How many compiled kernels are cached at most."""
+MAX_CACHED_KERNELS = 1024
+"""Largest number of compiled kernels that are cached."""
 
-LARGE = 1 << 31
-"""From here on Triton passes an integer in 64 bits."""
+MIN_INT64 = 1 << 31
+"""The smallest integer that Triton passes in 64 bits."""
 
 
 class Common(NamedTuple):
-    """What all launches of a contrast share."""
+    """The arguments that all launches of a contrast share."""
 
     plans: Plans
     how: Precision
@@ -64,7 +64,7 @@ class Sums(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """What a forward returns: see `Outcome`."""
+    """The results of a forward: see `Outcome`."""
 
     logsums: tuple[Float[Tensor, " n"], ...]
     attraction: Float[Tensor, " n"] | None
@@ -96,7 +96,7 @@ class How:
     INTERPRETED: bool
     NORMALIZED: bool
     SCALE: float
-    """What rows of length 1 are scaled by."""
+    """The scale of rows of length 1."""
     SLACK: float
     FIXED: bool
     PUSHES: int
@@ -105,9 +105,9 @@ class How:
     COUNTED: int
     SELF: bool
     STRIDE: int
-    """From one kind of tiles to the next: 1 if there is a kind 1, else 2."""
+    """From one kind of tiles to the next: 1 if there are `EQUAL_KEYS`, else 2; see `weights`."""
     FIRST: int
-    """The first kind with any weight, SECOND with a second push, PULLS with a pull; 3: none."""
+    """The first kind with any weight, SECOND with a second push, PULLS with a pull; `NO_TILE`: none."""
     SECOND: int
     PULLS: int
 
@@ -126,7 +126,7 @@ class Visit(NamedTuple):
     grid: tuple[int, int, int]
     rows: tuple[Any, ...]
     values: tuple[Any, ...]
-    """What the weights read, and where keys may be equal."""
+    """The values that the weights read, and the positions where keys may be equal."""
     counts: tuple[int, ...]
     keywords: dict[str, Any]
 
@@ -185,7 +185,7 @@ def visit(kernel: str, rows: Operand, other: Operand, plan: Plan, common: Common
         how, N=size.own, R=size.other, D=padded, CHUNK=held, NORMALIZED=rows.lengths is not None, FIXED=fixed,
         PUSHES=len(plans.powers), SETS=plans.sets, PULL_SET=plans.pull_set, COUNTED=plans.counted if wanted else -1,
         SELF=plan.has_diagonal, STRIDE=2 if plan.ordered is None else 1,
-        FIRST=plan.kinds[0], SECOND=plan.kinds[1], PULLS=plan.kinds[2] if wanted else 3,
+        FIRST=plan.first_kinds[0], SECOND=plan.first_kinds[1], PULLS=plan.first_kinds[2] if wanted else NO_TILE,
     )  # fmt: skip
     keywords = {
         "WEIGHTS": plan.function(swapped), "HOW": constants, "num_warps": size.warps, "num_stages": size.stages,
@@ -298,7 +298,7 @@ def _launch(kernel: Any, grid: tuple[int, ...], device: torch.device) -> Any:
                 return
         compiled = _kernel(kernel, grid)(*values, **keywords)
         if isinstance(compiled, CompiledKernel):
-            if len(_compiled) >= MOST:
+            if len(_compiled) >= MAX_CACHED_KERNELS:
                 _compiled.clear()
             _compiled[key] = compiled, [keywords[name] for name in kernel.arg_names[len(values) :]]
 
@@ -313,7 +313,7 @@ def _kinds(values: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(
         [
             value.dtype if type(value) is Tensor
-            else value < LARGE if type(value) is int
+            else value < MIN_INT64 if type(value) is int
             else None if value is None
             else _kinds(value) if type(value) is tuple
             else _get_value_type(value)

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 HALVES = torch.bfloat16, torch.float16
-LARGEST = 2.0**14
+MAX_SCALED = 2.0**14
 """The largest value of two halves is scaled to this, so that the smaller half keeps its bits within float16's range."""
 
 KERNEL_DTYPES = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: tl.float32}
@@ -41,7 +41,7 @@ class Operand(NamedTuple):
 
 
 class Precision(NamedTuple):
-    """How kernels multiply: one part in a half precision, or two in float16; on a GPU, or interpreted."""
+    """The precision of products: one part in a half precision, or two in float16; on a GPU, or interpreted."""
 
     half: torch.dtype
     two: bool
@@ -56,8 +56,8 @@ class Precision(NamedTuple):
 
     @property
     def scale(self) -> float:
-        """What rows of length 1 are scaled by."""
-        return LARGEST if self.two else 1.0
+        """The scale of rows of length 1."""
+        return MAX_SCALED if self.two else 1.0
 
     @property
     def slack(self) -> float:
@@ -69,7 +69,7 @@ def half_of(came: set[torch.dtype]) -> torch.dtype | None:
     """Return the half precision in which rows of these dtypes are multiplied, or None for two halves."""
     if len(came) == 1 and came <= set(HALVES):
         return came.pop()
-    return torch.bfloat16 if _asked() == "medium" else None
+    return torch.bfloat16 if _matmul_precision() == "medium" else None
 
 
 def precision(half: torch.dtype | None, device: torch.device) -> Precision:
@@ -78,11 +78,11 @@ def precision(half: torch.dtype | None, device: torch.device) -> Precision:
     Two halves hold 23 bits of float32. With all four products the error is that of products in float32; "high" selects
     three, with the error of 22 bits where rows are equal.
     """
-    products = 3 if _asked() == "high" else 4
+    products = 3 if _matmul_precision() == "high" else 4
     return Precision(half or torch.float16, half is None, products, interpreted=device.type == "cpu")
 
 
-def _asked() -> str:
+def _matmul_precision() -> str:
     """Return the setting of ``torch.set_float32_matmul_precision``: "highest", "high" or "medium"."""
     try:
         return torch.get_float32_matmul_precision()
@@ -103,7 +103,7 @@ def halves(values: Tensor) -> tuple[Float[Tensor, "2 n d"], Float[Tensor, ""]]:
     """Return values as two float16 halves, (2, N, D), and the power of two they are scaled by."""
     values = values.to(torch.float32)
     largest = values.abs().amax() if values.numel() else values.sum()
-    scale = torch.exp2(torch.floor(math.log2(LARGEST) - torch.log2(largest))).clamp(2.0**-60, 2.0**60)
+    scale = torch.exp2(torch.floor(math.log2(MAX_SCALED) - torch.log2(largest))).clamp(2.0**-60, 2.0**60)
     parts = values.new_empty(2, *values.shape, dtype=torch.float16)
     scaled = values * scale
     parts[0] = scaled

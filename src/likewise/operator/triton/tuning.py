@@ -8,18 +8,18 @@ from typing import Any, NamedTuple
 
 import torch
 
-SPLITS = 256, 16
+MAX_SPLITS = 256, 16
 """The most parts of a loop: of sums, where a part is two numbers a row, and of products, where it is all features."""
 
-STORING = 0.1, 3.0
-"""How many tiles a program could visit in the time it stores its part, of sums and of products, counted in bytes."""
+STORE_COST = 0.1, 3.0
+"""Number of tiles that a program could visit while it stores its part, of sums and of products, counted in bytes."""
 
 SLACK = 1.05
-"""How much longer than in the best number of parts a loop may take in fewer: a part of products has N·D numbers. Where
+"""Largest time of a loop in fewer parts, relative to that in the best number: a part of products has N·D numbers. Where
 programs fill a GPU twenty times, one part is enough."""
 
 REGISTERS = 1 << 16
-"""Of a multiprocessor."""
+"""Number of registers of a multiprocessor."""
 
 
 class Tiles(NamedTuple):
@@ -30,7 +30,7 @@ class Tiles(NamedTuple):
     warps: int
     stages: int
     programs: int = 1
-    """How many are to run on a multiprocessor at a time, so that one multiplies while another adds up."""
+    """Number of programs that run on a multiprocessor at a time, so that one multiplies while another adds up."""
 
     @property
     def registers(self) -> int | None:
@@ -42,14 +42,14 @@ class Tiles(NamedTuple):
 WARPGROUPS = 9, 10
 """The GPU generations whose tensor cores read both operands from shared memory, with up to 227 KiB per program."""
 
-ROOMY = 163 << 10
+A100_SHARED_MEMORY = 163 << 10
 """The shared memory of an A100's program in bytes; other GPUs without warp groups mostly have 99 KiB."""
 
 
 KEYS = "capability", "kernel", "chunk", "two", "whole", "overlaps", "busy"
-"""What measured tiles are found by: the compute capability times ten, and the arguments of `tiles`."""
+"""Names of what measured tiles are found by: the compute capability times ten, and the arguments of `tiles`."""
 
-SHIPPED = Path(__file__).with_name("tiles.json")
+SHIPPED_TILES = Path(__file__).with_name("tiles.json")
 """The tiles that were measured to be faster than those of the rules below; `LIKEWISE_TILES` names your own file."""
 
 
@@ -65,11 +65,11 @@ def tiles(kernel: str, chunk: int, *, two: bool, whole: bool, overlaps: int, bus
         busy: Whether a tile compares keys, has a pull or a second push.
         device: The GPU; any other device is treated as an H100.
     """
-    measured = _measured().get((capability(device), kernel, chunk, two, whole, overlaps, busy))
+    measured = _read_measured().get((capability(device), kernel, chunk, two, whole, overlaps, busy))
     if measured is not None:
         return measured
     if capability(device) // 10 not in WARPGROUPS:
-        roomy = room(device) >= ROOMY
+        roomy = room(device) >= A100_SHARED_MEMORY
         return _narrow(kernel, chunk, two=two, whole=whole, overlaps=overlaps, roomy=roomy)
     blackwell = capability(device) // 10 == 10  # each of up to eight products may have its own tensor memory
     if two and (blackwell or not whole):
@@ -84,7 +84,7 @@ def tiles(kernel: str, chunk: int, *, two: bool, whole: bool, overlaps: int, bus
 
 
 def _narrow(kernel: str, chunk: int, *, two: bool, whole: bool, overlaps: int, roomy: bool) -> Tiles:
-    """Return tiles for mma instructions, with which every supported GPU has room, `ROOMY` or not."""
+    """Return tiles for mma instructions, with which every supported GPU has room, roomy as an A100 or not."""
     simple, wide = chunk <= 128 and whole and not overlaps, roomy or chunk <= 128
     if two:
         rows = 128 if kernel == "sums" and whole and roomy else 64
@@ -96,12 +96,12 @@ def _narrow(kernel: str, chunk: int, *, two: bool, whole: bool, overlaps: int, r
 
 
 @cache
-def _measured() -> dict[tuple[Any, ...], Tiles]:
+def _read_measured() -> dict[tuple[Any, ...], Tiles]:
     """Return the tiles of the shipped file and of one's own, which takes precedence."""
     custom_path = os.environ.get("LIKEWISE_TILES")
     return {
         key: size
-        for path in (SHIPPED, *([Path(custom_path)] if custom_path else ()))
+        for path in (SHIPPED_TILES, *([Path(custom_path)] if custom_path else ()))
         for key, size in read(path).items()
     }
 
@@ -115,14 +115,14 @@ def read(path: Path) -> dict[tuple[Any, ...], Tiles]:
             raise TypeError(f"a {type(entries).__name__} instead of a list")  # noqa: TRY301 - reported like the rest
         sizes = {tuple([each[name] for name in KEYS]): Tiles(*each["tiles"]) for each in entries}
     except (OSError, ValueError, TypeError, KeyError) as error:
-        raise ValueError(_refused(path, f"{type(error).__name__}: {error}")) from error
+        raise ValueError(_tiles_message(path, f"{type(error).__name__}: {error}")) from error
     for key, size in sizes.items():
         if [type(value) for value in key] != kinds or key[1] not in {"sums", "backward"} or not _is_possible(size):
-            raise ValueError(_refused(path, f"{dict(zip(KEYS, key, strict=True))} with {list(size)}"))
+            raise ValueError(_tiles_message(path, f"{dict(zip(KEYS, key, strict=True))} with {list(size)}"))
     return sizes
 
 
-def _refused(path: Path, content: str) -> str:
+def _tiles_message(path: Path, content: str) -> str:
     return (
         f"expected tiles as benchmarks/first_gpu.py writes them in {path}, got {content}: measure them again, or unset "
         "LIKEWISE_TILES"
@@ -162,16 +162,16 @@ def splits(programs: int, walked: int, device: torch.device, *, at_once: int, pr
     """Return the number of parts to split a loop of ``walked`` tiles into, to fill a GPU with enough programs.
 
     A multiprocessor runs ``at_once``. The time is that of the waves of programs, each over its part of the loop, plus
-    the time to store each part: for products about as much as `STORING` tiles. Of the numbers whose time is within
+    the time to store each part: for products about as much as `STORE_COST` tiles. Of the numbers whose time is within
     `SLACK` of the shortest it is the smallest.
     """
     return _splits(programs, walked, multiprocessors(device) * at_once, products)
 
 
 @lru_cache(maxsize=256)
-def _splits(programs: int, walked: int, room: int, products: bool) -> int:
-    storing = STORING[products] / max(walked, 1)
-    most = max(1, min(SPLITS[products], walked // 2))
-    times = [-(-programs * parts // room) * (1 / parts + storing) for parts in range(1, most + 1)]
+def _splits(programs: int, walked: int, at_once: int, products: bool) -> int:
+    storing = STORE_COST[products] / max(walked, 1)
+    most = max(1, min(MAX_SPLITS[products], walked // 2))
+    times = [-(-programs * parts // at_once) * (1 / parts + storing) for parts in range(1, most + 1)]
     limit = SLACK * min(times)
     return next(parts for parts, time in enumerate(times, start=1) if time <= limit)

@@ -1,12 +1,13 @@
 """Pair weights for kernels: those of a section as one function for Triton to compile, and the values that it reads.
 
-A weight in closed form is a sum of terms, f · u_i · v_r · [tests of keys and labels] · Π matrix, or one such test. Its
-source in Triton's language is written here, as if by hand for this weight: SupCon's pull is `k0`, the comparison of two
-keys, and on the diagonal `k0 ^ own`.
+A weight in closed form is w_ij = Σ_terms f · u_i · v_j · [test of keys] · Π thin product · Π matrix, where a thin
+product may be tested, too. Its source in Triton's language is written here, as if by hand for this weight: SupCon's
+pull is `k0`, the comparison of two keys, and on the diagonal `k0 ^ own`.
 
-Tiles are of three kinds. Those of kind 2 are on the diagonal or at the edge, and only they tell rows from each other.
-If the queries are sorted by the only key there is, the tiles where it may be equal are of kind 1, and adjoin those on
-the diagonal; those of kind 0 have no key in common, so that nothing is compared there. There is no kind 1 otherwise.
+Tiles are of three kinds. `SPECIAL` ones are on the diagonal or at the edge, and only they tell rows from each other. If
+the queries are sorted by the only key there is, the tiles where it may be equal are `EQUAL_KEYS`, and adjoin those on
+the diagonal; `INTERIOR` ones have no key in common, so that nothing is compared there. Otherwise, there are no
+`EQUAL_KEYS`, and keys are compared in all tiles.
 """
 
 import linecache
@@ -30,17 +31,20 @@ from likewise.pairs.expressions import RowMean
 from likewise.pairs.form import ClosedForm, Term, ThinProduct
 from likewise.pairs.keys import Keys
 
-OVERLAPS = 2
+MAX_THIN_PRODUCTS = 2
 """The maximum number of thin products in a section."""
 
-LABELS = 64
-"""How many labels of a thin product are multiplied at a time."""
+LABEL_BLOCK = 64
+"""Number of labels of a thin product that are multiplied at a time."""
 
-MOST = 256
-"""How many combinations of tests of keys are cached at most."""
+MAX_CACHED_TESTS = 256
+"""Largest number of combinations of tests of keys that are cached."""
 
-SORTED = 1 << 14
-"""From how many rows on queries are sorted by key: sorting fewer takes as long as comparing their keys."""
+MIN_ROWS_TO_SORT = 1 << 14
+"""Smallest number of queries that are sorted by key: sorting fewer takes as long as comparing their keys."""
+
+INTERIOR, EQUAL_KEYS, SPECIAL, NO_TILE = range(4)
+"""The kinds of tiles, as kernels number them."""
 
 CONSTANTS = ", ".join(f"{name}: tl.constexpr" for name in ("K", "KIND", "N", "R"))
 FULL = "tl.full((N, R), {}, tl.{})"
@@ -51,7 +55,7 @@ class Ordered(NamedTuple):
     """The queries sorted by key."""
 
     order: Int[Tensor, " n"]
-    """Which of them is at each position."""
+    """Index of the query at each position."""
     first: Int[Tensor, " n"]
     """The first position with the same key, by which keys are compared."""
     end: Int[Tensor, " n"]
@@ -62,17 +66,17 @@ class Plan(NamedTuple):
     """The weights of one section: the pushes and, if there is one, the pull."""
 
     function: Callable[[bool], Any]
-    """Returns the weights' function for a tile of anchors and references, or swapped: see `_compiled`."""
+    """Returns the weights' function for a tile of anchors and references, or swapped: see `_compile`."""
     values: tuple[Any, ...]
-    """What these read: the powers of the pushes, tensors, and numbers, which may change without being compiled anew."""
+    """The values that it reads: powers of the pushes, tensors, and numbers, which may change without a compilation."""
     shift: int
-    """Anchor i is reference i + shift, where weights tell rows from each other."""
+    """Anchor i is reference i + shift, where weights tell rows apart; launches negate it when the roles are swapped."""
     has_diagonal: bool
     """Whether weights tell rows from each other."""
-    kinds: tuple[int, int, int]
-    """The first kinds of tiles with any weight, with a second push and with a pull, 3 where there is none."""
+    first_kinds: tuple[int, int, int]
+    """The first kinds of tiles with any weight, with a second push and with a pull; `NO_TILE` where there is none."""
     thin: int
-    """How many thin products there are."""
+    """Number of thin products."""
     is_busy: bool
     """Whether a tile compares keys or has several weights."""
     is_empty: bool
@@ -93,11 +97,11 @@ class Plans(NamedTuple):
     mean: bool
     """Whether the last weight, the pull or the last push, is divided by the sum of its row, which kernels count."""
     streamed: PairWeight | None
-    """What is pulled as pull @ references."""
+    """The pull that is evaluated as pull @ references, if there is one."""
 
     @property
     def order(self) -> Int[Tensor, " n"] | None:
-        """Which query is at each position of sorted ones, in the only section."""
+        """Index of the query at each position of sorted ones, in the only section; None: they are not sorted."""
         ordered = self.sections[0].ordered
         return None if ordered is None else ordered.order
 
@@ -133,10 +137,12 @@ def plans(problem: ContrastSpec, lengths: tuple[int, ...], device: torch.device)
     ):
         return None
     sets, pull_set = all(weight.is_set for weight in weights[: len(powers)]), pull is not None and weights[-1].is_set
-    kinds = [sets] * len(powers) + [pull_set]
+    are_sets = [sets] * len(powers) + [pull_set]
     sorts = problem.own == (True,) and problem.normalize and problem.part is None and not problem.both_ways
-    sorts = sorts and streamed is None and lengths[0] >= SORTED
-    section_plans = [_planned(list(parts), kinds, powers, device, sorts=sorts) for parts in zip(*cut, strict=True)]
+    sorts = sorts and streamed is None and lengths[0] >= MIN_ROWS_TO_SORT
+    section_plans = [
+        _plan_section(list(parts), are_sets, powers, device, sorts=sorts) for parts in zip(*cut, strict=True)
+    ]
     known = tuple(plan for plan in section_plans if plan is not None)
     return (
         Plans(known, powers, pull is not None, sets, pull_set, mean, streamed)
@@ -145,24 +151,24 @@ def plans(problem: ContrastSpec, lengths: tuple[int, ...], device: torch.device)
     )
 
 
-def _planned(
-    weights: list[PairWeight], sets: list[bool], powers: tuple[float, ...], device: torch.device, *, sorts: bool
+def _plan_section(
+    weights: list[PairWeight], are_sets: list[bool], powers: tuple[float, ...], device: torch.device, *, sorts: bool
 ) -> Plan | None:
     """Return the plan of the pushes and the pull of a section; None if one has no form that a kernel evaluates."""
     forms = [form for form in (weight.form() for weight in weights) if form is not None]
-    keys, shifts, bare, tests = _tests(forms)
+    keys, shifts, bare, tests = _collect_tests(forms)
     thin = {(id(each.anchors), id(each.references)) for form in forms for term in form for each in term.overlaps}
-    if len(forms) < len(weights) or len(thin) > OVERLAPS or len(shifts) > 1:
+    if len(forms) < len(weights) or len(thin) > MAX_THIN_PRODUCTS or len(shifts) > 1:
         return None
     is_sorted = sorts and bare and shifts <= {0} and len(keys) == 1 and next(iter(keys)).is_symmetric
-    ordered = _ordered(next(iter(keys)).anchors.to(device)) if is_sorted else None
+    ordered = _sort_by_key(next(iter(keys)).anchors.to(device)) if is_sorted else None
     is_symmetric = all(weight.is_symmetric for weight in weights)
-    known = None if tests is None else _known.get((tests, len(powers), *sets, is_sorted))
+    known = None if tests is None else _known.get((tests, len(powers), *are_sets, is_sorted))
     if known is not None:
         values = known.values(keys, device) if ordered is None else [ordered.first] * len(known.read)
-        return Plan(known.plan.function, (*powers, *values), *known.plan[2:8], is_symmetric, ordered)
+        return known.plan._replace(values=(*powers, *values), is_symmetric=is_symmetric, ordered=ordered)
     section = _Section(powers, device, ordered)
-    function = cache(lambda swapped: _compiled(section.source(forms, sets, swapped=swapped)))
+    function = cache(lambda swapped: _compile(section.source(forms, are_sets, swapped=swapped)))
     function(False)  # noqa: FBT003 - not swapped; this collects the values
     plan = Plan(
         function,
@@ -177,20 +183,20 @@ def _planned(
         ordered,
     )
     if tests is not None:
-        if len(_known) >= MOST:
+        if len(_known) >= MAX_CACHED_TESTS:
             _known.clear()
         functions = tuple(map(function, (False, True)))
-        bare = plan._replace(function=functions.__getitem__, values=(), ordered=None)
-        _known[tests, len(powers), *sets, is_sorted] = _Known(bare, section.read(keys))
+        shared_plan = plan._replace(function=functions.__getitem__, values=(), ordered=None)
+        _known[tests, len(powers), *are_sets, is_sorted] = _Known(shared_plan, section.read(keys))
     return plan
 
 
 class _Known(NamedTuple):
-    """What all weights that are the same tests of keys share; it holds no tensor."""
+    """The plan that all weights share which are the same tests of keys; it holds no tensor."""
 
     plan: Plan
     read: list[tuple[int, bool]]
-    """Which keys its functions read after the powers, and whether those of the references."""
+    """The keys that its functions read after the powers, by index, and whether those of the references."""
 
     def values(self, keys: Iterable[Keys], device: torch.device) -> list[Tensor]:
         """Return what the functions read if the keys are these."""
@@ -204,7 +210,7 @@ class _Known(NamedTuple):
 _known: dict[Any, _Known] = {}
 
 
-def _tests(forms: list[ClosedForm]) -> tuple[dict[Keys, int], set[int], bool, Any]:
+def _collect_tests(forms: list[ClosedForm]) -> tuple[dict[Keys, int], set[int], bool, Any]:
     """Return the keys that are compared; shifts; whether there are only factors; the tests, None if there is more."""
     keys, shifts, tests, bare, whole = dict[Keys, int](), set[int](), list[Any](), True, True
     for form in forms:
@@ -223,7 +229,7 @@ def _tests(forms: list[ClosedForm]) -> tuple[dict[Keys, int], set[int], bool, An
     return keys, shifts, bare, tuple(tests) if bare and whole else None
 
 
-def _ordered(keys: Tensor) -> Ordered:
+def _sort_by_key(keys: Tensor) -> Ordered:
     """Sort rows by key, without reading a value."""
     values, order = keys.sort(stable=True)
     first, end = (torch.searchsorted(values, values, right=right, out_int32=True) for right in (False, True))
@@ -231,7 +237,7 @@ def _ordered(keys: Tensor) -> Ordered:
 
 
 @cache
-def _compiled(body: str) -> Any:
+def _compile(body: str) -> Any:
     """Return the function for Triton to compile with this body.
 
     It takes the values, the indices of own and other rows, which of the latter are inside, the number of both, the
@@ -255,7 +261,7 @@ class _Section:
         self._places: dict[Any, int] = {}
         self._parts: dict[int, tuple[Tensor, Tensor | None]] = {}
         self._names: dict[str, str] = {}
-        """What a weight's expression refers to: each name's value."""
+        """The names in a weight's expression, with their values."""
 
     def read(self, keys: dict[Keys, int]) -> list[tuple[int, bool]]:
         """Return which keys are read, in the order of values, and whether those of the references."""
@@ -263,12 +269,16 @@ class _Section:
 
     def _since(self, key: Keys | None) -> int:
         """Return the first kind of tiles where keys may be equal."""
-        return 0 if key is None else 2 if key.shift is not None else int(self._ordered is not None)
+        if key is None:
+            return INTERIOR
+        if key.shift is not None:
+            return SPECIAL
+        return INTERIOR if self._ordered is None else EQUAL_KEYS
 
     def first(self, forms: Iterable[ClosedForm]) -> int:
-        return min((self._since(key) for form in forms for term in form for key in term.keys), default=3)
+        return min((self._since(key) for form in forms for term in form for key in term.keys), default=NO_TILE)
 
-    def source(self, forms: list[ClosedForm], sets: list[bool], *, swapped: bool) -> str:
+    def source(self, forms: list[ClosedForm], are_sets: list[bool], *, swapped: bool) -> str:
         """Return the body of the function of a tile of anchors and references, or swapped."""
         self._swapped = swapped
         lines = [
@@ -276,9 +286,9 @@ class _Section:
                 *("other_rows[None, :]", "rows[:, None]") if swapped else ("rows[:, None]", "other_rows[None, :]")
             )
         ]
-        for k, (form, is_set) in enumerate(zip(forms, sets, strict=False)):
+        for k, (form, is_set) in enumerate(zip(forms, are_sets, strict=False)):
             lines.append(f"    if K == {k}:")
-            for tile_kind in range(0, 3, 2 if self._ordered is None else 1):
+            for tile_kind in (INTERIOR, SPECIAL) if self._ordered is None else (INTERIOR, EQUAL_KEYS, SPECIAL):
                 self._names = {}
                 weight = self._weight(form, tile_kind, is_set=is_set)
                 lines.append(f"        if KIND == {tile_kind}:")
@@ -296,7 +306,7 @@ class _Section:
                 number = " * ".join([ONE, *factors])
                 numbers.append(f"tl.where({' & '.join(tests)}, {number}, 0.0)" if tests else number)
             weight = f"({' + '.join(numbers)})" + " > 0" * is_set
-        if tile_kind < 2:
+        if tile_kind != SPECIAL:
             return weight
         return f"inside & ({weight})" if is_set else f"tl.where(inside, {weight}, 0.0)"
 
@@ -342,7 +352,7 @@ class _Section:
         (a, _), (b, _) = sides[::-1] if self._swapped else sides
         pointers = [self._value(id(matrix), lambda matrix=matrix: self._parts[id(matrix)][0]) for matrix in (a, b)]
         labels, halved = self._parts[id(a)][0].shape[2], [len(self._parts[id(matrix)][0]) - 1 for matrix in (a, b)]
-        arguments = (*pointers, "rows", "other_rows", "n", "r", labels, min(LABELS, labels), *halved, 0, "N", "R")
+        arguments = (*pointers, "rows", "other_rows", "n", "r", labels, min(LABEL_BLOCK, labels), *halved, 0, "N", "R")
         text = f"product({', '.join(map(str, arguments))})"
         for (values, index), size in zip(sides, thin.sizes or (None, None), strict=True):
             by = [x for x in (size, self._parts[id(values)][1]) if x is not None]
@@ -372,6 +382,8 @@ def _product(factors: list[Tensor], count: int) -> Tensor:
 def _parts(values: Tensor) -> tuple[Tensor, Tensor | None]:
     """Return one side of a thin product, (parts, N, L), and its power of two; all but 0 and 1 take two parts."""
     labels = values.shape[1]
-    padded = -(-labels // LABELS) * LABELS if labels > LABELS else max(16, 1 << max(labels - 1, 0).bit_length())
+    padded = max(16, 1 << max(labels - 1, 0).bit_length())
+    if labels > LABEL_BLOCK:
+        padded = -(-labels // LABEL_BLOCK) * LABEL_BLOCK
     values = torch.nn.functional.pad(values, (0, padded - labels)).contiguous()  # as kernels read it
     return (values.to(torch.float16)[None], None) if values.dtype == torch.bool else halves(values)

@@ -1,4 +1,4 @@
-"""Classes and labels of one run: errors of each, which are confused, and the scores of labels."""
+"""Classes and labels of one run: the errors of each, confusions, and the scores of labels."""
 
 from collections.abc import Mapping, Sequence
 
@@ -13,11 +13,11 @@ from likewise.report.elements import heading, sentence, table
 from likewise.report.formatting import dot_of, limit_words, slug
 from likewise.report.run_view import KINDS, RunView
 from likewise.report.sections.section import Content, Section
-from likewise.runs.score_format import counted, format_score
+from likewise.runs.score_format import format_count, format_score
 from likewise.runs.scores import ALL, ENCODER, Group, Score
 
-MOST = 40  # classes or labels that are shown
-PAIRS = 12  # of classes that are confused, in a table
+MAX_CLASSES = 40  # classes or labels that are shown
+MAX_PAIRS = 12  # pairs of confused classes in a table
 ByGroup = Mapping[tuple[str, str, str], Mapping[Group, Score]]
 """The score of each group, by evaluation, metric and features."""
 
@@ -33,7 +33,8 @@ class ClassesSection(Section):
         if not classes:
             return None
         shown = _worst(classes, [scores for (*_, feature_kind), scores in by_group.items() if feature_kind == ENCODER])
-        said = sentence("classes", tail=tail) + limit_words(len(shown), len(classes), "classes, with the lowest scores")
+        introduction = sentence("classes", tail=tail)
+        introduction += limit_words(len(shown), len(classes), "classes, with the lowest scores")
         names = dict.fromkeys((evaluation, metric) for evaluation, metric, _ in by_group)
         figures = Markup().join(_errors(by_group, *name, shown) for name in names)
         columns = {", ".join(key): scores for key, scores in by_group.items()}
@@ -41,7 +42,7 @@ class ClassesSection(Section):
             group: max(scores[group].count for scores in by_group.values() if group in scores)
             for group in (*tail, *shown)
         }
-        return Content("Classes", said, figures + _tabulate_groups(columns, counts, "samples", MOST + 3))
+        return Content("Classes", introduction, figures + _tabulate_groups(columns, counts, "samples", MAX_CLASSES + 3))
 
 
 def _by_group(view: RunView) -> ByGroup:
@@ -53,7 +54,8 @@ def _by_group(view: RunView) -> ByGroup:
 
 
 def _worst(classes: Sequence[Group], scores: Sequence[Mapping[Group, Score]]) -> list[Group]:
-    lowest = sorted(classes, key=lambda name: sum(groups[name].value for groups in scores if name in groups))[:MOST]
+    totals = {name: sum(groups[name].value for groups in scores if name in groups) for name in classes}
+    lowest = sorted(classes, key=totals.__getitem__)[:MAX_CLASSES]
     return [name for name in classes if name in lowest]
 
 
@@ -80,7 +82,7 @@ def _tabulate_groups(
 
 
 class ConfusionSection(Section):
-    """Which classes kNN takes for which others."""
+    """The classes that kNN confuses."""
 
     def content(self, views: Sequence[RunView]) -> Content | None:
         test = views[0].test_part
@@ -92,13 +94,13 @@ class ConfusionSection(Section):
         if not wrong.any():
             return None
         mistakes = wrong.sum(dim=0) + wrong.sum(dim=1)  # made, or attracted
-        shown = mistakes.argsort(descending=True, stable=True)[:MOST].sort().values
+        shown = mistakes.argsort(descending=True, stable=True)[:MAX_CLASSES].sort().values
         names = [test.names[label] for label in shown.tolist()]
         shares = counts.double() / counts.sum(dim=1, keepdim=True).clamp(min=1)
         classes = int((counts.sum(dim=1) > 0).sum())
-        said = sentence("confusion") + limit_words(len(shown), classes, "classes, those most often confused")
+        introduction = sentence("confusion") + limit_words(len(shown), classes, "classes, those most often confused")
         figure = plots.as_html(plots.matrix(shares[shown][:, shown], names, "share"), "confusion")
-        return Content("Confusion", said, figure + _confused(wrong, counts, test.names))
+        return Content("Confusion", introduction, figure + _tabulate_confusions(wrong, counts, test.names))
 
 
 def confusion(labels: Int[Tensor, " n"], predictions: Int[Tensor, " n"], classes: int) -> Int[Tensor, "c c"]:
@@ -106,12 +108,12 @@ def confusion(labels: Int[Tensor, " n"], predictions: Int[Tensor, " n"], classes
     return torch.bincount(labels * classes + predictions, minlength=classes * classes).view(classes, classes)
 
 
-def _confused(wrong: Tensor, counts: Tensor, names: tuple[str, ...]) -> Markup:
-    order = wrong.flatten().argsort(descending=True, stable=True)[:PAIRS].tolist()
+def _tabulate_confusions(wrong: Tensor, counts: Tensor, names: tuple[str, ...]) -> Markup:
+    order = wrong.flatten().argsort(descending=True, stable=True)[:MAX_PAIRS].tolist()
     rows = [
-        [names[true], names[said], f"{int(wrong[true, said]):,}", f"{int(counts[true].sum()):,}"]
-        for true, said in (divmod(index, len(names)) for index in order)
-        if wrong[true, said]
+        [names[true], names[predicted], f"{int(wrong[true, predicted]):,}", f"{int(counts[true].sum()):,}"]
+        for true, predicted in (divmod(index, len(names)) for index in order)
+        if wrong[true, predicted]
     ]
     return table(["class", "taken for", "samples", "of"], rows)
 
@@ -136,7 +138,7 @@ class LabelsSection(Section):
         worst = sorted(first, key=lambda group: first[group].value)
         thirds = _thirds(scores)
         counts = {group: sizes.get(group.name, 0) for group in worst}
-        body = thirds + Markup().join(drawn) + _tabulate_groups(by_metric, counts, "training samples", MOST)
+        body = thirds + Markup().join(drawn) + _tabulate_groups(by_metric, counts, "training samples", MAX_CLASSES)
         return Content("Labels", sentence("labels", thirds=thirds), body)
 
 
@@ -159,7 +161,7 @@ def _label_scores(scores: Mapping[Group, Score], sizes: Mapping[str, int]) -> Ma
     points: list[plots.Point] = []
     for group, score in scores.items():
         size = sizes.get(group.name, 0)
-        text = f"{group.name}: {format_score(score)}, {counted(size, 'sample')}"
+        text = f"{group.name}: {format_score(score)}, {format_count(size, 'sample')}"
         points.append(plots.Point(max(1, size), 100 * score.value, text))
     up = f"{first.metric}, %"
     figure = plots.scatter({first.evaluation: points}, "training samples with the label", up, logarithmic=True)

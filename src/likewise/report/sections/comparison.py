@@ -18,10 +18,10 @@ from likewise.report.setting import Setting, settings_of
 from likewise.runs.score_format import marked
 from likewise.runs.scores import ENCODER, Group
 
-MOST_ROWS = 400  # of the table of scores
-MOST_CLASSES = 40  # that are shown
-MOST_SETTINGS = 6  # that are compared with the first, class by class
-MOST_SAMPLES = 12  # samples that are shown of each pair of settings
+MAX_ROWS = 400  # of the table of scores
+MAX_CLASSES = 40  # that are shown
+MAX_SETTINGS = 6  # that are compared with the first, class by class
+MAX_SAMPLES = 12  # samples that are shown of each pair of settings
 
 
 class ComparisonSection(Section):
@@ -44,14 +44,14 @@ class ComparisonSection(Section):
         figure = plots.as_html(plots.dots(dots, "score on the test part, %"), "compared") if dots else ""
         head = ["", "setting", *head_of_cells(settings[0].name)]
         lines = [[marked(row.name, row.metric), row.setting, *row.cells] for row in rows]
-        written = table(head, lines, most=MOST_ROWS, file="compare.csv")
+        written = table(head, lines, most=MAX_ROWS, file="compare.csv")
         unpaired = any(row.unpaired == OTHER_SAMPLES for row in rows)
-        said = sentence("comparison", unpaired=unpaired)
-        return Content("Scores", said, paragraphs(verdict(rows), "lead") + figure + written)
+        introduction = sentence("comparison", unpaired=unpaired)
+        return Content("Scores", introduction, paragraphs(verdict(rows), "lead") + figure + written)
 
 
 class ClassDifferencesSection(Section):
-    """What each class gains over the first setting."""
+    """The gain of each class over the first setting."""
 
     runs = "several"
 
@@ -66,7 +66,7 @@ class ClassDifferencesSection(Section):
         for (evaluation, metric), groups in classes.items():
             differences: dict[Group, dict[str, Difference]] = {}
             for group in groups:
-                for other in other_settings[:MOST_SETTINGS]:
+                for other in other_settings[:MAX_SETTINGS]:
                     outcome = difference(first, other, evaluation, metric, group)
                     if not isinstance(outcome, str):
                         differences.setdefault(group, {})[other.name] = outcome[0]
@@ -75,9 +75,10 @@ class ClassDifferencesSection(Section):
                 body += _of_evaluation(evaluation, metric, differences)
         if not body:
             return None
-        said = sentence("class_differences") + limit_words(MOST_CLASSES, most, "classes, with the largest differences")
-        said += limit_words(MOST_SETTINGS, len(other_settings), "settings")
-        return Content(f"Classes, compared with {first.name}", said, body)
+        introduction = sentence("class_differences")
+        introduction += limit_words(MAX_CLASSES, most, "classes, with the largest differences")
+        introduction += limit_words(MAX_SETTINGS, len(other_settings), "settings")
+        return Content(f"Classes, compared with {first.name}", introduction, body)
 
 
 class SampleDifferencesSection(Section):
@@ -88,9 +89,9 @@ class SampleDifferencesSection(Section):
     def content(self, views: Sequence[RunView]) -> Content | None:
         first, *other_settings = settings_of(views)
         body = Markup()
-        for number, other in enumerate(other_settings[:MOST_SETTINGS], start=2):
+        for number, other in enumerate(other_settings[:MAX_SETTINGS], start=2):
             body += _list_disagreements(first, other, f"settings-1-and-{number}.csv")
-        return Content("Samples that settings differ in", sentence("apart", shown=MOST_SAMPLES), body) if body else None
+        return Content("Samples that settings differ in", sentence("apart", shown=MAX_SAMPLES), body) if body else None
 
 
 def _list_disagreements(first: Setting, other: Setting, file: str) -> Markup:
@@ -98,19 +99,24 @@ def _list_disagreements(first: Setting, other: Setting, file: str) -> Markup:
     test = first.first.test_part
     if test is None or test.label_kind != "classes" or not same_test(first.first, other.first):
         return Markup()
-    said = [view.predicted(test) for view in (first.first, other.first)]
-    if said[0] is None or said[1] is None:
+    predictions = [view.predicted(test) for view in (first.first, other.first)]
+    if predictions[0] is None or predictions[1] is None:
         return Markup()
-    apart = ((said[0] == test.classes) != (said[1] == test.classes)) & (said[0] >= 0) & (said[1] >= 0)
+    apart = (
+        ((predictions[0] == test.classes) != (predictions[1] == test.classes))
+        & (predictions[0] >= 0)
+        & (predictions[1] >= 0)
+    )
     some = test[apart.nonzero().flatten()]
     named = (
-        [test.names[label] for label in labels.tolist()] for labels in (some.classes, said[0][apart], said[1][apart])
+        [test.names[label] for label in labels.tolist()]
+        for labels in (some.classes, predictions[0][apart], predictions[1][apart])
     )
     rows = list(zip(some.ids, *named, strict=True))
     head = ["id", "class", first.name, other.name]
     few = [
         [called, *row[1:]]
-        for called, row in zip(id_words(some[torch.arange(min(MOST_SAMPLES, len(some)))]), rows, strict=False)
+        for called, row in zip(id_words(some[torch.arange(min(MAX_SAMPLES, len(some)))]), rows, strict=False)
     ]
     return (
         heading(f"{first.name} and {other.name}") + table(head, few) + list_file(file, head, rows) if rows else Markup()
@@ -119,7 +125,7 @@ def _list_disagreements(first: Setting, other: Setting, file: str) -> Markup:
 
 def _of_evaluation(evaluation: str, metric: str, by_group: Mapping[Group, Mapping[str, Difference]]) -> Markup:
     sizes = {group: max(abs(gain.value) for gain in differences.values()) for group, differences in by_group.items()}
-    largest = sorted(by_group, key=lambda group: -sizes[group])[:MOST_CLASSES]
+    largest = sorted(by_group, key=lambda group: -sizes[group])[:MAX_CLASSES]
     settings = list(dict.fromkeys(name for differences in by_group.values() for name in differences))
     dots: dict[str, dict[str, plots.Dot]] = {}
     rows: list[list[str]] = []

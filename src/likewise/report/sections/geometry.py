@@ -27,10 +27,10 @@ from likewise.report.sections.section import Content, Section
 from likewise.runs.scores import ENCODER, RAW
 
 NEIGHBOURS = 10
-PAIRS = 10  # of classes
-MEASURED = 2000  # samples, all pairs of which are measured
-MOST_LABELS = 120  # labels that are drawn, the most frequent
-SAMPLES = 1000  # samples whose pairs are counted for the push
+MAX_PAIRS = 10  # pairs of classes that are listed
+MAX_SAMPLES = 2000  # samples, all pairs of which are measured
+MAX_LABELS = 120  # labels that are drawn, the most frequent
+MAX_PUSH_SAMPLES = 1000  # samples whose pairs are counted for the push
 BINS = 40
 
 
@@ -42,21 +42,21 @@ class GeometrySection(Section):
         if features is None or len(features.test) < 2:
             return None
         test = features.test.unique()
-        some = test.fewer(MEASURED)
+        some = test.fewer(MAX_SAMPLES)
         raw = views[0].raw_vectors(some)
         vectors = {ENCODER: some.vectors} | ({} if raw is None else {RAW: raw})
         classes = some.labels if some.label_kind == "classes" else None
-        said = sentence(
+        introduction = sentence(
             "geometry",
             collapsed=collapsed(some.vectors),
             classes=classes is not None,
             neighbours=NEIGHBOURS,
             shown=how_many(len(some), len(test)),
         )
-        return Content("Geometry", said, _measured(vectors, classes, some.names))
+        return Content("Geometry", introduction, _measure(vectors, classes, some.names))
 
 
-def _measured(vectors: Mapping[str, Tensor], classes: Tensor | None, names: Sequence[str]) -> Markup:
+def _measure(vectors: Mapping[str, Tensor], classes: Tensor | None, names: Sequence[str]) -> Markup:
     spectrum = {name: singular_values(features) for name, features in vectors.items()}
     hubs = {name: hubness(features, NEIGHBOURS) for name, features in vectors.items()}
     rows = [
@@ -93,7 +93,7 @@ def _nearest_classes(distances: Tensor, names: Sequence[str]) -> str:
     first, second = torch.triu_indices(len(names), len(names), offset=1)
     between = distances[first, second].nan_to_num(nan=torch.inf)
     rows: list[list[str]] = []
-    for at in between.argsort(stable=True)[:PAIRS].tolist():
+    for at in between.argsort(stable=True)[:MAX_PAIRS].tolist():
         if torch.isfinite(between[at]):
             label, other = int(first[at]), int(second[at])
             within = [distances[index, index] for index in (label, other)]
@@ -112,17 +112,19 @@ class LabelSimilaritySection(Section):
         train = features.train
         if train.label_kind != "label sets" or len(similarity) != len(train.names):
             return None
-        frequent = train.counts.argsort(descending=True, stable=True)[:MOST_LABELS]
+        frequent = train.counts.argsort(descending=True, stable=True)[:MAX_LABELS]
         some = similarity[frequent][:, frequent]
         order = grouped(some)
         names = [train.names[label] for label in frequent[order].tolist()]
         body = plots.as_html(plots.matrix(some[order][:, order], names, "similarity"), "label-similarity")
-        said = sentence("label_similarity") + limit_words(len(frequent), len(train.names), "labels, the most frequent")
+        introduction = sentence("label_similarity") + limit_words(
+            len(frequent), len(train.names), "labels, the most frequent"
+        )
         arguments: dict[str, Any] = (views[0].metadata.get("parts", {}).get("loss") or {}).get("init_args") or {}
         aggregation: Any = arguments.get("aggregation", "mean")
-        weights = push_weights(train.fewer(SAMPLES).sets, similarity, aggregation)
+        weights = push_weights(train.fewer(MAX_PUSH_SAMPLES).sets, similarity, aggregation)
         if len(weights):
             counts = torch.histc(weights.float(), BINS, 0, 1)
             shares = {"push": (torch.linspace(0, 1, BINS + 1), counts / counts.sum())}
             body += plots.as_html(plots.histograms({"": shares}, "weight", "pairs, %"), "push-weights")
-        return Content("Similarity of labels", said, body)
+        return Content("Similarity of labels", introduction, body)

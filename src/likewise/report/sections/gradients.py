@@ -19,7 +19,7 @@ from likewise.diagnostics import (
     strength_by_negatives,
     strength_by_similarity,
 )
-from likewise.diagnostics.gradients import Form
+from likewise.diagnostics.gradients import SoftmaxForm
 from likewise.evaluation import Features
 from likewise.report.elements import drawn_by_script, sentence, table
 from likewise.report.formatting import limit_words, short_name
@@ -27,18 +27,18 @@ from likewise.report.run_view import RunView
 from likewise.report.sections.section import Content, Section
 from likewise.report.setting import settings_of
 
-MOST_SETTINGS = 4
-LEAST_COUNTS = 3  # fewest numbers of negatives that make a curve
-MOST_ANCHORS = 512  # evenly spaced rows of a batch, all of which are their references
-ANCHORS = 40  # anchors to choose from
-REFERENCES = 8  # of each kind, the strongest
-LETTERS = 80  # of a text
+MAX_SETTINGS = 4
+MIN_COUNTS = 3  # numbers of negatives that make a curve
+MAX_ANCHORS = 512  # evenly spaced rows of a batch, all of which are their references
+MAX_CHOICES = 40  # anchors to choose from
+MAX_REFERENCES = 8  # of each kind, the strongest
+MAX_LETTERS = 80  # of a text
 LOSSES = {"SupConLoss", "NTXentLoss"}
 STRENGTHS = tuple(name.replace("_", " ") for name in StrengthByNegatives._fields[1:])
 
 
 class GradientsSection(Section):
-    """What pulls and pushes, by similarity; of several settings in the first run of each."""
+    """The pull and push on anchors, by similarity; of several settings in the first run of each."""
 
     runs = "any"
 
@@ -46,7 +46,7 @@ class GradientsSection(Section):
         fitting = _fitting(views)
         panels: dict[str, AnchorGradients] = {}
         rows: list[list[str]] = []
-        for name, view in fitting[:MOST_SETTINGS]:
+        for name, view in fitting[:MAX_SETTINGS]:
             for batch in sorted(view.batches.values(), key=_step):
                 title = _title(name, batch)
                 panels[title] = anchor_gradients(**_arguments(view, batch))
@@ -62,12 +62,14 @@ class GradientsSection(Section):
             "anchors",
             "samples",
         ]
-        said = sentence("gradients") + limit_words(MOST_SETTINGS, len(fitting), "settings")
-        return Content("What pulls and pushes", said, plots.as_html(figure, "pull-and-push") + table(head, rows))
+        introduction = sentence("gradients") + limit_words(MAX_SETTINGS, len(fitting), "settings")
+        return Content(
+            "What pulls and pushes", introduction, plots.as_html(figure, "pull-and-push") + table(head, rows)
+        )
 
 
 class NegativesSection(Section):
-    """What more negatives do to pull and push, by the last batch; of several settings in the first run of each."""
+    """The pull and push by the number of negatives, in the last batch; of several settings in the first run of each."""
 
     runs = "any"
 
@@ -75,12 +77,12 @@ class NegativesSection(Section):
         fitting = _fitting(views)
         panels: dict[str, list[tuple[str, list[tuple[int, float]]]]] = {}
         rows: list[list[str]] = []
-        for name, view in fitting[:MOST_SETTINGS]:
+        for name, view in fitting[:MAX_SETTINGS]:
             batch = max(view.batches.values(), key=_step, default=None)
             if batch is None or not len(batch.embeddings) or collapsed(batch.embeddings.flatten(0, -2)):
                 continue
             counts, *strengths = strength_by_negatives(**_arguments(view, batch))
-            if len(counts) < LEAST_COUNTS:
+            if len(counts) < MIN_COUNTS:
                 continue
             title, named = _title(name, batch), zip(STRENGTHS, strengths, strict=True)
             panels[title] = [(label, list(zip(counts, values.tolist(), strict=True))) for label, values in named]
@@ -91,9 +93,9 @@ class NegativesSection(Section):
             return None
         figure = plots.curves(panels, "negatives of each anchor")
         figure.update_xaxes(type="log", dtick=math.log10(4))
-        said = sentence("negatives") + limit_words(MOST_SETTINGS, len(fitting), "settings")
+        introduction = sentence("negatives") + limit_words(MAX_SETTINGS, len(fitting), "settings")
         body = plots.as_html(figure, "negatives") + table(["", "negatives", *STRENGTHS], rows)
-        return Content("What more negatives do", said, body)
+        return Content("What more negatives do", introduction, body)
 
 
 def _fitting(views: Sequence[RunView]) -> list[tuple[str, RunView]]:
@@ -111,7 +113,7 @@ def _step(batch: Snapshot) -> int:
     return batch.step
 
 
-def form_of(view: RunView) -> Form | None:
+def form_of(view: RunView) -> SoftmaxForm | None:
     """Return SupCon's form, "out" for NT-Xent; None for other losses and forms, unnormalised, or with further inputs.
 
     With further inputs, the references may be the keys of a momentum encoder or a queue, which no file has.
@@ -135,7 +137,7 @@ def _arguments(view: RunView, batch: Snapshot) -> dict[str, Any]:
         "labels": batch.labels if by_class else None,
         "temperature": batch.temperature,
         "form": form_of(view),
-        "anchors": range(0, rows, max(1, -(-rows // MOST_ANCHORS))),
+        "anchors": range(0, rows, max(1, -(-rows // MAX_ANCHORS))),
     }
 
 
@@ -157,12 +159,12 @@ class AnchorSection(Section):
         samples = None if batch is None else _samples(view, batch)
         if batch is None or samples is None:
             return None
-        chosen = _chosen(samples)
+        chosen = _choose_anchors(samples)
         arguments: dict[str, Any] = _arguments(view, batch) | {"anchors": chosen}
         gradients = anchor_gradients(**arguments)
-        said = _said(view, samples, batch)
+        captions = _captions(view, samples, batch)
         anchors = [
-            _anchor(gradients, index, said, len(samples)) for index in range(len(chosen)) if gradients.active[index]
+            _anchor(gradients, index, captions, len(samples)) for index in range(len(chosen)) if gradients.active[index]
         ]
         if not anchors:
             return None
@@ -181,19 +183,19 @@ def _samples(view: RunView, batch: Snapshot) -> Features | None:
     return Features(torch.zeros(len(rows), 0), labels, train.names, rows, "train", ids=train.ids[batch.sample_index])
 
 
-def _chosen(samples: Features) -> Int[Tensor, " a"]:
+def _choose_anchors(samples: Features) -> Int[Tensor, " a"]:
     """Return rows of the first view to choose from, a few of each class."""
     if samples.label_kind != "classes":
-        return torch.arange(len(samples))[:ANCHORS]
+        return torch.arange(len(samples))[:MAX_CHOICES]
     classes = samples.classes
     before = torch.stack([(classes[:row] == label).sum() for row, label in enumerate(classes)])
-    few = torch.stack([before, classes, torch.arange(len(classes))]).unique(dim=1)[:, :ANCHORS]
+    few = torch.stack([before, classes, torch.arange(len(classes))]).unique(dim=1)[:, :MAX_CHOICES]
     return few[2][few[1].argsort(stable=True)]
 
 
-def _said(view: RunView, samples: Features, batch: Snapshot) -> list[dict[str, Any]]:
+def _captions(view: RunView, samples: Features, batch: Snapshot) -> list[dict[str, Any]]:
     copies = batch.embeddings.shape[1] if batch.embeddings.ndim == 3 else 1
-    thumbnails = view.thumbnails_of(samples, LETTERS)
+    thumbnails = view.thumbnails_of(samples, MAX_LETTERS)
     return [
         thumbnail._replace(place=f"{thumbnail.place}, view {copy}" if copies > 1 else thumbnail.place)._asdict()
         for copy in range(1, copies + 1)
@@ -201,7 +203,7 @@ def _said(view: RunView, samples: Features, batch: Snapshot) -> list[dict[str, A
     ]
 
 
-def _anchor(gradients: AnchorGradients, index: int, said: list[dict[str, Any]], samples: int) -> dict[str, Any]:
+def _anchor(gradients: AnchorGradients, index: int, captions: list[dict[str, Any]], samples: int) -> dict[str, Any]:
     row = int(gradients.anchors[index])
     signed = (
         gradients.strengths[index]
@@ -210,10 +212,10 @@ def _anchor(gradients: AnchorGradients, index: int, said: list[dict[str, Any]], 
     )
 
     def strongest(among: Tensor) -> list[dict[str, Any]]:
-        count = min(REFERENCES, int(among.sum()))
+        count = min(MAX_REFERENCES, int(among.sum()))
         order = gradients.strengths[index].where(among, -1).argsort(descending=True)[:count]
         return [
-            said[at]
+            captions[at]
             | {
                 "cosine": float(gradients.similarities[index, at]),
                 "strength": float(signed[at]),
@@ -224,11 +226,11 @@ def _anchor(gradients: AnchorGradients, index: int, said: list[dict[str, Any]], 
 
     counts = f"{int(gradients.positives[index].sum()):,} positives, {int(gradients.negatives[index].sum()):,} negatives"
     forces = float(gradients.pull[index].norm()), float(gradients.push[index].norm())
-    return said[row] | {
+    return captions[row] | {
         "pull": strongest(gradients.positives[index]),
         "push": strongest(gradients.negatives[index]),
         "total": (
-            f"{said[row]['place']}: {counts}. Together they pull with {forces[0]:.3g} and push with {forces[1]:.3g}, "
-            "of which only what is orthogonal to the anchor moves it."
+            f"{captions[row]['place']}: {counts}. Together they pull with {forces[0]:.3g} and push with {forces[1]:.3g}"
+            ", of which only what is orthogonal to the anchor moves it."
         ),
     }

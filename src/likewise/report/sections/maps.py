@@ -24,23 +24,24 @@ from likewise.report.formatting import how_many, limit_words
 from likewise.report.run_view import RunView
 from likewise.report.sections.section import Content, Section
 from likewise.report.setting import settings_of
+from likewise.runs.score_format import format_score
 from likewise.runs.scores import ENCODER, RAW, places_of
 
-MAPPED = 1000  # samples laid out by t-SNE and UMAP, which take minutes for many more
-FEWEST = 8  # samples of each class; with so many classes that there would be fewer, whole classes are chosen
-MOST = 60_000  # samples laid out by PCA
-MOST_RAW = 5000  # of these, samples whose raw inputs are laid out too
-PICTURED = 5000  # samples whose image or text is shown on hovering
-MOST_NAMED = 24  # classes that a legend names; if there are more, hovering does
-MOST_RUNS = 4
-LARGE = 20  # samples of a class that has a map by itself; one of several finer classes may have fewer
-MOST_CLASSES = 40  # classes that have a map each
-MAPPED_WITHIN, LEAST_WITHIN = 2000, 100  # samples of all of them together, and of each at least
-MOST_LABELS = 12  # of label sets by which points can be coloured, the most frequent ones
+MAX_TSNE = 1000  # samples laid out by t-SNE and UMAP, which take minutes for many more
+MIN_CLASS_SAMPLES = 8  # with so many classes that each had fewer samples, whole classes are chosen
+MAX_PCA = 60_000  # samples laid out by PCA
+MAX_RAW = 5000  # of these, samples whose raw inputs are laid out too
+MAX_PICTURES = 5000  # samples whose image or text is shown on hovering
+MAX_LEGEND = 24  # classes that a legend names; if there are more, hovering does
+MAX_RUNS = 4
+MIN_MAP_SAMPLES = 20  # samples of a class that has a map by itself; one of several finer classes may have fewer
+MAX_CLASSES = 40  # classes that have a map each
+MAX_WITHIN, MIN_WITHIN = 2000, 100  # samples of all of them together, and of each at least
+MAX_LABELS = 12  # of label sets by which points can be coloured, the most frequent ones
 GREEN_RED = ("#2a9d5c", "#d1495b")
 GREY_BLUE = ("#a4a9b2", plots.COLORS[0])
 WITHOUT_WITH = ("without", "with")
-BOTH = "both sides"
+BOTH_SIDES = "both sides"
 SIDES = ("first side", "second side")
 Panels = dict[str, dict[str, Tensor]]
 """By map and layout, the coordinates of the first samples, (N, 2)."""
@@ -52,29 +53,29 @@ class MapSection(Section):
     runs = "any"
 
     def content(self, views: Sequence[RunView]) -> Content | None:
-        shown = _shown(views)
+        shown = _test_parts(views)
         if not shown:
             return None
         first, test = next(iter(shown.items()))
         if len(views) == 1 and test.counterparts is not None:
             test = _both_sides(test)
-        some = test[ordered(test, whole=_crowded(test))[:MOST]]
+        some = test[ordered(test, whole=_crowded(test))[:MAX_PCA]]
         panels = _of_run(first, some) if len(views) == 1 else _of_runs(shown, some)
-        few, crowded = min(MAPPED, len(some)), _crowded(test)
-        said = sentence(
+        few, crowded = min(MAX_TSNE, len(some)), _crowded(test)
+        introduction = sentence(
             "map",
             collapsed=collapsed(some.vectors),
             shown=how_many(few, len(test)),
             label_sets=test.label_kind == "label sets",
-            labels=min(MOST_LABELS, len(test.names)),
+            labels=min(MAX_LABELS, len(test.names)),
             classes=len(some.classes[:few].unique()) if crowded and few < len(test) else 0,
             all_classes=len(test.names),
             by_pca=len(some) if len(some) > few else 0,
-            pictured=PICTURED if len(some) > PICTURED else 0,
+            pictured=MAX_PICTURES if len(some) > MAX_PICTURES else 0,
             settings=_by_setting(len(shown)) if len(views) > 1 else "",
-            sides=some.part == BOTH,
+            sides=some.part == BOTH_SIDES,
         )
-        return Content("Map", said, drawn_by_script("map", _data(first, some, panels, _colours(first, some))))
+        return Content("Map", introduction, drawn_by_script("map", _data(first, some, panels, _colours(first, some))))
 
 
 class SubModesSection(Section):
@@ -83,7 +84,7 @@ class SubModesSection(Section):
     runs = "any"
 
     def content(self, views: Sequence[RunView]) -> Content | None:
-        shown = _shown(views)
+        shown = _test_parts(views)
         first, test = next(iter(shown.items()), (None, None))
         if first is None or test is None or test.label_kind != "classes" or test.counterparts is not None:
             return None
@@ -93,37 +94,39 @@ class SubModesSection(Section):
             names, groups = test.within.names, test.within.numbers[test.classes]
             finer = torch.bincount(test.within.numbers[test.counts > 0], minlength=len(names))
         sizes = torch.bincount(groups, minlength=len(names))
-        large = (sizes >= LARGE) | (finer > 1)
+        large = (sizes >= MIN_MAP_SAMPLES) | (finer > 1)
         order = (finer * (len(test) + 1) + sizes).argsort(descending=True, stable=True)
         chosen = order[large[order]].tolist()
         if not chosen:
             return None
-        most = max(LEAST_WITHIN, min(MAPPED, MAPPED_WITHIN // len(chosen)))
+        most = max(MIN_WITHIN, min(MAX_TSNE, MAX_WITHIN // len(chosen)))
         order = ordered(test, whole=False)
         maps: list[dict[str, Any]] = []
-        for group in chosen[:MOST_CLASSES]:
+        for group in chosen[:MAX_CLASSES]:
             some = test[order[groups[order] == group][:most]]
             panels = _of_run(first, some) if len(views) == 1 else _of_runs(shown, some)
             maps.append({"name": names[group], **_data(first, some, panels, _class_colours(first, some, within=True))})
-        said = sentence(
+        introduction = sentence(
             "sub_modes",
             finer=bool((finer > 1).any()),
             most=most if int(sizes[chosen].max()) > most else 0,
             settings=_by_setting(len(shown)) if len(views) > 1 else "",
         )
-        said += limit_words(len(maps), int((sizes > 0).sum()), f"classes, the largest, with {LARGE} samples or more")
+        introduction += limit_words(
+            len(maps), int((sizes > 0).sum()), f"classes, the largest, with {MIN_MAP_SAMPLES} samples or more"
+        )
         drawn = drawn_by_script("map", {"maps": maps}, "map-within")
-        return Content("Within a class", said, drawn + (_scores_within(first) if len(views) == 1 else Markup()))
+        return Content("Within a class", introduction, drawn + (_scores_within(first) if len(views) == 1 else Markup()))
 
 
-def _shown(views: Sequence[RunView]) -> dict[RunView, Features]:
+def _test_parts(views: Sequence[RunView]) -> dict[RunView, Features]:
     """Return the test parts to map, from the first run of each setting; none where too few have the same samples."""
     firsts = [setting.first for setting in settings_of(views)]
     tests = {view: view.features.test for view in firsts if view.features is not None}
     tests = {view: features for view, features in tests.items() if len(features)}
     test = next(iter(tests.values()), None)
     shown = {} if test is None else {view: features for view, features in tests.items() if same_samples(test, features)}
-    return {} if len(shown) < min(2, len(views)) else dict(list(shown.items())[:MOST_RUNS])
+    return {} if len(shown) < min(2, len(views)) else dict(list(shown.items())[:MAX_RUNS])
 
 
 def ordered(features: Features, *, whole: bool) -> Int[Tensor, " n"]:
@@ -155,12 +158,12 @@ def _both_sides(test: Features) -> Features:
     first, second, _ = sides_of(test)
     vectors, rows = torch.cat([first.vectors, second.vectors]), torch.cat([first.numbers, second.numbers])
     side = torch.arange(2).repeat_interleave(torch.tensor([len(first), len(second)]))
-    return Features(vectors, side, SIDES, rows, BOTH, ids=first.ids + second.ids)
+    return Features(vectors, side, SIDES, rows, BOTH_SIDES, ids=first.ids + second.ids)
 
 
 def _sides_in(some: Features) -> Iterator[tuple[Int[Tensor, " m"], Features]]:
     """Yield the positions of samples, and the samples with their part restored: one side of pairs after the other."""
-    if some.part != BOTH:
+    if some.part != BOTH_SIDES:
         yield torch.arange(len(some)), some
         return
     for side, part in enumerate(("test", f"test{OTHER_SIDE}")):
@@ -170,15 +173,15 @@ def _sides_in(some: Features) -> Iterator[tuple[Int[Tensor, " m"], Features]]:
 
 def _crowded(test: Features) -> bool:
     """Tell whether there are so many classes that a map with some samples of each would show none."""
-    return test.label_kind == "classes" and int((test.counts > 0).sum()) * FEWEST > MAPPED
+    return test.label_kind == "classes" and int((test.counts > 0).sum()) * MIN_CLASS_SAMPLES > MAX_TSNE
 
 
 def _by_setting(maps: int) -> str:
-    return "each setting" if maps < MOST_RUNS else f"the first {MOST_RUNS} settings"
+    return "each setting" if maps < MAX_RUNS else f"the first {MAX_RUNS} settings"
 
 
 def _of_run(view: RunView, some: Features) -> Panels:
-    raw = None if some.part == BOTH else view.raw_vectors(some[torch.arange(min(MOST_RAW, len(some)))])
+    raw = None if some.part == BOTH_SIDES else view.raw_vectors(some[torch.arange(min(MAX_RAW, len(some)))])
     panels = {ENCODER: _layouts(view, some.vectors)}
     return panels if raw is None else panels | {RAW: _layouts(view, raw)}
 
@@ -197,9 +200,9 @@ def _of_runs(tests: Mapping[RunView, Features], some: Features) -> Panels:
 def _layouts(
     view: RunView, vectors: Float[Tensor, "n d"], start: Mapping[str, Tensor] | None = None
 ) -> dict[str, Tensor]:
-    kinds: dict[str, tuple[Method, int]] = {"t-SNE": ("tsne", MAPPED), "PCA": ("pca", MOST)}
+    kinds: dict[str, tuple[Method, int]] = {"t-SNE": ("tsne", MAX_TSNE), "PCA": ("pca", MAX_PCA)}
     if find_spec("umap") is not None:
-        kinds["UMAP"] = ("umap", MAPPED)
+        kinds["UMAP"] = ("umap", MAX_TSNE)
     return {
         name: two_dimensional_map(vectors[:most], method, start=(start or {}).get(name))
         for name, (method, most) in view.progress(kinds.items(), "maps")
@@ -207,16 +210,16 @@ def _layouts(
 
 
 def _data(view: RunView, some: Features, panels: Panels, colours: Mapping[str, Any]) -> dict[str, Any]:
-    pictured = some[torch.arange(min(PICTURED, len(some)))]
+    pictured = some[torch.arange(min(MAX_PICTURES, len(some)))]
     texts, tiles = [""] * len(pictured), torch.zeros(len(pictured), dtype=torch.int64)
     for places, samples in _sides_in(pictured):
         tiles[places] = view.album.tiles(samples.part, samples.numbers)
         for index, line in zip(places.tolist(), view.lines_of(samples), strict=True):
             texts[index] = line
     return {
-        "rows": _encoded(some.numbers, torch.int32),
+        "rows": _to_base64(some.numbers, torch.int32),
         "ids": [] if some.ids.plain else id_words(some),
-        "tiles": _encoded(tiles, torch.int32),
+        "tiles": _to_base64(tiles, torch.int32),
         "texts": texts if any(texts) else [],
         "labels": label_words(pictured) if some.label_kind == "label sets" else [],
         "panels": [
@@ -231,20 +234,20 @@ def _data(view: RunView, some: Features, panels: Panels, colours: Mapping[str, A
         ],
         "colours": colours,
         "color": plots.COLORS[0],
-        "most": MOST_NAMED,
+        "most": MAX_LEGEND,
         "config": plots.CONFIG,
     }
 
 
 def _colours(view: RunView, some: Features) -> dict[str, Any]:
     if some.label_kind == "label sets":
-        frequent = some.counts.argsort(descending=True, stable=True)[:MOST_LABELS]
+        frequent = some.counts.argsort(descending=True, stable=True)[:MAX_LABELS]
         quiet = {"quiet": True}  # hovering names a sample's labels by themselves
         of_label = {label: _coloured(WITHOUT_WITH, some.sets[:, label], GREY_BLUE) for label in frequent.tolist()}
         return {some.names[label]: colours | quiet for label, colours in of_label.items()}
     if some.label_kind != "classes":
         return {}
-    if some.part != BOTH:
+    if some.part != BOTH_SIDES:
         return _class_colours(view, some)
     colours, test = {"side": _coloured(SIDES, some.classes)}, None if view.features is None else view.features.test
     if test is not None and test.label_kind == "classes":
@@ -274,7 +277,7 @@ def _coloured(
         names = [names[category] for category in map(int, there)]
         categories = torch.searchsorted(there, categories).where(categories >= 0, -1)
     shades = plots.palette(len(names)) if colors is None else colors
-    return {"names": list(names), "colors": list(shades), "of": _encoded(categories, torch.int16)}
+    return {"names": list(names), "colors": list(shades), "of": _to_base64(categories, torch.int16)}
 
 
 def _scores_within(view: RunView) -> Markup:
@@ -294,8 +297,8 @@ def _quantized(values: Tensor) -> str:
     """Return coordinates as 16-bit numbers: a map has no unit."""
     low, high = values.min(), values.max()
     scale = 65535 / (high - low) if high > low else 0.0
-    return _encoded(((values - low) * scale).round(), torch.uint16)
+    return _to_base64(((values - low) * scale).round(), torch.uint16)
 
 
-def _encoded(values: Tensor, dtype: torch.dtype) -> str:
+def _to_base64(values: Tensor, dtype: torch.dtype) -> str:
     return base64.b64encode(values.to(dtype).numpy().tobytes()).decode()

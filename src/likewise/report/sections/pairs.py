@@ -18,10 +18,10 @@ from likewise.report.run_view import RunView
 from likewise.report.sections.section import Content, Section
 from likewise.runs.scores import ENCODER, places_of
 
-WORST = 4
-MIDDLE = 2
-NEAREST = 3
-LETTERS = 160  # of a text
+WORST_QUERIES = 4
+MEDIAN_QUERIES = 2
+NEIGHBOURS = 3
+MAX_LETTERS = 160  # of a text
 
 
 class PairsSection(Section):
@@ -35,7 +35,7 @@ class PairsSection(Section):
         second = replace(second, part=f"{second.part}{OTHER_SIDE}")
         directions = zip(DIRECTIONS, ((first, second, pairs), (second, first, pairs.flip(1))), strict=True)
         body = Markup().join(block for direction, sides in directions for block in _queries(view, direction, *sides))
-        return Content("Pairs", sentence("pairs", worst=WORST, middle=MIDDLE), body) if body else None
+        return Content("Pairs", sentence("pairs", worst=WORST_QUERIES, middle=MEDIAN_QUERIES), body) if body else None
 
 
 def _queries(
@@ -47,8 +47,8 @@ def _queries(
         return
     yield heading(direction.capitalize())
     order, places = outcomes.values.argsort(stable=True), places_of(outcomes.rows, queries.numbers)
-    chosen = list(dict.fromkeys([*order[:WORST].tolist(), *order[len(order) // 2 :][:MIDDLE].tolist()]))
-    near = torch.cat([indices for *_, indices in nearest(queries.vectors[places[chosen]], gallery.vectors, NEAREST)])
+    chosen = list(dict.fromkeys([*order[:WORST_QUERIES].tolist(), *order[len(order) // 2 :][:MEDIAN_QUERIES].tolist()]))
+    near = torch.cat([indices for *_, indices in nearest(queries.vectors[places[chosen]], gallery.vectors, NEIGHBOURS)])
     for query, rank, neighbours in zip(
         places[chosen], (1 / outcomes.values[chosen]).round().tolist(), near, strict=True
     ):
@@ -56,8 +56,8 @@ def _queries(
         cosines = functional.cosine_similarity(queries.vectors[query].unsqueeze(0), gallery.vectors)
         shown = [int(right[cosines[right].argmax()]), *neighbours.tolist()]
         names = ["belongs to it", *("right" if bool((right == index).any()) else "nearest" for index in neighbours)]
-        thumbnails = view.thumbnails_of(gallery[torch.tensor(shown)], LETTERS)
-        (first,) = view.thumbnails_of(queries[query.view(1)], LETTERS)
+        thumbnails = view.thumbnails_of(gallery[torch.tensor(shown)], MAX_LETTERS)
+        (first,) = view.thumbnails_of(queries[query.view(1)], MAX_LETTERS)
         answers = zip(thumbnails, names, cosines[shown].tolist(), strict=True)
         cells = [([thumbnail], f"{name}, cosine {cosine:.2f}") for thumbnail, name, cosine in answers]
         yield element("gallery", [([first], f"rank {rank:,.0f} of {len(gallery):,}"), *cells])

@@ -14,15 +14,15 @@ from likewise.report.elements import element, heading, list_file, sentence, tabl
 from likewise.report.run_view import RunView
 from likewise.report.sections.section import Content, Section
 
-PAIRS = 12  # of each kind
-LISTED = 2000  # of each kind in a file: all would be as many as samples
-MOST = {"classes": 60_000, "label sets": 10_000}  # samples among which the pairs are found
-LONGEST = 160  # characters of a text of a pair
-MISTAKES = 8
+MAX_PAIRS = 12  # of each kind
+MAX_LISTED_PAIRS = 2000  # of each kind in a file: all would be as many as samples
+MAX_SAMPLES = {"classes": 60_000, "label sets": 10_000}  # samples among which the pairs are found
+MAX_LETTERS = 160  # characters of a text of a pair
+MAX_MISTAKES = 8
 MISTAKE_COLUMNS = ("id", "class", "predicted")
 NEIGHBORS = 6  # training images next to a mistake
-TEXTS = 6
-NEAREST = 3  # training texts under each test text
+MAX_TEXTS = 6
+NEAREST_TEXTS = 3  # training texts under each test text
 PAIR_COLUMNS = ("cosine", "id", "labels", "other id", "other labels")
 PARTNERS = {
     "classes": ("with the same class", "of another class"),
@@ -38,27 +38,27 @@ class HardestPairsSection(Section):
         if features is None or features.test.label_kind is None:
             return None
         label_kind = str(features.test.label_kind)
-        test = features.test.unique().fewer(MOST[label_kind])
+        test = features.test.unique().fewer(MAX_SAMPLES[label_kind])
         labels = test.classes if label_kind == "classes" else test.sets
         hard_pairs = hardest_pairs(test.vectors, labels, progress=views[0].progress)
         body = Markup().join(_galleries(views[0], test, hard_pairs))
         if not body:
             return None
         same, other = PARTNERS[label_kind]
-        said = sentence("hardest_pairs", samples=len(test), same=same, other=other, listed=LISTED)
-        return Content("Hardest pairs", said, body)
+        introduction = sentence("hardest_pairs", samples=len(test), same=same, other=other, listed=MAX_LISTED_PAIRS)
+        return Content("Hardest pairs", introduction, body)
 
 
 def _galleries(view: RunView, test: Features, hard_pairs: HardPairs) -> Iterator[Markup]:
     for pair_kind, pairs, similarities in (
-        ("positives", hard_pairs.positive_pairs(LISTED), hard_pairs.positive_similarities),
-        ("negatives", hard_pairs.negative_pairs(LISTED), hard_pairs.negative_similarities),
+        ("positives", hard_pairs.positive_pairs(MAX_LISTED_PAIRS), hard_pairs.positive_similarities),
+        ("negatives", hard_pairs.negative_pairs(MAX_LISTED_PAIRS), hard_pairs.negative_similarities),
     ):
         if len(pairs):
             cosines = [f"{cosine:.3f}" for cosine in similarities[pairs[:, 0]].tolist()]
             shown = [
-                (view.thumbnails_of(test[pair], LONGEST), f"cosine {cosine}")
-                for pair, cosine in zip(pairs[:PAIRS], cosines, strict=False)
+                (view.thumbnails_of(test[pair], MAX_LETTERS), f"cosine {cosine}")
+                for pair, cosine in zip(pairs[:MAX_PAIRS], cosines, strict=False)
             ]
             columns: list[Sequence[str]] = [cosines]
             for samples in (test[pairs[:, 0]], test[pairs[:, 1]]):
@@ -68,7 +68,7 @@ def _galleries(view: RunView, test: Features, hard_pairs: HardPairs) -> Iterator
 
 
 class MistakesSection(Section):
-    """What kNN gets wrong; of images with the training images that led to it."""
+    """The mistakes of kNN, of images with the training images that led to them."""
 
     def content(self, views: Sequence[RunView]) -> Content | None:
         view = views[0]
@@ -83,7 +83,7 @@ class MistakesSection(Section):
             return None
         taken = [test.names[label] for label in predicted[wrong].tolist()]
         rows = list(zip(test[wrong].ids, label_words(test[wrong]), taken, strict=True))
-        some = test[wrong[:MISTAKES]]
+        some = test[wrong[:MAX_MISTAKES]]
         shape = () if view.parts is None else view.parts.test.input_shape
         if len(shape) == 3:
             shown = element("mistakes", _mistakes(view, view.features, some, taken))
@@ -91,8 +91,8 @@ class MistakesSection(Section):
             called = zip(id_words(some), rows, view.lines_of(some), strict=False)
             shown = table(["", "class", "predicted", ""], [[name, *cells, text] for name, (_, *cells), text in called])
         channels = shape[0] if len(shape) == 3 else 0
-        said = sentence("mistakes", shown=len(some), wrong=len(wrong), channels=channels)
-        return Content("What kNN gets wrong", said, shown + list_file("mistakes.csv", MISTAKE_COLUMNS, rows))
+        introduction = sentence("mistakes", shown=len(some), wrong=len(wrong), channels=channels)
+        return Content("What kNN gets wrong", introduction, shown + list_file("mistakes.csv", MISTAKE_COLUMNS, rows))
 
 
 def _mistakes(
@@ -112,10 +112,10 @@ class NearestTextsSection(Section):
             return None
         if not isinstance(parts.test.inputs, Texts) or not isinstance(parts.train.inputs, Texts):
             return None
-        queries, known = features.test.unique().fewer(TEXTS), features.train.unique()
+        queries, known = features.test.unique().fewer(MAX_TEXTS), features.train.unique()
         lines = list(zip(id_words(queries), views[0].lines_of(queries), label_words(queries), strict=True))
         rows: list[list[str]] = []
-        for part, similarities, indices in nearest(queries.vectors, known.vectors, NEAREST):
+        for part, similarities, indices in nearest(queries.vectors, known.vectors, NEAREST_TEXTS):
             for query, near, alike in zip(lines[part], indices, similarities.tolist(), strict=True):
                 neighbors = known[near]
                 rows.append(["test", *query])

@@ -10,15 +10,15 @@ from likewise.diagnostics import plots
 from likewise.evaluation import Calibration, Difference, Robustness, paired_difference
 from likewise.evaluation.calibration import CONFIDENCE
 from likewise.evaluation.predictions import ACCURACY
-from likewise.evaluation.robustness import CLEAN
+from likewise.evaluation.robustness import CLEAN_ACCURACY
 from likewise.report.elements import element, folded, sentence, table
 from likewise.report.formatting import difference_words, dot_of, leading
 from likewise.report.run_view import KINDS, RunView
 from likewise.report.sections.section import Content, Section
-from likewise.runs.score_format import counted, format_score, format_settings, marked, remarks
+from likewise.runs.score_format import format_count, format_score, format_settings, marked, remarks
 from likewise.runs.scores import ALL, ENCODER, Score
 
-OTHERS = tuple(feature_kind for feature_kind in KINDS if feature_kind != ENCODER)
+BASELINES = tuple(feature_kind for feature_kind in KINDS if feature_kind != ENCODER)
 
 
 class ScoresSection(Section):
@@ -39,7 +39,9 @@ class ScoresSection(Section):
         }
         shares = {name: kinds for name, kinds in shares.items() if kinds}
         figure = plots.as_html(plots.dots(shares, "score on the test part, %"), "scores") if shares else Markup()
-        baselines = [feature_kind for feature_kind in OTHERS if any(feature_kind in kinds for kinds in both.values())]
+        baselines = [
+            feature_kind for feature_kind in BASELINES if any(feature_kind in kinds for kinds in both.values())
+        ]
         errors = any(score.metric.better == "lower" for kinds in both.values() for score in kinds.values())
         return Content(
             "Scores", sentence("scores", errors=errors, others=baselines), figure + _tabulate_scores(view, both)
@@ -69,7 +71,7 @@ def _card(view: RunView, evaluation: str, metric: str) -> tuple[str, str, list[s
     ours = view.test_scores[evaluation, metric, ENCODER, ALL]
     value, _, interval = format_score(ours).partition(" [")
     lines = [f"95 % interval [{interval}"]
-    for feature_kind in OTHERS:
+    for feature_kind in BASELINES:
         theirs = view.test_scores.get((evaluation, metric, feature_kind, ALL))
         if theirs is not None:
             difference = encoder_less(view, feature_kind, evaluation, metric)
@@ -95,13 +97,13 @@ def _tabulate_scores(view: RunView, every: Mapping[str, Mapping[str, Score]]) ->
     for (evaluation, metric), (name, kinds) in zip(view.headlines, every.items(), strict=True):
         ours = kinds[ENCODER]
         line = [marked(name, ours.metric), format_score(ours)]
-        for feature_kind in OTHERS:
+        for feature_kind in BASELINES:
             difference = encoder_less(view, feature_kind, evaluation, metric)
             line.append("" if feature_kind not in kinds else format_score(kinds[feature_kind]))
             line.append("" if difference is None else difference_words(difference, share=ours.metric.is_share))
-        lines.append([*line, counted(ours.count, ours.counted)])
+        lines.append([*line, format_count(ours.count, ours.counted)])
         chosen += [[name, feature_kind, remark] for feature_kind, score in kinds.items() if (remark := remarks(score))]
-    titles = (title for feature_kind in OTHERS for title in (feature_kind, f"encoder less {feature_kind}"))
+    titles = (title for feature_kind in BASELINES for title in (feature_kind, f"encoder less {feature_kind}"))
     head = ["", "encoder", *titles, "mean of"]
     filled = [column for column in range(len(head)) if any(line[column] for line in lines)]
     scores = table([head[column] for column in filled], [[line[column] for column in filled] for line in lines])
@@ -139,7 +141,7 @@ class RobustnessSection(Section):
             if (evaluation, feature_kind, group.kind) == (Robustness.name, ENCODER, "corruption"):
                 severity = f"severity {score.protocol['severity']}"
                 by_corruption.setdefault(score.protocol["corruption"], {})[severity] = score
-        clean = views[0].test_scores.get((Robustness.name, CLEAN.name, ENCODER, ALL))
+        clean = views[0].test_scores.get((Robustness.name, CLEAN_ACCURACY.name, ENCODER, ALL))
         if not by_corruption or clean is None:
             return None
         dots = {"clean": {"clean": dot_of(clean)}}
@@ -153,8 +155,8 @@ class RobustnessSection(Section):
             for name, scores in by_corruption.items()
         ]
         figure = plots.as_html(plots.dots(dots, "accuracy on the test part, %"), "robustness")
-        said = sentence("robustness", clean=format_score(clean))
-        return Content("Robustness", said, figure + table(["", *severities], rows))
+        introduction = sentence("robustness", clean=format_score(clean))
+        return Content("Robustness", introduction, figure + table(["", *severities], rows))
 
 
 class ChoicesSection(Section):

@@ -12,7 +12,7 @@ from likewise.report.run_view import RunView
 @final
 @dataclass(frozen=True)
 class Content:
-    """What a section shows.
+    """The content of a section.
 
     Args:
         heading: Its heading, as text.
@@ -45,7 +45,7 @@ class Section(ABC):
     """
 
     runs: ClassVar[Literal["one", "several", "any"]] = "one"
-    """Whether it stands on the page of one run, on pages that compare several, or on any."""
+    """The pages that it is for: those of one run, those that compare several, or any."""
 
     @abstractmethod
     def content(self, views: Sequence[RunView]) -> Content | None:

@@ -1,4 +1,4 @@
-"""What a run was made of, and what its training recorded: curves, histograms, and means by class of the loss."""
+"""The training of a run: its facts, curves, histograms, and means by class of the loss."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -15,17 +15,17 @@ from likewise.report.run_view import RunView
 from likewise.report.sections.section import Content, Section
 from likewise.report.setting import Setting, settings_of
 from likewise.runs.curves import ClassMean
-from likewise.runs.score_format import counted
+from likewise.runs.score_format import format_count
 from likewise.runs.scores import ALL, ENCODER, Score
 
-MOST_POINTS = 2000  # of a curve; a page has no more pixels across
-MOST_HISTOGRAMS = 6  # as heat maps
-MOST_SETTINGS = 6  # with means by class
+MAX_POINTS = 2000  # of a curve; a page has no more pixels across
+MAX_HISTOGRAMS = 6  # histograms that are drawn as heat maps
+MAX_SETTINGS = 6  # settings whose means by class are drawn
 Curve = Sequence[tuple[int, float]]
 
 
 class CurvesSection(Section):
-    """What the training logged over its steps, and validation scores over epochs; several runs overlaid."""
+    """Curves of the training over its steps, and of validation scores over epochs; several runs overlaid."""
 
     runs = "any"
 
@@ -62,7 +62,7 @@ def _over_epochs(view: RunView) -> dict[str, Curve]:
 
 def thinned(points: Curve) -> Curve:
     """Return evenly spaced points of a long curve, and its last."""
-    stride = -(-len(points) // MOST_POINTS)
+    stride = -(-len(points) // MAX_POINTS)
     return points if stride <= 1 else [*points[:-1:stride], points[-1]]
 
 
@@ -80,18 +80,18 @@ class HistogramsSection(Section):
         }
         if not histograms:
             return None
-        some = dict(list(histograms.items())[:MOST_HISTOGRAMS])
-        said = sentence("histograms") + limit_words(len(some), len(histograms), "histograms")
-        return Content("Histograms of the loss", said, plots.as_html(plots.heat_maps(some), "histograms"))
+        some = dict(list(histograms.items())[:MAX_HISTOGRAMS])
+        introduction = sentence("histograms") + limit_words(len(some), len(histograms), "histograms")
+        return Content("Histograms of the loss", introduction, plots.as_html(plots.heat_maps(some), "histograms"))
 
 
 class ClassMeansSection(Section):
-    """What the loss recorded of its anchors, such as RASCAL's rank drift: by class, by class size, and over epochs."""
+    """The loss's records of its anchors, such as RASCAL's rank drift: by class, by class size, and over epochs."""
 
     runs = "any"
 
     def content(self, views: Sequence[RunView]) -> Content | None:
-        shown = [setting for setting in settings_of(views) if setting.first.class_means][:MOST_SETTINGS]
+        shown = [setting for setting in settings_of(views) if setting.first.class_means][:MAX_SETTINGS]
         statistics = dict.fromkeys(mean.statistic for setting in shown for mean in setting.first.class_means)
         if not statistics:
             return None
@@ -110,7 +110,7 @@ def _of_statistic(statistic: str, settings: Sequence[Setting]) -> Markup:
             curves.setdefault(f"{name}, {group}", []).append((setting.name, _by_epoch(group_means)))
         last = max((mean.epoch for mean in means), default=0)
         points[setting.name] = [
-            plots.Point(size, mean.mean, f"{mean.label}: {mean.mean:.3g}, {counted(size, 'sample')}")
+            plots.Point(size, mean.mean, f"{mean.label}: {mean.mean:.3g}, {format_count(size, 'sample')}")
             for mean in means
             if mean.epoch == last and (size := sizes.get(mean.label)) is not None
         ]
@@ -142,7 +142,7 @@ def _by_epoch(means: Sequence[ClassMean]) -> Curve:
 
 
 class FactsSection(Section):
-    """What the run was made of; of several, what they share, and which run is which."""
+    """The facts of a run; of several, those that they share, and a list of the runs."""
 
     runs = "any"
 

@@ -1,4 +1,4 @@
-"""What an encoder is worth on other data: its scores by the number of labels."""
+"""The scores of an encoder on other data, by the number of labels."""
 
 from collections.abc import Sequence
 from typing import final
@@ -22,12 +22,12 @@ class TransferSection(Section):
     runs = "any"
 
     def __init__(self, scores: Sequence[TransferScore]) -> None:
-        self.found = scores
+        self._scores = scores
 
     def content(self, views: Sequence[RunView]) -> Content | None:  # noqa: ARG002 - it has been given what it shows
         lines: dict[str, list[tuple[float, plots.Dot]]] = {}
         rows: list[list[str]] = []
-        for score in self.found:
+        for score in self._scores:
             row, labelled = score.row, "" if score.labelled is None else f"{score.labelled:,.0f}"
             rows.append([row.setting, row.evaluation, labelled, *row.cells])
             if score.labelled is not None:
@@ -36,5 +36,5 @@ class TransferSection(Section):
                 lines.setdefault(row.setting, []).append((score.labelled, dot))
         figure = plots.with_intervals(lines, "samples with a label", "accuracy on the test part, %", logarithmic=True)
         head = ["method", "labels", "samples with a label", *head_of_cells(SCRATCH, "accuracy")]
-        body = paragraphs(verdict_on(self.found), "lead") + plots.as_html(figure, "labels")
+        body = paragraphs(verdict_on(self._scores), "lead") + plots.as_html(figure, "labels")
         return Content("Scores by number of labels", sentence("transfer"), body + table(head, rows, most=len(rows)))

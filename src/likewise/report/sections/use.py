@@ -1,4 +1,4 @@
-"""How a run's encoder is used: the first line of each verb, with the run's own path, to be copied."""
+"""The use of a run's encoder: the first line of each verb, with the run's own path, to be copied."""
 
 import shlex
 from collections.abc import Mapping, Sequence
@@ -29,9 +29,9 @@ class UseSection(Section):
         path = str(whole.relative_to(Path.cwd()) if whole.is_relative_to(Path.cwd()) else whole)
         shape, second = _shape(spec), facts.get("second")
         folder, (inputs, query, argument) = shlex.quote(path), FILES.get(len(shape), FILES[1])
-        asked = argument
+        query_argument = argument
         if second is not None:
-            _, query, asked = FILES.get(len(_shape(second["encoder"] or spec)), FILES[1])
+            _, query, query_argument = FILES.get(len(_shape(second["encoder"] or spec)), FILES[1])
         side = ("", "") if second is None else (" --side second", ", side='second'")
         output = f"{Path(inputs).stem}.parquet"
         lines = [
@@ -42,7 +42,7 @@ class UseSection(Section):
         ]
         code = ["import likewise as lw", "", f"model = lw.load({path!r})", f"features = model.encode({argument})"]
         code += [
-            f"nearest = model.search({asked}, {output!r}{side[1]}, k=5)",
+            f"nearest = model.search({query_argument}, {output!r}{side[1]}, k=5)",
             f"predictions = model.predict({argument})",
         ]
         if not (facts.get("labels") or {}).get("kind"):

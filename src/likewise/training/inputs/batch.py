@@ -1,4 +1,4 @@
-"""What every batch supplies: embeddings, labels, the indices of its samples, and pairs and triplets of its views."""
+"""Inputs of every batch: embeddings, labels, the indices of its samples, and pairs and triplets of its views."""
 
 from typing import final
 
@@ -14,7 +14,7 @@ NEGATIVES = 1  # purpose of the random numbers
 
 @final
 class BatchInputs(LossInput):
-    """What every batch has.
+    """The inputs that every batch has.
 
     embeddings      z of all views, except a key that goes to a momentum encoder, (B, V, E)
     labels          classes (B,) or label sets (B, L), if the data has labels

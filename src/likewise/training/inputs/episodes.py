@@ -1,4 +1,4 @@
-"""What losses of episodes compare: features and feature maps of queries and of the means of their supports."""
+"""Inputs of losses of episodes: features and feature maps of queries and of the means of their supports."""
 
 from contextlib import suppress
 from typing import final
@@ -18,7 +18,7 @@ MASKING = 2  # purpose of a step's random numbers
 
 @final
 class EpisodeMeans(LossInput):
-    """What prototypical networks compare, from pooled features f(x) of a batch of episodes.
+    """The inputs of prototypical networks, from pooled features f(x) of a batch of episodes.
 
     query_features  features of the queries, (E, N·Q, D), class after class
     class_means     for each class the mean of its support features, (E, N, D)
@@ -40,7 +40,7 @@ class EpisodeMeans(LossInput):
 
 @final
 class EpisodeMaps(ClassParameters, LossInput):
-    """What InfoPatch compares: feature maps of a batch of episodes, cell by cell.
+    """The inputs of InfoPatch: feature maps of a batch of episodes, cell by cell.
 
     query_maps      feature maps of the queries, (E, N·Q, D, H, W), class after class
     support_maps    for each class the mean map of its supports, (E, N, D, H, W), with one cell masked

@@ -1,4 +1,4 @@
-"""What is learned of each class or label beside the encoder: prototypes, and a linear classifier."""
+"""Parameters that are learned for each class or label beside the encoder: prototypes, and a linear classifier."""
 
 from collections.abc import Callable
 from functools import partial

@@ -1,4 +1,4 @@
-"""The abstract input of losses, a module that supplies arguments of their forward; and which of these a loss takes."""
+"""`LossInput`, the abstract module that supplies arguments of a loss's forward, by the names that the forward has."""
 
 import inspect
 from abc import ABC
@@ -76,7 +76,7 @@ class LossSignature:
 @final
 @dataclass(frozen=True)
 class InputContext:
-    """What an input of a loss may need to know.
+    """The context of a training that an input of a loss may need.
 
     Args:
         encoder: f.

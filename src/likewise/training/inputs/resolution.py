@@ -1,4 +1,4 @@
-"""Which inputs a loss is trained with, and which of them supplies which argument."""
+"""The choice of a loss's inputs, and of the one that supplies each argument."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -114,9 +114,9 @@ class LossInputs(nn.Module):
             loss_input.check_batches(batches, self._context)
 
 
-def described(inputs: LossInputs, asked: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def describe_inputs(inputs: LossInputs, chosen: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Return a `Spec` of each input but what every batch has: as it was asked for, or of one made in addition."""
-    specs = {spec["class_path"].rpartition(".")[2]: spec for spec in asked}
+    specs = {spec["class_path"].rpartition(".")[2]: spec for spec in chosen}
     made = (loss_input for loss_input in inputs.all if not isinstance(loss_input, BatchInputs | ViewPairs))
     return [specs.get(type(loss_input).__name__) or spec_of(loss_input) for loss_input in made]
 

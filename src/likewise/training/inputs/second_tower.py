@@ -82,7 +82,7 @@ class SecondTower(WithRate, LossInput):
 
     @property
     def network(self) -> nn.Module:
-        """What the other side is encoded by."""
+        """The network that encodes the other side."""
         return self._network[0] if self.shared else self.tower
 
     def keys(self, step: Step) -> Float[Tensor, "b e"]:

@@ -67,7 +67,7 @@ def _parsed(kind: type[Measurement], words: Sequence[str], program: str) -> tupl
         parser.add_argument(f"--{each.name}", help=f"{each.metadata['help']} Default: {shown or 'all'}.", **more)
     told = "The folder for the results. Default: bench."
     parser.add_argument("--output", "--out", type=Path, default=Path("bench"), help=told)
-    given, unknown = parser.parsed(words)
+    given, unknown = parser.parse(words)
     if unknown:
         raise ValueError(f"unrecognized arguments: {' '.join(unknown)}: see {program} --help")
     values = {each.name: getattr(given, each.name) for each in options}

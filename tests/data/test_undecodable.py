@@ -14,16 +14,21 @@ from PIL import Image
 from likewise.cli import main
 from likewise.data import (
     Balanced,
+    Chain,
     Episodes,
     Folder,
+    NoAugmentation,
     Parts,
     Samples,
     Stratified,
     Views,
     derive_seed,
+    inputs_for_encoder,
     parts_of_run,
     some_inputs,
 )
+from likewise.data.augmentation import Augmentation
+from likewise.data.batches import fit_augmentation
 from likewise.data.by_class import rotated
 from likewise.data.lazy_inputs import readable, unreadable
 from likewise.evaluation import load_features, raw_features
@@ -192,6 +197,35 @@ def test_joined_and_turned_rows_know_what_cannot_be_read(root):
         assert [one.place for one in sorted(found)] == black
         assert all(one.name.split("photos/")[1] in BROKEN for one in found)
     assert len(some_inputs(samples_of(root), 36)) == 32
+
+
+def test_a_few_that_cannot_be_read_do_not_stand_for_all(tmp_path):
+    root = photos(
+        tmp_path / "photos", {"ash/0.jpg", "oak/9.jpg", "oak/11.jpg"}
+    )  # the first, and the last by either order
+    assert len(some_inputs(samples_of(root), 2)) == 33
+
+
+def test_images_in_files_are_read_by_the_thousand_only_for_statistics(root):
+    samples = samples_of(root)
+    assert len(inputs_for_encoder(samples, observed=False)) < len(inputs_for_encoder(samples, observed=True)) == 32
+    seen = []
+
+    class Fitted(Augmentation):
+        def change(self, inputs, _):
+            return inputs
+
+        def fit(self, inputs):
+            seen.append(len(inputs))
+
+    class FittedChain(Chain):
+        def fit(self, inputs):
+            seen.append(len(inputs))
+
+    for augmentation in (Fitted(), Chain([NoAugmentation(), Fitted()]), FittedChain([NoAugmentation()])):
+        fit_augmentation(augmentation, samples)
+    assert seen == [32, 32, 32]
+    assert not any(augmentation.needs_fit for augmentation in (NoAugmentation(), Chain([NoAugmentation()])))
 
 
 @pytest.mark.parametrize("memory", [0, 1])

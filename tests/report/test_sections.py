@@ -289,5 +289,5 @@ def test_a_page_of_pairs_says_how_one_side_finds_the_other(tmp_path, monkeypatch
 @pytest.mark.parametrize(("given", "form"), [({}, "out"), ({"form": "in"}, "in"), ({"form": "pairs"}, None)])
 def test_gradients_are_of_a_form_that_has_them(given, form):
     """SupCon's form "pairs" has a softmax for each pair, which the section does not show."""
-    view = SimpleNamespace(facts={"parts": {"loss": {"class_path": "likewise.SupConLoss", "init_args": given}}})
+    view = SimpleNamespace(metadata={"parts": {"loss": {"class_path": "likewise.SupConLoss", "init_args": given}}})
     assert form_of(view) == form

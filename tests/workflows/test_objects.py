@@ -188,6 +188,16 @@ def test_objects_that_an_option_does_not_take_are_told(given, words, tmp_path):
         lw.train(**COMMON, **given, runs=str(tmp_path))
 
 
+def test_data_may_be_a_path(tmp_path):
+    """The path of a file is that of its name, in both places of it, and so is that of the runs."""
+    file, options = tmp_path / "rows.npz", {name: value for name, value in COMMON.items() if name != "data"}
+    np.savez(file, vectors=DATA[0], labels=DATA[1])
+    first, second = lw.train(file, runs=tmp_path, **options), lw.train(data=str(file), runs=str(tmp_path), **options)
+    assert first.scores == second.scores
+    features = lw.embed(first, file, output=tmp_path / "features.npz", progress=Silent())
+    assert len(np.load(features)["features"]) == 60
+
+
 def test_data_alone_and_records_stand_first(tmp_path):
     """A record is trained as it is; options beside it win over what it says."""
     options = {name: value for name, value in COMMON.items() if name not in {"data", "progress"}}

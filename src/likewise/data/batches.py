@@ -271,8 +271,9 @@ def inputs_for_encoder(samples: Samples, *, observed: bool) -> Tensor | Texts:
         samples: The training part.
         observed: Whether it takes its mean and standard deviation from them: 2,048 are read then, otherwise 16.
     """
-    in_memory = isinstance(samples.inputs, Tensor | Texts)
-    return samples.inputs if in_memory else some_inputs(samples, OBSERVED_INPUTS if observed else SHOWN_INPUTS)
+    if isinstance(samples.inputs, Tensor | Texts):
+        return samples.inputs
+    return some_inputs(samples, OBSERVED_INPUTS if observed else SHOWN_INPUTS)
 
 
 def derive_seed(*numbers: int) -> int:

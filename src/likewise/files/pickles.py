@@ -18,7 +18,7 @@ def describe_pickle(path: Path | str) -> str:
     Example:
         >>> torch.save(torch.nn.Linear(1, 1), "module.pt")
         >>> torch.save(torch.nn.Linear(1, 1).state_dict(), "weights.pt")
-        >>> pickled("module.pt").partition(",")[0], pickled("weights.pt")
+        >>> describe_pickle("module.pt").partition(",")[0], describe_pickle("weights.pt")
         ('pickled objects (torch.nn.modules.linear.Linear)', '')
     """
     try:

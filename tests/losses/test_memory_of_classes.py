@@ -226,7 +226,7 @@ OF_CLASSES = {
 def test_labels_of_a_memory_come_with_it(name):
     loss, z, m = OF_CLASSES[name](), draw(N, D), draw(Q, D)
     for given in ({"queue": m}, {"queue_labels": QUEUED}, {"references": m}, {"reference_labels": QUEUED}):
-        with pytest.raises(ValueError, match="together, got .* without"):
+        with pytest.raises(ValueError, match=r"together, got .* without"):
             loss(z, LABELS, **given)
     with pytest.raises(ValueError, match="queue"):
         loss(z, LABELS, queue=m, queue_labels=QUEUED[:3])

@@ -7,6 +7,7 @@ from torch import nn
 
 from likewise.report.run_summary import summary_table
 from likewise.runs import machine
+from likewise.training import callbacks
 from likewise.training.precision import precision_of
 from likewise.workflows import Silent, train
 
@@ -22,6 +23,22 @@ def test_the_choice_is_written_into_the_run_and_shown(monkeypatch, tmp_path, mul
     run = train({**SHORT, **QUIET, "precision": "auto", "runs": str(tmp_path / "runs")}, progress=Silent())
     assert yaml.safe_load(run.configuration.read_text())["trainer"]["precision"] == precision
     assert dict(summary_table(run.metadata)).get("precision") == (precision if multiplies else None)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("multiplies", "precision", "advised"), [(1, None, 1), (0, None, 0), (1, "32-true", 0)])
+def test_a_long_training_is_told_what_may_be_faster(monkeypatch, tmp_path, multiplies, precision, advised):
+    """Where no precision was chosen and the machine multiplies bfloat16, with the line on the pace."""
+    monkeypatch.setattr(machine, "multiplies_bfloat16", lambda _: bool(multiplies))
+    monkeypatch.setattr(callbacks, "PACE_SECONDS", 0)
+    monkeypatch.setattr(callbacks, "MIN_REPORTED_SECONDS", 0)
+    lines, progress = [], Silent()
+    progress.log = lines.append
+    options = {**SHORT, **QUIET, "steps": 20, "precision": precision, "runs": str(tmp_path)}
+    train({name: value for name, value in options.items() if value is not None}, progress=progress)
+    pace = [line for line in lines if "done at about" in line]
+    assert len(pace) == 1
+    assert ("--precision auto" in pace[0]) == bool(advised)
 
 
 @pytest.mark.parametrize(

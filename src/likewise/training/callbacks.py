@@ -249,10 +249,12 @@ class Pace(Callback):
     Args:
         tell: Takes the sentence.
         beside: Returns the seconds that evaluations will take from a step on, the last one included.
+        advice: What may be faster, which ends the sentence.
     """
 
-    def __init__(self, tell: Callable[[str], None], beside: Callable[[Trainer], float]) -> None:
+    def __init__(self, tell: Callable[[str], None], beside: Callable[[Trainer], float], advice: str = "") -> None:
         self.tell = tell
+        self.advice = advice
         self.beside = beside
         self._first: tuple[int, float] | None = None
         self._told = False
@@ -275,4 +277,4 @@ class Pace(Callback):
         left = (steps - trainer.global_step) * gone / counted + self.beside(trainer)
         if left > MIN_REPORTED_SECONDS:
             end = (datetime.now().astimezone() + timedelta(seconds=left)).strftime("%H:%M")
-            self.tell(f"{gone / counted:.2g} s a step: done at about {end}, evaluation included")
+            self.tell(f"{gone / counted:.2g} s a step: done at about {end}, evaluation included{self.advice}")

@@ -22,7 +22,12 @@ def precision_of(module: nn.Module, device: torch.device) -> str:
         >>> precision_of(nn.Conv2d(8, 8, 3, groups=8), torch.device("cpu"))
         '32-true'
     """
+    gains = gains_by_bfloat16(module, device)
+    return "bf16-mixed" if all(each for (each,) in distributed.exchange((int(gains),), CPU)) else "32-true"
+
+
+def gains_by_bfloat16(module: nn.Module, device: torch.device) -> bool:
+    """Return whether this device multiplies bfloat16 itself and a network gains by it."""
     convolutions = [layer for layer in module.modules() if isinstance(layer, nn.Conv2d)]
     depthwise = any(1 < layer.groups == layer.in_channels for layer in convolutions)
-    gains = machine.multiplies_bfloat16(device) and not (device.type == "cpu" and depthwise)
-    return "bf16-mixed" if all(each for (each,) in distributed.exchange((int(gains),), CPU)) else "32-true"
+    return machine.multiplies_bfloat16(device) and not (device.type == "cpu" and depthwise)

@@ -29,6 +29,7 @@ from likewise.training.fitting import fit, last_whole, trainer_of
 from likewise.training.launch import terminable
 from likewise.training.loggers import flatten_options, logging_to
 from likewise.training.memory import MemoryOfStep
+from likewise.training.precision import gains_by_bfloat16
 from likewise.training.processes import shutdown
 from likewise.training.validation import MAX_SAMPLES, MIN_CHOOSING_SAMPLES, ValidationScores, best_epoch
 from likewise.workflows.lightning_trainer import TrainingBar
@@ -147,6 +148,13 @@ class Execution:
         for tower in filter(None, (self.ready.module.encoder, self.ready.module.second)):
             tower.to(trainer.strategy.root_device)
 
+    def _advice(self) -> str:
+        """Return what would be faster where no precision is chosen and the machine has another."""
+        if self.config.trainer.get("precision") is not None:
+            return ""
+        gains = gains_by_bfloat16(self.ready.module, device_of(self.trainer_arguments))
+        return "; --precision auto, bfloat16 here, may be twice as fast" if gains else ""
+
     def _callbacks(self) -> list[lightning.Callback]:
         run, ready, named_evaluations = self.run, self.ready, self.evaluations.evaluations
         every = epochs_between(self.config, ready, self.evaluations)
@@ -166,7 +174,7 @@ class Execution:
             Snapshots(run),
             collapse,
             *memory_of_step(self.config, self.progress.log),
-            Pace(self.progress.log, lambda trainer: self._seconds_of_evaluation(trainer, validation)),
+            Pace(self.progress.log, lambda trainer: self._seconds_of_evaluation(trainer, validation), self._advice()),
         ]
         barred = any(isinstance(callback, ProgressBar) for callback in as_list(self.trainer_arguments.get("callbacks")))
         if self.trainer_arguments.get("enable_progress_bar") is not False and not barred:

@@ -12,7 +12,7 @@ import pytest
 from likewise.cli import _underscored, sweep
 from likewise.configuration import read, written
 from likewise.configuration.help import requested_help
-from likewise.configuration.options import VERBS
+from likewise.configuration.options import RECORDS
 from likewise.workflows import plan
 
 ROOT = Path(__file__).parent.parent
@@ -20,7 +20,7 @@ PAGES = [
     *sorted((ROOT / "docs").rglob("*.md")),
     *(ROOT / name / "README.md" for name in (".", "benchmarks", "examples")),
 ]
-VERB = rf"(?:{'|'.join([*VERBS, 'sweep'])})\b"
+VERB = rf"(?:{'|'.join([*RECORDS, 'sweep'])})\b"
 FILES = {
     "items.jsonl": '{"item": 3}\n',
     ".jsonl": '{"text": "a story", "label": "x"}\n',

@@ -430,6 +430,14 @@ def test_help_tells_the_defaults_that_the_command_has_for_data_of_a_kind(tmp_pat
     assert " For " not in requested_help(["--data.help", "Folder"], "embed")
 
 
+def test_help_tells_trainings_default_of_a_part_in_training_alone():
+    """To embed, data is required, and there is no usual encoder."""
+    told = {verb: " ".join(requested_help(["--help"], verb).split()) for verb in ("train", "embed")}
+    for default in ("Default: Digits.", "Default: ConvNet."):
+        assert default in told["train"]
+        assert default not in told["embed"]
+
+
 @pytest.mark.process
 def test_mistakes_and_help_import_nothing_heavy(tmp_path):
     """Neither torch nor Lightning, nor what they bring: each is told within a second."""

@@ -9,7 +9,7 @@ import torch
 from likewise import workflows
 from likewise.configuration import read, resolve
 from likewise.configuration.aliases import ALIASES
-from likewise.configuration.options import VERBS, TrainOptions
+from likewise.configuration.options import RECORDS, TrainOptions
 from likewise.configuration.trainer import TrainerOptions
 from likewise.workflows import lightning_trainer
 from likewise.workflows.arguments import EmbedArguments, EvaluateArguments, TrainArguments
@@ -18,14 +18,14 @@ OWN = {"compare": {"names"}}  # parameters of a workflow that are no options
 
 
 def names_of(verb):
-    return {field.name for field in fields(VERBS[verb][0])}
+    return {field.name for field in fields(RECORDS[verb][0])}
 
 
 @pytest.mark.parametrize("verb", ["compare", "export", "predict", "search"])
 def test_a_workflow_has_the_options_of_its_record_as_parameters(verb):
     parameters = dict(inspect.signature(getattr(workflows, verb)).parameters)
     assert set(parameters) == names_of(verb) | OWN.get(verb, set()) | {"progress"}
-    for field in fields(VERBS[verb][0]):
+    for field in fields(RECORDS[verb][0]):
         own = parameters[field.name].default
         assert field.default is MISSING or own is inspect.Parameter.empty or str(own) == str(field.default)
 

@@ -20,7 +20,7 @@ from likewise.files.suggestions import suggest
 from likewise.training.launch import TERMINATED, check_alone, processes, terminable
 from likewise.workflows.progress import TERMINAL
 
-VERBS = {
+SUMMARIES = {
     "train": "pretrain an encoder, evaluate it, write the run's folder and its report",
     "evaluate": "evaluate a run, a checkpoint, or an array file of embeddings",
     "sweep": "train settings x seeds in one process, resumable, ending in a comparison",
@@ -31,7 +31,8 @@ VERBS = {
     "predict": "the class or labels of samples, and what is unlike the training data, by what a run has learned",
     "export": "write a run's encoder as safetensors or ONNX",
 }
-FILES = {"complete", "sweep", "transfer"}
+"""By verb: its line in the help of the command."""
+OWN_PARSERS = {"complete", "sweep", "transfer"}
 """Verbs that are more than a workflow, and parse their arguments themselves."""
 EXTRAS = {  # the extra that brings a module
     **dict.fromkeys(("PIL", "timm", "torchvision"), "images"),
@@ -59,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with _plain_output(), _terminable():
             if verb != "train":
                 check_alone(verb)
-            if verb in FILES:
+            if verb in OWN_PARSERS:
                 importlib.import_module(f"likewise.cli.{verb}").run(argv[1:])
             else:
                 importlib.import_module("likewise.cli.workflow").run(verb, argv[1:])
@@ -122,7 +123,7 @@ def _underscored(word: str) -> str:
 
 def _verb(argv: Sequence[str]) -> str:
     """Read the verb; without one, or with --help or --version in its place, print what was asked for and exit."""
-    if argv and argv[0] in {*VERBS, "complete"}:
+    if argv and argv[0] in {*SUMMARIES, "complete"}:
         return argv[0]
     parser = argparse.ArgumentParser(
         prog="likewise",
@@ -132,11 +133,11 @@ def _verb(argv: Sequence[str]) -> str:
     )
     parser.add_argument("--version", action="version", version=f"likewise {__version__}")
     verbs = parser.add_subparsers(metavar="VERB", required=True)
-    for verb, summary in VERBS.items():
+    for verb, summary in SUMMARIES.items():
         verbs.add_parser(verb, help=summary)
     if argv and not argv[0].startswith("-"):
-        remedy = suggest(argv[0], VERBS, ": see likewise --help")
-        raise ValueError(f"expected a verb, one of {', '.join(VERBS)}, got {argv[0]}{remedy}")
+        remedy = suggest(argv[0], SUMMARIES, ": see likewise --help")
+        raise ValueError(f"expected a verb, one of {', '.join(SUMMARIES)}, got {argv[0]}{remedy}")
     parser.parse_args(argv or ["--help"])
     raise AssertionError  # pragma: no cover - argparse has exited
 

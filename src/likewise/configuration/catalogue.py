@@ -1,6 +1,10 @@
-"""The catalogue of the classes that come with likewise, by base class: with it, a typo imports nothing."""
+"""The catalogue of the classes that come with likewise, by base class: with it, a typo imports nothing.
 
-SECTIONS = (
+A new class is entered here, and in `__all__` of its package; tests/configuration/test_configuration.py compares the
+two.
+"""
+
+SECTION_NAMES = (
     "ComparisonSection MapSection SubModesSection HardestPairsSection MistakesSection NearestTextsSection PairsSection "
     "ScoresSection ClassDifferencesSection SampleDifferencesSection ClassesSection ConfusionSection LabelsSection "
     "CalibrationSection RobustnessSection GeometrySection GradientsSection NegativesSection AnchorSection "
@@ -38,7 +42,7 @@ CATALOGUE: dict[str, dict[str, str]] = {
         "likewise.evaluation": "Calibration Clustering CrossModalRetrieval FewShot KNN LinearProbe OutOfDistribution "
         "OwnClassifier Retrieval Robustness Widths WithinClass ZeroShot"
     },
-    "likewise.report.sections.section.Section": {"likewise.report.sections": SECTIONS},
+    "likewise.report.sections.section.Section": {"likewise.report.sections": SECTION_NAMES},
 }
 """By base class: the modules that export its subclasses, and their names."""
 

@@ -6,11 +6,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from likewise.configuration.catalogue import SECTIONS
+from likewise.configuration.catalogue import SECTION_NAMES
 from likewise.configuration.classes import MISSING, Class, Parameter, import_class, kinds
 from likewise.configuration.guesses import class_named, near_classes, near_options
 from likewise.configuration.hints import part_of, takes
-from likewise.configuration.options import FILLED_OPTIONS, HIDDEN_OPTIONS, TRAINER, VERBS
+from likewise.configuration.options import FILLED_OPTIONS, HIDDEN_OPTIONS, RECORDS, TRAINER
 from likewise.configuration.values import FLAG, parse, plain
 from likewise.files.detection import first_rows
 from likewise.instantiate import MAIN, is_spec
@@ -31,7 +31,7 @@ class ConfigBuilder:
         if verb == "train" and find_spec("lightning") is None:
             raise ModuleNotFoundError("No module named 'lightning'", name="lightning")
         self.verb = verb
-        self.root = Class(f"likewise.configuration.options.{VERBS[verb][0].__name__}")
+        self.root = Class(f"likewise.configuration.options.{RECORDS[verb][0].__name__}")
         self.values: dict[str, Any] = {"trainer": {"class_path": TRAINER, "init_args": {}}} if verb == "train" else {}
 
     def put(self, option: Option) -> None:
@@ -44,7 +44,9 @@ class ConfigBuilder:
         if "trainer" in options:
             options["trainer"] = options["trainer"]["init_args"]
         paths = {name for name, field in self.root.parameters.items() if takes(field.hint, Path)}
-        return VERBS[self.verb][0](**{name: Path(value) if name in paths else value for name, value in options.items()})
+        return RECORDS[self.verb][0](
+            **{name: Path(value) if name in paths else value for name, value in options.items()}
+        )
 
     def _put(self, values: dict[str, Any], owner: Class, names: Sequence[str], option: Option) -> None:
         name, *rest = names
@@ -213,7 +215,7 @@ class ConfigBuilder:
 
     def _called(self, name: str) -> str:
         """Return what the help calls an option: its name, or the word of the one that needs none."""
-        return name.upper() if name.upper() in VERBS[self.verb][1].split() else f"--{name}"
+        return name.upper() if name.upper() in RECORDS[self.verb][1].split() else f"--{name}"
 
 
 def parameters_of(owner: Class) -> dict[str, Parameter]:
@@ -223,7 +225,7 @@ def parameters_of(owner: Class) -> dict[str, Parameter]:
 
 def _default_parts(name: str) -> list[dict[str, Any]]:
     """Return the parts that an option adds to where none were named: for a page, its default sections."""
-    names = SECTIONS.split() if name == "sections" else ()
+    names = SECTION_NAMES.split() if name == "sections" else ()
     return [{"class_path": f"likewise.report.sections.{section}", "init_args": {}} for section in names]
 
 

@@ -12,7 +12,7 @@ from likewise.configuration.classes import MISSING, Class, Parameter, kinds
 from likewise.configuration.draft import ConfigBuilder, Option, parameters_of
 from likewise.configuration.guesses import OF_CLASS, near_options
 from likewise.configuration.hints import part_of, type_words
-from likewise.configuration.options import DEFAULTS, OF_LOSSES, PARTS, TRAINER, VERBS
+from likewise.configuration.options import DEFAULTS, OF_LOSSES, PARTS, RECORDS, TRAINER
 from likewise.configuration.starts import STARTS, default_options
 from likewise.configuration.words import is_option, options_in
 from likewise.instantiate import is_spec
@@ -36,13 +36,14 @@ def _of_verb(verb: str) -> str:
     bases = {name: part_of(parameter.hint) for name, parameter in parameters.items() if name != "trainer"}
     plain = [name for name, base in bases.items() if base is None]
     parts = {name: base for name, base in bases.items() if base is not None}
-    usage, introduction = VERBS[verb][1], inspect.cleandoc(VERBS[verb][0].__doc__ or "").partition("\n\nArgs:")[0]
+    usage, introduction = RECORDS[verb][1], inspect.cleandoc(RECORDS[verb][0].__doc__ or "").partition("\n\nArgs:")[0]
     lines = [f"usage: likewise {verb} {usage} [OPTIONS]", "", introduction, "", "options:"]
     lines += [line for name in plain for line in _lines(f"--{name}", parameters[name], root, verb)]
     if parts:
         lines += ["", "parts; --PART.help lists the classes of one, --PART.help CLASS the options of a class:"]
     for name, base in parts.items():
-        default = DEFAULTS.get(name)
+        has_usual = not parameters[name].required and parameters[name].default is not None
+        default = DEFAULTS.get(name) if has_usual else None  # those of training
         named = f" Default: {default.rpartition('.')[2]}." if default else ""
         named += _for_data(name, root, default, verb)
         text = f"{parameters[name].description}{named} One of {', '.join(kinds(base))}."

@@ -345,7 +345,7 @@ class EmbedOptions:
     device: str = "auto"
 
 
-VERBS: dict[str, tuple[type[Any], str]] = {
+RECORDS: dict[str, tuple[type[Any], str]] = {
     "train": (TrainOptions, "[DATA]"),
     "evaluate": (EvaluateOptions, "SOURCE"),
     "compare": (CompareOptions, "RUNS ..."),

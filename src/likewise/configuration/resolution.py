@@ -13,7 +13,7 @@ from likewise.configuration.classes import Class, kinds
 from likewise.configuration.draft import ConfigBuilder, Option
 from likewise.configuration.guesses import are_texts, class_named, expanded, flat, kind_of_data, pair_options
 from likewise.configuration.hints import part_of
-from likewise.configuration.options import DEFAULTS, OF_LOSSES, PARTS, RESUMED_WITH, SOURCES, VERBS, TrainOptions
+from likewise.configuration.options import DEFAULTS, OF_LOSSES, PARTS, RECORDS, RESUMED_WITH, SOURCES, TrainOptions
 from likewise.configuration.starts import AUTO, SCRATCH, STARTS, TEXT_PAIRS, options_of, published_options
 from likewise.configuration.values import FLAG, folded
 from likewise.files.formats import PARTIAL_SUFFIX
@@ -30,7 +30,7 @@ def resolve(options: Any, *, verb: str = "train") -> Any:
     Args:
         options: A mapping of them, by their full or short names, dotted or nested; config, recipe and resume among
             them. Or the verb's record, to which neither a file nor a recipe nor the data adds anything.
-        verb: One of `likewise.configuration.options.VERBS`.
+        verb: One of `likewise.configuration.options.RECORDS`.
 
     Returns:
         The verb's record, one of `likewise.configuration.options`.
@@ -42,7 +42,7 @@ def resolve(options: Any, *, verb: str = "train") -> Any:
         >>> resolve({"loss": "supcon", "epochs": 3}).trainer["max_epochs"]
         3
     """
-    if isinstance(options, VERBS[verb][0]):
+    if isinstance(options, RECORDS[verb][0]):
         return _fill(ConfigBuilder(verb), [Option(*pair) for pair in flat(_stringify_paths(options))])
     return resolved([Option(*pair) for pair in flat(dict(options))], verb)
 

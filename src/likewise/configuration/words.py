@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from likewise.configuration.draft import ConfigBuilder, Option
-from likewise.configuration.options import VERBS
+from likewise.configuration.options import RECORDS
 from likewise.configuration.resolution import canonical, in_files, resolved
 from likewise.configuration.values import FLAG
 
@@ -16,7 +16,7 @@ def read(args: Sequence[str], *, verb: str = "train") -> Any:
 
     Args:
         args: What follows the verb.
-        verb: One of `VERBS`.
+        verb: One of `RECORDS`.
 
     Returns:
         The verb's record; see `resolve`.
@@ -41,7 +41,7 @@ def options_in(args: Sequence[str], verb: str = "train") -> list[Option]:
         'k'
     """
     options: list[Option] = []
-    named, several = positional(verb), VERBS[verb][1].rstrip("]").endswith("...")
+    named, several = positional(verb), RECORDS[verb][1].rstrip("]").endswith("...")
     following = iter(range(len(args)))
     for index in following:
         word = args[index]
@@ -60,7 +60,7 @@ def options_in(args: Sequence[str], verb: str = "train") -> list[Option]:
         if not equal and index + 1 < len(args) and not is_option(args[index + 1]):
             chosen = args[next(following)]
         options.append(Option(name.removesuffix("+").replace("-", "_"), chosen, name.endswith("+")))
-    if several or not VERBS[verb][1].startswith("[") or named[-1] in {option.name for option in options}:
+    if several or not RECORDS[verb][1].startswith("[") or named[-1] in {option.name for option in options}:
         return options
     left_out = named[0]  # the optional one: a word that names no run is meant for the last
     return [
@@ -117,7 +117,7 @@ def positional(verb: str) -> list[str]:
         >>> positional("train"), positional("search")
         (['data'], ['run', 'query'])
     """
-    return [word.strip("[]").lower() for word in VERBS[verb][1].split() if word.strip("[]") != "..."]
+    return [word.strip("[]").lower() for word in RECORDS[verb][1].split() if word.strip("[]") != "..."]
 
 
 def is_option(word: str) -> bool:

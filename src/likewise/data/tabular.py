@@ -33,6 +33,9 @@ CHUNK = 256  # images whose content is in memory at a time
 class Tabular(ImageSource):
     """Abstract: data as a table of each part, whose columns are inputs, labels and perhaps ids.
 
+    It is for what the `datasets` library opens, as `Table` and `Hub` do. Other sources derive from `Source`, and use
+    `columns.labels_of` for labels, `formats.part_column` for a column of parts, and `Ids.of` for names.
+
     Args:
         path: The file or folder.
         inputs: The columns to learn from. None: the image column if there is one, else the column called text,

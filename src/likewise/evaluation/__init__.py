@@ -4,7 +4,7 @@ from likewise.evaluation.calibration import Calibration
 from likewise.evaluation.choice import applicable
 from likewise.evaluation.clustering import Clustering
 from likewise.evaluation.cross_modal import CrossModalRetrieval
-from likewise.evaluation.evaluation import Evaluation
+from likewise.evaluation.evaluation import Evaluation, ScoreCollector
 from likewise.evaluation.feature_files import features_of_file, load_features, save_features
 from likewise.evaluation.features import FeatureParts, Features, Origin
 from likewise.evaluation.few_shot import FewShot
@@ -52,6 +52,7 @@ __all__ = [
     "Robustness",
     "RunPredictors",
     "Score",
+    "ScoreCollector",
     "Widths",
     "WithinClass",
     "ZeroShot",

@@ -1,4 +1,8 @@
-"""The command's verbs as Python functions, with a progress argument in place of a terminal."""
+"""The command's verbs as Python functions, with a progress argument in place of a terminal.
+
+Files are called by nouns, as `evaluation.py` for `evaluate`: a module of the function's name would take its place here
+once it is imported.
+"""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

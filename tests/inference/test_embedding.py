@@ -254,7 +254,7 @@ def test_shards_of_files_that_changed_meanwhile_are_not_used(tmp_path, monkeypat
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(EmbeddingShards, "joined", interrupted)
+        patched.setattr(EmbeddingShards, "join", interrupted)
         for _ in range(2):  # what did not change is gone on with
             with pytest.raises(KeyboardInterrupt):
                 quiet(run, given, **options)

@@ -165,13 +165,13 @@ def _full(size):
 
 def _at_file(name):
     """Die when a file is written, and not yet under its name."""
-    from likewise import runs  # noqa: PLC0415 - likewise
+    from likewise.runs import run  # noqa: PLC0415 - likewise
 
-    synced = runs.synced
+    synced = run.synced
 
     def patched(path):
         if path.name == f"{name}.new":
             end()
         synced(path)
 
-    runs.synced = patched
+    run.synced = patched

@@ -85,7 +85,7 @@ def test_a_run_goes_on_where_the_weights_are_no_longer_found(stage, weights, tun
     theirs = tmp_path / "theirs.safetensors"
     shutil.copy(weights, theirs)
     place = (
-        "likewise.training.fitting.Checkpoints.save" if stage == "training" else "likewise.workflows.execution.score"
+        "likewise.training.fitting.Checkpoints.save" if stage == "training" else "likewise.workflows.execution.evaluate_features"
     )
 
     def end(*_, **__):

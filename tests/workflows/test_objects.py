@@ -75,7 +75,7 @@ def test_a_run_with_objects_goes_on_with_them(tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("likewise.workflows.execution.score", end)
+        patch.setattr("likewise.workflows.execution.evaluate_features", end)
         with pytest.raises(KeyboardInterrupt):
             ended("cut")
     (left,) = (tmp_path / "cut").glob("*.partial")

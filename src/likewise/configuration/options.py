@@ -60,7 +60,8 @@ class EvaluateOptions(SharedOptions):
         likewise evaluate embeddings.npz                    features and labels from anywhere, as a run of its own
         likewise evaluate runs/RUN --evaluations Retrieval  one evaluation only
 
-    Calibration, OutOfDistribution (needs --evaluations.outside, other data) and Robustness run only if they are named.
+    Calibration, Clustering, OutOfDistribution (needs --evaluations.outside, other data), Robustness, Widths and
+    ZeroShot run only if they are named.
 
     An array file has the keys features (N, D) and labels (N,), and optionally parts (N,) of train, validation, test;
     or train_features, train_labels, test_features, test_labels. Without parts, they are cut from each class in

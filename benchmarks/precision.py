@@ -34,11 +34,10 @@ def settings(asked: Asked) -> dict[str, dict[str, Any]]:
         "digits": {"data": "digits"},
         "cifar": {
             "data": str(asked.images),
-            "encoder": "ResNet",
-            "encoder.depth": 18,
+            "encoder": "ConvNet",
             "augmentation": "SimCLRViews",
             "batch_size": 64,
-            "steps": 200,
+            "steps": 100,
         },
         "texts": {
             "data": str(asked.texts),

@@ -16,6 +16,7 @@ from likewise.runs.scores import BEGUN, ENCODER
 from likewise.workflows import Silent, evaluate, train
 
 pytestmark = pytest.mark.slow
+STAGES = {"training": "training.fitting.Checkpoints.save", "evaluation": "workflows.execution.evaluate_features"}
 SHORT = {
     "encoder": "ConvNet",
     "encoder.width": 8,
@@ -80,13 +81,11 @@ def test_random_weights_are_no_result_beside(tmp_path):
     assert not run.begun_embeddings.exists()
 
 
-@pytest.mark.parametrize("stage", ["training", "evaluation"])
+@pytest.mark.parametrize("stage", STAGES)
 def test_a_run_goes_on_where_the_weights_are_no_longer_found(stage, weights, tuned, tmp_path, monkeypatch):
     theirs = tmp_path / "theirs.safetensors"
     shutil.copy(weights, theirs)
-    place = (
-        "likewise.training.fitting.Checkpoints.save" if stage == "training" else "likewise.workflows.execution.evaluate_features"
-    )
+    place = f"likewise.{STAGES[stage]}"
 
     def end(*_, **__):
         raise KeyboardInterrupt

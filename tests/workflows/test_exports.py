@@ -138,8 +138,8 @@ def test_the_page_predicts_photos_as_the_model_does_without_this_library(
 
 
 def test_what_cannot_be_exported_with_a_classifier_is_told_in_a_line(run, tmp_path):
-    kept = run.probe.read_bytes()
-    run.probe.unlink()
+    kept = run.probe.read_bytes() if run.probe.is_file() else None
+    run.probe.unlink(missing_ok=True)
     for options, words in (
         ({"classifier": "probe"}, r"expected a run with a linear probe, got \S+, which has no probe\.safetensors"),
         ({"classifier": "forest"}, "expected probe as the classifier, got 'forest': name it, or none"),
@@ -151,5 +151,16 @@ def test_what_cannot_be_exported_with_a_classifier_is_told_in_a_line(run, tmp_pa
     ):
         with pytest.raises(ValueError, match=words):
             lw.export(run, **options, progress=Silent())
-    run.probe.write_bytes(kept)
+    if kept is not None:
+        run.probe.write_bytes(kept)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_run_of_features_has_no_encoder_to_export(tmp_path):
+    vectors = torch.randn(60, 4).numpy()
+    np.savez(tmp_path / "features.npz", features=vectors, labels=torch.arange(60).numpy() % 3)
+    options = {"runs": str(tmp_path / "runs"), "report": False, "progress": Silent()}
+    run = lw.evaluate(tmp_path / "features.npz", evaluations="LinearProbe", **options)
+    with pytest.raises(ValueError, match=r"expected a run with an encoder, got \S+, evaluated from features alone"):
+        lw.export(run, output=tmp_path / "a.safetensors", progress=Silent())
+    assert not (tmp_path / "a.safetensors").exists()

@@ -84,7 +84,13 @@ def export(
     elif file_format in LIBRARIES:
         write_folder(file_format, model, path)
     else:
-        path.write_bytes(opened.weights_of(side).read_bytes())
+        weights = opened.weights_of(side)
+        if not weights.is_file():
+            raise ValueError(
+                f"expected a run with an encoder, got {opened.folder}, evaluated from features alone: only its "
+                "classifier can be exported, --classifier probe"
+            )
+        path.write_bytes(weights.read_bytes())
     progress.result(f"{file_format}: {shown(path)}")
     return path
 

@@ -147,6 +147,7 @@ def test_another_loss_than_sup_con_has_a_head_and_two_views(loss, head, of_photo
 def test_from_scratch_photos_are_small(photos):
     options = resolve({"data": photos, "encoder": "scratch"})
     assert (options.data["init_args"]["size"], options.freeze) == (64, None)
+    assert options.optimizer["init_args"]["lr"] == 5e-4
 
 
 def test_options_of_no_named_encoder_are_those_of_the_network_from_scratch(photos, texts):

@@ -49,8 +49,7 @@ def settings(asked: Asked) -> dict[str, dict[str, Any]]:
             "steps": 50,
         },
     }
-    needs = {"cifar": asked.images, "texts": asked.texts and asked.model, "digits": True}
-    return {name: every[name] for name in asked.only if needs[name]}
+    return {name: every[name] for name in asked.only}
 
 
 def train(asked: Asked) -> None:
@@ -96,7 +95,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["train", "features"])
     parser.add_argument("folder", type=Path, nargs="?", default=Path("runs/precision"))
-    parser.add_argument("--only", nargs="+", default=["digits", "cifar", "texts"])
+    parser.add_argument("--only", nargs="+", choices=["digits", "cifar", "texts"], default=["digits"])
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--images", type=Path)
     parser.add_argument("--photos", type=Path)
@@ -104,6 +103,9 @@ def main() -> None:
     parser.add_argument("--texts", type=Path)
     parser.add_argument("--model", type=Path)
     asked = parser.parse_args()
+    for name, needed in (("cifar", asked.images), ("texts", asked.texts and asked.model)):
+        if asked.what == "train" and name in asked.only and not needed:
+            parser.error(f"expected --{'images' if name == 'cifar' else 'texts and --model'} for {name}, got none")
     (train if asked.what == "train" else features)(asked)
 
 

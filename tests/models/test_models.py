@@ -195,6 +195,23 @@ def test_an_encoder_standardises_by_its_own_mean_and_deviation(encoder):
     assert {"mean", "std"} <= encoder.state_dict().keys()
 
 
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float16, torch.float32, torch.float64])
+def test_standardising_leaves_the_images_as_they_are(dtype):
+    """It computes in place, on a copy of whatever layout is asked for."""
+    encoder = ConvNet((3, 6, 5), width=4)
+    encoder.std.fill_(0.5)
+    images = (torch.rand(4, 3, 6, 5) * 255).round().to(torch.uint8)
+    images = images if dtype is torch.uint8 else (images / 255).to(dtype)
+    before = images.clone()
+    standardized = encoder.standardized(images, torch.channels_last)
+    assert torch.equal(images, before)
+    assert standardized.is_contiguous(memory_format=torch.channels_last)
+    expected = ((images / 255 if dtype is torch.uint8 else images.double()) - encoder.mean) / encoder.std
+    torch.testing.assert_close(standardized, expected.float())
+    with pytest.raises(ValueError, match=r"expected inputs of shape \(N, 3, 6, 5\), got \(3, 6, 5\)"):
+        encoder(images[0])
+
+
 def test_integers_other_than_uint8_are_refused_as_images():
     with pytest.raises(ValueError, match=r"got torch\.int64: convert them to uint8"):
         ConvNet((1, 8, 8))(torch.ones(2, 1, 8, 8, dtype=torch.int64))

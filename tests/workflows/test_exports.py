@@ -161,6 +161,7 @@ def test_a_run_of_features_has_no_encoder_to_export(tmp_path):
     np.savez(tmp_path / "features.npz", features=vectors, labels=torch.arange(60).numpy() % 3)
     options = {"runs": str(tmp_path / "runs"), "report": False, "progress": Silent()}
     run = lw.evaluate(tmp_path / "features.npz", evaluations="LinearProbe", **options)
-    with pytest.raises(ValueError, match=r"expected a run with an encoder, got \S+, evaluated from features alone"):
-        lw.export(run, output=tmp_path / "a.safetensors", progress=Silent())
-    assert not (tmp_path / "a.safetensors").exists()
+    for file_format in ("safetensors", "onnx", "timm", "transformers", "sentence-transformers"):
+        with pytest.raises(ValueError, match=r"expected a run with an encoder, got \S+, evaluated from features alone"):
+            lw.export(run, output=tmp_path / "a", format=file_format, progress=Silent())
+    assert not (tmp_path / "a").exists()

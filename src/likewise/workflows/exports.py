@@ -12,6 +12,7 @@ from likewise.evaluation import RunPredictors
 from likewise.evaluation.predictors import LinearPredictor
 from likewise.files.formats import check_text
 from likewise.inference import Model, load
+from likewise.inference.given import Given
 from likewise.runs import Run, Side
 from likewise.workflows.libraries import LIBRARIES, write_folder
 from likewise.workflows.progress import PRINTED, Progress, shown
@@ -75,6 +76,11 @@ def export(
         raise ValueError("expected the first side with a classifier, which learned its features, got second: drop one")
     path = path or opened.folder.with_name(opened.name + ("-second" if side == "second" else "") + FORMATS[file_format])
     model = load(opened, device="cpu").of(side)
+    if classifier is None and isinstance(model.encoder, Given):
+        raise ValueError(
+            f"expected a run with an encoder, got {opened.folder}, evaluated from features alone: only its classifier "
+            "can be exported, --classifier probe"
+        )
     if file_format == "onnx":
         check_text(path)
         from likewise.models import to_onnx  # noqa: PLC0415 - not needed for safetensors
@@ -84,13 +90,7 @@ def export(
     elif file_format in LIBRARIES:
         write_folder(file_format, model, path)
     else:
-        weights = opened.weights_of(side)
-        if not weights.is_file():
-            raise ValueError(
-                f"expected a run with an encoder, got {opened.folder}, evaluated from features alone: only its "
-                "classifier can be exported, --classifier probe"
-            )
-        path.write_bytes(weights.read_bytes())
+        path.write_bytes(opened.weights_of(side).read_bytes())
     progress.result(f"{file_format}: {shown(path)}")
     return path
 

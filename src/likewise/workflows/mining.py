@@ -1,8 +1,9 @@
 """Hard negatives of a run's training pairs, found by the run's encoders: a table to train on again."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
@@ -15,13 +16,14 @@ from likewise.inference import Model
 from likewise.inference.inputs import of_side
 from likewise.inference.search import hard_negatives
 from likewise.inference.stored import encode_samples
-from likewise.inference.tables import check_apart, table_at
+from likewise.inference.tables import check_apart, check_output, table_at
 from likewise.runs import Side
 from likewise.runs.scores import places_of
 from likewise.workflows.progress import Progress
 
 NEGATIVES = "negatives"
 """The column of hard negatives."""
+SUFFIXES = (".jsonl", ".parquet")  # formats that have lists
 
 
 class Limits(NamedTuple):
@@ -31,6 +33,20 @@ class Limits(NamedTuple):
     from_rank: int
     margin: float | None
     at_least: float | None
+
+
+def check_mined(beside: Mapping[str, object], output: Path | None, limits: Limits, *, force: bool) -> Path:
+    """Return the output of hard negatives; `beside` are the options of a search that have no place beside them."""
+    if other := next((name for name, value in beside.items() if value), None):
+        raise ValueError(f"expected --negatives of a run's own pairs, got {other} beside it: leave it out")
+    if output is None:
+        raise ValueError("expected --output FILE.jsonl with --negatives, got none: name one")
+    for name, least, most in (("k", 1, inf), ("from_rank", 1, inf), ("margin", -2, 2), ("at_least", -1, 1)):
+        value = getattr(limits, name)
+        if value is not None and not least <= value <= most:  # written so that NaN fails
+            raise ValueError(f"expected --{name} from {least} to {most}, got {value}")
+    check_output(output, SUFFIXES, force=force)
+    return output
 
 
 def mine(model: Model, output: Path, limits: Limits, progress: Progress) -> Path:

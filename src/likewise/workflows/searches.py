@@ -4,7 +4,6 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, islice
-from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,7 +28,7 @@ from likewise.report.neighbours import Shown, write_neighbours
 from likewise.runs import Run, Side, synced
 from likewise.runs.score_format import aligned, one_line
 from likewise.workflows.metadata import device_named
-from likewise.workflows.mining import Limits, mine
+from likewise.workflows.mining import Limits, check_mined, mine
 from likewise.workflows.progress import PRINTED, Progress
 from likewise.workflows.published import published_model
 
@@ -37,7 +36,6 @@ MAX_PRINTED_ROWS, MAX_LETTERS = 20, 60  # rows printed, and letters of a text
 MAX_PAGE_ROWS = 300  # rows on a page
 MAX_IDS = 10_000  # ids searched for one to suggest
 OUTPUT_SUFFIXES = (".csv", ".jsonl", ".parquet")
-NEGATIVES_SUFFIXES = (".jsonl", ".parquet")  # formats that have lists
 SET_SUFFIXES = {*ARRAYS, *TABLES, ".txt"}
 BATCH = 2**16  # rows written at a time
 
@@ -120,7 +118,7 @@ def search(
     if negatives:
         beside = {"a QUERY": query, "--among": among, "--within": within, "--html": page, "--mistakes": mistakes}
         beside |= {"--side second": side != "first", "--duplicates": duplicates is not None}
-        path = _check_mined(beside, written, limits := Limits(k, from_rank, margin, at_least), force=force)
+        path = check_mined(beside, written, limits := Limits(k, from_rank, margin, at_least), force=force)
         return mine(load(run or "", device=where), path, limits, progress)
     if from_rank != 1 or margin is not None:
         raise ValueError("expected --negatives with --from_rank or --margin, got none: add it, or leave them out")
@@ -141,10 +139,8 @@ def search(
         head, rows = ("id", "label", "agreement", "neighbours"), _doubts(gallery, k, progress)
     else:
         self_rows = None if queries is None else _own_rows(queries, gallery, query, included=gallery_includes_queries)
-        head, rows = (
-            ("query", "rank", "id", "similarity"),
-            _nearest(queries, gallery, k, at_least, progress, self_rows=self_rows),
-        )
+        head = ("query", "rank", "id", "similarity")
+        rows = _nearest(queries, gallery, k, at_least, progress, self_rows=self_rows)
     gallery = _with_texts(gallery, among or within, model.across if within is None else model, progress)
     head, rows = _add_labels_and_texts(head, rows, gallery)
     first = list(islice(rows, MAX_PAGE_ROWS))
@@ -203,19 +199,6 @@ def _check_arguments(
             check_output(path, endings, force=force)
             for source in (among or within, *query) if endings is OUTPUT_SUFFIXES else ():
                 check_apart(path, source)
-
-
-def _check_mined(beside: Mapping[str, object], output: Path | None, limits: Limits, *, force: bool) -> Path:
-    if other := next((name for name, value in beside.items() if value), None):
-        raise ValueError(f"expected --negatives of a run's own pairs, got {other} beside it: leave it out")
-    if output is None:
-        raise ValueError("expected --output FILE.jsonl with --negatives, got none: name one")
-    for name, least, most in (("k", 1, inf), ("from_rank", 1, inf), ("margin", -2, 2), ("at_least", -1, 1)):
-        value = getattr(limits, name)
-        if value is not None and not least <= value <= most:  # written so that NaN fails
-            raise ValueError(f"expected --{name} from {least} to {most}, got {value}")
-    check_output(output, NEGATIVES_SUFFIXES, force=force)
-    return output
 
 
 def _query_features(queries: Sequence[str], gallery: Stored, model: Model, progress: Progress, among: Any) -> Stored:

@@ -48,9 +48,8 @@ class Draw:
         return self._drawn(torch.randn, shape)
 
     def _drawn(self, sample: Any, shape: tuple[int, ...]) -> Tensor:
-        return sample(self.rows, *shape, generator=self._generator, device=self.device, dtype=torch.float32)[
-            self._local
-        ]
+        drawn = sample(self.rows, *shape, generator=self._generator, device=self.device, dtype=torch.float32)
+        return drawn[self._local]
 
 
 class Augmentation(Described, nn.Module, ABC):

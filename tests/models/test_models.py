@@ -203,8 +203,9 @@ def test_standardising_leaves_the_images_as_they_are(dtype):
     images = (torch.rand(4, 3, 6, 5) * 255).round().to(torch.uint8)
     images = images if dtype is torch.uint8 else (images / 255).to(dtype)
     before = images.clone()
-    standardized = encoder.standardized(images, torch.channels_last)
+    same_layout, standardized = encoder.standardized(images), encoder.standardized(images, torch.channels_last)
     assert torch.equal(images, before)
+    assert torch.equal(same_layout, standardized)
     assert standardized.is_contiguous(memory_format=torch.channels_last)
     expected = ((images / 255 if dtype is torch.uint8 else images.double()) - encoder.mean) / encoder.std
     torch.testing.assert_close(standardized, expected.float())

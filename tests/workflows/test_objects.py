@@ -2,6 +2,7 @@
 
 import json
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -196,6 +197,13 @@ def test_data_may_be_a_path(tmp_path):
     assert first.scores == second.scores
     features = lw.embed(first, file, output=tmp_path / "features.npz", progress=Silent())
     assert len(np.load(features)["features"]) == 60
+
+
+def test_a_path_to_nothing_is_no_class_of_its_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for work in (lw.train, partial(lw.embed, None)):
+        with pytest.raises(ValueError, match=r"got \./digits, which does not exist"):
+            work(Path("digits"))
 
 
 def test_data_alone_and_records_stand_first(tmp_path):

@@ -59,6 +59,11 @@ def given_options(record: type, first: Any, options: Mapping[str, Any], name: st
 
 
 def _as_word(value: Any) -> Any:
-    """Return runs and paths as the command line has them, and anything else as it is."""
+    """Return runs and paths as the command line has them, and anything else as it is.
+
+    A path to nothing is never taken for a class of its name: `Path("digits")` is not the data set.
+    """
     value = value.folder if isinstance(value, Run) else value
-    return str(value) if isinstance(value, Path) else value
+    if not isinstance(value, Path):
+        return value
+    return str(value) if value.parent != Path() or value.exists() else f"./{value}"
